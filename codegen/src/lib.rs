@@ -1,0 +1,3 @@
+//! The CPU device of tracecast.
+
+mod tile;

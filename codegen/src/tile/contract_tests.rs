@@ -1,0 +1,236 @@
+//! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
+
+use super::{Scratch, Source, Tiles, contract};
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// An operand: its elements in memory, and how they are read.
+struct Tensor {
+    bytes: Vec<u8>,
+    dtype: DType,
+    row: isize,
+    col: isize,
+}
+
+impl Tensor {
+    /// `len` elements that differ in size and sign.
+    fn new(dtype: DType, len: usize, seed: u32, (row, col): (isize, isize)) -> Tensor {
+        let mut state = seed;
+        let mut bytes = Vec::new();
+        for _ in 0..len.max(1) {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let x = f64::from((state >> 8) as i32 - (1 << 23)) / f64::from(1 << 23);
+            match dtype {
+                DType::F32 => bytes.extend((x as f32).to_ne_bytes()),
+                DType::F64 => bytes.extend(x.to_ne_bytes()),
+                DType::F16 => bytes.extend(half::f64_to_f16(x).to_ne_bytes()),
+                _ => bytes.extend(half::f64_to_bf16(x).to_ne_bytes()),
+            }
+        }
+        Tensor { bytes, dtype, row, col }
+    }
+
+    fn get(&self, i: usize, j: usize) -> f64 {
+        let at = (i as isize * self.row + j as isize * self.col) as usize;
+        let b = &self.bytes[at * self.dtype.bytes()..][..self.dtype.bytes()];
+        match self.dtype {
+            DType::F32 => f64::from(f32::from_ne_bytes(b.try_into().unwrap())),
+            DType::F64 => f64::from_ne_bytes(b.try_into().unwrap()),
+            DType::F16 => f64::from(half::f16_to_f32(u16::from_ne_bytes(b.try_into().unwrap()))),
+            _ => f64::from(half::bf16_to_f32(u16::from_ne_bytes(b.try_into().unwrap()))),
+        }
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source::Matrix {
+            base: self.bytes.as_ptr(),
+            dtype: self.dtype,
+            row: self.row,
+            col: self.col,
+        }
+    }
+}
+
+/// The definition, as bits.
+fn sum(acc: DType, k: usize, a: impl Fn(usize) -> f64, b: impl Fn(usize) -> f64) -> u64 {
+    macro_rules! chain {
+        ($t:ty) => {{
+            let mut total: $t = 0.0;
+            for block in (0..k).step_by(CONTRACT_BLOCK) {
+                let mut acc: $t = 0.0;
+                for p in block..k.min(block + CONTRACT_BLOCK) {
+                    acc = (a(p) as $t).mul_add(b(p) as $t, acc);
+                }
+                total = if block == 0 { acc } else { total + acc };
+            }
+            u64::from(total.to_bits())
+        }};
+    }
+    if acc == DType::F64 { chain!(f64) } else { chain!(f32) }
+}
+
+/// Contracts a range and returns the bits of the sums, checking that each comes once.
+fn run(
+    tiles: &Tiles,
+    acc: DType,
+    (rows, cols, k): (Range<usize>, Range<usize>, usize),
+    (a, b): (&Source<'_>, &Source<'_>),
+    scratch: &mut Scratch,
+) -> Vec<u64> {
+    let mut out = vec![None; rows.len() * cols.len()];
+    let (r0, c0, n) = (rows.start, cols.start, cols.len());
+    let mut epilogue = |row: usize, col: usize, count: usize, sums: *const u8| {
+        for i in 0..count {
+            let at = sums.wrapping_add(i * acc.bytes());
+            let bits = if acc == DType::F64 {
+                // SAFETY: the epilogue gets `count` sums.
+                unsafe { at.cast::<u64>().read() }
+            } else {
+                // SAFETY: as above.
+                u64::from(unsafe { at.cast::<u32>().read() })
+            };
+            let place = &mut out[(row - r0) * n + col - c0 + i];
+            assert!(place.replace(bits).is_none(), "({row}, {}) comes twice", col + i);
+        }
+    };
+    // SAFETY: the tests' tensors hold what their ranges and strides span.
+    unsafe { contract(tiles, acc, rows, cols, k, a, b, scratch, &mut epilogue) };
+    out.into_iter().map(|bits| bits.expect("every sum comes")).collect()
+}
+
+fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
+    let mut scratch = Scratch::default();
+    let fill_a = fill(a, acc);
+    let fill_b = fill(b, acc);
+    let (i0, j0) = (m / 3, n / 4);
+    for tiles in [Tiles::detect(false), Tiles::detect(true)] {
+        let whole = run(tiles, acc, (0..m, 0..n, k), (&a.source(), &b.source()), &mut scratch);
+        for i in 0..m {
+            for j in 0..n {
+                let want = sum(acc, k, |p| a.get(i, p), |p| b.get(p, j));
+                assert_eq!(whole[i * n + j], want, "{m}x{n}x{k} wide {} at ({i}, {j})", tiles.wide);
+            }
+        }
+        let computed = (&Source::Fill(&fill_a), &Source::Fill(&fill_b));
+        assert_eq!(
+            run(tiles, acc, (0..m, 0..n, k), computed, &mut scratch),
+            whole,
+            "{m}x{n}x{k} filled"
+        );
+        let part = run(tiles, acc, (i0..m, j0..n, k), (&a.source(), computed.1), &mut scratch);
+        let want: Vec<u64> =
+            (i0..m).flat_map(|i| whole[i * n + j0..(i + 1) * n].to_vec()).collect();
+        assert_eq!(part, want, "{m}x{n}x{k} in part");
+    }
+}
+
+fn fill(t: &Tensor, acc: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {
+    move |row, rows, col, cols, out| {
+        for i in 0..rows {
+            for j in 0..cols {
+                let (x, at) =
+                    (t.get(row + i, col + j), out.wrapping_add((i * cols + j) * acc.bytes()));
+                if acc == DType::F64 {
+                    // SAFETY: the block has `rows * cols` numbers.
+                    unsafe { at.cast::<f64>().write(x) };
+                } else {
+                    // SAFETY: as above.
+                    unsafe { at.cast::<f32>().write(x as f32) };
+                }
+            }
+        }
+    }
+}
+
+const SHAPES: [(usize, usize, usize); 18] = [
+    (1, 1, 1),
+    (1, 33, 40),
+    (33, 1, 40),
+    (5, 4, 9),
+    (7, 17, 0),
+    (6, 16, 8),
+    (13, 10, 77),
+    (12, 24, 65),
+    (97, 35, 20),
+    (3, 530, 11),
+    (14, 20, 513),
+    (2, 9, 1030),
+    (25, 3, 520),
+    (32, 64, 128),
+    (64, 32, 128),
+    (32, 10, 128),
+    (9, 100, 300),
+    (260, 97, 5),
+];
+
+#[test]
+fn row_major_operands() {
+    for (m, n, k) in SHAPES {
+        let a = Tensor::new(DType::F32, m * k, 1, (k as isize, 1));
+        let b = Tensor::new(DType::F32, k * n, 2, (n as isize, 1));
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn transposed_operands() {
+    for (m, n, k) in SHAPES {
+        let a = Tensor::new(DType::F32, m * k, 3, (1, m as isize));
+        let b = Tensor::new(DType::F32, k * n, 4, (1, k as isize));
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn strided_and_broadcast_operands() {
+    for (m, n, k) in [(13, 21, 30), (20, 3, 530), (2, 40, 17)] {
+        let a = Tensor::new(DType::F32, 3 * m * k, 5, (3 * k as isize, 2));
+        let b = Tensor::new(DType::BF16, 3 * k * n, 6, (2, 2 * k as isize));
+        check(DType::F32, (m, n, k), &a, &b);
+        let a = Tensor::new(DType::F16, k, 7, (0, 1));
+        let b = Tensor::new(DType::F32, k, 8, (1, 0));
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn sixteen_bit_operands() {
+    for (m, n, k) in SHAPES {
+        let (k_, m_, n_) = (k as isize, m as isize, n as isize);
+        let a = Tensor::new(DType::BF16, m * k, 9, (k_, 1));
+        let b = Tensor::new(DType::F16, k * n, 10, (1, k_));
+        check(DType::F32, (m, n, k), &a, &b);
+        let a = Tensor::new(DType::F16, m * k, 11, (1, m_));
+        let b = Tensor::new(DType::BF16, k * n, 12, (n_, 1));
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn f64_accumulators() {
+    for (m, n, k) in SHAPES {
+        let a = Tensor::new(DType::F64, m * k, 13, (k as isize, 1));
+        let b = Tensor::new(DType::F64, k * n, 14, (1, k as isize));
+        check(DType::F64, (m, n, k), &a, &b);
+        let b = Tensor::new(DType::F32, k * n, 15, (n as isize, 1));
+        check(DType::F64, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn a_steady_state_allocates_nothing() {
+    let (a, b) = (
+        Tensor::new(DType::BF16, 100 * 600, 1, (600, 1)),
+        Tensor::new(DType::BF16, 600 * 40, 2, (40, 1)),
+    );
+    let mut scratch = Scratch::default();
+    let tiles = Tiles::detect(false);
+    let mut once = || {
+        run(tiles, DType::F32, (0..100, 0..40, 600), (&a.source(), &b.source()), &mut scratch);
+        scratch.bytes()
+    };
+    let first = once();
+    assert_eq!(first, once());
+}

@@ -1,0 +1,192 @@
+//! Every routine gives the bits of its scalar definition, for every length and every 16-bit input.
+
+use super::{Tiles, one};
+use tracecast_ir::kernel::{Function, half, math, philox};
+
+const FUNCTIONS: [Function; 6] =
+    [Function::Exp, Function::Log, Function::Tanh, Function::Erf, Function::Sin, Function::Cos];
+
+type Definition = (fn(f32) -> f32, fn(f64) -> f64);
+
+fn definition(f: Function) -> Definition {
+    match f {
+        Function::Exp => (math::exp, math::exp_f64),
+        Function::Log => (math::log, math::log_f64),
+        Function::Tanh => (math::tanh, math::tanh_f64),
+        Function::Erf => (math::erf, math::erf_f64),
+        Function::Sin => (math::sin, math::sin_f64),
+        Function::Cos => (math::cos, math::cos_f64),
+    }
+}
+
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+/// Runs a tile at an odd address.
+fn run<T: Copy + Default, U: Copy + Default>(tile: super::TileFn, input: &[T]) -> Vec<U> {
+    let n = input.len();
+    let bytes = size_of_val(input);
+    let mut src = vec![0u8; bytes + 1];
+    let mut dst = vec![0u8; n * size_of::<U>() + 1];
+    // SAFETY: both hold `bytes` bytes.
+    unsafe { src.as_mut_ptr().wrapping_add(1).copy_from(input.as_ptr().cast(), bytes) };
+    // SAFETY: both hold `n` elements.
+    unsafe { tile(src.as_ptr().wrapping_add(1), dst.as_mut_ptr().wrapping_add(1), n) };
+    let mut out = vec![U::default(); n];
+    let to = out.as_mut_ptr().cast::<u8>();
+    // SAFETY: both hold `n` elements.
+    unsafe { to.copy_from(dst.as_ptr().wrapping_add(1), n * size_of::<U>()) };
+    out
+}
+
+fn both() -> [&'static Tiles; 2] {
+    [Tiles::detect(false), Tiles::detect(true)]
+}
+
+/// Numbers of all magnitudes, with the special ones among them.
+fn numbers(step: usize) -> Vec<f32> {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1e-45,
+        -1e-45,
+        131_072.0,
+        1e30,
+    ];
+    (0..=u32::MAX).step_by(step).map(f32::from_bits).chain(special).collect()
+}
+
+#[test]
+fn functions_have_the_bits_of_their_definition() {
+    let input = numbers(65_521);
+    for tiles in both() {
+        for f in FUNCTIONS {
+            let routine = tiles.function(f);
+            let (single, double) = definition(f);
+            for (&x, y) in input.iter().zip(run::<f32, f32>(routine.tile, &input)) {
+                assert!(
+                    same(y, single(x)),
+                    "{f:?}({x:e}) wide {}: {y:e}, not {:e}",
+                    tiles.wide,
+                    single(x)
+                );
+                // SAFETY: `detect` has checked the CPU.
+                let y = unsafe { (routine.one)(x) };
+                assert!(same(y, single(x)), "{f:?}({x:e})");
+                // SAFETY: as above.
+                let y = unsafe { (routine.one_f64)(f64::from(x)) };
+                let want = double(f64::from(x));
+                assert!(
+                    y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(),
+                    "{f:?}({x:e})"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_length_is_whole_and_nothing_more() {
+    let input: Vec<f32> = (0..40).map(|i| (i as f32 - 20.0) * 7.3).collect();
+    for tiles in both() {
+        for f in FUNCTIONS {
+            for n in 0..=40 {
+                let mut data = input.clone();
+                let at = data.as_mut_ptr().cast::<u8>();
+                // SAFETY: in place, over `n` of 40 elements.
+                unsafe { (tiles.function(f).tile)(at, at, n) };
+                for i in 0..40 {
+                    let want = if i < n { definition(f).0(input[i]) } else { input[i] };
+                    assert!(same(data[i], want), "{f:?}, {n} elements, element {i}");
+                }
+            }
+        }
+        for n in 0..=40 {
+            let narrow: Vec<u16> = run(tiles.f32_to_f16, &input[..n]);
+            assert_eq!(narrow, input[..n].iter().map(|x| half::f32_to_f16(*x)).collect::<Vec<_>>());
+            let narrow: Vec<u16> = run(tiles.f32_to_bf16, &input[..n]);
+            assert_eq!(
+                narrow,
+                input[..n].iter().map(|x| half::f32_to_bf16(*x)).collect::<Vec<_>>()
+            );
+            let wide: Vec<f32> = run(tiles.f16_to_f32, &narrow);
+            assert!(wide.iter().zip(&narrow).all(|(w, b)| same(*w, half::f16_to_f32(*b))));
+        }
+    }
+}
+
+#[test]
+fn widening_covers_all_bits() {
+    let all: Vec<u16> = (0..=u16::MAX).collect();
+    for tiles in both() {
+        let wide =
+            [run::<u16, f32>(tiles.f16_to_f32, &all), run::<u16, f32>(tiles.bf16_to_f32, &all)];
+        for bits in all.iter().copied() {
+            let i = usize::from(bits);
+            assert!(
+                same(wide[0][i], half::f16_to_f32(bits))
+                    && same(wide[1][i], half::bf16_to_f32(bits))
+            );
+            assert!(same(wide[0][i], one::f16_to_f32(bits.into())));
+            assert!(same(wide[1][i], one::bf16_to_f32(bits.into())));
+        }
+    }
+}
+
+#[test]
+fn narrowing_has_the_bits_of_its_definition() {
+    // All bf16 with all patterns of interest below, so that ties of both formats occur.
+    let tails = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x2000, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff];
+    let input: Vec<f32> = (0..=u16::MAX)
+        .flat_map(|h| tails.map(|t| f32::from_bits(u32::from(h) << 16 | t)))
+        .collect();
+    for tiles in both() {
+        let f16: Vec<u16> = run(tiles.f32_to_f16, &input);
+        let bf16: Vec<u16> = run(tiles.f32_to_bf16, &input);
+        let round_f16: Vec<f32> = run(tiles.round_f16, &input);
+        let round_bf16: Vec<f32> = run(tiles.round_bf16, &input);
+        for (i, x) in input.iter().copied().enumerate() {
+            if x.is_nan() {
+                assert!(half::f16_to_f32(f16[i]).is_nan() && half::bf16_to_f32(bf16[i]).is_nan());
+                assert!(round_f16[i].is_nan() && round_bf16[i].is_nan());
+                continue;
+            }
+            assert_eq!((f16[i], bf16[i]), (half::f32_to_f16(x), half::f32_to_bf16(x)), "{x:e}");
+            assert!(
+                same(round_f16[i], one::round_f16(x)) && same(round_bf16[i], one::round_bf16(x))
+            );
+        }
+    }
+    assert_eq!((one::f32_to_f16(1.0), one::f32_to_bf16(1.0)), (0x3c00, 0x3f80));
+    assert_eq!((one::f64_to_f16(1.0), one::f64_to_bf16(1.0)), (0x3c00, 0x3f80));
+    assert_eq!((one::round_f16_f64(1.0001), one::round_bf16_f64(1.0001)), (1.0, 1.0));
+}
+
+#[test]
+fn random_words_depend_on_the_element_alone() {
+    let (key, step, stream) = (0x1234_5678_9abc_def0, 77, 3);
+    for tiles in both() {
+        for start in [0, 1, 2, 3, (1 << 34) - 5] {
+            for n in (0..=40).chain([127, 128, 129, 300]) {
+                let mut row = vec![0u32; n + 1];
+                // SAFETY: `row` holds `n` elements and one more, which must stay.
+                unsafe { (tiles.random)(row.as_mut_ptr().cast(), n, key, step, stream, start) };
+                let elements: Vec<u64> = (0..n as u64).map(|i| start + i).collect();
+                let want: Vec<u32> =
+                    elements.iter().map(|e| philox::random_bits(key, step, stream, *e)).collect();
+                assert_eq!((&row[..n], row[n]), (&want[..], 0), "{n} from {start}");
+                let mut picked = vec![0u32; n];
+                let (from, to) = (elements.as_ptr().cast(), picked.as_mut_ptr().cast());
+                // SAFETY: both hold `n` elements.
+                unsafe { (tiles.random_at)(from, to, n, key, step, stream) };
+                assert_eq!(picked, want);
+            }
+        }
+    }
+    assert_eq!(one::random(key, step, stream, 6), philox::random_bits(key, step, stream, 6));
+}

@@ -1,0 +1,172 @@
+//! Operands and attributes on their way into a [`Tracer`](crate::Tracer).
+
+use crate::graph::Groups;
+use crate::op::{AttrKind, OperandKind, Schema};
+use crate::{Attr, Attrs, DType, Var};
+use smallvec::SmallVec;
+
+/// The results of one op.
+pub type Results<'t> = SmallVec<[Var<'t>; 1]>;
+
+/// Flat operands and their split among the operands of a schema.
+#[derive(Clone, Debug, Default)]
+pub struct Args<'t> {
+    /// In order.
+    pub vars: SmallVec<[Var<'t>; 4]>,
+    /// How many of them each operand of the schema takes.
+    pub groups: Groups,
+}
+
+/// What can be given for an operand: a value, perhaps a value, or several.
+pub trait OperandOf<'t> {
+    /// Appends the values and returns how many.
+    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16;
+}
+
+impl<'t> OperandOf<'t> for Var<'t> {
+    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
+        to.push(self);
+        1
+    }
+}
+
+impl<'t> OperandOf<'t> for Option<Var<'t>> {
+    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
+        to.extend(self);
+        u16::from(self.is_some())
+    }
+}
+
+impl<'t> OperandOf<'t> for &[Var<'t>] {
+    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
+        to.extend_from_slice(self);
+        self.len() as u16
+    }
+}
+
+impl<'t> Args<'t> {
+    /// No operands.
+    pub fn new() -> Self {
+        Args::default()
+    }
+
+    /// Each value is one operand.
+    pub fn of(vars: &[Var<'t>]) -> Self {
+        Args { vars: SmallVec::from_slice(vars), groups: SmallVec::from_elem(1, vars.len()) }
+    }
+
+    /// The flat values with the split of another node.
+    pub fn grouped(vars: &[Var<'t>], groups: &Groups) -> Self {
+        Args { vars: SmallVec::from_slice(vars), groups: groups.clone() }
+    }
+
+    /// Appends an operand.
+    pub fn push(&mut self, operand: impl OperandOf<'t>) {
+        let count = operand.append(&mut self.vars);
+        self.groups.push(count);
+    }
+
+    /// The same behind a first operand.
+    #[must_use]
+    pub fn after(mut self, first: Var<'t>) -> Self {
+        self.vars.insert(0, first);
+        self.groups.insert(0, 1);
+        self
+    }
+
+    /// Compares the operands with a schema.
+    pub(crate) fn check(&self, schema: &Schema) -> Result<(), String> {
+        let wanted = schema.operands;
+        if self.groups.len() != wanted.len() {
+            return Err(format!("takes {} operands, found {}", wanted.len(), self.groups.len()));
+        }
+        for (operand, &n) in wanted.iter().zip(&self.groups) {
+            match operand.kind {
+                OperandKind::One if n != 1 => return Err(format!("operand `{}` is one value, found {n}", operand.name)),
+                OperandKind::Optional if n > 1 => {
+                    return Err(format!("operand `{}` is at most one value, found {n}", operand.name));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares attributes with a schema; integers given for numbers become numbers, and a `false` is left out.
+pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), String> {
+    if let Some((name, _)) = attrs.iter().find(|(n, _)| !schema.attrs.iter().any(|d| d.name == *n)) {
+        let known: Vec<_> = schema.attrs.iter().map(|d| d.name).collect();
+        return Err(format!("no attribute `{name}`: it has {}", if known.is_empty() { "none".into() } else { known.join(", ") }));
+    }
+    for def in schema.attrs {
+        let fits = match (def.kind, attrs.get(def.name)) {
+            (AttrKind::Bool | AttrKind::OptInt | AttrKind::OptFloat | AttrKind::OptDType | AttrKind::OptFloats | AttrKind::OptStr, None) => {
+                true
+            }
+            (_, None) => return Err(format!("attribute `{}` is missing", def.name)),
+            (AttrKind::Bool, Some(Attr::Bool(v))) => {
+                if !v {
+                    attrs.remove(def.name);
+                }
+                true
+            }
+            (AttrKind::Float | AttrKind::OptFloat, Some(Attr::Int(v))) => {
+                let v = *v as f64;
+                attrs.set(def.name, v);
+                true
+            }
+            (AttrKind::OptFloats, Some(Attr::Ints(v))) => {
+                let v: Vec<f64> = v.iter().map(|&i| i as f64).collect();
+                attrs.set(def.name, &v[..]);
+                true
+            }
+            (AttrKind::Int | AttrKind::OptInt, Some(Attr::Int(_)))
+            | (AttrKind::Float | AttrKind::OptFloat, Some(Attr::Float(_)))
+            | (AttrKind::DType | AttrKind::OptDType, Some(Attr::DType(_)))
+            | (AttrKind::Ints, Some(Attr::Ints(_)))
+            | (AttrKind::OptFloats, Some(Attr::Floats(_)))
+            | (AttrKind::OptStr, Some(Attr::Str(_)))
+            | (AttrKind::Kernel, Some(Attr::Kernel(_))) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(format!("attribute `{}` is to be {:?}, found {}", def.name, def.kind, attrs.get(def.name).expect("present")));
+        }
+    }
+    Ok(())
+}
+
+/// What can be given for an attribute.
+pub trait IntoAttr {
+    /// Sets it, unless there is nothing to set.
+    fn put(self, name: &'static str, attrs: &mut Attrs);
+}
+
+impl IntoAttr for bool {
+    fn put(self, name: &'static str, attrs: &mut Attrs) {
+        if self {
+            attrs.set(name, true);
+        }
+    }
+}
+
+impl<T: IntoAttr> IntoAttr for Option<T> {
+    fn put(self, name: &'static str, attrs: &mut Attrs) {
+        if let Some(value) = self {
+            value.put(name, attrs);
+        }
+    }
+}
+
+macro_rules! into_attr {
+    ($($ty:ty),+) => { $(
+        impl IntoAttr for $ty {
+            fn put(self, name: &'static str, attrs: &mut Attrs) {
+                attrs.set(name, self);
+            }
+        }
+    )+ };
+}
+
+into_attr!(i64, f64, DType, &[i64], &[f64], &str);

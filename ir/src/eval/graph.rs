@@ -1,0 +1,145 @@
+//! Evaluates a graph node by node.
+
+use super::{EvalError, Value, kernel};
+use crate::args::{Args, Results};
+use crate::attrs::Attr;
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::kernel::build;
+use crate::op::{Body, ExpandCx, Inside};
+use crate::tracer::Tracer;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+
+/// What a program gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outputs {
+    /// The named results, in order.
+    pub outputs: Vec<(String, Value)>,
+    /// The next values of state by the name of its port, in order.
+    pub updates: Vec<(String, Value)>,
+}
+
+impl Outputs {
+    /// A result by name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.outputs.iter().find(|(n, _)| n == name).map(|(_, v)| v)
+    }
+
+    /// The next value of a port, if the program updates it.
+    pub fn update(&self, name: &str) -> Option<&Value> {
+        self.updates.iter().find(|(n, _)| n == name).map(|(_, v)| v)
+    }
+}
+
+/// Evaluates a graph of any stage, with a value for every port by name.
+///
+/// Decisions of autocast become casts, promotions and broadcasts become nodes, composites are expanded; every core op then runs as
+/// a kernel of its own, so every result is rounded to its dtype.
+///
+/// # Errors
+/// If a port has no value or one of another type, if the graph still has symbolic ops, or if the data has no meaning for an op.
+pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, EvalError> {
+    let core = to_core(graph)?;
+    let mut values: Vec<SmallVec<[Option<Value>; 1]>> = vec![SmallVec::new(); core.len()];
+    for port in core.ports() {
+        let value = inputs.get(&port.name).ok_or_else(|| EvalError::Port(format!("`{}` has no value", port.name)))?;
+        if value.ty != port.ty {
+            return Err(EvalError::Port(format!("`{}` is {}, found {}", port.name, port.ty, value.ty)));
+        }
+        values[port.node.index()].push(Some(value.clone()));
+    }
+    let mut uses = count_uses(&core);
+    for id in core.nodes() {
+        if core.port_of(id).is_some() {
+            continue;
+        }
+        values[id.index()] = node(&core, id, &values)?.into_iter().map(Some).collect();
+        for arg in core.args(id) {
+            let left = &mut uses[arg.node.index()];
+            *left -= 1;
+            if *left == 0 {
+                values[arg.node.index()].fill(None);
+            }
+        }
+    }
+    let at = |v: ValueId| {
+        values[v.node.index()][v.result as usize].clone().ok_or_else(|| EvalError::Malformed("a result is lost".to_owned()))
+    };
+    let outputs = core.outputs().iter().map(|(name, v)| Ok((name.clone(), at(*v)?))).collect::<Result<_, EvalError>>()?;
+    let update = |(port, v): &(usize, ValueId)| Ok((core.ports()[*port].name.clone(), at(*v)?));
+    let updates = core.updates().iter().map(update).collect::<Result<_, EvalError>>()?;
+    Ok(Outputs { outputs, updates })
+}
+
+/// How often each node's results are taken, by other nodes or from outside.
+fn count_uses(graph: &Graph) -> Vec<usize> {
+    let mut uses = vec![0; graph.len()];
+    let args = graph.nodes().flat_map(|id| graph.args(id));
+    for value in args.chain(graph.roots()) {
+        uses[value.node.index()] += 1;
+    }
+    uses
+}
+
+/// The results of one core node or kernel.
+fn node(graph: &Graph, id: NodeId, values: &[SmallVec<[Option<Value>; 1]>]) -> Result<Vec<Value>, EvalError> {
+    let node = graph.node(id);
+    let at = |v: &ValueId| {
+        values[v.node.index()][v.result as usize].as_ref().ok_or_else(|| EvalError::Malformed("an operand is lost".to_owned()))
+    };
+    let run = |k: &crate::kernel::Kernel, inputs: &[ValueId]| {
+        let inputs = inputs.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+        let bytes: Vec<&[u8]> = inputs.iter().map(|v| v.bytes.as_slice()).collect();
+        kernel(k, &bytes)
+    };
+    let buffers = if let Some(Attr::Kernel(k)) = node.attrs.get("kernel") {
+        run(k, &graph.args(id))?
+    } else if node.results.iter().all(|ty| ty.numel() == 0) {
+        vec![Vec::new(); node.results.len()]
+    } else {
+        let built = build::single(graph, id).map_err(|m| EvalError::Malformed(format!("{}: {m}", node.op.name())))?;
+        run(&built.kernel, &built.inputs)?
+    };
+    let value = |(ty, bytes): (&crate::TensorType, Vec<u8>)| Value::new(ty.clone(), bytes).map_err(EvalError::Malformed);
+    node.results.iter().zip(buffers).map(value).collect()
+}
+
+/// The same program in core ops and kernels, with every cast and expansion a node of its own.
+fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
+    if let Some(id) = graph.nodes().find(|id| matches!(graph.node(*id).op.def().body, Body::Symbolic(_))) {
+        let node = graph.node(id);
+        let Body::Symbolic(pass) = node.op.def().body else { unreachable!("just matched") };
+        return Err(EvalError::Symbolic { op: node.op.name().to_owned(), pass });
+    }
+    let mut core = graph.retrace(|tracer, _, node, mut args| {
+        let mut attrs = node.attrs.clone();
+        if let Some(decision) = &node.decision {
+            for (var, cast) in args.vars.iter_mut().zip(&decision.casts) {
+                if let Some(dtype) = cast {
+                    *var = var.to(*dtype);
+                }
+            }
+            if let Some(dtype) = decision.dtype_arg {
+                attrs.set("dtype", dtype);
+            }
+        }
+        tracer.apply(node.op.clone(), args, attrs)
+    })?;
+    while core.nodes().any(|id| matches!(core.node(id).op.def().body, Body::Composite { .. })) {
+        core = core.retrace(|tracer, _, node, args| expand(tracer, node, args))?;
+    }
+    Ok(core)
+}
+
+/// A composite's parts in its place.
+fn expand<'t>(tracer: &'t Tracer, node: &crate::Node, mut args: Args<'t>) -> Results<'t> {
+    let Body::Composite { expand, inside, .. } = &node.op.def().body else { return tracer.again(node, args) };
+    if *inside == Inside::F32 {
+        for var in &mut args.vars {
+            *var = var.to(var.dtype().compute());
+        }
+    }
+    let cx = ExpandCx { tracer, args: &args.vars, groups: &args.groups, attrs: &node.attrs, results: &node.results };
+    let results = expand(&cx);
+    results.iter().zip(&node.results).map(|(var, ty)| var.to(ty.dtype)).collect()
+}

@@ -1,0 +1,55 @@
+//! The meaning of the language: an interpreter of kernels, and of graphs node by node.
+//!
+//! It is written to be read, not to be fast, and it is the definition: what a device computes is compared with what [`kernel`] says,
+//! bit by bit except in contractions.
+
+mod body;
+mod graph;
+mod kernel;
+mod reduce;
+mod scalar;
+mod value;
+
+pub use graph::{Outputs, graph};
+pub use kernel::kernel;
+pub use value::Value;
+
+use crate::TraceError;
+use crate::kernel::Check;
+use thiserror::Error;
+
+/// Why there is no result.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum EvalError {
+    /// The data has no meaning for an op.
+    #[error("{}: {}", .0.check.op, .0.check.message)]
+    Data(Box<Raised>),
+    /// A port has no value, or one of another type.
+    #[error("port {0}")]
+    Port(String),
+    /// An op that a pass has to remove first.
+    #[error("{op} is symbolic: run {pass} first")]
+    Symbolic {
+        /// The op.
+        op: String,
+        /// The pass that removes it.
+        pass: &'static str,
+    },
+    /// The graph cannot be traced again.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A kernel that the kernel builder would not make, or cannot.
+    #[error("not well formed: {0}")]
+    Malformed(String),
+}
+
+/// A check that was raised.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Raised {
+    /// Its number among the kernel's checks.
+    pub number: usize,
+    /// What it says.
+    pub check: Check,
+    /// The kernel's name.
+    pub kernel: String,
+}

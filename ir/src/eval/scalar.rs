@@ -1,0 +1,348 @@
+//! What a [`ScalarOp`] means: bits in, bits out.
+
+use crate::DType;
+use crate::kernel::{Cmp, Function, Scalar, ScalarOp, half, math, philox};
+
+/// A number of a scalar type, given by its bits as in [`ScalarOp::Const`].
+pub(super) type Bits = u64;
+
+/// What the four number types have in common.
+trait Number: Copy + PartialOrd {
+    fn of(bits: Bits) -> Self;
+    fn bits(self) -> Bits;
+    fn is_nan(self) -> bool;
+    fn add(self, o: Self) -> Self;
+    fn sub(self, o: Self) -> Self;
+    fn mul(self, o: Self) -> Self;
+    fn div(self, o: Self) -> Self;
+    fn rem(self, o: Self) -> Option<Self>;
+    fn neg(self) -> Self;
+    fn abs(self) -> Self;
+    fn float(self, op: ScalarOp) -> Option<Self>;
+    fn logic(self, o: Self, op: ScalarOp) -> Option<Self>;
+}
+
+macro_rules! float {
+    ($ty:ident, $word:ident, $exp:path, $log:path, $tanh:path, $erf:path, $sin:path, $cos:path, $f16:path, $bf16:path) => {
+        impl Number for $ty {
+            fn of(bits: Bits) -> Self {
+                $ty::from_bits(bits as $word)
+            }
+            fn bits(self) -> Bits {
+                Bits::from(self.to_bits())
+            }
+            fn is_nan(self) -> bool {
+                $ty::is_nan(self)
+            }
+            fn add(self, o: Self) -> Self {
+                self + o
+            }
+            fn sub(self, o: Self) -> Self {
+                self - o
+            }
+            fn mul(self, o: Self) -> Self {
+                self * o
+            }
+            fn div(self, o: Self) -> Self {
+                self / o
+            }
+            fn rem(self, _: Self) -> Option<Self> {
+                None
+            }
+            fn neg(self) -> Self {
+                -self
+            }
+            fn abs(self) -> Self {
+                $ty::abs(self)
+            }
+            fn float(self, op: ScalarOp) -> Option<Self> {
+                Some(match op {
+                    ScalarOp::Sqrt => self.sqrt(),
+                    ScalarOp::Floor => self.floor(),
+                    ScalarOp::Call(Function::Exp) => $exp(self),
+                    ScalarOp::Call(Function::Log) => $log(self),
+                    ScalarOp::Call(Function::Tanh) => $tanh(self),
+                    ScalarOp::Call(Function::Erf) => $erf(self),
+                    ScalarOp::Call(Function::Sin) => $sin(self),
+                    ScalarOp::Call(Function::Cos) => $cos(self),
+                    ScalarOp::Round(DType::F16) => $f16(self),
+                    ScalarOp::Round(DType::BF16) => $bf16(self),
+                    ScalarOp::Round(DType::F32) => self as f32 as $ty,
+                    ScalarOp::Round(DType::F64) => self,
+                    _ => return None,
+                })
+            }
+            fn logic(self, _: Self, _: ScalarOp) -> Option<Self> {
+                None
+            }
+        }
+    };
+}
+
+float!(f32, u32, math::exp, math::log, math::tanh, math::erf, math::sin, math::cos, half::round_to_f16, half::round_to_bf16);
+float!(
+    f64,
+    u64,
+    math::exp_f64,
+    math::log_f64,
+    math::tanh_f64,
+    math::erf_f64,
+    math::sin_f64,
+    math::cos_f64,
+    half::round_to_f16_f64,
+    half::round_to_bf16_f64
+);
+
+macro_rules! int {
+    ($ty:ident, $word:ident) => {
+        impl Number for $ty {
+            fn of(bits: Bits) -> Self {
+                bits as $ty
+            }
+            fn bits(self) -> Bits {
+                Bits::from(self as $word)
+            }
+            fn is_nan(self) -> bool {
+                false
+            }
+            fn add(self, o: Self) -> Self {
+                self.wrapping_add(o)
+            }
+            fn sub(self, o: Self) -> Self {
+                self.wrapping_sub(o)
+            }
+            fn mul(self, o: Self) -> Self {
+                self.wrapping_mul(o)
+            }
+            fn div(self, o: Self) -> Self {
+                if o == 0 { 0 } else { self.wrapping_div(o) }
+            }
+            fn rem(self, o: Self) -> Option<Self> {
+                Some(if o == 0 { 0 } else { self.wrapping_rem(o) })
+            }
+            fn neg(self) -> Self {
+                self.wrapping_neg()
+            }
+            fn abs(self) -> Self {
+                self.wrapping_abs()
+            }
+            fn float(self, _: ScalarOp) -> Option<Self> {
+                None
+            }
+            fn logic(self, o: Self, op: ScalarOp) -> Option<Self> {
+                Some(match op {
+                    ScalarOp::And => self & o,
+                    ScalarOp::Or => self | o,
+                    _ => !self,
+                })
+            }
+        }
+    };
+}
+
+int!(i32, u32);
+int!(i64, u64);
+
+/// The result of an instruction that reads only its operands, of types `from` (that of the first operand) and `ty`.
+///
+/// `None` if there is no such instruction for these types.
+pub(super) fn apply(op: ScalarOp, ty: Scalar, from: Scalar, args: &[Bits]) -> Option<Bits> {
+    match op {
+        ScalarOp::Const(bits) => Some(bits),
+        ScalarOp::Select => match args {
+            [c, x, y] => Some(if *c != 0 { *x } else { *y }),
+            _ => None,
+        },
+        ScalarOp::Convert => Some(convert(*args.first()?, from, ty)),
+        ScalarOp::WrapU8 => Some(args.first()? & 0xff),
+        ScalarOp::Random { stream } => match args {
+            [key, step, element] => Some(Bits::from(philox::random_bits(*key as i64, *step as i64, stream, *element))),
+            _ => None,
+        },
+        ScalarOp::Cmp(cmp) => match args {
+            [a, b] => Some(Bits::from(compare(cmp, from, *a, *b))),
+            _ => None,
+        },
+        _ => match ty {
+            Scalar::F32 => number::<f32>(op, args),
+            Scalar::F64 => number::<f64>(op, args),
+            Scalar::I32 => number::<i32>(op, args),
+            Scalar::I64 => number::<i64>(op, args),
+            Scalar::Bool => truth(op, args),
+        },
+    }
+}
+
+fn number<N: Number>(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
+    let x = N::of(*args.first()?);
+    let y = args.get(1).map(|b| N::of(*b));
+    let result = match op {
+        ScalarOp::Add => x.add(y?),
+        ScalarOp::Sub => x.sub(y?),
+        ScalarOp::Mul => x.mul(y?),
+        ScalarOp::Div => x.div(y?),
+        ScalarOp::Rem => x.rem(y?)?,
+        ScalarOp::Max => max(x, y?),
+        ScalarOp::Min => min(x, y?),
+        ScalarOp::Neg => x.neg(),
+        ScalarOp::Abs => x.abs(),
+        ScalarOp::And | ScalarOp::Or => x.logic(y?, op)?,
+        ScalarOp::Not => x.logic(x, op)?,
+        _ => x.float(op)?,
+    };
+    Some(result.bits())
+}
+
+fn max<N: Number>(x: N, y: N) -> N {
+    if x.is_nan() || !y.is_nan() && y <= x { x } else { y }
+}
+
+fn min<N: Number>(x: N, y: N) -> N {
+    if x.is_nan() || !y.is_nan() && x <= y { x } else { y }
+}
+
+fn truth(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
+    let x = *args.first()? != 0;
+    let y = args.get(1).map(|b| *b != 0);
+    Some(Bits::from(match op {
+        ScalarOp::And | ScalarOp::Mul | ScalarOp::Min => x & y?,
+        ScalarOp::Or | ScalarOp::Max => x | y?,
+        ScalarOp::Not => !x,
+        _ => return None,
+    }))
+}
+
+/// Whether a comparison of two numbers of one type holds.
+pub(super) fn compare(cmp: Cmp, ty: Scalar, a: Bits, b: Bits) -> bool {
+    fn of<N: Number>(cmp: Cmp, a: Bits, b: Bits) -> bool {
+        let (a, b) = (N::of(a), N::of(b));
+        match cmp {
+            Cmp::Eq => a == b,
+            Cmp::Ne => a != b,
+            Cmp::Lt => a < b,
+            Cmp::Le => a <= b,
+        }
+    }
+    match ty {
+        Scalar::F32 => of::<f32>(cmp, a, b),
+        Scalar::F64 => of::<f64>(cmp, a, b),
+        Scalar::I32 => of::<i32>(cmp, a, b),
+        Scalar::I64 | Scalar::Bool => of::<i64>(cmp, a, b),
+    }
+}
+
+/// True for the NaNs of the two floats.
+pub(super) fn is_nan(ty: Scalar, bits: Bits) -> bool {
+    match ty {
+        Scalar::F32 => f32::of(bits).is_nan(),
+        Scalar::F64 => f64::of(bits).is_nan(),
+        _ => false,
+    }
+}
+
+/// A number in another scalar type.
+pub(super) fn convert(bits: Bits, from: Scalar, to: Scalar) -> Bits {
+    match from {
+        _ if from == to => bits,
+        Scalar::F32 if to == Scalar::F64 => f64::from(f32::of(bits)).bits(),
+        Scalar::F32 => from_float(f64::from(f32::of(bits)), to),
+        Scalar::F64 => from_float(f64::of(bits), to),
+        Scalar::I32 => from_int(i64::from(i32::of(bits)), to),
+        Scalar::I64 | Scalar::Bool => from_int(i64::of(bits), to),
+    }
+}
+
+fn from_float(v: f64, to: Scalar) -> Bits {
+    match to {
+        Scalar::F32 => (v as f32).bits(),
+        Scalar::F64 => v.bits(),
+        Scalar::I32 => (v as i32).bits(),
+        Scalar::I64 => (v as i64).bits(),
+        Scalar::Bool => Bits::from(v != 0.0),
+    }
+}
+
+fn from_int(v: i64, to: Scalar) -> Bits {
+    match to {
+        Scalar::F32 => (v as f32).bits(),
+        Scalar::F64 => (v as f64).bits(),
+        Scalar::I32 => (v as i32).bits(),
+        Scalar::I64 => v.bits(),
+        Scalar::Bool => Bits::from(v != 0),
+    }
+}
+
+/// The element of a dense buffer in its scalar type; `None` outside of the buffer, or if there are no kernels for the dtype.
+pub(super) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
+    let size = dtype.bytes();
+    let at = usize::try_from(index).ok()?.checked_mul(size)?;
+    let element = bytes.get(at..at.checked_add(size)?)?;
+    Some(match dtype {
+        DType::F32 => Bits::from(u32::from_le_bytes(element.try_into().ok()?)),
+        DType::F64 | DType::I64 => u64::from_le_bytes(element.try_into().ok()?),
+        DType::I32 => Bits::from(u32::from_le_bytes(element.try_into().ok()?)),
+        DType::F16 => half::f16_to_f32(u16::from_le_bytes(element.try_into().ok()?)).bits(),
+        DType::BF16 => half::bf16_to_f32(u16::from_le_bytes(element.try_into().ok()?)).bits(),
+        DType::U8 => Bits::from(element[0]),
+        DType::Bool => Bits::from(element[0] != 0),
+        _ => return None,
+    })
+}
+
+/// Narrows a number to `dtype` and puts it into a dense buffer. `None` where [`read`] gives `None`.
+pub(super) fn write(bytes: &mut [u8], dtype: DType, index: i64, from: Scalar, bits: Bits) -> Option<()> {
+    let size = dtype.bytes();
+    let at = usize::try_from(index).ok()?.checked_mul(size)?;
+    let element = bytes.get_mut(at..at.checked_add(size)?)?;
+    let low = |from_f32: fn(f32) -> u16, from_f64: fn(f64) -> u16| match from {
+        Scalar::F64 => from_f64(f64::of(bits)),
+        _ => from_f32(f32::of(convert(bits, from, Scalar::F32))),
+    };
+    match dtype {
+        DType::F16 => element.copy_from_slice(&low(half::f32_to_f16, half::f64_to_f16).to_le_bytes()),
+        DType::BF16 => element.copy_from_slice(&low(half::f32_to_bf16, half::f64_to_bf16).to_le_bytes()),
+        _ => {
+            let bits = convert(bits, from, Scalar::of(dtype)?);
+            element.copy_from_slice(&bits.to_le_bytes()[..size]);
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn f(v: f32) -> Bits {
+        v.bits()
+    }
+
+    #[test]
+    fn larger_and_smaller() {
+        let max = |a: f32, b: f32| f32::of(apply(ScalarOp::Max, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap());
+        let min = |a: f32, b: f32| f32::of(apply(ScalarOp::Min, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap());
+        assert!(max(f32::NAN, 1.0).is_nan() && max(1.0, f32::NAN).is_nan() && min(1.0, f32::NAN).is_nan());
+        assert!(max(-0.0, 0.0).is_sign_negative() && min(0.0, -0.0).is_sign_positive());
+        assert_eq!((max(1.0, 2.0), min(1.0, 2.0)), (2.0, 1.0));
+    }
+
+    #[test]
+    fn conversions_saturate_wrap_and_truncate() {
+        let i32_of = |v: f32| i32::of(convert(f(v), Scalar::F32, Scalar::I32));
+        assert_eq!((i32_of(1e20), i32_of(-1.9), i32_of(f32::NAN)), (i32::MAX, -1, 0));
+        assert_eq!(i32::of(convert((1i64 << 32 | 5).bits(), Scalar::I64, Scalar::I32)), 5);
+        assert_eq!(i64::of(convert((-3i32).bits(), Scalar::I32, Scalar::I64)), -3);
+        assert_eq!(convert(f(f32::NAN), Scalar::F32, Scalar::Bool), 1);
+        // Through f64 this would round twice.
+        assert_eq!(f32::of(convert(9_007_199_791_611_905i64.bits(), Scalar::I64, Scalar::F32)), 9_007_199_791_611_905i64 as f32);
+    }
+
+    #[test]
+    fn integers_never_trap() {
+        let int = |op, a: i32, b: i32| i32::of(apply(op, Scalar::I32, Scalar::I32, &[a.bits(), b.bits()]).unwrap());
+        assert_eq!((int(ScalarOp::Div, 7, 0), int(ScalarOp::Rem, 7, 0)), (0, 0));
+        assert_eq!((int(ScalarOp::Div, i32::MIN, -1), int(ScalarOp::Rem, i32::MIN, -1)), (i32::MIN, 0));
+        assert_eq!(int(ScalarOp::Div, -7, 2), -3);
+        assert_eq!(apply(ScalarOp::Sqrt, Scalar::I32, Scalar::I32, &[4]), None);
+    }
+}

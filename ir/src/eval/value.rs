@@ -1,0 +1,97 @@
+//! [`Value`]: a tensor as the interpreter sees it.
+
+use super::scalar::{convert, is_nan, read, write};
+use crate::kernel::Scalar;
+use crate::TensorType;
+
+/// A type and a dense, row-major, little-endian buffer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// The type.
+    pub ty: TensorType,
+    /// The elements.
+    pub bytes: Vec<u8>,
+}
+
+impl Value {
+    /// The value with these elements.
+    ///
+    /// # Errors
+    /// If the number of bytes is not that of the type, or there are no kernels for its dtype.
+    pub fn new(ty: TensorType, bytes: Vec<u8>) -> Result<Self, String> {
+        ty.check_size()?;
+        if !ty.dtype.is_computable() {
+            return Err(format!("no kernels exist for dtype {}", ty.dtype));
+        }
+        if bytes.len() != ty.bytes() {
+            return Err(format!("{ty} takes {} bytes, found {}", ty.bytes(), bytes.len()));
+        }
+        Ok(Value { ty, bytes })
+    }
+
+    /// Zeros.
+    ///
+    /// # Errors
+    /// If there are no kernels for the dtype, or too many elements.
+    pub fn zeros(ty: TensorType) -> Result<Self, String> {
+        ty.check_size()?;
+        let bytes = vec![0; ty.bytes()];
+        Value::new(ty, bytes)
+    }
+
+    /// The numbers as the dtype holds them: floats rounded once, integers as `cast` makes them.
+    ///
+    /// # Errors
+    /// If the count is not that of the type, or there are no kernels for its dtype.
+    pub fn from_f64s(ty: TensorType, numbers: &[f64]) -> Result<Self, String> {
+        let mut value = Value::zeros(ty)?;
+        if numbers.len() != value.ty.numel() {
+            return Err(format!("{} takes {} numbers, found {}", value.ty, value.ty.numel(), numbers.len()));
+        }
+        for (i, v) in numbers.iter().enumerate() {
+            write(&mut value.bytes, value.ty.dtype, i as i64, Scalar::F64, v.to_bits())
+                .ok_or_else(|| format!("{} takes {} bytes", value.ty, value.ty.bytes()))?;
+        }
+        Ok(value)
+    }
+
+    /// The elements as f64; beyond 2^53 integers are rounded.
+    pub fn to_f64s(&self) -> Vec<f64> {
+        let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
+        let element = |i| read(&self.bytes, self.ty.dtype, i).unwrap_or(0);
+        (0..self.ty.numel() as i64).map(|i| f64::from_bits(convert(element(i), from, Scalar::F64))).collect()
+    }
+
+    /// The position of the first element that differs, bit by bit except that all NaNs are equal; `None` if none does and the types are
+    /// the same.
+    pub fn first_difference(&self, other: &Value) -> Option<usize> {
+        if self.ty != other.ty {
+            return Some(0);
+        }
+        let scalar = Scalar::of(self.ty.dtype).unwrap_or(Scalar::I64);
+        (0..self.ty.numel()).find(|&i| {
+            let at = |v: &Value| read(&v.bytes, v.ty.dtype, i as i64).unwrap_or(0);
+            let (a, b) = (at(self), at(other));
+            a != b && !(is_nan(scalar, a) && is_nan(scalar, b))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    #[test]
+    fn numbers_survive_where_the_dtype_holds_them() {
+        for dtype in DType::COMPUTABLE {
+            let v = Value::from_f64s(TensorType::new(dtype, [2]), &[0.0, 1.0]).unwrap();
+            assert_eq!(v.to_f64s(), [0.0, 1.0], "{dtype}");
+        }
+        let nan = |bits: u32| Value::new(TensorType::new(DType::F32, [1]), bits.to_le_bytes().to_vec()).unwrap();
+        assert_eq!(nan(0x7fc0_0000).first_difference(&nan(0xffc0_0001)), None);
+        assert_eq!(nan(0).first_difference(&nan(0x8000_0000)), Some(0));
+        assert!(Value::new(TensorType::scalar(DType::I8), vec![0]).is_err());
+        assert!(Value::zeros(TensorType::new(DType::F32, [usize::MAX, 2])).is_err());
+    }
+}

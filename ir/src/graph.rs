@@ -1,0 +1,303 @@
+//! [`Graph`]: a petgraph DAG of ops that only ever grows, and read-only views of it.
+//!
+//! Nodes are numbered in the order of recording, which is a topological order. Operand order lives on edges. Only a
+//! [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is traced again.
+
+use crate::op::OpRef;
+use crate::policy::{Decision, DeviceType, Region};
+use crate::{Attrs, TensorType};
+use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
+use smallvec::SmallVec;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The number of a node.
+pub type NodeId = NodeIndex<u32>;
+
+/// One result of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its results.
+    pub result: u16,
+}
+
+/// An edge: the value is result `result` of the source and operand `operand` of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Position among the flat operands.
+    pub operand: u16,
+    /// Which result of the source.
+    pub result: u16,
+}
+
+/// Where a node was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// A line of the user's Rust program.
+    Rust(&'static Location<'static>),
+    /// As the text said, or put together by a pass.
+    Text(Arc<str>),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Unknown => Ok(()),
+            Source::Rust(l) => write!(f, "{}:{}:{}", l.file(), l.line(), l.column()),
+            Source::Text(s) => f.write_str(s),
+        }
+    }
+}
+
+/// How many flat operands each operand of the schema takes: 1, 0 or 1 if optional, any number for a list.
+pub type Groups = SmallVec<[u16; 4]>;
+
+/// One op application.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The op.
+    pub op: OpRef,
+    /// Its constants.
+    pub attrs: Attrs,
+    /// The types of its results.
+    pub results: SmallVec<[TensorType; 1]>,
+    /// The split of the flat operands among the operands of the schema.
+    pub groups: Groups,
+    /// What the autocast policy said, until `autocast` has acted on it.
+    pub decision: Option<Box<Decision>>,
+    /// The autocast state it was recorded under: an index into [`Graph::regions`].
+    pub region: u32,
+    /// The module path, such as `encoder.0.attention`; empty at the top.
+    pub scope: Arc<str>,
+    /// The line that recorded it.
+    pub source: Source,
+    first_edge: u32,
+    arity: u16,
+}
+
+/// What a port is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Given anew with each run.
+    Input,
+    /// A trained parameter: lives in the store, requires a gradient.
+    Param,
+    /// Other state that lives in the store: moments, counters, frozen parameters.
+    State,
+}
+
+/// A named value that comes from outside.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Unique among the ports.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+    /// What it is for.
+    pub role: Role,
+    /// True if an input requires a gradient; parameters always do.
+    pub grad: bool,
+    /// The device type it lives on, as policies see it.
+    pub device: DeviceType,
+    /// The node that stands for it.
+    pub node: NodeId,
+}
+
+impl Port {
+    /// True for a leaf that requires a gradient.
+    pub fn requires_grad(&self) -> bool {
+        self.grad || self.role == Role::Param
+    }
+}
+
+/// A recorded program.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) dag: DiGraph<Node, Use, u32>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) outputs: Vec<(String, ValueId)>,
+    pub(crate) updates: Vec<(usize, ValueId)>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) policy: u64,
+}
+
+impl Graph {
+    pub(crate) fn new(name: &str) -> Self {
+        Graph {
+            name: name.to_owned(),
+            dag: DiGraph::default(),
+            ports: Vec::new(),
+            outputs: Vec::new(),
+            updates: Vec::new(),
+            regions: vec![Region::default()],
+            policy: 0,
+        }
+    }
+
+    /// The name after `@` in text.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The petgraph behind it, for algorithms that only read.
+    pub fn petgraph(&self) -> &DiGraph<Node, Use, u32> {
+        &self.dag
+    }
+
+    /// The number of nodes, ports included.
+    pub fn len(&self) -> usize {
+        self.dag.node_count()
+    }
+
+    /// True if nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All nodes, operands before uses.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.len() as u32).map(NodeId::from)
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.dag[id]
+    }
+
+    /// The flat operands of a node, in order.
+    pub fn args(&self, id: NodeId) -> SmallVec<[ValueId; 4]> {
+        let node = &self.dag[id];
+        (0..u32::from(node.arity)).map(|i| self.operand(node.first_edge + i)).collect()
+    }
+
+    fn operand(&self, edge: u32) -> ValueId {
+        let edge = EdgeIndex::from(edge);
+        let (from, _) = self.dag.edge_endpoints(edge).expect("operands of a node are edges of its graph");
+        ValueId { node: from, result: self.dag[edge].result }
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.dag[value.node].results[value.result as usize]
+    }
+
+    /// The values that come from outside, in order.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The named results, in order.
+    pub fn outputs(&self) -> &[(String, ValueId)] {
+        &self.outputs
+    }
+
+    /// The next values of state: (index of the port, value).
+    pub fn updates(&self) -> &[(usize, ValueId)] {
+        &self.updates
+    }
+
+    /// The autocast states that nodes refer to; the first is "off everywhere".
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The region of a node.
+    pub fn region(&self, id: NodeId) -> &Region {
+        &self.regions[self.dag[id].region as usize]
+    }
+
+    /// The hash of the policy set it was traced under; 0 if no region was ever on.
+    pub fn policy_hash(&self) -> u64 {
+        self.policy
+    }
+
+    /// The port a node stands for.
+    pub fn port_of(&self, id: NodeId) -> Option<&Port> {
+        self.ports.iter().find(|p| p.node == id)
+    }
+
+    /// The values that must be computed: outputs and updates.
+    pub fn roots(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.outputs.iter().map(|(_, v)| *v).chain(self.updates.iter().map(|(_, v)| *v))
+    }
+
+    /// For each node, whether an output or an update needs it.
+    pub fn live(&self) -> Vec<bool> {
+        let mut live = vec![false; self.len()];
+        for root in self.roots() {
+            live[root.node.index()] = true;
+        }
+        for id in self.nodes().rev() {
+            if live[id.index()] {
+                for arg in self.args(id) {
+                    live[arg.node.index()] = true;
+                }
+            }
+        }
+        live
+    }
+
+    /// The users of every value: for node `i`, pairs (node, operand) with the result they take.
+    pub fn users(&self) -> Vec<SmallVec<[(NodeId, Use); 4]>> {
+        let mut users = vec![SmallVec::new(); self.len()];
+        for id in self.nodes() {
+            for (operand, arg) in self.args(id).into_iter().enumerate() {
+                users[arg.node.index()].push((id, Use { operand: operand as u16, result: arg.result }));
+            }
+        }
+        users
+    }
+
+    /// The name `module.path/op#k` of every node, stable across traces; `k` counts equal names.
+    pub fn names(&self) -> Vec<String> {
+        let mut seen = std::collections::HashMap::<String, usize>::new();
+        self.dag
+            .node_weights()
+            .map(|n| {
+                let base = format!("{}/{}", n.scope, n.op.name());
+                let k = seen.entry(base.clone()).or_default();
+                *k += 1;
+                format!("{base}#{}", *k - 1)
+            })
+            .collect()
+    }
+
+    pub(crate) fn push(&mut self, mut node: Node, args: &[ValueId]) -> NodeId {
+        node.first_edge = self.dag.edge_count() as u32;
+        node.arity = args.len() as u16;
+        let id = self.dag.add_node(node);
+        for (operand, arg) in args.iter().enumerate() {
+            self.dag.add_edge(arg.node, id, Use { operand: operand as u16, result: arg.result });
+        }
+        id
+    }
+}
+
+impl Node {
+    pub(crate) fn new(op: OpRef, attrs: Attrs, results: SmallVec<[TensorType; 1]>, groups: Groups) -> Self {
+        Node {
+            op,
+            attrs,
+            results,
+            groups,
+            decision: None,
+            region: 0,
+            scope: Arc::from(""),
+            source: Source::Unknown,
+            first_edge: 0,
+            arity: 0,
+        }
+    }
+
+    /// The number of flat operands.
+    pub fn arity(&self) -> usize {
+        usize::from(self.arity)
+    }
+}

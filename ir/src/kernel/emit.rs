@@ -1,0 +1,289 @@
+//! Scalar code for one element of a value: loads at leaves, an op's own rule elsewhere, views as index arithmetic.
+
+use super::index::{Index, through};
+use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::op::{Body as OpBody, Lower, MapCx, Position};
+use crate::{DType, TensorType};
+use smallvec::{SmallVec, smallvec};
+use std::collections::HashMap;
+
+/// Where the code for a value comes from.
+pub(super) enum Found {
+    /// It lies in memory.
+    Leaf,
+    /// Its op's rule is applied here.
+    Compute,
+    /// An instruction that reads it.
+    Inst(ScalarOp, Scalar),
+}
+
+/// What a kernel collects while its code is put together.
+#[derive(Default)]
+pub(super) struct Collected {
+    /// The kernel's inputs.
+    pub(super) inputs: Vec<ValueId>,
+    /// The kernel's checks.
+    pub(super) checks: Vec<Check>,
+}
+
+impl Collected {
+    /// The number of an input.
+    pub(super) fn input(&mut self, value: ValueId) -> usize {
+        self.inputs.iter().position(|v| *v == value).unwrap_or_else(|| {
+            self.inputs.push(value);
+            self.inputs.len() - 1
+        })
+    }
+}
+
+/// Puts one body together.
+pub(super) struct Emitter<'a> {
+    pub(super) graph: &'a Graph,
+    /// The number of loop axes.
+    pub(super) rank: usize,
+    pub(super) body: Body,
+    pub(super) loads: &'a mut Vec<Load>,
+    pub(super) collected: &'a mut Collected,
+    /// Where a value's code comes from, asked at the index it is needed at.
+    pub(super) resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
+    pub(super) memo: HashMap<(ValueId, Index), Val>,
+    guards: SmallVec<[Guard; 1]>,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(
+        graph: &'a Graph,
+        rank: usize,
+        loads: &'a mut Vec<Load>,
+        collected: &'a mut Collected,
+        resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
+    ) -> Self {
+        Emitter {
+            graph,
+            rank,
+            body: Body::default(),
+            loads,
+            collected,
+            resolve,
+            memo: HashMap::new(),
+            guards: SmallVec::new(),
+        }
+    }
+
+    /// The element of `value` at `index`, in its scalar type; 16-bit floats are rounded already.
+    pub(super) fn emit(&mut self, value: ValueId, index: &Index) -> Result<Val, String> {
+        let key = (value, index.clone());
+        if let Some(v) = self.memo.get(&key).filter(|_| self.guards.is_empty()) {
+            return Ok(*v);
+        }
+        let v = match (self.resolve)(value, index)? {
+            Found::Leaf => self.load(value, index, 0)?,
+            Found::Inst(op, ty) => self.body.push(op, &[], ty),
+            Found::Compute => self.compute(value.node, index)?,
+        };
+        if self.guards.is_empty() {
+            self.memo.insert(key, v);
+        }
+        Ok(v)
+    }
+
+    /// Loads an element of a value in memory.
+    fn load(&mut self, value: ValueId, index: &Index, fill: u64) -> Result<Val, String> {
+        let ty = self.graph.ty(value);
+        let scalar = Scalar::of(ty.dtype).ok_or_else(|| format!("no kernels exist for dtype {}", ty.dtype))?;
+        let mut access = Access { strides: smallvec![0; self.rank], guards: self.guards.clone(), fill, ..Access::default() };
+        let mut indices: SmallVec<[Val; 1]> = SmallVec::new();
+        let mut add = |p: &Position, stride: i64| {
+            access.offset += p.offset * stride;
+            for (a, s) in access.strides.iter_mut().zip(&p.strides) {
+                *a += s * stride;
+            }
+            if let Some(i) = p.index {
+                access.indirect.push(stride);
+                indices.push(i);
+            }
+        };
+        match index {
+            Index::Linear(p) => add(p, 1),
+            Index::Axes(axes) => axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride as i64)),
+        }
+        let load = Load { input: self.collected.input(value), dtype: ty.dtype, access };
+        let number = self.loads.iter().position(|l| *l == load).unwrap_or_else(|| {
+            self.loads.push(load);
+            self.loads.len() - 1
+        });
+        Ok(self.body.push(ScalarOp::Load(number as u32), &indices, scalar))
+    }
+
+    /// Applies the rule of a node.
+    fn compute(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+        let def = self.graph.node(node).op.def();
+        let (OpBody::Core { kernel, .. } | OpBody::Source(kernel)) = &def.body else {
+            return Err(format!("{} is not a core op", def.name));
+        };
+        let args = self.graph.args(node);
+        match kernel {
+            Lower::Map(rule) => {
+                let operands = args.iter().map(|a| self.emit(*a, index)).collect::<Result<SmallVec<[Val; 4]>, _>>()?;
+                let v = self.apply(node, index, &|cx| rule(cx, &operands));
+                Ok(self.rounded(node, v))
+            }
+            Lower::View(_) => {
+                let inner = through(self.graph, node, index).ok_or_else(|| cannot(def.name))?;
+                self.emit(args[0], &inner)
+            }
+            Lower::Gather => self.gather(node, index),
+            Lower::Cat => self.cat(node, index),
+            Lower::Pad => self.pad(node, index),
+            _ => Err(cannot(def.name)),
+        }
+    }
+
+    /// Runs an elementwise rule.
+    fn apply(&mut self, node: NodeId, index: &Index, rule: &dyn Fn(&mut MapCx<'_>) -> Val) -> Val {
+        let n = self.graph.node(node);
+        let operands: SmallVec<[DType; 4]> = self.graph.args(node).iter().map(|a| self.graph.ty(*a).dtype).collect();
+        let position = match index {
+            Index::Axes(axes) => &axes[..],
+            Index::Linear(_) => &[],
+        };
+        let mut cx = MapCx {
+            body: &mut self.body,
+            attrs: &n.attrs,
+            result: &n.results[0],
+            operands: &operands,
+            origin: (n.op.name(), n.source.to_string()),
+            checks: &mut self.collected.checks,
+            position,
+        };
+        rule(&mut cx)
+    }
+
+    /// The result as its dtype holds it. Ops whose record says that they round nowhere give values of their operands' dtype.
+    fn rounded(&mut self, node: NodeId, v: Val) -> Val {
+        let n = self.graph.node(node);
+        let dtype = n.results[0].dtype;
+        let exact = n.op.def().rounding.starts_with("nowhere") && dtype != DType::U8;
+        if exact { v } else { self.body.as_dtype(v, dtype) }
+    }
+
+    /// An index operand as an i64 within `0..size`, raising a check outside.
+    pub(super) fn checked_index(&mut self, node: NodeId, raw: Val, size: usize) -> Val {
+        let wide = self.body.convert(raw, Scalar::I64);
+        self.apply(node, &Index::Axes(SmallVec::new()), &|cx| {
+            let zero = cx.body.constant(Scalar::I64, 0.0);
+            let end = cx.body.push(ScalarOp::Const(size as u64), &[], Scalar::I64);
+            let (low, high) = (cx.body.cmp(Cmp::Le, zero, wide), cx.body.cmp(Cmp::Lt, wide, end));
+            let inside = cx.body.binary(ScalarOp::And, low, high);
+            let inside = cx.check(inside, format!("index out of range: expected 0..{size}"));
+            cx.body.select(inside, wide, zero)
+        })
+    }
+
+    fn gather(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+        let args = self.graph.args(node);
+        let Index::Axes(axes) = index else { return Err(cannot("gather")) };
+        let x = self.graph.ty(args[0]).clone();
+        let axis = x.shape.axis(self.graph.node(node).attrs.int("dim").unwrap_or(0))?;
+        let raw = self.emit(args[1], index)?;
+        if x.shape[axis] == 0 {
+            return Err("gathers from an axis of size 0".to_owned());
+        }
+        let at = self.checked_index(node, raw, x.shape[axis]);
+        let mut inner = axes.clone();
+        inner[axis] = Position { offset: 0, strides: smallvec![0; self.rank], index: Some(at) };
+        self.emit(args[0], &Index::Axes(inner))
+    }
+
+    fn pad(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+        let Index::Axes(axes) = index else { return Err(cannot("pad")) };
+        let n = self.graph.node(node);
+        let x = self.graph.args(node)[0];
+        let ty = self.graph.ty(x).clone();
+        let (low, value) = (n.attrs.ints("low"), n.attrs.float("value").unwrap_or(0.0));
+        let mut inner = axes.clone();
+        let mut conditions = Vec::new();
+        for (axis, p) in inner.iter_mut().enumerate() {
+            p.offset -= low[axis];
+            if n.results[0].shape[axis] != ty.shape[axis] {
+                conditions.push((p.clone(), ty.shape[axis]));
+            }
+        }
+        let scalar = Scalar::of(ty.dtype).ok_or_else(|| cannot("pad"))?;
+        let fill = self.body.constant(scalar, value);
+        let fill = self.body.as_dtype(fill, ty.dtype);
+        self.guarded(x, &Index::Axes(inner), &conditions, fill)
+    }
+
+    /// The last operand that starts at or before the position.
+    fn cat(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+        let Index::Axes(axes) = index else { return Err(cannot("cat")) };
+        let ty = self.graph.node(node).results[0].clone();
+        let axis = ty.shape.axis(self.graph.node(node).attrs.int("dim").unwrap_or(0))?;
+        let scalar = Scalar::of(ty.dtype).ok_or_else(|| cannot("cat"))?;
+        let mut result = self.body.constant(scalar, 0.0);
+        let mut start = 0;
+        for arg in self.graph.args(node) {
+            let size = self.graph.ty(arg).shape[axis];
+            if size > 0 {
+                let mut inner = axes.clone();
+                inner[axis].offset -= start;
+                let condition = (inner[axis].clone(), size);
+                result = self.guarded(arg, &Index::Axes(inner), &[condition], result)?;
+            }
+            start += size as i64;
+        }
+        Ok(result)
+    }
+
+    /// The element where every position lies within its size, else `other`.
+    fn guarded(
+        &mut self,
+        value: ValueId,
+        index: &Index,
+        conditions: &[(Position, usize)],
+        other: Val,
+    ) -> Result<Val, String> {
+        let before = self.guards.len();
+        let mut holds = None;
+        for (p, size) in conditions {
+            if p.index.is_some() {
+                return Err(cannot("a padded value"));
+            }
+            self.guards.push(Guard { offset: p.offset, strides: p.strides.clone(), extent: *size as i64 });
+            let inside = self.inside(p, *size);
+            holds = Some(holds.map_or(inside, |h| self.body.binary(ScalarOp::And, h, inside)));
+        }
+        let v = self.emit(value, index);
+        self.guards.truncate(before);
+        Ok(match holds {
+            Some(c) => self.body.select(c, v?, other),
+            None => v?,
+        })
+    }
+
+    fn inside(&mut self, p: &Position, size: usize) -> Val {
+        let ty = TensorType::new(DType::I64, [size]);
+        let mut checks = Vec::new();
+        let attrs = crate::Attrs::new();
+        let mut cx = MapCx {
+            body: &mut self.body,
+            attrs: &attrs,
+            result: &ty,
+            operands: &[],
+            origin: ("pad", String::new()),
+            checks: &mut checks,
+            position: std::slice::from_ref(p),
+        };
+        let at = cx.position(0);
+        let zero = self.body.constant(Scalar::I64, 0.0);
+        let end = self.body.push(ScalarOp::Const(size as u64), &[], Scalar::I64);
+        let (low, high) = (self.body.cmp(Cmp::Le, zero, at), self.body.cmp(Cmp::Lt, at, end));
+        self.body.binary(ScalarOp::And, low, high)
+    }
+}
+
+fn cannot(what: &str) -> String {
+    format!("{what} cannot be computed at this index: its operand has to lie in memory")
+}

@@ -1,0 +1,170 @@
+//! Where an element of a tensor lies as a function of a kernel's loops, and how views change that.
+
+use crate::graph::{Graph, NodeId};
+use crate::op::{Body, Lower, Position, View};
+use crate::ops::view::{Slicing, permutation};
+use crate::{Shape, TensorType};
+use smallvec::{SmallVec, smallvec};
+
+/// The element of a tensor that a loop position asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// A position along every axis.
+    Axes(SmallVec<[Position; 4]>),
+    /// A row-major element number: all that is known behind a reshape that merges axes of a computed value.
+    Linear(Position),
+}
+
+impl Index {
+    /// Axis `i` of the tensor is axis `i` of `rank` loop axes.
+    pub fn identity(axes: usize, rank: usize) -> Self {
+        Index::Axes((0..axes).map(|i| unit(i, rank)).collect())
+    }
+
+    /// True if tensor axis `i` is loop axis `i` for all the tensor's axes, or all but a last axis of size 1.
+    pub fn is_identity(&self, shape: &[usize], loops: &[usize]) -> bool {
+        let Index::Axes(axes) = self else { return false };
+        let last = loops.len().saturating_sub(1);
+        shape.len() <= loops.len()
+            && shape.iter().zip(loops).enumerate().all(|(i, (a, b))| a == b || i == last && *a == 1)
+            && axes.iter().enumerate().all(|(i, p)| shape[i] == 1 || *p == unit(i, loops.len()))
+    }
+}
+
+fn unit(axis: usize, rank: usize) -> Position {
+    let mut strides: SmallVec<[i64; 4]> = smallvec![0; rank];
+    strides[axis] = 1;
+    Position { offset: 0, strides, index: None }
+}
+
+/// `p * by`, unless a run-time index would have to be multiplied.
+fn scaled(p: &Position, by: i64) -> Option<Position> {
+    if p.index.is_some() && by != 1 {
+        return None;
+    }
+    Some(Position { offset: p.offset * by, strides: p.strides.iter().map(|s| s * by).collect(), index: p.index })
+}
+
+/// `a + b`, unless both have run-time indices.
+fn sum(a: &Position, b: &Position) -> Option<Position> {
+    if a.index.is_some() && b.index.is_some() {
+        return None;
+    }
+    let rank = a.strides.len().max(b.strides.len());
+    let at = |p: &Position, i: usize| p.strides.get(i).copied().unwrap_or(0);
+    let strides = (0..rank).map(|i| at(a, i) + at(b, i)).collect();
+    Some(Position { offset: a.offset + b.offset, strides, index: a.index.or(b.index) })
+}
+
+/// The row-major element number behind an index into a tensor of that shape.
+pub fn linear(index: &Index, shape: &Shape) -> Option<Position> {
+    match index {
+        Index::Linear(p) => Some(p.clone()),
+        Index::Axes(axes) => axes
+            .iter()
+            .zip(shape.strides())
+            .try_fold(Position::default(), |total, (p, stride)| sum(&total, &scaled(p, stride as i64)?)),
+    }
+}
+
+/// The index into the operand of a view for an index into its result; `None` if it is not a function of this form.
+pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
+    let Body::Core { kernel: Lower::View(view), .. } = &graph.node(node).op.def().body else { return None };
+    let x = graph.ty(graph.args(node)[0]);
+    let y = &graph.node(node).results[0];
+    let attrs = &graph.node(node).attrs;
+    match (view, index) {
+        (View::Identity, _) => Some(index.clone()),
+        (View::Reshape, Index::Linear(p)) => Some(Index::Linear(p.clone())),
+        (View::Reshape, Index::Axes(axes)) => reshaped(x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear)),
+        (View::Expand, Index::Linear(p)) if x.numel() == 1 => {
+            Some(Index::Axes(smallvec![Position { offset: 0, strides: smallvec![0; p.strides.len()], index: None }; x.shape.rank()]))
+        }
+        (_, Index::Linear(_)) if x.shape == y.shape && *view != View::Permute => Some(index.clone()),
+        (_, Index::Linear(_)) => None,
+        (View::Permute, Index::Axes(axes)) => {
+            let dims = permutation(x, attrs.ints("dims")).ok()?;
+            let mut back = smallvec![Position::default(); dims.len()];
+            for (i, &d) in dims.iter().enumerate() {
+                back[d] = axes[i].clone();
+            }
+            Some(Index::Axes(back))
+        }
+        (View::Expand, Index::Axes(axes)) => {
+            let fresh = y.shape.rank() - x.shape.rank();
+            let keep = |i: usize| if x.shape[i] == 1 { zero(&axes[fresh + i]) } else { axes[fresh + i].clone() };
+            Some(Index::Axes((0..x.shape.rank()).map(keep).collect()))
+        }
+        (View::Slice, Index::Axes(axes)) => {
+            let s = Slicing::of(x, attrs).ok()?;
+            let mut axes = axes.clone();
+            axes[s.axis] = scaled(&axes[s.axis], s.step as i64)?;
+            axes[s.axis].offset += s.start as i64;
+            Some(Index::Axes(axes))
+        }
+    }
+}
+
+fn zero(like: &Position) -> Position {
+    Position { offset: 0, strides: smallvec![0; like.strides.len()], index: None }
+}
+
+/// The index before a reshape, if it is affine: matching runs of axes with equal element counts must be equal, or one axis
+/// before (apart from axes of size 1).
+fn reshaped(x: &TensorType, y: &TensorType, axes: &[Position]) -> Option<Index> {
+    if x.numel() == 0 {
+        return None;
+    }
+    let rank = axes.first().map_or(0, |p| p.strides.len());
+    let nothing = Position { offset: 0, strides: smallvec![0; rank], index: None };
+    let mut before: SmallVec<[Position; 4]> = smallvec![nothing.clone(); x.shape.rank()];
+    let (mut i, mut j) = (0, 0);
+    let solid = |shape: &Shape, mut at: usize| {
+        while at < shape.rank() && shape[at] == 1 {
+            at += 1;
+        }
+        at
+    };
+    loop {
+        (i, j) = (solid(&x.shape, i), solid(&y.shape, j));
+        if i == x.shape.rank() || j == y.shape.rank() {
+            return Some(Index::Axes(before));
+        }
+        let mut merged = axes[j].clone();
+        let mut size = y.shape[j];
+        while size < x.shape[i] {
+            j = solid(&y.shape, j + 1);
+            if j == y.shape.rank() {
+                return None;
+            }
+            merged = sum(&scaled(&merged, y.shape[j] as i64)?, &axes[j])?;
+            size *= y.shape[j];
+        }
+        if size != x.shape[i] {
+            return None;
+        }
+        before[i] = merged;
+        (i, j) = (i + 1, j + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::view::Views;
+    use crate::{DType, Tracer};
+
+    #[test]
+    fn a_split_is_affine_and_a_merge_is_linear() {
+        let t = Tracer::new("g");
+        let x = t.input("x", TensorType::new(DType::F32, [6, 4]));
+        let split = x.reshape(&[2, 3, 1, 4]);
+        let merged = x.reshape(&[24]);
+        t.with_graph(|g| {
+            let Some(Index::Axes(axes)) = through(g, split.id().node, &Index::identity(4, 4)) else { panic!("affine") };
+            assert_eq!(axes[0].strides.as_slice(), [3, 1, 0, 0]);
+            assert_eq!(axes[1].strides.as_slice(), [0, 0, 0, 1]);
+            assert!(matches!(through(g, merged.id().node, &Index::identity(1, 1)), Some(Index::Linear(_))));
+        });
+    }
+}

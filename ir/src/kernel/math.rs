@@ -1,0 +1,532 @@
+//! The scalar functions of the language, defined down to the bits.
+//!
+//! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter runs it on `f32`, a device on
+//! vectors of them, and both get the same bits, whatever the width. All functions are within 2 units in the last place of the
+//! exact value for every f32, subnormal ones included (measured: 1.3 for `tanh`, 1.2 for `erf`, below 1 for the others); a NaN result may carry any payload. Functions of an f64 are those
+//! of the `libm` crate, which is plain Rust and the same on every machine.
+//!
+//! The polynomials are minimax fits made for these sequences; the reductions are the classic ones: powers of two for `exp` and
+//! `log` (Cody and Waite), multiples of π/2 for `sin` and `cos` (three parts up to 2^17, Payne and Hanek beyond).
+
+/// The length of the blocks along `k` in which a contraction is summed.
+///
+/// Within a block the accumulator starts at zero and takes `fma(a, b, acc)` in order of `k`; block sums are added in order,
+/// beginning with the first block's sum itself.
+pub const CONTRACT_BLOCK: usize = 512;
+
+/// One f32 or a vector of them, with the operations the functions are made of.
+///
+/// Every operation acts on each lane alone and rounds once, to nearest even, with subnormals kept. Masks are `Bits` with all bits
+/// of a lane set or none.
+pub trait Lane: Copy {
+    /// The same lanes as 32-bit integers, wrapping.
+    type Bits: Copy;
+
+    /// The number in every lane.
+    fn splat(v: f32) -> Self;
+    /// The integer in every lane.
+    fn splat_bits(v: u32) -> Self::Bits;
+    /// `self + o`.
+    fn add(self, o: Self) -> Self;
+    /// `self - o`.
+    fn sub(self, o: Self) -> Self;
+    /// `self * o`.
+    fn mul(self, o: Self) -> Self;
+    /// `self / o`.
+    fn div(self, o: Self) -> Self;
+    /// `self * b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// `self` where `self > o`, else `o`: a NaN in either gives `o`.
+    fn max(self, o: Self) -> Self;
+    /// `self` where `self < o`, else `o`: a NaN in either gives `o`.
+    fn min(self, o: Self) -> Self;
+    /// The mask of `self < o`, false for NaN.
+    fn lt(self, o: Self) -> Self::Bits;
+    /// The mask of `self == o`, false for NaN.
+    fn eq(self, o: Self) -> Self::Bits;
+    /// `a` where the mask is set, else `b`.
+    fn select(mask: Self::Bits, a: Self, b: Self) -> Self;
+    /// The bits of the number.
+    fn bits(self) -> Self::Bits;
+    /// The number of the bits.
+    fn from_bits(b: Self::Bits) -> Self;
+    /// Integer sum.
+    fn int_add(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Integer difference.
+    fn int_sub(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Bitwise and.
+    fn and(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Bitwise or.
+    fn or(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Bitwise exclusive or.
+    fn xor(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// Shift left.
+    fn shl<const N: i32>(a: Self::Bits) -> Self::Bits;
+    /// Shift right, keeping the sign.
+    fn sar<const N: i32>(a: Self::Bits) -> Self::Bits;
+    /// The mask of integer equality.
+    fn int_eq(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// `self`, with `exact(x)` in the lanes where `self` is not to be used: those with the mask clear.
+    fn or_exact(self, good: Self::Bits, x: Self, exact: fn(f32) -> f32) -> Self;
+}
+
+const SIGN: u32 = 0x8000_0000;
+/// Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the sum, in two's complement.
+const SHIFTER: f32 = 12_582_912.0;
+const LN2_HIGH: f32 = f32::from_bits(0x3f31_7218);
+const LN2_LOW: f32 = f32::from_bits(0xb102_e308);
+
+/// Evaluates a polynomial, constant term first, by Horner's rule with fused steps.
+#[inline(always)]
+fn poly<L: Lane, const N: usize>(x: L, c: [f32; N]) -> L {
+    let mut p = L::splat(c[N - 1]);
+    let mut i = N - 1;
+    while i > 0 {
+        i -= 1;
+        p = p.fma(x, L::splat(c[i]));
+    }
+    p
+}
+
+#[inline(always)]
+fn abs<L: Lane>(x: L) -> L {
+    L::from_bits(L::and(x.bits(), L::splat_bits(!SIGN)))
+}
+
+/// `magnitude`, which is not negative, with the sign of `x`.
+#[inline(always)]
+fn with_sign<L: Lane>(magnitude: L, x: L) -> L {
+    L::from_bits(L::or(magnitude.bits(), L::and(x.bits(), L::splat_bits(SIGN))))
+}
+
+/// The power of two with an integer exponent between -126 and 127.
+#[inline(always)]
+fn power_of_two<L: Lane>(n: L::Bits) -> L {
+    L::from_bits(L::shl::<23>(L::int_add(n, L::splat_bits(127))))
+}
+
+/// `e` to the power `x`: 0 below -104, infinite from about 88.73, subnormal results rounded.
+#[inline(always)]
+pub fn exp<L: Lane>(x: L) -> L {
+    let x = L::splat(89.0).min(L::splat(-104.0).max(x));
+    let t = x.fma(L::splat(std::f32::consts::LOG2_E), L::splat(SHIFTER));
+    let n = t.sub(L::splat(SHIFTER));
+    let r = n.fma(L::splat(-LN2_HIGH), x);
+    let r = n.fma(L::splat(-LN2_LOW), r);
+    let q =
+        poly(r, [0.5, 1.666_666_6e-1, 4.166_628e-2, 8.333_504e-3, 1.394_575_1e-3, 1.978_911_8e-4]);
+    let p = q.fma(r.mul(r), r).add(L::splat(1.0));
+    // Two factors, since 2^n alone may be out of range; only the last product can be inexact.
+    let n = L::int_sub(t.bits(), L::splat_bits(SHIFTER.to_bits()));
+    let half = L::sar::<1>(n);
+    p.mul(power_of_two(half)).mul(power_of_two(L::int_sub(n, half)))
+}
+
+/// The natural logarithm: -inf at zeros, NaN below.
+#[inline(always)]
+pub fn log<L: Lane>(x: L) -> L {
+    let zero = L::splat(0.0);
+    let tiny = x.lt(L::splat(f32::MIN_POSITIVE));
+    let scaled = L::select(tiny, x.mul(L::splat(33_554_432.0)), x);
+    // x = 2^e * m with m from sqrt(1/2) to sqrt(2).
+    let root_half = L::splat_bits(0x3f35_04f3);
+    let i = L::int_sub(scaled.bits(), root_half);
+    let m = L::from_bits(L::int_add(L::and(i, L::splat_bits(0x007f_ffff)), root_half));
+    let e = L::from_bits(L::int_add(L::sar::<23>(i), L::splat_bits(SHIFTER.to_bits())))
+        .sub(L::splat(SHIFTER));
+    let e = e.sub(L::select(tiny, L::splat(25.0), zero));
+    let f = m.sub(L::splat(1.0));
+    let z = f.mul(f);
+    let p = poly(
+        f,
+        [
+            3.333_333_4e-1,
+            -2.499_996_6e-1,
+            2.000_003_6e-1,
+            -1.666_943_4e-1,
+            1.428_694_9e-1,
+            -1.242_509_7e-1,
+            1.101_198_9e-1,
+            -1.079_397_05e-1,
+            1.074_368_36e-1,
+            -6.151_907e-2,
+        ],
+    );
+    let y = e.fma(L::splat(LN2_LOW), p.mul(f).mul(z));
+    let r = f.add(z.fma(L::splat(-0.5), y));
+    let r = e.fma(L::splat(LN2_HIGH), r);
+    let positive = zero.lt(x);
+    let special = L::select(positive, x, L::splat(f32::NAN));
+    let special = L::select(x.eq(zero), L::splat(f32::NEG_INFINITY), special);
+    L::select(L::and(positive, x.lt(L::splat(f32::INFINITY))), r, special)
+}
+
+/// The hyperbolic tangent.
+#[inline(always)]
+pub fn tanh<L: Lane>(x: L) -> L {
+    let a = abs(x);
+    let z = a.mul(a);
+    let p = poly(
+        z,
+        [
+            -3.333_333e-1,
+            1.333_320_6e-1,
+            -5.394_678_2e-2,
+            2.170_079_2e-2,
+            -8.177_572e-3,
+            2.143_085_2e-3,
+        ],
+    );
+    let small = p.mul(z).fma(a, a);
+    let one = L::splat(1.0);
+    let large = one.sub(L::splat(2.0).div(exp(a.add(a)).add(one)));
+    with_sign(L::select(a.lt(L::splat(0.625)), small, large), x)
+}
+
+/// The error function.
+#[inline(always)]
+pub fn erf<L: Lane>(x: L) -> L {
+    let a = abs(x);
+    let p = poly(
+        a.mul(a),
+        [
+            1.283_791_7e-1,
+            -3.761_263_8e-1,
+            1.128_378_96e-1,
+            -2.686_595_2e-2,
+            5.222_850_5e-3,
+            -8.516_628e-4,
+            1.155_457e-4,
+            -1.067_261_7e-5,
+        ],
+    );
+    let small = a.fma(p, a);
+    // Beyond 4 the result is 1; before, the logarithm of 1 - erf is a polynomial.
+    let b = L::splat(4.0).min(a);
+    let p = poly(
+        b,
+        [
+            -1.620_222_3e-4,
+            1.129_453_2,
+            6.334_735e-1,
+            1.081_390_1e-1,
+            -2.502_713e-2,
+            4.135_641_3e-3,
+            -4.270_824_4e-4,
+            2.045_133_6e-5,
+        ],
+    );
+    let large = L::splat(1.0).sub(exp(L::splat(0.0).sub(p)));
+    with_sign(L::select(a.lt(L::splat(0.875)), small, large), x)
+}
+
+/// The sine, NaN at the infinities.
+#[inline(always)]
+pub fn sin<L: Lane>(x: L) -> L {
+    let (r, low, quadrant, good) = reduce(x);
+    let y = quarter(r, low, quadrant);
+    // Where the sine is its argument it also keeps the sign of zero.
+    let y = L::select(abs(x).lt(L::splat(2.0e-4)), x, y);
+    y.or_exact(good, x, sin_far)
+}
+
+/// The cosine, NaN at the infinities.
+#[inline(always)]
+pub fn cos<L: Lane>(x: L) -> L {
+    let (r, low, quadrant, good) = reduce(x);
+    quarter(r, low, L::int_add(quadrant, L::splat_bits(1))).or_exact(good, x, cos_far)
+}
+
+/// `x` less the nearest multiple of π/2, as a number and its correction; the multiple; and the mask of `|x| < 2^17`,
+/// outside which the rest means nothing.
+#[inline(always)]
+fn reduce<L: Lane>(x: L) -> (L, L, L::Bits, L::Bits) {
+    const PARTS: [f32; 3] =
+        [f32::from_bits(0x3fc9_0fdb), f32::from_bits(0xb33b_bd2e), f32::from_bits(0xa6f7_2ced)];
+    let t = x.fma(L::splat(std::f32::consts::FRAC_2_PI), L::splat(SHIFTER));
+    let n = t.sub(L::splat(SHIFTER));
+    // Exact: a multiple of the last place of the first part (or of x) below 1.
+    let r = n.fma(L::splat(-PARTS[0]), x);
+    // The second product is split exactly, and its difference from r as well (Knuth's two-sum).
+    let p = n.mul(L::splat(PARTS[1]));
+    let p_low = n.fma(L::splat(PARTS[1]), L::splat(0.0).sub(p));
+    let d = r.sub(p);
+    let back = d.sub(r);
+    let d_low = r.sub(d.sub(back)).sub(p.add(back));
+    let low = n.fma(L::splat(-PARTS[2]), d_low.sub(p_low));
+    let high = d.add(low);
+    (high, d.sub(high).add(low), t.bits(), abs(x).lt(L::splat(131_072.0)))
+}
+
+/// The sine of `r + low + quadrant * π/2` for `r` within about π/4 of zero.
+#[inline(always)]
+fn quarter<L: Lane>(r: L, low: L, quadrant: L::Bits) -> L {
+    let z = r.mul(r);
+    let p = poly(z, [-1.666_666_7e-1, 8.333_329e-3, -1.983_925_6e-4, 2.717_564e-6]);
+    let sine = r.add(p.mul(z).fma(r, low));
+    let p = poly(z, [4.166_666_8e-2, -1.388_888_3e-3, 2.479_943_6e-5, -2.720_330_5e-7]);
+    let half = z.mul(L::splat(0.5));
+    let one = L::splat(1.0);
+    let w = one.sub(half);
+    let rest = p.mul(z).fma(z, L::splat(0.0).sub(r.mul(low)));
+    let cosine = w.add(one.sub(w).sub(half).add(rest));
+    let even = L::int_eq(L::and(quadrant, L::splat_bits(1)), L::splat_bits(0));
+    let sign = L::shl::<30>(L::and(quadrant, L::splat_bits(2)));
+    L::from_bits(L::xor(L::select(even, sine, cosine).bits(), sign))
+}
+
+fn sin_far(x: f32) -> f32 {
+    let (r, low, quadrant) = reduce_far(x);
+    let y = quarter(r, low, quadrant);
+    if x < 0.0 { -y } else { y }
+}
+
+fn cos_far(x: f32) -> f32 {
+    let (r, low, quadrant) = reduce_far(x);
+    quarter(r, low, quadrant.wrapping_add(1))
+}
+
+/// The reduction of `|x|` from 2^17 on; NaN for infinities and NaN.
+///
+/// With `|x| = m * 2^e`, the bits of 2/π that weigh 4 or more after the product with 2^e only add whole turns. The next 128
+/// times `m`, modulo 2^128, are the quadrant in two bits and 126 bits of fraction.
+fn reduce_far(x: f32) -> (f32, f32, u32) {
+    if !x.is_finite() {
+        return (f32::NAN, 0.0, 0);
+    }
+    /// 64 zero bits, then the fraction of 2/π.
+    const FRACTION: [u64; 5] = [
+        0,
+        0xa2f9_836e_4e44_1529,
+        0xfc27_57d1_f534_ddc0,
+        0xdb62_9599_3c43_9041,
+        0xfe51_63ab_debb_c561,
+    ];
+    let bits = x.to_bits() & !SIGN;
+    let m = u128::from((bits & 0x007f_ffff) | 0x0080_0000);
+    let first = (bits >> 23) as usize + 62 - 150;
+    let (word, shift) = (first / 64, first % 64);
+    let two = (u128::from(FRACTION[word]) << 64) | u128::from(FRACTION[word + 1]);
+    let next = u128::from(FRACTION[word + 2]);
+    let window = (two << shift) | ((next << shift) >> 64);
+    let turns = m.wrapping_mul(window);
+    let quadrant = (turns.wrapping_add(1 << 125) >> 126) as u32;
+    let fraction = turns.wrapping_sub(u128::from(quadrant) << 126) as i128;
+    let r = fraction as f64 * f64::from_bits(0x3810_0000_0000_0000) * std::f64::consts::FRAC_PI_2;
+    (r as f32, (r - f64::from(r as f32)) as f32, quadrant)
+}
+
+macro_rules! double {
+    ($($name:ident = $libm:ident, $what:literal;)*) => {
+        $(
+            #[doc = concat!($what, " of an f64.")]
+            pub fn $name(x: f64) -> f64 {
+                libm::$libm(x)
+            }
+        )*
+    };
+}
+
+double! {
+    exp_f64 = exp, "`e` to the power";
+    log_f64 = log, "The natural logarithm";
+    tanh_f64 = tanh, "The hyperbolic tangent";
+    erf_f64 = erf, "The error function";
+    sin_f64 = sin, "The sine";
+    cos_f64 = cos, "The cosine";
+}
+
+impl Lane for f32 {
+    type Bits = u32;
+
+    #[inline(always)]
+    fn splat(v: f32) -> f32 {
+        v
+    }
+    #[inline(always)]
+    fn splat_bits(v: u32) -> u32 {
+        v
+    }
+    #[inline(always)]
+    fn add(self, o: f32) -> f32 {
+        self + o
+    }
+    #[inline(always)]
+    fn sub(self, o: f32) -> f32 {
+        self - o
+    }
+    #[inline(always)]
+    fn mul(self, o: f32) -> f32 {
+        self * o
+    }
+    #[inline(always)]
+    fn div(self, o: f32) -> f32 {
+        self / o
+    }
+    #[inline(always)]
+    fn fma(self, b: f32, c: f32) -> f32 {
+        self.mul_add(b, c)
+    }
+    #[inline(always)]
+    fn sqrt(self) -> f32 {
+        f32::sqrt(self)
+    }
+    #[inline(always)]
+    fn max(self, o: f32) -> f32 {
+        if self > o { self } else { o }
+    }
+    #[inline(always)]
+    fn min(self, o: f32) -> f32 {
+        if self < o { self } else { o }
+    }
+    #[inline(always)]
+    fn lt(self, o: f32) -> u32 {
+        if self < o { u32::MAX } else { 0 }
+    }
+    #[inline(always)]
+    fn eq(self, o: f32) -> u32 {
+        if self == o { u32::MAX } else { 0 }
+    }
+    #[inline(always)]
+    fn select(mask: u32, a: f32, b: f32) -> f32 {
+        if mask != 0 { a } else { b }
+    }
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+    #[inline(always)]
+    fn from_bits(b: u32) -> f32 {
+        f32::from_bits(b)
+    }
+    #[inline(always)]
+    fn int_add(a: u32, b: u32) -> u32 {
+        a.wrapping_add(b)
+    }
+    #[inline(always)]
+    fn int_sub(a: u32, b: u32) -> u32 {
+        a.wrapping_sub(b)
+    }
+    #[inline(always)]
+    fn and(a: u32, b: u32) -> u32 {
+        a & b
+    }
+    #[inline(always)]
+    fn or(a: u32, b: u32) -> u32 {
+        a | b
+    }
+    #[inline(always)]
+    fn xor(a: u32, b: u32) -> u32 {
+        a ^ b
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(a: u32) -> u32 {
+        a << N
+    }
+    #[inline(always)]
+    fn sar<const N: i32>(a: u32) -> u32 {
+        ((a as i32) >> N) as u32
+    }
+    #[inline(always)]
+    fn int_eq(a: u32, b: u32) -> u32 {
+        if a == b { u32::MAX } else { 0 }
+    }
+    #[inline(always)]
+    fn or_exact(self, good: u32, x: f32, exact: fn(f32) -> f32) -> f32 {
+        if good != 0 { self } else { exact(x) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest error of `f` in units in the last place, over about 2^20 f32 spread evenly over all bit patterns.
+    fn worst(f: fn(f32) -> f32, exact: fn(f64) -> f64) -> (f64, f32) {
+        let mut worst = (0.0, 0.0);
+        for bits in (0..=u32::MAX).step_by(4093) {
+            let x = f32::from_bits(bits);
+            let (got, want) = (f(x), exact(f64::from(x)));
+            if want.is_nan() || got.is_nan() {
+                assert!(want.is_nan() && got.is_nan(), "{x:e}: {got:e}, not {want:e}");
+                continue;
+            }
+            let near = want as f32;
+            if got == near {
+                continue;
+            }
+            assert!(got.is_finite() || want.abs() > 3.4e38, "{x:e}: {got:e}, not {want:e}");
+            // The spacing of f32 just below the exact value's magnitude.
+            let m = near.abs().min(f32::MAX).to_bits().max(1);
+            let unit = f64::from(f32::from_bits(m)) - f64::from(f32::from_bits(m - 1));
+            let error = (f64::from(got.clamp(-f32::MAX, f32::MAX)) - want).abs() / unit;
+            if error > worst.0 {
+                worst = (error, x);
+            }
+        }
+        worst
+    }
+
+    #[test]
+    fn functions_are_within_two_units_in_the_last_place() {
+        type Pair = (&'static str, fn(f32) -> f32, fn(f64) -> f64);
+        let all: [Pair; 6] = [
+            ("exp", exp, f64::exp),
+            ("log", log, f64::ln),
+            ("tanh", tanh, libm::tanh),
+            ("erf", erf, libm::erf),
+            ("sin", sin, f64::sin),
+            ("cos", cos, f64::cos),
+        ];
+        for (name, f, exact) in all {
+            let (error, at) = worst(f, exact);
+            assert!(error <= 2.0, "{name}: {error} at {at:e}");
+        }
+    }
+
+    #[test]
+    fn ends_of_the_range() {
+        assert_eq!((exp(0.0f32), exp(-0.0f32)), (1.0, 1.0));
+        assert_eq!((exp(f32::INFINITY), exp(f32::NEG_INFINITY)), (f32::INFINITY, 0.0));
+        assert_eq!((exp(88.72283f32).is_finite(), exp(88.7229f32)), (true, f32::INFINITY));
+        assert_eq!((exp(-103.9f32).to_bits(), exp(-104.0f32).to_bits()), (1, 0));
+        assert_eq!((log(0.0f32), log(-0.0f32)), (f32::NEG_INFINITY, f32::NEG_INFINITY));
+        assert_eq!((log(1.0f32).to_bits(), log(f32::INFINITY)), (0, f32::INFINITY));
+        assert!(
+            log(-1.0f32).is_nan() && log(f32::NEG_INFINITY).is_nan() && log(-1e-45f32).is_nan()
+        );
+        for f in [tanh, erf] {
+            assert_eq!((f(f32::INFINITY), f(f32::NEG_INFINITY)), (1.0, -1.0));
+        }
+        for f in [tanh, erf, sin] {
+            assert_eq!((f(0.0f32).to_bits(), f(-0.0f32).to_bits()), (0, SIGN));
+        }
+        assert_eq!((tanh(1e-45f32), sin(-1e-45f32), cos(0.0f32)), (1e-45, -1e-45, 1.0));
+        for f in [sin, cos] {
+            assert!(f(f32::INFINITY).is_nan() && f(f32::NEG_INFINITY).is_nan());
+        }
+        for f in [exp, log, tanh, erf, sin, cos] {
+            assert!(f(f32::NAN).is_nan() && f(-f32::NAN).is_nan());
+        }
+    }
+
+    /// Both reductions agree with f64 next to multiples of π/2 and around the border between them.
+    #[test]
+    fn reduction_is_exact_near_multiples() {
+        let near = |k: f64| (k * std::f64::consts::FRAC_PI_2) as f32;
+        let points = (1..90_000)
+            .step_by(7)
+            .map(|k| near(f64::from(k)))
+            .chain((60..127).map(|e| near(2f64.powi(e))));
+        for x in points.chain([131_071.99, 131_072.0, 131_072.02, f32::MAX]) {
+            for (got, want) in [(sin(x), f64::from(x).sin()), (cos(x), f64::from(x).cos())] {
+                assert!(
+                    (f64::from(got) - want).abs() <= 1.2e-7 * want.abs(),
+                    "{x:e}: {got:e}, not {want:e}"
+                );
+            }
+        }
+    }
+}

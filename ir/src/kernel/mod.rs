@@ -1,0 +1,336 @@
+//! What a device compiles: a [`Kernel`] is loops, loads, straight-line scalar code, and stores.
+//!
+//! Three forms cover the op table. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
+//! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
+//! over an inner axis. A [`Scatter`] adds values at computed places.
+//!
+//! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
+//! floats exist at loads, at stores and at [`ScalarOp::Round`].
+//!
+//! # Order of accumulation
+//!
+//! Reductions are defined down to the bits, so that no device, fusion, vector width or thread count changes a result:
+//!
+//! * **Along a row** of `n` positions (the nest's inner axis): the row is cut into chunks of [`ROW_CHUNK`] positions. In a chunk,
+//!   lane `p % LANES` of [`LANES`] accumulators takes position `p`, in order, starting from the reduction's identity; then lanes
+//!   `l` and `l + 8` are combined, then `l + 4`, `l + 2`, `l + 1`. Chunk results are combined in order, starting with the first.
+//! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into chunks of [`COLUMN_CHUNK`]; a chunk
+//!   combines its rows in order, starting from the identity; chunk results are combined in order, starting with the first.
+//! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`](math::CONTRACT_BLOCK): fused multiply-adds in order from zero within a block, block sums
+//!   added in order.
+//! * **A scatter** adds sources in row-major order of the source onto the base.
+//!
+//! The identity of a sum is `0.0`, of a maximum `-inf` (or the smallest integer).
+
+pub mod build;
+mod emit;
+pub mod half;
+pub mod index;
+pub mod math;
+pub mod philox;
+mod scalar;
+pub mod update;
+
+pub use scalar::{Body, Cmp, Function, Inst, Scalar, ScalarOp, Val};
+
+use crate::TensorType;
+use smallvec::SmallVec;
+
+/// Accumulators of a row reduction.
+pub const LANES: usize = 16;
+/// Positions of a row that share one set of lanes.
+pub const ROW_CHUNK: usize = 4096;
+/// Rows that share one column accumulator.
+pub const COLUMN_CHUNK: usize = 256;
+
+/// A program for a device. Operands are dense row-major buffers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// A name made of what it computes; unique within a program.
+    pub name: String,
+    /// The buffers it reads.
+    pub inputs: Vec<TensorType>,
+    /// The buffers it writes, every element of each.
+    pub outputs: Vec<Output>,
+    /// If set, the kernel runs only when this input, one f32, is zero; otherwise every output keeps what it held. Every output
+    /// then is an update.
+    pub when: Option<usize>,
+    /// The data errors it can raise.
+    pub checks: Vec<Check>,
+    /// The loops.
+    pub form: Form,
+}
+
+/// A buffer that a kernel writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Its type.
+    pub ty: TensorType,
+    /// The input whose buffer this output may replace in place: each element is read only at the position where it is written.
+    pub update: Option<usize>,
+}
+
+/// A data error that a kernel raises in its status word.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What went wrong, such as `index out of range for axis of size 10`.
+    pub message: String,
+    /// The op that asked for it.
+    pub op: String,
+    /// The source line of that op.
+    pub source: String,
+}
+
+/// The loops of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Form {
+    /// Maps and rows.
+    Nest(Nest),
+    /// Contractions.
+    Contract(Contract),
+    /// Scatters.
+    Scatter(Scatter),
+}
+
+impl Kernel {
+    /// The name of the form: `map`, `rows`, `contraction` or `scatter`.
+    pub fn form_name(&self) -> &'static str {
+        match &self.form {
+            Form::Nest(nest) if nest.is_map() => "map",
+            Form::Nest(_) => "rows",
+            Form::Contract(_) => "contraction",
+            Form::Scatter(_) => "scatter",
+        }
+    }
+}
+
+/// Parallel outer axes and one inner axis, the row, over which stages run in order.
+///
+/// A scalar result has no outer axes and a row of one position. Every segment runs the same code over its own extents and
+/// operands; more than one segment is allowed only for maps with no outer axes (multi-tensor kernels). In a map with segments
+/// each access has stride 1 or 0 along the row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nest {
+    /// What differs between the tensors of a multi-tensor kernel; never empty.
+    pub segments: Vec<Segment>,
+    /// The places that stages load from.
+    pub loads: Vec<Load>,
+    /// The types of the registers: one value per row each.
+    pub registers: Vec<Scalar>,
+    /// The types of the row buffers: one value per position each, alive for one row.
+    pub buffers: Vec<Scalar>,
+    /// Run in order for each row.
+    pub stages: Vec<Stage>,
+}
+
+impl Nest {
+    /// True if it has no reduction and a single stage.
+    pub fn is_map(&self) -> bool {
+        self.stages.len() == 1
+            && self.stages[0].over == Over::Row
+            && self.stages[0].sinks.iter().all(|s| matches!(s, Sink::Store { .. }))
+    }
+
+    /// The number of axes; the last one is the row.
+    pub fn rank(&self) -> usize {
+        self.segments[0].extents.len()
+    }
+}
+
+/// The extents and operands of one run of a nest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Sizes of the outer axes, then of the row.
+    pub extents: Vec<usize>,
+    /// For each input slot of the code, the kernel's input.
+    pub inputs: Vec<usize>,
+    /// For each output slot of the code, the kernel's output.
+    pub outputs: Vec<usize>,
+}
+
+/// A place to load from: an input slot and where in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// The input slot (see [`Segment::inputs`]; in other forms the kernel's input itself).
+    pub input: usize,
+    /// The dtype of that input.
+    pub dtype: crate::DType,
+    /// The element.
+    pub access: Access,
+}
+
+/// An element of a buffer as a function of the loop positions: `offset + Σ strides[axis] * position + Σ indirect[i] * index[i]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// In elements.
+    pub offset: i64,
+    /// One per axis of the form, in elements.
+    pub strides: SmallVec<[i64; 4]>,
+    /// The strides of the indices computed at run time, the operands of the `Load`, in elements.
+    pub indirect: SmallVec<[i64; 1]>,
+    /// The load happens only if all hold; else the value is `fill`.
+    pub guards: SmallVec<[Guard; 1]>,
+    /// The bits (as in [`ScalarOp::Const`]) of the value where a guard fails.
+    pub fill: u64,
+}
+
+/// Holds if `0 <= offset + Σ strides[axis] * position < extent`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Guard {
+    /// Added to the sum.
+    pub offset: i64,
+    /// One per axis of the form.
+    pub strides: SmallVec<[i64; 4]>,
+    /// The bound.
+    pub extent: i64,
+}
+
+/// What a stage runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Every position of the row.
+    Row,
+    /// Once per row, with the row position 0: registers only.
+    Once,
+}
+
+/// One pass along the row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    /// Once or per position.
+    pub over: Over,
+    /// The scalar code.
+    pub body: Body,
+    /// Where its results go.
+    pub sinks: Vec<Sink>,
+}
+
+/// How values are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Addition.
+    Sum,
+    /// [`ScalarOp::Max`].
+    Max,
+    /// [`ScalarOp::Min`].
+    Min,
+    /// The row position of the first maximum (NaN counts as the largest), as i64.
+    ArgMax,
+}
+
+/// Where a value of a stage goes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sink {
+    /// To an output slot, narrowed to its dtype (16-bit floats round to nearest even). In an `Once` stage, once per row.
+    Store {
+        /// The output slot (see [`Segment::outputs`]).
+        output: usize,
+        /// Its dtype.
+        dtype: crate::DType,
+        /// Where; never guarded or indirect.
+        access: Access,
+        /// What.
+        value: Val,
+    },
+    /// Along the row into a register. Only in `Row` stages.
+    Reduce {
+        /// How.
+        reduction: Reduction,
+        /// What.
+        value: Val,
+        /// The register; i64 for `ArgMax`.
+        register: usize,
+    },
+    /// Into a row buffer, for later stages. Only in `Row` stages.
+    Keep {
+        /// What.
+        value: Val,
+        /// The row buffer.
+        buffer: usize,
+    },
+    /// Into a register. Only in `Once` stages.
+    Set {
+        /// What.
+        value: Val,
+        /// The register.
+        register: usize,
+    },
+    /// Down the outer axes whose stride is 0, into an output slot of the accumulator's dtype; the others are kept. The row axis is always kept. Only in `Row` stages.
+    Column {
+        /// How; not `ArgMax`.
+        reduction: Reduction,
+        /// What.
+        value: Val,
+        /// The output slot.
+        output: usize,
+        /// Its dtype; 16-bit floats are accumulated in f32 and rounded once.
+        dtype: crate::DType,
+        /// For each axis, whether it is kept; the kept axes in order are the axes of the output.
+        kept: SmallVec<[bool; 4]>,
+    },
+}
+
+/// `C[b.., i, j] = epilogue(Σ_p A[b.., i, p] * B[b.., p, j])`, accumulated in f32 (f64 for f64).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contract {
+    /// Sizes of the batch axes.
+    pub batch: Vec<usize>,
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// The summed axis.
+    pub k: usize,
+    /// The accumulator: f32 or f64.
+    pub acc: Scalar,
+    /// The left operand, over the axes (batch.., i, p).
+    pub a: Factor,
+    /// The right operand, over the axes (batch.., p, j).
+    pub b: Factor,
+    /// What `epilogue` loads, over the axes (batch.., i, j).
+    pub loads: Vec<Load>,
+    /// Takes [`ScalarOp::Acc`] to the stores; axes (batch.., i, j).
+    pub epilogue: Stage,
+}
+
+/// An operand of a contraction: what is multiplied, computed from loads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factor {
+    /// What the body loads; `input` is the kernel's input.
+    pub loads: Vec<Load>,
+    /// The scalar code; for a plain operand a single `Load`.
+    pub body: Body,
+    /// Its result, of the accumulator's type.
+    pub value: Val,
+}
+
+impl Factor {
+    /// The load, if the factor is one operand as it lies in memory (widened).
+    pub fn plain(&self) -> Option<&Load> {
+        match self.body.insts.as_slice() {
+            [Inst { op: ScalarOp::Load(l), .. }] => {
+                Some(&self.loads[*l as usize]).filter(|l| l.access.guards.is_empty() && l.access.indirect.is_empty())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `out = base`, then for every source position in row-major order `out[place] += value`, in f32 for 16-bit floats with one rounding at the end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scatter {
+    /// Sizes of the source's axes.
+    pub extents: Vec<usize>,
+    /// What the body loads.
+    pub loads: Vec<Load>,
+    /// The scalar code over the source's axes.
+    pub body: Body,
+    /// What is added.
+    pub value: Val,
+    /// The place in the output: affine in the source's axes, plus `place.indirect[i] * index[i]`.
+    pub place: Access,
+    /// The indices (i64, already checked) that go with `place.indirect`.
+    pub index: SmallVec<[Val; 1]>,
+    /// The input that holds the initial contents, of the output's type; zeros if `None`.
+    pub base: Option<usize>,
+}

@@ -1,0 +1,38 @@
+//! The language of tracecast: typed tensor programs, the ops they are made of, the kernels they become, and what all of it means.
+//!
+//! A program is a [`Graph`]: a petgraph DAG of [`Node`]s that only ever grows. Everything that builds one (user code, the text
+//! parser, every pass) records ops with a [`Tracer`]; a pass is a [retrace](Graph::retrace). An op is one record, [`op::OpDef`],
+//! with one field per stage of the pipeline. [`verify`] is the only maker of [`Verified`]. A [`kernel::Kernel`] is what a device
+//! compiles.
+//!
+//! This crate knows no pass, no device and no buffer.
+
+pub mod args;
+pub mod attrs;
+pub mod dtype;
+pub mod error;
+pub mod eval;
+pub mod graph;
+pub mod kernel;
+pub mod op;
+pub mod ops;
+pub mod policy;
+mod retrace;
+pub mod shape;
+pub mod tensor_type;
+pub mod text;
+pub mod tracer;
+pub mod verify;
+
+pub use args::{Args, IntoAttr, OperandOf, Results};
+pub use attrs::{Attr, Attrs};
+pub use dtype::{Class, DType};
+pub use error::{ParseError, TraceError, VerifyError, VerifyErrors};
+pub use graph::{Graph, Node, NodeId, Port, Role, Source, Use, ValueId};
+pub use op::{OpDef, OpRef};
+pub use retrace::Mapping;
+pub use shape::Shape;
+pub use tensor_type::TensorType;
+pub use text::{ParseOptions, Printer, parse};
+pub use tracer::{Tracer, Var};
+pub use verify::{Stage, Verified, verify};

@@ -1,0 +1,453 @@
+//! One element from elements at the same position: arithmetic, comparison, choice, functions.
+//!
+//! In 16 bits each op computes in f32 and rounds its result, as PyTorch's kernels do. A number given as the attribute `scalar`
+//! stands for the second operand and is not rounded to the tensor's dtype.
+
+use super::infer;
+use super::nn::Activations;
+use crate::kernel::{Cmp, Function, Scalar, ScalarOp, Val};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, core, map, rule,
+};
+use crate::{DType, Var};
+use smallvec::smallvec;
+
+const LISTED: Dispatch = Dispatch::Listed { overload: "" };
+const OURS: Dispatch = Dispatch::Internal;
+
+crate::ops! { trait Elementwise;
+
+/// The sum of the operands.
+ADD = add(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::arithmetic),
+    body:     core(
+        rule(&|cx| cx.args.iter().map(|_| Some(cx.dy())).collect()),
+        map(&|cx, x| two(cx, x, ScalarOp::Add)),
+    ),
+    rounding: "the result",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
+}
+
+/// The first operand minus the second.
+SUB = sub(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::arithmetic),
+    body:     core(
+        rule(&|cx| {
+            let mut grads = smallvec![Some(cx.dy())];
+            if cx.args.len() == 2 {
+                grads.push(Some(cx.dy().neg()));
+            }
+            grads
+        }),
+        map(&|cx, x| two(cx, x, ScalarOp::Sub)),
+    ),
+    rounding: "the result",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 3.0}"] },
+}
+
+/// The number minus the operand.
+RSUB = rsub(x; scalar: Float) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::arithmetic),
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().neg())]),
+        map(&|cx, x| {
+            let c = cx.constant(cx.attrs.float("scalar").expect("required"));
+            cx.body.binary(ScalarOp::Sub, c, x[0])
+        }),
+    ),
+    rounding: "the result",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[7] {scalar = 3.0}"] },
+}
+
+/// The product of the operands.
+MUL = mul(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::arithmetic),
+    body:     core(
+        rule(&|cx| match cx.args {
+            [x, y] => smallvec![Some(cx.dy().mul(*y, None)), Some(cx.dy().mul(*x, None))],
+            _ => smallvec![Some(cx.dy().mul(None, cx.attrs.float("scalar")))],
+        }),
+        map(&|cx, x| two(cx, x, ScalarOp::Mul)),
+    ),
+    rounding: "the result; each gradient",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
+}
+
+/// The first operand divided by the second, floating point only.
+DIV = div(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::float_arithmetic),
+    body:     core(
+        rule(&|cx| match cx.args {
+            [_, y] => {
+                let dx = cx.dy().div(*y, None);
+                smallvec![Some(dx), Some(dx.mul(cx.out(), None).neg())]
+            }
+            _ => smallvec![Some(cx.dy().div(None, cx.attrs.float("scalar")))],
+        }),
+        map(&|cx, x| two(cx, x, ScalarOp::Div)),
+    ),
+    rounding: "the result; each step of a gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
+}
+
+/// The quotient rounded towards zero; a zero divisor is a data error for integers.
+DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: OURS,
+    infer:    &|cx| {
+        let inferred = binary(cx, infer::arithmetic)?;
+        if inferred.results[0].dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {}", inferred.results[0])) }
+    },
+    body:     core(Grad::Zero, map(&|cx, x| {
+        let y = second(cx, x);
+        let ty = cx.scalar();
+        let zero = cx.body.constant(ty, 0.0);
+        let fine = cx.body.cmp(Cmp::Ne, y, zero);
+        let fine = cx.check(fine, "integer division by zero");
+        let one = cx.body.constant(ty, 1.0);
+        let safe = cx.body.select(fine, y, one);
+        cx.body.binary(ScalarOp::Div, x[0], safe)
+    })),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::I32, DType::I64, DType::U8], samples: &["T[7], T[7] > 0", "T[7], none {scalar = 3.0}"] },
+}
+
+/// The larger operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
+MAXIMUM = maximum(x, other) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::arithmetic,
+    body:     core(rule(&|cx| extreme(cx)), map(&|cx, x| cx.body.binary(ScalarOp::Max, x[0], x[1]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
+}
+
+/// The smaller operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
+MINIMUM = minimum(x, other) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::arithmetic,
+    body:     core(rule(&|cx| extreme(cx)), map(&|cx, x| cx.body.binary(ScalarOp::Min, x[0], x[1]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
+}
+
+/// The operand with the other sign.
+NEG = neg(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::number,
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), map(&|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
+}
+
+/// The operand without its sign. The gradient at zero is zero.
+ABS = abs(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::number,
+    body:     core(
+        rule(&|cx| {
+            let x = cx.args[0];
+            let signed = x.lt(None, Some(0.0)).choose(cx.dy().neg(), cx.dy());
+            smallvec![Some(x.eq(None, Some(0.0)).choose(cx.tracer.zeros_like(x), signed))]
+        }),
+        map(&|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
+}
+
+/// `e` to the power of the operand.
+EXP = exp(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().mul(cx.out(), None))]), map(&|cx, x| call(cx, Function::Exp, x[0]))),
+    rounding: "the result; the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// The natural logarithm.
+LOG = log(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().div(cx.args[0], None))]), map(&|cx, x| call(cx, Function::Log, x[0]))),
+    rounding: "the result; the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] > 0"] },
+}
+
+/// The square root.
+SQRT = sqrt(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().div(cx.out().mul(None, Some(2.0)), None))]),
+        map(&|cx, x| cx.body.unary(ScalarOp::Sqrt, x[0])),
+    ),
+    rounding: "the result; each step of the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0"] },
+}
+
+/// One over the square root.
+RSQRT = rsqrt(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(
+        rule(&|cx| {
+            let y = cx.out();
+            smallvec![Some(cx.dy().mul(None, Some(-0.5)).mul(y.mul(y, None).mul(y, None), None))]
+        }),
+        map(&|cx, x| {
+            let one = cx.constant(1.0);
+            let root = cx.body.unary(ScalarOp::Sqrt, x[0]);
+            cx.body.binary(ScalarOp::Div, one, root)
+        }),
+    ),
+    rounding: "the result; each step of the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0"] },
+}
+
+/// The hyperbolic tangent.
+TANH = tanh(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().tanh_backward(cx.out()))]), map(&|cx, x| call(cx, Function::Tanh, x[0]))),
+    rounding: "the result; the gradient once",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// The error function.
+ERF = erf(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(
+        rule(&|cx| {
+            let x = cx.args[0];
+            let slope = x.mul(x, None).neg().exp().mul(None, Some(std::f64::consts::FRAC_2_SQRT_PI));
+            smallvec![Some(slope.mul(cx.dy(), None))]
+        }),
+        map(&|cx, x| call(cx, Function::Erf, x[0])),
+    ),
+    rounding: "the result; each step of the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// `1 / (1 + exp(-x))`.
+SIGMOID = sigmoid(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().sigmoid_backward(cx.out()))]),
+        map(&|cx, x| {
+            let one = cx.constant(1.0);
+            let minus = cx.body.unary(ScalarOp::Neg, x[0]);
+            let e = call(cx, Function::Exp, minus);
+            let below = cx.body.binary(ScalarOp::Add, one, e);
+            cx.body.binary(ScalarOp::Div, one, below)
+        }),
+    ),
+    rounding: "the result; the gradient once",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// The operand where it is above zero or NaN, else zero.
+RELU = relu(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::number,
+    body:     core(
+        rule(&|cx| {
+            let zero = cx.tracer.zeros_like(cx.out());
+            smallvec![Some(cx.out().le(None, Some(0.0)).choose(zero, cx.dy()))]
+        }),
+        map(&|cx, x| {
+            let zero = cx.constant(0.0);
+            cx.body.binary(ScalarOp::Max, zero, x[0])
+        }),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]"] },
+}
+
+/// Whether the operands are equal.
+EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Eq, false))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether the operands differ.
+NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Ne, false))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether the first operand is less.
+LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Lt, false))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether the first operand is less or equal.
+LE = le(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Le, false))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether the first operand is greater.
+GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Lt, true))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether the first operand is greater or equal.
+GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| binary(cx, infer::comparison),
+    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Le, true))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
+}
+
+/// Whether both operands hold.
+LOGICAL_AND = logical_and(x, other) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::logical,
+    body:     core(Grad::Zero, map(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
+}
+
+/// Whether either operand holds.
+LOGICAL_OR = logical_or(x, other) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::logical,
+    body:     core(Grad::Zero, map(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
+}
+
+/// Whether the operand does not hold.
+LOGICAL_NOT = logical_not(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::logical,
+    body:     core(Grad::Zero, map(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5]"] },
+}
+
+/// The second operand where the first holds, else the third.
+WHERE = choose as "where"(condition, x, other) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::choice,
+    body:     core(
+        rule(&|cx| {
+            let (c, zero) = (cx.args[0], cx.tracer.zeros_like(cx.out()));
+            smallvec![None, Some(c.choose(cx.dy(), zero)), Some(c.choose(zero, cx.dy()))]
+        }),
+        map(&|cx, x| cx.body.select(x[0], x[1], x[2])),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["bool[3, 5], T[3, 5], T[3, 5]", "bool[3, 1], T[5], T[]"] },
+}
+}
+
+/// Infers with either a second operand or the attribute `scalar`, not both.
+fn binary(cx: &InferCx<'_>, rule: impl Fn(&InferCx<'_>) -> infer::Answer) -> infer::Answer {
+    match (cx.types.len(), cx.attrs.float("scalar")) {
+        (2, None) => rule(cx),
+        (1, Some(v)) => {
+            let x = &cx.types[0];
+            if !x.dtype.is_float() && v.fract() != 0.0 {
+                return Err(format!("the number {v} needs a floating point operand, found {x}"));
+            }
+            rule(cx)
+        }
+        _ => Err("takes either a second operand or the attribute `scalar`".to_owned()),
+    }
+}
+
+/// The second operand, or the number in its place, in the first operand's scalar type.
+fn second(cx: &mut MapCx<'_>, x: &[Val]) -> Val {
+    let ty = cx.body.ty(x[0]);
+    x.get(1).copied().unwrap_or_else(|| {
+        let v = cx.attrs.float("scalar").expect("checked by infer");
+        cx.body.constant(ty, v)
+    })
+}
+
+fn two(cx: &mut MapCx<'_>, x: &[Val], op: ScalarOp) -> Val {
+    let y = second(cx, x);
+    cx.body.binary(op, x[0], y)
+}
+
+fn compare(cx: &mut MapCx<'_>, x: &[Val], cmp: Cmp, swapped: bool) -> Val {
+    let y = second(cx, x);
+    let (a, b) = if swapped { (y, x[0]) } else { (x[0], y) };
+    if cx.body.ty(a) != Scalar::Bool {
+        return cx.body.cmp(cmp, a, b);
+    }
+    let (a, b) = (cx.body.convert(a, Scalar::I32), cx.body.convert(b, Scalar::I32));
+    cx.body.cmp(cmp, a, b)
+}
+
+fn call(cx: &mut MapCx<'_>, f: Function, x: Val) -> Val {
+    cx.body.unary(ScalarOp::Call(f), x)
+}
+
+/// The gradient of `maximum` and `minimum`: to the operand that was taken, halves where they are equal.
+fn extreme<'t>(cx: &crate::op::GradCx<'_, 't>) -> crate::op::Grads<'t> {
+    let (x, y, out) = (cx.args[0], cx.args[1], cx.out());
+    let zero = cx.tracer.zeros_like(out);
+    let tie = x.eq(y, None);
+    let half = tie.choose(cx.dy().mul(None, Some(0.5)), cx.dy());
+    let to = |v: Var<'t>| v.eq(out, None).choose(half, zero);
+    smallvec![Some(to(x)), Some(to(y))]
+}
+
+impl<'t> std::ops::Neg for Var<'t> {
+    type Output = Var<'t>;
+
+    #[track_caller]
+    fn neg(self) -> Var<'t> {
+        Elementwise::neg(self)
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident),+) => { $(
+        impl<'t> std::ops::$trait for Var<'t> {
+            type Output = Var<'t>;
+
+            #[track_caller]
+            fn $method(self, other: Var<'t>) -> Var<'t> {
+                Elementwise::$method(self, other, None)
+            }
+        }
+
+        impl<'t> std::ops::$trait<f64> for Var<'t> {
+            type Output = Var<'t>;
+
+            #[track_caller]
+            fn $method(self, number: f64) -> Var<'t> {
+                Elementwise::$method(self, None, Some(number))
+            }
+        }
+    )+ };
+}
+
+operators!(Add add, Sub sub, Mul mul, Div div);

@@ -1,0 +1,190 @@
+//! Elements at places computed at run time: `gather`, `scatter_add`, `embedding`, and the check of a range.
+//!
+//! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative ones do not count from the end.
+
+use super::infer;
+use super::source::IOTA;
+use super::view::Views;
+use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, composite_own, core, map, rule,
+};
+use crate::{Args, Attrs, DType, Shape, TensorType, Var};
+use smallvec::{SmallVec, smallvec};
+
+crate::ops! { trait Indexing;
+
+/// For each element of `index` the element of `x` at the same place, except along axis `dim`, where `index` says.
+///
+/// `y[i][j] = x[index[i][j]][j]` for `dim = 0`. `index` has as many axes as `x` and is no longer along the others.
+GATHER = gather(x, index; dim: Int) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        indexed(cx, cx.operand(0), cx.operand(1))?;
+        Ok(Inferred::one(cx.operand(1).with_dtype(cx.operand(0).dtype)))
+    },
+    body:     core(
+        rule(&|cx| {
+            let (x, index) = (cx.args[0], cx.args[1]);
+            let dim = cx.attrs.int("dim").expect("required");
+            smallvec![Some(cx.tracer.zeros_like(x).scatter_add(index, cx.dy(), dim)), None]
+        }),
+        Lower::Gather,
+    ),
+    rounding: "nowhere; the gradient once, after f32 sums",
+    domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5 {dim = 0}", "T[4, 6], i32[3, 9] in 0 6 {dim = 1}", "T[9], i64[4] in 0 9 {dim = 0}"] },
+}
+
+/// `x` with each element of `src` added at its own place, except along axis `dim`, where `index` says.
+///
+/// `y[index[i][j]][j] += src[i][j]` for `dim = 0`. `index` and `src` have one shape. Sums run in the order of `src`, in f32 for
+/// 16-bit floats.
+SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (x, index, src) = (cx.operand(0), cx.operand(1), cx.operand(2));
+        infer::need_number(x)?;
+        if x.dtype != src.dtype {
+            return Err(format!("`src` is {src}, expected the dtype of `x`, {}", x.dtype));
+        }
+        if index.shape != src.shape {
+            return Err(format!("`src` is {src}, expected the shape of `index`, {}", index.shape));
+        }
+        indexed(cx, x, index)?;
+        infer::same(cx)
+    },
+    body:     core(
+        rule(&|cx| {
+            let picked = cx.dy().gather(cx.args[1], cx.attrs.int("dim").expect("required"));
+            smallvec![Some(cx.dy()), None, Some(picked)]
+        }),
+        Lower::Scatter,
+    ),
+    rounding: "the result, once; the gradients nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[11] in 0 3, T[11] {dim = 0}"] },
+}
+
+/// The index itself; a data error unless each element is at least `low` and below `high`, or is `allow`.
+CHECK_RANGE = check_range(index; low: Int, high: Int, allow: OptInt) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        infer::need_index(cx.operand(0))?;
+        infer::same(cx)
+    },
+    body:     core(Grad::Zero, map(&|cx, x| in_range(cx, x[0]))),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::I64, DType::I32], samples: &["T[3, 5] in 0 7 {low = 0, high = 7}", "T[9] in -1 4 {low = 0, high = 4, allow = -1}"] },
+}
+
+/// The rows of `weight` that `indices` name: the result has the axes of `indices`, then one row.
+EMBEDDING = embedding(weight, indices) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (weight, indices) = (cx.operand(0), cx.operand(1));
+        infer::need_index(indices)?;
+        let [rows, width] = weight.shape[..] else {
+            return Err(format!("`weight` is {weight}, expected two axes: rows and their elements"));
+        };
+        if rows == 0 && indices.numel() > 0 {
+            return Err(format!("`weight` is {weight}: it has no row to take"));
+        }
+        let shape = indices.shape.iter().copied().chain([width]).collect();
+        Ok(Inferred::one(TensorType { dtype: weight.dtype, shape }))
+    },
+    body:     composite_own(
+        Some(rule(&|cx| {
+            let rows = cx.args[0].size(0) as i64;
+            smallvec![Some(cx.dy().embedding_backward(cx.args[1], rows)), None]
+        })),
+        &|cx| {
+            let (weight, indices) = (cx.args[0], cx.args[1]);
+            let index = along_rows(indices, weight.size(1));
+            smallvec![weight.gather(index, 0).reshape_to(&cx.results[0].shape)]
+        },
+    ),
+    rounding: "nowhere; the gradient once, after f32 sums",
+    domain:   Domain { dtypes: ANY, samples: &["T[10, 7], i64[4] in 0 10", "T[6, 33], i32[2, 3] in 0 6", "T[5, 1], i64[] in 0 5"] },
+}
+
+/// The gradient of [`EMBEDDING`] for its `weight`, which has `rows` rows: each row of `dy` added to the row it was taken from.
+EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Int) -> (dweight) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let (dy, indices) = (cx.operand(0), cx.operand(1));
+        infer::need_float(dy)?;
+        infer::need_index(indices)?;
+        let rows = infer::sizes(&[cx.attrs.int("rows").expect("required")])?[0];
+        match dy.shape.split_last() {
+            Some((&width, outer)) if *outer == indices.shape[..] && (rows > 0 || indices.numel() == 0) => {
+                Ok(Inferred::one(TensorType::new(dy.dtype, [rows, width])))
+            }
+            _ => Err(format!("`dy` is {dy}, `indices` {indices}, `rows` {rows}: expected one row of `dy` for each index")),
+        }
+    },
+    body:     composite_own(None, &|cx| {
+        let (dy, indices) = (cx.args[0], cx.args[1]);
+        let [rows, width] = cx.results[0].shape[..] else { unreachable!("infer gave two axes") };
+        let source = dy.reshape_to(&Shape::new(&[indices.ty().numel(), width]));
+        let zeros = cx.tracer.full(TensorType::new(dy.dtype(), [rows, width]), 0.0);
+        smallvec![zeros.scatter_add(along_rows(indices, width), source, 0)]
+    }),
+    rounding: "the result, once, after f32 sums",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 10 {rows = 10}", "T[2, 3, 5], i32[2, 3] in 0 6 {rows = 6}"] },
+}
+}
+
+/// Checks that `index` can pick from `x` along the attribute `dim`.
+fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), String> {
+    infer::need_index(index)?;
+    if x.shape.rank() == 0 || x.shape.rank() != index.shape.rank() {
+        return Err(format!("`index` is {index}, expected as many axes as {x}, at least one"));
+    }
+    let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
+    for (i, (&there, &here)) in x.shape.iter().zip(index.shape.iter()).enumerate() {
+        if i != axis && here > there {
+            return Err(format!("`index` is {index}, expected at most {there} along axis {i} of {x}"));
+        }
+    }
+    if x.shape[axis] == 0 && index.numel() > 0 {
+        return Err(format!("{x} has nothing along axis {axis} to index"));
+    }
+    Ok(())
+}
+
+/// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for the row.
+fn along_rows(indices: Var<'_>, width: usize) -> Var<'_> {
+    let count = indices.ty().numel();
+    indices.reshape(&[count as i64, 1]).expand_to(&Shape::new(&[count, width]))
+}
+
+/// The index, and a check; the smallest allowed value where the check fails.
+fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
+    let get = |name| cx.attrs.int(name);
+    let (low, high, allow) = (get("low").expect("required"), get("high").expect("required"), get("allow"));
+    let mut number = |v: i64| cx.body.push(ScalarOp::Const(v as u64), &[], Scalar::I64);
+    let (from, to, other) = (number(low), number(high), allow.map(&mut number));
+    let wide = cx.body.convert(x, Scalar::I64);
+    let above = cx.body.cmp(Cmp::Le, from, wide);
+    let below = cx.body.cmp(Cmp::Lt, wide, to);
+    let mut fine = cx.body.binary(ScalarOp::And, above, below);
+    if let Some(other) = other {
+        let allowed = cx.body.cmp(Cmp::Eq, wide, other);
+        fine = cx.body.binary(ScalarOp::Or, fine, allowed);
+    }
+    let fine = cx.check(fine, format!("index out of range: expected {low}..{high}"));
+    let ty = cx.scalar();
+    let safe = cx.body.convert(from, ty);
+    cx.body.select(fine, x, safe)
+}
+
+impl<'t> Var<'t> {
+    /// Whether position `i` of a new axis `axis` of size `size` equals this index.
+    #[track_caller]
+    pub(crate) fn one_hot(self, axis: usize, size: usize) -> Var<'t> {
+        let mut shape: SmallVec<[usize; 4]> = self.shape().iter().copied().collect();
+        shape.insert(axis, size);
+        let attrs = Attrs::new().with("dtype", self.dtype()).with("shape", &shape[..]).with("dim", axis as i64);
+        let positions = self.tracer().apply(&IOTA, Args::new(), attrs)[0];
+        super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis), None)
+    }
+}

@@ -1,0 +1,121 @@
+//! Shared type rules.
+
+use crate::op::{InferCx, Inferred};
+use crate::{DType, Shape, TensorType};
+use smallvec::SmallVec;
+
+/// The answer of a type rule.
+pub type Answer = Result<Inferred, String>;
+
+/// The type of the first operand, which is floating point.
+pub fn float(cx: &InferCx<'_>) -> Answer {
+    need_float(cx.operand(0))?;
+    Ok(Inferred::one(cx.operand(0).clone()))
+}
+
+/// The type of the first operand, whatever it is.
+pub fn same(cx: &InferCx<'_>) -> Answer {
+    Ok(Inferred::one(cx.operand(0).clone()))
+}
+
+/// The type of the first operand, which is a number.
+pub fn number(cx: &InferCx<'_>) -> Answer {
+    need_number(cx.operand(0))?;
+    Ok(Inferred::one(cx.operand(0).clone()))
+}
+
+/// Every flat operand promoted to one dtype and expanded to one shape; bool is refused.
+pub fn arithmetic(cx: &InferCx<'_>) -> Answer {
+    let all: Vec<usize> = (0..cx.types.len()).collect();
+    let inferred = elementwise(cx, &all)?;
+    need_number(&inferred.results[0])?;
+    Ok(inferred)
+}
+
+/// As [`arithmetic`], for floating point results only.
+pub fn float_arithmetic(cx: &InferCx<'_>) -> Answer {
+    let inferred = arithmetic(cx)?;
+    need_float(&inferred.results[0])?;
+    Ok(inferred)
+}
+
+/// As [`arithmetic`], with a truth value as the result; bool operands are fine.
+pub fn comparison(cx: &InferCx<'_>) -> Answer {
+    let all: Vec<usize> = (0..cx.types.len()).collect();
+    let mut inferred = elementwise(cx, &all)?;
+    inferred.results[0].dtype = DType::Bool;
+    Ok(inferred)
+}
+
+/// All operands are truth values.
+pub fn logical(cx: &InferCx<'_>) -> Answer {
+    if let Some(t) = cx.types.iter().find(|t| t.dtype != DType::Bool) {
+        return Err(format!("takes bool, found {t}"));
+    }
+    let all: Vec<usize> = (0..cx.types.len()).collect();
+    elementwise(cx, &all)
+}
+
+/// A bool condition and two values of one promoted dtype.
+pub fn choice(cx: &InferCx<'_>) -> Answer {
+    if cx.operand(0).dtype != DType::Bool {
+        return Err(format!("the condition is bool, found {}", cx.operand(0)));
+    }
+    elementwise(cx, &[1, 2])
+}
+
+/// Expands all operands to their common shape and promotes the `promoted` ones; the result has the common shape and dtype.
+///
+/// Tensors without axes only vote on the dtype if no tensor with axes has as high a class, as in PyTorch.
+pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
+    let mut shape = Shape::scalar();
+    for t in cx.types {
+        shape = shape.broadcast(&t.shape)?;
+    }
+    let dtype = promote(promoted.iter().map(|&i| &cx.types[i]))?;
+    let result = TensorType { dtype, shape };
+    let casts = (0..cx.types.len())
+        .map(|i| (promoted.contains(&i) && cx.types[i].dtype != dtype).then_some(dtype))
+        .collect();
+    let shapes = cx.types.iter().map(|t| (t.shape != result.shape).then(|| result.shape.clone())).collect();
+    Ok(Inferred { results: SmallVec::from_elem(result, 1), casts, shapes })
+}
+
+/// The dtype that PyTorch promotes these operands to.
+pub fn promote<'a>(types: impl Iterator<Item = &'a TensorType> + Clone) -> Result<DType, String> {
+    let join = |with_axes: bool| {
+        types.clone().filter(|t| (t.shape.rank() > 0) == with_axes).map(|t| t.dtype).try_fold(None, |acc, d| match acc {
+            None => Ok(Some(d)),
+            Some(a) => DType::promote(a, d).map(Some).ok_or_else(|| format!("{a} and {d} have no common dtype")),
+        })
+    };
+    match (join(true)?, join(false)?) {
+        (Some(a), Some(b)) if b.class() > a.class() => Ok(b),
+        (Some(a), _) => Ok(a),
+        (None, Some(b)) => Ok(b),
+        (None, None) => Err("takes at least one operand".to_owned()),
+    }
+}
+
+/// Fails unless the dtype is floating point.
+pub fn need_float(t: &TensorType) -> Result<(), String> {
+    if t.dtype.is_float() { Ok(()) } else { Err(format!("takes floating point, found {t}")) }
+}
+
+/// Fails unless the dtype is a number.
+pub fn need_number(t: &TensorType) -> Result<(), String> {
+    if t.dtype == DType::Bool { Err(format!("takes numbers, found {t}")) } else { Ok(()) }
+}
+
+/// Fails unless the dtype is i32 or i64.
+pub fn need_index(t: &TensorType) -> Result<(), String> {
+    if matches!(t.dtype, DType::I32 | DType::I64) { Ok(()) } else { Err(format!("takes i32 or i64 indices, found {t}")) }
+}
+
+/// The sizes in an attribute.
+///
+/// # Errors
+/// If one of them is negative.
+pub fn sizes(list: &[i64]) -> Result<Shape, String> {
+    list.iter().map(|&n| usize::try_from(n).map_err(|_| format!("size {n} is negative"))).collect()
+}

@@ -1,0 +1,155 @@
+//! Products that sum over an axis: `contract`, and `matmul` and `linear` over it.
+//!
+//! Sums run in f32, in f64 for f64, in the order of [`kernel`](crate::kernel).
+
+use super::cast::Cast;
+use super::elementwise::Elementwise;
+use super::infer;
+use super::reduce::Reductions;
+use super::view::Views;
+use crate::op::{Dispatch, Domain, FLOATS, Grads, InferCx, Inferred, Lower, composite_own, core, rule};
+use crate::{DType, Shape, TensorType, Var};
+use smallvec::{SmallVec, smallvec};
+
+crate::ops! { trait Products;
+
+/// `y[.., i, j] = Σ x[.., i, p] * other[.., p, j]` over `p`. The leading axes broadcast; both operands have at least two axes and
+/// one dtype.
+///
+/// `dtype` is that of the result: f32 keeps the sums of 16-bit floats as they are.
+CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let (x, other) = (cx.operand(0), cx.operand(1));
+        let from = one_float(x, other)?;
+        let dtype = cx.attrs.dtype("dtype").unwrap_or(from);
+        if dtype != from && dtype != from.compute() {
+            return Err(format!("the result of {from} is {from} or {}, found `dtype` {dtype}", from.compute()));
+        }
+        let ([outer @ .., i, p], [more @ .., q, j]) = (&x.shape[..], &other.shape[..]) else {
+            return Err(format!("takes operands of at least two axes, found {x} and {other}"));
+        };
+        same_inner(*p, *q)?;
+        let batch = Shape::new(outer).broadcast(&Shape::new(more))?;
+        Ok(Inferred::one(TensorType { dtype, shape: batch.iter().chain([i, j]).copied().collect() }))
+    },
+    body:     core(
+        rule(&|cx| {
+            let (x, other, dy) = (cx.args[0], cx.args[1], cx.dy());
+            let (from, wide) = (x.dtype(), dy.dtype());
+            let dx = dy.contract(other.to(wide).t(), None).sum_to(&x.shape());
+            let dother = x.to(wide).t().contract(dy, None).sum_to(&other.shape());
+            smallvec![Some(dx.to(from)), Some(dother.to(from))]
+        }),
+        Lower::Contract,
+    ),
+    rounding: "the result; each gradient, and again where it is summed over a broadcast axis",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[2, 5, 4], T[4, 9]", "T[3, 1, 4, 5], T[2, 5, 3]", "bf16[5, 9], bf16[9, 4] {dtype = f32}", "T[17, 40], T[40, 33]"] },
+}
+
+/// The matrix product, as `torch.matmul`: vectors become a row on the left and a column on the right and lose that axis again;
+/// leading axes broadcast.
+MATMUL = matmul(x, other) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (x, other) = (cx.operand(0), cx.operand(1));
+        let dtype = one_float(x, other)?;
+        let (Some((&p, left)), [.., _]) = (x.shape.split_last(), &other.shape[..]) else {
+            return Err(format!("takes operands of at least one axis, found {x} and {other}"));
+        };
+        let (right, q): (&[usize], usize) = match &other.shape[..] {
+            [q] => (&[], *q),
+            [.., q, _] => (&other.shape[..], *q),
+            [] => unreachable!("has an axis"),
+        };
+        same_inner(p, q)?;
+        let (rows, batch) = left.split_last().map_or((None, &[][..]), |(i, b)| (Some(*i), b));
+        let (columns, more) = right.split_last().map_or((None, &[][..]), |(j, b)| (Some(*j), &b[..b.len() - 1]));
+        let batch = Shape::new(batch).broadcast(&Shape::new(more))?;
+        Ok(Inferred::one(TensorType { dtype, shape: batch.iter().copied().chain(rows).chain(columns).collect() }))
+    },
+    body:     composite_own(None, &|cx| {
+        let (mut x, mut other) = (cx.args[0], cx.args[1]);
+        if x.rank() == 1 {
+            x = x.unsqueeze(0);
+        }
+        if other.rank() == 1 {
+            other = other.unsqueeze(1);
+        }
+        if other.rank() == 2 {
+            x = x.rows();
+        }
+        smallvec![x.contract(other, None).reshape_to(&cx.results[0].shape)]
+    }),
+    rounding: "the result; each gradient, and again where it is summed over a broadcast axis",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[7], T[7]", "T[3, 7], T[7]", "T[7], T[2, 7, 3]", "T[2, 5, 4], T[4, 9]", "T[2, 1, 5, 4], T[3, 4, 6]"] },
+}
+
+/// `x · weightᵀ + bias` along the last axis of `x`; `weight` is (out, in), `bias` (out).
+LINEAR = linear(x, weight, bias: optional) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (x, weight) = (cx.operand(0), cx.operand(1));
+        let dtype = one_float(x, weight)?;
+        let Some((&inner, outer)) = x.shape.split_last() else {
+            return Err(format!("takes `x` with at least one axis, found {x}"));
+        };
+        let [out, own] = weight.shape[..] else {
+            return Err(format!("`weight` is {weight}, expected two axes: out and in"));
+        };
+        same_inner(inner, own)?;
+        if let Some(bias) = cx.get(2).filter(|b| **b != TensorType::new(dtype, [out])) {
+            return Err(format!("`bias` is {bias}, expected {}", TensorType::new(dtype, [out])));
+        }
+        Ok(Inferred::one(TensorType { dtype, shape: outer.iter().copied().chain([out]).collect() }))
+    },
+    body:     composite_own(
+        Some(rule(&|cx| {
+            let (x, weight, dy) = (cx.args[0], cx.args[1], cx.dy().rows());
+            let dx = dy.contract(weight, None).reshape_to(&x.shape());
+            let dweight = dy.t().contract(x.rows(), None);
+            let dbias = cx.get(2).map(|_| dy.sum(&[0], false, None));
+            let mut grads: Grads<'_> = smallvec![Some(dx), Some(dweight)];
+            grads.extend(dbias.map(Some));
+            grads
+        })),
+        &|cx| {
+            let (x, weight) = (cx.args[0].rows(), cx.args[1].t());
+            let from = x.dtype();
+            let y = match cx.get(2) {
+                None => x.contract(weight, None),
+                Some(bias) => {
+                    let wide = from.compute();
+                    x.contract(weight, (wide != from).then_some(wide)).add(bias.to(wide), None).to(from)
+                }
+            };
+            smallvec![y.reshape_to(&cx.results[0].shape)]
+        },
+    ),
+    rounding: "the result, once, after the bias; each gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]"] },
+}
+}
+
+/// The one floating point dtype of two operands.
+fn one_float(x: &TensorType, other: &TensorType) -> Result<DType, String> {
+    infer::need_float(x)?;
+    infer::need_float(other)?;
+    if x.dtype == other.dtype { Ok(x.dtype) } else { Err(format!("operands are {x} and {other}, expected one dtype")) }
+}
+
+fn same_inner(p: usize, q: usize) -> Result<(), String> {
+    if p == q { Ok(()) } else { Err(format!("inner sizes differ, {p} and {q}")) }
+}
+
+impl<'t> Var<'t> {
+    /// Every axis but the last as one.
+    #[track_caller]
+    pub(crate) fn rows(self) -> Var<'t> {
+        let shape = self.shape();
+        match shape.split_last() {
+            Some((&n, outer)) => self.reshape_to(&Shape::new(&[outer.iter().product(), n])),
+            None => self.reshape_to(&Shape::new(&[1, 1])),
+        }
+    }
+}

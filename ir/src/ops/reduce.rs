@@ -1,0 +1,237 @@
+//! Reductions: `sum`, `mean`, `amax`, `argmax`, and the two core ops they are made of.
+//!
+//! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks, down columns in chunks.
+
+use super::infer;
+use super::view::Views;
+use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, Inferred, InferCx, Lower, NUMBERS, composite, core, rule};
+use crate::{DType, Shape, TensorType, Var};
+use super::elementwise::Elementwise;
+use super::cast::Cast;
+use smallvec::{SmallVec, smallvec};
+
+const LISTED: Dispatch = Dispatch::Listed { overload: "" };
+
+crate::ops! { trait Reductions;
+
+/// The sum over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once. Integers and bool are summed in i64.
+///
+/// With `dtype`, operand and result are of that dtype.
+SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+    dispatch: Dispatch::Listed { overload: "dim_IntList" },
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        let dtype = cx.attrs.dtype("dtype").unwrap_or(if x.dtype.is_float() { x.dtype } else { DType::I64 });
+        reduced(cx, dtype)
+    },
+    body:     composite(
+        Some(rule(&|cx| smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")).cast(cx.args[0].dtype()))])),
+        &|cx| {
+            let wide = cx.results[0].dtype.compute();
+            let y = reduce(cx.args[0].to(wide), cx.attrs.ints("dim"), "sum");
+            smallvec![y.reshape_to(&cx.results[0].shape)]
+        },
+    ),
+    rounding: "the result; the gradient nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[3, 5] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}", "T[2, 3, 4] {dim = [0, 2]}", "T[2, 3, 4] {dim = [1]}", "T[40, 33] {dim = [1]}"] },
+}
+
+/// The mean over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once.
+MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+    dispatch: Dispatch::Listed { overload: "dim" },
+    infer:    &|cx| {
+        let dtype = cx.attrs.dtype("dtype").unwrap_or(cx.operand(0).dtype);
+        if !dtype.is_float() {
+            return Err(format!("takes floating point, found {}: give a `dtype`", cx.operand(0)));
+        }
+        reduced(cx, dtype)
+    },
+    body:     composite(
+        Some(rule(&|cx| {
+            let x = cx.args[0].ty();
+            let count = x.numel() as f64 / cx.out().ty().numel().max(1) as f64;
+            smallvec![Some(spread(cx.dy().div(None, Some(count)), x.shape, cx.attrs.ints("dim")).cast(x.dtype))]
+        })),
+        &|cx| {
+            let (wide, x) = (cx.results[0].dtype.compute(), cx.args[0]);
+            let count = x.ty().numel() as f64 / cx.results[0].numel().max(1) as f64;
+            let total = reduce(x.to(wide), cx.attrs.ints("dim"), "sum");
+            smallvec![total.div(None, Some(count)).reshape_to(&cx.results[0].shape)]
+        },
+    ),
+    rounding: "the result; the gradient once",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = []}", "T[2, 3, 4] {dim = [0], keepdim = true}"] },
+}
+
+/// The largest element over the axes `dim` (all of them if empty); NaN if there is one. Equal largest elements share the gradient.
+AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        infer::need_number(x)?;
+        let axes = x.shape.axes(cx.attrs.ints("dim"))?;
+        if axes.iter().any(|&a| x.shape[a] == 0) {
+            return Err(format!("{x} has no largest element along an axis of size 0"));
+        }
+        reduced(cx, x.dtype)
+    },
+    body:     composite(
+        Some(rule(&|cx| {
+            let (x, dim) = (cx.args[0], cx.attrs.ints("dim"));
+            let is_max = x.eq(spread(cx.out(), x.shape(), dim), None);
+            let ones = is_max.cast(x.dtype());
+            let share = cx.dy().div(ones.sum(dim, cx.attrs.bool("keepdim"), None), None);
+            smallvec![Some(ones.mul(spread(share, x.shape(), dim), None))]
+        })),
+        &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), "max").reshape_to(&cx.results[0].shape)],
+    ),
+    rounding: "nowhere; the gradient at the division",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
+}
+
+/// The position of the first largest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the largest.
+ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
+    dispatch: LISTED,
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        infer::need_number(x)?;
+        let mut sizes: SmallVec<[usize; 4]> = SmallVec::from_slice(&x.shape);
+        match cx.attrs.int("dim") {
+            None => sizes = if cx.attrs.bool("keepdim") { smallvec![1; sizes.len()] } else { smallvec![] },
+            Some(dim) => {
+                let axis = x.shape.axis(dim)?;
+                if axis < sizes.len() {
+                    if sizes[axis] == 0 {
+                        return Err(format!("{x} has no largest element along an axis of size 0"));
+                    }
+                    sizes[axis] = 1;
+                    if !cx.attrs.bool("keepdim") {
+                        sizes.remove(axis);
+                    }
+                }
+            }
+        }
+        if x.numel() == 0 && sizes.iter().product::<usize>() > 0 {
+            return Err(format!("{x} has no largest element"));
+        }
+        Ok(Inferred::one(TensorType::new(DType::I64, &sizes[..])))
+    },
+    body:     composite(Some(Grad::Zero), &|cx| {
+        let x = cx.args[0];
+        let rank = x.rank();
+        let y = match cx.attrs.int("dim").filter(|_| rank > 0) {
+            None => x.reshape(&[-1]),
+            Some(dim) => {
+                let axis = x.shape().axis(dim).unwrap_or(0);
+                let mut order: SmallVec<[i64; 4]> = (0..rank as i64).collect();
+                let moved = order.remove(axis);
+                order.push(moved);
+                if axis + 1 == rank { x } else { x.permute(&order) }
+            }
+        };
+        smallvec![y.reduce_row(Some("argmax")).reshape_to(&cx.results[0].shape)]
+    }),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[3, 5] {dim = 0, keepdim = true}", "T[2, 9]"] },
+}
+
+/// The last axis combined by `kind`: `sum`, `max`, `min` or `argmax` (i64). Floats are f32 or f64.
+REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let (x, kind) = (cx.operand(0), cx.attrs.str("kind").unwrap_or("sum"));
+        if !matches!(kind, "sum" | "max" | "min" | "argmax") {
+            return Err(format!("unknown kind {kind:?}: expected sum, max, min or argmax"));
+        }
+        let Some((_, outer)) = x.shape.split_last() else { return Err(format!("{x} has no last axis")) };
+        if x.dtype == DType::Bool || kind == "sum" && x.dtype.is_low() {
+            return Err(format!("{kind} takes f32, f64 or integers, found {x}"));
+        }
+        Ok(Inferred::one(TensorType::new(if kind == "argmax" { DType::I64 } else { x.dtype }, outer)))
+    },
+    body:     core(
+        rule(&|cx| {
+            let x = cx.args[0];
+            if cx.attrs.str("kind") != Some("sum") && cx.attrs.str("kind").is_some() {
+                return smallvec![None];
+            }
+            smallvec![Some(cx.dy().unsqueeze(x.rank() - 1).expand_to(&x.shape()))]
+        }),
+        Lower::ReduceRow,
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::F32, DType::F64, DType::I32, DType::I64], samples: &["T[3, 5]", "T[3, 37] {kind = \"max\"}", "T[4, 9] {kind = \"min\"}", "T[2, 50] {kind = \"argmax\"}", "T[2, 9000]"] },
+}
+
+/// The axes `dim`, the last axis not among them, combined by `kind`: `sum`, `max` or `min`. Floats are f32 or f64.
+REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let (x, kind) = (cx.operand(0), cx.attrs.str("kind").unwrap_or("sum"));
+        if !matches!(kind, "sum" | "max" | "min") {
+            return Err(format!("unknown kind {kind:?}: expected sum, max or min"));
+        }
+        let axes = x.shape.axes(cx.attrs.ints("dim"))?;
+        if axes.is_empty() || axes.contains(&(x.shape.rank() - 1)) {
+            return Err(format!("takes axes of {x} other than the last, found {:?}", cx.attrs.ints("dim")));
+        }
+        if x.dtype == DType::Bool || kind == "sum" && x.dtype.is_low() {
+            return Err(format!("{kind} takes f32, f64 or integers, found {x}"));
+        }
+        let kept = (0..x.shape.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape[a]);
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape: kept.collect() }))
+    },
+    body:     core(
+        rule(&|cx| {
+            if cx.attrs.str("kind") != Some("sum") && cx.attrs.str("kind").is_some() {
+                return smallvec![None];
+            }
+            smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")))]
+        }),
+        Lower::ReduceColumn,
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: &[DType::F32, DType::F64, DType::I32, DType::I64], samples: &["T[3, 5] {dim = [0]}", "T[300, 7] {dim = [0]}", "T[4, 9, 3] {dim = [1], kind = \"max\"}", "T[4, 9, 3] {dim = [0, 1], kind = \"min\"}"] },
+}
+}
+
+/// The type of a reduction over the attribute `dim` with the attribute `keepdim`.
+fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
+    let x = cx.operand(0);
+    let axes = x.shape.axes(cx.attrs.ints("dim"))?;
+    let keep = cx.attrs.bool("keepdim");
+    let sizes = (0..x.shape.rank()).filter(|a| keep || !axes.contains(a));
+    let shape: Shape = sizes.map(|a| if axes.contains(&a) { 1 } else { x.shape[a] }).collect();
+    Ok(Inferred::one(TensorType { dtype, shape }))
+}
+
+/// Reduces the axes in f32, f64 or integers: trailing axes as one row, the others down columns. The result has no reduced axes.
+fn reduce<'t>(x: Var<'t>, dim: &[i64], kind: &str) -> Var<'t> {
+    let shape = x.shape();
+    let axes = shape.axes(dim).unwrap_or_default();
+    let kept_after = (0..shape.rank()).rev().find(|a| !axes.contains(a));
+    let first_of_row = kept_after.map_or(0, |a| a + 1);
+    let mut y = x;
+    if first_of_row < shape.rank() {
+        let mut sizes: SmallVec<[usize; 4]> = SmallVec::from_slice(&shape[..first_of_row]);
+        sizes.push(shape[first_of_row..].iter().product());
+        y = y.reshape_to(&Shape::new(&sizes)).reduce_row(Some(kind));
+    }
+    let rest: SmallVec<[i64; 4]> = axes.iter().filter(|&&a| a < first_of_row).map(|&a| a as i64).collect();
+    if rest.is_empty() { y } else { y.reduce_column(&rest, Some(kind)) }
+}
+
+/// A reduced value at every position it came from.
+pub(crate) fn spread<'t>(y: Var<'t>, shape: Shape, dim: &[i64]) -> Var<'t> {
+    let axes = shape.axes(dim).unwrap_or_default();
+    let kept: Shape = shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
+    y.reshape_to(&kept).expand_to(&shape)
+}
+
+impl<'t> Var<'t> {
+    /// In another dtype; itself if it has that dtype.
+    #[track_caller]
+    pub fn to(self, dtype: DType) -> Var<'t> {
+        if self.dtype() == dtype { self } else { self.cast(dtype) }
+    }
+}

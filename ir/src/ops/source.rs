@@ -1,0 +1,134 @@
+//! Values that come from outside or from attributes alone: `input`, `constant`, `iota`.
+
+use super::infer;
+use crate::graph::Groups;
+use crate::kernel::ScalarOp;
+use crate::op::{
+    ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Func, Inferred, Lower, MapCx, NUMBERS, OpDef, Schema, map,
+};
+use crate::{Args, Attrs, DType, Shape, TensorType, Tracer, Var};
+
+/// A value from outside: a port of the graph.
+pub static INPUT: OpDef = OpDef {
+    name: "input",
+    doc: "A value from outside: a port of the graph.",
+    schema: Schema { operands: &[], attrs: &[], results: &["value"] },
+    dispatch: Dispatch::Internal,
+    infer: Func::Static(&|_| Err("stands for a port and is not recorded as an op".to_owned())),
+    body: Body::Source(Lower::Port),
+    rounding: "nowhere",
+    domain: Domain { dtypes: ANY, samples: &[] },
+};
+
+/// Numbers known when tracing.
+pub static CONSTANT: OpDef = OpDef {
+    name: "constant",
+    doc: "A tensor of type `dtype` and shape `shape`, every element `value`, or the elements `data` in row-major order.\n\nIntegers beyond 2^53 cannot be written.",
+    schema: Schema {
+        operands: &[],
+        attrs: &[
+            AttrDef { name: "dtype", kind: AttrKind::DType },
+            AttrDef { name: "shape", kind: AttrKind::Ints },
+            AttrDef { name: "value", kind: AttrKind::OptFloat },
+            AttrDef { name: "data", kind: AttrKind::OptFloats },
+        ],
+        results: &["value"],
+    },
+    dispatch: Dispatch::Internal,
+    infer: Func::Static(&|cx| {
+        let ty = declared(cx.attrs)?;
+        match (cx.attrs.float("value"), cx.attrs.get("data")) {
+            (Some(_), None) => Ok(Inferred::one(ty)),
+            (None, Some(_)) if cx.attrs.floats("data").len() == ty.numel() => Ok(Inferred::one(ty)),
+            (None, Some(_)) => Err(format!("{ty} takes {} numbers, found {}", ty.numel(), cx.attrs.floats("data").len())),
+            _ => Err("takes either `value` or `data`".to_owned()),
+        }
+    }),
+    body: Body::Source(map(&|cx, _| constant(cx))),
+    rounding: "to its dtype",
+    domain: Domain {
+        dtypes: ANY,
+        samples: &["{dtype = T, shape = [2, 3], value = 1.0}", "{dtype = T, shape = [3], data = [0.0, 1.0, 2.0]}"],
+    },
+};
+
+/// Positions along an axis.
+pub static IOTA: OpDef = OpDef {
+    name: "iota",
+    doc: "The position of each element along axis `dim`: `arange` in the given shape.",
+    schema: Schema {
+        operands: &[],
+        attrs: &[
+            AttrDef { name: "dtype", kind: AttrKind::DType },
+            AttrDef { name: "shape", kind: AttrKind::Ints },
+            AttrDef { name: "dim", kind: AttrKind::Int },
+        ],
+        results: &["value"],
+    },
+    dispatch: Dispatch::Internal,
+    infer: Func::Static(&|cx| {
+        let ty = declared(cx.attrs)?;
+        infer::need_number(&ty)?;
+        ty.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
+        Ok(Inferred::one(ty))
+    }),
+    body: Body::Source(map(&|cx, _| {
+        let axis = cx.result.shape.axis(cx.attrs.int("dim").unwrap_or(0)).expect("checked by infer");
+        let (ty, rank) = (cx.scalar(), cx.result.shape.rank());
+        let at = if rank == 0 { cx.body.constant(crate::kernel::Scalar::I64, 0.0) } else { cx.position(axis) };
+        cx.body.convert(at, ty)
+    })),
+    rounding: "to its dtype",
+    domain: Domain { dtypes: NUMBERS, samples: &["{dtype = T, shape = [2, 5], dim = 1}", "{dtype = T, shape = [3, 2], dim = 0}"] },
+};
+
+/// The ops of this family.
+pub static OPS: &[&OpDef] = &[&INPUT, &CONSTANT, &IOTA];
+
+/// The type named by the attributes `dtype` and `shape`.
+fn declared(attrs: &Attrs) -> Result<TensorType, String> {
+    let ty = TensorType { dtype: attrs.dtype("dtype").expect("required"), shape: infer::sizes(attrs.ints("shape"))? };
+    ty.check_size()?;
+    if !ty.dtype.is_computable() {
+        return Err(format!("no kernels exist for dtype {}", ty.dtype));
+    }
+    Ok(ty)
+}
+
+/// One number, or a search for the element's number by halving.
+fn constant(cx: &mut MapCx<'_>) -> crate::kernel::Val {
+    if let Some(value) = cx.attrs.float("value") {
+        return cx.constant(value);
+    }
+    let data = cx.attrs.floats("data").to_vec();
+    let at = cx.element();
+    pick(cx, &data, 0, at)
+}
+
+fn pick(cx: &mut MapCx<'_>, data: &[f64], from: usize, at: crate::kernel::Val) -> crate::kernel::Val {
+    if data.len() <= 1 {
+        return cx.constant(data.first().copied().unwrap_or(0.0));
+    }
+    let half = data.len() / 2;
+    let low = pick(cx, &data[..half], from, at);
+    let high = pick(cx, &data[half..], from + half, at);
+    let middle = cx.body.push(ScalarOp::Const((from + half) as u64), &[], crate::kernel::Scalar::I64);
+    let below = cx.body.cmp(crate::kernel::Cmp::Lt, at, middle);
+    cx.body.select(below, low, high)
+}
+
+impl Tracer {
+    /// A tensor of the given numbers in row-major order.
+    #[track_caller]
+    pub fn constant(&self, dtype: DType, shape: &[usize], data: &[f64]) -> Var<'_> {
+        let attrs = Attrs::new().with("dtype", dtype).with("shape", shape).with("data", data);
+        self.apply(&CONSTANT, Args { vars: Default::default(), groups: Groups::new() }, attrs)[0]
+    }
+
+    /// The position of each element along axis `dim`.
+    #[track_caller]
+    pub fn iota(&self, dtype: DType, shape: &Shape, dim: usize) -> Var<'_> {
+        let attrs = Attrs::new().with("dtype", dtype).with("shape", &shape[..]).with("dim", dim as i64);
+        self.apply(&IOTA, Args::new(), attrs)[0]
+    }
+}

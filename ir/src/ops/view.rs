@@ -1,0 +1,321 @@
+//! The same elements elsewhere, without arithmetic: `reshape`, `permute`, `expand`, `slice`, `cat`, `pad`.
+
+use super::infer;
+use super::reduce::Reductions;
+use crate::op::{ANY, AttrDef, AttrKind, Dispatch, Domain, Inferred, Lower, OpDef, Operand, OperandKind, Schema, View, core, rule};
+use crate::{Args, Attrs, Shape, TensorType, Var};
+use smallvec::{SmallVec, smallvec};
+
+crate::ops! { trait Views;
+
+/// The elements in row-major order under another shape; one size may be -1 and is worked out.
+RESHAPE = reshape(x; shape: Ints) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (x, wanted) = (cx.operand(0), cx.attrs.ints("shape"));
+        let shape = resolve(x, wanted)?;
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
+    },
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().reshape_to(&cx.args[0].shape()))]),
+        Lower::View(View::Reshape),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[2, 6] {shape = [3, 4]}", "T[2, 3] {shape = [-1]}", "T[1] {shape = []}"] },
+}
+
+/// The axes in another order: axis `i` of the result is axis `dims[i]` of `x`.
+PERMUTE = permute(x; dims: Ints) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        let dims = permutation(x, cx.attrs.ints("dims"))?;
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape: dims.iter().map(|&d| x.shape[d]).collect() }))
+    },
+    body:     core(
+        rule(&|cx| {
+            let dims = permutation(&cx.args[0].ty(), cx.attrs.ints("dims")).expect("checked when recorded");
+            let mut back: SmallVec<[i64; 4]> = smallvec![0; dims.len()];
+            for (i, &d) in dims.iter().enumerate() {
+                back[d] = i as i64;
+            }
+            smallvec![Some(cx.dy().permute(&back))]
+        }),
+        Lower::View(View::Permute),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[2, 3, 4] {dims = [2, 0, 1]}", "T[3, 5] {dims = [1, 0]}"] },
+}
+
+/// Axes of size 1, and new axes in front, repeated to `shape`; -1 keeps a size.
+///
+/// The gradient is summed over the repeated axes.
+EXPAND = expand(x; shape: Ints) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let (x, wanted) = (cx.operand(0), cx.attrs.ints("shape"));
+        if wanted.len() < x.shape.rank() {
+            return Err(format!("{x} has more axes than shape {wanted:?}"));
+        }
+        let fresh = wanted.len() - x.shape.rank();
+        let kept = wanted.iter().enumerate().map(|(i, &n)| if n == -1 && i >= fresh { x.shape[i - fresh] as i64 } else { n });
+        let shape = infer::sizes(&kept.collect::<Vec<_>>())?;
+        if shape.broadcast(&x.shape).as_ref() != Ok(&shape) {
+            return Err(format!("{x} does not expand to {shape}"));
+        }
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
+    },
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().sum_to(&cx.args[0].shape()))]),
+        Lower::View(View::Expand),
+    ),
+    rounding: "nowhere forward; the gradient once, at the sum",
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 1] {shape = [2, 3, 4]}", "T[] {shape = [3]}"] },
+}
+
+/// Every `step`-th position of axis `dim`, from `start` up to and without `end`.
+SLICE = slice(x; dim: Int, start: Int, end: Int, step: Int) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        let s = Slicing::of(x, cx.attrs)?;
+        let sizes = x.shape.iter().enumerate().map(|(i, &n)| if i == s.axis { s.count } else { n });
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape: sizes.collect() }))
+    },
+    body:     core(
+        rule(&|cx| {
+            let x = cx.args[0].ty();
+            let s = Slicing::of(&x, cx.attrs).expect("checked when recorded");
+            smallvec![Some(spread(cx.dy(), &x, &s))]
+        }),
+        Lower::View(View::Slice),
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[4, 6] {dim = 1, start = 1, end = 5, step = 1}", "T[7, 2] {dim = 0, start = 0, end = 7, step = 3}"] },
+}
+
+/// Surrounded by `value`: `low[i]` positions before and `high[i]` after axis `i`.
+PAD = pad(x; low: Ints, high: Ints, value: Float) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        let x = cx.operand(0);
+        let (low, high) = (infer::sizes(cx.attrs.ints("low"))?, infer::sizes(cx.attrs.ints("high"))?);
+        if low.rank() != x.shape.rank() || high.rank() != x.shape.rank() {
+            return Err(format!("{x} takes {} sizes in `low` and `high`, found {} and {}", x.shape.rank(), low.rank(), high.rank()));
+        }
+        let size = |i: usize| x.shape[i].checked_add(low[i]).and_then(|n| n.checked_add(high[i]));
+        let shape = (0..x.shape.rank()).map(|i| size(i).ok_or("padded size overflows".to_owned())).collect::<Result<_, _>>()?;
+        Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
+    },
+    body:     core(
+        rule(&|cx| {
+            let (x, low) = (cx.args[0].shape(), cx.attrs.ints("low"));
+            let mut dx = cx.dy();
+            for (i, &n) in x.iter().enumerate() {
+                dx = dx.slice(i as i64, low[i], low[i] + n as i64, 1);
+            }
+            smallvec![Some(dx)]
+        }),
+        Lower::Pad,
+    ),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: ANY, samples: &["T[2, 3] {low = [1, 0], high = [0, 2], value = 1.0}", "T[5] {low = [0], high = [3], value = 0.0}"] },
+}
+}
+
+/// The operands one after another along axis `dim`.
+pub static CAT: OpDef = OpDef {
+    name: "cat",
+    doc: "The operands one after another along axis `dim`. Their dtypes are promoted to one; their other sizes agree.",
+    schema: Schema {
+        operands: &[Operand { name: "xs", kind: OperandKind::List }],
+        attrs: &[AttrDef { name: "dim", kind: AttrKind::Int }],
+        results: &["y"],
+    },
+    dispatch: Dispatch::Listed { overload: "" },
+    infer: crate::op::Func::Static(&|cx| {
+        let dtype = infer::promote(cx.types.iter())?;
+        let first = &cx.types[0];
+        let axis = first.shape.axis(cx.attrs.int("dim").expect("required"))?;
+        if first.shape.rank() == 0 {
+            return Err("operands need at least one axis".to_owned());
+        }
+        let mut total = 0usize;
+        for t in cx.types {
+            let fits = t.shape.rank() == first.shape.rank()
+                && (0..t.shape.rank()).all(|i| i == axis || t.shape[i] == first.shape[i]);
+            if !fits {
+                return Err(format!("{first} and {t} differ elsewhere than along axis {axis}"));
+            }
+            total = total.checked_add(t.shape[axis]).ok_or("the total size overflows")?;
+        }
+        let shape = first.shape.iter().enumerate().map(|(i, &n)| if i == axis { total } else { n }).collect();
+        let casts = cx.types.iter().map(|t| (t.dtype != dtype).then_some(dtype)).collect();
+        Ok(Inferred { casts, ..Inferred::one(TensorType { dtype, shape }) })
+    }),
+    body: core(
+        rule(&|cx| {
+            let axis = cx.args[0].shape().axis(cx.attrs.int("dim").expect("required")).expect("checked when recorded");
+            let mut start = 0;
+            let slice = |x: &Var<'_>, start: &mut i64| {
+                let (from, n) = (*start, x.size(axis) as i64);
+                *start += n;
+                (from, from + n)
+            };
+            cx.args
+                .iter()
+                .map(|x| {
+                    let (from, to) = slice(x, &mut start);
+                    Some(cx.dy().slice(axis as i64, from, to, 1))
+                })
+                .collect()
+        }),
+        Lower::Cat,
+    ),
+    rounding: "nowhere",
+    domain: Domain { dtypes: ANY, samples: &["[T[2, 3], T[2, 1], T[2, 4]] {dim = 1}", "[T[2], T[3]] {dim = 0}"] },
+};
+
+/// The op with a list of operands, apart from the family's methods.
+pub static CAT_OPS: &[&OpDef] = &[&CAT];
+
+/// Records [`CAT`].
+///
+/// # Panics
+/// If there are no operands: then there is no tracer to record with.
+#[track_caller]
+pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
+    let mut args = Args::new();
+    args.push(xs);
+    xs.first().expect("cat takes at least one operand").tracer().apply(&CAT, args, Attrs::new().with("dim", dim))[0]
+}
+
+/// The shape that a `reshape` asks for.
+pub(crate) fn resolve(x: &TensorType, wanted: &[i64]) -> Result<Shape, String> {
+    let known: Vec<i64> = wanted.iter().copied().filter(|&n| n != -1).collect();
+    let rest = infer::sizes(&known)?.checked_numel().ok_or("the element count overflows")?;
+    let total = x.numel();
+    let shape = match wanted.len() - known.len() {
+        0 => infer::sizes(wanted)?,
+        1 if rest != 0 && total.is_multiple_of(rest) => {
+            wanted.iter().map(|&n| if n == -1 { total / rest } else { n as usize }).collect()
+        }
+        1 => return Err(format!("{x} has {total} elements, which {wanted:?} does not divide")),
+        _ => return Err(format!("{wanted:?} leaves more than one size open")),
+    };
+    if shape.numel() == total { Ok(shape) } else { Err(format!("{x} has {total} elements, {shape} has {}", shape.numel())) }
+}
+
+/// The axes that a `permute` puts in order.
+pub(crate) fn permutation(x: &TensorType, dims: &[i64]) -> Result<SmallVec<[usize; 4]>, String> {
+    let resolved = dims.iter().map(|&d| x.shape.axis(d)).collect::<Result<SmallVec<[usize; 4]>, _>>()?;
+    let mut sorted = resolved.clone();
+    sorted.sort_unstable();
+    if sorted.len() != x.shape.rank() || sorted.iter().enumerate().any(|(i, &d)| i != d) {
+        return Err(format!("{dims:?} is not an order of the {} axes of {x}", x.shape.rank()));
+    }
+    Ok(resolved)
+}
+
+/// What a `slice` takes.
+pub(crate) struct Slicing {
+    pub(crate) axis: usize,
+    pub(crate) start: usize,
+    pub(crate) step: usize,
+    pub(crate) count: usize,
+}
+
+impl Slicing {
+    pub(crate) fn of(x: &TensorType, attrs: &Attrs) -> Result<Self, String> {
+        let get = |name| attrs.int(name).expect("required");
+        if x.shape.rank() == 0 {
+            return Err("a tensor without axes cannot be sliced".to_owned());
+        }
+        let axis = x.shape.axis(get("dim"))?;
+        let (start, end, step) = (get("start"), get("end"), get("step"));
+        let size = x.shape[axis] as i64;
+        if step < 1 || start < 0 || start > end || end > size {
+            return Err(format!("start {start}, end {end}, step {step} do not fit axis {axis} of {x}"));
+        }
+        Ok(Slicing { axis, start: start as usize, step: step as usize, count: ((end - start) as usize).div_ceil(step as usize) })
+    }
+}
+
+/// The gradient of a slice: `dy` at the positions it was taken from, zeros elsewhere.
+fn spread<'t>(dy: Var<'t>, x: &TensorType, s: &Slicing) -> Var<'t> {
+    let rank = x.shape.rank();
+    let (mut dy, mut taken) = (dy, s.count);
+    if s.step > 1 && s.count > 0 {
+        let mut split: Vec<i64> = x.shape.iter().map(|&n| n as i64).collect();
+        split[s.axis] = s.count as i64;
+        split.insert(s.axis + 1, 1);
+        let mut high = vec![0; rank + 1];
+        high[s.axis + 1] = s.step as i64 - 1;
+        let mut merged = split.clone();
+        merged.remove(s.axis + 1);
+        merged[s.axis] = (s.count * s.step) as i64;
+        dy = dy.reshape(&split).pad(&vec![0; rank + 1], &high, 0.0).reshape(&merged);
+        taken = (s.count * s.step).min(x.shape[s.axis] - s.start);
+        dy = dy.slice(s.axis as i64, 0, taken as i64, 1);
+    }
+    let mut low = vec![0i64; rank];
+    let mut high = vec![0i64; rank];
+    low[s.axis] = s.start as i64;
+    high[s.axis] = (x.shape[s.axis] - s.start - taken) as i64;
+    dy.pad(&low, &high, 0.0)
+}
+
+impl<'t> Var<'t> {
+    /// The elements under another shape.
+    #[track_caller]
+    pub fn reshape_to(self, shape: &Shape) -> Var<'t> {
+        if self.shape() == *shape {
+            return self;
+        }
+        self.reshape(&shape.iter().map(|&n| n as i64).collect::<SmallVec<[i64; 4]>>())
+    }
+
+    /// Repeated to another shape.
+    #[track_caller]
+    pub fn expand_to(self, shape: &Shape) -> Var<'t> {
+        if self.shape() == *shape {
+            return self;
+        }
+        self.expand(&shape.iter().map(|&n| n as i64).collect::<SmallVec<[i64; 4]>>())
+    }
+
+    /// With an axis of size 1 at `axis`.
+    #[track_caller]
+    pub fn unsqueeze(self, axis: usize) -> Var<'t> {
+        let mut sizes: SmallVec<[usize; 4]> = self.shape().iter().copied().collect();
+        sizes.insert(axis.min(sizes.len()), 1);
+        self.reshape_to(&Shape::new(&sizes))
+    }
+
+    /// The last two axes exchanged.
+    #[track_caller]
+    pub fn t(self) -> Var<'t> {
+        let rank = self.rank();
+        if rank < 2 {
+            return self;
+        }
+        let mut dims: SmallVec<[i64; 4]> = (0..rank as i64).collect();
+        dims.swap(rank - 1, rank - 2);
+        self.permute(&dims)
+    }
+
+    /// Summed over the axes along which `shape` would have to be repeated to become this shape.
+    #[track_caller]
+    pub fn sum_to(self, shape: &Shape) -> Var<'t> {
+        let mine = self.shape();
+        if mine == *shape {
+            return self;
+        }
+        let fresh = mine.rank() - shape.rank().min(mine.rank());
+        let axes: SmallVec<[i64; 4]> = (0..mine.rank())
+            .filter(|&i| i < fresh || (shape[i - fresh] == 1 && mine[i] != 1))
+            .map(|i| i as i64)
+            .collect();
+        if axes.is_empty() { self.reshape_to(shape) } else { self.sum(&axes, false, None).reshape_to(shape) }
+    }
+}

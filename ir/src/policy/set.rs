@@ -1,0 +1,246 @@
+//! [`PolicySet`]: one table per device type and rules on top; who wins when several speak.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use super::decide::Query;
+use super::rule::Fnv;
+use super::{DeviceType, Policy, PolicyTable, Rule, RuleId, Target};
+
+static STANDARD: LazyLock<PolicySet> = LazyLock::new(|| {
+    let mut set = PolicySet::empty();
+    for table in PolicyTable::standard() {
+        set.set_table(Arc::clone(table));
+    }
+    let outside = DeviceType::PrivateUse1;
+    set.set_table(Arc::new(PolicyTable::empty("privateuse1", outside, "2.15.0")));
+    set
+});
+
+/// How `promote` finds the common dtype of its operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Promotion {
+    /// PyTorch's scan from left to right: a foreign low dtype before the first f32 is an error, optionals do not vote.
+    #[default]
+    Scan,
+    /// The same answer in every order: f32 as soon as two dtypes differ, optionals vote, nothing is an error.
+    Join,
+}
+
+impl fmt::Display for Promotion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Promotion::Scan => "scan",
+            Promotion::Join => "join",
+        })
+    }
+}
+
+/// All that decides about precision: a table per device type, and rules on top of them.
+///
+/// A rule about a node wins over one about a module, that over one about an op, that over what a device declares, that
+/// over the device's table; an op that nobody names falls through. Between rules of one kind the last one wins, and
+/// removing it brings the one before back.
+#[derive(Clone, Debug)]
+pub struct PolicySet {
+    tables: [Option<Arc<PolicyTable>>; DeviceType::ALL.len()],
+    rules: Vec<(Rule, RuleId)>,
+    next: u32,
+    promotion: Promotion,
+}
+
+impl Default for PolicySet {
+    fn default() -> Self {
+        PolicySet::standard()
+    }
+}
+
+impl PartialEq for PolicySet {
+    /// Sets are equal if they decide alike: the numbers of the rules do not count.
+    fn eq(&self, other: &Self) -> bool {
+        let rule =
+            |(rule, _): &(Rule, RuleId)| (rule.target.clone(), rule.device, rule.policy.clone());
+        self.tables == other.tables
+            && self.promotion == other.promotion
+            && self.rules.iter().map(rule).eq(other.rules.iter().map(rule))
+    }
+}
+
+impl PolicySet {
+    /// No table and no rule.
+    pub fn empty() -> PolicySet {
+        PolicySet {
+            tables: Default::default(),
+            rules: Vec::new(),
+            next: 0,
+            promotion: Promotion::Scan,
+        }
+    }
+
+    /// PyTorch's tables, and no rule.
+    pub fn standard() -> PolicySet {
+        STANDARD.clone()
+    }
+
+    /// The table of a device type.
+    pub fn table(&self, device: DeviceType) -> Option<&Arc<PolicyTable>> {
+        self.tables[device as usize].as_ref()
+    }
+
+    /// Puts a table in the place of its device type's, and returns that one.
+    pub fn set_table(&mut self, table: Arc<PolicyTable>) -> Option<Arc<PolicyTable>> {
+        self.tables[table.device() as usize].replace(table)
+    }
+
+    /// How `promote` works.
+    pub fn promotion(&self) -> Promotion {
+        self.promotion
+    }
+
+    /// Sets how `promote` works.
+    pub fn set_promotion(&mut self, promotion: Promotion) {
+        self.promotion = promotion;
+    }
+
+    /// Adds a rule, for one device type or for all, and returns the number to remove it by.
+    pub fn add_rule(&mut self, target: Target, device: Option<DeviceType>, policy: Policy) -> u32 {
+        let id = self.next;
+        self.next += 1;
+        let rule = Rule { target, device, policy, id };
+        let rule_id = rule.rule_id();
+        self.rules.push((rule, rule_id));
+        id
+    }
+
+    /// Removes a rule; what it covered holds again.
+    pub fn remove_rule(&mut self, id: u32) -> Option<Rule> {
+        let at = self.rules.iter().position(|(rule, _)| rule.id == id)?;
+        Some(self.rules.remove(at).0)
+    }
+
+    /// The rules, oldest first.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(|(rule, _)| rule)
+    }
+
+    /// A hash of everything that decides, the same in every process: part of the key of compiled programs.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Fnv::new();
+        hash.add(&self.promotion);
+        for (rule, _) in &self.rules {
+            hash.add(rule);
+        }
+        for table in self.tables.iter().flatten() {
+            hash.add(&table.hash());
+        }
+        hash.finish()
+    }
+
+    /// The policy for one op on one device type, and who says so.
+    pub(super) fn policy(&self, query: &Query<'_>, device: DeviceType) -> (&Policy, RuleId) {
+        if let Some((rule, id)) = self.rule(query, device) {
+            return (&rule.policy, id.clone());
+        }
+        match &self.tables[device as usize] {
+            None => {
+                (&Policy::Fallthrough, RuleId::new(format!("{device} has no table:fallthrough")))
+            }
+            Some(table) => match table.get(query.op, query.overload) {
+                Some((policy, rule)) => (policy, rule.clone()),
+                None => (&Policy::Fallthrough, table.unlisted().clone()),
+            },
+        }
+    }
+
+    /// The strongest rule about this op on this device type, the last of its kind.
+    fn rule(&self, query: &Query<'_>, device: DeviceType) -> Option<&(Rule, RuleId)> {
+        self.rules
+            .iter()
+            .filter(|(rule, _)| rule.device.is_none_or(|only| only == device))
+            .filter(|(rule, _)| {
+                rule.target.matches(query.op, query.overload, query.scope, query.node)
+            })
+            .max_by_key(|(rule, _)| rule.target.rank())
+    }
+}
+
+impl fmt::Display for PolicySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "policy set {:016x}, promote by {}", self.hash(), self.promotion)?;
+        for (rule, _) in &self.rules {
+            writeln!(f, "rule {}: {rule}", rule.id)?;
+        }
+        for table in self.tables.iter().flatten() {
+            writeln!(
+                f,
+                "{}: {} {}, {} ops",
+                table.device(),
+                table.name(),
+                table.version(),
+                table.len()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::policy::{OperandInfo, Region};
+
+    #[test]
+    fn node_beats_module_beats_op_beats_device_beats_table() {
+        let region = Region::default().with_device(DeviceType::Cpu, true, DType::BF16);
+        let operands = [OperandInfo::tensor(DType::F32, DeviceType::Cpu)];
+        let query = Query {
+            scope: "enc.0",
+            node: "enc.0/matmul#1",
+            ..Query::new("matmul", &operands, &region)
+        };
+        let mut set = PolicySet::standard();
+        let rule = |set: &PolicySet| set.decide(&query).rule.to_string();
+        let mut hashes = vec![(set.hash(), rule(&set))];
+        let mut ids = Vec::new();
+        for (target, says) in [
+            (Target::DeviceOp("matmul".into()), "rule/device op matmul:fp32"),
+            (Target::Op("matmul".into()), "rule/op matmul:fp32"),
+            (Target::Module("enc".into()), "rule/module enc:fp32"),
+            (Target::Node("enc.*/matmul#*".into()), "rule/node enc.*/matmul#*:fp32"),
+        ] {
+            ids.push(set.add_rule(target, None, Policy::Fp32));
+            assert_eq!(rule(&set), says);
+            hashes.push((set.hash(), says.to_string()));
+        }
+        set.add_rule(Target::DeviceOp("matmul".into()), None, Policy::Promote);
+        set.remove_rule(5 - 1).unwrap();
+        for id in ids.into_iter().rev() {
+            assert_eq!((set.hash(), rule(&set)), hashes.pop().unwrap());
+            set.remove_rule(id).unwrap();
+        }
+        assert_eq!(set, PolicySet::standard());
+        assert_eq!(set.remove_rule(0), None);
+    }
+
+    #[test]
+    fn the_last_rule_of_a_kind_wins_on_its_device() {
+        let mut set = PolicySet::standard();
+        let target = || Target::Op("relu".into());
+        set.add_rule(target(), None, Policy::Fp32);
+        set.add_rule(target(), Some(DeviceType::Cuda), Policy::LowerPrecisionFp);
+        let policy = |device| {
+            let region = Region::default().with_device(device, true, DType::BF16);
+            let operands = [OperandInfo::tensor(DType::F16, device)];
+            set.decide(&Query::new("relu", &operands, &region)).casts[0]
+        };
+        assert_eq!(policy(DeviceType::Cpu), Some(DType::F32));
+        assert_eq!(policy(DeviceType::Cuda), Some(DType::BF16));
+        let text = set.to_string();
+        assert!(text.contains("rule 1: op relu on cuda: lower_precision_fp"), "{text}");
+        assert!(
+            text.starts_with(&format!("policy set {:016x}", set.hash()))
+                && text.contains("cpu: torch-cpu 2.15.0, 126 ops")
+        );
+    }
+}

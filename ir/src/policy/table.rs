@@ -1,0 +1,327 @@
+//! [`PolicyTable`]: one device type's op list, as data in a versioned TOML file.
+//!
+//! ```toml
+//! name = "torch-cpu"
+//! device = "cpu"
+//! version = "2.15.0"
+//!
+//! [ops]
+//! matmul = "lower_precision_fp"             # the default overload
+//! "conv1d.padding" = "lower_precision_fp"   # one overload
+//! "gelu.*" = "fp32"                         # every overload that has no line of its own
+//! binary_cross_entropy = { policy = "banned", advice = "use the form with logits" }
+//! ```
+//!
+//! An op that is not listed falls through. In-place and out forms are other overloads, so a list that does not name
+//! them leaves them alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::rule::{Fnv, OpPattern};
+use super::{DeviceType, Policy, PolicyError, RuleId};
+
+/// The tables that are built in.
+static STANDARD: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| {
+    [include_str!("tables/torch-cpu.toml"), include_str!("tables/torch-cuda.toml")]
+        .into_iter()
+        .map(|text| Arc::new(PolicyTable::parse(text).expect("the built-in tables are valid")))
+        .collect()
+});
+
+/// Op name to [`Policy`] for one device type, one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyTable {
+    name: String,
+    device: DeviceType,
+    version: String,
+    ops: BTreeMap<String, Vec<Entry>>,
+    unlisted: RuleId,
+    hash: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    /// The key as it stands in the file.
+    key: String,
+    pattern: OpPattern,
+    policy: Policy,
+    rule: RuleId,
+}
+
+impl PolicyTable {
+    /// A table that lists nothing.
+    pub fn empty(name: &str, device: DeviceType, version: &str) -> PolicyTable {
+        PolicyTable::build(name, device, version, BTreeMap::new())
+    }
+
+    /// The built-in tables.
+    pub fn standard() -> &'static [Arc<PolicyTable>] {
+        &STANDARD
+    }
+
+    /// The built-in table of that name, such as `torch-cpu`.
+    pub fn named(name: &str) -> Option<Arc<PolicyTable>> {
+        STANDARD.iter().find(|table| table.name == name).cloned()
+    }
+
+    /// Reads a table file.
+    ///
+    /// # Errors
+    /// With the line, if the text is no TOML, a field is missing or unknown, a device or policy has no such name, a
+    /// ban gives no advice, or an op is listed twice.
+    pub fn parse(text: &str) -> Result<PolicyTable, PolicyError> {
+        Reader { text }.table()
+    }
+
+    fn build(
+        name: &str,
+        device: DeviceType,
+        version: &str,
+        ops: BTreeMap<String, Vec<Entry>>,
+    ) -> PolicyTable {
+        let unlisted = RuleId::new(format!("{name}/*:fallthrough"));
+        let mut table = PolicyTable {
+            name: name.to_string(),
+            device,
+            version: version.to_string(),
+            ops,
+            unlisted,
+            hash: 0,
+        };
+        table.hash = Fnv::of(&table.to_string());
+        table
+    }
+
+    /// The name, such as `torch-cpu`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device type this table is for.
+    pub fn device(&self) -> DeviceType {
+        self.device
+    }
+
+    /// The version of the system that the table describes.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The policy of an op and the rule that says so, or `None` if the op is not listed.
+    ///
+    /// The line of the overload wins over the line for every overload; the empty overload is the default one.
+    pub fn get(&self, op: &str, overload: &str) -> Option<(&Policy, &RuleId)> {
+        let entries = self.ops.get(op)?;
+        let exact = entries.iter().find(|entry| entry.pattern.is_exactly(overload));
+        let entry = exact.or_else(|| entries.iter().find(|entry| entry.pattern.is_any()))?;
+        Some((&entry.policy, &entry.rule))
+    }
+
+    /// The rule id of ops that are not listed.
+    pub fn unlisted(&self) -> &RuleId {
+        &self.unlisted
+    }
+
+    /// Every listed op, as `op` or `op.overload`, in the order of the op names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.ops.values().flatten().map(|entry| (entry.key.as_str(), &entry.policy))
+    }
+
+    /// The number of listed ops, overloads counted apart.
+    pub fn len(&self) -> usize {
+        self.ops.values().map(Vec::len).sum()
+    }
+
+    /// True if nothing is listed.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// A hash of name, device, version and every line, the same in every process.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl fmt::Display for PolicyTable {
+    /// Prints the table as a file that [`PolicyTable::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        writeln!(f, "name = {}", quoted(&self.name))?;
+        writeln!(f, "device = \"{}\"\nversion = {}\n\n[ops]", self.device, quoted(&self.version))?;
+        for (key, policy) in self.iter() {
+            match policy {
+                Policy::Banned { advice } => {
+                    writeln!(
+                        f,
+                        "{} = {{ policy = \"{policy}\", advice = {} }}",
+                        quoted(key),
+                        quoted(advice)
+                    )?;
+                }
+                _ => writeln!(f, "{} = \"{policy}\"", quoted(key))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a table from text, keeping track of where things stand.
+struct Reader<'a> {
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn table(&self) -> Result<PolicyTable, PolicyError> {
+        let root = DeTable::parse(self.text).map_err(|error| {
+            self.error(error.span().map_or(0, |span| span.start), error.message())
+        })?;
+        let root = root.get_ref();
+        let known = |key: &str| ["name", "device", "version", "ops"].contains(&key);
+        if let Some(key) = root.keys().find(|key| !known(key.get_ref())) {
+            let message =
+                format!("expected name, device, version or ops, found `{}`", key.get_ref());
+            return Err(self.error(key.span().start, message));
+        }
+        let field = |name: &str| {
+            root.get(name).ok_or_else(|| self.error(0, format!("`{name}` is missing")))
+        };
+        let (name, device, version) = (field("name")?, field("device")?, field("version")?);
+        let device_type = self
+            .string(device)?
+            .parse()
+            .map_err(|error: PolicyError| self.error(device.span().start, error))?;
+        let ops = field("ops")?;
+        let lines = ops
+            .get_ref()
+            .as_table()
+            .ok_or_else(|| self.error(ops.span().start, "expected a table of ops"))?;
+        let name = self.string(name)?;
+        Ok(PolicyTable::build(name, device_type, self.string(version)?, self.ops(name, lines)?))
+    }
+
+    fn ops(
+        &self,
+        table: &str,
+        lines: &DeTable<'_>,
+    ) -> Result<BTreeMap<String, Vec<Entry>>, PolicyError> {
+        let mut ops: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
+        for (key, value) in lines {
+            let text = key.get_ref().as_ref();
+            let (op, pattern) = OpPattern::in_table(text);
+            let policy = self.policy(value)?;
+            let rule = RuleId::new(format!("{table}/{text}:{policy}"));
+            let entries = ops.entry(op.to_string()).or_default();
+            if entries.iter().any(|entry| entry.pattern == pattern) {
+                return Err(self.error(key.span().start, format!("`{text}` is listed twice")));
+            }
+            entries.push(Entry { key: text.to_string(), pattern, policy, rule });
+        }
+        Ok(ops)
+    }
+
+    fn policy(&self, value: &Spanned<DeValue<'_>>) -> Result<Policy, PolicyError> {
+        let at = value.span().start;
+        let (name, advice) = match value.get_ref() {
+            DeValue::Table(fields) => {
+                let field =
+                    |name: &str| fields.get(name).map(|value| self.string(value)).transpose();
+                let name = field("policy")?.ok_or_else(|| self.error(at, "`policy` is missing"))?;
+                (name, field("advice")?)
+            }
+            _ => (self.string(value)?, None),
+        };
+        match (Policy::named(name, advice.unwrap_or_default()), advice) {
+            (Ok(Policy::Banned { .. }), None) => {
+                Err(self.error(at, "a banned op needs an `advice`"))
+            }
+            (policy, _) => policy.map_err(|error| self.error(at, error)),
+        }
+    }
+
+    fn string<'v>(&self, value: &'v Spanned<DeValue<'_>>) -> Result<&'v str, PolicyError> {
+        let found = value.get_ref();
+        found.as_str().ok_or_else(|| {
+            self.error(value.span().start, format!("expected a string, found {}", found.type_str()))
+        })
+    }
+
+    fn error(&self, at: usize, message: impl ToString) -> PolicyError {
+        let before = self.text.bytes().take(at);
+        PolicyError::Table {
+            line: 1 + before.filter(|byte| *byte == b'\n').count(),
+            message: message.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name = \"t\"\ndevice = \"cpu\"\nversion = \"1\"\n[ops]\n";
+
+    #[test]
+    fn the_built_in_lists_are_complete() {
+        let count = |table: &PolicyTable, name: &str| {
+            table.iter().filter(|(_, policy)| policy.name() == name).count()
+        };
+        let sizes = |name: &str| {
+            let table = PolicyTable::named(name).unwrap();
+            Policy::NAMES.map(|policy| count(&table, policy))
+        };
+        assert_eq!(sizes("torch-cpu"), [24, 99, 0, 0, 3, 0, 0]);
+        assert_eq!(sizes("torch-cuda"), [35, 60, 11, 2, 11, 1, 0]);
+    }
+
+    #[test]
+    fn a_name_is_the_default_overload_alone() {
+        let table = PolicyTable::parse(&format!(
+            "{HEAD}mm = \"fp32\"\n\"gelu.*\" = \"promote\"\n\"gelu.out\" = \"fallthrough\"\n"
+        ))
+        .unwrap();
+        let get =
+            |op: &str, overload: &str| table.get(op, overload).map(|(policy, _)| policy.name());
+        assert_eq!(
+            (get("mm", ""), get("mm", "default"), get("mm", "out")),
+            (Some("fp32"), Some("fp32"), None)
+        );
+        assert_eq!((get("gelu", ""), get("gelu", "x")), (Some("promote"), Some("promote")));
+        assert_eq!((get("gelu", "out"), get("relu", "")), (Some("fallthrough"), None));
+        assert_eq!(table.get("mm", "").unwrap().1.to_string(), "t/mm:fp32");
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (text, line, says) in [
+            (format!("{HEAD}mm = \"fp32\"\nbmm = \"fp23\"\n"), 6, "`fp23`"),
+            (format!("{HEAD}mm = \"fp32\"\n\nmm = \"promote\"\n"), 7, "duplicate"),
+            (format!("{HEAD}mm = \"fp32\"\n\"mm.default\" = \"promote\"\n"), 6, "listed twice"),
+            (format!("{HEAD}mm = 3\n"), 5, "integer"),
+            (format!("{HEAD}mm = \"banned\"\n"), 5, "advice"),
+            (HEAD.replace("cpu", "tpu"), 2, "`tpu`"),
+            (format!("x = 1\n{HEAD}"), 1, "`x`"),
+            ("name = \"t\"\n".to_string(), 1, "`device` is missing"),
+        ] {
+            let error = PolicyTable::parse(&text).unwrap_err();
+            let PolicyError::Table { line: found, ref message } = error else { panic!("{error}") };
+            assert!(found == line && message.contains(says), "{error} (expected line {line})");
+        }
+    }
+
+    #[test]
+    fn tables_round_trip_and_hash_their_content() {
+        for table in PolicyTable::standard() {
+            let again = PolicyTable::parse(&table.to_string()).unwrap();
+            assert_eq!((&again, again.hash()), (&**table, table.hash()));
+        }
+        let one = PolicyTable::parse(&format!("{HEAD}mm = \"fp32\"\n")).unwrap();
+        let other = PolicyTable::parse(&format!("{HEAD}mm = \"promote\"\n")).unwrap();
+        assert_ne!(one.hash(), other.hash());
+    }
+}

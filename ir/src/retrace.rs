@@ -1,0 +1,101 @@
+//! Re-tracing: how a pass makes a new graph from an old one.
+
+use crate::args::{Args, Results};
+use crate::error::TraceError;
+use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::policy::PolicySet;
+use crate::tracer::{Tracer, Var};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The new values of the old graph's nodes; ids, so that it does not depend on the tracer's lifetime.
+pub type Mapping = Vec<SmallVec<[ValueId; 1]>>;
+
+impl Graph {
+    /// Traces the graph again, explicitly (see [`Tracer::explicit`]): ports first, then for every live node in order whatever `rule`
+    /// records in its place, then outputs and updates.
+    ///
+    /// Source line and module path of the old node are those of what the rule records; regions are off.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded.
+    pub fn retrace(
+        &self,
+        rule: impl for<'t> FnMut(&'t Tracer, NodeId, &Node, Args<'t>) -> Results<'t>,
+    ) -> Result<Graph, TraceError> {
+        let tracer = Tracer::explicit(&self.name);
+        self.retrace_into(&tracer, rule)?;
+        tracer.finish()
+    }
+
+    /// The same program as user code traced under other policies would give: every node is recorded again under its own region, or
+    /// under the tracer's current one if its own is off.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded.
+    pub fn retrace_under(
+        &self,
+        policies: Arc<PolicySet>,
+        ambient: &crate::policy::Region,
+    ) -> Result<Graph, TraceError> {
+        let tracer = Tracer::with_policies(&self.name, policies);
+        self.retrace_into(&tracer, |t, _, node, args| {
+            let own = &self.regions[node.region as usize];
+            t.in_region(if own.is_off() { ambient } else { own }, || t.again(node, args))
+        })?;
+        tracer.finish()
+    }
+
+    /// Re-traces into a tracer that holds nothing yet; returns the new values of the old nodes.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded.
+    pub fn retrace_into(
+        &self,
+        tracer: &Tracer,
+        mut rule: impl for<'t> FnMut(&'t Tracer, NodeId, &Node, Args<'t>) -> Results<'t>,
+    ) -> Result<Mapping, TraceError> {
+        let mut mapping: Mapping = vec![SmallVec::new(); self.len()];
+        for port in &self.ports {
+            let old = &self.dag[port.node];
+            let var = tracer.at(old.source.clone(), || {
+                tracer.port(&port.name, port.ty.clone(), port.role, port.grad, port.device)
+            });
+            mapping[port.node.index()].push(var.id());
+        }
+        let live = self.live();
+        for id in self.nodes().filter(|id| live[id.index()]) {
+            let node = &self.dag[id];
+            if matches!(node.op.def().body, crate::op::Body::Source(crate::op::Lower::Port)) {
+                continue;
+            }
+            if let Some(error) = tracer.error() {
+                return Err(error);
+            }
+            let vars: SmallVec<[Var<'_>; 4]> =
+                self.args(id).iter().map(|a| tracer.var(mapping[a.node.index()][a.result as usize])).collect();
+            let args = Args { vars, groups: node.groups.clone() };
+            let results =
+                tracer.at(node.source.clone(), || tracer.scope_path(&node.scope, || rule(tracer, id, node, args)));
+            mapping[id.index()] = results.iter().map(|v| v.id()).collect();
+        }
+        if let Some(error) = tracer.error() {
+            return Err(error);
+        }
+        let new = |v: &ValueId| tracer.var(mapping[v.node.index()][v.result as usize]);
+        for (name, value) in &self.outputs {
+            tracer.output(name, new(value));
+        }
+        for (port, value) in &self.updates {
+            tracer.update(tracer.var(mapping[self.ports[*port].node.index()][0]), new(value));
+        }
+        Ok(mapping)
+    }
+}
+
+impl Tracer {
+    /// Records a node of another graph as it is.
+    pub fn again<'t>(&'t self, node: &Node, args: Args<'t>) -> Results<'t> {
+        self.apply(node.op.clone(), args, node.attrs.clone())
+    }
+}

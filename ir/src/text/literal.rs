@@ -1,0 +1,156 @@
+//! Attribute values, types and escapes: the leaves of the grammar.
+
+use super::cursor::{Cursor, Span, shorten};
+use super::lexer::{Kind, Token};
+use super::nearest;
+use crate::{Attr, DType, ParseError, Shape, TensorType};
+use std::fmt;
+
+/// A type such as `f32[8, 4]`, and where it is written.
+pub(super) fn tensor_type(cursor: &mut Cursor<'_>) -> Result<(TensorType, Span), ParseError> {
+    let first = cursor.take_kind(Kind::Word, "a type such as `f32[2, 3]`")?;
+    let dtype = dtype(first).ok_or_else(|| cursor.fail(first, unknown_dtype(first.text)))?;
+    cursor.expect('[', "and the sizes after the dtype")?;
+    let mut sizes = Vec::new();
+    while !cursor.accept(']') {
+        sizes.push(cursor.take_number::<usize>("a size")?);
+        if !cursor.accept(',') && !cursor.at(']') {
+            return Err(cursor.unexpected("`,` or `]` after a size"));
+        }
+    }
+    let span = Span { start: first.start, end: cursor.last_end() };
+    let ty = TensorType { dtype, shape: Shape::new(&sizes) };
+    ty.check_size().map_err(|message| cursor.fail(span, message))?;
+    Ok((ty, span))
+}
+
+fn dtype(token: Token<'_>) -> Option<DType> {
+    token.text.parse().ok()
+}
+
+fn unknown_dtype(text: &str) -> String {
+    format!("unknown dtype `{}`{}", shorten(text), nearest::hint(text, DType::ALL.iter().map(|d| d.name())))
+}
+
+/// A value behind `name =` among the attributes.
+pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
+    const WANTED: &str = "a number, a dtype, a list of numbers, `true`, `false` or text in quotes";
+    let token = cursor.peek();
+    match token.kind {
+        Kind::Number => number(cursor),
+        Kind::Text => Ok(Attr::Str(cursor.take_text("text")?.into())),
+        Kind::Mark('[') => list(cursor),
+        Kind::Mark('@') => Err(cursor.fail(token, "kernels are printed but not read: give the graph as it is before `fuse`")),
+        Kind::Word => match token.text {
+            "true" | "false" => Ok(Attr::Bool(cursor.take().text == "true")),
+            "inf" | "nan" => number(cursor),
+            _ => match dtype(token) {
+                Some(dtype) => {
+                    cursor.take();
+                    Ok(Attr::DType(dtype))
+                }
+                None => Err(cursor.fail(token, format!("expected {WANTED}, found `{}`", shorten(token.text)))),
+            },
+        },
+        _ => Err(cursor.unexpected(WANTED)),
+    }
+}
+
+/// Integers, or numbers if one of them is not an integer.
+fn list(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
+    cursor.expect('[', "before a list")?;
+    let mut numbers = Vec::new();
+    while !cursor.accept(']') {
+        numbers.push(number(cursor)?);
+        if !cursor.accept(',') && !cursor.at(']') {
+            return Err(cursor.unexpected("`,` or `]` after a number"));
+        }
+    }
+    let ints = numbers.iter().map(|n| if let Attr::Int(i) = n { Some(*i) } else { None });
+    Ok(match ints.collect::<Option<_>>() {
+        Some(ints) => Attr::Ints(ints),
+        None => Attr::Floats(
+            numbers
+                .iter()
+                .map(|n| match n {
+                    Attr::Int(i) => *i as f64,
+                    Attr::Float(v) => *v,
+                    _ => f64::NAN,
+                })
+                .collect(),
+        ),
+    })
+}
+
+/// An integer, or a float if it has a point, an exponent or a name.
+fn number(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
+    let token = cursor.peek();
+    if !matches!(token.kind, Kind::Number | Kind::Word) {
+        return Err(cursor.unexpected("a number"));
+    }
+    cursor.take();
+    let plain = token.text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    let whole = token.text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'-'));
+    let bad = || cursor.fail(token, format!("expected a number, found `{}`", shorten(token.text)));
+    match token.text {
+        "inf" => return Ok(Attr::Float(f64::INFINITY)),
+        "-inf" => return Ok(Attr::Float(f64::NEG_INFINITY)),
+        "nan" => return Ok(Attr::Float(f64::NAN)),
+        _ if !plain || token.kind == Kind::Word => return Err(bad()),
+        _ => {}
+    }
+    if whole {
+        let too_large = |_| {
+            let digits = token.text.trim_start_matches('-');
+            let is_number = !digits.is_empty() && !digits.contains('-');
+            if is_number { cursor.fail(token, format!("{} does not fit in 64 bits", shorten(token.text))) } else { bad() }
+        };
+        return token.text.parse().map(Attr::Int).map_err(too_large);
+    }
+    match token.text.parse::<f64>() {
+        Ok(v) if v.is_finite() => Ok(Attr::Float(v)),
+        Ok(_) => Err(cursor.fail(token, format!("{} is too large for 64 bits: write `inf` if that is meant", shorten(token.text)))),
+        Err(_) => Err(bad()),
+    }
+}
+
+/// The text that `inside`, what stands between quotes, means.
+pub(super) fn unescape(inside: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(inside.len());
+    let mut rest = inside.chars();
+    while let Some(c) = rest.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        out.push(match rest.next() {
+            Some('n') => '\n',
+            Some('r') => '\r',
+            Some('t') => '\t',
+            Some('0') => '\0',
+            Some(c @ ('"' | '\'' | '\\')) => c,
+            Some('u') => unicode(&mut rest)?,
+            other => return Err(format!("unknown escape `\\{}`", other.map(String::from).unwrap_or_default())),
+        });
+    }
+    Ok(out)
+}
+
+/// The character of `{1f600}`.
+fn unicode(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
+    let wrong = || "expected a character's number such as `\\u{e9}`".to_owned();
+    let (digits, behind) = rest.as_str().strip_prefix('{').and_then(|r| r.split_once('}')).ok_or_else(wrong)?;
+    let number = if digits.len() <= 6 { u32::from_str_radix(digits, 16).ok() } else { None };
+    *rest = behind.chars();
+    number.and_then(char::from_u32).ok_or_else(wrong)
+}
+
+/// A name as it is written: plain if it reads back as a word, else in quotes.
+pub(super) struct Name<'a>(pub(super) &'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        if word && self.0.chars().all(super::lexer::in_word) { f.write_str(self.0) } else { write!(f, "{:?}", self.0) }
+    }
+}

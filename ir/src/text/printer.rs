@@ -1,0 +1,225 @@
+//! [`Printer`]: graphs as text, whole or as golden files want them.
+
+use super::VERSION;
+use super::kernel::KernelText;
+use super::literal::Name;
+use crate::kernel::Kernel;
+use crate::op::OperandKind;
+use crate::policy::DeviceType;
+use crate::{Attr, Graph, Node, NodeId, Port, Role, ValueId};
+use std::collections::HashMap;
+use std::fmt::{self, Display, Formatter, Write};
+
+/// What of a graph is printed. `Display` of a graph prints all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Printer {
+    /// The line `tracecast 1`.
+    pub header: bool,
+    /// The regions, and the region of each line.
+    pub regions: bool,
+    /// The module path of each line.
+    pub scopes: bool,
+    /// The source line of each line.
+    pub sources: bool,
+    /// The kernels of a fused graph behind it, each once.
+    pub kernels: bool,
+}
+
+impl Printer {
+    /// Everything: reads back to a graph that prints the same.
+    pub const FULL: Printer = Printer { header: true, regions: true, scopes: true, sources: true, kernels: true };
+    /// Graph and kernels, without where lines come from: what golden files hold.
+    pub const GOLDEN: Printer = Printer { header: false, regions: false, scopes: false, sources: false, kernels: true };
+
+    /// The text of a graph.
+    pub fn print(&self, graph: &Graph) -> String {
+        self.show(graph).to_string()
+    }
+
+    /// Something that displays the graph.
+    pub fn show<'a>(&self, graph: &'a Graph) -> impl Display + use<'a> {
+        Shown { printer: *self, graph }
+    }
+}
+
+impl Display for Graph {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Printer::FULL.show(self).fmt(f)
+    }
+}
+
+struct Shown<'a> {
+    printer: Printer,
+    graph: &'a Graph,
+}
+
+/// What values are called.
+struct Names<'a> {
+    graph: &'a Graph,
+    /// For each node its port, or the number of its first result.
+    of: Vec<Result<&'a Port, usize>>,
+}
+
+impl<'a> Names<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let mut of = vec![Err(0); graph.len()];
+        for port in graph.ports() {
+            of[port.node.index()] = Ok(port);
+        }
+        let mut next = 0;
+        for id in graph.nodes() {
+            if let Err(first) = &mut of[id.index()] {
+                *first = next;
+                next += graph.node(id).results.len();
+            }
+        }
+        Names { graph, of }
+    }
+
+    fn value(&self, value: ValueId) -> impl Display + use<'a> {
+        ValueName(match self.of[value.node.index()] {
+            Ok(port) => Ok(&port.name),
+            Err(first) => Err(first + usize::from(value.result)),
+        })
+    }
+
+    fn results(&self, id: NodeId) -> impl Iterator<Item = impl Display + use<'a>> {
+        (0..self.graph.node(id).results.len() as u16).map(move |result| self.value(ValueId { node: id, result }))
+    }
+}
+
+struct ValueName<'a>(Result<&'a String, usize>);
+
+impl Display for ValueName<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Ok(name) => write!(f, "%{}", Name(name)),
+            Err(number) => write!(f, "%{number}"),
+        }
+    }
+}
+
+/// Writes items with `, ` between them.
+pub(super) fn commas<T>(
+    f: &mut Formatter<'_>,
+    items: impl IntoIterator<Item = T>,
+    mut each: impl FnMut(&mut Formatter<'_>, T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        each(f, item)?;
+    }
+    Ok(())
+}
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Shown { printer, graph } = self;
+        if printer.header {
+            writeln!(f, "tracecast {VERSION}\n")?;
+        }
+        if printer.regions && graph.regions().len() > 1 {
+            for (number, region) in graph.regions().iter().enumerate().skip(1) {
+                writeln!(f, "region #{number} = {region}")?;
+            }
+            f.write_char('\n')?;
+        }
+        let names = Names::new(graph);
+        write!(f, "graph @{}(", Name(graph.name()))?;
+        commas(f, graph.ports(), show_port)?;
+        f.write_str(") {\n")?;
+        for id in graph.nodes().filter(|id| names.of[id.index()].is_err()) {
+            self.line(f, &names, id)?;
+        }
+        for (port, value) in graph.updates() {
+            writeln!(f, "  update %{} = {}", Name(&graph.ports()[*port].name), names.value(*value))?;
+        }
+        if !graph.outputs().is_empty() {
+            f.write_str("  return ")?;
+            commas(f, graph.outputs(), |f, (name, value)| write!(f, "{} = {}", Name(name), names.value(*value)))?;
+            f.write_char('\n')?;
+        }
+        f.write_str("}\n")?;
+        if printer.kernels { self.kernels(f) } else { Ok(()) }
+    }
+}
+
+fn show_port(f: &mut Formatter<'_>, port: &Port) -> fmt::Result {
+    write!(f, "%{}: {}", Name(&port.name), port.ty)?;
+    f.write_str(match port.role {
+        Role::Input => "",
+        Role::Param => " param",
+        Role::State => " state",
+    })?;
+    if port.grad {
+        f.write_str(" grad")?;
+    }
+    if port.device != DeviceType::Cpu {
+        write!(f, " on {}", port.device)?;
+    }
+    Ok(())
+}
+
+impl Shown<'_> {
+    fn line(&self, f: &mut Formatter<'_>, names: &Names<'_>, id: NodeId) -> fmt::Result {
+        let node = self.graph.node(id);
+        f.write_str("  ")?;
+        commas(f, names.results(id), |f, name| write!(f, "{name}"))?;
+        write!(f, " = {}", Name(node.op.name()))?;
+        self.operands(f, names, id, node)?;
+        if !node.attrs.is_empty() {
+            write!(f, " {}", node.attrs)?;
+        }
+        f.write_str(" : ")?;
+        commas(f, &node.results, |f, ty| write!(f, "{ty}"))?;
+        if self.printer.regions && node.region != 0 {
+            write!(f, " @#{}", node.region)?;
+        }
+        if self.printer.scopes && !node.scope.is_empty() {
+            write!(f, " in {:?}", &*node.scope)?;
+        }
+        let source = node.source.to_string();
+        if self.printer.sources && !source.is_empty() {
+            write!(f, " at {source:?}")?;
+        }
+        f.write_char('\n')
+    }
+
+    /// The operands as the schema groups them.
+    fn operands(&self, f: &mut Formatter<'_>, names: &Names<'_>, id: NodeId, node: &Node) -> fmt::Result {
+        let args = self.graph.args(id);
+        let schema = node.op.def().schema.operands;
+        let mut rest = &args[..];
+        for (i, &count) in node.groups.iter().enumerate() {
+            f.write_str(if i > 0 { ", " } else { " " })?;
+            let (values, behind) = rest.split_at(usize::from(count).min(rest.len()));
+            rest = behind;
+            let values = values.iter().map(|v| names.value(*v));
+            match schema.get(i).map(|o| o.kind) {
+                Some(OperandKind::List) => {
+                    f.write_char('[')?;
+                    commas(f, values, |f, v| write!(f, "{v}"))?;
+                    f.write_char(']')?;
+                }
+                _ if count == 0 => f.write_str("none")?,
+                _ => commas(f, values, |f, v| write!(f, "{v}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn kernels(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut seen: HashMap<&str, Vec<&Kernel>> = HashMap::new();
+        for id in self.graph.nodes() {
+            let Some(Attr::Kernel(kernel)) = self.graph.node(id).attrs.get("kernel") else { continue };
+            let same_name = seen.entry(&kernel.name).or_default();
+            if !same_name.contains(&&**kernel) {
+                same_name.push(kernel);
+                write!(f, "\n{}", KernelText { kernel, sources: self.printer.sources })?;
+            }
+        }
+        Ok(())
+    }
+}

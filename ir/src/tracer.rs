@@ -1,0 +1,549 @@
+//! [`Tracer`] and [`Var`]: the only way a node comes to be.
+//!
+//! User code, the text parser and every pass record through [`Tracer::apply`]. A user's tracer looks every op up in its policies
+//! and stores the decision on the node; a pass's tracer is *explicit*: it records casts and expansions that an op asks for as
+//! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
+
+use crate::args::{Args, Results};
+use crate::error::TraceError;
+use crate::graph::{Graph, Node, NodeId, Port, Role, Source, ValueId};
+use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
+use crate::ops::{cast, source, view};
+use crate::policy::{Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region};
+use crate::{Attrs, DType, Shape, TensorType};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Records ops into a growing [`Graph`].
+pub struct Tracer {
+    state: RefCell<State>,
+    policies: Arc<PolicySet>,
+    explicit: bool,
+}
+
+struct State {
+    graph: Graph,
+    region: u32,
+    scope: Arc<str>,
+    origin: Option<Source>,
+    error: Option<TraceError>,
+    devices: Vec<DeviceType>,
+    streams: u32,
+    cache_scopes: u32,
+}
+
+/// One value of a program being recorded: a copyable handle that cannot outlive its tracer.
+#[derive(Clone, Copy)]
+pub struct Var<'t> {
+    tracer: &'t Tracer,
+    id: ValueId,
+}
+
+/// Stands for the result of an op that failed.
+const POISON: u32 = u32::MAX;
+
+impl Tracer {
+    /// A tracer for user code under the standard policies, with every region off.
+    pub fn new(name: &str) -> Self {
+        Tracer::with_policies(name, Arc::new(PolicySet::standard()))
+    }
+
+    /// A tracer for user code under these policies.
+    pub fn with_policies(name: &str, policies: Arc<PolicySet>) -> Self {
+        Tracer::make(Graph::new(name), policies, false)
+    }
+
+    /// A tracer for a pass: no policies; casts and expansions become nodes as soon as an op asks for them.
+    pub fn explicit(name: &str) -> Self {
+        Tracer::make(Graph::new(name), Arc::new(PolicySet::empty()), true)
+    }
+
+    fn make(graph: Graph, policies: Arc<PolicySet>, explicit: bool) -> Self {
+        let state = State {
+            graph,
+            region: 0,
+            scope: Arc::from(""),
+            origin: None,
+            error: None,
+            devices: Vec::new(),
+            streams: 0,
+            cache_scopes: 0,
+        };
+        Tracer { state: RefCell::new(state), policies, explicit }
+    }
+
+    /// The policies that decide casts.
+    pub fn policies(&self) -> &PolicySet {
+        &self.policies
+    }
+
+    /// A value given anew with each run.
+    #[track_caller]
+    pub fn input(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.port(name, ty, Role::Input, false, DeviceType::Cpu)
+    }
+
+    /// A trained parameter.
+    #[track_caller]
+    pub fn param(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.port(name, ty, Role::Param, false, DeviceType::Cpu)
+    }
+
+    /// Other state: it keeps its value from run to run unless an update gives it a new one.
+    #[track_caller]
+    pub fn state(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.port(name, ty, Role::State, false, DeviceType::Cpu)
+    }
+
+    /// A value from outside. A second request for a port of that name gives the same value, if type and role agree.
+    #[track_caller]
+    pub fn port(&self, name: &str, ty: TensorType, role: Role, grad: bool, device: DeviceType) -> Var<'_> {
+        let known = self.state.borrow().graph.ports.iter().find(|p| p.name == name).cloned();
+        if let Some(port) = known {
+            if port.ty != ty || port.role != role {
+                return self.fail(
+                    "input",
+                    format!("`{name}` is already a {:?} of type {}, asked for as a {role:?} of type {ty}", port.role, port.ty),
+                );
+            }
+            return self.var(ValueId { node: port.node, result: 0 });
+        }
+        if let Err(message) = ty.check_size() {
+            return self.fail("input", message);
+        }
+        if !ty.dtype.is_computable() {
+            return self.fail("input", format!("no kernels exist for dtype {}", ty.dtype));
+        }
+        if grad && !ty.dtype.is_float() || role == Role::Param && !ty.dtype.is_float() {
+            return self.fail("input", format!("`{name}` is {ty}: only floating point values have gradients"));
+        }
+        let node = self.make_node((&source::INPUT).into(), Attrs::new(), Inferred::one(ty.clone()).results, SmallVec::new());
+        let mut state = self.state.borrow_mut();
+        let node = state.graph.push(node, &[]);
+        state.devices.push(device);
+        state.graph.ports.push(Port { name: name.to_owned(), ty, role, grad, device, node });
+        drop(state);
+        self.var(ValueId { node, result: 0 })
+    }
+
+    /// A tensor of equal numbers.
+    #[track_caller]
+    pub fn full(&self, ty: TensorType, value: f64) -> Var<'_> {
+        let attrs = Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
+        self.apply(&source::CONSTANT, Args::new(), attrs)[0]
+    }
+
+    /// Zeros in the type of `x`.
+    #[track_caller]
+    pub fn zeros_like<'t>(&'t self, x: Var<'t>) -> Var<'t> {
+        self.full(x.ty(), 0.0)
+    }
+
+    /// Ones in the type of `x`.
+    #[track_caller]
+    pub fn ones_like<'t>(&'t self, x: Var<'t>) -> Var<'t> {
+        self.full(x.ty(), 1.0)
+    }
+
+    /// Names a result.
+    #[track_caller]
+    pub fn output(&self, name: &str, value: Var<'_>) {
+        if !self.owns(value) || self.state.borrow().graph.outputs.iter().any(|(n, _)| n == name) {
+            let why = if self.owns(value) { format!("`{name}` is already an output") } else { foreign() };
+            if !value.is_poison() {
+                self.fail("output", why);
+            }
+            return;
+        }
+        self.state.borrow_mut().graph.outputs.push((name.to_owned(), value.id));
+    }
+
+    /// Gives a parameter or other state its next value.
+    #[track_caller]
+    pub fn update(&self, state: Var<'_>, next: Var<'_>) {
+        if state.is_poison() || next.is_poison() {
+            return;
+        }
+        if let Err(message) = self.try_update(state, next) {
+            self.fail("update", message);
+        }
+    }
+
+    fn try_update(&self, state: Var<'_>, next: Var<'_>) -> Result<(), String> {
+        if !self.owns(state) || !self.owns(next) {
+            return Err(foreign());
+        }
+        let mut inner = self.state.borrow_mut();
+        let graph = &mut inner.graph;
+        let port = graph.ports.iter().position(|p| p.node == state.id.node && p.role != Role::Input);
+        let port = port.ok_or("only a parameter or other state can be updated")?;
+        let (name, have, want) = (&graph.ports[port].name, graph.ty(next.id), graph.ty(state.id));
+        if have != want {
+            return Err(format!("`{name}` is {want}, its next value {have}"));
+        }
+        if graph.updates.iter().any(|(p, _)| *p == port) {
+            return Err(format!("`{name}` is updated twice"));
+        }
+        graph.updates.push((port, next.id));
+        Ok(())
+    }
+
+    /// Records an op and returns its results.
+    ///
+    /// An op that cannot be recorded leaves the first such error for [`Tracer::finish`] and returns values that other ops pass on.
+    #[track_caller]
+    pub fn apply<'t>(&'t self, op: impl Into<OpRef>, args: Args<'t>, attrs: Attrs) -> Results<'t> {
+        let op = op.into();
+        let count = op.def().schema.results.len();
+        if args.vars.iter().any(|v| v.is_poison()) {
+            return SmallVec::from_elem(self.poison(), count);
+        }
+        let name = op.name();
+        self.try_apply(op, args, attrs).unwrap_or_else(|message| SmallVec::from_elem(self.fail(name, message), count))
+    }
+
+    #[track_caller]
+    fn try_apply<'t>(&'t self, op: OpRef, mut args: Args<'t>, mut attrs: Attrs) -> Result<Results<'t>, String> {
+        if args.vars.iter().any(|v| !self.owns(*v)) {
+            return Err(foreign());
+        }
+        let def = op.def();
+        args.check(&def.schema)?;
+        crate::args::check_attrs(&def.schema, &mut attrs)?;
+        let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
+        let decision = if self.explicit { None } else { self.decide(&op, &args, &attrs)? };
+        let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. }) && decision.is_none();
+        if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
+            let results = (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &attrs })?.results;
+            let cx = ExpandCx { tracer: self, args: &args.vars, groups: &args.groups, attrs: &attrs, results: &results };
+            return Ok(self.at_caller(|| expand(&cx)));
+        }
+        let mut seen = attrs.clone();
+        if let Some(d) = &decision {
+            apply_decision(d, &mut types, &mut seen);
+        }
+        let inferred = (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &seen })?;
+        for ty in &inferred.results {
+            ty.check_size()?;
+        }
+        if self.explicit && !inferred.is_explicit() {
+            self.at_caller(|| make_explicit(&mut args, &inferred));
+        }
+        let mut node = self.make_node(op, attrs, inferred.results, args.groups.clone());
+        node.decision = decision.map(Box::new);
+        Ok(self.push(node, &args))
+    }
+
+    fn push<'t>(&'t self, node: Node, args: &Args<'t>) -> Results<'t> {
+        let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id).collect();
+        let mut state = self.state.borrow_mut();
+        let count = node.results.len();
+        let device = ids.first().map_or(DeviceType::Cpu, |a| state.devices[a.node.index()]);
+        state.devices.push(device);
+        let node = state.graph.push(node, &ids);
+        drop(state);
+        (0..count as u16).map(|result| self.var(ValueId { node, result })).collect()
+    }
+
+    #[track_caller]
+    fn make_node(&self, op: OpRef, attrs: Attrs, results: SmallVec<[TensorType; 1]>, groups: crate::graph::Groups) -> Node {
+        let state = self.state.borrow();
+        let mut node = Node::new(op, attrs, results, groups);
+        node.region = state.region;
+        node.scope = state.scope.clone();
+        node.source = state.origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        node
+    }
+
+    fn decide(&self, op: &OpRef, args: &Args<'_>, attrs: &Attrs) -> Result<Option<Decision>, String> {
+        let state = self.state.borrow();
+        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.def().dispatch else {
+            return Ok(None);
+        };
+        let region = &state.graph.regions[state.region as usize];
+        if state.region == 0 || region.is_off() {
+            return Ok(None);
+        }
+        let takes_dtype = op.def().schema.attrs.iter().any(|a| a.name == "dtype");
+        let mut kinds = SmallVec::<[OperandKind; 4]>::new();
+        for (operand, &n) in op.def().schema.operands.iter().zip(&args.groups) {
+            let kind = match operand.kind {
+                crate::op::OperandKind::One => OperandKind::Tensor,
+                crate::op::OperandKind::Optional => OperandKind::Optional,
+                crate::op::OperandKind::List => OperandKind::ListItem,
+            };
+            kinds.extend(std::iter::repeat_n(kind, usize::from(n)));
+        }
+        let operands: SmallVec<[OperandInfo; 4]> = args
+            .vars
+            .iter()
+            .zip(kinds)
+            .map(|(v, kind)| OperandInfo {
+                dtype: state.graph.ty(v.id).dtype,
+                device: state.devices[v.id.node.index()],
+                kind,
+            })
+            .collect();
+        let query = Query {
+            op: op.name(),
+            overload,
+            scope: &state.scope,
+            node: op.name(),
+            operands: &operands,
+            dtype_arg: takes_dtype.then(|| attrs.dtype("dtype")),
+            region,
+        };
+        let decision = self.policies.decide(&query);
+        match decision.error {
+            Some(refusal) => Err(refusal.to_string()),
+            None => Ok(Some(decision).filter(|d| !d.is_trivial())),
+        }
+    }
+
+    /// Runs `body` with ops recorded at the caller's line, or at the line already set.
+    #[track_caller]
+    fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
+        let here = self.state.borrow().origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        self.at(here, body)
+    }
+
+    /// Runs `body` with every op recorded as coming from `source`.
+    pub fn at<R>(&self, source: Source, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow_mut().origin.replace(source);
+        let out = body();
+        self.state.borrow_mut().origin = before;
+        out
+    }
+
+    /// Runs `body` inside a module of that name: node names start with the path of modules.
+    pub fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
+        let outer = self.state.borrow().scope.clone();
+        let path = if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") };
+        self.scope_path(&path, body)
+    }
+
+    /// Runs `body` with this whole module path.
+    pub fn scope_path<R>(&self, path: &str, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().scope, Arc::from(path));
+        let _restore = Restore { tracer: self, scope: Some(outer), region: None };
+        body()
+    }
+
+    /// The current autocast state.
+    pub fn region(&self) -> Region {
+        let state = self.state.borrow();
+        state.graph.regions[state.region as usize].clone()
+    }
+
+    /// Runs `body` under an autocast state; the former one returns however `body` ends.
+    pub fn in_region<R>(&self, region: &Region, body: impl FnOnce() -> R) -> R {
+        let index = self.region_index(region);
+        self.in_region_number(index, body)
+    }
+
+    /// A number for a cache scope, not used before in this trace.
+    pub fn next_cache_scope(&self) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.cache_scopes += 1;
+        state.cache_scopes
+    }
+
+    fn in_region_number<R>(&self, index: u32, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().region, index);
+        let _restore = Restore { tracer: self, scope: None, region: Some(outer) };
+        body()
+    }
+
+    fn region_index(&self, region: &Region) -> u32 {
+        let graph = &mut self.state.borrow_mut().graph;
+        let at = graph.regions.iter().position(|r| r == region).unwrap_or_else(|| {
+            graph.regions.push(region.clone());
+            graph.regions.len() - 1
+        });
+        if at > 0 {
+            graph.policy = self.policies.hash();
+        }
+        at as u32
+    }
+
+    /// A stream of random numbers that no other op of this trace draws from.
+    pub fn next_stream(&self) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.streams += 1;
+        state.streams - 1
+    }
+
+    /// Keeps an error, unless there is one already, and returns the value that stands for a failed op.
+    #[track_caller]
+    pub fn fail(&self, op: &str, message: impl Into<String>) -> Var<'_> {
+        let mut state = self.state.borrow_mut();
+        let here = state.origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        let scope = state.scope.to_string();
+        state.error.get_or_insert_with(|| TraceError {
+            op: op.to_owned(),
+            message: message.into(),
+            source_line: here.to_string(),
+            scope,
+        });
+        drop(state);
+        self.poison()
+    }
+
+    /// The first error so far.
+    pub fn error(&self) -> Option<TraceError> {
+        self.state.borrow().error.clone()
+    }
+
+    /// The value with that number.
+    ///
+    /// # Panics
+    /// If nothing with that number was recorded by this tracer.
+    pub fn var(&self, id: ValueId) -> Var<'_> {
+        let state = self.state.borrow();
+        assert!(id.node.index() < state.graph.len(), "no node {} in this trace", id.node.index());
+        drop(state);
+        Var { tracer: self, id }
+    }
+
+    /// Lends the graph so far.
+    pub fn with_graph<R>(&self, read: impl FnOnce(&Graph) -> R) -> R {
+        read(&self.state.borrow().graph)
+    }
+
+    fn poison(&self) -> Var<'_> {
+        Var { tracer: self, id: ValueId { node: NodeId::from(POISON), result: 0 } }
+    }
+
+    fn owns(&self, var: Var<'_>) -> bool {
+        std::ptr::eq(self, var.tracer) && !var.is_poison()
+    }
+
+    /// The recorded graph.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded.
+    pub fn finish(self) -> Result<Graph, TraceError> {
+        let state = self.state.into_inner();
+        match state.error {
+            Some(error) => Err(error),
+            None => Ok(state.graph),
+        }
+    }
+}
+
+/// Puts the scope or the region back, also when the body panics.
+struct Restore<'t> {
+    tracer: &'t Tracer,
+    scope: Option<Arc<str>>,
+    region: Option<u32>,
+}
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        let mut state = self.tracer.state.borrow_mut();
+        if let Some(scope) = self.scope.take() {
+            state.scope = scope;
+        }
+        if let Some(region) = self.region {
+            state.region = region;
+        }
+    }
+}
+
+fn foreign() -> String {
+    "an operand belongs to another trace".to_owned()
+}
+
+/// The operand types and the attributes as the decision leaves them.
+pub(crate) fn apply_decision(decision: &Decision, types: &mut [TensorType], attrs: &mut Attrs) {
+    for (ty, cast) in types.iter_mut().zip(&decision.casts) {
+        if let Some(dtype) = cast {
+            ty.dtype = *dtype;
+        }
+    }
+    if let Some(dtype) = decision.dtype_arg {
+        attrs.set("dtype", dtype);
+    }
+}
+
+/// Records the casts and expansions that a type rule asked for.
+fn make_explicit(args: &mut Args<'_>, inferred: &Inferred) {
+    for (i, var) in args.vars.iter_mut().enumerate() {
+        if let Some(Some(dtype)) = inferred.casts.get(i) {
+            *var = cast::Cast::cast(*var, *dtype);
+        }
+        if let Some(Some(shape)) = inferred.shapes.get(i) {
+            let sizes: SmallVec<[i64; 4]> = shape.iter().map(|&n| n as i64).collect();
+            *var = view::Views::expand(*var, &sizes);
+        }
+    }
+}
+
+impl<'t> Var<'t> {
+    /// The tracer that recorded it.
+    pub fn tracer(self) -> &'t Tracer {
+        self.tracer
+    }
+
+    /// Its number.
+    pub fn id(self) -> ValueId {
+        self.id
+    }
+
+    /// True if it stands for the result of an op that failed.
+    pub fn is_poison(self) -> bool {
+        self.id.node.index() == POISON as usize
+    }
+
+    /// Its type; `f32[]` for the result of an op that failed.
+    pub fn ty(self) -> TensorType {
+        if self.is_poison() {
+            return TensorType::scalar(DType::F32);
+        }
+        self.tracer.with_graph(|g| g.ty(self.id).clone())
+    }
+
+    /// Its dtype.
+    pub fn dtype(self) -> DType {
+        if self.is_poison() { DType::F32 } else { self.tracer.with_graph(|g| g.ty(self.id).dtype) }
+    }
+
+    /// Its shape.
+    pub fn shape(self) -> Shape {
+        self.ty().shape
+    }
+
+    /// The number of axes.
+    pub fn rank(self) -> usize {
+        self.ty().shape.rank()
+    }
+
+    /// The size of an axis; 1 beyond the last one.
+    pub fn size(self, axis: usize) -> usize {
+        self.ty().shape.get(axis).copied().unwrap_or(1)
+    }
+
+    /// The other results of the op that made it.
+    pub fn results(self) -> Results<'t> {
+        if self.is_poison() {
+            return SmallVec::from_elem(self, 1);
+        }
+        let node = self.id.node;
+        let count = self.tracer.with_graph(|g| g.node(node).results.len());
+        (0..count as u16).map(|result| Var { tracer: self.tracer, id: ValueId { node, result } }).collect()
+    }
+
+    /// Another result of the op that made it; the value of a failed op if there is none such.
+    pub fn result(self, i: usize) -> Var<'t> {
+        self.results().get(i).copied().unwrap_or_else(|| self.tracer.poison())
+    }
+}
+
+impl fmt::Debug for Var<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}.{}: {}", self.id.node.index(), self.id.result, self.ty())
+    }
+}

@@ -1,0 +1,172 @@
+//! The verifier: the only maker of [`Verified`].
+//!
+//! It derives every type again with the op's own rule and compares, checks operand counts, attributes, ports, updates and the
+//! stage, and reports everything it finds.
+
+use crate::error::{VerifyError, VerifyErrors};
+use crate::graph::{Graph, Node, NodeId, Role};
+use crate::op::{Body, InferCx, Lower};
+use crate::{Attrs, DType, TensorType};
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::ops::Deref;
+
+/// How far a program has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// As the user wrote it: ops may promote and broadcast their operands, and carry autocast decisions.
+    Traced,
+    /// Every cast, promotion and broadcast is a node of its own.
+    Cast,
+    /// Core ops only.
+    Core,
+    /// Ports and kernels only.
+    Fused,
+}
+
+/// A graph the verifier has passed.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    graph: Graph,
+    stage: Stage,
+}
+
+impl Verified {
+    /// How far it has come.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The graph, no longer verified.
+    pub fn into_graph(self) -> Graph {
+        self.graph
+    }
+}
+
+impl Deref for Verified {
+    type Target = Graph;
+
+    fn deref(&self) -> &Graph {
+        &self.graph
+    }
+}
+
+/// Checks a graph against the rules of a stage.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn verify(graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> {
+    let mut errors = Vec::new();
+    let mut report = |id: NodeId, message: String| {
+        let node = graph.node(id);
+        errors.push(VerifyError {
+            node: id.index(),
+            op: node.op.name().to_owned(),
+            message,
+            source_line: node.source.to_string(),
+        });
+    };
+    let mut names = HashSet::new();
+    for port in graph.ports() {
+        if !names.insert(&port.name) {
+            report(port.node, format!("two ports are named `{}`", port.name));
+        }
+        if graph.node(port.node).results.as_slice() != [port.ty.clone()] {
+            report(port.node, format!("port `{}` is declared {}", port.name, port.ty));
+        }
+    }
+    for id in graph.nodes() {
+        for message in check_node(&graph, id, stage) {
+            report(id, message);
+        }
+    }
+    let mut updated = HashSet::new();
+    for (port, value) in graph.updates() {
+        let port = &graph.ports()[*port];
+        if port.role == Role::Input {
+            report(port.node, format!("`{}` is an input and cannot be updated", port.name));
+        }
+        if !updated.insert(&port.name) {
+            report(port.node, format!("`{}` is updated twice", port.name));
+        }
+        if *graph.ty(*value) != port.ty {
+            report(value.node, format!("the next value of `{}` is {}, expected {}", port.name, graph.ty(*value), port.ty));
+        }
+    }
+    if errors.is_empty() { Ok(Verified { graph, stage }) } else { Err(VerifyErrors(errors)) }
+}
+
+/// Everything wrong with one node.
+fn check_node(graph: &Graph, id: NodeId, stage: Stage) -> Vec<String> {
+    let node = graph.node(id);
+    let def = node.op.def();
+    let mut wrong = Vec::new();
+    let args = graph.args(id);
+    if args.iter().any(|a| a.node >= id) {
+        wrong.push("an operand is recorded after its use".to_owned());
+        return wrong;
+    }
+    if usize::from(node.groups.iter().sum::<u16>()) != args.len() {
+        wrong.push(format!("{} operands in groups {:?}", args.len(), node.groups));
+        return wrong;
+    }
+    if let Some(message) = wrong_stage(node, stage) {
+        wrong.push(message);
+    }
+    let is_port = matches!(def.body, Body::Source(Lower::Port));
+    if is_port {
+        if graph.port_of(id).is_none() {
+            wrong.push("no port stands behind this input".to_owned());
+        }
+        return wrong;
+    }
+    let mut attrs = node.attrs.clone();
+    if let Err(message) = crate::args::check_attrs(&def.schema, &mut attrs) {
+        wrong.push(message);
+        return wrong;
+    }
+    let mut types: SmallVec<[TensorType; 4]> = args.iter().map(|a| graph.ty(*a).clone()).collect();
+    if let Some(decision) = &node.decision {
+        if stage != Stage::Traced {
+            wrong.push("an autocast decision is still open".to_owned());
+        }
+        crate::tracer::apply_decision(decision, &mut types, &mut attrs);
+    }
+    check_types(node, &types, &attrs, stage, &mut wrong);
+    wrong
+}
+
+fn check_types(node: &Node, types: &[TensorType], attrs: &Attrs, stage: Stage, wrong: &mut Vec<String>) {
+    match (node.op.def().infer)(&InferCx { types, groups: &node.groups, attrs }) {
+        Err(message) => wrong.push(message),
+        Ok(inferred) => {
+            if inferred.results != node.results {
+                wrong.push(format!("has type {}, expected {}", list(&node.results), list(&inferred.results)));
+            }
+            if stage > Stage::Traced && !inferred.is_explicit() {
+                let types: Vec<_> = types.iter().map(ToString::to_string).collect();
+                wrong.push(format!("operands {} need a cast or an expansion of their own", types.join(", ")));
+            }
+        }
+    }
+}
+
+/// Why a node has no place in a stage.
+fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
+    let dtype_missing = node.results.iter().map(|t| t.dtype).find(|d: &DType| !d.is_computable());
+    if let Some(dtype) = dtype_missing {
+        return Some(format!("no kernels exist for dtype {dtype}"));
+    }
+    match (&node.op.def().body, stage) {
+        (Body::Source(Lower::Port), _) => None,
+        (Body::Core { kernel: Lower::Fused, .. }, Stage::Fused) => None,
+        (_, Stage::Fused) => Some("is not a kernel".to_owned()),
+        (Body::Composite { .. }, Stage::Core) => Some("is composite: `decompose` should have expanded it".to_owned()),
+        (Body::Symbolic(pass), Stage::Core) => Some(format!("is symbolic: `{pass}` should have removed it")),
+        _ => None,
+    }
+}
+
+fn list(types: &[TensorType]) -> String {
+    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

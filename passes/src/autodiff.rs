@@ -1,0 +1,272 @@
+//! Replaces `grad` where it stands by the ops that compute the gradient: reverse mode.
+//!
+//! ```text
+//! before:  %0 = mul %x, %w : f32[3]
+//!          %1 = sum %0 {dim = []} : f32[]
+//!          %2 = grad %1, %w : f32[3]
+//! after:   %2 = constant {dtype = f32, shape = [], value = 1.0} : f32[]
+//!          %3 = expand %2 {shape = [3]} : f32[3]
+//!          %4 = mul %3, %x : f32[3]
+//! ```
+//!
+//! When the retrace reaches a `grad`, the forward part is recorded already and is walked backwards, node by node, from the loss:
+//! only nodes that lie between the values asked for and the loss, so the cost is linear in them. A composite with a gradient of
+//! its own uses it; one without is differentiated through its parts, recorded for that purpose. An inner `grad` is replaced
+//! before an outer one meets it, so gradients of gradients need nothing of their own. All `grad` nodes of one loss share a walk.
+//!
+//! Gradients have the dtype of what they are the gradient of. A value used several times sums them in that dtype, in the order
+//! in which eager PyTorch does: nodes are walked in the opposite order of their recording, so the contribution of the last use
+//! comes first and each earlier use is added to the sum so far.
+//!
+//! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
+
+use crate::decompose::record_parts;
+use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
+use std::collections::HashMap;
+use std::ops::Range;
+use tracecast_ir::op::{Body, Grad, GradCx, Grads};
+use tracecast_ir::ops::grad::GRAD;
+use tracecast_ir::{
+    Args, Attrs, Graph, Node, NodeId, OpRef, Results, Source, Stage, TensorType, TraceError, Tracer, ValueId, Var, Verified,
+};
+
+/// Differentiates.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Autodiff;
+
+impl Pass for Autodiff {
+    fn name(&self) -> &'static str {
+        "autodiff"
+    }
+
+    fn ensures(&self, before: Stage) -> Stage {
+        before.max(Stage::Cast)
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        need_decided(graph)?;
+        let asked = Asked::of(graph);
+        if asked.wrt.is_empty() {
+            return without_dead_code(graph);
+        }
+        let mut renamed = Renamed::default();
+        let mut walks: HashMap<ValueId, Adjoints> = HashMap::new();
+        let joint = graph.retrace(|t, id, node, args| {
+            let results = if node.op.is(&GRAD) {
+                let loss = graph.args(id)[0];
+                let adjoints = walks.entry(loss).or_insert_with(|| {
+                    let wrt = asked.of_loss(loss).iter().filter_map(|old| renamed.get(t, graph, *old));
+                    backward(t, args.vars[0], &wrt.collect::<Vec<_>>())
+                });
+                args.vars[1..].iter().map(|wrt| adjoints.get(t, wrt.id()).unwrap_or_else(|| t.zeros_like(*wrt))).collect()
+            } else {
+                t.again(node, args)
+            };
+            renamed.note(id, &results);
+            results
+        })?;
+        without_dead_code(&joint)
+    }
+}
+
+/// What all `grad` nodes together ask for: for each loss, the values whose gradients are wanted.
+///
+/// A value that is not recorded yet when the first of them is reached comes after the loss, which cannot depend on it.
+struct Asked {
+    wrt: HashMap<ValueId, Vec<ValueId>>,
+}
+
+impl Asked {
+    fn of(graph: &Graph) -> Self {
+        let mut wrt: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
+        for id in graph.nodes().filter(|id| graph.node(*id).op.is(&GRAD)) {
+            let args = graph.args(id);
+            wrt.entry(args[0]).or_default().extend_from_slice(&args[1..]);
+        }
+        Asked { wrt }
+    }
+
+    fn of_loss(&self, loss: ValueId) -> &[ValueId] {
+        self.wrt.get(&loss).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The gradient of each value reached so far; ids, so that they outlive a step of the retrace.
+#[derive(Default)]
+struct Adjoints(HashMap<ValueId, ValueId>);
+
+impl Adjoints {
+    fn get<'t>(&self, t: &'t Tracer, value: ValueId) -> Option<Var<'t>> {
+        self.0.get(&value).map(|&id| t.var(id))
+    }
+
+    fn add<'t>(&mut self, t: &'t Tracer, value: ValueId, gradient: Var<'t>) {
+        let sum = self.get(t, value).map_or(gradient, |so_far| so_far + gradient);
+        self.0.insert(value, sum.id());
+    }
+}
+
+/// For each node, whether a value asked for is among its results or reaches them by a path that carries gradients.
+struct Reached(Vec<bool>);
+
+impl Reached {
+    fn from(t: &Tracer, wrt: &[Var<'_>], loss: NodeId) -> Self {
+        let mut reached = Reached(vec![false; loss.index() + 1]);
+        for id in wrt.iter().map(|v| v.id().node).filter(|id| *id <= loss) {
+            reached.0[id.index()] = true;
+        }
+        reached.follow(t, 0..loss.index() + 1);
+        reached
+    }
+
+    /// Extends the answer to more nodes, whose operands it knows.
+    fn follow(&mut self, t: &Tracer, nodes: Range<usize>) {
+        self.0.resize(self.0.len().max(nodes.end), false);
+        t.with_graph(|graph| {
+            for index in nodes {
+                self.0[index] |= self.passes(graph, NodeId::new(index));
+            }
+        });
+    }
+
+    /// True if gradients have to go through this node to one of its operands.
+    fn passes(&self, graph: &Graph, id: NodeId) -> bool {
+        let stops = matches!(
+            &graph.node(id).op.def().body,
+            Body::Core { grad: Grad::Zero, .. } | Body::Composite { grad: Some(Grad::Zero), .. }
+        );
+        !stops && graph.args(id).iter().any(|a| self.has(a.node) && graph.ty(*a).dtype.is_float())
+    }
+
+    fn has(&self, id: NodeId) -> bool {
+        self.0.get(id.index()).copied().unwrap_or(false)
+    }
+}
+
+/// A recorded node, copied out so that the tracer is free to record.
+struct Step<'t> {
+    op: OpRef,
+    attrs: Attrs,
+    args: Args<'t>,
+    outs: Results<'t>,
+    types: Vec<TensorType>,
+    scope: String,
+    source: Source,
+}
+
+impl<'t> Step<'t> {
+    fn read(t: &'t Tracer, id: NodeId) -> Self {
+        let (node, args): (Node, _) = t.with_graph(|g| (g.node(id).clone(), g.args(id)));
+        let vars: Vec<Var<'t>> = args.iter().map(|a| t.var(*a)).collect();
+        Step {
+            args: Args::grouped(&vars, &node.groups),
+            outs: (0..node.results.len() as u16).map(|result| t.var(ValueId { node: id, result })).collect(),
+            types: node.results.to_vec(),
+            source: Source::Text(format!("grad of {}", named(&node)).into()),
+            scope: node.scope.to_string(),
+            op: node.op,
+            attrs: node.attrs,
+        }
+    }
+}
+
+fn named(node: &Node) -> String {
+    match node.source.to_string() {
+        line if line.is_empty() => node.op.name().to_owned(),
+        line => line,
+    }
+}
+
+/// Walks what has been recorded so far back from `loss`.
+fn backward<'t>(t: &'t Tracer, loss: Var<'t>, wrt: &[Var<'t>]) -> Adjoints {
+    let mut adjoints = Adjoints::default();
+    if loss.is_poison() {
+        return adjoints;
+    }
+    let last = loss.id().node;
+    let mut reached = Reached::from(t, wrt, last);
+    adjoints.add(t, loss.id(), t.ones_like(loss));
+    walk(t, 0..last.index() + 1, &mut reached, &mut adjoints);
+    adjoints
+}
+
+/// Takes the gradients of the results of these nodes to their operands, last node first.
+fn walk(t: &Tracer, nodes: Range<usize>, reached: &mut Reached, adjoints: &mut Adjoints) {
+    for id in nodes.rev().map(NodeId::new) {
+        if t.error().is_some() {
+            return;
+        }
+        if !t.with_graph(|graph| reached.passes(graph, id)) {
+            continue;
+        }
+        let step = Step::read(t, id);
+        let dys: Vec<_> = step.outs.iter().map(|out| adjoints.get(t, out.id())).collect();
+        if dys.iter().any(Option::is_some) {
+            t.at(step.source.clone(), || t.scope_path(&step.scope, || differentiate(t, &step, &dys, reached, adjoints)));
+        }
+    }
+}
+
+/// Takes the gradients of one node's results to its operands.
+fn differentiate<'t>(
+    t: &'t Tracer,
+    step: &Step<'t>,
+    dys: &[Option<Var<'t>>],
+    reached: &mut Reached,
+    adjoints: &mut Adjoints,
+) {
+    match &step.op.def().body {
+        Body::Core { grad: Grad::Rule(rule), .. } | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
+            let cx = GradCx {
+                tracer: t,
+                args: &step.args.vars,
+                groups: &step.args.groups,
+                outs: &step.outs,
+                dys,
+                attrs: &step.attrs,
+            };
+            accumulate(t, step, rule(&cx), reached, adjoints);
+        }
+        Body::Composite { grad: None, .. } => {
+            let from = t.with_graph(Graph::len);
+            let parts = record_parts(t, &step.op, &step.args, &step.attrs, &step.types);
+            let to = t.with_graph(Graph::len);
+            if t.error().is_some() {
+                return;
+            }
+            reached.follow(t, from..to);
+            for (part, dy) in parts.iter().zip(dys) {
+                if let Some(dy) = dy {
+                    adjoints.add(t, part.id(), *dy);
+                }
+            }
+            walk(t, from..to, reached, adjoints);
+        }
+        Body::Symbolic(pass) => {
+            t.fail(step.op.name(), format!("has no gradient: `{pass}` has to remove it first"));
+        }
+        Body::Source(_) | Body::Core { .. } | Body::Composite { .. } => {}
+    }
+}
+
+/// Adds what a rule answered to the gradients of the operands that have one.
+fn accumulate<'t>(t: &'t Tracer, step: &Step<'t>, grads: Grads<'t>, reached: &Reached, adjoints: &mut Adjoints) {
+    let args = &step.args.vars;
+    if t.error().is_some() {
+        return;
+    }
+    if grads.len() != args.len() {
+        t.fail(step.op.name(), format!("its gradient rule answers for {} operands of {}", grads.len(), args.len()));
+        return;
+    }
+    for (i, (arg, gradient)) in args.iter().zip(grads).enumerate() {
+        let Some(gradient) = gradient.filter(|_| arg.dtype().is_float()) else { continue };
+        if gradient.ty() != arg.ty() {
+            t.fail(step.op.name(), format!("the gradient of operand {i} is {}, expected {}", gradient.ty(), arg.ty()));
+            return;
+        }
+        if reached.has(arg.id().node) {
+            adjoints.add(t, arg.id(), gradient);
+        }
+    }
+}

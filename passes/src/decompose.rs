@@ -1,0 +1,91 @@
+//! Replaces composites by the core ops they are made of.
+//!
+//! ```text
+//! before:  %0 = sum %x {dim = [1]} : bf16[8]
+//! after:   %0 = cast %x {to = f32} : f32[8, 4]
+//!          %1 = reduce_row %0 {kind = "sum"} : f32[8]
+//!          %2 = cast %1 {to = bf16} : bf16[8]
+//! ```
+//!
+//! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded once, to the type that its rule
+//! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them.
+
+use crate::pass::{Pass, need_decided, without_dead_code};
+use tracecast_ir::op::{Body, ExpandCx, Inside};
+use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::{Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TensorType, TraceError, Tracer, Var, Verified};
+
+/// How deep composites may lie inside each other.
+const DEEPEST: usize = 32;
+
+/// Expands composites.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decompose;
+
+impl Pass for Decompose {
+    fn name(&self) -> &'static str {
+        "decompose"
+    }
+
+    fn ensures(&self, before: Stage) -> Stage {
+        before.max(Stage::Core)
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        need_decided(graph)?;
+        let mut current = one_layer(graph)?;
+        for _ in 0..DEEPEST {
+            if !current.nodes().any(|id| is_composite(current.node(id))) {
+                return without_dead_code(&current);
+            }
+            current = one_layer(&current)?;
+        }
+        Ok(current)
+    }
+}
+
+fn is_composite(node: &Node) -> bool {
+    matches!(node.op.def().body, Body::Composite { .. })
+}
+
+/// Every composite replaced by what its own expansion records.
+fn one_layer(graph: &Graph) -> Result<Graph, TraceError> {
+    graph.retrace(|t, _, node, args| match is_composite(node) {
+        true => record_parts(t, &node.op, &args, &node.attrs, &node.results),
+        false => t.again(node, args),
+    })
+}
+
+/// Records what a composite is made of, under the rule for its inside; the results have the types it was recorded with.
+pub(crate) fn record_parts<'t>(
+    t: &'t Tracer,
+    op: &OpRef,
+    args: &Args<'t>,
+    attrs: &Attrs,
+    types: &[TensorType],
+) -> Results<'t> {
+    let refuse = |message: String| -> Results<'t> {
+        let failed = t.fail(op.name(), message);
+        types.iter().map(|_| failed).collect()
+    };
+    let Body::Composite { expand, inside, .. } = &op.def().body else {
+        return refuse("is not made of other ops".to_owned());
+    };
+    let inner: Vec<Var<'t>> = args.vars.iter().map(|&x| if *inside == Inside::F32 { widen(x) } else { x }).collect();
+    let parts = expand(&ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types });
+    if t.error().is_some() {
+        return refuse("cannot be expanded".to_owned());
+    }
+    if parts.len() != types.len() {
+        return refuse(format!("expands to {} results, expected {}", parts.len(), types.len()));
+    }
+    let fits = |(part, ty): (&Var<'t>, &TensorType)| match part.to(ty.dtype) {
+        y if y.ty() == *ty => y,
+        y => t.fail(op.name(), format!("expands to {}, expected {ty}", y.ty())),
+    };
+    parts.iter().zip(types).map(fits).collect()
+}
+
+fn widen(x: Var<'_>) -> Var<'_> {
+    if x.dtype().is_low() { x.cast(DType::F32) } else { x }
+}

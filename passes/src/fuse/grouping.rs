@@ -1,0 +1,273 @@
+//! Which nodes share a kernel.
+//!
+//! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
+//! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
+//! elementwise nodes of its result's shape into its epilogue. No join may close a cycle between kernels.
+
+use super::reach::{Reach, is_port};
+use std::collections::{HashMap, HashSet};
+use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId, Shape};
+
+/// A set of kernel numbers.
+#[derive(Clone, Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, i: usize) -> bool {
+        self.0.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, i: usize) {
+        if self.0.len() <= i / 64 {
+            self.0.resize(i / 64 + 1, 0);
+        }
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn add(&mut self, other: &Bits) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+}
+
+/// The loops of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Loops {
+    Nest,
+    Contract,
+    Scatter,
+}
+
+struct Growing {
+    group: Group,
+    loops: Loops,
+    /// Kernels it reads, directly.
+    preds: HashSet<usize>,
+    /// Kernels it reads at another position than its own: never to be merged with.
+    apart: HashSet<usize>,
+    /// Kernels it needs, directly or not.
+    needs: Bits,
+    reduces: bool,
+    /// False once it is part of another.
+    alive: bool,
+}
+
+/// Nodes by kernel.
+pub(super) struct Groups {
+    growing: Vec<Growing>,
+    of: HashMap<NodeId, usize>,
+}
+
+impl Groups {
+    pub(super) fn form(graph: &Graph, reach: &Reach) -> Self {
+        let mut groups = Groups { growing: Vec::new(), of: HashMap::new() };
+        let mut readers: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        for n in graph.nodes() {
+            if reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, n) {
+                groups.place(graph, reach, n, &mut readers);
+            }
+        }
+        groups
+    }
+
+    /// The finished groups.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.growing.iter().filter(|g| g.alive).map(|g| &g.group)
+    }
+
+    /// The members whose values other kernels, outputs or updates need.
+    pub(super) fn stored(&self, graph: &Graph, reach: &Reach) -> HashSet<NodeId> {
+        let mut stored = reach.roots.clone();
+        for g in self.growing.iter().filter(|g| g.alive) {
+            for &m in &g.group.members {
+                for read in reach.reads(graph, m, &self.over(g, graph, m)) {
+                    if self.of.get(&read.node) != self.of.get(&m) {
+                        stored.insert(read.node);
+                    }
+                }
+            }
+        }
+        stored
+    }
+
+    fn over(&self, g: &Growing, graph: &Graph, m: NodeId) -> Shape {
+        if g.loops == Loops::Nest { g.group.domain.clone() } else { domain(graph, m) }
+    }
+
+    fn place(&mut self, graph: &Graph, reach: &Reach, n: NodeId, readers: &mut HashMap<NodeId, Vec<usize>>) {
+        let own = domain(graph, n);
+        let reads = reach.reads(graph, n, &own);
+        let mut candidates: Vec<usize> = reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
+        let is_reduction = matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
+        if is_reduction {
+            let siblings = reads.iter().filter_map(|r| readers.get(&r.node)).flatten();
+            candidates.extend(siblings.copied().map(|g| self.root(g)));
+        }
+        candidates.sort_unstable_by(|a, b| b.cmp(a));
+        candidates.dedup();
+        let joined = candidates.into_iter().find(|&g| self.can_join(graph, reach, n, g));
+        let g = joined.unwrap_or_else(|| self.start(graph, n, own));
+        self.join(graph, reach, n, g);
+        let over = self.over(&self.growing[g], graph, n);
+        for read in reach.reads(graph, n, &over) {
+            readers.entry(read.node).or_default().push(g);
+            if let Some(&p) = self.of.get(&read.node) {
+                if p != g && self.can_merge(graph, reach, p, g) {
+                    self.merge(p, g);
+                }
+            }
+        }
+    }
+
+    /// The kernel that a merged kernel became part of.
+    fn root(&self, g: usize) -> usize {
+        if self.growing[g].alive { g } else { self.growing[g].group.members.first().map_or(g, |m| self.of[m]) }
+    }
+
+    fn start(&mut self, graph: &Graph, n: NodeId, domain: Shape) -> usize {
+        let loops = match lowering(graph, n) {
+            Some(Lower::Contract) => Loops::Contract,
+            Some(Lower::Scatter) => Loops::Scatter,
+            _ => Loops::Nest,
+        };
+        self.growing.push(Growing {
+            group: Group { members: Vec::new(), domain },
+            loops,
+            preds: HashSet::new(),
+            apart: HashSet::new(),
+            needs: Bits::default(),
+            reduces: false,
+            alive: true,
+        });
+        self.growing.len() - 1
+    }
+
+    fn can_join(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
+        let growing = &self.growing[g];
+        let into = &growing.group.domain;
+        let shape = &graph.node(n).results[0].shape;
+        let fits = match (growing.loops, lowering(graph, n)) {
+            (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => domain(graph, n) == *into,
+            (Loops::Nest, Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_))) => {
+                shape == into || into.rank() > 0 && is_row(shape, into)
+            }
+            (Loops::Contract, Some(Lower::Map(_))) => shape == into,
+            _ => false,
+        };
+        fits && self.reads_at_own_position(graph, reach, n, g, into) && self.stays_acyclic(graph, reach, n, g)
+    }
+
+    /// True if `n` reads members of `g` only where they are made.
+    fn reads_at_own_position(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize, over: &Shape) -> bool {
+        let n_is_row = !is_reduction(graph, n) && graph.node(n).results[0].shape != *over;
+        reach.reads(graph, n, over).iter().filter(|r| self.of.get(&r.node) == Some(&g)).all(|r| {
+            let shape = &graph.node(r.node).results[0].shape;
+            let full = shape == over && !is_reduction(graph, r.node);
+            let column = matches!(lowering(graph, r.node), Some(Lower::ReduceColumn));
+            let scalar = over.rank() == 0 && shape.rank() == 0;
+            let here = scalar || r.index.as_ref().is_some_and(|i| i.is_identity(shape, over));
+            here && !column && !(full && n_is_row)
+        })
+    }
+
+    fn stays_acyclic(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
+        reach
+            .reads(graph, n, &domain(graph, n))
+            .iter()
+            .filter_map(|r| self.of.get(&r.node))
+            .all(|&p| p == g || !self.growing[p].needs.has(g))
+    }
+
+    fn join(&mut self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) {
+        self.of.insert(n, g);
+        self.growing[g].group.members.push(n);
+        self.growing[g].reduces |= is_reduction(graph, n);
+        let over = self.over(&self.growing[g], graph, n);
+        for read in reach.reads(graph, n, &over) {
+            if let Some(&p) = self.of.get(&read.node).filter(|p| **p != g) {
+                self.growing[g].preds.insert(p);
+                if !self.reads_at_own_position(graph, reach, n, p, &over) {
+                    self.growing[g].apart.insert(p);
+                }
+                let mut gained = self.growing[p].needs.clone();
+                gained.set(p);
+                self.gain(g, &gained);
+            }
+        }
+    }
+
+    /// `g`, and every kernel that needs it, now needs these too.
+    fn gain(&mut self, g: usize, gained: &Bits) {
+        self.growing[g].needs.add(gained);
+        for other in self.growing.iter_mut().filter(|k| k.alive && k.needs.has(g)) {
+            other.needs.add(gained);
+        }
+    }
+
+    /// True if both run over one domain (or `p` once per row of `g`'s), neither reads the other elsewhere, and no third kernel lies
+    /// between.
+    fn can_merge(&self, graph: &Graph, reach: &Reach, p: usize, g: usize) -> bool {
+        let (a, b) = (&self.growing[p], &self.growing[g]);
+        if a.loops != Loops::Nest || b.loops != Loops::Nest {
+            return false;
+        }
+        let (da, db) = (&a.group.domain, &b.group.domain);
+        let rows = !a.reduces && db.rank() > 0 && is_row(da, db) && db.split_last().is_some_and(|(_, outer)| outer == &da[..]);
+        if da != db && !rows || a.apart.contains(&g) || b.apart.contains(&p) {
+            return false;
+        }
+        let between = |from: usize, to: &Growing| to.preds.iter().any(|&h| h != from && h != g && h != p && self.growing[self.root(h)].needs.has(from));
+        if between(p, b) || between(g, a) {
+            return false;
+        }
+        b.group.members.iter().all(|&m| self.reads_at_own_position(graph, reach, m, p, db))
+            && a.group.members.iter().all(|&m| da == db || self.reads_at_own_position(graph, reach, m, p, db))
+    }
+
+    /// Makes `p` part of `g`.
+    fn merge(&mut self, p: usize, g: usize) {
+        let (members, preds, apart, needs, reduces) = {
+            let a = &mut self.growing[p];
+            a.alive = false;
+            (a.group.members.clone(), a.preds.clone(), a.apart.clone(), a.needs.clone(), a.reduces)
+        };
+        for &m in &members {
+            self.of.insert(m, g);
+        }
+        let b = &mut self.growing[g];
+        b.group.members.extend(members);
+        b.group.members.sort_unstable();
+        b.preds.extend(preds);
+        b.apart.extend(apart);
+        b.reduces |= reduces;
+        b.preds.remove(&p);
+        b.preds.remove(&g);
+        let mut gained = needs;
+        gained.set(p);
+        self.gain(g, &gained);
+        let all = self.growing[g].needs.clone();
+        for other in self.growing.iter_mut().filter(|k| k.alive) {
+            if other.preds.remove(&p) {
+                other.preds.insert(g);
+            }
+            if other.apart.remove(&p) {
+                other.apart.insert(g);
+            }
+            if other.needs.has(p) {
+                other.needs.set(g);
+                other.needs.add(&all);
+            }
+        }
+        self.growing[g].preds.remove(&g);
+    }
+}
+
+fn is_reduction(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn))
+}

@@ -1,0 +1,157 @@
+//! Groups core ops into kernels. Nothing after this pass sees an op.
+//!
+//! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue applies the others and whose store
+//! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
+//! ([`reach`]). Every other node joins a kernel of one of its operands, or starts one ([`grouping`]). Kernels that only write state
+//! and run the same code become one kernel over segments ([`segments`]).
+//!
+//! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
+
+mod grouping;
+mod reach;
+mod segments;
+
+use crate::Pass;
+use grouping::Groups;
+use reach::Reach;
+use smallvec::SmallVec;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
+use tracecast_ir::kernel::build::{self, Built, Context, Group};
+use tracecast_ir::ops::fused::KERNEL;
+use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, Role, Source, Stage, TraceError, Tracer, ValueId, Verified};
+
+/// Core ops become kernels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fuse;
+
+impl Pass for Fuse {
+    fn name(&self) -> &'static str {
+        "fuse"
+    }
+
+    fn ensures(&self, _: Stage) -> Stage {
+        Stage::Fused
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        let reach = Reach::of(graph);
+        let groups = Groups::form(graph, &reach);
+        let kernels = kernels(graph, &reach, &groups)?;
+        let kernels = segments::merge(graph, kernels);
+        record(graph, kernels)
+    }
+}
+
+/// The kernel of every group; a group that turns out not to fit in one kernel is taken apart.
+fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, TraceError> {
+    let stored = groups.stored(graph, reach);
+    let inline = |n: NodeId| reach.inline[n.index()];
+    let mut out = Vec::new();
+    for group in groups.iter() {
+        let needed = |n: NodeId| stored.contains(&n);
+        match build::kernel(&Context { graph, inline: &inline, stored: &needed }, group) {
+            Ok(built) => out.push(built),
+            Err(_) => {
+                for &m in &group.members {
+                    let alone = Group { members: vec![m], domain: build::domain(graph, m) };
+                    let built = build::kernel(&Context { graph, inline: &inline, stored: &|_| true }, &alone)
+                        .map_err(|message| error(graph, m, message))?;
+                    out.push(built);
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
+    let n = graph.node(node);
+    TraceError {
+        op: n.op.name().to_owned(),
+        message,
+        source_line: n.source.to_string(),
+        scope: n.scope.to_string(),
+    }
+}
+
+/// The kernels in an order in which each finds its operands made, the first recorded first.
+fn ordered(kernels: &[Built]) -> Vec<usize> {
+    let maker: HashMap<ValueId, usize> =
+        kernels.iter().enumerate().flat_map(|(i, k)| k.outputs.iter().map(move |v| (*v, i))).collect();
+    let mut users: Vec<HashSet<usize>> = vec![HashSet::new(); kernels.len()];
+    let mut missing = vec![0usize; kernels.len()];
+    for (i, kernel) in kernels.iter().enumerate() {
+        let from: HashSet<usize> = kernel.inputs.iter().filter_map(|v| maker.get(v).copied()).collect();
+        missing[i] = from.len();
+        for maker in from {
+            users[maker].insert(i);
+        }
+    }
+    let key = |i: usize| kernels[i].outputs.iter().map(|v| v.node.index()).max().unwrap_or(0);
+    let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
+        (0..kernels.len()).filter(|&i| missing[i] == 0).map(|i| Reverse((key(i), i))).collect();
+    let mut order = Vec::new();
+    while let Some(Reverse((_, i))) = ready.pop() {
+        order.push(i);
+        for &user in &users[i] {
+            missing[user] -= 1;
+            if missing[user] == 0 {
+                ready.push(Reverse((key(user), user)));
+            }
+        }
+    }
+    order
+}
+
+/// Records ports and kernels.
+fn record(graph: &Graph, kernels: Vec<Built>) -> Result<Graph, TraceError> {
+    let tracer = Tracer::explicit(graph.name());
+    let mut made: HashMap<ValueId, ValueId> = HashMap::new();
+    for port in graph.ports() {
+        let source = graph.node(port.node).source.clone();
+        let var = tracer
+            .at(source, || tracer.port(&port.name, port.ty.clone(), port.role, port.grad, port.device));
+        made.insert(ValueId { node: port.node, result: 0 }, var.id());
+    }
+    let mut names: HashMap<String, usize> = HashMap::new();
+    for i in ordered(&kernels) {
+        let Built { kernel, inputs, outputs } = &kernels[i];
+        let mut kernel = kernel.clone();
+        let seen = names.entry(kernel.name.clone()).or_default();
+        *seen += 1;
+        if *seen > 1 {
+            kernel.name = format!("{}_{seen}", kernel.name);
+        }
+        let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
+        let node = graph.node(first);
+        let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
+        let groups = SmallVec::from_elem(vars.len() as u16, 1);
+        let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
+        let results = tracer.at(marked(graph, outputs), || {
+            tracer.scope_path(&node.scope, || tracer.apply(&KERNEL, Args { vars, groups }, attrs))
+        });
+        if let Some(error) = tracer.error() {
+            return Err(error);
+        }
+        for (old, new) in outputs.iter().zip(results) {
+            made.insert(*old, new.id());
+        }
+    }
+    for (name, value) in graph.outputs() {
+        tracer.output(name, tracer.var(made[value]));
+    }
+    for (port, value) in graph.updates() {
+        let port = &graph.ports()[*port];
+        debug_assert!(port.role != Role::Input, "the verifier refuses updates of inputs");
+        tracer.update(tracer.var(made[&ValueId { node: port.node, result: 0 }]), tracer.var(made[value]));
+    }
+    tracer.finish()
+}
+
+/// The source of a kernel: that of its first node.
+fn marked(graph: &Graph, outputs: &[ValueId]) -> Source {
+    let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
+    graph.node(first).source.clone()
+}

@@ -1,0 +1,209 @@
+//! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
+
+use std::collections::HashSet;
+use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
+use tracecast_ir::kernel::index::{Index, through};
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId, Shape, ValueId};
+
+/// The result of the analysis.
+pub(super) struct Reach {
+    /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
+    pub(super) inline: Vec<bool>,
+    /// Nodes that an output or an update needs.
+    pub(super) live: Vec<bool>,
+    /// Nodes whose value an output or an update is.
+    pub(super) roots: HashSet<NodeId>,
+}
+
+/// A value that a node reads, behind inlined nodes.
+pub(super) struct Read {
+    /// A port, or a node of a kernel.
+    pub(super) node: NodeId,
+    /// Where, over the axes of the reader's kernel; `None` if not at one place (an index from a tensor, a shifted position).
+    pub(super) index: Option<Index>,
+}
+
+impl Reach {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let live = graph.live();
+        let roots: HashSet<NodeId> = graph.roots().map(|v| v.node).collect();
+        let mut reach = Reach { inline: vec![false; graph.len()], live, roots };
+        reach.choose_inline(graph);
+        reach.settle(graph);
+        reach
+    }
+
+    /// Views, constants and cheap functions of memory, unless they are wanted as results.
+    fn choose_inline(&mut self, graph: &Graph) {
+        let users = graph.users();
+        for n in graph.nodes().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
+            let args = graph.args(n);
+            let from_memory = |v: &ValueId| is_port(graph, v.node) || self.inline[v.node.index()];
+            self.inline[n.index()] = match lowering(graph, n) {
+                Some(Lower::View(_)) => true,
+                Some(Lower::Map(_)) if args.is_empty() => true,
+                Some(Lower::Map(_)) if graph.node(n).op.name() == "cast" && widens(graph, n) => true,
+                Some(Lower::Map(_)) => is_cheap(graph.node(n).op.name()) && args.iter().all(from_memory),
+                _ => false,
+            };
+        }
+        // What only a flattened reduction reads is computed in its loads.
+        for n in graph.nodes().rev().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
+            let [(user, _)] = users[n.index()][..] else { continue };
+            let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_)));
+            let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user) || self.pulled(graph, n, user);
+            if elementwise && only_flattened && self.ends_in_reduction(graph, &users, user) {
+                self.inline[n.index()] = true;
+            }
+        }
+    }
+
+    /// True if `n` is an operand, of the same shape, of an elementwise node that is computed in a reduction's loads.
+    fn pulled(&self, graph: &Graph, n: NodeId, user: NodeId) -> bool {
+        self.inline[user.index()]
+            && matches!(lowering(graph, user), Some(Lower::Map(_)))
+            && graph.node(user).results[0].shape == graph.node(n).results[0].shape
+    }
+
+    fn is_flattening(&self, graph: &Graph, n: NodeId) -> bool {
+        let rank = graph.node(n).results[0].shape.rank();
+        matches!(through(graph, n, &Index::identity(rank, rank)), Some(Index::Linear(_)))
+    }
+
+    fn ends_in_reduction(&self, graph: &Graph, users: &[smallvec::SmallVec<[(NodeId, tracecast_ir::Use); 4]>], from: NodeId) -> bool {
+        let mut at = from;
+        while self.inline[at.index()] {
+            let [(next, _)] = users[at.index()][..] else { return false };
+            at = next;
+        }
+        matches!(lowering(graph, at), Some(Lower::ReduceRow | Lower::ReduceColumn))
+    }
+
+    /// Takes out of `inline` what cannot be computed at the index it is needed at.
+    fn settle(&mut self, graph: &Graph) {
+        let mut todo: Vec<NodeId> =
+            graph.nodes().filter(|n| self.live[n.index()] && !self.inline[n.index()] && !is_port(graph, *n)).collect();
+        while let Some(n) = todo.pop() {
+            let mut stuck = Vec::new();
+            self.walk(graph, n, &domain(graph, n), &mut |_| {}, &mut |node| stuck.push(node));
+            for node in stuck {
+                if std::mem::take(&mut self.inline[node.index()]) {
+                    todo.push(node);
+                    todo.push(n);
+                }
+            }
+        }
+    }
+
+    /// What `n` reads in a kernel over `domain`.
+    pub(super) fn reads(&self, graph: &Graph, n: NodeId, domain: &Shape) -> Vec<Read> {
+        let mut reads = Vec::new();
+        self.walk(graph, n, domain, &mut |read| reads.push(read), &mut |_| {});
+        reads
+    }
+
+    fn walk(&self, graph: &Graph, n: NodeId, domain: &Shape, read: &mut dyn FnMut(Read), stuck: &mut dyn FnMut(NodeId)) {
+        let args = graph.args(n);
+        let rank = domain.rank().max(1);
+        let mut todo: Vec<(NodeId, Option<Index>)> = Vec::new();
+        match lowering(graph, n) {
+            Some(Lower::Map(_)) => {
+                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
+                todo.extend(args.iter().map(|a| (a.node, Some(own.clone()))));
+            }
+            Some(Lower::View(_)) => {
+                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
+                match through(graph, n, &own) {
+                    Some(index) => todo.push((args[0].node, Some(index))),
+                    None => todo.push((args[0].node, None)),
+                }
+            }
+            Some(Lower::ReduceRow | Lower::ReduceColumn) => {
+                todo.push((args[0].node, Some(Index::identity(domain.rank(), rank))));
+            }
+            Some(Lower::Gather) => {
+                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
+                todo.push((args[1].node, Some(own)));
+                todo.push((args[0].node, None));
+            }
+            Some(Lower::Scatter) => {
+                let own = Index::identity(domain.rank(), rank);
+                if !is_zeros(graph, args[0]) {
+                    if self.inline[args[0].node.index()] {
+                        stuck(args[0].node);
+                    }
+                    todo.push((args[0].node, None));
+                }
+                todo.push((args[1].node, Some(own.clone())));
+                todo.push((args[2].node, Some(own)));
+            }
+            Some(Lower::Contract | Lower::Cat | Lower::Pad) => {
+                for a in &args {
+                    let axes = graph.ty(*a).shape.rank();
+                    self.follow(graph, vec![(a.node, Some(Index::identity(axes, axes)))], &mut |r| read(Read { index: None, ..r }), stuck);
+                }
+            }
+            _ => {}
+        }
+        self.follow(graph, todo, read, stuck);
+    }
+
+    fn follow(
+        &self,
+        graph: &Graph,
+        mut todo: Vec<(NodeId, Option<Index>)>,
+        read: &mut dyn FnMut(Read),
+        stuck: &mut dyn FnMut(NodeId),
+    ) {
+        let mut seen = HashSet::new();
+        while let Some((node, index)) = todo.pop() {
+            if !seen.insert((node, index.clone())) {
+                continue;
+            }
+            if !self.inline[node.index()] {
+                read(Read { node, index });
+                continue;
+            }
+            let args = graph.args(node);
+            match (lowering(graph, node), &index) {
+                (_, None) => todo.extend(args.iter().map(|a| (a.node, None))),
+                (Some(Lower::View(_)), Some(at)) => match through(graph, node, at) {
+                    Some(inner) => todo.push((args[0].node, Some(inner))),
+                    None => stuck(node),
+                },
+                (Some(Lower::Map(_)), Some(Index::Linear(_))) if needs_axes(graph, node) => stuck(node),
+                (_, Some(at)) => todo.extend(args.iter().map(|a| (a.node, Some(at.clone())))),
+            }
+        }
+    }
+}
+
+/// True for a value from outside.
+pub(super) fn is_port(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Port))
+}
+
+/// Casts that lose nothing cost nothing in a load.
+fn widens(graph: &Graph, n: NodeId) -> bool {
+    let from = graph.ty(graph.args(n)[0]).dtype;
+    from.fits_in(graph.node(n).results[0].dtype)
+}
+
+/// Rules that ask for positions along axes.
+fn needs_axes(graph: &Graph, n: NodeId) -> bool {
+    let node = graph.node(n);
+    match node.op.name() {
+        "constant" => node.attrs.float("value").is_none(),
+        _ => graph.args(n).is_empty(),
+    }
+}
+
+/// Cheaper to compute again than to store.
+fn is_cheap(op: &str) -> bool {
+    matches!(
+        op,
+        "cast" | "round_to" | "add" | "sub" | "rsub" | "mul" | "neg" | "abs" | "maximum" | "minimum" | "eq" | "ne" | "lt" | "le"
+            | "gt" | "ge" | "logical_and" | "logical_or" | "logical_not" | "where" | "relu" | "check_range"
+    )
+}

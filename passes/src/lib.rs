@@ -1,0 +1,85 @@
+//! The passes of tracecast: from a traced graph to fused kernels.
+//!
+//! A [`Pass`] makes a new graph from a verified one, always by tracing it again; a [`Pipeline`] is passes in order with the
+//! verifier after each. [`standard`] is the order in which programs are compiled, with the reason for each place.
+//!
+//! ```
+//! use tracecast_ir::ops::elementwise::Elementwise;
+//! use tracecast_ir::ops::reduce::Reductions;
+//! use tracecast_ir::{DType, TensorType, Tracer};
+//! use tracecast_passes::{PassOptions, standard};
+//!
+//! let t = Tracer::new("slope");
+//! let x = t.param("x", TensorType::new(DType::F32, [3]));
+//! let loss = x.mul(x, None).sum(&[], false, None);
+//! t.output("dx", t.grad(loss, &[x])[0]);
+//!
+//! let pipeline = standard(&PassOptions::default()).up_to("decompose").unwrap();
+//! let core = pipeline.run(t.finish().unwrap(), |pass, graph, _| println!("{pass}: {} nodes", graph.len())).unwrap();
+//! assert_eq!(core.outputs().len(), 1);
+//! ```
+
+pub mod autocast;
+pub mod autodiff;
+pub mod decompose;
+mod error;
+pub mod fuse;
+mod pass;
+pub mod scaler;
+
+pub use autocast::Autocast;
+pub use autodiff::Autodiff;
+pub use decompose::Decompose;
+pub use error::Error;
+pub use fuse::Fuse;
+pub use pass::{Pass, Pipeline};
+pub use scaler::Scaler;
+
+use std::sync::Arc;
+use tracecast_ir::policy::PolicySet;
+
+/// What a user can choose about the passes.
+#[derive(Clone, Debug)]
+pub struct PassOptions {
+    /// The policies the program is to be traced under; `None` takes any.
+    pub policies: Option<Arc<PolicySet>>,
+    /// False to unscale and check each gradient in one sweep of its own.
+    pub fold: bool,
+}
+
+impl Default for PassOptions {
+    fn default() -> Self {
+        PassOptions { policies: None, fold: true }
+    }
+}
+
+/// The standard pipeline, in order.
+pub fn standard(options: &PassOptions) -> Pipeline {
+    passes(options).into_iter().fold(Pipeline::new(), Pipeline::then_boxed)
+}
+
+/// The names of the passes, in the order of the standard pipeline.
+pub fn names() -> Vec<&'static str> {
+    standard(&PassOptions::default()).names()
+}
+
+/// The pass of that name.
+pub fn find(name: &str, options: &PassOptions) -> Option<Box<dyn Pass>> {
+    passes(options).into_iter().find(|pass| pass.name() == name)
+}
+
+fn passes(options: &PassOptions) -> Vec<Box<dyn Pass>> {
+    let autocast = options.policies.clone().map_or_else(Autocast::new, Autocast::under);
+    vec![
+        // First, because a policy speaks about the ops that the user wrote.
+        Box::new(autocast),
+        // Gradients inherit the casts, so no second policy is needed for them.
+        Box::new(Autodiff),
+        // Gradients exist now. Before `decompose`, because it speaks about the ops of the scaler family as they were recorded.
+        Box::new(Scaler { fold: options.fold }),
+        // All that remain are composites, with their own gradients used: f32 inside, one rounding at each result.
+        Box::new(Decompose),
+        // Nothing after this sees an op.
+        Box::new(Fuse),
+    ]
+}

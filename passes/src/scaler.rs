@@ -1,0 +1,166 @@
+//! Decides where gradients are unscaled and checked: in one sweep of their own, or in the kernels around them.
+//!
+//! ```text
+//! before:                      %5 = unscale %dw, %inv : f32[8, 2]
+//!                              %6 = nonfinite %dw : f32[]
+//! folded (the default):        the same
+//! not folded:                  %5, %6 = unscale_check %dw, %inv : f32[8, 2], f32[]
+//! ```
+//!
+//! Folded, an `unscale_check` becomes the pair, so that fusion can put the check into the kernel that writes the gradient and the
+//! multiplication into the loads of those that read it: no unscaled gradient is ever stored. Not folded, the pair becomes one op
+//! and the gradient is swept once more, as eager PyTorch does. Both check the stored, still scaled gradient and multiply it by the
+//! same number, so no bit of any result depends on the choice.
+//!
+//! Steps are predicated already: the recorded scaler and optimizers choose between the old and the new state by the check's answer.
+//!
+//! The pass also refuses a program in which a gradient is unscaled by the reciprocal of one value although another scales the
+//! loss, as far as both can be seen: the gradient has to depend on a port that the reciprocal comes from.
+
+use crate::pass::{Pass, Renamed, error_at, need_decided, without_dead_code};
+use petgraph::visit::{Dfs, Reversed, Visitable, VisitMap, Walker};
+use std::collections::HashMap;
+use tracecast_ir::{Args, Attrs, Graph, NodeId, Role, Stage, TraceError, ValueId, Verified};
+
+/// Pairs unscaling and checking, or separates them.
+#[derive(Clone, Copy, Debug)]
+pub struct Scaler {
+    /// True to leave unscaling and checking to the kernels around.
+    pub fold: bool,
+}
+
+impl Default for Scaler {
+    fn default() -> Self {
+        Scaler { fold: true }
+    }
+}
+
+impl Pass for Scaler {
+    fn name(&self) -> &'static str {
+        "scaler"
+    }
+
+    fn ensures(&self, before: Stage) -> Stage {
+        before.max(Stage::Cast)
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        need_decided(graph)?;
+        check_scales(graph)?;
+        if self.fold { separate(graph) } else { pair(graph) }
+    }
+}
+
+/// Every `unscale_check` becomes `unscale` and `nonfinite`.
+fn separate(graph: &Graph) -> Result<Graph, TraceError> {
+    let separated = graph.retrace(|t, _, node, args| {
+        if node.op.name() != "unscale_check" {
+            return t.again(node, args);
+        }
+        let mut results = t.apply(TEMP("unscale"), Args::of(&args.vars[..2]), Attrs::new());
+        results.extend(t.apply(TEMP("nonfinite"), Args::of(&args.vars[..1]), Attrs::new()));
+        results
+    })?;
+    without_dead_code(&separated)
+}
+
+/// One gradient's `unscale` and `nonfinite`.
+#[derive(Clone, Copy)]
+struct Pair {
+    unscale: NodeId,
+    check: NodeId,
+    gradient: ValueId,
+    inverse: ValueId,
+}
+
+/// Every gradient's first `unscale` and first `nonfinite` become one `unscale_check`, where the earlier of them stood.
+fn pair(graph: &Graph) -> Result<Graph, TraceError> {
+    let mut pairs = HashMap::new();
+    for p in pairs_of(graph) {
+        pairs.insert(p.unscale, p);
+        pairs.insert(p.check, p);
+    }
+    let mut renamed = Renamed::default();
+    let mut made: HashMap<NodeId, [ValueId; 2]> = HashMap::new();
+    graph.retrace(|t, id, node, args| {
+        let pair = pairs.get(&id).and_then(|p| {
+            let both = [renamed.get(t, graph, p.gradient)?, renamed.get(t, graph, p.inverse)?];
+            let ids = made.entry(p.unscale).or_insert_with(|| {
+                let results = t.apply(TEMP("unscale_check"), Args::of(&both), Attrs::new());
+                [results[0].id(), results[1].id()]
+            });
+            Some(if id == p.unscale { ids[0] } else { ids[1] })
+        });
+        let results = match pair {
+            Some(value) => [t.var(value)].into_iter().collect(),
+            None => t.again(node, args),
+        };
+        renamed.note(id, &results);
+        results
+    })
+}
+
+/// The pairs whose reciprocal is recorded before either of them.
+fn pairs_of(graph: &Graph) -> Vec<Pair> {
+    let live = graph.live();
+    let nodes = || graph.nodes().filter(|id| live[id.index()]);
+    let mut checks: HashMap<ValueId, NodeId> = HashMap::new();
+    for id in nodes().filter(|id| graph.node(*id).op.name() == "nonfinite") {
+        checks.entry(graph.args(id)[0]).or_insert(id);
+    }
+    let mut pairs = Vec::new();
+    for id in nodes().filter(|id| graph.node(*id).op.name() == "unscale") {
+        let args = graph.args(id);
+        let (gradient, inverse) = (args[0], args[1]);
+        if let Some(check) = checks.remove(&gradient).filter(|check| inverse.node < *check) {
+            pairs.push(Pair { unscale: id, check, gradient, inverse });
+        }
+    }
+    pairs
+}
+
+/// Fails if a gradient cannot have been scaled by the value whose reciprocal unscales it.
+fn check_scales(graph: &Graph) -> Result<(), TraceError> {
+    let mut descendants: HashMap<ValueId, Option<(String, Vec<bool>)>> = HashMap::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        if node.op.name() != "unscale" && node.op.name() != "unscale_check" {
+            continue;
+        }
+        let args = graph.args(id);
+        let scaled = descendants.entry(args[1]).or_insert_with(|| scaled_by(graph, args[1]));
+        if let Some((names, _)) = scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()]) {
+            let message =
+                format!("the gradient does not depend on {names}, whose reciprocal unscales it: another value scales the loss");
+            return Err(error_at(node, message));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the state that a reciprocal comes from, and which nodes depend on it; `None` if it comes from none.
+fn scaled_by(graph: &Graph, inverse: ValueId) -> Option<(String, Vec<bool>)> {
+    let dag = graph.petgraph();
+    if graph.port_of(inverse.node).is_some() {
+        return None;
+    }
+    let mut sources = dag.visit_map();
+    for id in Dfs::new(Reversed(dag), inverse.node).iter(Reversed(dag)) {
+        sources.visit(id);
+    }
+    let scales: Vec<_> =
+        graph.ports().iter().filter(|p| p.role == Role::State && sources.is_visited(&p.node)).collect();
+    if scales.is_empty() {
+        return None;
+    }
+    let mut depends = vec![false; graph.len()];
+    for port in &scales {
+        for id in Dfs::new(dag, port.node).iter(dag) {
+            depends[id.index()] = true;
+        }
+    }
+    let names: Vec<_> = scales.iter().map(|p| format!("`{}`", p.name)).collect();
+    Some((names.join(" or "), depends))
+}
+
+fn TEMP(name: &str) -> &'static tracecast_ir::OpDef { tracecast_ir::ops::find(name).expect("in the table") }

@@ -1,0 +1,133 @@
+//! Casts of casts, and casts that cancel behind views and selections.
+//!
+//! * A cast to a value's own dtype is the value.
+//! * A cast of a cast is one cast if the first one kept every value ([`DType::fits_in`]), see [`folds`].
+//! * A rounding of what is rounded already, or was widened from something narrower, is the value; a cast of a value rounded to the
+//!   same dtype needs no rounding before it.
+//! * Views have no arithmetic, so a cast passes them; selections (`relu`, `neg`, `abs`, `maximum`, `minimum`, `where`) and movement
+//!   (`cat`, `pad`, `gather`) give one of their operands, so where all of those were only widened, so was the result.
+//!
+//! A narrowing followed by a widening is a rounding and stays, as two casts: the narrow value between them can be stored.
+
+use super::constants::{converted, splat};
+use super::{Draft, Recorder};
+use tracecast_ir::op::Lower;
+use tracecast_ir::ops::{cast, source};
+use tracecast_ir::{Attrs, DType, Var};
+
+/// Views that a cast looks behind, and ops that a narrowing may be followed through.
+const REACH: usize = 16;
+
+/// True if casting `from` to `by` and then to `to` gives the bits of casting `from` to `to`.
+pub(crate) fn folds(from: DType, by: DType, to: DType) -> bool {
+    // An i32 becomes a 16-bit float by way of f32, with two roundings; by way of f64 there is only one.
+    let rounds_once_more = from == DType::I32 && by == DType::F64 && to.is_low();
+    from.fits_in(by) && !rounds_once_more
+}
+
+/// Simplifies `cast`.
+pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let (x, to) = (d.x(), d.attrs.dtype("to")?);
+    if x.dtype() == to {
+        return Some(x);
+    }
+    if let Some(iota) = r.made_by(x, &source::IOTA).filter(|_| x.dtype() == DType::I64 && to != DType::Bool) {
+        return Some(r.record(iota.op, iota.args, iota.attrs.with("dtype", to))[0]);
+    }
+    behind_views(r, x, to).or_else(|| {
+        let narrows = to.is_float() && x.dtype().is_float() && to.fits_in(x.dtype());
+        (narrows && is_widened(r, x, to, &mut REACH.clone())).then(|| narrowed(r, x, to))
+    })
+}
+
+/// The cast of a cast, perhaps with views between: one cast below the views.
+fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<Var<'t>> {
+    let mut views = Vec::new();
+    let mut below = r.made(x)?;
+    while matches!(below.lowering(), Some(Lower::View(_))) && views.len() < REACH {
+        let next = r.made(below.x())?;
+        views.push(std::mem::replace(&mut below, next));
+    }
+    let inner = match below.name() {
+        "cast" => below.x(),
+        "round_to" if below.attrs.dtype("to") == Some(to) => below.x(),
+        _ => return None,
+    };
+    if below.name() == "cast" && !folds(inner.dtype(), below.attrs.dtype("to")?, to) {
+        return None;
+    }
+    let mut y = r.apply(&cast::CAST, &[inner], Attrs::new().with("to", to));
+    for view in views.iter().rev() {
+        y = r.again(view, &[y]);
+    }
+    Some(y)
+}
+
+/// The operands whose elements an op hands on, if that is all it does, with a sign changed at most.
+fn handed_on<'t>(d: &Draft<'t>) -> Option<&[Var<'t>]> {
+    let vars = &d.args.vars[..];
+    match (d.lowering()?, d.name()) {
+        (Lower::View(_) | Lower::Pad | Lower::Gather, _) => Some(&vars[..1]),
+        (Lower::Cat, _) | (_, "relu" | "neg" | "abs" | "maximum" | "minimum") => Some(vars),
+        (_, "where") => Some(&vars[1..]),
+        _ => None,
+    }
+}
+
+/// True if every element is one of the narrower dtype `to`, seen from how the value was made.
+fn is_widened<'t>(r: &Recorder<'_, 't>, x: Var<'t>, to: DType, fuel: &mut usize) -> bool {
+    if *fuel == 0 {
+        return false;
+    }
+    *fuel -= 1;
+    if let Some(value) = splat(r.tracer, x) {
+        return is_exact(value, x.dtype(), to);
+    }
+    let Some(d) = r.made(x) else { return false };
+    if d.name() == "cast" {
+        return d.x().dtype() == to;
+    }
+    if d.name() == "pad" && !is_exact(d.attrs.float("value").unwrap_or(0.0), x.dtype(), to) {
+        return false;
+    }
+    handed_on(&d).is_some_and(|vars| vars.iter().all(|v| is_widened(r, *v, to, fuel)))
+}
+
+/// True if the number, as `from` holds it, is one of `to` as well.
+fn is_exact(value: f64, from: DType, to: DType) -> bool {
+    let value = converted(value, DType::F64, from);
+    let back = converted(converted(value, from, to), to, from);
+    back.to_bits() == value.to_bits() || back.is_nan() && value.is_nan()
+}
+
+/// The value of [`is_widened`] in its narrow dtype.
+fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
+    if let Some(value) = splat(r.tracer, x) {
+        return r.full(x.ty().with_dtype(to), value);
+    }
+    let Some(d) = r.made(x).filter(|d| d.name() != "cast") else {
+        return r.apply(&cast::CAST, &[x], Attrs::new().with("to", to));
+    };
+    let data: Vec<Var<'t>> = handed_on(&d).unwrap_or(&[]).to_vec();
+    let vars: Vec<Var<'t>> =
+        d.args.vars.iter().map(|v| if data.contains(v) { narrowed(r, *v, to) } else { *v }).collect();
+    r.again(&d, &vars)
+}
+
+/// Simplifies `round_to`.
+pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let (x, to) = (d.x(), d.attrs.dtype("to")?);
+    let mut below = r.made(x)?;
+    for _ in 0..REACH {
+        if !matches!(below.lowering(), Some(Lower::View(_))) {
+            break;
+        }
+        below = r.made(below.x())?;
+    }
+    let is_rounded = match below.name() {
+        "cast" => below.x().dtype().fits_in(to) && below.x().dtype().fits_in(x.dtype()),
+        "round_to" => below.attrs.dtype("to")?.fits_in(to),
+        _ => false,
+    };
+    (is_rounded || is_widened(r, x, to, &mut REACH.clone())).then_some(x)
+}

@@ -1,0 +1,205 @@
+//! `simplify`: the same values from fewer ops.
+//!
+//! Every rule is exact: whatever it removes or replaces, each bit of every result stays, the signs of zeros and infinities
+//! included; only the payload of a NaN is nobody's. So there is no rule that reassociates, none that drops a rounding
+//! (`f64 -> f32 -> bf16` stays as it is), and casts that the user wrote keep their rounding points.
+//!
+//! Before: `%1 = cast %0 {to = f32}; %2 = permute %1 {dims = [1, 0]}; %3 = cast %2 {to = bf16}` for a bf16 `%0`.
+//! After: `%1 = permute %0 {dims = [1, 0]}`.
+//!
+//! Each op is looked at when it is recorded again, with operands that are simple already; a rule records simpler ops, which are
+//! looked at in turn. Equal ops are recorded once (`share`). Data errors belong to ops whose results are needed: a check falls
+//! away with an op that nothing needs any longer, as all dead code does.
+
+mod arithmetic;
+mod casts;
+mod constants;
+mod logic;
+mod reductions;
+mod share;
+mod views;
+
+pub(crate) use casts::folds;
+pub(crate) use constants::{converted, splat};
+pub(crate) use share::Shared;
+
+use crate::pass::{Pass, error_at, need_decided, without_dead_code};
+use smallvec::SmallVec;
+use tracecast_ir::op::{Body, Lower};
+use tracecast_ir::{Args, Attrs, Graph, NodeId, OpDef, OpRef, Results, Stage, TraceError, Tracer, Var, Verified};
+
+/// Times that the graph is gone through at most; once and a sweep is what it takes.
+const ROUNDS: usize = 4;
+/// Rules that may fire one inside the other.
+const DEPTH: usize = 64;
+
+/// Exact rewrites: casts that cancel, numbers known in advance, views of views, equal values shared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Simplify;
+
+impl Pass for Simplify {
+    fn name(&self) -> &'static str {
+        "simplify"
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        if graph.stage() == Stage::Fused {
+            return Ok(Graph::clone(graph));
+        }
+        need_decided(graph)?;
+        let symbolic = |id: &NodeId| matches!(graph.node(*id).op.def().body, Body::Symbolic(_));
+        if let Some(id) = graph.nodes().find(symbolic) {
+            let node = graph.node(id);
+            return Err(error_at(node, "gradients are still to be taken, and they tell apart what is equal in value"));
+        }
+        let mut current = if graph.stage() == Stage::Traced { without_dead_code(graph)? } else { Graph::clone(graph) };
+        for _ in 0..ROUNDS {
+            let (next, changed) = round(&current)?;
+            let is_clean = !changed && next.len() == current.len() && next.live().iter().all(|l| *l);
+            current = next;
+            if is_clean {
+                return Ok(current);
+            }
+        }
+        without_dead_code(&current)
+    }
+}
+
+/// Goes through the graph once; says whether a rule fired or a value was shared.
+fn round(graph: &Graph) -> Result<(Graph, bool), TraceError> {
+    let mut shared = Shared::default();
+    let mut fired = 0;
+    let next = graph.retrace(|tracer, _, node, args| {
+        let mut recorder = Recorder { tracer, shared: &mut shared, fired: &mut fired, depth: 0 };
+        recorder.record(node.op.clone(), args, node.attrs.clone())
+    })?;
+    Ok((next, fired > 0 || shared.found > 0))
+}
+
+/// Records ops, simpler if a rule knows how.
+pub(crate) struct Recorder<'a, 't> {
+    pub(crate) tracer: &'t Tracer,
+    shared: &'a mut Shared,
+    fired: &'a mut usize,
+    depth: usize,
+}
+
+/// An op about to be recorded, or recorded already.
+pub(crate) struct Draft<'t> {
+    pub(crate) op: OpRef,
+    pub(crate) args: Args<'t>,
+    pub(crate) attrs: Attrs,
+}
+
+impl<'t> Draft<'t> {
+    /// The op's name, by which rules are chosen.
+    pub(crate) fn name(&self) -> &'static str {
+        self.op.name()
+    }
+
+    /// The first operand.
+    pub(crate) fn x(&self) -> Var<'t> {
+        self.args.vars[0]
+    }
+
+    /// The second operand, if there are exactly two.
+    pub(crate) fn y(&self) -> Option<Var<'t>> {
+        if let [_, y] = self.args.vars[..] { Some(y) } else { None }
+    }
+
+    /// The number in place of a second operand.
+    pub(crate) fn scalar(&self) -> Option<f64> {
+        self.attrs.float("scalar").filter(|_| self.args.vars.len() == 1)
+    }
+
+    /// How the op becomes part of a kernel.
+    pub(crate) fn lowering(&self) -> Option<&Lower> {
+        match &self.op.def().body {
+            Body::Core { kernel, .. } | Body::Source(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+}
+
+impl<'t> Recorder<'_, 't> {
+    /// Records an op, or what is simpler and equal.
+    pub(crate) fn record(&mut self, op: OpRef, args: Args<'t>, attrs: Attrs) -> Results<'t> {
+        let draft = Draft { op, args, attrs };
+        if self.depth < DEPTH && draft.args.vars.iter().all(|v| !v.is_poison()) {
+            self.depth += 1;
+            let simpler = self.simpler(&draft);
+            self.depth -= 1;
+            if let Some(var) = simpler {
+                *self.fired += 1;
+                return SmallVec::from_elem(var, 1);
+            }
+        }
+        self.shared.record(self.tracer, draft.op, draft.args, draft.attrs)
+    }
+
+    fn simpler(&mut self, d: &Draft<'t>) -> Option<Var<'t>> {
+        if d.args.vars.is_empty() {
+            return None;
+        }
+        if let Some(var) = constants::rule(self, d) {
+            return Some(var);
+        }
+        match d.name() {
+            "cast" => casts::cast(self, d),
+            "round_to" => casts::round_to(self, d),
+            "detach" => Some(d.x()),
+            "reshape" | "permute" | "expand" | "slice" | "cat" | "pad" => views::rule(self, d),
+            "reduce_row" | "reduce_column" => reductions::rule(self, d),
+            "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "logical_and" | "logical_or" | "logical_not" | "where" => {
+                logic::rule(self, d)
+            }
+            _ => arithmetic::rule(self, d),
+        }
+    }
+
+    /// Records an op of the table whose operands are one value each.
+    pub(crate) fn apply(&mut self, op: &'static OpDef, vars: &[Var<'t>], attrs: Attrs) -> Var<'t> {
+        self.record(op.into(), Args::of(vars), attrs)[0]
+    }
+
+    /// Records an op with a number in place of the second operand.
+    pub(crate) fn with_scalar(&mut self, op: &OpRef, x: Var<'t>, number: f64) -> Var<'t> {
+        let groups = if op.def().schema.operands.len() > 1 { SmallVec::from_slice(&[1, 0]) } else { SmallVec::from_slice(&[1]) };
+        let args = Args { vars: SmallVec::from_slice(&[x]), groups };
+        self.record(op.clone(), args, Attrs::new().with("scalar", number))[0]
+    }
+
+    /// Records the draft's op with other operands.
+    pub(crate) fn again(&mut self, d: &Draft<'t>, vars: &[Var<'t>]) -> Var<'t> {
+        self.record(d.op.clone(), Args::grouped(vars, &d.args.groups), d.attrs.clone())[0]
+    }
+
+    /// How a value was made; `None` for ports, which are no op's result.
+    pub(crate) fn made(&self, v: Var<'t>) -> Option<Draft<'t>> {
+        made(self.tracer, v)
+    }
+
+    /// How a value was made, if by this op.
+    pub(crate) fn made_by(&self, v: Var<'t>, op: &OpDef) -> Option<Draft<'t>> {
+        if v.is_poison() || !self.tracer.with_graph(|g| g.node(v.id().node).op.is(op)) {
+            return None;
+        }
+        self.made(v)
+    }
+}
+
+/// How a value was made; `None` for ports, which are no op's result.
+pub(crate) fn made<'t>(tracer: &'t Tracer, v: Var<'t>) -> Option<Draft<'t>> {
+    if v.is_poison() {
+        return None;
+    }
+    let (op, attrs, groups, ids) = tracer.with_graph(|g| {
+        let id = v.id().node;
+        let node = g.node(id);
+        (node.op.clone(), node.attrs.clone(), node.groups.clone(), g.args(id))
+    });
+    let vars = ids.into_iter().map(|id| tracer.var(id)).collect();
+    let draft = Draft { op, args: Args { vars, groups }, attrs };
+    let is_port = matches!(draft.lowering(), Some(Lower::Port));
+    (!is_port).then_some(draft)
+}

@@ -1,0 +1,123 @@
+//! [`Device`]: a place where kernels run. A guest implements it; the CPU of `tracecast-codegen` is one.
+
+use crate::Memory;
+use crate::error::Result;
+use std::fmt::Debug;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Kernel;
+use tracecast_ir::policy::{DeviceType, PolicySet};
+
+/// A place where kernels run. Implementations check nothing the runtime has checked already: types, shapes, bounds, lifetimes, order
+/// and the reuse of memory are the runtime's.
+pub trait Device: Debug + Send + Sync {
+    /// The name it is registered and asked for under.
+    fn name(&self) -> &str;
+
+    /// What autocast may do here; `None`: no autocast on this device.
+    fn amp(&self) -> Option<AmpSupport>;
+
+    /// Compiles a kernel.
+    ///
+    /// # Errors
+    /// If the device has no code for it.
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>>;
+
+    /// Compiles the kernels of one program; by default one after another.
+    ///
+    /// # Errors
+    /// If the device has no code for one of them.
+    fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
+        kernels.iter().map(|k| self.load(k)).collect()
+    }
+
+    /// Reserves memory; its contents are zero.
+    ///
+    /// # Errors
+    /// If there is not enough.
+    fn alloc(&self, bytes: usize) -> Result<Memory>;
+
+    /// Copies from the host.
+    ///
+    /// # Errors
+    /// If the link to the device fails.
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()>;
+
+    /// Copies to the host, after everything launched before has finished.
+    ///
+    /// # Errors
+    /// If the link to the device fails.
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()>;
+
+    /// Holds whatever a whole step needs (a thread pool, a stream) while `body` launches kernels.
+    ///
+    /// # Errors
+    /// Those of `body`.
+    fn run_step(&self, body: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
+        body()
+    }
+
+    /// True if a launch can fail only by raising a check of its kernel. Then state is updated in place, after the last kernel with
+    /// checks; elsewhere a step writes fresh buffers.
+    fn launches_are_infallible(&self) -> bool {
+        false
+    }
+}
+
+/// A compiled kernel.
+pub trait Launch: Send + Sync {
+    /// Ties it to the places its operands live: the kernel's inputs, then its outputs. An output that updates an input in place has
+    /// the memory and offset of that input.
+    ///
+    /// # Errors
+    /// If the device cannot use that memory.
+    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>>;
+
+    /// The code as text, if the device can show it; for `dump --emit`.
+    fn text(&self) -> Option<String> {
+        None
+    }
+}
+
+/// A compiled kernel with its operands.
+pub trait Bound: Send + Sync {
+    /// Runs it. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::Data`](crate::Error::Data) if a check of the kernel was raised; outputs then hold anything.
+    fn run(&self) -> Result<()>;
+}
+
+/// An operand's place.
+#[derive(Clone, Debug)]
+pub struct Arg {
+    /// The memory.
+    pub memory: Memory,
+    /// In bytes; a multiple of 64.
+    pub offset: usize,
+    /// In bytes.
+    pub len: usize,
+    /// What the kernel does with it.
+    pub access: Access,
+}
+
+/// What a kernel does with an operand. Only an `Update` place is both read and written by one kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads.
+    Read,
+    /// Writes every element.
+    Write,
+    /// Reads and writes, each element at the position where it was read.
+    Update,
+}
+
+/// What autocast may do on a device.
+#[derive(Clone, Debug)]
+pub struct AmpSupport {
+    /// The device type whose region, default dtype and table apply.
+    pub device_type: DeviceType,
+    /// The low dtypes it takes.
+    pub dtypes: Vec<DType>,
+    /// The policies, its own rules included.
+    pub policies: PolicySet,
+}

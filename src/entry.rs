@@ -1,0 +1,135 @@
+//! [`Entry`]: what a part of a program keeps in the store, and how it starts.
+
+use crate::error::Result;
+use tracecast_ir::kernel::philox::{random_bits, uniform_f32};
+use tracecast_ir::{DType, Role, TensorType};
+use tracecast_runtime::{Store, Tensor};
+
+/// A parameter or other state: its name in the store, its type, what it is for, and how it starts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The name, with dots between the parts of a module path.
+    pub name: String,
+    /// Its type.
+    pub ty: TensorType,
+    /// [`Role::Param`] if it is trained, [`Role::State`] if not.
+    pub role: Role,
+    /// How it starts.
+    pub start: Start,
+    shared: bool,
+}
+
+/// How an entry of the store starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// Every element is this number.
+    Constant(f64),
+    /// Independent, evenly distributed between these bounds.
+    Uniform(f64, f64),
+    /// Independent, normally distributed with this mean and this standard deviation.
+    Normal(f64, f64),
+    /// The state of the random number generator: the seed and the step number 0.
+    Seed,
+}
+
+impl Entry {
+    /// A trained parameter.
+    pub fn param(name: impl Into<String>, ty: TensorType, start: Start) -> Self {
+        Entry { name: name.into(), ty, role: Role::Param, start, shared: false }
+    }
+
+    /// Other state.
+    pub fn state(name: impl Into<String>, ty: TensorType, start: Start) -> Self {
+        Entry { name: name.into(), ty, role: Role::State, start, shared: false }
+    }
+
+    /// The same entry, which keeps its name wherever the module is that has it.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// The same entry of a module that is called `path` in another one.
+    #[must_use]
+    pub fn under(mut self, path: &str) -> Self {
+        if !self.shared && !path.is_empty() {
+            self.name = format!("{path}.{}", self.name);
+        }
+        self
+    }
+
+    /// The value it starts with. Equal names and seeds give equal values.
+    ///
+    /// # Errors
+    /// If no tensor has its type.
+    pub fn tensor(&self, seed: u64) -> Result<Tensor> {
+        let numel = self.ty.numel();
+        let numbers: Vec<f64> = match self.start {
+            Start::Constant(v) => vec![v; numel],
+            Start::Uniform(low, high) => (0..numel as u64).map(|i| low + (high - low) * self.uniform(seed, i)).collect(),
+            Start::Normal(mean, deviation) => {
+                (0..numel as u64).map(|i| mean + deviation * self.normal(seed, i)).collect()
+            }
+            Start::Seed => {
+                return Ok(Tensor::from_vec(&[2], vec![seed as i64, 0])?);
+            }
+        };
+        let wide = Tensor::from_vec(&self.ty.shape, numbers)?;
+        Ok(if self.ty.dtype == DType::F64 { wide } else { wide.cast(self.ty.dtype)? })
+    }
+
+    /// Puts the value it starts with into a store, in the place of another one.
+    ///
+    /// # Errors
+    /// If no tensor has its type.
+    pub fn put(&self, store: &mut Store, seed: u64) -> Result<()> {
+        store.insert(&self.name, self.tensor(seed)?);
+        Ok(())
+    }
+
+    /// The number of the entry among all random ones: a hash of its name.
+    fn stream(&self) -> u32 {
+        self.name.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
+    fn uniform(&self, seed: u64, element: u64) -> f64 {
+        f64::from(uniform_f32(random_bits(seed as i64, 0, self.stream(), element)))
+    }
+
+    /// Two even numbers make one normal one, by the transform of Box and Muller.
+    fn normal(&self, seed: u64, element: u64) -> f64 {
+        let (radius, angle) = (1.0 - self.uniform(seed, 2 * element), self.uniform(seed, 2 * element + 1));
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(entry: &Entry, seed: u64) -> Vec<f32> {
+        entry.tensor(seed).unwrap().to_vec::<f32>().unwrap()
+    }
+
+    #[test]
+    fn starts_are_reproducible_and_differ_by_name() {
+        let entry = |name: &str, start| Entry::param(name, TensorType::new(DType::F32, [1000]), start);
+        let a = numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 1);
+        assert_eq!(a, numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 1));
+        assert_ne!(a, numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 2));
+        assert_ne!(a, numbers(&entry("b", Start::Uniform(-0.5, 0.5)), 1));
+        assert!(a.iter().all(|v| (-0.5..0.5).contains(v)));
+        let normal = numbers(&entry("a", Start::Normal(1.0, 2.0)), 3);
+        let mean = normal.iter().sum::<f32>() / 1000.0;
+        let variance = normal.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 1000.0;
+        assert!((mean - 1.0).abs() < 0.2 && (variance - 4.0).abs() < 0.6, "{mean} {variance}");
+    }
+
+    #[test]
+    fn names_grow_from_the_inside() {
+        let entry = Entry::param("weight", TensorType::scalar(DType::F32), Start::Constant(0.0));
+        assert_eq!(entry.clone().under("fc").under("0").name, "0.fc.weight");
+        assert_eq!(entry.shared().under("fc").name, "weight");
+    }
+}

@@ -1,0 +1,36 @@
+//! Activations as modules without parameters.
+
+use crate::nn::{Context, Entry, Module};
+use tracecast_ir::Var;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::nn::Activations;
+
+/// The operand where it is above zero, else zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relu;
+
+impl Module for Relu {
+    #[track_caller]
+    fn forward<'t>(&self, _: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        x.relu()
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        Vec::new()
+    }
+}
+
+/// The operand times the share of a normal distribution below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gelu;
+
+impl Module for Gelu {
+    #[track_caller]
+    fn forward<'t>(&self, _: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        x.gelu(None)
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,92 @@
+//! [`Context`]: where in the tree of modules a call is, and whether it trains.
+
+use crate::nn::Module;
+use crate::trace::Trace;
+use tracecast_ir::{TensorType, Var};
+
+/// Where a module is called: its path, and whether the model trains or is evaluated.
+#[derive(Clone)]
+pub struct Context<'t> {
+    trace: &'t Trace,
+    path: String,
+    training: bool,
+    frozen: bool,
+}
+
+impl<'t> Context<'t> {
+    /// The outside of a model that trains.
+    pub fn training(trace: &'t Trace) -> Self {
+        Context { trace, path: String::new(), training: true, frozen: false }
+    }
+
+    /// The outside of a model that is evaluated: dropout does nothing.
+    pub fn evaluation(trace: &'t Trace) -> Self {
+        Context { training: false, ..Context::training(trace) }
+    }
+
+    /// The program being recorded.
+    pub fn trace(&self) -> &'t Trace {
+        self.trace
+    }
+
+    /// Whether the model trains.
+    pub fn is_training(&self) -> bool {
+        self.training
+    }
+
+    /// The path of the module that is called, such as `encoder.0`; empty at the top.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The same place with parameters as state that is not trained.
+    #[must_use]
+    pub fn frozen(&self) -> Self {
+        Context { frozen: true, ..self.clone() }
+    }
+
+    /// Records a part of the module that is called `name`.
+    pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
+        let inside = Context { path: self.full_name(name), ..self.clone() };
+        self.trace.tracer().scope(name, || module.forward(&inside, x))
+    }
+
+    /// A parameter of the module that is called.
+    #[track_caller]
+    pub fn parameter(&self, name: &str, ty: TensorType) -> Var<'t> {
+        self.tied(&self.full_name(name), ty)
+    }
+
+    /// A parameter of any module, by its full name.
+    #[track_caller]
+    pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
+        if self.frozen { self.trace.state_of(name, ty) } else { self.trace.param_of(name, ty) }
+    }
+
+    fn full_name(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+}
+
+/// A module and the place it is called at: what a training step hands to the closure that computes the loss.
+pub struct Model<'m, 't> {
+    module: &'m dyn Module,
+    context: Context<'t>,
+}
+
+impl<'m, 't> Model<'m, 't> {
+    /// A module at a place.
+    pub fn new(module: &'m dyn Module, context: Context<'t>) -> Self {
+        Model { module, context }
+    }
+
+    /// Records what the model computes.
+    pub fn forward(&self, x: Var<'t>) -> Var<'t> {
+        self.module.forward(&self.context, x)
+    }
+
+    /// The place it is called at.
+    pub fn context(&self) -> &Context<'t> {
+        &self.context
+    }
+}

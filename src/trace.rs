@@ -1,0 +1,203 @@
+//! [`trace`] and [`Trace`]: running a closure once to record what it computes.
+
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::options::Options;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use tracecast_ir::policy::{PolicySet, Region};
+use tracecast_ir::{Graph, Role, TensorType, Tracer, Var};
+
+/// Records what `body` computes, under the standard policies.
+///
+/// ```
+/// use tracecast::prelude::*;
+///
+/// let graph = trace("head", |t| {
+///     let x = t.input_of("x", TensorType::new(DType::F32, [8, 4]));
+///     let w = t.param_of("w", TensorType::new(DType::F32, [4, 2]));
+///     t.output("y", x.matmul(w).relu());
+/// })?;
+/// assert_eq!(graph.ports().len(), 2);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+///
+/// # Errors
+/// The first op that could not be recorded, with its line.
+pub fn trace(name: &str, body: impl FnOnce(&Trace)) -> Result<Graph> {
+    trace_with(name, &Options::new(), body)
+}
+
+/// Records what `body` computes, under the policies of the options.
+///
+/// # Errors
+/// The first op that could not be recorded, with its line.
+pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> Result<Graph> {
+    let trace = Trace::new(name, options.policies(), Types::default());
+    body(&trace);
+    Ok(trace.finish()?.graph)
+}
+
+/// A program being recorded: a [`Tracer`] that also knows the types of what a run was given, and how new state starts.
+pub struct Trace {
+    tracer: Tracer,
+    types: Types,
+    starts: RefCell<Vec<Entry>>,
+    warnings: RefCell<Vec<String>>,
+    depth: Cell<usize>,
+}
+
+/// The types of the inputs of a run and of the entries of its store.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Types {
+    pub(crate) inputs: BTreeMap<String, TensorType>,
+    pub(crate) store: BTreeMap<String, TensorType>,
+}
+
+/// A recorded program.
+#[derive(Debug)]
+pub(crate) struct Traced {
+    pub(crate) graph: Graph,
+    pub(crate) starts: Vec<Entry>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Trace {
+    pub(crate) fn new(name: &str, policies: Arc<PolicySet>, types: Types) -> Self {
+        Trace {
+            tracer: Tracer::with_policies(name, policies),
+            types,
+            starts: RefCell::default(),
+            warnings: RefCell::default(),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// The recorder.
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// A value given anew with each run, of the type that this run gives it.
+    #[track_caller]
+    pub fn input(&self, name: &str) -> Var<'_> {
+        match self.types.inputs.get(name) {
+            Some(ty) => self.tracer.input(name, ty.clone()),
+            None => self.unknown("input", name, "was not given to this run, which gave", &self.types.inputs),
+        }
+    }
+
+    /// A value given anew with each run, of this type.
+    #[track_caller]
+    pub fn input_of(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.tracer.input(name, ty)
+    }
+
+    /// A trained parameter, of the type it has in the store.
+    #[track_caller]
+    pub fn param(&self, name: &str) -> Var<'_> {
+        match self.types.store.get(name) {
+            Some(ty) => self.tracer.param(name, ty.clone()),
+            None => self.unknown("parameter", name, "is not in the store, which has", &self.types.store),
+        }
+    }
+
+    /// A trained parameter, of this type.
+    #[track_caller]
+    pub fn param_of(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.tracer.param(name, ty)
+    }
+
+    /// Other state, of the type it has in the store: a frozen parameter, a counter.
+    #[track_caller]
+    pub fn state(&self, name: &str) -> Var<'_> {
+        match self.types.store.get(name) {
+            Some(ty) => self.tracer.state(name, ty.clone()),
+            None => self.unknown("state", name, "is not in the store, which has", &self.types.store),
+        }
+    }
+
+    /// Other state, of this type.
+    #[track_caller]
+    pub fn state_of(&self, name: &str, ty: TensorType) -> Var<'_> {
+        self.tracer.state(name, ty)
+    }
+
+    /// Other state that a run puts into the store by itself if it is not there yet.
+    #[track_caller]
+    pub fn state_from(&self, entry: Entry) -> Var<'_> {
+        let state = self.tracer.port(&entry.name, entry.ty.clone(), Role::State, false, tracecast_ir::policy::DeviceType::Cpu);
+        let mut starts = self.starts.borrow_mut();
+        if !starts.iter().any(|known| known.name == entry.name) {
+            starts.push(entry);
+        }
+        state
+    }
+
+    /// The trained parameters recorded so far, in order.
+    pub fn params(&self) -> Vec<Var<'_>> {
+        let of_params = |graph: &Graph| {
+            let params = graph.ports().iter().filter(|port| port.role == Role::Param);
+            params.map(|port| tracecast_ir::ValueId { node: port.node, result: 0 }).collect::<Vec<_>>()
+        };
+        self.tracer.with_graph(of_params).into_iter().map(|id| self.tracer.var(id)).collect()
+    }
+
+    /// The name of the port that a value is; `None` for a computed one.
+    pub fn name_of(&self, value: Var<'_>) -> Option<String> {
+        if value.is_poison() {
+            return None;
+        }
+        self.tracer.with_graph(|graph| graph.port_of(value.id().node).map(|port| port.name.clone()))
+    }
+
+    /// The type that this run gives an input.
+    pub(crate) fn input_type(&self, name: &str) -> Option<&TensorType> {
+        self.types.inputs.get(name)
+    }
+
+    /// Keeps a warning for the report of the compilation.
+    pub fn warn(&self, warning: impl Into<String>) {
+        self.warnings.borrow_mut().push(warning.into());
+    }
+
+    /// Runs `body` under an autocast state that was entered here: an outermost one is a cache scope of its own.
+    pub(crate) fn inside<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
+        let outermost = self.depth.get() == 0;
+        let region = if outermost { region.with_scope(self.tracer.next_cache_scope()) } else { region };
+        self.depth.set(self.depth.get() + 1);
+        let _leave = Leave(&self.depth);
+        self.tracer.in_region(&region, body)
+    }
+
+    pub(crate) fn finish(self) -> Result<Traced> {
+        let graph = self.tracer.finish()?;
+        Ok(Traced { graph, starts: self.starts.into_inner(), warnings: self.warnings.into_inner() })
+    }
+
+    #[track_caller]
+    fn unknown(&self, what: &str, name: &str, why: &str, known: &BTreeMap<String, TensorType>) -> Var<'_> {
+        let names: Vec<_> = known.keys().map(|known| format!("`{known}`")).collect();
+        let list = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+        self.tracer.fail(what, format!("`{name}` {why} {list}"))
+    }
+}
+
+impl Deref for Trace {
+    type Target = Tracer;
+
+    fn deref(&self) -> &Tracer {
+        &self.tracer
+    }
+}
+
+/// Counts one region less, also when the body panics.
+struct Leave<'a>(&'a Cell<usize>);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
