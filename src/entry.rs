@@ -50,6 +50,13 @@ impl Entry {
         self
     }
 
+    /// The same entry as state that is not trained.
+    #[must_use]
+    pub fn frozen(mut self) -> Self {
+        self.role = Role::State;
+        self
+    }
+
     /// The same entry of a module that is called `path` in another one.
     #[must_use]
     pub fn under(mut self, path: &str) -> Self {

@@ -1,1 +1,96 @@
-//! Placeholder.
+//! Tracecast records what a Rust closure computes with tensors, differentiates it, rewrites it for mixed precision and compiles
+//! it to fused kernels for the CPU: a whole training step, optimizer and loss scaling included, is one program.
+//!
+//! ```
+//! use tracecast::nn::{Linear, Relu, Sequential};
+//! use tracecast::prelude::*;
+//!
+//! fn main() -> tracecast::Result<()> {
+//!     // A model is a description; its values live in a store.
+//!     let model = Sequential::new().then(Linear::new(2, 16)).then(Relu).then(Linear::new(16, 2));
+//!     let step = TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+//!         .optimizer(AdamW::new(0.05))
+//!         .autocast("cpu", DType::F16)
+//!         .scaler(ScalerOptions::default())
+//!         .build()?;
+//!     let mut store = Store::new();
+//!     step.init(&mut store, 0)?;
+//!
+//!     // Exclusive or. The first call traces and compiles; the others run.
+//!     let x = Tensor::from_vec(&[4, 2], vec![0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
+//!     let y = Tensor::from_vec(&[4], vec![0i64, 1, 1, 0])?;
+//!     let mut loss = f32::INFINITY;
+//!     for _ in 0..200 {
+//!         loss = step.run(&mut store, &[("x", &x), ("y", &y)])?.loss;
+//!     }
+//!     assert!(loss < 0.1);
+//!
+//!     // Another program over the same store.
+//!     let evaluate = step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(Some(1), false)));
+//!     let out = evaluate.run(&mut store, &[("x", &x)])?;
+//!     assert_eq!(out["class"].to_vec::<i64>()?, [0, 1, 1, 0]);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | record a program and look at it | [`trace`] |
+//! | compile a graph | [`compile`] |
+//! | run a closure for whatever types it meets | [`jit`] |
+//! | choose precision | [`amp`] |
+//! | put a model together | [`nn`] |
+//! | train it | [`TrainStep`], [`optim`] |
+//!
+//! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
+
+pub mod amp;
+mod compile;
+mod entry;
+mod error;
+mod jit;
+pub mod nn;
+pub mod optim;
+mod options;
+mod report;
+mod shorthand;
+mod trace;
+mod train;
+
+pub use compile::{compile, compile_reported};
+pub use entry::{Entry, Start};
+pub use error::{Error, Result};
+pub use jit::{Jit, Recompilation, jit};
+pub use options::{Observer, Options};
+pub use report::CompileReport;
+pub use shorthand::Shorthand;
+pub use trace::{Trace, trace, trace_with};
+pub use train::{StepResult, TrainStep, TrainStepBuilder};
+
+#[cfg(feature = "cpu")]
+pub use tracecast_codegen::{CpuDevice, CpuOptions};
+pub use tracecast_ir as ir;
+pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
+pub use tracecast_passes as passes;
+pub use tracecast_runtime as runtime;
+pub use tracecast_runtime::{Device, Executable, Outputs, Store, Tensor};
+
+/// What most programs use: `use tracecast::prelude::*`.
+pub mod prelude {
+    pub use crate::amp::{Autocast, GradScaler, ScalerOptions, autocast};
+    pub use crate::nn::Module;
+    pub use crate::optim::{AdamW, Recorded, Sgd};
+    pub use crate::{
+        DType, Jit, Options, Shape, Shorthand, Store, Tensor, TensorType, Trace, TrainStep, Var, compile, jit, trace,
+    };
+    pub use tracecast_ir::ops::cast::Cast;
+    pub use tracecast_ir::ops::elementwise::Elementwise;
+    pub use tracecast_ir::ops::index::Indexing;
+    pub use tracecast_ir::ops::linalg::Products;
+    pub use tracecast_ir::ops::nn::activation::Activations;
+    pub use tracecast_ir::ops::nn::loss::Losses;
+    pub use tracecast_ir::ops::nn::norm::Norms;
+    pub use tracecast_ir::ops::nn::softmax::Softmaxes;
+    pub use tracecast_ir::ops::reduce::Reductions;
+    pub use tracecast_ir::ops::view::Views;
+}

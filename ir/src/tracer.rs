@@ -202,7 +202,10 @@ impl Tracer {
             return SmallVec::from_elem(self.poison(), count);
         }
         let name = op.name();
-        self.try_apply(op, args, attrs).unwrap_or_else(|message| SmallVec::from_elem(self.fail(name, message), count))
+        match self.try_apply(op, args, attrs) {
+            Ok(results) => results,
+            Err(message) => SmallVec::from_elem(self.fail(name, message), count),
+        }
     }
 
     #[track_caller]
@@ -231,6 +234,9 @@ impl Tracer {
         }
         if self.explicit && !inferred.is_explicit() {
             self.at_caller(|| make_explicit(&mut args, &inferred));
+            if args.vars.iter().any(|v| v.is_poison()) {
+                return Ok(SmallVec::from_elem(self.poison(), inferred.results.len()));
+            }
         }
         let mut node = self.make_node(op, attrs, inferred.results, args.groups.clone());
         node.decision = decision.map(Box::new);
@@ -254,7 +260,7 @@ impl Tracer {
         let mut node = Node::new(op, attrs, results, groups);
         node.region = state.region;
         node.scope = state.scope.clone();
-        node.source = state.origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        node.source = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         node
     }
 
@@ -306,7 +312,7 @@ impl Tracer {
     /// Runs `body` with ops recorded at the caller's line, or at the line already set.
     #[track_caller]
     fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
-        let here = self.state.borrow().origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        let here = self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()));
         self.at(here, body)
     }
 
@@ -380,7 +386,7 @@ impl Tracer {
     #[track_caller]
     pub fn fail(&self, op: &str, message: impl Into<String>) -> Var<'_> {
         let mut state = self.state.borrow_mut();
-        let here = state.origin.clone().unwrap_or_else(|| Source::Rust(Location::caller()));
+        let here = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         let scope = state.scope.to_string();
         state.error.get_or_insert_with(|| TraceError {
             op: op.to_owned(),

@@ -15,12 +15,14 @@
 //! on; then there is one cast for each leaf, dtype and cache scope. Everything else is cast once per use; equal casts become
 //! one after differentiation, where that is free of consequences.
 
-use crate::pass::{Pass, error_at};
+use crate::pass::Pass;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::{Decision, PolicySet};
-use tracecast_ir::{Args, DType, Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified};
+use tracecast_ir::{
+    Args, DType, Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified,
+};
 
 /// Turns autocast decisions into casts.
 #[derive(Clone, Debug, Default)]
@@ -48,8 +50,16 @@ impl Autocast {
         if found == 0 || found == expected {
             return Ok(());
         }
-        let message = format!("@{} was traced under policy set {found:016x}, expected {expected:016x}", graph.name());
-        Err(TraceError { op: "autocast".to_owned(), message, source_line: String::new(), scope: String::new() })
+        let message = format!(
+            "@{} was traced under policy set {found:016x}, expected {expected:016x}",
+            graph.name()
+        );
+        Err(TraceError {
+            op: "autocast".to_owned(),
+            message,
+            source_line: String::new(),
+            scope: String::new(),
+        })
     }
 }
 
@@ -103,11 +113,17 @@ fn decided<'t>(
 /// True if eager autocast would look this operand up in its weight cache.
 fn is_cached(graph: &Graph, user: NodeId, operand: ValueId) -> bool {
     let leaf = graph.port_of(operand.node);
-    graph.region(user).cache() && leaf.is_some_and(|port| port.requires_grad() && port.ty.dtype == DType::F32)
+    graph.region(user).cache()
+        && leaf.is_some_and(|port| port.requires_grad() && port.ty.dtype == DType::F32)
 }
 
 /// The one cast of a leaf in a cache scope, recorded at its first use.
-fn shared<'t>(t: &'t Tracer, cache: &mut Cache, key: (ValueId, DType, u32), leaf: Var<'t>) -> Var<'t> {
+fn shared<'t>(
+    t: &'t Tracer,
+    cache: &mut Cache,
+    key: (ValueId, DType, u32),
+    leaf: Var<'t>,
+) -> Var<'t> {
     t.var(*cache.entry(key).or_insert_with(|| leaf.cast(key.1).id()))
 }
 
@@ -116,9 +132,7 @@ fn keeps_types(t: &Tracer, node: &Node, results: &Results<'_>) {
     if t.error().is_some() {
         return;
     }
-    for (was, is) in node.results.iter().zip(results) {
-        if *was != is.ty() {
-            t.fail(node.op.name(), error_at(node, format!("was traced as {was}, its casts make it {}", is.ty())).message);
-        }
+    if let Some((was, is)) = node.results.iter().zip(results).find(|(was, is)| **was != is.ty()) {
+        t.fail(node.op.name(), format!("was traced as {was}, its casts make it {}", is.ty()));
     }
 }

@@ -27,7 +27,8 @@ use std::ops::Range;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads};
 use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::{
-    Args, Attrs, Graph, Node, NodeId, OpRef, Results, Source, Stage, TensorType, TraceError, Tracer, ValueId, Var, Verified,
+    Args, Attrs, Graph, Node, NodeId, OpRef, Results, Source, Stage, TensorType, TraceError,
+    Tracer, ValueId, Var, Verified,
 };
 
 /// Differentiates.
@@ -55,10 +56,14 @@ impl Pass for Autodiff {
             let results = if node.op.is(&GRAD) {
                 let loss = graph.args(id)[0];
                 let adjoints = walks.entry(loss).or_insert_with(|| {
-                    let wrt = asked.of_loss(loss).iter().filter_map(|old| renamed.get(t, graph, *old));
+                    let wrt =
+                        asked.of_loss(loss).iter().filter_map(|old| renamed.get(t, graph, *old));
                     backward(t, args.vars[0], &wrt.collect::<Vec<_>>())
                 });
-                args.vars[1..].iter().map(|wrt| adjoints.get(t, wrt.id()).unwrap_or_else(|| t.zeros_like(*wrt))).collect()
+                args.vars[1..]
+                    .iter()
+                    .map(|wrt| adjoints.get(t, wrt.id()).unwrap_or_else(|| t.zeros_like(*wrt)))
+                    .collect()
             } else {
                 t.again(node, args)
             };
@@ -160,7 +165,9 @@ impl<'t> Step<'t> {
         let vars: Vec<Var<'t>> = args.iter().map(|a| t.var(*a)).collect();
         Step {
             args: Args::grouped(&vars, &node.groups),
-            outs: (0..node.results.len() as u16).map(|result| t.var(ValueId { node: id, result })).collect(),
+            outs: (0..node.results.len() as u16)
+                .map(|result| t.var(ValueId { node: id, result }))
+                .collect(),
             types: node.results.to_vec(),
             source: Source::Text(format!("grad of {}", named(&node)).into()),
             scope: node.scope.to_string(),
@@ -202,7 +209,9 @@ fn walk(t: &Tracer, nodes: Range<usize>, reached: &mut Reached, adjoints: &mut A
         let step = Step::read(t, id);
         let dys: Vec<_> = step.outs.iter().map(|out| adjoints.get(t, out.id())).collect();
         if dys.iter().any(Option::is_some) {
-            t.at(step.source.clone(), || t.scope_path(&step.scope, || differentiate(t, &step, &dys, reached, adjoints)));
+            t.at(step.source.clone(), || {
+                t.scope_path(&step.scope, || differentiate(t, &step, &dys, reached, adjoints))
+            });
         }
     }
 }
@@ -216,7 +225,8 @@ fn differentiate<'t>(
     adjoints: &mut Adjoints,
 ) {
     match &step.op.def().body {
-        Body::Core { grad: Grad::Rule(rule), .. } | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
+        Body::Core { grad: Grad::Rule(rule), .. }
+        | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
             let cx = GradCx {
                 tracer: t,
                 args: &step.args.vars,
@@ -250,19 +260,31 @@ fn differentiate<'t>(
 }
 
 /// Adds what a rule answered to the gradients of the operands that have one.
-fn accumulate<'t>(t: &'t Tracer, step: &Step<'t>, grads: Grads<'t>, reached: &Reached, adjoints: &mut Adjoints) {
+fn accumulate<'t>(
+    t: &'t Tracer,
+    step: &Step<'t>,
+    grads: Grads<'t>,
+    reached: &Reached,
+    adjoints: &mut Adjoints,
+) {
     let args = &step.args.vars;
     if t.error().is_some() {
         return;
     }
     if grads.len() != args.len() {
-        t.fail(step.op.name(), format!("its gradient rule answers for {} operands of {}", grads.len(), args.len()));
+        t.fail(
+            step.op.name(),
+            format!("its gradient rule answers for {} operands of {}", grads.len(), args.len()),
+        );
         return;
     }
     for (i, (arg, gradient)) in args.iter().zip(grads).enumerate() {
         let Some(gradient) = gradient.filter(|_| arg.dtype().is_float()) else { continue };
         if gradient.ty() != arg.ty() {
-            t.fail(step.op.name(), format!("the gradient of operand {i} is {}, expected {}", gradient.ty(), arg.ty()));
+            t.fail(
+                step.op.name(),
+                format!("the gradient of operand {i} is {}, expected {}", gradient.ty(), arg.ty()),
+            );
             return;
         }
         if reached.has(arg.id().node) {

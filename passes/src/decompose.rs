@@ -13,7 +13,10 @@
 use crate::pass::{Pass, need_decided, without_dead_code};
 use tracecast_ir::op::{Body, ExpandCx, Inside};
 use tracecast_ir::ops::cast::Cast;
-use tracecast_ir::{Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TensorType, TraceError, Tracer, Var, Verified};
+use tracecast_ir::{
+    Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TensorType, TraceError, Tracer, Var,
+    Verified,
+};
 
 /// How deep composites may lie inside each other.
 const DEEPEST: usize = 32;
@@ -71,8 +74,10 @@ pub(crate) fn record_parts<'t>(
     let Body::Composite { expand, inside, .. } = &op.def().body else {
         return refuse("is not made of other ops".to_owned());
     };
-    let inner: Vec<Var<'t>> = args.vars.iter().map(|&x| if *inside == Inside::F32 { widen(x) } else { x }).collect();
-    let parts = expand(&ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types });
+    let inner: Vec<Var<'t>> =
+        args.vars.iter().map(|&x| if *inside == Inside::F32 { widen(x) } else { x }).collect();
+    let parts =
+        expand(&ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types });
     if t.error().is_some() {
         return refuse("cannot be expanded".to_owned());
     }

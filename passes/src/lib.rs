@@ -25,7 +25,9 @@ pub mod decompose;
 mod error;
 pub mod fuse;
 mod pass;
+pub mod place;
 pub mod scaler;
+pub mod simplify;
 
 pub use autocast::Autocast;
 pub use autodiff::Autodiff;
@@ -33,7 +35,9 @@ pub use decompose::Decompose;
 pub use error::Error;
 pub use fuse::Fuse;
 pub use pass::{Pass, Pipeline};
+pub use place::{Place, Precision};
 pub use scaler::Scaler;
+pub use simplify::Simplify;
 
 use std::sync::Arc;
 use tracecast_ir::policy::PolicySet;
@@ -45,11 +49,13 @@ pub struct PassOptions {
     pub policies: Option<Arc<PolicySet>>,
     /// False to unscale and check each gradient in one sweep of its own.
     pub fold: bool,
+    /// Which results moving casts may change.
+    pub precision: Precision,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { policies: None, fold: true }
+        PassOptions { policies: None, fold: true, precision: Precision::Exact }
     }
 }
 
@@ -79,6 +85,10 @@ fn passes(options: &PassOptions) -> Vec<Box<dyn Pass>> {
         Box::new(Scaler { fold: options.fold }),
         // All that remain are composites, with their own gradients used: f32 inside, one rounding at each result.
         Box::new(Decompose),
+        // Share equal values, drop the dead and what cancels exactly; optional.
+        Box::new(Simplify),
+        // Move casts to where they cost least; optional.
+        Box::new(Place::new(options.precision)),
         // Nothing after this sees an op.
         Box::new(Fuse),
     ]

@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
-use tracecast_ir::{Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified, verify};
+use tracecast_ir::{
+    Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified, verify,
+};
 
 /// One rewrite of a program that keeps its meaning.
 pub trait Pass: Send + Sync {
@@ -64,6 +66,13 @@ impl Pipeline {
         Some(self)
     }
 
+    /// The pipeline without the passes of that name: for those that only make programs faster.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.passes.retain(|p| p.name() != name);
+        self
+    }
+
     /// Runs every pass on a traced program.
     ///
     /// `observe` sees the program as it came, under the name `trace`, and after each pass, with the time that the pass and the
@@ -71,7 +80,11 @@ impl Pipeline {
     ///
     /// # Errors
     /// What is wrong with the traced program, or the first pass that failed.
-    pub fn run(&self, graph: Graph, observe: impl FnMut(&str, &Verified, Duration)) -> Result<Verified, Error> {
+    pub fn run(
+        &self,
+        graph: Graph,
+        observe: impl FnMut(&str, &Verified, Duration),
+    ) -> Result<Verified, Error> {
         self.run_from(Stage::Traced, graph, observe)
     }
 
@@ -129,7 +142,9 @@ impl Renamed {
 /// Fails if an autocast decision is still open: recording the node again would lose it.
 pub(crate) fn need_decided(graph: &Graph) -> Result<(), TraceError> {
     match graph.nodes().map(|id| graph.node(id)).find(|n| n.decision.is_some()) {
-        Some(node) => Err(error_at(node, "its autocast decision is still open: `autocast` has to run first")),
+        Some(node) => {
+            Err(error_at(node, "its autocast decision is still open: `autocast` has to run first"))
+        }
         None => Ok(()),
     }
 }

@@ -18,8 +18,9 @@
 //! loss, as far as both can be seen: the gradient has to depend on a port that the reciprocal comes from.
 
 use crate::pass::{Pass, Renamed, error_at, need_decided, without_dead_code};
-use petgraph::visit::{Dfs, Reversed, Visitable, VisitMap, Walker};
+use petgraph::visit::{Dfs, Reversed, VisitMap, Visitable, Walker};
 use std::collections::HashMap;
+use tracecast_ir::ops::amp::{NONFINITE, UNSCALE, UNSCALE_CHECK};
 use tracecast_ir::{Args, Attrs, Graph, NodeId, Role, Stage, TraceError, ValueId, Verified};
 
 /// Pairs unscaling and checking, or separates them.
@@ -54,11 +55,11 @@ impl Pass for Scaler {
 /// Every `unscale_check` becomes `unscale` and `nonfinite`.
 fn separate(graph: &Graph) -> Result<Graph, TraceError> {
     let separated = graph.retrace(|t, _, node, args| {
-        if node.op.name() != "unscale_check" {
+        if !node.op.is(&UNSCALE_CHECK) {
             return t.again(node, args);
         }
-        let mut results = t.apply(TEMP("unscale"), Args::of(&args.vars[..2]), Attrs::new());
-        results.extend(t.apply(TEMP("nonfinite"), Args::of(&args.vars[..1]), Attrs::new()));
+        let mut results = t.apply(&UNSCALE, Args::of(&args.vars[..2]), Attrs::new());
+        results.extend(t.apply(&NONFINITE, Args::of(&args.vars[..1]), Attrs::new()));
         results
     })?;
     without_dead_code(&separated)
@@ -86,7 +87,7 @@ fn pair(graph: &Graph) -> Result<Graph, TraceError> {
         let pair = pairs.get(&id).and_then(|p| {
             let both = [renamed.get(t, graph, p.gradient)?, renamed.get(t, graph, p.inverse)?];
             let ids = made.entry(p.unscale).or_insert_with(|| {
-                let results = t.apply(TEMP("unscale_check"), Args::of(&both), Attrs::new());
+                let results = t.apply(&UNSCALE_CHECK, Args::of(&both), Attrs::new());
                 [results[0].id(), results[1].id()]
             });
             Some(if id == p.unscale { ids[0] } else { ids[1] })
@@ -105,11 +106,11 @@ fn pairs_of(graph: &Graph) -> Vec<Pair> {
     let live = graph.live();
     let nodes = || graph.nodes().filter(|id| live[id.index()]);
     let mut checks: HashMap<ValueId, NodeId> = HashMap::new();
-    for id in nodes().filter(|id| graph.node(*id).op.name() == "nonfinite") {
+    for id in nodes().filter(|id| graph.node(*id).op.is(&NONFINITE)) {
         checks.entry(graph.args(id)[0]).or_insert(id);
     }
     let mut pairs = Vec::new();
-    for id in nodes().filter(|id| graph.node(*id).op.name() == "unscale") {
+    for id in nodes().filter(|id| graph.node(*id).op.is(&UNSCALE)) {
         let args = graph.args(id);
         let (gradient, inverse) = (args[0], args[1]);
         if let Some(check) = checks.remove(&gradient).filter(|check| inverse.node < *check) {
@@ -124,14 +125,17 @@ fn check_scales(graph: &Graph) -> Result<(), TraceError> {
     let mut descendants: HashMap<ValueId, Option<(String, Vec<bool>)>> = HashMap::new();
     for id in graph.nodes() {
         let node = graph.node(id);
-        if node.op.name() != "unscale" && node.op.name() != "unscale_check" {
+        if !node.op.is(&UNSCALE) && !node.op.is(&UNSCALE_CHECK) {
             continue;
         }
         let args = graph.args(id);
         let scaled = descendants.entry(args[1]).or_insert_with(|| scaled_by(graph, args[1]));
-        if let Some((names, _)) = scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()]) {
-            let message =
-                format!("the gradient does not depend on {names}, whose reciprocal unscales it: another value scales the loss");
+        if let Some((names, _)) =
+            scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()])
+        {
+            let message = format!(
+                "the gradient does not depend on {names}, whose reciprocal unscales it: another value scales the loss"
+            );
             return Err(error_at(node, message));
         }
     }
@@ -148,8 +152,11 @@ fn scaled_by(graph: &Graph, inverse: ValueId) -> Option<(String, Vec<bool>)> {
     for id in Dfs::new(Reversed(dag), inverse.node).iter(Reversed(dag)) {
         sources.visit(id);
     }
-    let scales: Vec<_> =
-        graph.ports().iter().filter(|p| p.role == Role::State && sources.is_visited(&p.node)).collect();
+    let scales: Vec<_> = graph
+        .ports()
+        .iter()
+        .filter(|p| p.role == Role::State && sources.is_visited(&p.node))
+        .collect();
     if scales.is_empty() {
         return None;
     }
@@ -162,5 +169,3 @@ fn scaled_by(graph: &Graph, inverse: ValueId) -> Option<(String, Vec<bool>)> {
     let names: Vec<_> = scales.iter().map(|p| format!("`{}`", p.name)).collect();
     Some((names.join(" or "), depends))
 }
-
-fn TEMP(name: &str) -> &'static tracecast_ir::OpDef { tracecast_ir::ops::find(name).expect("in the table") }

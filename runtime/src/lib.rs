@@ -1,12 +1,38 @@
 //! The runtime of tracecast: tensors, named state, devices, and running planned programs.
 //!
-//! A [`Device`] compiles kernels and owns memory; everything else is here: types, shapes, bounds, lifetimes, order and the reuse of
-//! memory.
+//! A [`Device`] compiles kernels and owns memory; everything else is here. [`Program::plan`] turns a fused graph into steps over
+//! places in memory, [`Program::load`] has a device compile their kernels, and [`Executable::run`] runs them on a [`Store`] and
+//! inputs. What a device may rely on:
+//!
+//! * operands have the types of the kernel, start at multiples of 64 bytes, and lie inside their memory;
+//! * while a kernel runs nothing else reads or writes its operands, and only an operand with [`Access::Update`] is given twice;
+//! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
+//! * memory is read by the runtime only through [`Device::download`], after the launches before it.
+//!
+//! A step commits as a whole: state changes only when no kernel with a check that could be raised is left to run.
 
+mod arena;
 pub mod device;
 pub mod error;
+mod executable;
+mod layout;
 pub mod memory;
+pub mod npz;
+mod outputs;
+mod program;
+pub mod reference;
+pub mod registry;
+mod schedule;
+pub mod store;
+pub mod tensor;
 
 pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch};
 pub use error::{Error, Result};
+pub use executable::Executable;
 pub use memory::{HostMemory, Memory};
+pub use outputs::Outputs;
+pub use program::Program;
+pub use reference::ReferenceDevice;
+pub use registry::Registry;
+pub use store::Store;
+pub use tensor::{Element, Tensor};

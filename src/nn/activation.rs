@@ -3,7 +3,7 @@
 use crate::nn::{Context, Entry, Module};
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::ops::nn::Activations;
+use tracecast_ir::ops::nn::activation::Activations;
 
 /// The operand where it is above zero, else zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

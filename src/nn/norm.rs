@@ -2,7 +2,7 @@
 
 use crate::entry::{Entry, Start};
 use crate::nn::{Context, Module};
-use tracecast_ir::ops::nn::Activations;
+use tracecast_ir::ops::nn::norm::Norms;
 use tracecast_ir::{DType, Shape, TensorType, Var};
 
 /// The last axes normalised, then multiplied by `weight` and shifted by `bias`.

@@ -1,7 +1,8 @@
 //! Modules made of modules: [`Sequential`] and [`Frozen`].
 
 use crate::nn::{Context, Entry, Module};
-use tracecast_ir::{Role, Var};
+use std::sync::Arc;
+use tracecast_ir::Var;
 
 /// Modules one after another, called `0`, `1`, … unless they are given names.
 ///
@@ -61,6 +62,26 @@ impl<M: Module> Module for Frozen<M> {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        self.0.entries().into_iter().map(|entry| Entry { role: Role::State, ..entry }).collect()
+        self.0.entries().into_iter().map(Entry::frozen).collect()
+    }
+}
+
+impl<M: Module + ?Sized> Module for Box<M> {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        self.as_ref().forward(cx, x)
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.as_ref().entries()
+    }
+}
+
+impl<M: Module + ?Sized> Module for Arc<M> {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        self.as_ref().forward(cx, x)
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.as_ref().entries()
     }
 }

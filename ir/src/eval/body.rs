@@ -2,7 +2,7 @@
 
 use super::EvalError;
 use super::scalar::{Bits, apply, read};
-use crate::kernel::{Access, Body, Load, Scalar, ScalarOp};
+use crate::kernel::{Access, Body, Load, ScalarOp, Val};
 
 /// The state of a kernel's run that scalar code can see.
 pub(super) struct Machine<'a> {
@@ -50,7 +50,7 @@ impl<'a> Machine<'a> {
             let value = match inst.op {
                 ScalarOp::Load(n) => {
                     let load = loads.get(n as usize).ok_or_else(|| malformed("there is no such load"))?;
-                    self.load(load, &body.insts, &inst.args, values)?
+                    self.load(load, &inst.args, values)?
                 }
                 ScalarOp::Index(axis) => self.position.get(axis as usize).copied().map(|p| p as Bits).ok_or_else(|| malformed("no such axis"))?,
                 ScalarOp::Row(b) => {
@@ -76,14 +76,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn load(
-        &self,
-        load: &Load,
-        insts: &[crate::kernel::Inst],
-        indices: &[crate::kernel::Val],
-        values: &[Bits],
-    ) -> Result<Bits, EvalError> {
-        debug_assert!(indices.iter().all(|v| insts[*v as usize].ty == Scalar::I64));
+    fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, EvalError> {
         let Some(at) = self.place(&load.access, indices, values) else { return Ok(load.access.fill) };
         let input = self.slots.get(load.input).and_then(|i| self.inputs.get(*i)).ok_or_else(|| malformed("no such input"))?;
         match read(input, load.dtype, at) {
@@ -95,14 +88,14 @@ impl<'a> Machine<'a> {
     }
 
     /// The element an access means at the current position, unless a guard fails.
-    pub(super) fn place(&self, access: &Access, indices: &[crate::kernel::Val], values: &[Bits]) -> Option<i64> {
+    pub(super) fn place(&self, access: &Access, indices: &[Val], values: &[Bits]) -> Option<i64> {
         let affine = |offset: i64, strides: &[i64]| {
             strides.iter().zip(&self.position).fold(offset, |sum, (s, p)| sum.wrapping_add(s.wrapping_mul(*p)))
         };
         if access.guards.iter().any(|g| !(0..g.extent).contains(&affine(g.offset, &g.strides))) {
             return None;
         }
-        let index = |v: &crate::kernel::Val| values.get(*v as usize).copied().unwrap_or(0) as i64;
+        let index = |v: &Val| values.get(*v as usize).copied().unwrap_or(0) as i64;
         let dynamic = access.indirect.iter().zip(indices).map(|(s, v)| s.wrapping_mul(index(v)));
         Some(dynamic.fold(affine(access.offset, &access.strides), i64::wrapping_add))
     }

@@ -8,6 +8,8 @@ mod graph;
 mod kernel;
 mod reduce;
 mod scalar;
+#[cfg(test)]
+mod tests;
 mod value;
 
 pub use graph::{Outputs, graph};

@@ -19,16 +19,16 @@ fn identity(reduction: Reduction, ty: Scalar) -> Bits {
         Scalar::F32 => Bits::from((v as f32).to_bits()),
         _ => v.to_bits(),
     };
-    let int = |small: i64, big: i64| match ty {
-        Scalar::I32 => Bits::from(small as i32 as u32),
-        _ => big as Bits,
+    let int = |narrow: i32, wide: i64| match ty {
+        Scalar::I32 => Bits::from(narrow as u32),
+        _ => wide as Bits,
     };
     match reduction {
         Reduction::Sum => 0,
         Reduction::Min if ty.is_float() => float(f64::INFINITY),
-        Reduction::Min => int(i64::from(i32::MAX), i64::MAX),
+        Reduction::Min => int(i32::MAX, i64::MAX),
         _ if ty.is_float() => float(f64::NEG_INFINITY),
-        _ => int(i64::from(i32::MIN), i64::MIN),
+        _ => int(i32::MIN, i64::MIN),
     }
 }
 

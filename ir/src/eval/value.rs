@@ -2,7 +2,7 @@
 
 use super::scalar::{convert, is_nan, read, write};
 use crate::kernel::Scalar;
-use crate::TensorType;
+use crate::{DType, TensorType};
 
 /// A type and a dense, row-major, little-endian buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,21 @@ impl Value {
         (0..self.ty.numel() as i64).map(|i| f64::from_bits(convert(element(i), from, Scalar::F64))).collect()
     }
 
+    /// The same numbers in another dtype, as the op `cast` makes them.
+    ///
+    /// # Errors
+    /// If there are no kernels for the dtype.
+    pub fn cast(&self, dtype: DType) -> Result<Value, String> {
+        let mut to = Value::zeros(self.ty.with_dtype(dtype))?;
+        let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
+        for i in 0..self.ty.numel() as i64 {
+            read(&self.bytes, self.ty.dtype, i)
+                .and_then(|bits| write(&mut to.bytes, dtype, i, from, bits))
+                .ok_or_else(|| format!("{} does not fill its bytes", self.ty))?;
+        }
+        Ok(to)
+    }
+
     /// The position of the first element that differs, bit by bit except that all NaNs are equal; `None` if none does and the types are
     /// the same.
     pub fn first_difference(&self, other: &Value) -> Option<usize> {
@@ -80,7 +95,6 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DType;
 
     #[test]
     fn numbers_survive_where_the_dtype_holds_them() {
@@ -91,6 +105,9 @@ mod tests {
         let nan = |bits: u32| Value::new(TensorType::new(DType::F32, [1]), bits.to_le_bytes().to_vec()).unwrap();
         assert_eq!(nan(0x7fc0_0000).first_difference(&nan(0xffc0_0001)), None);
         assert_eq!(nan(0).first_difference(&nan(0x8000_0000)), Some(0));
+        let thirds = Value::from_f64s(TensorType::new(DType::F64, [2]), &[1.0 / 3.0, 300.7]).unwrap();
+        assert_eq!(thirds.cast(DType::BF16).unwrap().to_f64s(), [0.333_984_375, 300.0]);
+        assert_eq!(thirds.cast(DType::U8).unwrap().to_f64s(), [0.0, 44.0]);
         assert!(Value::new(TensorType::scalar(DType::I8), vec![0]).is_err());
         assert!(Value::zeros(TensorType::new(DType::F32, [usize::MAX, 2])).is_err());
     }

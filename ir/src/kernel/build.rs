@@ -498,12 +498,6 @@ fn contract(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     };
     let (mut loads, mut outputs, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
     let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &resolve);
-    let anchor_ty = &graph.node(anchor).results[0];
-    if anchor_ty.dtype.is_low() {
-        let raw = emitter.body.push(ScalarOp::Acc, &[], acc);
-        let rounded = emitter.body.as_dtype(raw, anchor_ty.dtype);
-        emitter.memo.insert((value_of(anchor), Index::identity(rank, rank)), rounded);
-    }
     for &member in group.members.iter().filter(|m| (cx.stored)(**m)) {
         let value = emitter.emit(value_of(member), &Index::identity(rank, rank))?;
         let strides = shape.strides().iter().map(|&s| s as i64).collect();

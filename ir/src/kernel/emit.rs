@@ -47,7 +47,7 @@ pub(super) struct Emitter<'a> {
     pub(super) collected: &'a mut Collected,
     /// Where a value's code comes from, asked at the index it is needed at.
     pub(super) resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
-    pub(super) memo: HashMap<(ValueId, Index), Val>,
+    memo: HashMap<(ValueId, Index), Val>,
     guards: SmallVec<[Guard; 1]>,
 }
 
@@ -79,7 +79,10 @@ impl<'a> Emitter<'a> {
         }
         let v = match (self.resolve)(value, index)? {
             Found::Leaf => self.load(value, index, 0)?,
-            Found::Inst(op, ty) => self.body.push(op, &[], ty),
+            Found::Inst(op, ty) => {
+                let v = self.body.push(op, &[], ty);
+                if op == ScalarOp::Acc { self.body.as_dtype(v, self.graph.ty(value).dtype) } else { v }
+            }
             Found::Compute => self.compute(value.node, index)?,
         };
         if self.guards.is_empty() {

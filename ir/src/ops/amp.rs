@@ -100,7 +100,11 @@ RECIPROCAL_SCALE = reciprocal_scale(scale) -> (inv) {
 /// Fails unless operand `i` is one number of that dtype.
 fn one(cx: &InferCx<'_>, i: usize, dtype: DType) -> Result<(), String> {
     let (found, expected) = (cx.operand(i), TensorType::scalar(dtype));
-    if *found == expected { Ok(()) } else { Err(format!("operand {i} is {found}, expected {expected}")) }
+    if *found == expected {
+        Ok(())
+    } else {
+        Err(format!("operand {i} is {found}, expected {expected}"))
+    }
 }
 
 fn scaled<'t>(g: Var<'t>, inv: Var<'t>) -> Var<'t> {

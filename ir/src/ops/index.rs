@@ -7,7 +7,8 @@ use super::source::IOTA;
 use super::view::Views;
 use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, composite_own, core, map, rule,
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, composite_own,
+    core, map, rule,
 };
 use crate::{Args, Attrs, DType, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -142,7 +143,9 @@ fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), S
     let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
     for (i, (&there, &here)) in x.shape.iter().zip(index.shape.iter()).enumerate() {
         if i != axis && here > there {
-            return Err(format!("`index` is {index}, expected at most {there} along axis {i} of {x}"));
+            return Err(format!(
+                "`index` is {index}, expected at most {there} along axis {i} of {x}"
+            ));
         }
     }
     if x.shape[axis] == 0 && index.numel() > 0 {
@@ -160,7 +163,8 @@ fn along_rows(indices: Var<'_>, width: usize) -> Var<'_> {
 /// The index, and a check; the smallest allowed value where the check fails.
 fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
     let get = |name| cx.attrs.int(name);
-    let (low, high, allow) = (get("low").expect("required"), get("high").expect("required"), get("allow"));
+    let (low, high, allow) =
+        (get("low").expect("required"), get("high").expect("required"), get("allow"));
     let mut number = |v: i64| cx.body.push(ScalarOp::Const(v as u64), &[], Scalar::I64);
     let (from, to, other) = (number(low), number(high), allow.map(&mut number));
     let wide = cx.body.convert(x, Scalar::I64);
@@ -183,7 +187,10 @@ impl<'t> Var<'t> {
     pub(crate) fn one_hot(self, axis: usize, size: usize) -> Var<'t> {
         let mut shape: SmallVec<[usize; 4]> = self.shape().iter().copied().collect();
         shape.insert(axis, size);
-        let attrs = Attrs::new().with("dtype", self.dtype()).with("shape", &shape[..]).with("dim", axis as i64);
+        let attrs = Attrs::new()
+            .with("dtype", self.dtype())
+            .with("shape", &shape[..])
+            .with("dim", axis as i64);
         let positions = self.tracer().apply(&IOTA, Args::new(), attrs)[0];
         super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis), None)
     }

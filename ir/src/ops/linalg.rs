@@ -2,14 +2,12 @@
 //!
 //! Sums run in f32, in f64 for f64, in the order of [`kernel`](crate::kernel).
 
-use super::cast::Cast;
 use super::elementwise::Elementwise;
 use super::infer;
 use super::reduce::Reductions;
-use super::view::Views;
-use crate::op::{Dispatch, Domain, FLOATS, Grads, InferCx, Inferred, Lower, composite_own, core, rule};
+use crate::op::{Dispatch, Domain, FLOATS, Grads, Inferred, Lower, composite_own, core, rule};
 use crate::{DType, Shape, TensorType, Var};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 crate::ops! { trait Products;
 
@@ -135,7 +133,11 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
 fn one_float(x: &TensorType, other: &TensorType) -> Result<DType, String> {
     infer::need_float(x)?;
     infer::need_float(other)?;
-    if x.dtype == other.dtype { Ok(x.dtype) } else { Err(format!("operands are {x} and {other}, expected one dtype")) }
+    if x.dtype == other.dtype {
+        Ok(x.dtype)
+    } else {
+        Err(format!("operands are {x} and {other}, expected one dtype"))
+    }
 }
 
 fn same_inner(p: usize, q: usize) -> Result<(), String> {

@@ -1,18 +1,22 @@
 //! The op table, one family per file, and lookup by name.
 
+pub mod amp;
 pub mod cast;
+mod docs;
 pub mod elementwise;
-pub mod infer;
-pub mod reduce;
-pub mod source;
-pub mod view;
+pub mod fused;
+pub mod grad;
 pub mod index;
+pub mod infer;
 pub mod linalg;
 pub mod nn;
 pub mod random;
-pub mod amp;
-pub mod grad;
-pub mod fused;
+pub mod reduce;
+pub mod sample;
+pub mod source;
+pub mod view;
+
+pub use docs::docs;
 
 use crate::op::OpDef;
 use std::collections::HashMap;
@@ -28,7 +32,10 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("cat", view::CAT_OPS),
         ("index", index::OPS),
         ("linalg", linalg::OPS),
-        ("nn", nn::OPS),
+        ("activation", nn::activation::OPS),
+        ("softmax", nn::softmax::OPS),
+        ("norm", nn::norm::OPS),
+        ("loss", nn::loss::OPS),
         ("random", random::OPS),
         ("cast", cast::OPS),
         ("amp", amp::OPS),
@@ -36,6 +43,13 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("fused", fused::OPS),
     ]
 }
+
+/// The ops that policies are asked about though no built-in table lists them: they run in the dtypes they are given.
+pub const FALLTHROUGH: &[&str] = &[
+    "abs", "add", "amax", "argmax", "bernoulli", "div", "dropout", "embedding", "eq", "erf", "expand", "gather", "ge", "gelu", "gt", "le",
+    "logical_and", "logical_not", "logical_or", "lt", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "permute", "relu", "reshape",
+    "rsub", "sigmoid", "silu", "slice", "sqrt", "sub", "tanh", "uniform", "where",
+];
 
 /// Every op of the table.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
@@ -47,4 +61,17 @@ pub fn find(name: &str) -> Option<&'static OpDef> {
     static BY_NAME: LazyLock<HashMap<&'static str, &'static OpDef>> =
         LazyLock::new(|| all().map(|op| (op.name, op)).collect());
     BY_NAME.get(name).copied()
+}
+
+/// Every family's methods.
+pub mod prelude {
+    pub use super::amp::LossScaling;
+    pub use super::cast::Cast;
+    pub use super::elementwise::Elementwise;
+    pub use super::index::Indexing;
+    pub use super::linalg::Products;
+    pub use super::nn::{Activations, Losses, Norms, Softmaxes};
+    pub use super::random::Random;
+    pub use super::reduce::Reductions;
+    pub use super::view::{Views, cat};
 }

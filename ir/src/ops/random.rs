@@ -9,7 +9,9 @@ use super::elementwise::Elementwise;
 use super::infer;
 use super::view::Views;
 use crate::kernel::{Scalar, ScalarOp};
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, core, map, rule};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, core, map, rule,
+};
 use crate::{DType, Shape, TensorType, Var};
 use smallvec::smallvec;
 
@@ -124,15 +126,25 @@ fn keep<'t>(x: Var<'t>, mask: Var<'t>, p: f64) -> Var<'t> {
 fn seeded(cx: &InferCx<'_>) -> Result<(), String> {
     check_stream(cx)?;
     let (rng, expected) = (cx.operand(1), TensorType::new(DType::I64, [2]));
-    if *rng == expected { Ok(()) } else { Err(format!("`rng` is {rng}, expected {expected}: a key and a step")) }
+    if *rng == expected {
+        Ok(())
+    } else {
+        Err(format!("`rng` is {rng}, expected {expected}: a key and a step"))
+    }
 }
 
 fn check_stream(cx: &InferCx<'_>) -> Result<(), String> {
     let stream = cx.attrs.int("stream").expect("required");
-    u32::try_from(stream).map(|_| ()).map_err(|_| format!("`stream` is {stream}, expected 0 to {}", u32::MAX))
+    u32::try_from(stream)
+        .map(|_| ())
+        .map_err(|_| format!("`stream` is {stream}, expected 0 to {}", u32::MAX))
 }
 
 fn probability(cx: &InferCx<'_>) -> Result<(), String> {
     let p = cx.attrs.float("p").expect("required");
-    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(format!("`p` is {p}, expected a probability from 0 to 1")) }
+    if (0.0..=1.0).contains(&p) {
+        Ok(())
+    } else {
+        Err(format!("`p` is {p}, expected a probability from 0 to 1"))
+    }
 }

@@ -4,7 +4,7 @@
 
 use super::infer;
 use super::view::Views;
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, Inferred, InferCx, Lower, NUMBERS, composite, core, rule};
+use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, GradCx, Inferred, InferCx, Lower, NUMBERS, composite, core, rule};
 use crate::{DType, Shape, TensorType, Var};
 use super::elementwise::Elementwise;
 use super::cast::Cast;
@@ -25,7 +25,7 @@ SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
         reduced(cx, dtype)
     },
     body:     composite(
-        Some(rule(&|cx| smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")).cast(cx.args[0].dtype()))])),
+        Some(rule(&|cx| smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")).to(cx.args[0].dtype()))])),
         &|cx| {
             let wide = cx.results[0].dtype.compute();
             let y = reduce(cx.args[0].to(wide), cx.attrs.ints("dim"), "sum");
@@ -50,7 +50,7 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
         Some(rule(&|cx| {
             let x = cx.args[0].ty();
             let count = x.numel() as f64 / cx.out().ty().numel().max(1) as f64;
-            smallvec![Some(spread(cx.dy().div(None, Some(count)), x.shape, cx.attrs.ints("dim")).cast(x.dtype))]
+            smallvec![Some(spread(cx.dy().div(None, Some(count)), x.shape, cx.attrs.ints("dim")).to(x.dtype))]
         })),
         &|cx| {
             let (wide, x) = (cx.results[0].dtype.compute(), cx.args[0]);
@@ -77,11 +77,7 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
     },
     body:     composite(
         Some(rule(&|cx| {
-            let (x, dim) = (cx.args[0], cx.attrs.ints("dim"));
-            let is_max = x.eq(spread(cx.out(), x.shape(), dim), None);
-            let ones = is_max.cast(x.dtype());
-            let share = cx.dy().div(ones.sum(dim, cx.attrs.bool("keepdim"), None), None);
-            smallvec![Some(ones.mul(spread(share, x.shape(), dim), None))]
+            smallvec![Some(shared(cx.args[0], cx.out(), cx.dy(), cx.attrs.ints("dim")))]
         })),
         &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), "max").reshape_to(&cx.results[0].shape)],
     ),
@@ -151,11 +147,7 @@ REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
     },
     body:     core(
         rule(&|cx| {
-            let x = cx.args[0];
-            if cx.attrs.str("kind") != Some("sum") && cx.attrs.str("kind").is_some() {
-                return smallvec![None];
-            }
-            smallvec![Some(cx.dy().unsqueeze(x.rank() - 1).expand_to(&x.shape()))]
+            smallvec![reduction_gradient(cx, &[-1])]
         }),
         Lower::ReduceRow,
     ),
@@ -183,10 +175,7 @@ REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
     },
     body:     core(
         rule(&|cx| {
-            if cx.attrs.str("kind") != Some("sum") && cx.attrs.str("kind").is_some() {
-                return smallvec![None];
-            }
-            smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")))]
+            smallvec![reduction_gradient(cx, cx.attrs.ints("dim"))]
         }),
         Lower::ReduceColumn,
     ),
@@ -219,6 +208,23 @@ fn reduce<'t>(x: Var<'t>, dim: &[i64], kind: &str) -> Var<'t> {
     }
     let rest: SmallVec<[i64; 4]> = axes.iter().filter(|&&a| a < first_of_row).map(|&a| a as i64).collect();
     if rest.is_empty() { y } else { y.reduce_column(&rest, Some(kind)) }
+}
+
+/// The gradient of a core reduction: `dy` everywhere for a sum, shared among the equal extremes otherwise, none for positions.
+fn reduction_gradient<'t>(cx: &GradCx<'_, 't>, dim: &[i64]) -> Option<Var<'t>> {
+    let (x, shape) = (cx.args[0], cx.args[0].shape());
+    match cx.attrs.str("kind") {
+        Some("argmax") => None,
+        None | Some("sum") => Some(spread(cx.dy(), shape, dim)),
+        Some(_) => Some(shared(x, cx.out(), cx.dy(), dim)),
+    }
+}
+
+/// The gradient of an extreme `y` of `x`: equal extremes share `dy`.
+fn shared<'t>(x: Var<'t>, y: Var<'t>, dy: Var<'t>, dim: &[i64]) -> Var<'t> {
+    let taken = x.eq(spread(y, x.shape(), dim), None).cast(x.dtype());
+    let count = taken.sum(dim, false, None).reshape_to(&dy.shape());
+    taken.mul(spread(dy.div(count, None), x.shape(), dim), None)
 }
 
 /// A reduced value at every position it came from.

@@ -14,7 +14,7 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> 
     if letters.len() > LONGEST {
         return Vec::new();
     }
-    let limit = (letters.len() / 3).clamp(1, 3);
+    let limit = (letters.len() / 3).min(3);
     let mut close: Vec<(usize, &str)> = known
         .filter(|name| name.len() <= LONGEST && !name.is_empty())
         .filter_map(|name| {
@@ -59,6 +59,7 @@ mod tests {
         assert_eq!(hint("rleu", known.into_iter()), ": did you mean `relu`?");
         assert_eq!(hint("norm", known.into_iter()), ": did you mean `layer_norm`?");
         assert_eq!(hint("quantize", known.into_iter()), "");
+        assert_eq!(hint("%y", ["%x"].into_iter()), "");
         assert_eq!(hint(&"x".repeat(1000), known.into_iter()), "");
     }
 

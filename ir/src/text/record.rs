@@ -248,8 +248,10 @@ impl<'t> Recorder<'t, '_> {
         let token = cursor.take_kind(Kind::Value, "a value such as `%0`")?;
         let key = self.key(cursor, token)?;
         self.values.get(&key).copied().ok_or_else(|| {
-            let known = self.values.keys().filter(|(_, n)| !n.starts_with(|c: char| c.is_ascii_digit()));
-            let hint = nearest::hint(&key.1, known.map(|(_, n)| n.as_str()));
+            let known: Vec<String> = self.values.keys().map(|(_, name)| format!("%{name}")).collect();
+            let is_number = key.1.bytes().all(|b| b.is_ascii_digit());
+            let known = known.iter().map(String::as_str).filter(|_| !is_number);
+            let hint = nearest::hint(token.text, known);
             cursor.fail(token, format!("`{}` is not defined before this line{hint}", shorten(token.text)))
         })
     }

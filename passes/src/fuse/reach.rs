@@ -1,9 +1,10 @@
 //! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
 
+use smallvec::smallvec;
 use std::collections::HashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
-use tracecast_ir::op::Lower;
+use tracecast_ir::op::{Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// The result of the analysis.
@@ -124,8 +125,8 @@ impl Reach {
             }
             Some(Lower::Gather) => {
                 let own = own_index(&graph.node(n).results[0].shape, domain, rank);
+                todo.push((args[0].node, gathered(graph, n, &own)));
                 todo.push((args[1].node, Some(own)));
-                todo.push((args[0].node, None));
             }
             Some(Lower::Scatter) => {
                 let own = Index::identity(domain.rank(), rank);
@@ -177,6 +178,16 @@ impl Reach {
             }
         }
     }
+}
+
+/// The index of a gather's data operand: some number that is known only when running, along `dim`.
+fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
+    let Index::Axes(axes) = own else { return None };
+    let x = graph.ty(graph.args(n)[0]);
+    let axis = x.shape.axis(graph.node(n).attrs.int("dim")?).ok()?;
+    let mut axes = axes.clone();
+    axes[axis] = Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
+    Some(Index::Axes(axes))
 }
 
 /// True for a value from outside.

@@ -13,7 +13,7 @@ use super::constants::{converted, splat};
 use super::{Draft, Recorder};
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::{cast, source};
-use tracecast_ir::{Attrs, DType, Var};
+use tracecast_ir::{Attrs, DType, ValueId, Var};
 
 /// Views that a cast looks behind, and ops that a narrowing may be followed through.
 const REACH: usize = 16;
@@ -64,7 +64,7 @@ fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<V
 }
 
 /// The operands whose elements an op hands on, if that is all it does, with a sign changed at most.
-fn handed_on<'t>(d: &Draft<'t>) -> Option<&[Var<'t>]> {
+fn handed_on<'a, 't>(d: &'a Draft<'t>) -> Option<&'a [Var<'t>]> {
     let vars = &d.args.vars[..];
     match (d.lowering()?, d.name()) {
         (Lower::View(_) | Lower::Pad | Lower::Gather, _) => Some(&vars[..1]),
@@ -94,7 +94,7 @@ fn is_widened<'t>(r: &Recorder<'_, 't>, x: Var<'t>, to: DType, fuel: &mut usize)
 }
 
 /// True if the number, as `from` holds it, is one of `to` as well.
-fn is_exact(value: f64, from: DType, to: DType) -> bool {
+pub(crate) fn is_exact(value: f64, from: DType, to: DType) -> bool {
     let value = converted(value, DType::F64, from);
     let back = converted(converted(value, from, to), to, from);
     back.to_bits() == value.to_bits() || back.is_nan() && value.is_nan()
@@ -108,15 +108,18 @@ fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
     let Some(d) = r.made(x).filter(|d| d.name() != "cast") else {
         return r.apply(&cast::CAST, &[x], Attrs::new().with("to", to));
     };
-    let data: Vec<Var<'t>> = handed_on(&d).unwrap_or(&[]).to_vec();
-    let vars: Vec<Var<'t>> =
-        d.args.vars.iter().map(|v| if data.contains(v) { narrowed(r, *v, to) } else { *v }).collect();
+    let data: Vec<ValueId> = handed_on(&d).unwrap_or(&[]).iter().map(|v| v.id()).collect();
+    let narrow = |r: &mut Recorder<'_, 't>, v: Var<'t>| if data.contains(&v.id()) { narrowed(r, v, to) } else { v };
+    let vars: Vec<Var<'t>> = d.args.vars.iter().map(|v| narrow(r, *v)).collect();
     r.again(&d, &vars)
 }
 
 /// Simplifies `round_to`.
 pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let (x, to) = (d.x(), d.attrs.dtype("to")?);
+    if x.dtype() == to {
+        return Some(x);
+    }
     let mut below = r.made(x)?;
     for _ in 0..REACH {
         if !matches!(below.lowering(), Some(Lower::View(_))) {

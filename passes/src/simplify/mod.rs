@@ -19,7 +19,7 @@ mod reductions;
 mod share;
 mod views;
 
-pub(crate) use casts::folds;
+pub(crate) use casts::{folds, is_exact};
 pub(crate) use constants::{converted, splat};
 pub(crate) use share::Shared;
 

@@ -1,0 +1,150 @@
+//! `tracecast dump`: a program after any pass, as text, as a picture, or as the code of its kernels.
+
+use std::io::Write;
+
+use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
+use tracecast_ir::{Attr, Graph, Printer, Verified};
+use tracecast_passes::Pipeline;
+
+use crate::dot::AsDot;
+use crate::failure::Failure;
+use crate::program::ProgramFile;
+use crate::target::Target;
+
+/// What a program is called before the first pass.
+const TRACED: &str = "trace";
+
+/// Prints a program after a pass
+///
+/// Without --after the program is read, checked and printed as it is. Kernels are printed behind a program that has been fused.
+#[derive(clap::Args)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    program: ProgramFile,
+
+    /// Prints the program after this pass and all before it
+    #[arg(long, value_name = "PASS", value_parser = stages())]
+    after: Option<String>,
+
+    /// Prints the program as it was read and after every pass, each under a line that names the pass
+    #[arg(long, conflicts_with = "after")]
+    after_all: bool,
+
+    /// Unscales and checks each gradient in one sweep of its own, not in the kernels around it
+    #[arg(long)]
+    no_fold: bool,
+
+    /// What is printed: the textual form, a picture for Graphviz, or the machine-independent code of each kernel
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Emit::Text)]
+    emit: Emit,
+
+    /// Prints the source line of each op too
+    #[arg(long)]
+    at: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    /// The textual form
+    Text,
+    /// A picture for Graphviz
+    Dot,
+    /// Cranelift's intermediate form of each kernel
+    Clif,
+}
+
+fn stages() -> PossibleValuesParser {
+    PossibleValuesParser::new([TRACED].into_iter().chain(tracecast_passes::names()))
+}
+
+impl Dump {
+    /// Writes what was asked for, graph after graph.
+    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        if self.emit == Emit::Clif && (self.after.is_some() || self.after_all) {
+            let message = "--emit clif shows kernels, which exist after the last pass only: leave out --after";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        let graphs = self.program.read()?;
+        if self.emit == Emit::Text {
+            writeln!(out, "tracecast {}", tracecast_ir::text::VERSION)?;
+        }
+        for graph in graphs {
+            match self.emit {
+                Emit::Clif => self.code(out, graph)?,
+                Emit::Text | Emit::Dot if self.after_all => self.every_stage(out, graph)?,
+                Emit::Text | Emit::Dot => self.one_stage(out, graph)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn every_stage(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
+        // Written before the pipeline ends, so that a pass that fails leaves what it was given in sight.
+        let mut written = Ok(());
+        let name = graph.name().to_owned();
+        let result = self.pipeline().run(graph, |pass, graph, _| {
+            if written.is_ok() {
+                written = self.header(out, pass, &name).and_then(|()| self.show(out, graph));
+            }
+        });
+        written?;
+        result?;
+        Ok(())
+    }
+
+    fn one_stage(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
+        let pipeline = match self.after.as_deref() {
+            None | Some(TRACED) => Pipeline::new(),
+            Some(pass) => self
+                .pipeline()
+                .up_to(pass)
+                .ok_or_else(|| Failure::Usage(format!("there is no pass `{pass}`")))?,
+        };
+        let verified = pipeline.run(graph, |_, _, _| {})?;
+        self.show(out, &verified)
+    }
+
+    fn header(&self, out: &mut impl Write, pass: &str, graph: &str) -> Result<(), Failure> {
+        let comment = if self.emit == Emit::Dot { "//" } else { ";" };
+        let gap = if self.emit == Emit::Dot { "" } else { "\n" };
+        writeln!(out, "{gap}{comment} @{} after {pass}", graph.escape_debug())?;
+        Ok(())
+    }
+
+    fn show(&self, out: &mut impl Write, graph: &Verified) -> Result<(), Failure> {
+        match self.emit {
+            Emit::Dot => write!(out, "{}", AsDot(graph))?,
+            Emit::Text | Emit::Clif => {
+                let printer = Printer { header: false, sources: self.at, ..Printer::FULL };
+                write!(out, "\n{}", printer.show(graph))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The code of each kernel, equal kernels once.
+    fn code(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
+        let fused = self.pipeline().run(graph, |_, _, _| {})?;
+        let device = self.target.open()?;
+        let mut seen = Vec::new();
+        for id in fused.nodes() {
+            let Some(Attr::Kernel(kernel)) = fused.node(id).attrs.get("kernel") else { continue };
+            if seen.contains(&kernel) {
+                continue;
+            }
+            seen.push(kernel);
+            let code = device.load(kernel)?.text().unwrap_or_else(|| "no code can be shown\n".to_owned());
+            writeln!(out, "; kernel @{} on {}\n{code}", kernel.name, device.name())?;
+        }
+        Ok(())
+    }
+
+    fn pipeline(&self) -> Pipeline {
+        tracecast_passes::standard(&tracecast_passes::PassOptions { fold: !self.no_fold, ..Default::default() })
+    }
+}

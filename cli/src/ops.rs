@@ -1,0 +1,135 @@
+//! `tracecast ops`: the table of ops, or all about one of them.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use tracecast_ir::op::{AttrKind, Dispatch, OpDef, OperandKind};
+use tracecast_ir::ops;
+use tracecast_ir::policy::{DeviceType, Policy, PolicyTable};
+
+use crate::failure::Failure;
+
+/// Lists the ops, or tells all about one of them
+#[derive(clap::Args)]
+pub(crate) struct Ops {
+    /// The op to tell about
+    name: Option<String>,
+}
+
+impl Ops {
+    /// Writes the table or the page.
+    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        match &self.name {
+            None => table(out),
+            Some(name) => {
+                let op = ops::find(name).ok_or_else(|| unknown(name))?;
+                page(out, op)
+            }
+        }
+    }
+}
+
+fn unknown(name: &str) -> Failure {
+    let near: Vec<_> = ops::all().map(|op| op.name).filter(|op| is_near(op, name)).collect();
+    let hint = if near.is_empty() {
+        "`tracecast ops` lists them all".to_owned()
+    } else {
+        format!("there is {}", near.join(", "))
+    };
+    Failure::Usage(format!("there is no op `{name}`; {hint}"))
+}
+
+/// Whether one name is a part of the other.
+fn is_near(op: &str, name: &str) -> bool {
+    let (op, name) = (op.to_lowercase(), name.to_lowercase());
+    !name.is_empty() && (op.contains(&name) || name.contains(&op))
+}
+
+fn table(out: &mut impl Write) -> Result<(), Failure> {
+    for (number, (family, ops)) in ops::families().into_iter().enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{family}")?;
+        for op in ops {
+            writeln!(out, "  {}", signature(op))?;
+            writeln!(out, "      {}", first_sentence(op.doc))?;
+        }
+    }
+    Ok(())
+}
+
+fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
+    writeln!(out, "{}\n", signature(op))?;
+    for line in op.doc.lines() {
+        writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(line).trim_end())?;
+    }
+    let dtypes: Vec<_> = op.domain.dtypes.iter().map(|dtype| dtype.name()).collect();
+    if !dtypes.is_empty() {
+        writeln!(out, "\ndtypes: {}", dtypes.join(", "))?;
+    }
+    if !op.rounding.is_empty() {
+        writeln!(out, "rounds: {}", op.rounding)?;
+    }
+    for (device, policy) in policies(op) {
+        writeln!(out, "autocast on {device}: {policy}")?;
+    }
+    Ok(())
+}
+
+/// What the tables of the device types say about an op; nothing about an op that autocast never meets.
+fn policies(op: &OpDef) -> Vec<(DeviceType, String)> {
+    let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch else {
+        return Vec::new();
+    };
+    PolicyTable::standard()
+        .iter()
+        .map(|table| {
+            let listed = table.get(op.name, overload);
+            (table.device(), listed.map_or(Policy::Fallthrough.to_string(), |(policy, _)| policy.to_string()))
+        })
+        .collect()
+}
+
+/// Operands, attributes and results: `linear(input, weight, bias?) -> out`.
+fn signature(op: &OpDef) -> String {
+    let operands = op.schema.operands.iter().map(|operand| match operand.kind {
+        OperandKind::One => operand.name.to_owned(),
+        OperandKind::Optional => format!("{}?", operand.name),
+        OperandKind::List => format!("[{}…]", operand.name),
+    });
+    let mut signature = format!("{}({})", op.name, operands.collect::<Vec<_>>().join(", "));
+    let attrs = op.schema.attrs.iter().map(|attr| format!("{}: {}", attr.name, kind(attr.kind)));
+    let attrs = attrs.collect::<Vec<_>>();
+    if !attrs.is_empty() {
+        write!(signature, " {{{}}}", attrs.join(", ")).expect("writing to a string cannot fail");
+    }
+    write!(signature, " -> {}", op.schema.results.join(", ")).expect("writing to a string cannot fail");
+    signature
+}
+
+fn kind(kind: AttrKind) -> &'static str {
+    match kind {
+        AttrKind::Bool => "bool",
+        AttrKind::Int => "int",
+        AttrKind::OptInt => "int?",
+        AttrKind::Float => "float",
+        AttrKind::OptFloat => "float?",
+        AttrKind::DType => "dtype",
+        AttrKind::OptDType => "dtype?",
+        AttrKind::Ints => "ints",
+        AttrKind::OptFloats => "floats?",
+        AttrKind::OptStr => "text?",
+        AttrKind::Kernel => "kernel",
+    }
+}
+
+/// The first sentence of a documentation, on one line.
+fn first_sentence(doc: &str) -> String {
+    let paragraph: Vec<_> = doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let text = paragraph.join(" ");
+    match text.split_once(". ") {
+        Some((sentence, _)) => format!("{sentence}."),
+        None => text,
+    }
+}

@@ -1,0 +1,116 @@
+//! Programs from files: reading the text, and recording it again under autocast.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use tracecast_ir::policy::{DeviceType, PolicySet, Region};
+use tracecast_ir::text::{ParseOptions, parse_file};
+use tracecast_ir::{DType, Graph};
+
+use crate::excerpt::excerpt;
+use crate::failure::{Failure, note};
+
+/// The file of a program, and the autocast state it is recorded under.
+#[derive(clap::Args)]
+pub(crate) struct ProgramFile {
+    /// The program in its textual form; `-` reads standard input
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+
+    /// Records what is in no region of its own under autocast, for instance `cpu:bf16`
+    #[arg(long, value_name = "DEVICE:DTYPE")]
+    autocast: Option<Autocast>,
+}
+
+/// A device type and its low dtype, written `cpu:bf16`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Autocast {
+    device: DeviceType,
+    dtype: DType,
+}
+
+impl FromStr for Autocast {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (device, dtype) = text.split_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
+        let device = device.parse::<DeviceType>().map_err(|error| error.to_string())?;
+        Ok(Autocast { device, dtype: dtype.parse()? })
+    }
+}
+
+impl ProgramFile {
+    /// The graphs of the file, in order.
+    pub(crate) fn read(&self) -> Result<Vec<Graph>, Failure> {
+        let name = if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
+        let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+        let options = ParseOptions { file: Some(name.clone()), ..ParseOptions::default() };
+        let graphs = parse_file(&text, &options)
+            .map_err(|error| Failure::Input(excerpt(&name, &text, &error)))?
+            .graphs;
+        if graphs.is_empty() {
+            return Err(Failure::Input(format!("{name}: there is no graph in this file")));
+        }
+        graphs.into_iter().map(|graph| self.recorded(graph)).collect()
+    }
+
+    /// The only graph of the file.
+    pub(crate) fn read_one(&self) -> Result<Graph, Failure> {
+        let mut graphs = self.read()?;
+        match graphs.len() {
+            1 => Ok(graphs.remove(0)),
+            count => {
+                Err(Failure::in_file(&self.path, format!("expected one graph, found {count}")))
+            }
+        }
+    }
+
+    /// Where the program comes from, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.path.as_os_str() == "-"
+    }
+
+    fn text(&self) -> io::Result<String> {
+        if self.is_stdin() {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text)?;
+            return Ok(text);
+        }
+        fs::read_to_string(&self.path)
+    }
+
+    /// The graph as it would be had it been traced inside the region.
+    fn recorded(&self, graph: Graph) -> Result<Graph, Failure> {
+        let Some(Autocast { device, dtype }) = self.autocast else { return Ok(graph) };
+        let (region, warning) = Region::default()
+            .enter(device, Some(dtype), true, None)
+            .map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(warning) = warning {
+            note("warning", warning);
+        }
+        let last_scope = graph.regions().iter().map(Region::scope).max().unwrap_or_default();
+        let region = region.with_scope(last_scope.saturating_add(1));
+        Ok(graph.retrace_under(PolicySet::standard().into(), &region)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn autocast_is_a_device_and_a_dtype() {
+        let expected = Autocast { device: DeviceType::Cpu, dtype: DType::BF16 };
+        assert_eq!("cpu:bf16".parse(), Ok(expected));
+        for (text, says) in [("cpu", "DEVICE:DTYPE"), ("cpu:b16", "`b16`"), ("gpu:f16", "`gpu`")] {
+            let error = text.parse::<Autocast>().unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `tracecast run`: a program on arrays from a file.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use tracecast::{DType, Graph, Store, Tensor, compile};
+use tracecast_ir::{Port, Role};
+use tracecast_runtime::npz;
+
+use crate::failure::{Failure, note};
+use crate::program::ProgramFile;
+use crate::target::Target;
+
+/// Compiles a program and runs it once on arrays from a file
+///
+/// Every port of the program, state included, is an array of the same name and type. numpy has no bf16: for a bf16 port the array is
+/// f32. What is written are the results, and the state that the program gives a next value, each under its name.
+#[derive(clap::Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    program: ProgramFile,
+
+    /// The arrays to run on
+    #[arg(long, value_name = "FILE.npz")]
+    inputs: PathBuf,
+
+    /// Where the results go
+    #[arg(long, value_name = "FILE.npz")]
+    outputs: PathBuf,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Run {
+    /// Runs the program; writes what it wrote where.
+    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let graph = self.program.read_one()?;
+        let updated = self.updated(&graph)?;
+        let mut arrays = self.arrays(graph.ports())?;
+        let mut store = Store::new();
+        let mut inputs = Vec::new();
+        for port in graph.ports() {
+            let tensor = self.take(&mut arrays, port)?;
+            match port.role {
+                Role::Input => inputs.push((port.name.clone(), tensor)),
+                Role::Param | Role::State => store.insert(&port.name, tensor),
+            }
+        }
+        let executable = compile(graph, &self.target.options())?;
+        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+        let outputs = executable.run(&mut store, &inputs)?;
+        let state = updated.iter().map(|name| Ok((name.as_str(), store.get(name)?)));
+        let state = state.collect::<Result<Vec<_>, Failure>>()?;
+        let written: Vec<_> =
+            outputs.iter().chain(state.iter().map(|(name, tensor)| (*name, tensor))).collect();
+        npz::write(&self.outputs, written.iter().copied())?;
+        for (name, tensor) in written {
+            writeln!(out, "{name} = {tensor}")?;
+        }
+        Ok(())
+    }
+
+    /// The state that the program gives a next value.
+    fn updated(&self, graph: &Graph) -> Result<Vec<String>, Failure> {
+        let updated = graph.updates().iter().map(|(port, _)| graph.ports()[*port].name.clone());
+        let updated: Vec<_> = updated.collect();
+        match graph.outputs().iter().find(|(name, _)| updated.contains(name)) {
+            Some((name, _)) => {
+                let message = format!("`{name}` is a result and the name of state too: only one fits into a file");
+                Err(Failure::in_file(self.program.path(), message))
+            }
+            None => Ok(updated),
+        }
+    }
+
+    /// The arrays of the file by name; each has to belong to a port.
+    fn arrays(&self, ports: &[Port]) -> Result<HashMap<String, Tensor>, Failure> {
+        let mut arrays = HashMap::new();
+        for (name, tensor) in npz::read(&self.inputs)? {
+            if !ports.iter().any(|port| port.name == name) {
+                let message = format!("no port is called `{name}`: the program has {}", listed(ports));
+                return Err(Failure::in_file(&self.inputs, message));
+            }
+            if arrays.insert(name.clone(), tensor).is_some() {
+                return Err(Failure::in_file(&self.inputs, format!("two arrays are called `{name}`")));
+            }
+        }
+        Ok(arrays)
+    }
+
+    /// The array of a port, in its dtype.
+    fn take(&self, arrays: &mut HashMap<String, Tensor>, port: &Port) -> Result<Tensor, Failure> {
+        let tensor = arrays.remove(&port.name).ok_or_else(|| {
+            let message = format!("there is no array `{}`: expected {}", port.name, port.ty);
+            Failure::in_file(&self.inputs, message)
+        })?;
+        let is_bf16 = port.ty.dtype == DType::BF16 && tensor.dtype() == DType::F32;
+        let tensor = if is_bf16 { self.narrow(tensor, port)? } else { tensor };
+        if *tensor.ty() == port.ty {
+            return Ok(tensor);
+        }
+        let message = format!("array `{}`: expected {}, found {}", port.name, port.ty, tensor.ty());
+        Err(Failure::in_file(&self.inputs, message))
+    }
+
+    /// f32 as bf16, with a word about it if that changes a number.
+    fn narrow(&self, tensor: Tensor, port: &Port) -> Result<Tensor, Failure> {
+        let narrow = tensor.cast(DType::BF16)?;
+        if narrow.cast(DType::F32)?.bytes() != tensor.bytes() {
+            note("note", format!("`{}` is rounded from f32 to bf16", port.name));
+        }
+        Ok(narrow)
+    }
+}
+
+fn listed(ports: &[Port]) -> String {
+    if ports.is_empty() {
+        return "none".to_owned();
+    }
+    ports.iter().map(|port| format!("`{}`", port.name)).collect::<Vec<_>>().join(", ")
+}

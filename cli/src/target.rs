@@ -1,0 +1,36 @@
+//! Where programs run: the device and how it is used.
+
+use std::sync::Arc;
+
+use tracecast::Options;
+use tracecast_runtime::Device;
+
+use crate::failure::Failure;
+
+/// The device and how it is used.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Target {
+    /// The device: `cpu` runs machine code, `reference` interprets
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = ["cpu", "reference"])]
+    device: String,
+
+    /// Threads of the CPU; 0 for one per core
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+
+    /// Uses only those instructions that every CPU of this kind has
+    #[arg(long)]
+    portable: bool,
+}
+
+impl Target {
+    /// Options for this device.
+    pub(crate) fn options(&self) -> Options {
+        Options::new().device(&self.device).threads(self.threads).portable(self.portable)
+    }
+
+    /// The device itself.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
+        Ok(self.options().target()?)
+    }
+}

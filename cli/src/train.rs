@@ -1,0 +1,111 @@
+//! `tracecast train`: the example model on handwritten digits, in three precisions.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tracecast_ir::Printer;
+
+use crate::dataset::{Dataset, Split};
+use crate::failure::Failure;
+use crate::plot::loss_curves;
+use crate::report::{Outcome, table};
+use crate::target::Target;
+use crate::training::{Mode, Settings, steps_per_epoch};
+use crate::digits;
+
+/// Trains a small network on handwritten digits in f32, bf16 and f16, and compares the three
+///
+/// The network has one hidden layer of 128; it learns with AdamW (learning rate 0.001, weight decay 0.01) from batches of 32 rows,
+/// and is tested on every fifth row, which it never learns from. The step time is that of one whole call: the batch goes in, the
+/// parameters change, the loss comes out.
+#[derive(clap::Args)]
+pub(crate) struct Train {
+    /// Decides about the first parameters and the order of the rows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// How often each row is seen
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: u32,
+
+    /// Trains on these arrays instead: numbers `x` of shape [rows, ...] and integer labels `y` of shape [rows]
+    #[arg(long, value_name = "FILE.npz")]
+    data: Option<PathBuf>,
+
+    /// Draws the loss of every step
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+
+    /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each epoch
+    #[arg(long)]
+    json: bool,
+
+    /// Prints the traced training step of a precision, for `tracecast dump`, and does not train
+    #[arg(long, value_name = "MODE", value_enum, conflicts_with_all = ["json", "plot"])]
+    emit_step: Option<Mode>,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Train {
+    /// Trains three times and writes what it came to.
+    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let split = self.dataset()?.split();
+        let settings = Settings {
+            seed: self.seed,
+            epochs: self.epochs as usize,
+            options: self.target.options().seed(self.seed),
+        };
+        if let Some(mode) = self.emit_step {
+            let printer = Printer { sources: false, ..Printer::FULL };
+            write!(out, "{}", printer.show(&mode.graph(&split, &settings)?))?;
+            return Ok(());
+        }
+        // Opened before the work, so that a path that cannot be written is told at once.
+        let plot = self.plot.as_ref().map(|path| {
+            File::create(path).map(|file| (path, file)).map_err(|error| Failure::in_file(path, error))
+        });
+        let plot = plot.transpose()?;
+        let outcomes = self.train(&split, &settings, out)?;
+        if !self.json {
+            write!(out, "{}", table(&outcomes))?;
+        }
+        if let Some((path, mut file)) = plot {
+            let series: Vec<_> = outcomes.iter().map(|outcome| (outcome.mode, &outcome.losses[..])).collect();
+            file.write_all(loss_curves(&series).as_bytes()).map_err(|error| Failure::in_file(path, error))?;
+        }
+        Ok(())
+    }
+
+    fn train(&self, split: &Split, settings: &Settings, out: &mut impl Write) -> Result<Vec<Outcome>, Failure> {
+        let mut outcomes = Vec::new();
+        for mode in Mode::ALL {
+            let progress = bar(mode, settings.epochs * steps_per_epoch(&split.train));
+            let outcome = mode.train(split, settings, &progress)?;
+            progress.finish();
+            if self.json {
+                writeln!(out, "{}", outcome.json())?;
+                out.flush()?;
+            }
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn dataset(&self) -> Result<Dataset, Failure> {
+        match &self.data {
+            Some(path) => Dataset::from_npz(path).map_err(|error| Failure::in_file(path, error)),
+            None => digits::load().map_err(|error| Failure::Input(error.to_string())),
+        }
+    }
+}
+
+/// A bar on standard error, which shows nothing if that is no terminal.
+fn bar(mode: Mode, steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg:4} {bar:40} {pos:>5}/{len} steps {elapsed}")
+        .expect("the template is well formed");
+    ProgressBar::new(steps as u64).with_style(style).with_message(mode.name())
+}

@@ -1,0 +1,292 @@
+//! From the forms of a kernel to plans, before they are simplified.
+
+use crate::error::{Error, Result};
+use crate::plan::{Place, Plan, Sink, Source, Stage, Strides};
+use crate::schedule::{padded, simplify, sources};
+use smallvec::{SmallVec, smallvec};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{
+    self as ir, Body, Contract, Factor, Inst, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Scatter,
+};
+
+/// A column reduction of a nest: its accumulators, and how they become the output.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// How.
+    pub(crate) reduction: Reduction,
+    /// The type of the accumulators.
+    pub(crate) scalar: Scalar,
+    /// The output slot.
+    pub(crate) output: usize,
+    /// Its dtype.
+    pub(crate) dtype: DType,
+    /// Elements of the output.
+    pub(crate) size: i64,
+    /// Rows that go into one element.
+    pub(crate) rows: i64,
+    /// Rows of the nest, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
+    pub(crate) unit: i64,
+}
+
+impl Column {
+    /// Chunks of rows.
+    pub(crate) fn chunks(&self) -> i64 {
+        (self.rows + ir::COLUMN_CHUNK as i64 - 1) / ir::COLUMN_CHUNK as i64
+    }
+
+    /// True if the accumulators are the output itself.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.chunks() == 1 && Scalar::of(self.dtype) == Some(self.scalar) && !is_half(self.dtype) && self.dtype != DType::U8
+    }
+}
+
+/// True for the 16-bit floats.
+pub(crate) fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// The plan of a nest. Slots are the input slots, the output slots, and one for the accumulators of each column.
+pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> {
+    let first = &nest.segments[0];
+    let rank = first.extents.len();
+    if rank == 0 {
+        return Err(unsupported(kernel, "a nest without a row"));
+    }
+    let (inputs, outputs) = (first.inputs.len(), first.outputs.len());
+    let mut extents: Vec<i64> = first.extents.iter().map(|e| *e as i64).collect();
+    let longest = nest.segments.iter().filter_map(|s| s.extents.last()).max().copied().unwrap_or(0);
+    extents[rank - 1] = longest as i64;
+    let written = |slot: usize| {
+        let updates = |s: &ir::Segment| kernel.outputs.iter().any(|o| o.update == s.inputs.get(slot).copied());
+        nest.segments.iter().any(updates)
+    };
+    let mut plan = Plan {
+        aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),
+        extents,
+        slots: inputs + outputs,
+        loads: sources(&nest.loads, rank, written),
+        positions: Vec::new(),
+        buffers: nest.buffers.clone(),
+        stages: Vec::new(),
+    };
+    let mut columns = Vec::new();
+    for stage in &nest.stages {
+        let mut sinks = Vec::new();
+        for sink in &stage.sinks {
+            sinks.push(nest_sink(kernel, &mut plan, &mut columns, stage, sink, inputs)?);
+        }
+        plan.stages.push(Stage { once: stage.over == Over::Once, body: stage.body.clone(), sinks });
+    }
+    simplify(&mut plan, nest.is_map());
+    plan.aligned = if nest.segments.len() == 1 { plan.row() % 16 == 0 } else { plan.aligned };
+    for (column, sink) in columns.iter_mut().zip(column_sinks(&plan)) {
+        column.unit = unit(&plan, sink);
+    }
+    Ok((plan, columns))
+}
+
+fn nest_sink(
+    kernel: &Kernel,
+    plan: &mut Plan,
+    columns: &mut Vec<Column>,
+    stage: &ir::Stage,
+    sink: &ir::Sink,
+    inputs: usize,
+) -> Result<Sink> {
+    let rank = plan.extents.len();
+    Ok(match sink {
+        ir::Sink::Store { output, dtype, access, value } => Sink::Store {
+            slot: inputs + output,
+            dtype: *dtype,
+            place: Place::At(padded(access, rank)),
+            value: *value,
+            after: written_loads(plan),
+        },
+        ir::Sink::Reduce { reduction, value, register } => {
+            Sink::Reduce { reduction: *reduction, value: *value, register: *register }
+        }
+        ir::Sink::Keep { value, buffer } => Sink::Keep { value: *value, buffer: *buffer },
+        ir::Sink::Set { value, register } => Sink::Set { value: *value, register: *register },
+        ir::Sink::Column { reduction, value, output, dtype, kept } => {
+            if *reduction == Reduction::ArgMax {
+                return Err(unsupported(kernel, "argmax down a column"));
+            }
+            let (keep, count, size, rows) = column_strides(&plan.extents, kept);
+            columns.push(Column {
+                reduction: *reduction,
+                scalar: stage.body.ty(*value),
+                output: inputs + output,
+                dtype: *dtype,
+                size,
+                rows,
+                unit: 0,
+            });
+            plan.slots += 1;
+            Sink::Column { reduction: *reduction, value: *value, slot: plan.slots - 1, keep, count, size }
+        }
+    })
+}
+
+/// All loads of operands that the kernel writes.
+fn written_loads(plan: &Plan) -> SmallVec<[u32; 1]> {
+    plan.loads.iter().enumerate().filter(|(_, l)| !l.fixed).map(|(i, _)| i as u32).collect()
+}
+
+/// Strides of the element and of the reduced row's number, and their counts.
+fn column_strides(extents: &[i64], kept: &[bool]) -> (Strides, Strides, i64, i64) {
+    let rank = extents.len();
+    let (mut keep, mut count): (Strides, Strides) = (smallvec![0; rank], smallvec![0; rank]);
+    let (mut size, mut rows) = (1, 1);
+    for axis in (0..rank).rev() {
+        // The row is always kept.
+        if axis == rank - 1 || kept.get(axis).copied().unwrap_or(false) {
+            keep[axis] = size;
+            size *= extents[axis];
+        } else {
+            count[axis] = rows;
+            rows *= extents[axis];
+        }
+    }
+    (keep, count, size, rows)
+}
+
+fn column_sinks(plan: &Plan) -> impl Iterator<Item = &Sink> {
+    plan.stages.iter().flat_map(|s| &s.sinks).filter(|s| matches!(s, Sink::Column { .. }))
+}
+
+/// See [`Column::unit`].
+fn unit(plan: &Plan, sink: &Sink) -> i64 {
+    let Sink::Column { count, .. } = sink else { return 0 };
+    let chunk = ir::COLUMN_CHUNK as i64;
+    let outer: Vec<(i64, bool)> = (0..plan.row_axis())
+        .filter(|a| plan.extents[*a] != 1)
+        .map(|a| (plan.extents[a], count[a] != 0))
+        .collect();
+    let reduced = outer.iter().filter(|(_, r)| *r).map(|(e, _)| e).product::<i64>();
+    let kept = outer.iter().filter(|(_, r)| !*r).map(|(e, _)| e).product::<i64>();
+    let first_reduced = outer.iter().position(|(_, r)| *r).unwrap_or(outer.len());
+    let first_kept = outer.iter().position(|(_, r)| !*r).unwrap_or(outer.len());
+    if outer[first_reduced..].iter().all(|(_, r)| *r) {
+        // Kept axes come first: a chunk is a run of rows.
+        if kept == 1 || reduced % chunk == 0 { chunk } else { reduced.max(1) }
+    } else if outer[first_kept..].iter().all(|(_, r)| !*r) {
+        chunk * kept
+    } else {
+        0
+    }
+}
+
+/// The plan that computes a block of a factor. Slots are the kernel's inputs and outputs, and one for the block.
+pub(crate) fn factor(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [usize; 2]) -> Plan {
+    let slots = kernel.inputs.len() + kernel.outputs.len();
+    let dtype = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
+    let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| *e as i64).collect();
+    let store = Sink::Store { slot: slots, dtype, place: Place::Stream, value: factor.value, after: SmallVec::new() };
+    let mut plan = Plan {
+        aligned: false,
+        slots: slots + 1,
+        loads: sources(&factor.loads, extents.len(), |_| false),
+        extents,
+        positions: Vec::new(),
+        buffers: Vec::new(),
+        stages: vec![Stage { once: false, body: factor.body.clone(), sinks: vec![store] }],
+    };
+    keep_axes(&mut plan);
+    plan
+}
+
+/// The plan of a contraction's epilogue for a part of a row. Slots are the kernel's inputs and outputs, and one for the sums.
+pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<Plan> {
+    let slots = kernel.inputs.len() + kernel.outputs.len();
+    let dtype = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
+    let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| *e as i64).collect();
+    let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
+    let mut plan = Plan {
+        aligned: false,
+        slots: slots + 1,
+        loads: sources(&c.loads, extents.len(), updated),
+        extents,
+        positions: Vec::new(),
+        buffers: Vec::new(),
+        stages: Vec::new(),
+    };
+    let sums = plan.loads.len() as u32;
+    plan.loads.push(Source { slot: slots, dtype, place: Place::Stream, fixed: true });
+    let load = |inst: &Inst| match inst.op {
+        ScalarOp::Acc => Inst { op: ScalarOp::Load(sums), ..inst.clone() },
+        _ => inst.clone(),
+    };
+    let body = Body { insts: c.epilogue.body.insts.iter().map(load).collect() };
+    let mut sinks = Vec::new();
+    for sink in &c.epilogue.sinks {
+        let ir::Sink::Store { .. } = sink else {
+            return Err(unsupported(kernel, "a contraction's epilogue that does more than store"));
+        };
+        sinks.push(nest_sink(kernel, &mut plan, &mut Vec::new(), &c.epilogue, sink, kernel.inputs.len())?);
+    }
+    plan.stages.push(Stage { once: false, body, sinks });
+    keep_axes(&mut plan);
+    Ok(plan)
+}
+
+/// Simplifies a plan whose callers count in the kernel's own rows and positions.
+fn keep_axes(plan: &mut Plan) {
+    simplify(plan, false);
+}
+
+/// The plan that adds a scatter's sources. Slots are the kernel's inputs and outputs, and one for the accumulator.
+pub(crate) fn scatter(kernel: &Kernel, s: &Scatter) -> Result<Plan> {
+    let slots = kernel.inputs.len() + kernel.outputs.len();
+    let dtype = scatter_dtype(kernel);
+    if dtype == DType::Bool {
+        return Err(unsupported(kernel, "a scatter of truth values"));
+    }
+    let mut extents: Vec<i64> = s.extents.iter().map(|e| *e as i64).collect();
+    let scalar_source = extents.is_empty();
+    if scalar_source {
+        extents.push(1);
+    }
+    let rank = extents.len();
+    let add = Sink::Add { slot: slots, dtype, access: padded(&s.place, rank), index: s.index.clone(), value: s.value };
+    let mut plan = Plan {
+        aligned: extents[rank - 1] % 16 == 0,
+        slots: slots + 1,
+        loads: sources(&s.loads, rank, |_| false),
+        extents,
+        positions: Vec::new(),
+        buffers: Vec::new(),
+        stages: vec![Stage { once: false, body: s.body.clone(), sinks: vec![add] }],
+    };
+    // Merging keeps the row-major order of the sources.
+    simplify(&mut plan, true);
+    plan.aligned = plan.row() % 16 == 0;
+    Ok(plan)
+}
+
+/// The dtype that a scatter accumulates in.
+pub(crate) fn scatter_dtype(kernel: &Kernel) -> DType {
+    let dtype = kernel.outputs[0].ty.dtype;
+    if is_half(dtype) { DType::F32 } else { dtype }
+}
+
+/// A map over one axis of `n` elements, with `slots` operands.
+pub(crate) fn flat(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: Vec<Sink>) -> Plan {
+    Plan {
+        extents: vec![n],
+        aligned: n % 16 == 0,
+        slots,
+        loads,
+        positions: Vec::new(),
+        buffers: Vec::new(),
+        stages: vec![Stage { once: false, body, sinks }],
+    }
+}
+
+/// The element at the position of a flat map.
+pub(crate) fn in_order() -> Place {
+    Place::At(ir::Access { strides: smallvec![1], ..ir::Access::default() })
+}
+
+pub(crate) fn unsupported(kernel: &Kernel, what: &str) -> Error {
+    Error::Unsupported { kernel: kernel.name.clone(), what: what.to_owned() }
+}

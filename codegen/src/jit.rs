@@ -1,0 +1,292 @@
+//! Executable memory, the calls into it, and the addresses they are given.
+//!
+//! A [`Code`] is one compiled function. A batch of them shares a module, whose memory is freed with the last of them. What is called
+//! trusts its addresses: [`Slots`] are made from operands whose sizes have been checked against the kernel, and ranges come from the
+//! kernel's own extents.
+#![allow(unsafe_code, reason = "this file owns executable memory and the calls through function pointers")]
+
+use crate::error::{Error, Result};
+use crate::lower::{Lowered, Target, signature};
+use crate::tile::{self, Tiles};
+use cranelift::codegen::control::ControlPlane;
+use cranelift::codegen::ir::UserFuncName;
+use cranelift::codegen::Context;
+use cranelift::jit::{JITBuilder, JITModule};
+use cranelift::module::{FuncId, Module, default_libcall_names};
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracecast_ir::DType;
+use tracecast_runtime::{Arg, HostMemory};
+
+type Entry = unsafe extern "C" fn(*const Address, i64, i64, i64, i64, *mut u8, *const AtomicU32);
+
+/// One compiled function.
+pub(crate) struct Code {
+    entry: Entry,
+    scratch: usize,
+    slots: usize,
+    /// Keeps the machine code where it is.
+    _memory: Arc<CodeMemory>,
+}
+
+impl Code {
+    /// Does the positions of the rows. Nothing happens if either is empty, unless the row has no positions at all and `always`.
+    pub(crate) fn call(
+        &self,
+        slots: &Slots,
+        rows: Range<usize>,
+        positions: Range<usize>,
+        scratch: &mut Arena,
+        status: &AtomicU32,
+    ) {
+        assert!(slots.0.len() >= self.slots, "a function was given {} of {} addresses", slots.0.len(), self.slots);
+        let scratch = scratch.reserve(self.scratch).0;
+        let [begin, end] = [rows.start as i64, rows.end as i64];
+        let [from, to] = [positions.start as i64, positions.end as i64];
+        // SAFETY: the code is alive as long as this is; it was compiled for this signature, for at most this many slots and this much
+        // scratch, and accesses nothing beyond the operands that the slots stand for.
+        unsafe { (self.entry)(slots.0.as_ptr(), begin, end, from, to, scratch, status) }
+    }
+}
+
+/// The module of a batch.
+struct CodeMemory(Mutex<Option<JITModule>>);
+
+impl Drop for CodeMemory {
+    fn drop(&mut self) {
+        let module = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(module) = module {
+            // SAFETY: every function of the module keeps this alive, so none is left, and none is running.
+            unsafe { module.free_memory() }
+        }
+    }
+}
+
+/// Compiles functions of one kernel each, given with the kernel's name, into one module.
+///
+/// # Errors
+/// If Cranelift refuses or fails.
+pub(crate) fn compile(target: &Target, functions: Vec<(String, usize, Lowered)>) -> Result<Vec<Code>> {
+    let builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
+    let mut module = JITModule::new(builder);
+    let mut context = module.make_context();
+    let mut defined: Vec<(FuncId, usize, usize)> = Vec::new();
+    for (kernel, slots, lowered) in functions {
+        let scratch = lowered.scratch;
+        let id = define(&mut module, &mut context, lowered).map_err(|message| Error::Compile { kernel, message })?;
+        defined.push((id, scratch, slots));
+    }
+    let failed = |message: String| Error::Compile { kernel: "?".to_owned(), message };
+    module.finalize_definitions().map_err(|e| failed(e.to_string()))?;
+    let entries: Vec<*const u8> = defined.iter().map(|(id, ..)| module.get_finalized_function(*id)).collect();
+    let memory = Arc::new(CodeMemory(Mutex::new(Some(module))));
+    Ok(entries
+        .into_iter()
+        .zip(defined)
+        .map(|(entry, (_, scratch, slots))| Code {
+            // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
+            entry: unsafe { std::mem::transmute::<*const u8, Entry>(entry) },
+            scratch,
+            slots,
+            _memory: memory.clone(),
+        })
+        .collect())
+}
+
+/// Compiles one function. A panic in Cranelift is an error here.
+fn define(module: &mut JITModule, context: &mut Context, lowered: Lowered) -> std::result::Result<FuncId, String> {
+    let signature = signature(module.isa().default_call_conv());
+    let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
+    module.clear_context(context);
+    context.func = lowered.function;
+    context.func.name = UserFuncName::user(0, id.as_u32());
+    let define = std::panic::AssertUnwindSafe(|| {
+        module.define_function_with_control_plane(id, context, &mut ControlPlane::default())
+    });
+    match std::panic::catch_unwind(define) {
+        Ok(Ok(())) => Ok(id),
+        Ok(Err(e)) => Err(format!("{e:?}")),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(format!("panic: {}", text.unwrap_or("unknown")))
+        }
+    }
+}
+
+/// Where an operand lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Address(*mut u8);
+
+// SAFETY: an address is only a number; what is at it is accessed by compiled code and tile routines, whose callers split outputs
+// among threads and let nobody write what another reads.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The address that many bytes on.
+    pub(crate) fn offset(self, bytes: isize) -> Address {
+        Address(self.0.wrapping_offset(bytes))
+    }
+}
+
+/// The addresses that compiled functions are given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots(SmallVec<[Address; 12]>);
+
+impl Slots {
+    /// The addresses of a kernel's operands.
+    ///
+    /// # Errors
+    /// If an operand is not in memory of this device, or reaches beyond it.
+    pub(crate) fn of(args: &[Arg]) -> tracecast_runtime::Result<Slots> {
+        let mut slots = Slots::default();
+        for arg in args {
+            let memory = arg.memory.get::<HostMemory>()?;
+            if arg.offset.checked_add(arg.len).is_none_or(|end| end > memory.len()) {
+                let message = format!("an operand of {} bytes at {} is not inside its memory", arg.len, arg.offset);
+                return Err(tracecast_runtime::Error::Device(message));
+            }
+            slots.push(Address(memory.as_ptr().wrapping_add(arg.offset)));
+        }
+        Ok(slots)
+    }
+
+    /// The addresses at those places.
+    pub(crate) fn select(&self, at: impl IntoIterator<Item = usize>) -> Slots {
+        Slots(at.into_iter().map(|i| self.0[i]).collect())
+    }
+
+    /// One more address.
+    pub(crate) fn push(&mut self, address: Address) {
+        self.0.push(address);
+    }
+
+    /// Replaces the last address.
+    pub(crate) fn set_last(&mut self, address: Address) {
+        if let Some(last) = self.0.last_mut() {
+            *last = address;
+        }
+    }
+
+    /// The address of a slot.
+    pub(crate) fn get(&self, slot: usize) -> Address {
+        self.0[slot]
+    }
+
+    /// The f32 that a slot holds.
+    pub(crate) fn read_f32(&self, slot: usize) -> f32 {
+        // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
+        unsafe { self.0[slot].0.cast::<f32>().read_unaligned() }
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// Memory that only grows, so that a steady state allocates nothing.
+#[derive(Default)]
+pub(crate) struct Arena(Vec<Line>);
+
+impl Arena {
+    /// Room for that many bytes, aligned to a cache line; what was there is gone.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Address {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.0.len() < lines {
+            self.0.resize(lines, Line([0; 8]));
+        }
+        Address(self.0.as_mut_ptr().cast())
+    }
+}
+
+/// What a thread works with.
+#[derive(Default)]
+pub(crate) struct Workspace {
+    /// Of compiled functions.
+    pub(crate) scratch: Arena,
+    /// Of whole kernels, shared with the threads that help.
+    pub(crate) shared: Arena,
+    contract: tile::Scratch,
+}
+
+thread_local! {
+    static WORKSPACE: Cell<Option<Box<Workspace>>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's workspace. Whoever asks again in the meantime gets a new one.
+pub(crate) fn with_workspace<T>(f: impl FnOnce(&mut Workspace) -> T) -> T {
+    let mut workspace = WORKSPACE.take().unwrap_or_default();
+    let result = f(&mut workspace);
+    WORKSPACE.set(Some(workspace));
+    result
+}
+
+/// An operand of a contraction.
+#[derive(Clone, Copy)]
+pub(crate) enum Operand<'a> {
+    /// Floats in memory: element (0, 0), and how to go on, in elements.
+    Matrix {
+        /// Element (0, 0).
+        base: Address,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// From a row to the next.
+        row: isize,
+        /// From a column to the next.
+        col: isize,
+    },
+    /// Computed by a function for (first row, rows, first column, columns, where to).
+    Computed(&'a tile::FillFn<'a>),
+}
+
+impl Operand<'_> {
+    fn source(&self) -> tile::Source<'_> {
+        match self {
+            Operand::Matrix { base, dtype, row, col } => {
+                tile::Source::Matrix { base: base.0.cast_const(), dtype: *dtype, row: *row, col: *col }
+            }
+            Operand::Computed(fill) => tile::Source::Fill(fill),
+        }
+    }
+}
+
+/// Where a routine wants a block.
+pub(crate) fn block_address(at: *mut u8) -> Address {
+    Address(at)
+}
+
+/// The ranges of one contraction.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// Of the result.
+    pub(crate) rows: Range<usize>,
+    /// Of the result.
+    pub(crate) cols: Range<usize>,
+    /// The summed axis, all of it.
+    pub(crate) k: usize,
+}
+
+/// Contracts a block and hands every run of sums to `epilogue(row, column, n, sums)`.
+pub(crate) fn contract(
+    tiles: &Tiles,
+    acc: DType,
+    block: Block,
+    [a, b]: [Operand<'_>; 2],
+    workspace: &mut Workspace,
+    epilogue: &mut dyn FnMut(usize, usize, usize, Address, &mut Arena),
+) {
+    let Workspace { contract, scratch, .. } = workspace;
+    let mut finish = |row: usize, col: usize, n: usize, sums: *const u8| {
+        epilogue(row, col, n, Address(sums.cast_mut()), scratch);
+    };
+    let Block { rows, cols, k } = block;
+    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
+    // stay inside for the rows, the columns and `k` of its extents.
+    unsafe { tile::contract(tiles, acc, rows, cols, k, &a.source(), &b.source(), contract, &mut finish) }
+}

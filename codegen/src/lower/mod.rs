@@ -1,0 +1,382 @@
+//! From a [`Plan`] to a function of Cranelift's IR.
+//!
+//! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of a stage, `memory` loads and stores,
+//! `reduce` the accumulators, `scalar` the instructions, `half` the 16-bit floats.
+//!
+//! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to `end`, counted row-major over the
+//! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
+//! parameters.
+
+mod half;
+mod memory;
+mod reduce;
+mod row;
+mod scalar;
+
+use crate::phase::{self, Phases};
+use crate::plan::{Plan, Sink, Stage, Strides};
+use crate::tile::Tiles;
+use cranelift::codegen::cursor::{Cursor, FuncCursor};
+use cranelift::codegen::ir::{BlockArg, ConstantData, Endianness, Function, SigRef};
+use cranelift::codegen::isa::CallConv;
+use cranelift::prelude::{
+    AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData, Signature, Type, Value, isa,
+    types,
+};
+use std::collections::{BTreeMap, HashMap};
+use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
+
+/// Accesses do not trap, and may be unaligned.
+const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
+
+/// What functions are compiled for.
+pub(crate) struct Target {
+    /// The instruction set.
+    pub(crate) isa: isa::OwnedTargetIsa,
+    /// The routines they call.
+    pub(crate) tiles: &'static Tiles,
+    /// True if rounding to integral floats is an instruction.
+    pub(crate) floor: bool,
+}
+
+/// A function of Cranelift's IR.
+pub(crate) struct Lowered {
+    /// The function.
+    pub(crate) function: Function,
+    /// The scratch that a call needs.
+    pub(crate) scratch: usize,
+    /// The addresses in it, and what they are.
+    pub(crate) symbols: BTreeMap<usize, String>,
+}
+
+/// The signature of every function.
+pub(crate) fn signature(call_conv: CallConv) -> Signature {
+    let mut signature = Signature::new(call_conv);
+    signature.params.extend([types::I64; 7].map(AbiParam::new));
+    signature
+}
+
+/// Emits a plan.
+///
+/// # Errors
+/// If it asks for what has no code; what that is.
+pub(crate) fn lower(
+    target: &Target,
+    plan: &Plan,
+    context: &mut FunctionBuilderContext,
+) -> Result<Lowered, String> {
+    let mut function = Function::new();
+    function.signature = signature(target.isa.default_call_conv());
+    let mut emitter = Emitter::new(FunctionBuilder::new(&mut function, context), target, plan);
+    emitter.rows();
+    let Emitter { mut fb, scratch_bytes, symbols, failed, .. } = emitter;
+    fb.seal_all_blocks();
+    fb.finalize(target.isa.frontend_config());
+    match failed {
+        Some(what) => Err(what),
+        None => Ok(Lowered { function, scratch: scratch_bytes as usize, symbols }),
+    }
+}
+
+/// The type of a scalar on its own; truth values are 0 or 1.
+fn scalar_type(ty: Scalar) -> Type {
+    match ty {
+        Scalar::F32 => types::F32,
+        Scalar::F64 => types::F64,
+        Scalar::I32 => types::I32,
+        Scalar::I64 => types::I64,
+        Scalar::Bool => types::I8,
+    }
+}
+
+/// The type of four of them; truth values are masks.
+fn vector_type(ty: Scalar) -> Type {
+    if ty == Scalar::F32 { types::F32X4 } else { types::I32X4 }
+}
+
+/// The state of emission.
+struct Emitter<'a> {
+    fb: FunctionBuilder<'a>,
+    target: &'a Target,
+    plan: &'a Plan,
+    entry: Block,
+    slots: Vec<Value>,
+    begin: Value,
+    end: Value,
+    from: Value,
+    to: Value,
+    scratch: Value,
+    status: Value,
+    /// Where the row buffers begin in the scratch.
+    buffers: Vec<i32>,
+    /// Where the accumulators of a stage begin in the scratch.
+    lanes: i32,
+    /// Where values wait between phases.
+    waits: i32,
+    scratch_bytes: i32,
+    /// The row and its position along each outer axis.
+    row: Value,
+    index: Vec<Value>,
+    registers: HashMap<usize, Value>,
+    constants: HashMap<(Type, u128), Value>,
+    signatures: HashMap<(Vec<Type>, Option<Type>), SigRef>,
+    symbols: BTreeMap<usize, String>,
+    failed: Option<String>,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(mut fb: FunctionBuilder<'a>, target: &'a Target, plan: &'a Plan) -> Self {
+        let entry = fb.create_block();
+        fb.append_block_params_for_function_params(entry);
+        fb.switch_to_block(entry);
+        let params = fb.block_params(entry).to_vec();
+        let slots =
+            (0..plan.slots).map(|s| fb.ins().load(types::I64, MEMORY, params[0], 8 * s as i32)).collect();
+        let mut bytes = 0i64;
+        let mut reserve = |size: i64| {
+            let at = bytes;
+            bytes += (size + 63) / 64 * 64;
+            at as i32
+        };
+        let buffers =
+            plan.buffers.iter().map(|b| reserve(plan.row() * i64::from(phase::scratch_bytes(*b)))).collect();
+        let reductions = |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
+        let lanes = reserve(plan.stages.iter().map(reductions).max().unwrap_or(0) as i64 * reduce::LANE_BYTES);
+        let waits = reserve(0);
+        Emitter {
+            entry,
+            slots,
+            begin: params[1],
+            end: params[2],
+            from: params[3],
+            to: params[4],
+            scratch: params[5],
+            status: params[6],
+            buffers,
+            lanes,
+            waits,
+            scratch_bytes: bytes as i32,
+            row: params[1],
+            index: Vec::new(),
+            registers: HashMap::new(),
+            constants: HashMap::new(),
+            signatures: HashMap::new(),
+            symbols: BTreeMap::new(),
+            failed: None,
+            fb,
+            target,
+            plan,
+        }
+    }
+
+    /// All rows of the call; there is at least one.
+    fn rows(&mut self) {
+        let outer = self.plan.row_axis();
+        if outer == 0 {
+            self.stages();
+            self.fb.ins().return_(&[]);
+            return;
+        }
+        let mut first = vec![self.begin];
+        first.extend(self.split(self.begin));
+        let head = self.fb.create_block();
+        let exit = self.fb.create_block();
+        for _ in 0..=outer {
+            self.fb.append_block_param(head, types::I64);
+        }
+        let args: Vec<BlockArg> = first.into_iter().map(BlockArg::from).collect();
+        self.fb.ins().jump(head, &args);
+        self.fb.switch_to_block(head);
+        let params = self.fb.block_params(head).to_vec();
+        self.row = params[0];
+        self.index = params[1..].to_vec();
+        self.stages();
+        let mut next: Vec<BlockArg> = Vec::new();
+        let row = self.fb.ins().iadd_imm_s(self.row, 1);
+        let mut carry = None;
+        for axis in (0..outer).rev() {
+            let at = self.index[axis];
+            let at = match carry {
+                None => self.fb.ins().iadd_imm_s(at, 1),
+                Some(c) => self.fb.ins().iadd(at, c),
+            };
+            if axis == 0 {
+                next.push(at.into());
+                break;
+            }
+            let full = self.fb.ins().icmp_imm_s(IntCC::Equal, at, self.plan.extents[axis]);
+            let zero = self.fb.ins().iconst(types::I64, 0);
+            next.push(self.fb.ins().select(full, zero, at).into());
+            carry = Some(self.fb.ins().uextend(types::I64, full));
+        }
+        next.push(row.into());
+        next.reverse();
+        let more = self.fb.ins().icmp(IntCC::SignedLessThan, row, self.end);
+        self.fb.ins().brif(more, head, &next, exit, &[]);
+        self.fb.switch_to_block(exit);
+        self.fb.ins().return_(&[]);
+    }
+
+    /// A row's position along each outer axis.
+    fn split(&mut self, row: Value) -> Vec<Value> {
+        let outer = self.plan.row_axis();
+        let mut rest = row;
+        let mut index = Vec::with_capacity(outer);
+        for axis in (0..outer).rev() {
+            if axis == 0 {
+                index.push(rest);
+                break;
+            }
+            // No row exists if an axis is empty.
+            let extent = self.plan.extents[axis].max(1);
+            index.push(self.fb.ins().urem_imm_u(rest, extent));
+            rest = self.fb.ins().udiv_imm_u(rest, extent);
+        }
+        index.reverse();
+        index
+    }
+
+    fn stages(&mut self) {
+        for stage in &self.plan.stages {
+            if stage.once { self.once(stage) } else { self.row_stage(stage) }
+        }
+    }
+
+    /// A row stage: its uniform values, then its phases over the row, in chunks if it reduces a long one.
+    fn row_stage(&mut self, stage: &'a Stage) {
+        let phases = phase::cut(self.plan, stage, self.target.floor);
+        self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
+        let mut row = row::Row::new(self, stage, &phases);
+        row.once_per_row(self);
+        let (argmax, reductions): (Vec<_>, Vec<_>) = row.reductions().into_iter().partition(reduce::Reduce::is_argmax);
+        self.start_argmax(&argmax);
+        if reductions.is_empty() {
+            row.positions(self, self.from, self.to);
+        } else {
+            self.reduced(&row, &reductions);
+        }
+        self.set_argmax(&argmax);
+    }
+
+    /// The positions of a row stage that reduces.
+    fn reduced(&mut self, row: &row::Row<'_>, reductions: &[reduce::Reduce]) {
+        if self.plan.row() <= ROW_CHUNK as i64 {
+            self.start_lanes(reductions);
+            row.positions(self, self.from, self.to);
+            let values = self.combine_lanes(reductions);
+            self.set_registers(reductions, &values);
+            return;
+        }
+        let head = self.fb.create_block();
+        let exit = self.fb.create_block();
+        let start = self.fb.append_block_param(head, types::I64);
+        let mut args: Vec<BlockArg> = vec![self.from.into()];
+        let mut before = Vec::new();
+        for r in reductions {
+            args.push(self.identity(r).into());
+            before.push(self.fb.append_block_param(head, scalar_type(r.ty)));
+            self.fb.append_block_param(exit, scalar_type(r.ty));
+        }
+        self.fb.ins().jump(head, &args);
+        self.fb.switch_to_block(head);
+        let end = self.fb.ins().iadd_imm_s(start, ROW_CHUNK as i64);
+        let end = self.fb.ins().smin(end, self.to);
+        self.start_lanes(reductions);
+        row.positions(self, start, end);
+        let chunk = self.combine_lanes(reductions);
+        let first = self.fb.ins().icmp(IntCC::Equal, start, self.from);
+        let mut results: Vec<BlockArg> = Vec::new();
+        for (r, (before, chunk)) in reductions.iter().zip(before.into_iter().zip(chunk)) {
+            let both = self.combine(r.reduction, r.ty, false, before, chunk);
+            results.push(self.fb.ins().select(first, chunk, both).into());
+        }
+        let more = self.fb.ins().icmp(IntCC::SignedLessThan, end, self.to);
+        let mut again: Vec<BlockArg> = vec![end.into()];
+        again.extend(results.iter().copied());
+        self.fb.ins().brif(more, head, &again, exit, &results);
+        self.fb.switch_to_block(exit);
+        let values = self.fb.block_params(exit).to_vec();
+        self.set_registers(reductions, &values);
+    }
+
+    /// `offset + Σ strides * index` over the outer axes.
+    fn at_row(&mut self, offset: i64, strides: &Strides) -> Value {
+        let mut sum: Option<Value> = None;
+        for (axis, &at) in self.index.clone().iter().enumerate() {
+            let stride = strides.get(axis).copied().unwrap_or(0);
+            if stride == 0 {
+                continue;
+            }
+            let term = if stride == 1 { at } else { self.fb.ins().imul_imm_s(at, stride) };
+            sum = Some(match sum {
+                Some(sum) => self.fb.ins().iadd(sum, term),
+                None => term,
+            });
+        }
+        match (sum, offset) {
+            (Some(sum), 0) => sum,
+            (Some(sum), _) => self.fb.ins().iadd_imm_s(sum, offset),
+            (None, _) => self.fb.ins().iconst(types::I64, offset),
+        }
+    }
+
+    /// A vector with that in every 32-bit lane, made once per call.
+    fn constant(&mut self, ty: Type, lane: u32) -> Value {
+        let lane = u128::from(lane);
+        self.constant_bits(ty, lane | lane << 32 | lane << 64 | lane << 96)
+    }
+
+    fn constant_bits(&mut self, ty: Type, bits: u128) -> Value {
+        if let Some(v) = self.constants.get(&(ty, bits)) {
+            return *v;
+        }
+        let data = self.fb.func.dfg.constants.insert(ConstantData::from(&bits.to_le_bytes()[..]));
+        let mut cursor = FuncCursor::new(self.fb.func).at_first_insertion_point(self.entry);
+        let v = cursor.ins().vconst(ty, data);
+        self.constants.insert((ty, bits), v);
+        v
+    }
+
+    fn bitcast(&mut self, ty: Type, v: Value) -> Value {
+        if self.fb.func.dfg.value_type(v) == ty {
+            return v;
+        }
+        self.fb.ins().bitcast(ty, MemFlagsData::new().with_endianness(Endianness::Little), v)
+    }
+
+    /// A call of a routine of the host.
+    fn call(&mut self, name: &str, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
+        let params: Vec<Type> = args.iter().map(|a| self.fb.func.dfg.value_type(*a)).collect();
+        let conv = self.target.isa.default_call_conv();
+        let fb = &mut self.fb;
+        let signature = *self.signatures.entry((params.clone(), result)).or_insert_with(|| {
+            let mut signature = Signature::new(conv);
+            signature.params.extend(params.iter().map(|t| AbiParam::new(*t)));
+            signature.returns.extend(result.map(AbiParam::new));
+            fb.import_signature(signature)
+        });
+        self.symbols.entry(address).or_insert_with(|| name.to_owned());
+        let address = self.fb.ins().iconst(types::I64, address as i64);
+        let inst = self.fb.ins().call_indirect(signature, address, args);
+        self.fb.inst_results(inst).first().copied()
+    }
+
+    /// Remembers that there is no code for something, and goes on with a value that will not be used.
+    fn fail(&mut self, what: impl Into<String>, ty: Type) -> Value {
+        self.failed.get_or_insert(what.into());
+        if ty.is_vector() {
+            self.constant_bits(ty, 0)
+        } else if ty == types::F32 {
+            self.fb.ins().f32const(0.0)
+        } else if ty == types::F64 {
+            self.fb.ins().f64const(0.0)
+        } else {
+            self.fb.ins().iconst(ty, 0)
+        }
+    }
+}
+
+/// What is known of a row stage's phases while it is emitted.
+type Cut<'a> = &'a Phases;
+/// Values by instruction.
+type Values = HashMap<Val, Value>;

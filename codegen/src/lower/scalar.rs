@@ -1,0 +1,237 @@
+//! Scalar instructions, one at a time or four.
+
+use super::{Emitter, scalar_type, vector_type};
+use crate::tile::one;
+use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp};
+
+impl Emitter<'_> {
+    /// An instruction that is neither a source nor a tile routine; `from` is the type of its (last) operand.
+    pub(super) fn compute(&mut self, inst: &Inst, from: Scalar, args: &[Value], vector: bool) -> Value {
+        let ty = inst.ty;
+        let float = ty.is_float();
+        match inst.op {
+            ScalarOp::Const(bits) => self.number(ty, bits, vector),
+            ScalarOp::Add if float => self.fb.ins().fadd(args[0], args[1]),
+            ScalarOp::Sub if float => self.fb.ins().fsub(args[0], args[1]),
+            ScalarOp::Mul if float => self.fb.ins().fmul(args[0], args[1]),
+            ScalarOp::Div if float => self.fb.ins().fdiv(args[0], args[1]),
+            ScalarOp::Add if ty != Scalar::Bool => self.fb.ins().iadd(args[0], args[1]),
+            ScalarOp::Sub if ty != Scalar::Bool => self.fb.ins().isub(args[0], args[1]),
+            ScalarOp::Mul if ty != Scalar::Bool => self.fb.ins().imul(args[0], args[1]),
+            ScalarOp::Div | ScalarOp::Rem if !float && ty != Scalar::Bool && !vector => {
+                self.divide(inst.op == ScalarOp::Div, ty, args[0], args[1])
+            }
+            ScalarOp::Max => self.combine(Reduction::Max, ty, vector, args[0], args[1]),
+            ScalarOp::Min => self.combine(Reduction::Min, ty, vector, args[0], args[1]),
+            ScalarOp::Neg if float => self.fb.ins().fneg(args[0]),
+            ScalarOp::Neg if ty != Scalar::Bool => self.fb.ins().ineg(args[0]),
+            ScalarOp::Abs if float => self.fb.ins().fabs(args[0]),
+            ScalarOp::Abs if ty != Scalar::Bool => self.fb.ins().iabs(args[0]),
+            ScalarOp::Sqrt if float => self.fb.ins().sqrt(args[0]),
+            ScalarOp::Floor if float => self.floor(ty, args[0]),
+            ScalarOp::Call(function) if !vector => {
+                let routine = self.target.tiles.function(function);
+                let name = format!("{function:?}").to_lowercase();
+                if ty == Scalar::F64 {
+                    self.routine(&format!("{name}_f64"), routine.one_f64 as *const () as usize, args, types::F64)
+                } else {
+                    self.routine(&name, routine.one as *const () as usize, args, types::F32)
+                }
+            }
+            ScalarOp::Round(dtype) => self.round(dtype, ty, args[0], vector),
+            ScalarOp::Cmp(cmp) => self.compare(cmp, from, args, vector),
+            ScalarOp::And if !float => self.fb.ins().band(args[0], args[1]),
+            ScalarOp::Or if !float => self.fb.ins().bor(args[0], args[1]),
+            ScalarOp::Not if ty == Scalar::Bool && !vector => self.fb.ins().bxor_imm_u(args[0], 1),
+            ScalarOp::Not if !float => self.fb.ins().bnot(args[0]),
+            ScalarOp::Select if vector => {
+                let mask = self.bitcast(vector_type(ty), args[0]);
+                self.fb.ins().bitselect(mask, args[1], args[2])
+            }
+            ScalarOp::Select => self.fb.ins().select(args[0], args[1], args[2]),
+            ScalarOp::Convert => self.convert(from, ty, args[0], vector),
+            ScalarOp::WrapU8 if vector => {
+                let low = self.constant(types::I32X4, 0xff);
+                self.fb.ins().band(args[0], low)
+            }
+            ScalarOp::WrapU8 => self.fb.ins().band_imm_u(args[0], 0xff),
+            ScalarOp::Random { stream } if !vector => {
+                let stream = self.fb.ins().iconst(types::I32, i64::from(stream));
+                let args = [args[0], args[1], stream, args[2]];
+                self.routine("random", one::random as *const () as usize, &args, types::I32)
+            }
+            op => {
+                let ty = if vector { vector_type(ty) } else { scalar_type(ty) };
+                self.fail(format!("{op:?} of {}", inst.ty.name()), ty)
+            }
+        }
+    }
+
+    /// A call of a routine with a result.
+    pub(super) fn routine(&mut self, name: &str, address: usize, args: &[Value], result: Type) -> Value {
+        self.call(name, address, args, Some(result)).expect("the signature has a result")
+    }
+
+    /// A number given by its bits.
+    pub(super) fn number(&mut self, ty: Scalar, bits: u64, vector: bool) -> Value {
+        match ty {
+            Scalar::Bool if vector => self.constant(types::I32X4, if bits != 0 { u32::MAX } else { 0 }),
+            _ if vector => self.constant(vector_type(ty), bits as u32),
+            Scalar::F32 => self.fb.ins().f32const(f32::from_bits(bits as u32)),
+            Scalar::F64 => self.fb.ins().f64const(f64::from_bits(bits)),
+            Scalar::I32 => self.fb.ins().iconst(types::I32, i64::from(bits as u32)),
+            Scalar::I64 => self.fb.ins().iconst(types::I64, bits as i64),
+            Scalar::Bool => self.fb.ins().iconst(types::I8, i64::from(bits != 0)),
+        }
+    }
+
+    /// A sum, maximum or minimum of two.
+    pub(super) fn combine(&mut self, how: Reduction, ty: Scalar, vector: bool, a: Value, b: Value) -> Value {
+        match (how, ty) {
+            (Reduction::Sum, Scalar::F32 | Scalar::F64) => self.fb.ins().fadd(a, b),
+            (Reduction::Sum, Scalar::I32 | Scalar::I64) => self.fb.ins().iadd(a, b),
+            (Reduction::Max, Scalar::Bool) => self.fb.ins().bor(a, b),
+            (Reduction::Min, Scalar::Bool) => self.fb.ins().band(a, b),
+            (Reduction::Max, Scalar::I32 | Scalar::I64) => self.fb.ins().smax(a, b),
+            (Reduction::Min, Scalar::I32 | Scalar::I64) => self.fb.ins().smin(a, b),
+            (Reduction::Max | Reduction::Min, _) => {
+                // `a` unless `b` is beyond it or NaN; a NaN in `a` stays.
+                let (low, high) = if how == Reduction::Max { (a, b) } else { (b, a) };
+                let beyond = self.fb.ins().fcmp(FloatCC::LessThan, low, high);
+                let nan = self.fb.ins().fcmp(FloatCC::Unordered, b, b);
+                if vector {
+                    let float = vector_type(ty);
+                    let beyond = self.bitcast(float, beyond);
+                    let best = self.fb.ins().bitselect(beyond, b, a);
+                    let nan = self.bitcast(float, nan);
+                    self.fb.ins().bitselect(nan, b, best)
+                } else {
+                    let best = self.fb.ins().select(beyond, b, a);
+                    self.fb.ins().select(nan, b, best)
+                }
+            }
+            _ => {
+                let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
+                self.fail(format!("{how:?} of {}", ty.name()), clif)
+            }
+        }
+    }
+
+    /// Truncated division that never traps: by 0 it gives 0, and the smallest number by -1 wraps.
+    fn divide(&mut self, quotient: bool, ty: Scalar, a: Value, b: Value) -> Value {
+        let clif = scalar_type(ty);
+        let one = self.fb.ins().iconst(clif, 1);
+        let zero = self.fb.ins().iconst(clif, 0);
+        let by_zero = self.fb.ins().icmp_imm_s(IntCC::Equal, b, 0);
+        let by_minus_one = self.fb.ins().icmp_imm_s(IntCC::Equal, b, -1);
+        let special = self.fb.ins().bor(by_zero, by_minus_one);
+        let safe = self.fb.ins().select(special, one, b);
+        let (result, negated) = if quotient {
+            (self.fb.ins().sdiv(a, safe), self.fb.ins().ineg(a))
+        } else {
+            (self.fb.ins().srem(a, safe), zero)
+        };
+        let result = self.fb.ins().select(by_minus_one, negated, result);
+        self.fb.ins().select(by_zero, zero, result)
+    }
+
+    fn floor(&mut self, ty: Scalar, x: Value) -> Value {
+        extern "C" fn floor(x: f32) -> f32 {
+            x.floor()
+        }
+        extern "C" fn floor_f64(x: f64) -> f64 {
+            x.floor()
+        }
+        match ty {
+            _ if self.target.floor => self.fb.ins().floor(x),
+            Scalar::F64 => self.routine("floor_f64", floor_f64 as *const () as usize, &[x], types::F64),
+            _ => self.routine("floor", floor as *const () as usize, &[x], types::F32),
+        }
+    }
+
+    fn round(&mut self, dtype: DType, ty: Scalar, x: Value, vector: bool) -> Value {
+        match (dtype, ty) {
+            (DType::BF16, Scalar::F32) => {
+                let bits = self.bf16_in_low_half(x, vector);
+                self.bf16_from_low_half(bits, vector)
+            }
+            (DType::F16, Scalar::F32) if !vector => {
+                self.routine("round_f16", one::round_f16 as *const () as usize, &[x], types::F32)
+            }
+            (DType::BF16, Scalar::F64) => {
+                self.routine("round_bf16_f64", one::round_bf16_f64 as *const () as usize, &[x], types::F64)
+            }
+            (DType::F16, Scalar::F64) => {
+                self.routine("round_f16_f64", one::round_f16_f64 as *const () as usize, &[x], types::F64)
+            }
+            (DType::F32, Scalar::F64) => {
+                let narrow = self.fb.ins().fdemote(types::F32, x);
+                self.fb.ins().fpromote(types::F64, narrow)
+            }
+            (DType::F32, Scalar::F32) | (DType::F64, Scalar::F64) => x,
+            _ => {
+                let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
+                self.fail(format!("rounding {} to {dtype}", ty.name()), clif)
+            }
+        }
+    }
+
+    fn compare(&mut self, cmp: Cmp, ty: Scalar, args: &[Value], vector: bool) -> Value {
+        let (a, b) = (args[0], args[1]);
+        if ty.is_float() {
+            let code = match cmp {
+                Cmp::Eq => FloatCC::Equal,
+                Cmp::Ne => FloatCC::NotEqual,
+                Cmp::Lt => FloatCC::LessThan,
+                Cmp::Le => FloatCC::LessThanOrEqual,
+            };
+            return self.fb.ins().fcmp(code, a, b);
+        }
+        let signed = ty != Scalar::Bool;
+        let code = match cmp {
+            Cmp::Eq => IntCC::Equal,
+            Cmp::Ne => IntCC::NotEqual,
+            Cmp::Lt if signed => IntCC::SignedLessThan,
+            Cmp::Le if signed => IntCC::SignedLessThanOrEqual,
+            Cmp::Lt => IntCC::UnsignedLessThan,
+            Cmp::Le => IntCC::UnsignedLessThanOrEqual,
+        };
+        if vector && cmp == Cmp::Ne {
+            let equal = self.fb.ins().icmp(IntCC::Equal, a, b);
+            return self.fb.ins().bnot(equal);
+        }
+        self.fb.ins().icmp(code, a, b)
+    }
+
+    fn convert(&mut self, from: Scalar, to: Scalar, x: Value, vector: bool) -> Value {
+        use Scalar::{Bool, F32, F64, I32, I64};
+        match (from, to) {
+            _ if from == to => x,
+            (F32, F64) => self.fb.ins().fpromote(types::F64, x),
+            (F64, F32) => self.fb.ins().fdemote(types::F32, x),
+            (I32, I64) => self.fb.ins().sextend(types::I64, x),
+            (I64, I32) => self.fb.ins().ireduce(types::I32, x),
+            (Bool, _) if vector => {
+                let one = if to == F32 { 1f32.to_bits() } else { 1 };
+                let one = self.constant(types::I32X4, one);
+                let bits = self.fb.ins().band(x, one);
+                self.bitcast(vector_type(to), bits)
+            }
+            (Bool, I32 | I64) => self.fb.ins().uextend(scalar_type(to), x),
+            (Bool, _) => {
+                let wide = self.fb.ins().uextend(types::I32, x);
+                self.fb.ins().fcvt_from_sint(scalar_type(to), wide)
+            }
+            (_, Bool) => {
+                let zero = self.number(from, 0, vector);
+                self.compare(Cmp::Ne, from, &[x, zero], vector)
+            }
+            (I32 | I64, _) if vector => self.fb.ins().fcvt_from_sint(types::F32X4, x),
+            (I32 | I64, _) => self.fb.ins().fcvt_from_sint(scalar_type(to), x),
+            (F32, I32) if vector => self.fb.ins().fcvt_to_sint_sat(types::I32X4, x),
+            (F32 | F64, _) => self.fb.ins().fcvt_to_sint_sat(scalar_type(to), x),
+        }
+    }
+}

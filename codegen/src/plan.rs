@@ -1,0 +1,182 @@
+//! [`Plan`]: the loops that become one function, in a form fit for emission.
+//!
+//! A plan is made by `schedule` from a kernel and read by `lower`. Operands are *slots*, positions in the table of addresses that
+//! the function is given. `ScalarOp::Index(i)` in a plan's bodies means [`Plan::positions`]`[i]`, an affine number.
+
+use smallvec::SmallVec;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, Val};
+
+/// One number per axis: outer axes, then the row.
+pub(crate) type Strides = SmallVec<[i64; 4]>;
+
+/// Rows of positions, and what happens at each.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Sizes of the outer axes and of the row.
+    pub(crate) extents: Vec<i64>,
+    /// True if every call covers positions from a multiple of 16 to a multiple of 16.
+    pub(crate) aligned: bool,
+    /// The number of addresses it is given.
+    pub(crate) slots: usize,
+    /// Where it loads from.
+    pub(crate) loads: Vec<Source>,
+    /// The meanings of `ScalarOp::Index`.
+    pub(crate) positions: Vec<Affine>,
+    /// The types of the row buffers.
+    pub(crate) buffers: Vec<Scalar>,
+    /// Run in order for each row.
+    pub(crate) stages: Vec<Stage>,
+}
+
+impl Plan {
+    /// The axis of the positions.
+    pub(crate) fn row_axis(&self) -> usize {
+        self.extents.len() - 1
+    }
+
+    /// The size of the row.
+    pub(crate) fn row(&self) -> i64 {
+        self.extents[self.row_axis()]
+    }
+
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> i64 {
+        self.extents[..self.row_axis()].iter().product()
+    }
+}
+
+/// `offset + Σ strides[axis] * position`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Affine {
+    /// Added to the sum.
+    pub(crate) offset: i64,
+    /// One per axis.
+    pub(crate) strides: Strides,
+}
+
+/// Where an element lies.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// As the kernel says.
+    At(Access),
+    /// One after another: element `(row - begin) * (to - from) + (position - from)` of the call.
+    Stream,
+}
+
+impl Place {
+    /// From a position to the next, in elements.
+    pub(crate) fn row_stride(&self) -> i64 {
+        match self {
+            Place::At(access) => access.strides.last().copied().unwrap_or(0),
+            Place::Stream => 1,
+        }
+    }
+}
+
+/// Something to load from.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The operand.
+    pub(crate) slot: usize,
+    /// Its dtype.
+    pub(crate) dtype: DType,
+    /// The element.
+    pub(crate) place: Place,
+    /// True if nothing in the kernel writes this operand.
+    pub(crate) fixed: bool,
+}
+
+/// One pass along the row, or once per row.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    /// Once per row.
+    pub(crate) once: bool,
+    /// The scalar code.
+    pub(crate) body: Body,
+    /// Where its results go.
+    pub(crate) sinks: Vec<Sink>,
+}
+
+/// Where a value of a stage goes.
+#[derive(Clone, Debug)]
+pub(crate) enum Sink {
+    /// To an operand, narrowed.
+    Store {
+        /// The operand.
+        slot: usize,
+        /// Its dtype.
+        dtype: DType,
+        /// Where.
+        place: Place,
+        /// What.
+        value: Val,
+        /// The loads that must have happened for a position before this store.
+        after: SmallVec<[u32; 1]>,
+    },
+    /// Along the row into a register.
+    Reduce {
+        /// How.
+        reduction: Reduction,
+        /// What.
+        value: Val,
+        /// The register.
+        register: usize,
+    },
+    /// Into a row buffer.
+    Keep {
+        /// What.
+        value: Val,
+        /// The row buffer.
+        buffer: usize,
+    },
+    /// Into a register, once per row.
+    Set {
+        /// What.
+        value: Val,
+        /// The register.
+        register: usize,
+    },
+    /// Into the accumulators of a column reduction, one line of them per chunk of rows.
+    Column {
+        /// How.
+        reduction: Reduction,
+        /// What.
+        value: Val,
+        /// The operand that holds the accumulators.
+        slot: usize,
+        /// Their element for a chunk of number 0.
+        keep: Strides,
+        /// The number of the reduced row, which gives the chunk.
+        count: Strides,
+        /// Accumulators of a chunk.
+        size: i64,
+    },
+    /// Added to an element of an operand, which is of the value's type (or u8).
+    Add {
+        /// The operand.
+        slot: usize,
+        /// Its dtype.
+        dtype: DType,
+        /// Where.
+        access: Access,
+        /// The run-time indices.
+        index: SmallVec<[Val; 1]>,
+        /// What.
+        value: Val,
+    },
+}
+
+impl Sink {
+    /// The values it reads.
+    pub(crate) fn values(&self) -> SmallVec<[Val; 2]> {
+        match self {
+            Sink::Store { value, .. }
+            | Sink::Reduce { value, .. }
+            | Sink::Keep { value, .. }
+            | Sink::Set { value, .. }
+            | Sink::Column { value, .. } => SmallVec::from_slice(&[*value]),
+            Sink::Add { value, index, .. } => index.iter().copied().chain([*value]).collect(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The macro that writes op records.
+
+/// Defines ops: a `static` [`OpDef`] for each, the list `OPS`, and a trait with a method on [`Var`] for each.
+///
+/// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand; attributes
+/// follow a semicolon with their [`AttrKind`]. The macro has no logic of its own.
+///
+/// ```
+/// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};
+/// use tracecast_ir::ops::infer;
+///
+/// tracecast_ir::ops! { trait Mine;
+///
+/// /// Twice the operand.
+/// TWICE = twice(x) -> (y) {
+///     dispatch: Dispatch::Listed { overload: "" },
+///     infer:    &infer::same,
+///     body:     core(
+///         rule(&|cx| [Some(cx.dy().twice())].into_iter().collect()),
+///         map(&|cx, x| cx.body.binary(tracecast_ir::kernel::ScalarOp::Add, x[0], x[0])),
+///     ),
+///     rounding: "the result",
+///     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
+/// }
+/// }
+/// assert_eq!(TWICE.name, "twice");
+/// ```
+#[macro_export]
+macro_rules! ops {
+    (trait $trait:ident; $(
+        $(#[doc = $doc:literal])+
+        $NAME:ident = $method:ident $(as $name:literal)? (
+            $first:ident $(, $arg:ident $(: $kind:ident)?)* $(; $($attr:ident : $akind:ident),+)?
+        ) -> ($($result:ident),+) {
+            dispatch: $dispatch:expr,
+            infer: $infer:expr,
+            body: $body:expr,
+            rounding: $rounding:expr,
+            domain: $domain:expr $(,)?
+        }
+    )+) => {
+        $(
+            $(#[doc = $doc])+
+            pub static $NAME: $crate::op::OpDef = $crate::op::OpDef {
+                name: $crate::op_name!($method $($name)?),
+                doc: concat!($($doc, "\n"),+),
+                schema: $crate::op::Schema {
+                    operands: &[
+                        $crate::op::Operand { name: stringify!($first), kind: $crate::op::OperandKind::One },
+                        $($crate::op::Operand { name: stringify!($arg), kind: $crate::operand_kind!($($kind)?) }),*
+                    ],
+                    attrs: &[$($($crate::op::AttrDef { name: stringify!($attr), kind: $crate::op::AttrKind::$akind }),+)?],
+                    results: &[$(stringify!($result)),+],
+                },
+                dispatch: $dispatch,
+                infer: $crate::op::Func::Static($infer),
+                body: $body,
+                rounding: $rounding,
+                domain: $domain,
+            };
+        )+
+
+        /// The ops of this family.
+        pub static OPS: &[&$crate::op::OpDef] = &[$(&$NAME),+];
+
+        /// The ops of this family as methods.
+        pub trait $trait<'t>: Copy {
+            /// Records an op with `self` as the first operand.
+            #[track_caller]
+            fn record(self, op: &'static $crate::op::OpDef, rest: $crate::Args<'t>, attrs: $crate::Attrs) -> $crate::Var<'t>;
+            $(
+                $(#[doc = $doc])+
+                #[track_caller]
+                fn $method(
+                    self
+                    $(, $arg: impl $crate::OperandOf<'t>)*
+                    $($(, $attr: $crate::attr_type!($akind))+)?
+                ) -> $crate::Var<'t> {
+                    #[allow(unused_mut, reason = "ops without further operands or attributes")]
+                    let mut rest = $crate::Args::new();
+                    $(rest.push($arg);)*
+                    #[allow(unused_mut, reason = "ops without further operands or attributes")]
+                    let mut attrs = $crate::Attrs::new();
+                    $($($crate::IntoAttr::put($attr, stringify!($attr), &mut attrs);)+)?
+                    self.record(&$NAME, rest, attrs)
+                }
+            )+
+        }
+
+        impl<'t> $trait<'t> for $crate::Var<'t> {
+            #[track_caller]
+            fn record(self, op: &'static $crate::op::OpDef, rest: $crate::Args<'t>, attrs: $crate::Attrs) -> $crate::Var<'t> {
+                self.tracer().apply(op, rest.after(self), attrs)[0]
+            }
+        }
+    };
+}
+
+/// The name of an op: the text given, or that of its method. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_name {
+    ($method:ident) => {
+        stringify!($method)
+    };
+    ($method:ident $name:literal) => {
+        $name
+    };
+}
+
+/// The kind of an operand. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! operand_kind {
+    () => {
+        $crate::op::OperandKind::One
+    };
+    (optional) => {
+        $crate::op::OperandKind::Optional
+    };
+    (list) => {
+        $crate::op::OperandKind::List
+    };
+}
+
+/// The Rust type of an attribute. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! attr_type {
+    (Bool) => { bool };
+    (Int) => { i64 };
+    (OptInt) => { Option<i64> };
+    (Float) => { f64 };
+    (OptFloat) => { Option<f64> };
+    (DType) => { $crate::DType };
+    (OptDType) => { Option<$crate::DType> };
+    (Ints) => { &[i64] };
+    (OptFloats) => { Option<&[f64]> };
+    (OptStr) => { Option<&str> };
+}

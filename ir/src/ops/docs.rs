@@ -1,0 +1,201 @@
+//! The text of `docs/ops.md`, made from the table.
+
+use super::families;
+use crate::op::{
+    AttrDef, AttrKind, Body, Dispatch, Grad, Inside, Lower, OpDef, Operand, OperandKind, View,
+};
+use crate::policy::PolicyTable;
+use std::fmt::Write;
+
+const HEAD: &str = "# Ops
+
+Every op of the table, by family. This page is made from the table; do not edit it.
+
+An operand marked `?` may be absent, one marked `..` is a list. An attribute marked `?` may be left out, and so may a `bool`, which is
+then false.
+";
+
+/// The page: every op with its operands, attributes and results, what it computes, where it rounds, what policies say of it, and
+/// how it is made.
+pub fn docs() -> String {
+    let mut page = HEAD.to_owned();
+    for (family, ops) in families() {
+        write_line(&mut page, format_args!("\n## {family}"));
+        for op in ops {
+            write_op(&mut page, op);
+        }
+    }
+    page
+}
+
+fn write_op(page: &mut String, op: &OpDef) {
+    write_line(page, format_args!("\n### `{}`\n\n```text\n{}\n```\n", op.name, signature(op)));
+    for line in op.doc.trim_end().lines() {
+        let line = line.strip_prefix(' ').unwrap_or(line);
+        write_line(page, format_args!("{}", without_links(line)));
+    }
+    write_line(page, format_args!("\n* Rounds: {}.", op.rounding));
+    write_line(page, format_args!("* Precision: {}.", precision(op)));
+    write_line(page, format_args!("* Made of: {}.", made_of(&op.body)));
+    write_line(page, format_args!("* Gradient: {}.", gradient(&op.body)));
+    if !op.domain.samples.is_empty() {
+        let names: Vec<_> = op.domain.dtypes.iter().map(|d| d.name()).collect();
+        write_line(page, format_args!("* Tested with: {}.", names.join(", ")));
+    }
+}
+
+fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {
+    writeln!(page, "{text}").expect("writing to a string cannot fail");
+}
+
+/// `name(operands; attributes) -> (results)`.
+fn signature(op: &OpDef) -> String {
+    let operand = |o: &Operand| match o.kind {
+        OperandKind::One => o.name.to_owned(),
+        OperandKind::Optional => format!("{}?", o.name),
+        OperandKind::List => format!("{}..", o.name),
+    };
+    let operands: Vec<_> = op.schema.operands.iter().map(operand).collect();
+    let attrs: Vec<_> =
+        op.schema.attrs.iter().map(|a| format!("{}: {}", a.name, kind(a))).collect();
+    let semicolon = if operands.is_empty() || attrs.is_empty() { "" } else { "; " };
+    format!(
+        "{}({}{semicolon}{}) -> ({})",
+        op.name,
+        operands.join(", "),
+        attrs.join(", "),
+        op.schema.results.join(", ")
+    )
+}
+
+fn kind(attr: &AttrDef) -> &'static str {
+    match attr.kind {
+        AttrKind::Bool => "bool",
+        AttrKind::Int => "int",
+        AttrKind::OptInt => "int?",
+        AttrKind::Float => "float",
+        AttrKind::OptFloat => "float?",
+        AttrKind::DType => "dtype",
+        AttrKind::OptDType => "dtype?",
+        AttrKind::Ints => "ints",
+        AttrKind::OptFloats => "floats?",
+        AttrKind::OptStr => "text?",
+        AttrKind::Kernel => "kernel",
+    }
+}
+
+/// What the built-in policy tables say.
+fn precision(op: &OpDef) -> String {
+    let (overload, else_expands) = match op.dispatch {
+        Dispatch::Internal => return "no policy casts it".to_owned(),
+        Dispatch::Expands => {
+            return "that of its parts, which policies meet in its place".to_owned();
+        }
+        Dispatch::Listed { overload } => (overload, false),
+        Dispatch::ListedOrExpands { overload } => (overload, true),
+    };
+    let said: Vec<_> = PolicyTable::standard()
+        .iter()
+        .map(|table| match table.get(op.name, overload) {
+            Some((policy, _)) => format!("`{}` {}", table.name(), policy),
+            None if else_expands => format!("`{}` that of its parts", table.name()),
+            None => format!("`{}` falls through", table.name()),
+        })
+        .collect();
+    let name =
+        if overload.is_empty() { String::new() } else { format!("as `{}.{overload}`: ", op.name) };
+    name + &said.join(", ")
+}
+
+fn made_of(body: &Body) -> &'static str {
+    match body {
+        Body::Source(lower) | Body::Core { kernel: lower, .. } => kernel(lower),
+        Body::Composite { inside: Inside::F32, .. } => "other ops, in f32 for 16-bit floats",
+        Body::Composite { inside: Inside::Own, .. } => "other ops",
+        Body::Symbolic(_) => "nothing that runs: a pass removes it",
+    }
+}
+
+fn kernel(lower: &Lower) -> &'static str {
+    match lower {
+        Lower::Map(_) => "scalar code for each element",
+        Lower::View(View::Identity) => "nothing: the same value",
+        Lower::View(_) => "nothing: a view of the same elements",
+        Lower::Gather => "a load at a place computed at run time",
+        Lower::Cat | Lower::Pad => "guarded loads",
+        Lower::ReduceRow => "a reduction along rows",
+        Lower::ReduceColumn => "a reduction down columns",
+        Lower::Contract => "a contraction",
+        Lower::Scatter => "a scatter",
+        Lower::Port => "a port of the graph",
+        Lower::Fused => "a kernel",
+    }
+}
+
+fn gradient(body: &Body) -> &'static str {
+    match body {
+        Body::Core { grad: Grad::Zero, .. }
+        | Body::Composite { grad: Some(Grad::Zero), .. }
+        | Body::Source(_) => "none flows",
+        Body::Core { grad: Grad::Rule(_), .. } => "a rule",
+        Body::Composite { grad: Some(Grad::Rule(_)), .. } => "a rule of its own",
+        Body::Composite { grad: None, .. } => "that of its parts",
+        Body::Symbolic(_) => "that of what replaces it",
+    }
+}
+
+/// The text of a doc line with the targets of its links left out, and constants named as the ops they are.
+fn without_links(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('[') {
+        out.push_str(before);
+        let Some((inside, tail)) =
+            after.split_once(']').filter(|(inside, _)| inside.starts_with('`'))
+        else {
+            out.push('[');
+            rest = after;
+            continue;
+        };
+        out.push_str(&name_of(inside));
+        rest = match tail.strip_prefix('(').and_then(|t| t.split_once(')')) {
+            Some((_, tail)) => tail,
+            None => tail,
+        };
+    }
+    out + rest
+}
+
+/// `` `GELU` `` as `` `gelu` ``.
+fn name_of(inside: &str) -> String {
+    let word = inside.trim_matches('`');
+    let is_constant = !word.is_empty()
+        && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    if is_constant { format!("`{}`", word.to_lowercase()) } else { inside.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_every_op_once() {
+        let page = docs();
+        for op in crate::ops::all() {
+            assert_eq!(page.matches(&format!("\n### `{}`\n", op.name)).count(), 1, "{}", op.name);
+        }
+        assert!(page.contains("softmax(x; dim: int, dtype: dtype?) -> (y)"));
+        assert!(page.contains(
+            "as `softmax.int`: `torch-cpu` falls through, `torch-cuda` fp32_set_opt_dtype"
+        ));
+        assert!(!page.contains("](") && !page.contains("[`"), "links stay out of the page");
+    }
+
+    #[test]
+    fn links_become_names() {
+        assert_eq!(
+            without_links("of [`GELU`] and [`tanh`](crate::TANH), y[i][j]"),
+            "of `gelu` and `tanh`, y[i][j]"
+        );
+    }
+}

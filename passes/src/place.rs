@@ -1,0 +1,339 @@
+//! `place`: casts where they cost least: values lie in memory as narrow as their uses allow.
+//!
+//! Exact: rounding points move only across ops that hand elements on unchanged, so every bit of every result stays.
+//!
+//! * *Narrowing moves up.* If every use of a value, through movement (`reshape`, `permute`, `expand`, `slice`, `cat`, `pad`,
+//!   `gather`) and selection (`relu`, `neg`, `abs`, `where`), ends in a cast to the same narrower dtype, the value is cast right
+//!   where it is made, once, and what lies between works on the narrow one. Rounding to nearest is monotone and odd, which is all
+//!   that those selections need. `maximum` and `minimum` are not among them: two numbers of different sign may round to the two
+//!   zeros, of which they then take the first.
+//! * *Widening moves down*, through the same ops and through `maximum` and `minimum` as well, which find no new zeros among numbers
+//!   that are merely widened, and ends in front of the arithmetic that needs it. `fuse` makes it part of a load, as often as needed.
+//! * `round_to` becomes a narrowing, which can be stored, and a widening.
+//!
+//! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
+//! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
+
+use crate::pass::{Pass, need_decided, without_dead_code};
+use crate::simplify::{Shared, converted, folds, is_exact, made, splat};
+use smallvec::SmallVec;
+use tracecast_ir::op::{Lower, View};
+use tracecast_ir::ops::{cast, source};
+use tracecast_ir::{Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TraceError, Tracer, Var, Verified};
+
+/// Which results `place` may change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Precision {
+    /// None, by no bit.
+    #[default]
+    Exact,
+}
+
+/// Moves casts to where the fewest bytes are stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place {
+    precision: Precision,
+}
+
+impl Place {
+    /// The pass under that precision.
+    pub fn new(precision: Precision) -> Self {
+        Place { precision }
+    }
+
+    /// Which results it may change.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+}
+
+impl Pass for Place {
+    fn name(&self) -> &'static str {
+        "place"
+    }
+
+    fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        if graph.stage() == Stage::Fused {
+            return Ok(Graph::clone(graph));
+        }
+        need_decided(graph)?;
+        let explicit = without_dead_code(graph)?;
+        let demands = demands(&explicit);
+        let mut is_root = vec![false; explicit.len()];
+        explicit.roots().for_each(|v| is_root[v.node.index()] = true);
+        let mut shared = Shared::default();
+        let next = explicit.retrace(|tracer, id, node, args| {
+            let demand = if is_root[id.index()] { Demand::Wide } else { demands[id.index()] };
+            let wanted = explicit.args(id).iter().map(|a| explicit.ty(*a).dtype).collect();
+            let mut placer = Placer { tracer, shared: &mut shared, node, wanted, demand };
+            placer.node(args, is_root[id.index()])
+        })?;
+        without_dead_code(&next)
+    }
+}
+
+/// What the uses of a value make of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Demand {
+    /// Nothing yet.
+    Open,
+    /// All of them round it to this dtype.
+    Narrow(DType),
+    /// Some use takes it as it is.
+    Wide,
+}
+
+impl Demand {
+    fn and(self, other: Demand) -> Demand {
+        match (self, other) {
+            (Demand::Open, d) | (d, Demand::Open) => d,
+            (a, b) if a == b => a,
+            _ => Demand::Wide,
+        }
+    }
+}
+
+/// What the uses of every node's result make of it.
+fn demands(graph: &Graph) -> Vec<Demand> {
+    let mut demands = vec![Demand::Open; graph.len()];
+    for root in graph.roots() {
+        demands[root.node.index()] = Demand::Wide;
+    }
+    for id in graph.nodes().rev() {
+        let node = graph.node(id);
+        for (operand, arg) in graph.args(id).into_iter().enumerate() {
+            let own = demands[id.index()];
+            let dtype = graph.ty(arg).dtype;
+            let demand = if dtype.is_float() { demand_of(node, operand, dtype, own) } else { Demand::Wide };
+            demands[arg.node.index()] = demands[arg.node.index()].and(demand);
+        }
+    }
+    demands
+}
+
+/// What one use makes of an operand of that dtype, where `own` is what becomes of its result.
+fn demand_of(node: &Node, operand: usize, dtype: DType, own: Demand) -> Demand {
+    let is_narrowing = |to: &DType| to.is_float() && *to != dtype && to.fits_in(dtype);
+    match Through::of(node) {
+        _ if matches!(node.op.name(), "cast" | "round_to") => match (node.attrs.dtype("to"), own) {
+            (Some(to), _) if is_narrowing(&to) => Demand::Narrow(to),
+            // Widened and then rounded is rounded.
+            (Some(to), Demand::Narrow(narrow)) if dtype.fits_in(to) && is_narrowing(&narrow) => own,
+            _ => Demand::Wide,
+        },
+        Some(through) if through.rounds_either_way && through.data.contains(&operand) => own,
+        _ => Demand::Wide,
+    }
+}
+
+/// An op that hands elements of its data operands on.
+struct Through {
+    /// Which operands are data.
+    data: std::ops::Range<usize>,
+    /// True if rounding the operands rounds the result.
+    rounds_either_way: bool,
+    /// True for views that do not drop elements: nothing more is rounded above them than below.
+    is_whole_view: bool,
+    /// True if it looks at the numbers.
+    is_selection: bool,
+}
+
+impl Through {
+    fn of(node: &Node) -> Option<Through> {
+        let (tracecast_ir::op::Body::Core { kernel, .. } | tracecast_ir::op::Body::Source(kernel)) = &node.op.def().body else {
+            return None;
+        };
+        let count = node.arity();
+        let (data, is_selection) = match (kernel, node.op.name()) {
+            (Lower::View(_) | Lower::Pad | Lower::Gather, _) => (0..1, false),
+            (Lower::Cat, _) => (0..count, false),
+            (Lower::Map(_), "relu" | "neg" | "abs" | "maximum" | "minimum") => (0..count, true),
+            (Lower::Map(_), "where") => (1..count, true),
+            _ => return None,
+        };
+        Some(Through {
+            data,
+            rounds_either_way: !matches!(node.op.name(), "maximum" | "minimum"),
+            is_whole_view: matches!(kernel, Lower::View(view) if *view != View::Slice),
+            is_selection,
+        })
+    }
+}
+
+/// Places one node. Values may be held narrower than the old graph has them: either their uses round them, or they were only
+/// widened from there.
+struct Placer<'a, 't> {
+    tracer: &'t Tracer,
+    shared: &'a mut Shared,
+    node: &'a Node,
+    /// The operands' dtypes in the old graph.
+    wanted: SmallVec<[DType; 4]>,
+    demand: Demand,
+}
+
+impl<'t> Placer<'_, 't> {
+    fn node(&mut self, args: Args<'t>, is_root: bool) -> Results<'t> {
+        if self.node.results.len() != 1 {
+            return self.fixed(&args);
+        }
+        let dtype = self.node.results[0].dtype;
+        let var = match self.node.op.name() {
+            "cast" => self.cast(args.vars[0], dtype),
+            "round_to" => self.round_to(args.vars[0]),
+            _ => match Through::of(self.node).and_then(|through| self.through(&through, &args)) {
+                Some(var) => var,
+                None => self.fixed(&args)[0],
+            },
+        };
+        let var = match self.demand {
+            Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => self.held_as(var, dtype, to),
+            _ if is_root => self.held_as(var, dtype, dtype),
+            _ => var,
+        };
+        SmallVec::from_elem(var, 1)
+    }
+
+    fn record(&mut self, op: OpRef, args: Args<'t>, attrs: Attrs) -> Var<'t> {
+        self.shared.record(self.tracer, op, args, attrs)[0]
+    }
+
+    /// A held value of dtype `wanted` in dtype `to`.
+    fn held_as(&mut self, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
+        if held.dtype() == to {
+            return held;
+        }
+        if let Some(value) = splat(self.tracer, held) {
+            let value = converted(converted(value, held.dtype(), wanted), wanted, to);
+            let attrs = Attrs::new().with("dtype", to).with("shape", &held.shape()[..]).with("value", value);
+            return self.record((&source::CONSTANT).into(), Args::new(), attrs);
+        }
+        let source = self.source(held);
+        if source.dtype() == to && to.fits_in(wanted) {
+            return source;
+        }
+        let from = if folds(source.dtype(), wanted, to) {
+            source
+        } else if held.dtype() == wanted {
+            held
+        } else {
+            self.record((&cast::CAST).into(), Args::of(&[held]), Attrs::new().with("to", wanted))
+        };
+        self.record((&cast::CAST).into(), Args::of(&[from]), Attrs::new().with("to", to))
+    }
+
+    /// What the value was widened from, or the value.
+    fn source(&self, held: Var<'t>) -> Var<'t> {
+        match made(self.tracer, held) {
+            Some(d) if d.name() == "cast" && d.x().dtype().fits_in(held.dtype()) => d.x(),
+            _ => held,
+        }
+    }
+
+    /// The op as it was, on operands as they were.
+    fn fixed(&mut self, args: &Args<'t>) -> Results<'t> {
+        let wanted = self.wanted.clone();
+        let vars: SmallVec<[Var<'t>; 4]> =
+            args.vars.iter().zip(wanted).map(|(v, dtype)| self.held_as(*v, dtype, dtype)).collect();
+        let args = Args { vars, groups: args.groups.clone() };
+        self.shared.record(self.tracer, self.node.op.clone(), args, self.node.attrs.clone())
+    }
+
+    /// A widening waits for its uses; a narrowing is made above the views that it follows.
+    fn cast(&mut self, x: Var<'t>, to: DType) -> Var<'t> {
+        let (wanted, source) = (self.wanted[0], self.source(x));
+        let from = source.dtype();
+        if from.fits_in(to) && from.fits_in(wanted) && folds(from, wanted, to) {
+            return source;
+        }
+        if wanted.fits_in(to) {
+            return self.held_as(x, wanted, wanted);
+        }
+        self.narrowed(x, wanted, to)
+    }
+
+    /// A held value of dtype `wanted` in dtype `to`; a narrowing is made above the views that it follows.
+    fn narrowed(&mut self, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
+        let is_narrowing = wanted.is_float() && to.is_float() && to.fits_in(wanted);
+        if !is_narrowing || held.dtype() != wanted || self.source(held).dtype() == to {
+            return self.held_as(held, wanted, to);
+        }
+        let mut views = Vec::new();
+        let mut base = held;
+        while let Some(d) = made(self.tracer, base).filter(|d| is_whole_view(d.lowering())) {
+            base = d.x();
+            views.push(d);
+        }
+        let mut y = self.held_as(base, wanted, to);
+        for view in views.into_iter().rev() {
+            y = self.record(view.op, Args::grouped(&[y], &view.args.groups), view.attrs);
+        }
+        y
+    }
+
+    /// A narrowing, of which the old value is the widening.
+    fn round_to(&mut self, x: Var<'t>) -> Var<'t> {
+        let (wanted, to) = (self.wanted[0], self.node.attrs.dtype("to").unwrap_or(self.wanted[0]));
+        let source = self.source(x);
+        if source.dtype().fits_in(to) && source.dtype().fits_in(wanted) { source } else { self.cast(x, to) }
+    }
+
+    /// The op on narrow operands, if it may have them and should.
+    fn through(&mut self, through: &Through, args: &Args<'t>) -> Option<Var<'t>> {
+        if let Some(narrow) = self.widened_from(through, args) {
+            return Some(self.in_dtype(through, args, narrow));
+        }
+        let Demand::Narrow(to) = self.demand else { return None };
+        let data = &args.vars[through.data.clone()];
+        let some_narrow = data.iter().any(|v| self.source(*v).dtype() == to);
+        let worthwhile = through.rounds_either_way && (some_narrow || through.is_whole_view);
+        worthwhile.then(|| self.in_dtype(through, args, to))
+    }
+
+    /// The dtype that all data operands were widened from, numbers known in advance aside.
+    fn widened_from(&self, through: &Through, args: &Args<'t>) -> Option<DType> {
+        let mut narrow = None;
+        let mut numbers: SmallVec<[(f64, DType); 4]> = SmallVec::new();
+        for i in through.data.clone() {
+            let (held, wanted) = (args.vars[i], self.wanted[i]);
+            if let Some(value) = splat(self.tracer, held) {
+                numbers.push((converted(value, held.dtype(), wanted), wanted));
+                continue;
+            }
+            let dtype = self.source(held).dtype();
+            let fits = dtype.fits_in(wanted) && dtype.bytes() < wanted.bytes() && (dtype.is_float() || !through.is_selection);
+            if !fits || narrow.is_some_and(|n| n != dtype) {
+                return None;
+            }
+            narrow = Some(dtype);
+        }
+        let narrow = narrow?;
+        if let Some(value) = self.node.attrs.float("value") {
+            numbers.push((value, self.wanted[0]));
+        }
+        numbers.iter().all(|(value, from)| is_exact(*value, *from, narrow)).then_some(narrow)
+    }
+
+    /// The op with its data operands in that dtype.
+    fn in_dtype(&mut self, through: &Through, args: &Args<'t>, to: DType) -> Var<'t> {
+        let wanted = self.wanted.clone();
+        let mut vars: SmallVec<[Var<'t>; 4]> = SmallVec::new();
+        for (i, held) in args.vars.iter().enumerate() {
+            let dtype = if through.data.contains(&i) { to } else { wanted[i] };
+            vars.push(self.narrowed(*held, wanted[i], dtype));
+        }
+        let mut attrs = self.node.attrs.clone();
+        if let Some(value) = attrs.float("value") {
+            let value = converted(value, DType::F64, wanted[0]);
+            if !is_exact(value, wanted[0], to) {
+                attrs.set("value", converted(value, wanted[0], to));
+            }
+        }
+        let args = Args { vars, groups: args.groups.clone() };
+        self.record(self.node.op.clone(), args, attrs)
+    }
+}
+
+fn is_whole_view(lowering: Option<&Lower>) -> bool {
+    matches!(lowering, Some(Lower::View(view)) if *view != View::Slice)
+}

@@ -1,0 +1,241 @@
+//! Views of views, views that change nothing, and movement back and forth.
+//!
+//! Sizes left open (`-1`) and axes counted from the end are written out, so that equal views look equal. Views that only move,
+//! add or drop axes of size 1 become `reshape`, which other reshapes then swallow.
+
+use super::{Draft, Recorder};
+use smallvec::SmallVec;
+use tracecast_ir::ops::view::{CAT, EXPAND, PAD, PERMUTE, RESHAPE, SLICE};
+use tracecast_ir::op::InferCx;
+use tracecast_ir::{Args, Attr, Attrs, Shape, TensorType, Var};
+
+type Ints = SmallVec<[i64; 4]>;
+
+/// Simplifies a view, `cat` or `pad`.
+pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let types: SmallVec<[TensorType; 4]> = d.args.vars.iter().map(|v| v.ty()).collect();
+    let cx = InferCx { types: &types, groups: &d.args.groups, attrs: &d.attrs };
+    let shape = (d.op.def().infer)(&cx).ok()?.results.first()?.shape.clone();
+    let x = &types[0].shape;
+    if let Some(attrs) = written_out(d, x, &shape) {
+        return Some(r.record(d.op.clone(), d.args.clone(), attrs)[0]);
+    }
+    match d.name() {
+        "reshape" => reshape(r, d, &shape),
+        "permute" => permute(r, d, x, &shape),
+        "expand" => expand(r, d, x, &shape),
+        "slice" => slice(r, d, x, &shape),
+        "pad" => pad(r, d),
+        "cat" => cat(r, d),
+        _ => None,
+    }
+}
+
+fn sizes(shape: &Shape) -> Ints {
+    shape.iter().map(|&n| n as i64).collect()
+}
+
+/// The attributes without negative sizes and axes, if there are any.
+fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
+    let name = match d.name() {
+        "reshape" | "expand" => "shape",
+        "permute" => "dims",
+        "slice" | "cat" => "dim",
+        _ => return None,
+    };
+    let value: Attr = match d.attrs.get(name)? {
+        Attr::Int(i) if *i < 0 => Attr::Int(x.axis(*i).ok()? as i64),
+        Attr::Ints(list) if list.iter().any(|i| *i < 0) => {
+            if name == "shape" {
+                Attr::Ints(sizes(result))
+            } else {
+                Attr::Ints(list.iter().map(|i| x.axis(*i).ok().map(|a| a as i64)).collect::<Option<Ints>>()?)
+            }
+        }
+        _ => return None,
+    };
+    Some(d.attrs.clone().with(name.to_owned(), value))
+}
+
+fn reshaped<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, shape: &Shape) -> Var<'t> {
+    r.apply(&RESHAPE, &[x], Attrs::new().with("shape", &sizes(shape)[..]))
+}
+
+fn expanded<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, shape: &Shape) -> Var<'t> {
+    r.apply(&EXPAND, &[x], Attrs::new().with("shape", &sizes(shape)[..]))
+}
+
+fn reshape<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, shape: &Shape) -> Option<Var<'t>> {
+    let x = d.x();
+    if x.shape() == *shape {
+        return Some(x);
+    }
+    let below = r.made_by(x, &RESHAPE)?;
+    Some(reshaped(r, below.x(), shape))
+}
+
+fn permute<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
+    let dims = d.attrs.ints("dims");
+    let moved: Ints = dims.iter().copied().filter(|&a| x[a as usize] != 1).collect();
+    if moved.is_sorted() {
+        return Some(reshaped(r, d.x(), shape));
+    }
+    let below = r.made_by(d.x(), &PERMUTE)?;
+    let inner = below.attrs.ints("dims");
+    let dims: Ints = dims.iter().map(|&a| inner[a as usize]).collect();
+    Some(r.apply(&PERMUTE, &[below.x()], Attrs::new().with("dims", &dims[..])))
+}
+
+fn expand<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
+    if x.numel() == shape.numel() {
+        return Some(reshaped(r, d.x(), shape));
+    }
+    let below = r.made(d.x())?;
+    let adds_leading_axes = || {
+        let inner = below.x().shape();
+        inner.rank() < x.rank() && x[x.rank() - inner.rank()..] == inner[..]
+    };
+    let swallowed = below.op.is(&EXPAND) || below.op.is(&RESHAPE) && adds_leading_axes();
+    swallowed.then(|| expanded(r, below.x(), shape))
+}
+
+/// The attributes of a slice.
+#[derive(Clone, Copy)]
+struct Range {
+    dim: usize,
+    start: i64,
+    end: i64,
+    step: i64,
+}
+
+impl Range {
+    fn of(d: &Draft<'_>) -> Option<Range> {
+        let get = |name| d.attrs.int(name);
+        Some(Range { dim: usize::try_from(get("dim")?).ok()?, start: get("start")?, end: get("end")?, step: get("step")? })
+    }
+
+    fn take<'t>(self, r: &mut Recorder<'_, 't>, x: Var<'t>) -> Var<'t> {
+        let attrs = Attrs::new().with("dim", self.dim as i64).with("start", self.start);
+        r.apply(&SLICE, &[x], attrs.with("end", self.end).with("step", self.step))
+    }
+
+    /// The same positions counted from another start.
+    fn shifted(self, by: i64) -> Range {
+        Range { start: self.start - by, end: self.end - by, ..self }
+    }
+}
+
+fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
+    let range = Range::of(d)?;
+    let count = shape[range.dim] as i64;
+    if shape == x {
+        return Some(d.x());
+    }
+    // The shortest way to say which positions are meant.
+    let end = if count == 0 { range.start } else { range.start + (count - 1) * range.step + 1 };
+    let step = if count <= 1 { 1 } else { range.step };
+    if (end, step) != (range.end, range.step) {
+        return Some(Range { end, step, ..range }.take(r, d.x()));
+    }
+    let below = r.made(d.x())?;
+    match below.name() {
+        "slice" => {
+            let inner = Range::of(&below).filter(|inner| inner.dim == range.dim)?;
+            let start = inner.start + range.start * inner.step;
+            let end = if count == 0 { start } else { start + (count - 1) * range.step * inner.step + 1 };
+            Some(Range { dim: range.dim, start, end, step: range.step * inner.step }.take(r, below.x()))
+        }
+        "expand" => {
+            let inner = below.x().shape();
+            let axis = (range.dim + inner.rank()).checked_sub(x.rank());
+            let is_repeated = axis.is_none_or(|a| inner[a] == 1);
+            is_repeated.then(|| expanded(r, below.x(), shape))
+        }
+        "pad" => {
+            let (low, high) = (below.attrs.ints("low"), below.attrs.ints("high"));
+            let others = (0..low.len()).any(|a| a != range.dim && (low[a], high[a]) != (0, 0));
+            let inner = range.shifted(low[range.dim]);
+            let inside = inner.start >= 0 && inner.end <= below.x().size(range.dim) as i64;
+            (inside && !others).then(|| inner.take(r, below.x()))
+        }
+        "cat" if below.attrs.int("dim") == Some(range.dim as i64) => slice_of_cat(r, &below, range),
+        _ => None,
+    }
+}
+
+/// A slice that lies within one operand of a `cat`.
+fn slice_of_cat<'t>(r: &mut Recorder<'_, 't>, cat: &Draft<'t>, range: Range) -> Option<Var<'t>> {
+    let mut start = 0;
+    for v in &cat.args.vars {
+        let size = v.size(range.dim) as i64;
+        let inner = range.shifted(start);
+        if inner.start >= 0 && inner.end <= size {
+            return Some(inner.take(r, *v));
+        }
+        start += size;
+    }
+    None
+}
+
+fn pad<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let (low, high) = (d.attrs.ints("low"), d.attrs.ints("high"));
+    if low.iter().chain(high).all(|n| *n == 0) {
+        return Some(d.x());
+    }
+    let below = r.made_by(d.x(), &PAD).filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
+    let add = |a: &[i64], b: &[i64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Ints>();
+    let (low, high) = (add(low, below.attrs.ints("low")), add(high, below.attrs.ints("high")));
+    let attrs = d.attrs.clone().with("low", &low[..]).with("high", &high[..]);
+    Some(r.apply(&PAD, &[below.x()], attrs))
+}
+
+fn cat<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let dim = usize::try_from(d.attrs.int("dim")?).ok()?;
+    if let [x] = d.args.vars[..] {
+        return Some(x);
+    }
+    let mut parts: SmallVec<[Var<'t>; 4]> = SmallVec::new();
+    for v in &d.args.vars {
+        match r.made_by(*v, &CAT).filter(|below| below.attrs.int("dim") == Some(dim as i64)) {
+            Some(below) => parts.extend(below.args.vars),
+            None => parts.push(*v),
+        }
+    }
+    let is_empty = |v: &Var<'t>| v.size(dim) == 0;
+    if !parts.iter().all(is_empty) {
+        parts.retain(|v| !is_empty(v));
+    }
+    let parts = joined(r, &parts, dim);
+    if parts.iter().map(|v| v.id()).eq(d.args.vars.iter().map(|v| v.id())) {
+        return None;
+    }
+    let groups = SmallVec::from_elem(parts.len() as u16, 1);
+    Some(r.record(d.op.clone(), Args { vars: parts, groups }, d.attrs.clone())[0])
+}
+
+/// Neighbours that are neighbouring slices of one value are one slice of it.
+fn joined<'t>(r: &mut Recorder<'_, 't>, parts: &[Var<'t>], dim: usize) -> SmallVec<[Var<'t>; 4]> {
+    let dense = |r: &Recorder<'_, 't>, v: Var<'t>| {
+        let d = r.made_by(v, &SLICE)?;
+        let range = Range::of(&d).filter(|range| range.dim == dim && range.step == 1)?;
+        Some((d.x(), range))
+    };
+    let mut out: SmallVec<[Var<'t>; 4]> = SmallVec::new();
+    let mut open: Option<(Var<'t>, Range)> = None;
+    for v in parts {
+        let next = dense(r, *v);
+        match (&mut open, next) {
+            (Some((x, range)), Some((y, more))) if x.id() == y.id() && range.end == more.start => {
+                range.end = more.end;
+                let whole = range.take(r, y);
+                out.pop();
+                out.push(whole);
+            }
+            _ => {
+                out.push(*v);
+                open = next;
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,259 @@
+//! [`Executable`]: a program whose kernels a device has compiled, ready to run.
+
+use crate::device::{Arg, Bound, Device, Launch};
+use crate::error::{Error, Result};
+use crate::layout::{Operand, Place};
+use crate::memory::Memory;
+use crate::outputs::Outputs;
+use crate::program::Program;
+use crate::store::Store;
+use crate::tensor::Tensor;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracecast_ir::kernel::Kernel;
+use tracecast_ir::{Port, Role};
+
+/// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
+pub struct Executable {
+    program: Program,
+    device: Arc<dyn Device>,
+    launches: Vec<Box<dyn Launch>>,
+    output_names: Arc<[String]>,
+    compile_time: Duration,
+    pool: Mutex<Pool>,
+}
+
+/// What is kept between runs.
+#[derive(Default)]
+struct Pool {
+    workspaces: Vec<Workspace>,
+    /// Empty lists with room.
+    lists: Vec<Vec<Memory>>,
+}
+
+/// The memory of one run at a time.
+struct Workspace {
+    arena: Memory,
+    fresh: Vec<Memory>,
+    /// The one used last comes first.
+    bindings: Vec<Binding>,
+}
+
+/// The kernels tied to one set of memories.
+struct Binding {
+    states: Vec<Memory>,
+    fresh: Vec<Memory>,
+    kernels: Vec<Box<dyn Bound>>,
+}
+
+/// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
+const BINDINGS: usize = 2;
+
+impl Executable {
+    pub(crate) fn new(program: Program, device: Arc<dyn Device>) -> Result<Self> {
+        let kernels: Vec<&Kernel> = program.parts.kernels.iter().collect();
+        let start = Instant::now();
+        let launches = device.load_all(&kernels)?;
+        let compile_time = start.elapsed();
+        if launches.len() != kernels.len() {
+            return Err(Error::Device(format!("{} compiled {} of {} kernels", device.name(), launches.len(), kernels.len())));
+        }
+        let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
+        Ok(Executable { program, device, launches, output_names, compile_time, pool: Mutex::default() })
+    }
+
+    /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state that the program updates.
+    ///
+    /// # Errors
+    /// If an input is missing, unknown, given twice or of another type; if an entry of the store is missing or of another type; if
+    /// the data has no meaning for an op. State is then as it was.
+    pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        self.check_inputs(inputs)?;
+        let mut states = self.pool().lists.pop().unwrap_or_default();
+        let result = self.run_on(store, inputs, &mut states);
+        states.clear();
+        self.pool().lists.push(states);
+        result
+    }
+
+    fn run_on(&self, store: &mut Store, inputs: &[(&str, &Tensor)], states: &mut Vec<Memory>) -> Result<Outputs> {
+        for &port in &self.program.layout.states {
+            let Port { name, ty, .. } = &self.program.parts.ports[port];
+            states.push(store.memory(name, ty, &self.device)?);
+        }
+        let mut workspace = self.workspace(states)?;
+        let result = self.step(&workspace, inputs);
+        if result.is_ok() {
+            for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
+                let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
+                *fresh = store.swap(name, fresh.clone());
+            }
+        }
+        self.pool().workspaces.push(workspace);
+        result
+    }
+
+    /// Everything but the exchange of fresh memory for state.
+    fn step(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        let layout = &self.program.layout;
+        for (port, at) in self.program.parts.ports.iter().zip(&layout.inputs) {
+            if let (Some(at), Some((_, tensor))) = (at, inputs.iter().find(|(name, _)| *name == port.name)) {
+                self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
+            }
+        }
+        let binding = &workspace.bindings[0];
+        self.device.run_step(&mut || {
+            for (kernel, step) in binding.kernels.iter().zip(&layout.steps) {
+                kernel.run().map_err(|error| named(error, &step.name))?;
+            }
+            Ok(())
+        })?;
+        let mut values = Vec::with_capacity(layout.outputs.len());
+        for ((_, value), place) in self.program.parts.outputs.iter().zip(&layout.outputs) {
+            let ty = self.program.parts.values[*value].clone();
+            let mut bytes = vec![0; ty.bytes()];
+            let (memory, at) = locate(*place, &workspace.arena, binding);
+            self.device.download(memory, at, &mut bytes)?;
+            values.push(Tensor::from_bytes(ty, bytes)?);
+        }
+        Ok(Outputs::new(self.output_names.clone(), values))
+    }
+
+    fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
+        let ports = &self.program.parts.ports;
+        for (i, (name, tensor)) in inputs.iter().enumerate() {
+            let Some(port) = ports.iter().find(|p| p.name == *name) else {
+                let known: Vec<&str> = ports.iter().filter(|p| p.role == Role::Input).map(|p| p.name.as_str()).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Error::input(name, format!("is unknown: the inputs are {known}")));
+            };
+            if port.role != Role::Input {
+                return Err(Error::input(name, "is state: it belongs into the store"));
+            }
+            if inputs[..i].iter().any(|(other, _)| other == name) {
+                return Err(Error::input(name, "is given twice"));
+            }
+            if tensor.ty() != &port.ty {
+                return Err(Error::input(name, Error::expected(&port.ty, tensor.ty())));
+            }
+        }
+        let mut wanted = ports.iter().filter(|p| p.role == Role::Input);
+        match wanted.find(|p| inputs.iter().all(|(name, _)| *name != p.name)) {
+            Some(port) => Err(Error::input(&port.name, format!("is missing: expected {}", port.ty))),
+            None => Ok(()),
+        }
+    }
+
+    /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
+    fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
+        let mut free = {
+            let mut pool = self.pool();
+            let fits = |w: &Workspace| w.bindings.iter().any(|b| b.is_for(states, &w.fresh));
+            let at = pool.workspaces.iter().position(fits);
+            match at {
+                Some(at) => Some(pool.workspaces.swap_remove(at)),
+                None => pool.workspaces.pop(),
+            }
+        };
+        let mut workspace = match free.take() {
+            Some(workspace) => workspace,
+            None => self.new_workspace()?,
+        };
+        match workspace.bindings.iter().position(|b| b.is_for(states, &workspace.fresh)) {
+            Some(at) => workspace.bindings.swap(0, at),
+            None => {
+                let binding = self.bind(&workspace, states)?;
+                workspace.bindings.truncate(BINDINGS - 1);
+                workspace.bindings.insert(0, binding);
+            }
+        }
+        Ok(workspace)
+    }
+
+    fn new_workspace(&self) -> Result<Workspace> {
+        let layout = &self.program.layout;
+        let arena = self.device.alloc(layout.arena)?;
+        let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
+        let fresh = layout.fresh.iter().map(|s| self.device.alloc(port(s).ty.bytes())).collect::<Result<_>>()?;
+        Ok(Workspace { arena, fresh, bindings: Vec::new() })
+    }
+
+    fn bind(&self, workspace: &Workspace, states: &[Memory]) -> Result<Binding> {
+        let mut binding = Binding { states: states.to_vec(), fresh: workspace.fresh.clone(), kernels: Vec::new() };
+        for step in &self.program.layout.steps {
+            let arg = |operand: &Operand| {
+                let (memory, offset) = locate(operand.place, &workspace.arena, &binding);
+                Arg { memory: memory.clone(), offset, len: operand.bytes, access: operand.access }
+            };
+            let args: Vec<Arg> = step.operands.iter().map(arg).collect();
+            let bound = self.launches[step.kernel].bind(&args)?;
+            binding.kernels.push(bound);
+        }
+        Ok(binding)
+    }
+
+    fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The number of kernels a step launches. Copies of state that cannot be updated in place are not among them; see
+    /// [`Program::copies`].
+    pub fn kernels(&self) -> usize {
+        self.program.kernels().count()
+    }
+
+    /// The bytes of memory a step needs besides the state.
+    pub fn peak_bytes(&self) -> usize {
+        self.program.peak_bytes()
+    }
+
+    /// How long the device took to compile the kernels.
+    pub fn compile_time(&self) -> Duration {
+        self.compile_time
+    }
+
+    /// The distinct kernels and their code as text, where the device can show it.
+    pub fn code(&self) -> impl Iterator<Item = (&Kernel, Option<String>)> {
+        self.program.parts.kernels.iter().zip(&self.launches).map(|(kernel, launch)| (kernel, launch.text()))
+    }
+}
+
+impl fmt::Debug for Executable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Executable(@{} on {})", self.program.name(), self.device.name())
+    }
+}
+
+impl Binding {
+    fn is_for(&self, states: &[Memory], fresh: &[Memory]) -> bool {
+        let same = |a: &[Memory], b: &[Memory]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b));
+        same(&self.states, states) && same(&self.fresh, fresh)
+    }
+}
+
+fn locate<'a>(place: Place, arena: &'a Memory, binding: &'a Binding) -> (&'a Memory, usize) {
+    match place {
+        Place::Arena(at) => (arena, at),
+        Place::State(i) => (&binding.states[i], 0),
+        Place::Fresh(i) => (&binding.fresh[i], 0),
+    }
+}
+
+/// Equal kernels are compiled once, under the name of the first: the error is to name the one that ran.
+fn named(error: Error, step: &str) -> Error {
+    match error {
+        Error::Data { op, message, source_line, .. } => Error::Data { op, message, source_line, kernel: step.to_owned() },
+        other => other,
+    }
+}

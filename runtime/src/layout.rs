@@ -1,0 +1,247 @@
+//! Places in memory for a program's values, and its steps in terms of places.
+
+use crate::arena::{Buffer, pack};
+use crate::device::Access;
+use crate::program::Parts;
+use crate::schedule::Schedule;
+use std::fmt;
+
+/// A scheduled program in terms of places.
+pub(crate) struct Layout {
+    /// In order.
+    pub(crate) steps: Vec<Step>,
+    /// The size of the arena.
+    pub(crate) arena: usize,
+    /// For each port that is an input and read by something, its offset in the arena.
+    pub(crate) inputs: Vec<Option<usize>>,
+    /// Where each output lies after the steps.
+    pub(crate) outputs: Vec<Place>,
+    /// The state ports that are needed, in order; [`Place::State`] counts these.
+    pub(crate) states: Vec<usize>,
+    /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
+    pub(crate) fresh: Vec<usize>,
+    /// Memory needed besides the state.
+    pub(crate) peak_bytes: usize,
+}
+
+/// One launch.
+pub(crate) struct Step {
+    pub(crate) kernel: usize,
+    pub(crate) name: String,
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) is_copy: bool,
+}
+
+/// An operand of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operand {
+    pub(crate) place: Place,
+    pub(crate) bytes: usize,
+    pub(crate) access: Access,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At an offset of the arena.
+    Arena(usize),
+    /// In the memory of a state.
+    State(usize),
+    /// In the memory that will replace a state.
+    Fresh(usize),
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (place, n) = match self.place {
+            Place::Arena(at) => ("arena", at),
+            Place::State(i) => ("state", i),
+            Place::Fresh(i) => ("fresh", i),
+        };
+        let sign = match self.access {
+            Access::Read => "<",
+            Access::Write => ">",
+            Access::Update => "<>",
+        };
+        write!(f, "{sign}{place}[{n}; {}]", self.bytes)
+    }
+}
+
+/// Gives every value a place and every step its operands.
+///
+/// In place, updates that the schedule gave no home are copied at the end, where no step can raise a check. Otherwise each updated
+/// state gets fresh memory, to be put in its place afterwards.
+pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> Layout {
+    let mut placing = Placing::new(parts, schedule, in_place);
+    placing.buffers();
+    let arena = placing.pack();
+    let mut launches = Vec::with_capacity(schedule.order.len());
+    schedule.order.iter().for_each(|number| placing.step(*number, &mut launches));
+    placing.commit(&mut launches);
+    let Placing { places, states, .. } = placing;
+    let at = |value: usize| places[value].unwrap_or(Place::Arena(0));
+    let inputs = (0..parts.ports.len()).map(|p| match places[p] {
+        Some(Place::Arena(at)) => Some(at),
+        _ => None,
+    });
+    let inputs = inputs.collect();
+    let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
+    let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
+    let fresh: Vec<usize> = updated.filter_map(|port| states.iter().position(|s| *s == port)).collect();
+    let fresh_bytes: usize = fresh.iter().map(|s| parts.values[states[*s]].bytes()).sum();
+    let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
+    Layout { steps, arena, inputs, outputs, states, fresh, peak_bytes: arena + fresh_bytes }
+}
+
+/// A step to be.
+enum Launch {
+    /// A step of the program with its operands.
+    Step(usize, Vec<Operand>),
+    /// A copy of that many bytes.
+    Copy(Place, Place, usize),
+}
+
+impl Launch {
+    fn into_step(self, parts: &mut Parts) -> Step {
+        match self {
+            Launch::Step(number, operands) => {
+                let part = &parts.steps[number];
+                Step { kernel: part.kernel, name: part.name.clone(), operands, is_copy: part.is_copy }
+            }
+            Launch::Copy(from, to, bytes) => {
+                let kernel = parts.copy_kernel(bytes);
+                let operand = |place, access| Operand { place, bytes, access };
+                let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
+                Step { kernel, name: parts.kernels[kernel].name.clone(), operands, is_copy: true }
+            }
+        }
+    }
+}
+
+/// Places while they are being found.
+struct Placing<'a> {
+    parts: &'a Parts,
+    schedule: &'a Schedule,
+    in_place: bool,
+    states: Vec<usize>,
+    /// For each value, the last step that needs it, counted along the schedule.
+    last: Vec<Option<usize>>,
+    places: Vec<Option<Place>>,
+    buffers: Vec<Buffer>,
+    /// For each value, its buffer of the arena.
+    buffer_of: Vec<Option<usize>>,
+}
+
+impl<'a> Placing<'a> {
+    fn new(parts: &'a Parts, schedule: &'a Schedule, in_place: bool) -> Self {
+        let count = parts.values.len();
+        let mut last = vec![None; count];
+        for (time, &step) in schedule.order.iter().enumerate() {
+            parts.steps[step].inputs.iter().for_each(|v| last[*v] = Some(time));
+        }
+        let end = Some(schedule.order.len());
+        parts.outputs.iter().for_each(|(_, v)| last[*v] = end);
+        parts.updates.iter().filter(|(_, v)| schedule.home[*v].is_none()).for_each(|(_, v)| last[*v] = end);
+        let needed = |port: &usize| last[*port].is_some() || parts.updates.iter().any(|(p, _)| p == port);
+        let states: Vec<usize> = (0..parts.ports.len()).filter(|p| parts.is_state(*p)).filter(needed).collect();
+        let mut places = vec![None; count];
+        for (number, port) in states.iter().enumerate() {
+            places[*port] = Some(Place::State(number));
+        }
+        for (fresh, (_, value)) in parts.updates.iter().enumerate() {
+            places[*value] = match schedule.home[*value] {
+                _ if !in_place => Some(Place::Fresh(fresh)),
+                Some(port) => places[port],
+                None => None,
+            };
+        }
+        Placing { parts, schedule, in_place, states, last, places, buffers: Vec::new(), buffer_of: vec![None; count] }
+    }
+
+    /// Buffers of the arena for inputs, and for results that have no place yet. A result that may replace an operand in place does so if
+    /// it is the last use of that operand.
+    fn buffers(&mut self) {
+        for port in 0..self.parts.ports.len() {
+            if let (None, Some(to)) = (self.places[port], self.last[port]) {
+                self.buffer(port, 0, to);
+            }
+        }
+        for (time, &number) in self.schedule.order.iter().enumerate() {
+            let step = &self.parts.steps[number];
+            for (o, &value) in step.outputs.iter().enumerate() {
+                if self.places[value].is_some() {
+                    continue;
+                }
+                let to = self.last[value].unwrap_or(time);
+                match self.dying_operand(number, o, time) {
+                    Some(buffer) => {
+                        self.buffers[buffer].to = to;
+                        self.buffer_of[value] = Some(buffer);
+                    }
+                    None => self.buffer(value, time, to),
+                }
+            }
+        }
+    }
+
+    fn buffer(&mut self, value: usize, from: usize, to: usize) {
+        self.buffer_of[value] = Some(self.buffers.len());
+        self.buffers.push(Buffer { bytes: self.parts.values[value].bytes(), from, to });
+    }
+
+    /// The buffer that output `o` of a step may take over.
+    fn dying_operand(&self, number: usize, o: usize, time: usize) -> Option<usize> {
+        let step = &self.parts.steps[number];
+        let outputs = &self.parts.kernels[step.kernel].outputs;
+        let input = outputs[o].update?;
+        let alone = outputs.iter().filter(|other| other.update == Some(input)).count() == 1
+            && step.inputs.iter().filter(|v| **v == step.inputs[input]).count() == 1;
+        let buffer = self.buffer_of[step.inputs[input]]?;
+        (alone && self.last[step.inputs[input]] == Some(time) && self.buffers[buffer].to == time).then_some(buffer)
+    }
+
+    fn pack(&mut self) -> usize {
+        let (offsets, total) = pack(&self.buffers);
+        for (place, buffer) in self.places.iter_mut().zip(&self.buffer_of) {
+            if let Some(buffer) = buffer {
+                *place = Some(Place::Arena(offsets[*buffer]));
+            }
+        }
+        total
+    }
+
+    fn place(&self, value: usize) -> Place {
+        self.places[value].unwrap_or(Place::Arena(0))
+    }
+
+    /// The launch of a step. A predicated kernel leaves its outputs alone in a step that it skips, so those that are not in the place of
+    /// what they update are given its contents first.
+    fn step(&self, number: usize, launches: &mut Vec<Launch>) {
+        let step = &self.parts.steps[number];
+        let kernel = &self.parts.kernels[step.kernel];
+        let bytes = |v: usize| self.parts.values[v].bytes();
+        let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
+        inputs.extend(step.inputs.iter().map(|v| Operand { place: self.place(*v), bytes: bytes(*v), access: Access::Read }));
+        let mut outputs = Vec::with_capacity(step.outputs.len());
+        for (&value, output) in step.outputs.iter().zip(&kernel.outputs) {
+            let mut operand = Operand { place: self.place(value), bytes: bytes(value), access: Access::Write };
+            if let Some(input) = output.update.map(|i| &mut inputs[i]).filter(|_| operand.bytes > 0) {
+                if input.place == operand.place {
+                    (input.access, operand.access) = (Access::Update, Access::Update);
+                } else if kernel.when.is_some() {
+                    launches.push(Launch::Copy(input.place, operand.place, operand.bytes));
+                    operand.access = Access::Update;
+                }
+            }
+            outputs.push(operand);
+        }
+        inputs.extend(outputs);
+        launches.push(Launch::Step(number, inputs));
+    }
+
+    /// Copies of the updates that are not made in place.
+    fn commit(&self, launches: &mut Vec<Launch>) {
+        let left = self.parts.updates.iter().filter(|(_, v)| self.in_place && self.schedule.home[*v].is_none());
+        launches.extend(left.map(|(port, v)| Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes())));
+    }
+}

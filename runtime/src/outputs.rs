@@ -1,0 +1,60 @@
+//! [`Outputs`]: what a run gives.
+
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use std::fmt;
+use std::ops::Index;
+use std::sync::Arc;
+
+/// The named results of a run, in the order of the program.
+#[derive(Clone, PartialEq)]
+pub struct Outputs {
+    names: Arc<[String]>,
+    values: Vec<Tensor>,
+}
+
+impl Outputs {
+    pub(crate) fn new(names: Arc<[String]>, values: Vec<Tensor>) -> Self {
+        Outputs { names, values }
+    }
+
+    /// The result of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, name: &str) -> Result<&Tensor> {
+        let at = self.names.iter().position(|n| n == name);
+        at.map(|i| &self.values[i]).ok_or_else(|| Error::Tensor(format!("no output `{name}`: expected one of {}", self.names.join(", "))))
+    }
+
+    /// Names and results, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
+        self.names.iter().map(String::as_str).zip(&self.values)
+    }
+
+    /// The number of results.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+}
+
+/// # Panics
+/// If there is no result of that name; see [`Outputs::get`].
+impl Index<&str> for Outputs {
+    type Output = Tensor;
+
+    fn index(&self, name: &str) -> &Tensor {
+        self.get(name).expect("the program has an output of that name")
+    }
+}
+
+impl fmt::Debug for Outputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}

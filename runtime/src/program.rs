@@ -1,0 +1,253 @@
+//! [`Program`]: a fused graph as steps over places in memory.
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::executable::Executable;
+use crate::layout::{Layout, layout};
+use crate::schedule::schedule;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use tracecast_ir::kernel::{Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage};
+use tracecast_ir::{Attr, DType, Port, Role, Stage as Progress, TensorType, ValueId, Verified};
+
+/// A fused graph as steps over places in memory, for any device.
+pub struct Program {
+    pub(crate) parts: Parts,
+    pub(crate) layout: Layout,
+}
+
+/// The graph as the planner sees it. Values are numbered: the ports come first.
+///
+/// Every update is the result of a step of its own, and no output is a state that an update replaces: where the graph says otherwise
+/// a copy stands between.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    /// Distinct but for their names.
+    pub(crate) kernels: Vec<Kernel>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) values: Vec<TensorType>,
+    pub(crate) steps: Vec<Part>,
+    pub(crate) outputs: Vec<(String, usize)>,
+    /// Ports and their next values.
+    pub(crate) updates: Vec<(usize, usize)>,
+}
+
+/// One run of a kernel.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) kernel: usize,
+    pub(crate) name: String,
+    pub(crate) inputs: Vec<usize>,
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) is_copy: bool,
+}
+
+impl Program {
+    /// Plans a graph of stage `Fused`: the order of its kernels, the places of its values, what is updated in place.
+    ///
+    /// # Errors
+    /// If the graph is of another stage.
+    pub fn plan(graph: &Verified) -> Result<Self> {
+        if graph.stage() != Progress::Fused {
+            return Err(Error::Plan(format!("expected a graph of stage Fused, found {:?}", graph.stage())));
+        }
+        let mut parts = Parts::of(graph)?;
+        let order = schedule(&parts, true);
+        let layout = layout(&mut parts, &order, true);
+        Ok(Program { parts, layout })
+    }
+
+    /// Has a device compile the kernels.
+    ///
+    /// # Errors
+    /// If the device has no code for one of them.
+    pub fn load(mut self, device: Arc<dyn Device>) -> Result<Executable> {
+        if !device.launches_are_infallible() {
+            let order = schedule(&self.parts, false);
+            self.layout = layout(&mut self.parts, &order, false);
+        }
+        Executable::new(self, device)
+    }
+
+    /// The name of the graph.
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// The values that come from outside: inputs, parameters and other state.
+    pub fn ports(&self) -> &[Port] {
+        &self.parts.ports
+    }
+
+    /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
+    pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
+        let steps = self.layout.steps.iter().filter(|s| !s.is_copy);
+        steps.map(|s| (s.name.as_str(), &self.parts.kernels[s.kernel]))
+    }
+
+    /// How many plain copies a step makes besides, of state that cannot be updated in place.
+    pub fn copies(&self) -> usize {
+        self.layout.steps.iter().filter(|s| s.is_copy).count()
+    }
+
+    /// The bytes of memory a step needs besides the state.
+    pub fn peak_bytes(&self) -> usize {
+        self.layout.peak_bytes
+    }
+}
+
+/// One line per step: kernel and places.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "program @{}: {} steps, {} bytes", self.parts.name, self.layout.steps.len(), self.layout.peak_bytes)?;
+        for step in &self.layout.steps {
+            write!(f, "  {}", step.name)?;
+            for operand in &step.operands {
+                write!(f, " {operand}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program(@{}, {} steps)", self.parts.name, self.layout.steps.len())
+    }
+}
+
+impl Parts {
+    fn of(graph: &Verified) -> Result<Self> {
+        let mut parts = Parts {
+            name: graph.name().to_owned(),
+            kernels: Vec::new(),
+            ports: graph.ports().to_vec(),
+            values: graph.ports().iter().map(|p| p.ty.clone()).collect(),
+            steps: Vec::new(),
+            outputs: Vec::new(),
+            updates: Vec::new(),
+        };
+        let mut numbers: HashMap<ValueId, usize> = HashMap::new();
+        for (i, port) in graph.ports().iter().enumerate() {
+            numbers.insert(ValueId { node: port.node, result: 0 }, i);
+        }
+        let mut known = Known::default();
+        for id in graph.nodes() {
+            let node = graph.node(id);
+            let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else { continue };
+            let inputs = graph.args(id).iter().map(|v| parts.number(&numbers, *v)).collect::<Result<Vec<_>>>()?;
+            let first = parts.values.len();
+            for (result, ty) in node.results.iter().enumerate() {
+                numbers.insert(ValueId { node: id, result: result as u16 }, parts.values.len());
+                parts.values.push(ty.clone());
+            }
+            let outputs: Vec<usize> = (first..parts.values.len()).collect();
+            if node.results.iter().any(|ty| ty.bytes() > 0) {
+                let number = known.intern(&mut parts.kernels, kernel);
+                parts.steps.push(Part { kernel: number, name: kernel.name.clone(), inputs, outputs, is_copy: false });
+            }
+        }
+        parts.take_results(graph, &numbers)
+    }
+
+    fn number(&self, numbers: &HashMap<ValueId, usize>, value: ValueId) -> Result<usize> {
+        numbers.get(&value).copied().ok_or_else(|| Error::Plan("a value is neither a port nor a kernel's".to_owned()))
+    }
+
+    /// Outputs and updates, with copies where they are needed.
+    fn take_results(mut self, graph: &Verified, numbers: &HashMap<ValueId, usize>) -> Result<Self> {
+        let mut taken = vec![false; self.values.len()];
+        for (port, value) in graph.updates() {
+            let mut value = self.number(numbers, *value)?;
+            if value == *port || self.values[value].bytes() == 0 {
+                continue;
+            }
+            if value < self.ports.len() || taken[value] {
+                value = self.copy_of(value);
+                taken.resize(self.values.len(), false);
+            }
+            taken[value] = true;
+            self.updates.push((*port, value));
+        }
+        for (name, value) in graph.outputs() {
+            let mut value = self.number(numbers, *value)?;
+            if self.updates.iter().any(|(port, _)| *port == value) {
+                value = self.copy_of(value);
+            }
+            self.outputs.push((name.clone(), value));
+        }
+        Ok(self)
+    }
+
+    /// A new value that a step copies from another.
+    fn copy_of(&mut self, value: usize) -> usize {
+        let to = self.values.len();
+        self.values.push(self.values[value].clone());
+        let kernel = self.copy_kernel(self.values[value].bytes());
+        let name = self.kernels[kernel].name.clone();
+        self.steps.push(Part { kernel, name, inputs: vec![value], outputs: vec![to], is_copy: true });
+        to
+    }
+
+    /// The kernel that copies that many bytes, bit by bit.
+    pub(crate) fn copy_kernel(&mut self, bytes: usize) -> usize {
+        let kernel = copy(bytes);
+        let known = self.kernels.iter().position(|k| *k == kernel);
+        known.unwrap_or_else(|| {
+            self.kernels.push(kernel);
+            self.kernels.len() - 1
+        })
+    }
+
+    /// True if the port lives in the store.
+    pub(crate) fn is_state(&self, value: usize) -> bool {
+        self.ports.get(value).is_some_and(|p| p.role != Role::Input)
+    }
+}
+
+/// Finds equal kernels quickly: by the types of their operands.
+#[derive(Default)]
+struct Known(HashMap<(Vec<TensorType>, Vec<TensorType>), Vec<usize>>);
+
+impl Known {
+    fn intern(&mut self, kernels: &mut Vec<Kernel>, kernel: &Kernel) -> usize {
+        let outputs = kernel.outputs.iter().map(|o| o.ty.clone()).collect();
+        let alike = self.0.entry((kernel.inputs.clone(), outputs)).or_default();
+        let equal = alike.iter().copied().find(|i| same_but_for_name(&kernels[*i], kernel));
+        equal.unwrap_or_else(|| {
+            kernels.push(kernel.clone());
+            alike.push(kernels.len() - 1);
+            kernels.len() - 1
+        })
+    }
+}
+
+fn same_but_for_name(a: &Kernel, b: &Kernel) -> bool {
+    a.outputs == b.outputs && a.when == b.when && a.checks == b.checks && a.form == b.form
+}
+
+fn copy(bytes: usize) -> Kernel {
+    let (dtype, scalar) = if bytes.is_multiple_of(4) { (DType::I32, Scalar::I32) } else { (DType::U8, Scalar::I32) };
+    let count = bytes / dtype.bytes();
+    let ty = TensorType::new(dtype, [count]);
+    let access = Access { strides: [1i64].into_iter().collect(), ..Access::default() };
+    let mut body = Body::default();
+    let value = body.push(ScalarOp::Load(0), &[], scalar);
+    let nest = Nest {
+        segments: vec![Segment { extents: vec![count], inputs: vec![0], outputs: vec![0] }],
+        loads: vec![Load { input: 0, dtype, access: access.clone() }],
+        registers: Vec::new(),
+        buffers: Vec::new(),
+        stages: vec![Stage { over: Over::Row, body, sinks: vec![Sink::Store { output: 0, dtype, access, value }] }],
+    };
+    Kernel {
+        name: format!("copy_{bytes}"),
+        inputs: vec![ty.clone()],
+        outputs: vec![Output { ty, update: None }],
+        when: None,
+        checks: Vec::new(),
+        form: Form::Nest(nest),
+    }
+}

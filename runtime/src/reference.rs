@@ -1,0 +1,89 @@
+//! [`ReferenceDevice`]: runs any kernel through the interpreter that defines the language.
+
+use crate::device::{AmpSupport, Arg, Bound, Device, Launch};
+use crate::error::{Error, Result};
+use crate::memory::{HostMemory, Memory};
+use std::sync::Arc;
+use tracecast_ir::DType;
+use tracecast_ir::eval::{self, EvalError};
+use tracecast_ir::kernel::Kernel;
+use tracecast_ir::policy::{DeviceType, PolicySet};
+
+/// The slow device whose results are right by definition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceDevice;
+
+impl Device for ReferenceDevice {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn amp(&self) -> Option<AmpSupport> {
+        let policies = PolicySet::standard();
+        Some(AmpSupport { device_type: DeviceType::Cpu, dtypes: vec![DType::BF16, DType::F16], policies })
+    }
+
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
+        Ok(Box::new(Interpreted { kernel: Arc::new(kernel.clone()) }))
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::new(HostMemory::new(bytes)?))
+    }
+
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        to.get::<HostMemory>()?.write(at, from)
+    }
+
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        from.get::<HostMemory>()?.read(at, to)
+    }
+
+    fn launches_are_infallible(&self) -> bool {
+        true
+    }
+}
+
+/// A kernel to interpret.
+struct Interpreted {
+    kernel: Arc<Kernel>,
+}
+
+impl Launch for Interpreted {
+    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
+        if args.len() != self.kernel.inputs.len() + self.kernel.outputs.len() {
+            return Err(Error::Device(format!("@{} was bound to {} operands", self.kernel.name, args.len())));
+        }
+        for arg in args {
+            arg.memory.get::<HostMemory>()?;
+        }
+        Ok(Box::new(Call { kernel: self.kernel.clone(), args: args.to_vec() }))
+    }
+}
+
+/// A kernel with its operands. Unlike other devices this one allocates while it runs.
+struct Call {
+    kernel: Arc<Kernel>,
+    args: Vec<Arg>,
+}
+
+impl Bound for Call {
+    fn run(&self) -> Result<()> {
+        let (inputs, outputs) = self.args.split_at(self.kernel.inputs.len());
+        let mut buffers = Vec::with_capacity(inputs.len());
+        for arg in inputs {
+            let mut bytes = vec![0; arg.len];
+            arg.memory.get::<HostMemory>()?.read(arg.offset, &mut bytes)?;
+            buffers.push(bytes);
+        }
+        let views: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
+        let results = eval::kernel(&self.kernel, &views).map_err(|error| match error {
+            EvalError::Data(raised) => Error::data(&self.kernel, raised.number),
+            other => Error::Device(format!("@{}: {other}", self.kernel.name)),
+        })?;
+        for (arg, bytes) in outputs.iter().zip(&results) {
+            arg.memory.get::<HostMemory>()?.write(arg.offset, bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! [`Tensor`]: values on the host, with their type.
+
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use std::fmt;
+use std::sync::Arc;
+use tracecast_ir::eval::Value;
+use tracecast_ir::kernel::{math, philox};
+use tracecast_ir::{DType, Shape, TensorType};
+
+/// A dense row-major tensor on the host. Copies share their elements.
+#[derive(Clone, PartialEq)]
+pub struct Tensor(Arc<Value>);
+
+/// A Rust type that elements of some dtype have.
+pub trait Element: Copy + Send + Sync + 'static {
+    /// The dtype.
+    const DTYPE: DType;
+
+    /// Appends the little-endian bytes of some elements.
+    fn write(elements: &[Self], to: &mut Vec<u8>);
+
+    /// The elements that little-endian bytes stand for.
+    fn read(bytes: &[u8]) -> Vec<Self>;
+}
+
+macro_rules! elements {
+    ($($ty:ident = $dtype:ident;)*) => { $(
+        impl Element for $ty {
+            const DTYPE: DType = DType::$dtype;
+
+            fn write(elements: &[Self], to: &mut Vec<u8>) {
+                to.extend(elements.iter().flat_map(|e| e.to_le_bytes()));
+            }
+
+            fn read(bytes: &[u8]) -> Vec<Self> {
+                bytes.as_chunks().0.iter().map(|b| $ty::from_le_bytes(*b)).collect()
+            }
+        }
+    )* };
+}
+
+elements! {
+    f32 = F32;
+    f64 = F64;
+    f16 = F16;
+    bf16 = BF16;
+    i32 = I32;
+    i64 = I64;
+    u8 = U8;
+}
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn write(elements: &[Self], to: &mut Vec<u8>) {
+        to.extend(elements.iter().map(|e| u8::from(*e)));
+    }
+
+    fn read(bytes: &[u8]) -> Vec<Self> {
+        bytes.iter().map(|b| *b != 0).collect()
+    }
+}
+
+impl Tensor {
+    /// The tensor of that shape with these elements, in row-major order.
+    ///
+    /// ```
+    /// use tracecast_runtime::Tensor;
+    /// let x = Tensor::new([2, 2], &[1f32, 2.0, 3.0, 4.0])?;
+    /// assert_eq!(x.to_string(), "f32[2, 2] 1, 2, 3, 4");
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there are more or fewer elements than the shape has places.
+    pub fn new<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Result<Self> {
+        let ty = checked(TensorType::new(T::DTYPE, shape))?;
+        if elements.len() != ty.numel() {
+            return Err(Error::Tensor(format!("{ty} takes {} elements, found {}", ty.numel(), elements.len())));
+        }
+        let mut bytes = Vec::with_capacity(ty.bytes());
+        T::write(elements, &mut bytes);
+        Ok(Tensor(Arc::new(Value { ty, bytes })))
+    }
+
+    /// One number.
+    pub fn scalar<T: Element>(element: T) -> Self {
+        let mut bytes = Vec::new();
+        T::write(&[element], &mut bytes);
+        Tensor(Arc::new(Value { ty: TensorType::scalar(T::DTYPE), bytes }))
+    }
+
+    /// The tensor whose elements these little-endian bytes are; for bool every byte but 0 is true.
+    ///
+    /// # Errors
+    /// If the number of bytes is not that of the type.
+    pub fn from_bytes(ty: TensorType, mut bytes: Vec<u8>) -> Result<Self> {
+        if ty.dtype == DType::Bool {
+            bytes.iter_mut().for_each(|b| *b = u8::from(*b != 0));
+        }
+        Value::new(ty, bytes).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// The numbers, as the dtype holds them.
+    ///
+    /// # Errors
+    /// If there are more or fewer numbers than the type has places.
+    pub fn from_f64s(ty: TensorType, numbers: &[f64]) -> Result<Self> {
+        Value::from_f64s(ty, numbers).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// Zeros.
+    ///
+    /// # Errors
+    /// If the type has too many elements.
+    pub fn zeros(ty: TensorType) -> Result<Self> {
+        Value::zeros(ty).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// The same number everywhere.
+    ///
+    /// # Errors
+    /// If the type has too many elements.
+    pub fn full(ty: TensorType, number: f64) -> Result<Self> {
+        let numel = checked(ty.clone())?.numel();
+        let one = Value::from_f64s(TensorType::scalar(ty.dtype), &[number]).map_err(Error::Tensor)?;
+        Tensor::from_bytes(ty, one.bytes.repeat(numel))
+    }
+
+    /// Numbers from 0 up to but not including 1, in f32; the same for the same seed on every machine.
+    ///
+    /// # Errors
+    /// If the shape has too many elements.
+    pub fn rand(shape: impl Into<Shape>, seed: u64) -> Result<Self> {
+        Tensor::drawn(shape.into(), |i| philox::uniform_f32(philox::random_bits(seed as i64, 0, 0, i)))
+    }
+
+    /// Normally distributed numbers with mean 0 and variance 1, in f32; the same for the same seed on every machine.
+    ///
+    /// # Errors
+    /// If the shape has too many elements.
+    pub fn randn(shape: impl Into<Shape>, seed: u64) -> Result<Self> {
+        Tensor::drawn(shape.into(), |i| {
+            let [a, b, ..] = philox::random_quad(seed as i64, 0, 1, i);
+            let radius = (-2.0 * math::log_f64((f64::from(a) + 1.0) / 4_294_967_296.0)).sqrt();
+            let angle = f64::from(b) / 4_294_967_296.0 * std::f64::consts::TAU;
+            (radius * math::cos_f64(angle)) as f32
+        })
+    }
+
+    fn drawn(shape: Shape, draw: impl Fn(u64) -> f32) -> Result<Self> {
+        let ty = checked(TensorType { dtype: DType::F32, shape })?;
+        let elements: Vec<f32> = (0..ty.numel() as u64).map(draw).collect();
+        Tensor::new(ty.shape, &elements)
+    }
+
+    /// The type.
+    pub fn ty(&self) -> &TensorType {
+        &self.0.ty
+    }
+
+    /// The sizes along the axes.
+    pub fn shape(&self) -> &Shape {
+        &self.0.ty.shape
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.0.ty.dtype
+    }
+
+    /// The elements as little-endian bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+
+    /// The value as the interpreter takes it.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    /// If they are of another dtype; see [`Tensor::cast`] and [`Tensor::to_f64s`].
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if self.dtype() != T::DTYPE {
+            return Err(Error::Tensor(format!("expected elements of {}, found {}", T::DTYPE, self.ty())));
+        }
+        Ok(T::read(self.bytes()))
+    }
+
+    /// The only element.
+    ///
+    /// # Errors
+    /// If there is not exactly one, or it is of another dtype.
+    pub fn item<T: Element>(&self) -> Result<T> {
+        match self.to_vec()?.as_slice() {
+            [one] => Ok(*one),
+            _ => Err(Error::Tensor(format!("expected one element, found {}", self.ty()))),
+        }
+    }
+
+    /// The elements as f64, whatever their dtype; beyond 2^53 integers are rounded.
+    pub fn to_f64s(&self) -> Vec<f64> {
+        self.0.to_f64s()
+    }
+
+    /// The same numbers in another dtype, as the op `cast` makes them.
+    ///
+    /// # Errors
+    /// If there are no kernels for the dtype.
+    pub fn cast(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        self.0.cast(dtype).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// The same elements in row-major order under another shape.
+    ///
+    /// # Errors
+    /// If the shape has another number of elements.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        Tensor::from_bytes(TensorType { dtype: self.dtype(), shape: shape.into() }, self.bytes().to_vec())
+    }
+}
+
+impl From<Value> for Tensor {
+    fn from(value: Value) -> Self {
+        Tensor(Arc::new(value))
+    }
+}
+
+fn checked(ty: TensorType) -> Result<TensorType> {
+    ty.check_size().map_err(Error::Tensor)?;
+    Ok(ty)
+}
+
+/// The type and the first few elements.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        write!(f, "{}", self.ty())?;
+        let shown = self.bytes().len().min(SHOWN * self.dtype().bytes());
+        let count = shown / self.dtype().bytes().max(1);
+        let head = Value { ty: TensorType::new(self.dtype(), [count]), bytes: self.bytes()[..shown].to_vec() };
+        for (i, v) in head.to_f64s().into_iter().enumerate() {
+            write!(f, "{} ", if i == 0 { "" } else { "," })?;
+            match self.dtype() {
+                DType::Bool => write!(f, "{}", v != 0.0)?,
+                DType::F32 => write!(f, "{}", v as f32)?,
+                _ => write!(f, "{v}")?,
+            }
+        }
+        if count < self.ty().numel() { f.write_str(", …") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_go_in_and_come_out() {
+        fn check<T: Element + PartialEq + fmt::Debug>(v: [T; 2]) {
+            let x = Tensor::new([2], &v).unwrap();
+            assert_eq!((x.dtype(), x.to_vec::<T>().unwrap().as_slice()), (T::DTYPE, &v[..]));
+            assert_eq!(Tensor::scalar(v[1]).item::<T>().unwrap(), v[1]);
+        }
+        check([1.5f32, -2.0]);
+        check([1.5f64, -2.0]);
+        check([f16::from_f32(1.5), f16::NEG_INFINITY]);
+        check([bf16::from_f32(1.5), bf16::MAX]);
+        check([i32::MIN, 7]);
+        check([i64::MAX, -7]);
+        check([0u8, 255]);
+        check([true, false]);
+    }
+
+    #[test]
+    fn wrong_counts_and_types_are_errors() {
+        assert!(Tensor::new([3], &[1f32]).is_err() && Tensor::new([usize::MAX, 2], &[1f32]).is_err());
+        assert!(Tensor::randn([1 << 40, 1 << 40], 0).is_err());
+        assert!(Tensor::zeros(TensorType::new(DType::F64, [usize::MAX / 4])).is_err());
+        let x = Tensor::new([2], &[1f32, 2.0]).unwrap();
+        assert!(x.item::<f32>().is_err() && x.to_vec::<f64>().is_err() && x.reshape([3]).is_err());
+        assert_eq!(x.cast(DType::I64).unwrap().to_vec::<i64>().unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn printing_is_short() {
+        let x = Tensor::full(TensorType::new(DType::BF16, [3, 5]), 0.5).unwrap();
+        assert_eq!(x.to_string(), "bf16[3, 5] 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, …");
+        assert_eq!(format!("{:?}", Tensor::scalar(true)), "bool[] true");
+        assert_eq!(Tensor::new::<f32>([0], &[]).unwrap().to_string(), "f32[0]");
+    }
+
+    #[test]
+    fn draws_have_the_right_moments() {
+        let moments = |v: Vec<f64>| {
+            let mean = v.iter().sum::<f64>() / v.len() as f64;
+            (mean, v.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / v.len() as f64)
+        };
+        let (mean, variance) = moments(Tensor::randn([100, 100], 7).unwrap().to_f64s());
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+        let (mean, variance) = moments(Tensor::rand([100, 100], 7).unwrap().to_f64s());
+        assert!((mean - 0.5).abs() < 0.02 && (variance - 1.0 / 12.0).abs() < 0.005, "{mean} {variance}");
+        assert_ne!(Tensor::randn([4], 1).unwrap(), Tensor::randn([4], 2).unwrap());
+    }
+}

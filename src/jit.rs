@@ -1,0 +1,228 @@
+//! [`jit`] and [`Jit`]: one closure, one compiled program for each signature it meets.
+
+use crate::compile::compile_reported;
+use crate::entry::Entry;
+use crate::error::Result;
+use crate::options::Options;
+use crate::report::CompileReport;
+use crate::trace::{Trace, Types};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tracecast_ir::{Graph, Role, TensorType};
+use tracecast_runtime::{Executable, Outputs, Store, Tensor};
+
+/// A program that is traced and compiled when it is first run, and again for each new signature.
+///
+/// Inside `body`, `t.input("x")` and `t.param("w")` have the types of what the run was given and of what the store holds.
+///
+/// ```
+/// use tracecast::prelude::*;
+///
+/// let step = jit(Options::new().device("reference"), |t| {
+///     let (x, w) = (t.input("x"), t.param("w"));
+///     let loss = x.matmul(w).mean(&[], false, None);
+///     let dw = t.grad(loss, &[w])[0];
+///     t.update(w, w - dw * 0.5);
+///     t.output("loss", loss);
+/// });
+/// let mut store = Store::new();
+/// store.insert("w", Tensor::from_vec(&[2, 1], vec![1.0f32, 2.0])?);
+/// let x = Tensor::from_vec(&[1, 2], vec![3.0f32, 4.0])?;
+/// assert_eq!(step.run(&mut store, &[("x", &x)])?["loss"].item::<f32>()?, 11.0);
+/// assert_eq!(store.get("w").unwrap().to_vec::<f32>()?, [-0.5, 0.0]);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> Jit {
+    Jit { options, body: Box::new(body), name: "step".to_owned(), cache: Mutex::default() }
+}
+
+/// A closure and the programs it was compiled to. It can be run by several threads at once.
+pub struct Jit {
+    options: Options,
+    body: Box<dyn Fn(&Trace) + Send + Sync>,
+    name: String,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Default)]
+struct Cache {
+    /// The most recently used program is the last.
+    programs: Vec<Arc<Compiled>>,
+    history: Vec<Recompilation>,
+}
+
+/// Why and when a program was compiled.
+#[derive(Clone, Debug)]
+pub struct Recompilation {
+    /// What was new.
+    pub reason: String,
+    /// The types of the inputs.
+    pub inputs: Vec<(String, TensorType)>,
+    /// What became of the program.
+    pub report: CompileReport,
+}
+
+/// A compiled program and the signature it holds for.
+struct Compiled {
+    inputs: BTreeMap<String, TensorType>,
+    /// The entries of the store that it reads or writes.
+    state: Vec<(String, TensorType)>,
+    starts: Vec<Entry>,
+    executable: Executable,
+}
+
+impl Jit {
+    /// The same with another name for the graph in texts and reports.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Runs the program for the types of these inputs and of the store; traces and compiles it first if there is none yet.
+    ///
+    /// State that the program declares with a start, such as the moments of an optimizer, is put into the store if it is missing.
+    ///
+    /// # Errors
+    /// An input or a parameter that the program asks for and that is not there, an op that could not be recorded, a pass or a
+    /// device that failed, data without meaning. The store is as it was before.
+    pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        let program = self.program(store, inputs)?;
+        let missing: Vec<&Entry> = program.starts.iter().filter(|entry| store.get(&entry.name).is_none()).collect();
+        for entry in &missing {
+            entry.put(store, self.options.start_seed())?;
+        }
+        program.executable.run(store, inputs).map_err(|error| {
+            for entry in &missing {
+                store.remove(&entry.name);
+            }
+            error.into()
+        })
+    }
+
+    /// Traces and compiles the program for the types of these inputs, unless it is there already, and does not run it.
+    ///
+    /// # Errors
+    /// As [`run`](Jit::run), but for those of running.
+    pub fn prepare(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<CompileReport> {
+        self.program(store, inputs)?;
+        Ok(self.report().unwrap_or_default())
+    }
+
+    /// The traced program for the types of these inputs, before any pass.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded.
+    pub fn graph(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Graph> {
+        let trace = Trace::new(&self.name, self.options.policies(), types(store, inputs));
+        (self.body)(&trace);
+        Ok(trace.finish()?.graph)
+    }
+
+    /// Why and when programs were compiled, oldest first.
+    pub fn recompilations(&self) -> Vec<Recompilation> {
+        self.lock().history.clone()
+    }
+
+    /// What became of the program that was compiled last.
+    pub fn report(&self) -> Option<CompileReport> {
+        self.lock().history.last().map(|compiled| compiled.report.clone())
+    }
+
+    /// The options.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn program(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Arc<Compiled>> {
+        let mut cache = self.lock();
+        if let Some(at) = cache.programs.iter().rposition(|program| program.fits(store, inputs)) {
+            let program = cache.programs.remove(at);
+            cache.programs.push(program.clone());
+            return Ok(program);
+        }
+        let types = types(store, inputs);
+        let reason = cache.reason(&types, self.options.most_programs());
+        let (program, report) = self.compile(types)?;
+        let program = Arc::new(program);
+        cache.history.push(Recompilation { reason, inputs: program.inputs.clone().into_iter().collect(), report });
+        cache.programs.push(program.clone());
+        let surplus = cache.programs.len().saturating_sub(self.options.most_programs());
+        cache.programs.drain(..surplus);
+        Ok(program)
+    }
+
+    fn compile(&self, types: Types) -> Result<(Compiled, CompileReport)> {
+        let start = Instant::now();
+        let inputs = types.inputs.clone();
+        let trace = Trace::new(&self.name, self.options.policies(), types);
+        (self.body)(&trace);
+        let traced = trace.finish()?;
+        let time = start.elapsed();
+        let state = traced.graph.ports().iter().filter(|port| port.role != Role::Input);
+        let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
+        let (executable, mut report) = compile_reported(traced.graph, &self.options)?;
+        report.trace = time;
+        report.warnings = traced.warnings;
+        Ok((Compiled { inputs, state, starts: traced.starts, executable }, report))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The types of what a run is given.
+fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Types {
+    Types {
+        inputs: inputs.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.ty().clone())).collect(),
+        store: store.iter().map(|(name, tensor)| (name.to_owned(), tensor.ty().clone())).collect(),
+    }
+}
+
+impl Compiled {
+    /// True if it can run with these inputs on this store: what is missing in the store has a start.
+    fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
+        self.inputs.len() == inputs.len()
+            && inputs.iter().all(|(name, tensor)| self.inputs.get(*name) == Some(tensor.ty()))
+            && self.state.iter().all(|(name, ty)| match store.get(name) {
+                Some(tensor) => tensor.ty() == ty,
+                None => self.starts.iter().any(|entry| entry.name == *name),
+            })
+    }
+}
+
+impl Cache {
+    /// What is new about a signature, compared with the program that was used last.
+    fn reason(&self, types: &Types, most: usize) -> String {
+        let Some(last) = self.programs.last() else { return "first run".to_owned() };
+        let known = |r: &Recompilation| r.inputs.iter().map(|(n, t)| (n, t)).eq(types.inputs.iter());
+        let was_there = self.history.iter().any(known);
+        let input = types.inputs.iter().find_map(|(name, ty)| match last.inputs.get(name) {
+            Some(before) if before == ty => None,
+            Some(before) => Some(format!("input `{name}` is {ty}, was {before}")),
+            None => Some(format!("input `{name}` is new")),
+        });
+        let gone = || last.inputs.keys().find(|name| !types.inputs.contains_key(*name)).map(|name| format!("input `{name}` is gone"));
+        let state = || {
+            last.state.iter().find_map(|(name, ty)| match types.store.get(name) {
+                Some(now) if now == ty => None,
+                Some(now) => Some(format!("`{name}` of the store is {now}, was {ty}")),
+                None => Some(format!("`{name}` is not in the store any more")),
+            })
+        };
+        let what = input.or_else(gone).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
+        if was_there && self.history.len() >= most {
+            return format!("{what}; its program was dropped, at most {most} are kept");
+        }
+        what
+    }
+}
+
+impl fmt::Debug for Jit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jit").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+    }
+}

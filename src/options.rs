@@ -1,0 +1,216 @@
+//! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use tracecast_ir::Verified;
+use tracecast_ir::policy::PolicySet;
+use tracecast_passes::PassOptions;
+use tracecast_runtime::{Device, ReferenceDevice};
+
+/// What sees the program after each pass, under the name of the pass.
+pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
+
+/// How a program is traced, rewritten and compiled, and where it runs.
+///
+/// ```
+/// use tracecast::Options;
+///
+/// let options = Options::new().device("reference").keep_history(true);
+/// assert_eq!(options.target()?.name(), "reference");
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    device: Choice,
+    threads: usize,
+    portable: bool,
+    fold: bool,
+    policies: Arc<PolicySet>,
+    observer: Option<Arc<Observer>>,
+    keep_history: bool,
+    seed: u64,
+    programs: usize,
+    opened: Arc<OnceLock<Arc<dyn Device>>>,
+}
+
+#[derive(Clone, Debug)]
+enum Choice {
+    Named(String),
+    Given(Arc<dyn Device>),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options::new()
+    }
+}
+
+impl Options {
+    /// The CPU (the reference device in a build without it), one thread, PyTorch's policies, every pass.
+    pub fn new() -> Self {
+        Options {
+            device: Choice::Named(if cfg!(feature = "cpu") { "cpu" } else { "reference" }.to_owned()),
+            threads: 1,
+            portable: false,
+            fold: true,
+            policies: Arc::new(PolicySet::standard()),
+            observer: None,
+            keep_history: false,
+            seed: 0,
+            programs: 8,
+            opened: Arc::default(),
+        }
+    }
+
+    /// On the device of that name: `cpu`, or `reference`, which interprets.
+    #[must_use]
+    pub fn device(mut self, name: impl Into<String>) -> Self {
+        self.device = Choice::Named(name.into());
+        self.closed()
+    }
+
+    /// On this device.
+    #[must_use]
+    pub fn on(mut self, device: Arc<dyn Device>) -> Self {
+        self.device = Choice::Given(device);
+        self.closed()
+    }
+
+    /// With this many threads of the CPU; 0 for one per core.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self.closed()
+    }
+
+    /// With only those instructions of the CPU that every one of its kind has.
+    #[must_use]
+    pub fn portable(mut self, portable: bool) -> Self {
+        self.portable = portable;
+        self.closed()
+    }
+
+    /// With or without the passes that only make programs faster: values are the same.
+    #[must_use]
+    pub fn fold(mut self, fold: bool) -> Self {
+        self.fold = fold;
+        self
+    }
+
+    /// Under other autocast policies.
+    #[must_use]
+    pub fn with_policies(mut self, policies: impl Into<Arc<PolicySet>>) -> Self {
+        self.policies = policies.into();
+        self
+    }
+
+    /// With an observer of the program after each pass.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Fn(&str, &Verified) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// With the text of the program after each pass in the report.
+    #[must_use]
+    pub fn keep_history(mut self, keep: bool) -> Self {
+        self.keep_history = keep;
+        self
+    }
+
+    /// With this seed for state that a run puts into the store by itself: the generator of random numbers.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// With at most so many compiled programs in a [`Jit`](crate::Jit), at least one.
+    #[must_use]
+    pub fn programs(mut self, programs: usize) -> Self {
+        self.programs = programs.max(1);
+        self
+    }
+
+    /// The policies.
+    pub fn policies(&self) -> Arc<PolicySet> {
+        self.policies.clone()
+    }
+
+    /// The device itself, opened at the first call.
+    ///
+    /// # Errors
+    /// If no device has the name.
+    pub fn target(&self) -> Result<Arc<dyn Device>> {
+        if let Some(device) = self.opened.get() {
+            return Ok(device.clone());
+        }
+        let device = match &self.device {
+            Choice::Given(device) => device.clone(),
+            Choice::Named(name) => self.open(name)?,
+        };
+        Ok(self.opened.get_or_init(|| device).clone())
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
+        match name {
+            #[cfg(feature = "cpu")]
+            "cpu" => {
+                let options = tracecast_codegen::CpuOptions { threads: self.threads, portable: self.portable };
+                Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?))
+            }
+            "reference" => Ok(Arc::new(ReferenceDevice::new())),
+            _ => Err(Error::Option {
+                option: "device",
+                message: format!("no device is called `{name}`: expected {}", NAMES.join(" or ")),
+            }),
+        }
+    }
+
+    /// What the passes are told.
+    pub fn passes(&self) -> PassOptions {
+        PassOptions { policies: Some(self.policies.clone()), fold: self.fold }
+    }
+
+    pub(crate) fn observe(&self, pass: &str, graph: &Verified) {
+        if let Some(observer) = &self.observer {
+            observer(pass, graph);
+        }
+    }
+
+    pub(crate) fn keeps_history(&self) -> bool {
+        self.keep_history
+    }
+
+    pub(crate) fn start_seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(crate) fn most_programs(&self) -> usize {
+        self.programs
+    }
+
+    /// The same with a device that has to be opened again.
+    fn closed(mut self) -> Self {
+        self.opened = Arc::default();
+        self
+    }
+}
+
+/// The names that devices are opened by.
+const NAMES: &[&str] = if cfg!(feature = "cpu") { &["`cpu`", "`reference`"] } else { &["`reference`"] };
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("device", &self.device)
+            .field("threads", &self.threads)
+            .field("portable", &self.portable)
+            .field("fold", &self.fold)
+            .field("keep_history", &self.keep_history)
+            .field("seed", &self.seed)
+            .field("programs", &self.programs)
+            .finish_non_exhaustive()
+    }
+}

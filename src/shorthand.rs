@@ -1,0 +1,46 @@
+//! [`Shorthand`]: the usual cases of ops with many settings.
+
+use tracecast_ir::Var;
+use tracecast_ir::ops::nn::loss::Losses;
+use tracecast_ir::ops::reduce::Reductions;
+
+/// The usual cases of ops with many settings, as methods.
+pub trait Shorthand<'t>: Copy {
+    /// The mean cross entropy of logits (one row each) against class indices.
+    #[track_caller]
+    fn cross_entropy(self, target: Var<'t>) -> Var<'t>;
+
+    /// The mean of the squared differences.
+    #[track_caller]
+    fn mean_squared_error(self, target: Var<'t>) -> Var<'t>;
+
+    /// The sum of all elements.
+    #[track_caller]
+    fn sum_all(self) -> Var<'t>;
+
+    /// The mean of all elements.
+    #[track_caller]
+    fn mean_all(self) -> Var<'t>;
+}
+
+impl<'t> Shorthand<'t> for Var<'t> {
+    #[track_caller]
+    fn cross_entropy(self, target: Var<'t>) -> Var<'t> {
+        self.cross_entropy_loss(target, None, None, None, None)
+    }
+
+    #[track_caller]
+    fn mean_squared_error(self, target: Var<'t>) -> Var<'t> {
+        self.mse_loss(target, None)
+    }
+
+    #[track_caller]
+    fn sum_all(self) -> Var<'t> {
+        self.sum(&[], false, None)
+    }
+
+    #[track_caller]
+    fn mean_all(self) -> Var<'t> {
+        self.mean(&[], false, None)
+    }
+}

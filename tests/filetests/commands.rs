@@ -1,0 +1,195 @@
+//! The commands of filetests: each one function from a case to what it prints. `docs/ir.md` describes the text, `CONTRIBUTING.md`
+//! lists the commands.
+
+use crate::values;
+use crate::{Case, TestFile};
+use std::fmt::Write;
+use tracecast_ir::policy::{DeviceType, PolicySet, Region};
+use tracecast_ir::text::{ParseOptions, Printer, parse_with};
+use tracecast_ir::{Graph, Stage, Verified, verify};
+use tracecast_passes::{Pass, PassOptions, Pipeline, standard};
+
+/// What a file does with each of its cases.
+pub(crate) type Command = fn(&TestFile, &Case) -> Result<String, String>;
+
+/// The command of that name: one of those below, or a pass.
+pub(crate) fn find(name: &str) -> Result<Command, String> {
+    Ok(match name {
+        "parse" => parse,
+        "verify" => check,
+        "pipeline" => pipeline,
+        "eval" => eval,
+        "autocast" => autocast,
+        _ if tracecast_passes::names().contains(&name) => pass,
+        _ => return Err(format!("unknown command `{name}`: expected parse, verify, pipeline, eval or the name of a pass")),
+    })
+}
+
+/// `test parse [error] [show=full,scopes,regions] [explicit]`: what the parser recorded, which is to read back to the same; with
+/// `error`, why it recorded nothing.
+fn parse(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["error", "show", "explicit"])?;
+    let parsed = parse_with(&case.text, &options(file.flag("explicit")));
+    if file.flag("error") {
+        return match parsed {
+            Err(error) => Ok(format!("error: {error}\n")),
+            Ok(graph) => Err(format!("expected an error, found\n{graph}")),
+        };
+    }
+    let graph = parsed.map_err(|e| e.to_string())?;
+    round_trip(&graph, file.flag("explicit"))?;
+    Ok(printer(file)?.print(&graph))
+}
+
+/// `test verify [stage=traced|cast|core|fused]`: what parser or verifier refuse.
+fn check(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["stage"])?;
+    let stage = match file.option("stage").unwrap_or("traced") {
+        "traced" => Stage::Traced,
+        "cast" => Stage::Cast,
+        "core" => Stage::Core,
+        "fused" => Stage::Fused,
+        other => return Err(format!("no stage is named `{other}`")),
+    };
+    let graph = match parse_with(&case.text, &options(stage != Stage::Traced)) {
+        Ok(graph) => graph,
+        Err(error) => return Ok(format!("error: {error}\n")),
+    };
+    Ok(match verify(graph, stage) {
+        Ok(verified) => format!("ok: {:?}, {} nodes\n", verified.stage(), verified.len()),
+        Err(errors) => errors.0.iter().fold(String::new(), |out, error| out + "error: " + &error.to_string() + "\n"),
+    })
+}
+
+/// `test PASS [after=PASS,PASS] [no-fold] [show=…]`: the graph, read as it is printed after other passes, behind this one.
+fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["after", "no-fold", "show"])?;
+    let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
+    let graph = stage_of(graph)?;
+    print(file, run_passes(file, graph, Some(&file.command))?)
+}
+
+/// `test autocast [device=cuda dtype=bf16] [show=…]`: the graph as traced, or as it would have been traced in a region of that
+/// device, with its casts.
+fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["device", "dtype", "show"])?;
+    let traced = verify(traced(file, case)?, Stage::Traced).map_err(|e| e.to_string())?;
+    print(file, run_passes(file, traced, Some("autocast"))?)
+}
+
+/// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [show=…]`: the traced graph behind the standard passes.
+fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["until", "device", "dtype", "no-fold", "show"])?;
+    let until = file.option("until").ok_or("expected `until=PASS`")?;
+    let graph = up_to(file, until)?.run(traced(file, case)?, |_, _, _| ()).map_err(|e| e.to_string())?;
+    print(file, graph)
+}
+
+/// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold]`: the values that the interpreter gives for the `; input` lines,
+/// for the traced graph or behind each of these passes, which must not change a bit.
+fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["until", "device", "dtype", "no-fold"])?;
+    let graph = traced(file, case)?;
+    let mut graphs = Vec::new();
+    for until in file.option("until").into_iter().flat_map(|u| u.split(',')) {
+        let graph = up_to(file, until)?.run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())?;
+        graphs.push((until, graph.into_graph()));
+    }
+    if graphs.is_empty() {
+        graphs.push(("trace", graph));
+    }
+    let mut out = String::new();
+    for run in values::runs(case, &graphs[0].1)? {
+        let mut said: Option<(&str, String)> = None;
+        for (name, graph) in &graphs {
+            let result = match tracecast_ir::eval::graph(graph, &run.inputs) {
+                Ok(outputs) => values::show(&outputs.outputs, &outputs.updates),
+                Err(error) => format!("error: {error}"),
+            };
+            match &said {
+                Some((first, before)) if *before != result => {
+                    return Err(format!("{first} gives {before}\n{name} gives {result}"));
+                }
+                Some(_) => {}
+                None => said = Some((name, result)),
+            }
+        }
+        let result = said.map(|(_, result)| result).unwrap_or_default();
+        writeln!(out, "run: {} => {result}", run.text).map_err(|e| e.to_string())?;
+    }
+    Ok(out)
+}
+
+/// The graph of a case as user code would have traced it, in the region that `device` and `dtype` open.
+fn traced(file: &TestFile, case: &Case) -> Result<Graph, String> {
+    let options = options(false);
+    let graph = parse_with(&case.text, &options).map_err(|e| e.to_string())?;
+    let Some(device) = file.option("device") else { return Ok(graph) };
+    let device: DeviceType = device.parse().map_err(|e: tracecast_ir::policy::PolicyError| e.to_string())?;
+    let dtype = file.option("dtype").map(str::parse).transpose()?;
+    let (region, warning) = Region::default().enter(device, dtype, true, None).map_err(|e| e.to_string())?;
+    match warning {
+        Some(warning) => Err(warning),
+        None => graph.retrace_under(options.policies, &region.with_scope(1)).map_err(|e| e.to_string()),
+    }
+}
+
+/// The furthest stage that the graph is in.
+fn stage_of(graph: Graph) -> Result<Verified, String> {
+    match verify(graph.clone(), Stage::Core) {
+        Ok(verified) => Ok(verified),
+        Err(_) => verify(graph, Stage::Cast).map_err(|e| e.to_string()),
+    }
+}
+
+/// The passes of `after=`, then the one at hand, with the verifier behind each.
+fn run_passes(file: &TestFile, mut graph: Verified, last: Option<&str>) -> Result<Verified, String> {
+    let before = file.option("after").into_iter().flat_map(|names| names.split(','));
+    for name in before.chain(last) {
+        let pass = pass_named(file, name)?;
+        let next = pass.run(&graph).map_err(|e| format!("{name}: {e}"))?;
+        graph = verify(next, pass.ensures(graph.stage())).map_err(|e| format!("after {name}: {e}"))?;
+    }
+    Ok(graph)
+}
+
+fn pass_named(file: &TestFile, name: &str) -> Result<Box<dyn Pass>, String> {
+    tracecast_passes::find(name, &pass_options(file)).ok_or_else(|| format!("no pass is named `{name}`"))
+}
+
+fn up_to(file: &TestFile, pass: &str) -> Result<Pipeline, String> {
+    standard(&pass_options(file)).up_to(pass).ok_or_else(|| format!("no pass is named `{pass}`"))
+}
+
+fn pass_options(file: &TestFile) -> PassOptions {
+    PassOptions { fold: !file.flag("no-fold"), ..PassOptions::default() }
+}
+
+fn options(explicit: bool) -> ParseOptions {
+    ParseOptions { policies: PolicySet::standard().into(), explicit, ..ParseOptions::default() }
+}
+
+/// Fails unless the text of a graph reads back to the same text.
+fn round_trip(graph: &Graph, explicit: bool) -> Result<(), String> {
+    let text = graph.to_string();
+    let again = parse_with(&text, &options(explicit)).map_err(|e| format!("does not read back: {e}\n{text}"))?;
+    if again.to_string() == text { Ok(()) } else { Err(format!("reads back as\n{again}and was\n{text}")) }
+}
+
+fn print(file: &TestFile, graph: Verified) -> Result<String, String> {
+    Ok(printer(file)?.print(&graph))
+}
+
+/// What `show=` asks for on top of what golden files have.
+fn printer(file: &TestFile) -> Result<Printer, String> {
+    let mut printer = Printer::GOLDEN;
+    for part in file.option("show").into_iter().flat_map(|parts| parts.split(',')) {
+        match part {
+            "full" => printer = Printer::FULL,
+            "regions" => printer.regions = true,
+            "scopes" => printer.scopes = true,
+            other => return Err(format!("`show` knows full, regions and scopes, found `{other}`")),
+        }
+    }
+    Ok(printer)
+}

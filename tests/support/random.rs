@@ -1,0 +1,274 @@
+//! Random well-typed programs, and inputs for them.
+
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::ops::view;
+use tracecast_ir::policy::{DeviceType, Region};
+use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, Var};
+
+/// A small generator of random numbers: splitmix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678)
+    }
+
+    pub(crate) fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.word() % n.max(1) as u64) as usize
+    }
+
+    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Uniform in -1..1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.word() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// A random program of about `ops` ops. Indices are inputs named `index…`, to be filled with numbers below [`INDEX_LIMIT`].
+pub(crate) fn program(seed: u64, ops: usize) -> Graph {
+    let mut dice = Dice::new(seed);
+    let tracer = Tracer::new("random");
+    {
+        let t = &tracer;
+        let mut pool: Vec<Var<'_>> = Vec::new();
+        let rng = t.port("rng", TensorType::new(DType::I64, [2]), Role::State, false, DeviceType::Cpu);
+        let shapes = shapes(&mut dice);
+        let low = [Some(DType::BF16), Some(DType::F16), None, None][dice.below(4)];
+        let region = low.map_or_else(Region::default, |d| {
+            Region::default().enter(DeviceType::Cpu, Some(d), true, None).expect("cpu takes both").0.with_scope(1)
+        });
+        for i in 0..3 + dice.below(3) {
+            let any = [DType::F32, DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];
+            let dtype = in_region(dice.pick(&any), low);
+            let role = if dtype.is_float() && dice.chance(40) { Role::Param } else { Role::Input };
+            let shape = &shapes[dice.below(shapes.len())];
+            pool.push(t.port(&format!("x{i}"), TensorType::new(dtype, &shape[..]), role, false, DeviceType::Cpu));
+        }
+        let leaves = pool.clone();
+        t.in_region(&region, || {
+            let mut budget = ops;
+            for attempt in 0..ops * 6 {
+                if budget == 0 {
+                    break;
+                }
+                if let Some(v) = step(&mut dice, t, &pool, rng, (attempt, low)) {
+                    assert!(t.error().is_none(), "seed {seed}: {}", t.error().unwrap());
+                    if v.shape().checked_numel().is_some_and(|n| n <= 20_000) {
+                        pool.push(v);
+                        budget -= 1;
+                    }
+                }
+            }
+        });
+        if dice.chance(50) {
+            gradients(&mut dice, t, &pool, &leaves);
+        }
+        for i in 0..2 + dice.below(3) {
+            let from = pool.len() - 1 - dice.below((pool.len() - 1).min(6));
+            t.output(&format!("y{i}"), pool[from]);
+        }
+    }
+    tracer.finish().unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+}
+
+/// Indices are below this.
+pub(crate) const INDEX_LIMIT: usize = 3;
+
+/// Autocast refuses to promote the other 16-bit float of a region.
+fn in_region(dtype: DType, low: Option<DType>) -> DType {
+    low.filter(|_| dtype.is_low()).unwrap_or(dtype)
+}
+
+fn shapes(dice: &mut Dice) -> Vec<Vec<usize>> {
+    let sizes = [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 40];
+    let (a, b, c) = (dice.pick(&sizes), dice.pick(&sizes), dice.pick(&[2, 3, 4, 5]));
+    let mut all = vec![vec![a, b], vec![b], vec![a, b], vec![c, a, b], vec![], vec![a, 1], vec![b, a]];
+    if dice.chance(10) {
+        all.push(vec![dice.pick(&[130, 257, 1030]), b]);
+    }
+    if dice.chance(5) {
+        all.push(vec![0, b]);
+    }
+    all
+}
+
+fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>], leaves: &[Var<'_>]) {
+    let floats: Vec<_> = pool.iter().copied().filter(|v| v.dtype().is_float()).collect();
+    let wrt: Vec<_> = leaves.iter().copied().filter(|v| v.dtype().is_float()).collect();
+    if floats.is_empty() || wrt.is_empty() {
+        return;
+    }
+    let loss = floats[floats.len() - 1 - dice.below(floats.len().min(4))].sum(&[], false, None);
+    for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
+        t.output(&format!("g{i}"), g);
+    }
+}
+
+/// One more value, if the dice find operands that fit.
+fn step<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], rng: Var<'t>, (serial, low): (usize, Option<DType>)) -> Option<Var<'t>> {
+    let x = pool[if dice.chance(50) { pool.len() - 1 - dice.below(pool.len().min(3)) } else { dice.below(pool.len()) }];
+    let float = x.dtype().is_float();
+    match dice.below(12) {
+        0 | 1 if float => Some(unary(dice, x)),
+        2 | 3 => binary(dice, pool, x),
+        4 => views(dice, x),
+        5 => reduction(dice, x),
+        6 if float => product(dice, t, x, serial),
+        7 if float && x.rank() > 0 => Some(rows(dice, t, x, serial)),
+        8 => {
+            let to = dice.pick(&[DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::Bool]);
+            Some(x.cast(in_region(to, low)))
+        }
+        9 if float => chosen(dice, pool, x),
+        10 => indexed(dice, t, x, serial),
+        11 if float && dice.chance(40) => Some(x.dropout(rng, 0.25, i64::from(t.next_stream()))),
+        _ => None,
+    }
+}
+
+fn unary<'t>(dice: &mut Dice, x: Var<'t>) -> Var<'t> {
+    match dice.below(13) {
+        0 => x.exp(),
+        1 => x.abs().add(None, Some(0.5)).log(),
+        2 => x.abs().sqrt(),
+        3 => x.tanh(),
+        4 => x.erf(),
+        5 => x.sigmoid(),
+        6 => x.relu(),
+        7 => x.gelu(dice.pick(&[None, Some("tanh")])),
+        8 => x.mul(None, Some(0.3)),
+        9 => -x,
+        10 => x.rsub(1.0),
+        11 if !x.dtype().is_low() => x.round_to(dice.pick(&[DType::BF16, DType::F16])),
+        _ => x.abs().add(None, Some(0.1)).rsqrt(),
+    }
+}
+
+fn binary<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
+    let y = *pool.iter().rev().skip(dice.below(pool.len())).find(|y| y.shape().broadcast(&x.shape()).is_ok())?;
+    let numbers = x.dtype() != DType::Bool && y.dtype() != DType::Bool;
+    let floats = x.dtype().is_float() || y.dtype().is_float();
+    match dice.below(9) {
+        0 | 1 if numbers => Some(x.add(y, None)),
+        2 if numbers => Some(x.sub(y, None)),
+        3 | 4 if numbers => Some(x.mul(y, None)),
+        5 if numbers && floats => Some(x.div(y, None)),
+        6 if numbers => Some(x.maximum(y)),
+        7 if numbers => Some(x.lt(y, None)),
+        _ => Some(x.eq(y, None)),
+    }
+}
+
+fn chosen<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
+    let y = *pool.iter().rev().skip(dice.below(pool.len())).find(|y| y.dtype().is_float() && y.shape().broadcast(&x.shape()).is_ok())?;
+    Some(x.gt(None, Some(0.0)).choose(x, y))
+}
+
+fn views<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
+    let shape = x.shape();
+    let rank = shape.rank();
+    match dice.below(7) {
+        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() > 0),
+        1 if rank >= 2 => Some(x.t()),
+        2 if rank >= 1 && shape[0] > 1 => Some(x.slice(0, 1, shape[0] as i64, dice.pick(&[1, 1, 2]))),
+        3 if rank == 2 && x.ty().numel() > 0 => Some(x.reshape(&[shape[1] as i64, shape[0] as i64])),
+        4 if rank >= 1 => Some(view::cat(&[x, x], dice.below(rank) as i64)),
+        5 if rank >= 1 => {
+            let low: Vec<i64> = (0..rank).map(|_| dice.below(3) as i64).collect();
+            let high: Vec<i64> = (0..rank).map(|_| dice.below(2) as i64).collect();
+            Some(x.pad(&low, &high, dice.pick(&[0.0, 1.0])))
+        }
+        _ if rank < 3 => {
+            let mut sizes: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
+            sizes.insert(0, 3);
+            Some(x.expand(&sizes))
+        }
+        _ => None,
+    }
+}
+
+fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
+    let rank = x.rank();
+    let dim: Vec<i64> = match dice.below(3) {
+        0 => vec![],
+        1 if rank > 0 => vec![-1],
+        _ if rank > 0 => vec![dice.below(rank) as i64],
+        _ => vec![],
+    };
+    let keep = dice.chance(50);
+    let solid = x.ty().numel() > 0;
+    match dice.below(4) {
+        0 => Some(x.sum(&dim, keep, None)),
+        1 if x.dtype().is_float() && solid => Some(x.mean(&dim, keep, None)),
+        2 if x.dtype() != DType::Bool && solid => Some(x.amax(&dim, keep)),
+        3 if x.dtype() != DType::Bool && solid && rank > 0 => Some(x.argmax(Some(dice.below(rank) as i64), keep)),
+        _ => None,
+    }
+}
+
+fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Option<Var<'t>> {
+    let shape = x.shape();
+    let inner = *shape.last()?;
+    let out = dice.pick(&[1, 3, 10, 16, 33]);
+    let dtype = x.dtype();
+    if dice.chance(50) {
+        let w = t.param(&format!("w{serial}"), TensorType::new(dtype, [out, inner]));
+        let b = dice.chance(50).then(|| t.param(&format!("b{serial}"), TensorType::new(dtype, [out])));
+        return Some(x.linear(w, b));
+    }
+    let w = t.input(&format!("m{serial}"), TensorType::new(dtype, [inner, out]));
+    Some(x.matmul(w))
+}
+
+fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t> {
+    let (shape, dtype) = (x.shape(), x.dtype());
+    let n = shape[shape.rank() - 1];
+    match dice.below(4) {
+        0 if n > 0 => x.softmax(dice.pick(&[-1, 0]), None),
+        1 if n > 0 => x.log_softmax(-1, None),
+        2 if n > 0 && shape.rank() == 2 && shape[0] > 0 => {
+            let target = t.input(&format!("index{serial}"), TensorType::new(DType::I64, [shape[0]]));
+            if n < INDEX_LIMIT { x.softmax(-1, None) } else { x.cross_entropy_loss(target, None, None, None, None) }
+        }
+        _ => {
+            let w = t.param(&format!("gamma{serial}"), TensorType::new(dtype, [n]));
+            x.layer_norm(w, None, &[n as i64], 1e-5)
+        }
+    }
+}
+
+fn indexed<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Option<Var<'t>> {
+    let shape = x.shape();
+    if shape.rank() == 0 || shape[0] < INDEX_LIMIT || shape.iter().product::<usize>() == 0 {
+        return None;
+    }
+    let rows = dice.pick(&[1, 4, 9]);
+    if shape.rank() == 2 && x.dtype().is_float() && dice.chance(50) {
+        let index = t.input(&format!("index{serial}"), TensorType::new(DType::I64, [rows]));
+        return Some(x.embedding(index));
+    }
+    let mut sizes: Vec<usize> = shape.to_vec();
+    sizes[0] = rows;
+    let index = t.input(&format!("index{serial}"), TensorType::new(dice.pick(&[DType::I64, DType::I32]), &sizes[..]));
+    if x.dtype() == DType::Bool || dice.chance(50) {
+        return Some(x.gather(index, 0));
+    }
+    Some(x.scatter_add(index, x.gather(index, 0), 0))
+}
