@@ -18,7 +18,7 @@ use tracecast_runtime::{Executable, Program};
 ///     t.output("y", x + x);
 /// })?;
 /// let program = compile(graph, &Options::new().device("reference"))?;
-/// let x = Tensor::from_vec(&[3], vec![1.0f32, 2.0, 3.0])?;
+/// let x = Tensor::new([3], &[1.0f32, 2.0, 3.0])?;
 /// let out = program.run(&mut Store::new(), &[("x", &x)])?;
 /// assert_eq!(out["y"].to_vec::<f32>()?, [2.0, 4.0, 6.0]);
 /// # Ok::<(), tracecast::Error>(())

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use tracecast_ir::kernel::philox::{random_bits, uniform_f32};
-use tracecast_ir::{DType, Role, TensorType};
+use tracecast_ir::{Role, TensorType};
 use tracecast_runtime::{Store, Tensor};
 
 /// A parameter or other state: its name in the store, its type, what it is for, and how it starts.
@@ -74,16 +74,17 @@ impl Entry {
         let numel = self.ty.numel();
         let numbers: Vec<f64> = match self.start {
             Start::Constant(v) => vec![v; numel],
-            Start::Uniform(low, high) => (0..numel as u64).map(|i| low + (high - low) * self.uniform(seed, i)).collect(),
+            Start::Uniform(low, high) => {
+                (0..numel as u64).map(|i| low + (high - low) * self.uniform(seed, i)).collect()
+            }
             Start::Normal(mean, deviation) => {
                 (0..numel as u64).map(|i| mean + deviation * self.normal(seed, i)).collect()
             }
             Start::Seed => {
-                return Ok(Tensor::from_vec(&[2], vec![seed as i64, 0])?);
+                return Ok(Tensor::new([2], &[seed as i64, 0])?);
             }
         };
-        let wide = Tensor::from_vec(&self.ty.shape, numbers)?;
-        Ok(if self.ty.dtype == DType::F64 { wide } else { wide.cast(self.ty.dtype)? })
+        Ok(Tensor::from_f64s(self.ty.clone(), &numbers)?)
     }
 
     /// Puts the value it starts with into a store, in the place of another one.
@@ -97,7 +98,9 @@ impl Entry {
 
     /// The number of the entry among all random ones: a hash of its name.
     fn stream(&self) -> u32 {
-        self.name.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+        self.name
+            .bytes()
+            .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
     }
 
     fn uniform(&self, seed: u64, element: u64) -> f64 {
@@ -106,7 +109,8 @@ impl Entry {
 
     /// Two even numbers make one normal one, by the transform of Box and Muller.
     fn normal(&self, seed: u64, element: u64) -> f64 {
-        let (radius, angle) = (1.0 - self.uniform(seed, 2 * element), self.uniform(seed, 2 * element + 1));
+        let (radius, angle) =
+            (1.0 - self.uniform(seed, 2 * element), self.uniform(seed, 2 * element + 1));
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 }
@@ -114,6 +118,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tracecast_ir::DType;
 
     fn numbers(entry: &Entry, seed: u64) -> Vec<f32> {
         entry.tensor(seed).unwrap().to_vec::<f32>().unwrap()
@@ -121,7 +126,8 @@ mod tests {
 
     #[test]
     fn starts_are_reproducible_and_differ_by_name() {
-        let entry = |name: &str, start| Entry::param(name, TensorType::new(DType::F32, [1000]), start);
+        let entry =
+            |name: &str, start| Entry::param(name, TensorType::new(DType::F32, [1000]), start);
         let a = numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 1);
         assert_eq!(a, numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 1));
         assert_ne!(a, numbers(&entry("a", Start::Uniform(-0.5, 0.5)), 2));

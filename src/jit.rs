@@ -27,11 +27,10 @@ use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 ///     t.update(w, w - dw * 0.5);
 ///     t.output("loss", loss);
 /// });
-/// let mut store = Store::new();
-/// store.insert("w", Tensor::from_vec(&[2, 1], vec![1.0f32, 2.0])?);
-/// let x = Tensor::from_vec(&[1, 2], vec![3.0f32, 4.0])?;
+/// let mut store = Store::new().with("w", Tensor::new([2, 1], &[1.0f32, 2.0])?);
+/// let x = Tensor::new([1, 2], &[3.0f32, 4.0])?;
 /// assert_eq!(step.run(&mut store, &[("x", &x)])?["loss"].item::<f32>()?, 11.0);
-/// assert_eq!(store.get("w").unwrap().to_vec::<f32>()?, [-0.5, 0.0]);
+/// assert_eq!(store.get("w")?.to_vec::<f32>()?, [-0.5, 0.0]);
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> Jit {
@@ -90,13 +89,15 @@ impl Jit {
     /// device that failed, data without meaning. The store is as it was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let program = self.program(store, inputs)?;
-        let missing: Vec<&Entry> = program.starts.iter().filter(|entry| store.get(&entry.name).is_none()).collect();
+        let missing: Vec<&Entry> =
+            program.starts.iter().filter(|entry| !store.contains(&entry.name)).collect();
         for entry in &missing {
             entry.put(store, self.options.start_seed())?;
         }
         program.executable.run(store, inputs).map_err(|error| {
             for entry in &missing {
-                store.remove(&entry.name);
+                // An entry that cannot be read back has never been used, so nothing is lost if it stays.
+                let _ = store.remove(&entry.name);
             }
             error.into()
         })
@@ -147,7 +148,11 @@ impl Jit {
         let reason = cache.reason(&types, self.options.most_programs());
         let (program, report) = self.compile(types)?;
         let program = Arc::new(program);
-        cache.history.push(Recompilation { reason, inputs: program.inputs.clone().into_iter().collect(), report });
+        cache.history.push(Recompilation {
+            reason,
+            inputs: program.inputs.clone().into_iter().collect(),
+            report,
+        });
         cache.programs.push(program.clone());
         let surplus = cache.programs.len().saturating_sub(self.options.most_programs());
         cache.programs.drain(..surplus);
@@ -177,8 +182,14 @@ impl Jit {
 /// The types of what a run is given.
 fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Types {
     Types {
-        inputs: inputs.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.ty().clone())).collect(),
-        store: store.iter().map(|(name, tensor)| (name.to_owned(), tensor.ty().clone())).collect(),
+        inputs: inputs
+            .iter()
+            .map(|(name, tensor)| ((*name).to_owned(), tensor.ty().clone()))
+            .collect(),
+        store: store
+            .names()
+            .filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())))
+            .collect(),
     }
 }
 
@@ -187,8 +198,8 @@ impl Compiled {
     fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
         self.inputs.len() == inputs.len()
             && inputs.iter().all(|(name, tensor)| self.inputs.get(*name) == Some(tensor.ty()))
-            && self.state.iter().all(|(name, ty)| match store.get(name) {
-                Some(tensor) => tensor.ty() == ty,
+            && self.state.iter().all(|(name, ty)| match store.ty(name) {
+                Some(known) => known == ty,
                 None => self.starts.iter().any(|entry| entry.name == *name),
             })
     }
@@ -198,14 +209,20 @@ impl Cache {
     /// What is new about a signature, compared with the program that was used last.
     fn reason(&self, types: &Types, most: usize) -> String {
         let Some(last) = self.programs.last() else { return "first run".to_owned() };
-        let known = |r: &Recompilation| r.inputs.iter().map(|(n, t)| (n, t)).eq(types.inputs.iter());
+        let known =
+            |r: &Recompilation| r.inputs.iter().map(|(n, t)| (n, t)).eq(types.inputs.iter());
         let was_there = self.history.iter().any(known);
         let input = types.inputs.iter().find_map(|(name, ty)| match last.inputs.get(name) {
             Some(before) if before == ty => None,
             Some(before) => Some(format!("input `{name}` is {ty}, was {before}")),
             None => Some(format!("input `{name}` is new")),
         });
-        let gone = || last.inputs.keys().find(|name| !types.inputs.contains_key(*name)).map(|name| format!("input `{name}` is gone"));
+        let gone = || {
+            last.inputs
+                .keys()
+                .find(|name| !types.inputs.contains_key(*name))
+                .map(|name| format!("input `{name}` is gone"))
+        };
         let state = || {
             last.state.iter().find_map(|(name, ty)| match types.store.get(name) {
                 Some(now) if now == ty => None,
@@ -213,7 +230,8 @@ impl Cache {
                 None => Some(format!("`{name}` is not in the store any more")),
             })
         };
-        let what = input.or_else(gone).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
+        let what =
+            input.or_else(gone).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
         if was_there && self.history.len() >= most {
             return format!("{what}; its program was dropped, at most {most} are kept");
         }
@@ -223,6 +241,9 @@ impl Cache {
 
 impl fmt::Debug for Jit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Jit").field("name", &self.name).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Jit")
+            .field("name", &self.name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }

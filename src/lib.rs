@@ -17,8 +17,8 @@
 //!     step.init(&mut store, 0)?;
 //!
 //!     // Exclusive or. The first call traces and compiles; the others run.
-//!     let x = Tensor::from_vec(&[4, 2], vec![0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
-//!     let y = Tensor::from_vec(&[4], vec![0i64, 1, 1, 0])?;
+//!     let x = Tensor::new([4, 2], &[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])?;
+//!     let y = Tensor::new([4], &[0i64, 1, 1, 0])?;
 //!     let mut loss = f32::INFINITY;
 //!     for _ in 0..200 {
 //!         loss = step.run(&mut store, &[("x", &x), ("y", &y)])?.loss;
@@ -81,7 +81,8 @@ pub mod prelude {
     pub use crate::nn::Module;
     pub use crate::optim::{AdamW, Recorded, Sgd};
     pub use crate::{
-        DType, Jit, Options, Shape, Shorthand, Store, Tensor, TensorType, Trace, TrainStep, Var, compile, jit, trace,
+        DType, Jit, Options, Shape, Shorthand, Store, Tensor, TensorType, Trace, TrainStep, Var,
+        compile, jit, trace,
     };
     pub use tracecast_ir::ops::cast::Cast;
     pub use tracecast_ir::ops::elementwise::Elementwise;

@@ -1,12 +1,12 @@
 //! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use tracecast_ir::Verified;
 use tracecast_ir::policy::PolicySet;
-use tracecast_passes::PassOptions;
-use tracecast_runtime::{Device, ReferenceDevice};
+use tracecast_passes::{PassOptions, Precision};
+use tracecast_runtime::{Device, ReferenceDevice, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
@@ -25,6 +25,7 @@ pub struct Options {
     device: Choice,
     threads: usize,
     portable: bool,
+    precision: Precision,
     fold: bool,
     policies: Arc<PolicySet>,
     observer: Option<Arc<Observer>>,
@@ -47,12 +48,15 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The CPU (the reference device in a build without it), one thread, PyTorch's policies, every pass.
+    /// The CPU (the reference device in a build without it) with one thread per core, PyTorch's policies, every pass.
     pub fn new() -> Self {
         Options {
-            device: Choice::Named(if cfg!(feature = "cpu") { "cpu" } else { "reference" }.to_owned()),
-            threads: 1,
+            device: Choice::Named(
+                if cfg!(feature = "cpu") { "cpu" } else { "reference" }.to_owned(),
+            ),
+            threads: 0,
             portable: false,
+            precision: Precision::default(),
             fold: true,
             policies: Arc::new(PolicySet::standard()),
             observer: None,
@@ -63,7 +67,7 @@ impl Options {
         }
     }
 
-    /// On the device of that name: `cpu`, or `reference`, which interprets.
+    /// On the device of that name: `cpu`, `reference`, which interprets, or a registered one.
     #[must_use]
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Choice::Named(name.into());
@@ -77,7 +81,7 @@ impl Options {
         self.closed()
     }
 
-    /// With this many threads of the CPU; 0 for one per core.
+    /// With this many threads of the CPU, 0 for one per core. Results do not depend on it.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -89,6 +93,13 @@ impl Options {
     pub fn portable(mut self, portable: bool) -> Self {
         self.portable = portable;
         self.closed()
+    }
+
+    /// With another treatment of rounding points.
+    #[must_use]
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
     }
 
     /// With or without the passes that only make programs faster: values are the same.
@@ -153,24 +164,33 @@ impl Options {
         Ok(self.opened.get_or_init(|| device).clone())
     }
 
+    /// Devices are shared by all options that say the same, so that the entries of a store need not move between programs.
     fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        match name {
+        let registry = Registry::global();
+        Ok(match name {
             #[cfg(feature = "cpu")]
             "cpu" => {
-                let options = tracecast_codegen::CpuOptions { threads: self.threads, portable: self.portable };
-                Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?))
+                let options = tracecast_codegen::CpuOptions {
+                    threads: (self.threads > 0).then_some(self.threads),
+                    portable: self.portable,
+                };
+                let instructions = if self.portable { ", portable" } else { "" };
+                let key = format!("cpu ({} threads{instructions})", self.threads);
+                registry
+                    .device_or(&key, || Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?)))?
             }
-            "reference" => Ok(Arc::new(ReferenceDevice::new())),
-            _ => Err(Error::Option {
-                option: "device",
-                message: format!("no device is called `{name}`: expected {}", NAMES.join(" or ")),
-            }),
-        }
+            "reference" => registry.device_or(name, || Ok(Arc::new(ReferenceDevice)))?,
+            _ => registry.device(name)?,
+        })
     }
 
     /// What the passes are told.
     pub fn passes(&self) -> PassOptions {
-        PassOptions { policies: Some(self.policies.clone()), fold: self.fold }
+        PassOptions {
+            policies: Some(self.policies.clone()),
+            precision: self.precision,
+            fold: self.fold,
+        }
     }
 
     pub(crate) fn observe(&self, pass: &str, graph: &Verified) {
@@ -198,15 +218,13 @@ impl Options {
     }
 }
 
-/// The names that devices are opened by.
-const NAMES: &[&str] = if cfg!(feature = "cpu") { &["`cpu`", "`reference`"] } else { &["`reference`"] };
-
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("device", &self.device)
             .field("threads", &self.threads)
             .field("portable", &self.portable)
+            .field("precision", &self.precision)
             .field("fold", &self.fold)
             .field("keep_history", &self.keep_history)
             .field("seed", &self.seed)

@@ -1,9 +1,10 @@
 //! [`CompileReport`]: what became of a program, in numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tracecast_ir::kernel::{Form, Kernel, ScalarOp, Sink};
-use tracecast_ir::{Attr, Graph, NodeId, Source, Verified};
+use tracecast_ir::op::{Body, Lower};
+use tracecast_ir::{Attr, Graph, NodeId, Source, Stage, ValueId, Verified};
 use tracecast_runtime::Program;
 
 /// What became of a program on its way to an executable.
@@ -23,8 +24,8 @@ pub struct CompileReport {
     pub forms: BTreeMap<&'static str, usize>,
     /// The kernels that do nothing but change the dtype of one value.
     pub standalone_casts: usize,
-    /// The bytes saved for the backward pass: of all values that a forward kernel writes and a gradient kernel reads. Ports do
-    /// not count: they are there anyway.
+    /// The bytes that the backward pass needs of the forward pass: of all distinct values that are computed forward and read by
+    /// gradient ops. Ports do not count, they are there anyway; neither do casts and views, but what they were made of.
     pub saved_bytes: usize,
     /// The memory of all values between kernels, with reuse.
     pub peak_bytes: usize,
@@ -37,11 +38,17 @@ pub struct CompileReport {
 impl CompileReport {
     /// From the first recorded op to code that can run.
     pub fn total(&self) -> Duration {
-        self.trace + self.passes.iter().map(|(_, time)| *time).sum::<Duration>() + self.plan + self.load
+        self.trace
+            + self.passes.iter().map(|(_, time)| *time).sum::<Duration>()
+            + self.plan
+            + self.load
     }
 
     pub(crate) fn passed(&mut self, pass: &str, graph: &Verified, time: Duration, keep: bool) {
         self.passes.push((pass.to_owned(), time));
+        if graph.stage() == Stage::Core {
+            self.saved_bytes = saved_bytes(graph);
+        }
         if keep {
             self.history.push((pass.to_owned(), graph.to_string()));
         }
@@ -50,8 +57,7 @@ impl CompileReport {
     pub(crate) fn planned(&mut self, graph: &Verified, program: &Program, time: Duration) {
         self.plan = time;
         self.peak_bytes = program.peak_bytes();
-        self.saved_bytes = saved_bytes(graph);
-        for (_, kernel) in kernels(graph) {
+        for kernel in kernels(graph) {
             self.kernels += 1;
             *self.forms.entry(kernel.form_name()).or_default() += 1;
             self.standalone_casts += usize::from(only_casts(kernel));
@@ -60,9 +66,9 @@ impl CompileReport {
 }
 
 /// The kernels of a fused program.
-fn kernels(graph: &Graph) -> impl Iterator<Item = (NodeId, &Kernel)> {
+fn kernels(graph: &Graph) -> impl Iterator<Item = &Kernel> {
     graph.nodes().filter_map(|id| match graph.node(id).attrs.get("kernel") {
-        Some(Attr::Kernel(kernel)) => Some((id, kernel.as_ref())),
+        Some(Attr::Kernel(kernel)) => Some(kernel.as_ref()),
         _ => None,
     })
 }
@@ -70,8 +76,11 @@ fn kernels(graph: &Graph) -> impl Iterator<Item = (NodeId, &Kernel)> {
 /// True if a kernel moves one value from one dtype to another and does nothing else.
 fn only_casts(kernel: &Kernel) -> bool {
     let Form::Nest(nest) = &kernel.form else { return false };
-    let changes = kernel.outputs.len() == 1 && kernel.inputs.len() == 1 && kernel.inputs[0].dtype != kernel.outputs[0].ty.dtype;
-    let is_move = |op: &ScalarOp| matches!(op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_));
+    let changes = kernel.outputs.len() == 1
+        && kernel.inputs.len() == 1
+        && kernel.inputs[0].dtype != kernel.outputs[0].ty.dtype;
+    let is_move =
+        |op: &ScalarOp| matches!(op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_));
     changes
         && nest.is_map()
         && nest.stages.iter().all(|stage| {
@@ -80,20 +89,34 @@ fn only_casts(kernel: &Kernel) -> bool {
         })
 }
 
-/// The bytes of all values that a forward kernel writes and a gradient kernel reads.
+/// The bytes of the distinct forward values that gradient ops of a core program read: behind casts and views, without ports and
+/// constants.
 fn saved_bytes(graph: &Graph) -> usize {
-    let users = graph.users();
-    kernels(graph)
-        .filter(|(id, _)| !is_gradient(graph, *id))
-        .flat_map(|(id, _)| (0..graph.node(id).results.len() as u16).map(move |result| (id, result)))
-        .filter(|(id, result)| {
-            users[id.index()].iter().any(|(user, edge)| edge.result == *result && is_gradient(graph, *user))
-        })
-        .map(|(id, result)| graph.node(id).results[usize::from(result)].bytes())
-        .sum()
+    let mut saved = BTreeSet::new();
+    for id in graph.nodes().filter(|id| is_gradient(graph, *id)) {
+        let read = graph.args(id).into_iter().map(|value| behind_moves(graph, value));
+        saved.extend(read.filter(|value| {
+            let body = &graph.node(value.node).op.def().body;
+            !is_gradient(graph, value.node) && !matches!(body, Body::Source(_))
+        }));
+    }
+    saved.iter().map(|value| graph.ty(*value).bytes()).sum()
 }
 
-/// True if a kernel was recorded by differentiation.
+/// The value that casts and views were made of.
+fn behind_moves(graph: &Graph, value: ValueId) -> ValueId {
+    let mut value = value;
+    loop {
+        let node = graph.node(value.node);
+        let is_view = matches!(node.op.def().body, Body::Core { kernel: Lower::View(_), .. });
+        if !is_view && node.op.name() != "cast" {
+            return value;
+        }
+        value = graph.args(value.node)[0];
+    }
+}
+
+/// True if differentiation recorded a node.
 fn is_gradient(graph: &Graph, id: NodeId) -> bool {
     matches!(&graph.node(id).source, Source::Text(text) if text.starts_with("grad of"))
 }

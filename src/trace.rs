@@ -85,7 +85,12 @@ impl Trace {
     pub fn input(&self, name: &str) -> Var<'_> {
         match self.types.inputs.get(name) {
             Some(ty) => self.tracer.input(name, ty.clone()),
-            None => self.unknown("input", name, "was not given to this run, which gave", &self.types.inputs),
+            None => self.unknown(
+                "input",
+                name,
+                "was not given to this run, which gave",
+                &self.types.inputs,
+            ),
         }
     }
 
@@ -100,7 +105,9 @@ impl Trace {
     pub fn param(&self, name: &str) -> Var<'_> {
         match self.types.store.get(name) {
             Some(ty) => self.tracer.param(name, ty.clone()),
-            None => self.unknown("parameter", name, "is not in the store, which has", &self.types.store),
+            None => {
+                self.unknown("parameter", name, "is not in the store, which has", &self.types.store)
+            }
         }
     }
 
@@ -115,7 +122,9 @@ impl Trace {
     pub fn state(&self, name: &str) -> Var<'_> {
         match self.types.store.get(name) {
             Some(ty) => self.tracer.state(name, ty.clone()),
-            None => self.unknown("state", name, "is not in the store, which has", &self.types.store),
+            None => {
+                self.unknown("state", name, "is not in the store, which has", &self.types.store)
+            }
         }
     }
 
@@ -128,7 +137,13 @@ impl Trace {
     /// Other state that a run puts into the store by itself if it is not there yet.
     #[track_caller]
     pub fn state_from(&self, entry: Entry) -> Var<'_> {
-        let state = self.tracer.port(&entry.name, entry.ty.clone(), Role::State, false, tracecast_ir::policy::DeviceType::Cpu);
+        let state = self.tracer.port(
+            &entry.name,
+            entry.ty.clone(),
+            Role::State,
+            false,
+            tracecast_ir::policy::DeviceType::Cpu,
+        );
         let mut starts = self.starts.borrow_mut();
         if !starts.iter().any(|known| known.name == entry.name) {
             starts.push(entry);
@@ -140,7 +155,9 @@ impl Trace {
     pub fn params(&self) -> Vec<Var<'_>> {
         let of_params = |graph: &Graph| {
             let params = graph.ports().iter().filter(|port| port.role == Role::Param);
-            params.map(|port| tracecast_ir::ValueId { node: port.node, result: 0 }).collect::<Vec<_>>()
+            params
+                .map(|port| tracecast_ir::ValueId { node: port.node, result: 0 })
+                .collect::<Vec<_>>()
         };
         self.tracer.with_graph(of_params).into_iter().map(|id| self.tracer.var(id)).collect()
     }
@@ -166,7 +183,8 @@ impl Trace {
     /// Runs `body` under an autocast state that was entered here: an outermost one is a cache scope of its own.
     pub(crate) fn inside<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
         let outermost = self.depth.get() == 0;
-        let region = if outermost { region.with_scope(self.tracer.next_cache_scope()) } else { region };
+        let region =
+            if outermost { region.with_scope(self.tracer.next_cache_scope()) } else { region };
         self.depth.set(self.depth.get() + 1);
         let _leave = Leave(&self.depth);
         self.tracer.in_region(&region, body)
@@ -178,7 +196,13 @@ impl Trace {
     }
 
     #[track_caller]
-    fn unknown(&self, what: &str, name: &str, why: &str, known: &BTreeMap<String, TensorType>) -> Var<'_> {
+    fn unknown(
+        &self,
+        what: &str,
+        name: &str,
+        why: &str,
+        known: &BTreeMap<String, TensorType>,
+    ) -> Var<'_> {
         let names: Vec<_> = known.keys().map(|known| format!("`{known}`")).collect();
         let list = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
         self.tracer.fail(what, format!("`{name}` {why} {list}"))

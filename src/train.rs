@@ -33,8 +33,8 @@ type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
 ///
 /// let mut store = Store::new();
 /// step.init(&mut store, 0)?;
-/// let x = Tensor::from_vec(&[2, 4], vec![0.5f32; 8])?;
-/// let y = Tensor::from_vec(&[2], vec![1i64, 2])?;
+/// let x = Tensor::new([2, 4], &[0.5f32; 8])?;
+/// let y = Tensor::new([2], &[1i64, 2])?;
 /// for _ in 0..3 {
 ///     let done = step.run(&mut store, &[("x", &x), ("y", &y)])?;
 ///     assert!(done.loss.is_finite() && !done.skipped);
@@ -76,13 +76,21 @@ pub struct StepResult {
 
 impl TrainStep {
     /// A step that trains `module` by a loss, which `loss` computes from the inputs of a run and the model's answer.
-    #[expect(clippy::new_ret_no_self, reason = "a step without an optimizer is none: the builder makes it")]
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "a step without an optimizer is none: the builder makes it"
+    )]
     pub fn new(
         module: impl Module + 'static,
         loss: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync + 'static,
     ) -> TrainStepBuilder {
-        let recipe =
-            Recipe { module: Box::new(module), loss: Box::new(loss), optimizer: None, autocast: None, scaler: None };
+        let recipe = Recipe {
+            module: Box::new(module),
+            loss: Box::new(loss),
+            optimizer: None,
+            autocast: None,
+            scaler: None,
+        };
         TrainStepBuilder { recipe, options: Options::new() }
     }
 
@@ -101,7 +109,7 @@ impl TrainStep {
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
         let outputs = self.jit.run(store, inputs)?;
         let number = |name: &str| -> Result<Option<f32>> {
-            Ok(outputs.get(name).map(|tensor| tensor.item::<f32>()).transpose()?)
+            Ok(outputs.get(name).ok().map(Tensor::item).transpose()?)
         };
         Ok(StepResult {
             loss: number("loss")?.unwrap_or(f32::NAN),
@@ -112,9 +120,13 @@ impl TrainStep {
     }
 
     /// Another program over the same model and the same store, which evaluates: it has the outputs that `body` names.
-    pub fn evaluation(&self, body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static) -> Jit {
+    pub fn evaluation(
+        &self,
+        body: impl for<'t> Fn(&'t Trace, &Model<'_, 't>) + Send + Sync + 'static,
+    ) -> Jit {
         let recipe = self.recipe.clone();
-        let record = move |t: &Trace| body(t, &Model::new(recipe.module.as_ref(), Context::evaluation(t)));
+        let record =
+            move |t: &Trace| body(t, &Model::new(recipe.module.as_ref(), Context::evaluation(t)));
         jit(self.jit.options().clone(), record).named("evaluation")
     }
 
@@ -163,7 +175,10 @@ impl TrainStepBuilder {
     /// If there is no optimizer.
     pub fn build(self) -> Result<TrainStep> {
         if self.recipe.optimizer.is_none() {
-            return Err(Error::Option { option: "optimizer", message: "a training step needs one".to_owned() });
+            return Err(Error::Option {
+                option: "optimizer",
+                message: "a training step needs one".to_owned(),
+            });
         }
         let recipe = Arc::new(self.recipe);
         let recorded = recipe.clone();
@@ -200,7 +215,11 @@ impl Recipe {
 
     fn entries(&self) -> Vec<Entry> {
         let model = self.module.entries();
-        let optimizer = self.optimizer.iter().flat_map(|rule| rule.entries(OPTIMIZER, &model)).collect::<Vec<_>>();
+        let optimizer = self
+            .optimizer
+            .iter()
+            .flat_map(|rule| rule.entries(OPTIMIZER, &model))
+            .collect::<Vec<_>>();
         [model, optimizer, self.scaler_options().entries(SCALER)].concat()
     }
 }

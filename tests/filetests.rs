@@ -54,19 +54,45 @@ fn files(root: &Path) -> Vec<PathBuf> {
 
 fn run(path: &Path, bless: bool) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|e| e.to_string())?.replace("\r\n", "\n");
-    let file = TestFile::read(&text)?;
+    let (file, found) = outputs(&text)?;
+    if bless {
+        let blessed = bless_until_stable(&file, &found)?;
+        return if blessed == text {
+            Ok(())
+        } else {
+            fs::write(path, blessed).map_err(|e| e.to_string())
+        };
+    }
+    let differences =
+        file.cases.iter().zip(&found).filter_map(|(case, found)| difference(case, found));
+    let wrong: Vec<String> = differences.collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// The file, and the lines that its command prints about each of its cases.
+fn outputs(text: &str) -> Result<(TestFile, Vec<Vec<String>>), String> {
+    let file = TestFile::read(text)?;
     let command = commands::find(&file.command)?;
     let mut found = Vec::new();
     for case in &file.cases {
         let output = command(&file, case).map_err(|e| format!("line {}: {e}", case.first + 1))?;
-        found.push(output.lines().map(str::trim_end).map(str::to_owned).collect::<Vec<_>>());
+        found.push(output.lines().map(|line| line.trim_end().to_owned()).collect());
     }
-    if bless {
-        let blessed = file.blessed(&found);
-        return if blessed == text { Ok(()) } else { fs::write(path, blessed).map_err(|e| e.to_string()) };
+    Ok((file, found))
+}
+
+/// The text with what was found. Errors name lines of the file, and these move with what is written between the cases.
+fn bless_until_stable(file: &TestFile, found: &[Vec<String>]) -> Result<String, String> {
+    let mut blessed = file.blessed(found);
+    for _ in 0..4 {
+        let (file, found) = outputs(&blessed)?;
+        let again = file.blessed(&found);
+        if again == blessed {
+            return Ok(blessed);
+        }
+        blessed = again;
     }
-    let wrong: Vec<String> = file.cases.iter().zip(&found).filter_map(|(case, found)| difference(case, found)).collect();
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    Err("what is printed changes each time that it is written into the file".to_owned())
 }
 
 /// A file taken apart.
@@ -99,7 +125,9 @@ impl TestFile {
         let regions: Vec<(usize, &str)> =
             head.copied().enumerate().filter(|(_, line)| line.starts_with("region")).collect();
         let tests: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("test ")).collect();
-        let [test] = tests[..] else { return Err(format!("expected one line `test COMMAND`, found {}", tests.len())) };
+        let [test] = tests[..] else {
+            return Err(format!("expected one line `test COMMAND`, found {}", tests.len()));
+        };
         let test = test.split(';').next().unwrap_or_default();
         let mut words = test.split_whitespace().map(str::to_owned);
         let command = words.next().ok_or("expected a command behind `test`")?;
@@ -131,7 +159,11 @@ impl TestFile {
     pub(crate) fn knows(&self, names: &[&str]) -> Result<(), String> {
         let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
         match self.options.iter().find(|o| !names.contains(&name(o).as_str())) {
-            Some(unknown) => Err(format!("`test {}` has no option `{unknown}`: it has {}", self.command, names.join(", "))),
+            Some(unknown) => Err(format!(
+                "`test {}` has no option `{unknown}`: it has {}",
+                self.command,
+                names.join(", ")
+            )),
             None => Ok(()),
         }
     }
@@ -163,7 +195,8 @@ fn cases(lines: &[&str]) -> Vec<Case> {
     for (number, line) in lines.iter().enumerate() {
         let last = cases.last_mut().expect("begins with one");
         if let Some(expected) = line.strip_prefix(";;") {
-            last.expected.push(expected.strip_prefix(' ').unwrap_or(expected).trim_end().to_owned());
+            last.expected
+                .push(expected.strip_prefix(' ').unwrap_or(expected).trim_end().to_owned());
             closed = true;
         } else if !closed {
             last.lines.push((*line).to_owned());
@@ -187,7 +220,11 @@ fn difference(case: &Case, found: &[String]) -> Option<String> {
         return None;
     }
     let same = case.expected.iter().zip(found).take_while(|(a, b)| a == b).count();
-    let mut out = format!("the case on line {} differs from line {} of what is expected on:\n", case.first + 1, same + 1);
+    let mut out = format!(
+        "the case on line {} differs from line {} of what is expected on:\n",
+        case.first + 1,
+        same + 1
+    );
     for line in &found[..same] {
         out.push_str(&format!("    {line}\n"));
     }

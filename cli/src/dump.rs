@@ -138,13 +138,17 @@ impl Dump {
                 continue;
             }
             seen.push(kernel);
-            let code = device.load(kernel)?.text().unwrap_or_else(|| "no code can be shown\n".to_owned());
+            let code =
+                device.load(kernel)?.text().unwrap_or_else(|| "no code can be shown\n".to_owned());
             writeln!(out, "; kernel @{} on {}\n{code}", kernel.name, device.name())?;
         }
         Ok(())
     }
 
     fn pipeline(&self) -> Pipeline {
-        tracecast_passes::standard(&tracecast_passes::PassOptions { fold: !self.no_fold, ..Default::default() })
+        tracecast_passes::standard(&tracecast_passes::PassOptions {
+            fold: !self.no_fold,
+            ..Default::default()
+        })
     }
 }

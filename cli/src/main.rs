@@ -52,8 +52,8 @@ fn main() -> ExitCode {
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let done = execute(&arguments.command, &mut out)
-        .and_then(|()| out.flush().map_err(Failure::Output));
+    let done =
+        execute(&arguments.command, &mut out).and_then(|()| out.flush().map_err(Failure::Output));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

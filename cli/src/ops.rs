@@ -79,14 +79,18 @@ fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
 
 /// What the tables of the device types say about an op; nothing about an op that autocast never meets.
 fn policies(op: &OpDef) -> Vec<(DeviceType, String)> {
-    let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch else {
+    let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch
+    else {
         return Vec::new();
     };
     PolicyTable::standard()
         .iter()
         .map(|table| {
             let listed = table.get(op.name, overload);
-            (table.device(), listed.map_or(Policy::Fallthrough.to_string(), |(policy, _)| policy.to_string()))
+            (
+                table.device(),
+                listed.map_or(Policy::Fallthrough.to_string(), |(policy, _)| policy.to_string()),
+            )
         })
         .collect()
 }
@@ -104,7 +108,8 @@ fn signature(op: &OpDef) -> String {
     if !attrs.is_empty() {
         write!(signature, " {{{}}}", attrs.join(", ")).expect("writing to a string cannot fail");
     }
-    write!(signature, " -> {}", op.schema.results.join(", ")).expect("writing to a string cannot fail");
+    write!(signature, " -> {}", op.schema.results.join(", "))
+        .expect("writing to a string cannot fail");
     signature
 }
 
@@ -126,7 +131,8 @@ fn kind(kind: AttrKind) -> &'static str {
 
 /// The first sentence of a documentation, on one line.
 fn first_sentence(doc: &str) -> String {
-    let paragraph: Vec<_> = doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let paragraph: Vec<_> =
+        doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let text = paragraph.join(" ");
     match text.split_once(". ") {
         Some((sentence, _)) => format!("{sentence}."),

@@ -35,7 +35,8 @@ impl FromStr for Autocast {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (device, dtype) = text.split_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
+        let (device, dtype) =
+            text.split_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
         let device = device.parse::<DeviceType>().map_err(|error| error.to_string())?;
         Ok(Autocast { device, dtype: dtype.parse()? })
     }
@@ -44,7 +45,8 @@ impl FromStr for Autocast {
 impl ProgramFile {
     /// The graphs of the file, in order.
     pub(crate) fn read(&self) -> Result<Vec<Graph>, Failure> {
-        let name = if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
+        let name =
+            if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
         let options = ParseOptions { file: Some(name.clone()), ..ParseOptions::default() };
         let graphs = parse_file(&text, &options)

@@ -1,6 +1,6 @@
 //! What a training run comes to: one row of the table, one line of JSON.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What training in one precision came to.
 #[derive(Debug, Clone)]
@@ -31,19 +31,21 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// One line of JSON; `losses` are the means of the epochs.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "mode": self.mode,
-            "accuracy": self.accuracy,
-            "median_step_ms": self.median_step_ms,
-            "compile_ms": self.compile_ms,
-            "kernels": self.kernels,
-            "standalone_casts": self.standalone_casts,
-            "saved_bytes": self.saved_bytes,
-            "skipped_steps": self.skipped_steps,
-            "final_scale": self.final_scale,
-            "losses": self.epoch_losses(),
-        })
+    pub(crate) fn json(&self) -> String {
+        let fields: [(&str, Value); 10] = [
+            ("mode", self.mode.into()),
+            ("accuracy", self.accuracy.into()),
+            ("median_step_ms", self.median_step_ms.into()),
+            ("compile_ms", self.compile_ms.into()),
+            ("kernels", self.kernels.into()),
+            ("standalone_casts", self.standalone_casts.into()),
+            ("saved_bytes", self.saved_bytes.into()),
+            ("skipped_steps", self.skipped_steps.into()),
+            ("final_scale", self.final_scale.into()),
+            ("losses", self.epoch_losses().into()),
+        ];
+        let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
+        format!("{{{}}}", fields.join(","))
     }
 
     /// The mean loss of each epoch.
@@ -69,10 +71,21 @@ impl Outcome {
 
 /// All runs as a table with one row each.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let first = ["", "accuracy", "median step", "trace + compile", "", "stand-alone", "saved for", "skipped", "final"];
+    let first = [
+        "",
+        "accuracy",
+        "median step",
+        "trace + compile",
+        "",
+        "stand-alone",
+        "saved for",
+        "skipped",
+        "final",
+    ];
     let second = ["mode", "%", "ms", "ms", "kernels", "casts", "backward, bytes", "steps", "scale"];
     let header = [first, second].map(|line| line.map(str::to_owned));
-    let rows: Vec<[String; 9]> = header.into_iter().chain(outcomes.iter().map(Outcome::cells)).collect();
+    let rows: Vec<[String; 9]> =
+        header.into_iter().chain(outcomes.iter().map(Outcome::cells)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
     let widths: [usize; 9] = std::array::from_fn(width);
     let mut table = String::new();
@@ -126,8 +139,11 @@ mod tests {
 
     #[test]
     fn json_has_the_means_of_the_epochs() {
-        let line = outcome("f32", None).json().to_string();
-        assert!(line.contains("\"losses\":[1.5,null]") && line.contains("\"final_scale\":null"), "{line}");
+        let line = outcome("f32", None).json();
+        assert!(
+            line.contains("\"losses\":[1.5,null]") && line.contains("\"final_scale\":null"),
+            "{line}"
+        );
         assert!(!line.contains('\n'));
     }
 

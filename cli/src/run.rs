@@ -49,7 +49,8 @@ impl Run {
             }
         }
         let executable = compile(graph, &self.target.options())?;
-        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+        let inputs: Vec<(&str, &Tensor)> =
+            inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let outputs = executable.run(&mut store, &inputs)?;
         let state = updated.iter().map(|name| Ok((name.as_str(), store.get(name)?)));
         let state = state.collect::<Result<Vec<_>, Failure>>()?;
@@ -68,7 +69,9 @@ impl Run {
         let updated: Vec<_> = updated.collect();
         match graph.outputs().iter().find(|(name, _)| updated.contains(name)) {
             Some((name, _)) => {
-                let message = format!("`{name}` is a result and the name of state too: only one fits into a file");
+                let message = format!(
+                    "`{name}` is a result and the name of state too: only one fits into a file"
+                );
                 Err(Failure::in_file(self.program.path(), message))
             }
             None => Ok(updated),
@@ -80,11 +83,15 @@ impl Run {
         let mut arrays = HashMap::new();
         for (name, tensor) in npz::read(&self.inputs)? {
             if !ports.iter().any(|port| port.name == name) {
-                let message = format!("no port is called `{name}`: the program has {}", listed(ports));
+                let message =
+                    format!("no port is called `{name}`: the program has {}", listed(ports));
                 return Err(Failure::in_file(&self.inputs, message));
             }
             if arrays.insert(name.clone(), tensor).is_some() {
-                return Err(Failure::in_file(&self.inputs, format!("two arrays are called `{name}`")));
+                return Err(Failure::in_file(
+                    &self.inputs,
+                    format!("two arrays are called `{name}`"),
+                ));
             }
         }
         Ok(arrays)

@@ -15,8 +15,8 @@ pub(crate) struct Target {
     device: String,
 
     /// Threads of the CPU; 0 for one per core
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    threads: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
+    threads: u16,
 
     /// Uses only those instructions that every CPU of this kind has
     #[arg(long)]
@@ -26,7 +26,10 @@ pub(crate) struct Target {
 impl Target {
     /// Options for this device.
     pub(crate) fn options(&self) -> Options {
-        Options::new().device(&self.device).threads(self.threads).portable(self.portable)
+        Options::new()
+            .device(&self.device)
+            .threads(usize::from(self.threads))
+            .portable(self.portable)
     }
 
     /// The device itself.

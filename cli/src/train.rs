@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracecast_ir::Printer;
 
 use crate::dataset::{Dataset, Split};
+use crate::digits;
 use crate::failure::Failure;
 use crate::plot::loss_curves;
 use crate::report::{Outcome, table};
 use crate::target::Target;
 use crate::training::{Mode, Settings, steps_per_epoch};
-use crate::digits;
 
 /// Trains a small network on handwritten digits in f32, bf16 and f16, and compares the three
 ///
@@ -66,7 +66,9 @@ impl Train {
         }
         // Opened before the work, so that a path that cannot be written is told at once.
         let plot = self.plot.as_ref().map(|path| {
-            File::create(path).map(|file| (path, file)).map_err(|error| Failure::in_file(path, error))
+            File::create(path)
+                .map(|file| (path, file))
+                .map_err(|error| Failure::in_file(path, error))
         });
         let plot = plot.transpose()?;
         let outcomes = self.train(&split, &settings, out)?;
@@ -74,13 +76,20 @@ impl Train {
             write!(out, "{}", table(&outcomes))?;
         }
         if let Some((path, mut file)) = plot {
-            let series: Vec<_> = outcomes.iter().map(|outcome| (outcome.mode, &outcome.losses[..])).collect();
-            file.write_all(loss_curves(&series).as_bytes()).map_err(|error| Failure::in_file(path, error))?;
+            let series: Vec<_> =
+                outcomes.iter().map(|outcome| (outcome.mode, &outcome.losses[..])).collect();
+            file.write_all(loss_curves(&series).as_bytes())
+                .map_err(|error| Failure::in_file(path, error))?;
         }
         Ok(())
     }
 
-    fn train(&self, split: &Split, settings: &Settings, out: &mut impl Write) -> Result<Vec<Outcome>, Failure> {
+    fn train(
+        &self,
+        split: &Split,
+        settings: &Settings,
+        out: &mut impl Write,
+    ) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::new();
         for mode in Mode::ALL {
             let progress = bar(mode, settings.epochs * steps_per_epoch(&split.train));

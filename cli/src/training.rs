@@ -58,11 +58,15 @@ impl Mode {
 
     /// A multilayer perceptron with one hidden layer, cross entropy, AdamW, in this precision.
     fn step(self, data: &Dataset, options: Options) -> Result<TrainStep, Failure> {
-        let (inputs, classes) = (Linear::new(data.width, HIDDEN), Linear::new(HIDDEN, data.classes));
-        let model = Sequential::new().then(inputs).then(Relu).then(classes);
-        let step = TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
-            .optimizer(AdamW::new(RATE))
-            .options(options);
+        let model = Sequential::new()
+            .named("hidden", Linear::new(data.width, HIDDEN))
+            .named("relu", Relu)
+            .named("out", Linear::new(HIDDEN, data.classes));
+        let step = TrainStep::new(model, |t, model| {
+            model.forward(t.input("x")).cross_entropy(t.input("y"))
+        })
+        .optimizer(AdamW::new(RATE))
+        .options(options);
         let step = match self {
             Mode::F32 => step,
             Mode::Bf16 => step.autocast("cpu", DType::BF16),
@@ -151,14 +155,16 @@ fn prepare(step: &TrainStep, store: &Store, data: &Dataset) -> Result<f64, Failu
 
 /// The share of rows whose class the model finds, in percent; the model answers in f32 in every mode.
 fn accuracy(step: &TrainStep, store: &mut Store, data: &Dataset) -> Result<f64, Failure> {
-    let evaluation =
-        step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(Some(1), false)));
+    let evaluation = step.evaluation(|t, model| {
+        t.output("class", model.forward(t.input("x")).argmax(Some(1), false))
+    });
     let mut right = 0;
     let rows: Vec<usize> = (0..data.len()).collect();
     for rows in rows.chunks(BATCH) {
         let (x, y) = batch(data, rows)?;
         let found = evaluation.run(store, &[("x", &x)])?["class"].to_vec::<i64>()?;
-        right += found.iter().zip(y.to_vec::<i64>()?).filter(|(found, label)| **found == *label).count();
+        right +=
+            found.iter().zip(y.to_vec::<i64>()?).filter(|(found, label)| **found == *label).count();
     }
     Ok(100.0 * right as f64 / data.len() as f64)
 }

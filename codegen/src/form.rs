@@ -60,11 +60,15 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> 
         let updates = |s: &ir::Segment| kernel.outputs.iter().any(|o| o.update == s.inputs.get(slot).copied());
         nest.segments.iter().any(updates)
     };
+    let elements = |slot: usize| {
+        let inputs = nest.segments.iter().filter_map(|s| kernel.inputs.get(*s.inputs.get(slot)?));
+        inputs.map(|t| t.numel() as i64).min().unwrap_or(0)
+    };
     let mut plan = Plan {
         aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),
         extents,
         slots: inputs + outputs,
-        loads: sources(&nest.loads, rank, written),
+        loads: sources(&nest.loads, rank, elements, written),
         positions: Vec::new(),
         buffers: nest.buffers.clone(),
         stages: Vec::new(),
@@ -185,7 +189,7 @@ pub(crate) fn factor(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [us
     let mut plan = Plan {
         aligned: false,
         slots: slots + 1,
-        loads: sources(&factor.loads, extents.len(), |_| false),
+        loads: sources(&factor.loads, extents.len(), elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),
@@ -204,14 +208,14 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<Plan> {
     let mut plan = Plan {
         aligned: false,
         slots: slots + 1,
-        loads: sources(&c.loads, extents.len(), updated),
+        loads: sources(&c.loads, extents.len(), elements_of(kernel), updated),
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),
         stages: Vec::new(),
     };
     let sums = plan.loads.len() as u32;
-    plan.loads.push(Source { slot: slots, dtype, place: Place::Stream, fixed: true });
+    plan.loads.push(Source { slot: slots, dtype, place: Place::Stream, elements: 0, fixed: true });
     let load = |inst: &Inst| match inst.op {
         ScalarOp::Acc => Inst { op: ScalarOp::Load(sums), ..inst.clone() },
         _ => inst.clone(),
@@ -227,6 +231,10 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<Plan> {
     plan.stages.push(Stage { once: false, body, sinks });
     keep_axes(&mut plan);
     Ok(plan)
+}
+
+fn elements_of(kernel: &Kernel) -> impl Fn(usize) -> i64 {
+    |input| kernel.inputs.get(input).map_or(0, |t| t.numel() as i64)
 }
 
 /// Simplifies a plan whose callers count in the kernel's own rows and positions.
@@ -247,11 +255,13 @@ pub(crate) fn scatter(kernel: &Kernel, s: &Scatter) -> Result<Plan> {
         extents.push(1);
     }
     let rank = extents.len();
-    let add = Sink::Add { slot: slots, dtype, access: padded(&s.place, rank), index: s.index.clone(), value: s.value };
+    let elements = kernel.outputs[0].ty.numel() as i64;
+    let (access, index) = (padded(&s.place, rank), s.index.clone());
+    let add = Sink::Add { slot: slots, dtype, access, index, elements, value: s.value };
     let mut plan = Plan {
         aligned: extents[rank - 1] % 16 == 0,
         slots: slots + 1,
-        loads: sources(&s.loads, rank, |_| false),
+        loads: sources(&s.loads, rank, elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),

@@ -8,7 +8,6 @@
 use crate::error::{Error, Result};
 use crate::lower::{Lowered, Target, signature};
 use crate::tile::{self, Tiles};
-use cranelift::codegen::control::ControlPlane;
 use cranelift::codegen::ir::UserFuncName;
 use cranelift::codegen::Context;
 use cranelift::jit::{JITBuilder, JITModule};
@@ -33,7 +32,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Does the positions of the rows. Nothing happens if either is empty, unless the row has no positions at all and `always`.
+    /// Does the positions of the rows, of which there must be at least one. Positions may be missing only if the row has none at all.
     pub(crate) fn call(
         &self,
         slots: &Slots,
@@ -65,35 +64,38 @@ impl Drop for CodeMemory {
     }
 }
 
-/// Compiles functions of one kernel each, given with the kernel's name, into one module.
+/// Compiles functions, given with their kernel's name and number of slots, into one module.
 ///
 /// # Errors
 /// If Cranelift refuses or fails.
 pub(crate) fn compile(target: &Target, functions: Vec<(String, usize, Lowered)>) -> Result<Vec<Code>> {
     let builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
     let mut module = JITModule::new(builder);
+    let entries = fill(&mut module, functions);
+    let memory = Arc::new(CodeMemory(Mutex::new(Some(module))));
+    let code = |(entry, scratch, slots)| Code { entry, scratch, slots, _memory: memory.clone() };
+    Ok(entries?.into_iter().map(code).collect())
+}
+
+/// Compiles functions into a module: their entries, scratch and slots.
+fn fill(module: &mut JITModule, functions: Vec<(String, usize, Lowered)>) -> Result<Vec<(Entry, usize, usize)>> {
     let mut context = module.make_context();
     let mut defined: Vec<(FuncId, usize, usize)> = Vec::new();
+    let mut last = String::new();
     for (kernel, slots, lowered) in functions {
         let scratch = lowered.scratch;
-        let id = define(&mut module, &mut context, lowered).map_err(|message| Error::Compile { kernel, message })?;
+        last = kernel.clone();
+        let id = define(module, &mut context, lowered).map_err(|message| Error::Compile { kernel, message })?;
         defined.push((id, scratch, slots));
     }
-    let failed = |message: String| Error::Compile { kernel: "?".to_owned(), message };
-    module.finalize_definitions().map_err(|e| failed(e.to_string()))?;
-    let entries: Vec<*const u8> = defined.iter().map(|(id, ..)| module.get_finalized_function(*id)).collect();
-    let memory = Arc::new(CodeMemory(Mutex::new(Some(module))));
-    Ok(entries
-        .into_iter()
-        .zip(defined)
-        .map(|(entry, (_, scratch, slots))| Code {
-            // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
-            entry: unsafe { std::mem::transmute::<*const u8, Entry>(entry) },
-            scratch,
-            slots,
-            _memory: memory.clone(),
-        })
-        .collect())
+    module.finalize_definitions().map_err(|e| Error::Compile { kernel: last, message: e.to_string() })?;
+    let entry = |(id, scratch, slots): (FuncId, usize, usize)| {
+        let at = module.get_finalized_function(id);
+        // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
+        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(at) };
+        (entry, scratch, slots)
+    };
+    Ok(defined.into_iter().map(entry).collect())
 }
 
 /// Compiles one function. A panic in Cranelift is an error here.
@@ -103,9 +105,7 @@ fn define(module: &mut JITModule, context: &mut Context, lowered: Lowered) -> st
     module.clear_context(context);
     context.func = lowered.function;
     context.func.name = UserFuncName::user(0, id.as_u32());
-    let define = std::panic::AssertUnwindSafe(|| {
-        module.define_function_with_control_plane(id, context, &mut ControlPlane::default())
-    });
+    let define = std::panic::AssertUnwindSafe(|| module.define_function(id, context));
     match std::panic::catch_unwind(define) {
         Ok(Ok(())) => Ok(id),
         Ok(Err(e)) => Err(format!("{e:?}")),
@@ -210,13 +210,12 @@ impl Arena {
 pub(crate) struct Workspace {
     /// Of compiled functions.
     pub(crate) scratch: Arena,
-    /// Of whole kernels, shared with the threads that help.
-    pub(crate) shared: Arena,
     contract: tile::Scratch,
 }
 
 thread_local! {
     static WORKSPACE: Cell<Option<Box<Workspace>>> = const { Cell::new(None) };
+    static SHARED: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
 }
 
 /// Lends this thread's workspace. Whoever asks again in the meantime gets a new one.
@@ -226,6 +225,17 @@ pub(crate) fn with_workspace<T>(f: impl FnOnce(&mut Workspace) -> T) -> T {
     WORKSPACE.set(Some(workspace));
     result
 }
+
+/// Lends memory for one run of a kernel, which other threads may use as well.
+pub(crate) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
+    let mut arena = SHARED.take().unwrap_or_default();
+    let result = f(arena.reserve(bytes));
+    SHARED.set(Some(arena));
+    result
+}
+
+/// Writes a block of an operand: (first row, rows, first column, columns, where to).
+pub(crate) type Fill<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
 
 /// An operand of a contraction.
 #[derive(Clone, Copy)]
@@ -241,8 +251,8 @@ pub(crate) enum Operand<'a> {
         /// From a column to the next.
         col: isize,
     },
-    /// Computed by a function for (first row, rows, first column, columns, where to).
-    Computed(&'a tile::FillFn<'a>),
+    /// Computed block by block.
+    Computed(&'a Fill<'a>),
 }
 
 impl Operand<'_> {

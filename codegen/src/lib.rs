@@ -1,3 +1,25 @@
-//! The CPU device of tracecast.
+//! The CPU device of tracecast: kernels become machine code.
+//!
+//! A kernel is brought into the form of one or more plans (`form`, `schedule`): loops over rows, operands as slots. Each plan becomes
+//! one function of Cranelift's IR (`lower`), cut into phases of vector loops, scalar loops and calls of precompiled tile routines
+//! (`phase`, `tile`). A program (`program`) is the compiled functions of a kernel and what a run does with them (`nest`, `contract`,
+//! `scatter`), on the threads of a `team`. [`CpuDevice`] is all that others see.
+//!
+//! Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel` defines.
 
+mod contract;
+mod cpu;
+mod error;
+mod form;
+mod jit;
+mod lower;
+mod nest;
+mod phase;
+mod plan;
+mod program;
+mod scatter;
+mod schedule;
+mod team;
 mod tile;
+
+pub use cpu::{CpuDevice, CpuOptions};

@@ -194,11 +194,11 @@ impl<'a> Cut<'a> {
         };
         match sink {
             Sink::Store { dtype, place, value, .. } => {
-                if place.row_stride() != 1 {
+                if place.row_stride() != 1 || Scalar::of(*dtype) != Some(ty(*value)) {
                     Kind::Scalar
                 } else if class(*value) == Class::Uniform {
                     Kind::Vector
-                } else if *dtype == DType::F16 && ty(*value) == Scalar::F32 {
+                } else if *dtype == DType::F16 {
                     if class(*value) == Class::Scalar { Kind::Scalar } else { Kind::Tile }
                 } else {
                     vector_if(*value, is_vector(ty(*value)))
@@ -211,7 +211,8 @@ impl<'a> Cut<'a> {
             Sink::Keep { value, .. } => vector_if(*value, is_vector(ty(*value))),
             Sink::Add { access, index, value, dtype, .. } => {
                 let still = index.iter().all(|i| class(*i) == Class::Uniform);
-                let dense = access.strides.last() == Some(&1) && matches!(dtype, DType::F32 | DType::I32);
+                let dense = access.strides.last() == Some(&1) && matches!(dtype, DType::F32 | DType::I32)
+                    && Scalar::of(*dtype) == Some(ty(*value));
                 vector_if(*value, still && dense)
             }
             Sink::Set { .. } => Kind::Scalar,

@@ -83,6 +83,8 @@ pub(crate) struct Source {
     pub(crate) dtype: DType,
     /// The element.
     pub(crate) place: Place,
+    /// How many elements the operand has.
+    pub(crate) elements: i64,
     /// True if nothing in the kernel writes this operand.
     pub(crate) fixed: bool,
 }
@@ -162,6 +164,8 @@ pub(crate) enum Sink {
         access: Access,
         /// The run-time indices.
         index: SmallVec<[Val; 1]>,
+        /// How many elements the operand has.
+        elements: i64,
         /// What.
         value: Val,
     },

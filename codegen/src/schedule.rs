@@ -16,6 +16,7 @@ use tracecast_ir::kernel::{Access, Body, Inst, Load, Scalar, ScalarOp, Val};
 pub(crate) fn sources<'a>(
     loads: impl IntoIterator<Item = &'a Load>,
     rank: usize,
+    elements: impl Fn(usize) -> i64,
     written: impl Fn(usize) -> bool,
 ) -> Vec<Source> {
     loads
@@ -24,6 +25,7 @@ pub(crate) fn sources<'a>(
             slot: l.input,
             dtype: l.dtype,
             place: Place::At(padded(&l.access, rank)),
+            elements: elements(l.input),
             fixed: !written(l.input),
         })
         .collect()
@@ -94,7 +96,7 @@ fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
     for (at, inst) in body.insts.iter().enumerate() {
         let args: SmallVec<[Val; 3]> = inst.args.iter().map(|a| map[*a as usize]).collect();
         let wide = |i: usize| body.ty(inst.args[i]) == Scalar::I64;
-        let mut small = |new: &mut Body, plan: &mut Plan, i: usize, other: Option<usize>| {
+        let small = |new: &mut Body, plan: &mut Plan, i: usize, other: Option<usize>| {
             let old = inst.args[i] as usize;
             if let Some(a) = affine[old].as_ref().filter(|a| is_small(a, &plan.extents)) {
                 return Some(position(plan, new, a, Scalar::I32));

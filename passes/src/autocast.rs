@@ -124,7 +124,14 @@ fn shared<'t>(
     key: (ValueId, DType, u32),
     leaf: Var<'t>,
 ) -> Var<'t> {
-    t.var(*cache.entry(key).or_insert_with(|| leaf.cast(key.1).id()))
+    if let Some(&id) = cache.get(&key) {
+        return t.var(id);
+    }
+    let low = leaf.cast(key.1);
+    if !low.is_poison() {
+        cache.insert(key, low.id());
+    }
+    low
 }
 
 /// Fails if an op does not get the type that user code saw when it was traced.

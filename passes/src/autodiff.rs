@@ -3,10 +3,11 @@
 //! ```text
 //! before:  %0 = mul %x, %w : f32[3]
 //!          %1 = sum %0 {dim = []} : f32[]
-//!          %2 = grad %1, %w : f32[3]
-//! after:   %2 = constant {dtype = f32, shape = [], value = 1.0} : f32[]
-//!          %3 = expand %2 {shape = [3]} : f32[3]
-//!          %4 = mul %3, %x : f32[3]
+//!          %2 = grad %1, [%w] : f32[3]
+//! after:   %0 = constant {dtype = f32, shape = [], value = 1.0} : f32[]
+//!          %1 = reshape %0 {shape = [1]} : f32[1]
+//!          %2 = expand %1 {shape = [3]} : f32[3]
+//!          %3 = mul %2, %x : f32[3]
 //! ```
 //!
 //! When the retrace reaches a `grad`, the forward part is recorded already and is walked backwards, node by node, from the loss:
@@ -107,7 +108,9 @@ impl Adjoints {
 
     fn add<'t>(&mut self, t: &'t Tracer, value: ValueId, gradient: Var<'t>) {
         let sum = self.get(t, value).map_or(gradient, |so_far| so_far + gradient);
-        self.0.insert(value, sum.id());
+        if !sum.is_poison() {
+            self.0.insert(value, sum.id());
+        }
     }
 }
 

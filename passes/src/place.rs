@@ -19,7 +19,9 @@ use crate::simplify::{Shared, converted, folds, is_exact, made, splat};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
-use tracecast_ir::{Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TraceError, Tracer, Var, Verified};
+use tracecast_ir::{
+    Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TraceError, Tracer, Var, Verified,
+};
 
 /// Which results `place` may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,7 +107,8 @@ fn demands(graph: &Graph) -> Vec<Demand> {
         for (operand, arg) in graph.args(id).into_iter().enumerate() {
             let own = demands[id.index()];
             let dtype = graph.ty(arg).dtype;
-            let demand = if dtype.is_float() { demand_of(node, operand, dtype, own) } else { Demand::Wide };
+            let demand =
+                if dtype.is_float() { demand_of(node, operand, dtype, own) } else { Demand::Wide };
             demands[arg.node.index()] = demands[arg.node.index()].and(demand);
         }
     }
@@ -141,7 +144,9 @@ struct Through {
 
 impl Through {
     fn of(node: &Node) -> Option<Through> {
-        let (tracecast_ir::op::Body::Core { kernel, .. } | tracecast_ir::op::Body::Source(kernel)) = &node.op.def().body else {
+        let (tracecast_ir::op::Body::Core { kernel, .. } | tracecast_ir::op::Body::Source(kernel)) =
+            &node.op.def().body
+        else {
             return None;
         };
         let count = node.arity();
@@ -187,7 +192,7 @@ impl<'t> Placer<'_, 't> {
             },
         };
         let var = match self.demand {
-            Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => self.held_as(var, dtype, to),
+            Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => self.narrowed(var, dtype, to),
             _ if is_root => self.held_as(var, dtype, dtype),
             _ => var,
         };
@@ -205,7 +210,10 @@ impl<'t> Placer<'_, 't> {
         }
         if let Some(value) = splat(self.tracer, held) {
             let value = converted(converted(value, held.dtype(), wanted), wanted, to);
-            let attrs = Attrs::new().with("dtype", to).with("shape", &held.shape()[..]).with("value", value);
+            let attrs = Attrs::new()
+                .with("dtype", to)
+                .with("shape", &held.shape()[..])
+                .with("value", value);
             return self.record((&source::CONSTANT).into(), Args::new(), attrs);
         }
         let source = self.source(held);
@@ -275,7 +283,11 @@ impl<'t> Placer<'_, 't> {
     fn round_to(&mut self, x: Var<'t>) -> Var<'t> {
         let (wanted, to) = (self.wanted[0], self.node.attrs.dtype("to").unwrap_or(self.wanted[0]));
         let source = self.source(x);
-        if source.dtype().fits_in(to) && source.dtype().fits_in(wanted) { source } else { self.cast(x, to) }
+        if source.dtype().fits_in(to) && source.dtype().fits_in(wanted) {
+            source
+        } else {
+            self.cast(x, to)
+        }
     }
 
     /// The op on narrow operands, if it may have them and should.
@@ -286,7 +298,9 @@ impl<'t> Placer<'_, 't> {
         let Demand::Narrow(to) = self.demand else { return None };
         let data = &args.vars[through.data.clone()];
         let some_narrow = data.iter().any(|v| self.source(*v).dtype() == to);
-        let worthwhile = through.rounds_either_way && (some_narrow || through.is_whole_view);
+        let all_known = data.iter().all(|v| splat(self.tracer, *v).is_some());
+        let worthwhile =
+            through.rounds_either_way && (some_narrow || all_known || through.is_whole_view);
         worthwhile.then(|| self.in_dtype(through, args, to))
     }
 
@@ -301,7 +315,9 @@ impl<'t> Placer<'_, 't> {
                 continue;
             }
             let dtype = self.source(held).dtype();
-            let fits = dtype.fits_in(wanted) && dtype.bytes() < wanted.bytes() && (dtype.is_float() || !through.is_selection);
+            let fits = dtype.fits_in(wanted)
+                && dtype.bytes() < wanted.bytes()
+                && (dtype.is_float() || !through.is_selection);
             if !fits || narrow.is_some_and(|n| n != dtype) {
                 return None;
             }
@@ -324,10 +340,7 @@ impl<'t> Placer<'_, 't> {
         }
         let mut attrs = self.node.attrs.clone();
         if let Some(value) = attrs.float("value") {
-            let value = converted(value, DType::F64, wanted[0]);
-            if !is_exact(value, wanted[0], to) {
-                attrs.set("value", converted(value, wanted[0], to));
-            }
+            attrs.set("value", converted(converted(value, DType::F64, wanted[0]), wanted[0], to));
         }
         let args = Args { vars, groups: args.groups.clone() };
         self.record(self.node.op.clone(), args, attrs)

@@ -93,8 +93,8 @@ fn pair(graph: &Graph) -> Result<Graph, TraceError> {
             Some(if id == p.unscale { ids[0] } else { ids[1] })
         });
         let results = match pair {
-            Some(value) => [t.var(value)].into_iter().collect(),
-            None => t.again(node, args),
+            Some(value) if t.error().is_none() => [t.var(value)].into_iter().collect(),
+            _ => t.again(node, args),
         };
         renamed.note(id, &results);
         results

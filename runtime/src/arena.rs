@@ -24,13 +24,13 @@ pub(crate) fn pack(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     let size = |i: usize| buffers[i].bytes.next_multiple_of(ALIGNMENT);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].bytes > 0).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(size(i)), buffers[i].from));
-    let mut offsets = vec![0; buffers.len()];
+    let mut offsets = vec![0usize; buffers.len()];
     // The buffers placed so far, by offset.
     let mut placed: Vec<usize> = Vec::new();
     let mut total = 0;
     for i in order {
         let mut best: Option<(usize, usize)> = None;
-        let mut end = 0;
+        let mut end = 0usize;
         for &p in placed.iter().filter(|&&p| buffers[p].meets(&buffers[i])) {
             let gap = offsets[p].saturating_sub(end);
             if gap >= size(i) && best.is_none_or(|(smallest, _)| gap < smallest) {
@@ -53,8 +53,13 @@ mod tests {
     #[test]
     fn gaps_are_used_again() {
         let buffer = |bytes, from, to| Buffer { bytes, from, to };
-        let (offsets, total) =
-            pack(&[buffer(256, 0, 1), buffer(128, 2, 3), buffer(100, 2, 2), buffer(0, 0, 9), buffer(64, 1, 2)]);
+        let (offsets, total) = pack(&[
+            buffer(256, 0, 1),
+            buffer(128, 2, 3),
+            buffer(100, 2, 2),
+            buffer(0, 0, 9),
+            buffer(64, 1, 2),
+        ]);
         assert_eq!((offsets, total), (vec![0, 0, 128, 0, 256], 320));
     }
 
@@ -75,8 +80,14 @@ mod tests {
             let (offsets, total) = pack(&buffers);
             for (i, a) in buffers.iter().enumerate().filter(|(_, a)| a.bytes > 0) {
                 assert!(offsets[i] % ALIGNMENT == 0 && offsets[i] + a.bytes <= total);
-                for (j, b) in buffers.iter().enumerate().skip(i + 1).filter(|(_, b)| b.bytes > 0 && a.meets(b)) {
-                    let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+                for (j, b) in buffers
+                    .iter()
+                    .enumerate()
+                    .skip(i + 1)
+                    .filter(|(_, b)| b.bytes > 0 && a.meets(b))
+                {
+                    let apart =
+                        offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
                     assert!(apart, "{a:?} at {} and {b:?} at {}", offsets[i], offsets[j]);
                 }
             }

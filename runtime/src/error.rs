@@ -1,4 +1,4 @@
-//! [`Error`]: what can go wrong with tensors, state, devices and runs.
+//! What can go wrong with tensors, state, devices and runs.
 
 use std::path::PathBuf;
 use thiserror::Error;
@@ -77,7 +77,10 @@ impl Error {
                 source_line: c.source.clone(),
                 kernel: kernel.name.clone(),
             },
-            None => Error::Device(format!("kernel @{} raised check {check}, which it does not have", kernel.name)),
+            None => Error::Device(format!(
+                "kernel @{} raised check {check}, which it does not have",
+                kernel.name
+            )),
         }
     }
 

@@ -57,10 +57,22 @@ impl Executable {
         let launches = device.load_all(&kernels)?;
         let compile_time = start.elapsed();
         if launches.len() != kernels.len() {
-            return Err(Error::Device(format!("{} compiled {} of {} kernels", device.name(), launches.len(), kernels.len())));
+            return Err(Error::Device(format!(
+                "{} compiled {} of {} kernels",
+                device.name(),
+                launches.len(),
+                kernels.len()
+            )));
         }
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
-        Ok(Executable { program, device, launches, output_names, compile_time, pool: Mutex::default() })
+        Ok(Executable {
+            program,
+            device,
+            launches,
+            output_names,
+            compile_time,
+            pool: Mutex::default(),
+        })
     }
 
     /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state that the program updates.
@@ -77,7 +89,12 @@ impl Executable {
         result
     }
 
-    fn run_on(&self, store: &mut Store, inputs: &[(&str, &Tensor)], states: &mut Vec<Memory>) -> Result<Outputs> {
+    fn run_on(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        states: &mut Vec<Memory>,
+    ) -> Result<Outputs> {
         for &port in &self.program.layout.states {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device)?);
@@ -98,7 +115,9 @@ impl Executable {
     fn step(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let layout = &self.program.layout;
         for (port, at) in self.program.parts.ports.iter().zip(&layout.inputs) {
-            if let (Some(at), Some((_, tensor))) = (at, inputs.iter().find(|(name, _)| *name == port.name)) {
+            if let (Some(at), Some((_, tensor))) =
+                (at, inputs.iter().find(|(name, _)| *name == port.name))
+            {
                 self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
             }
         }
@@ -124,7 +143,11 @@ impl Executable {
         let ports = &self.program.parts.ports;
         for (i, (name, tensor)) in inputs.iter().enumerate() {
             let Some(port) = ports.iter().find(|p| p.name == *name) else {
-                let known: Vec<&str> = ports.iter().filter(|p| p.role == Role::Input).map(|p| p.name.as_str()).collect();
+                let known: Vec<&str> = ports
+                    .iter()
+                    .filter(|p| p.role == Role::Input)
+                    .map(|p| p.name.as_str())
+                    .collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(Error::input(name, format!("is unknown: the inputs are {known}")));
             };
@@ -140,7 +163,9 @@ impl Executable {
         }
         let mut wanted = ports.iter().filter(|p| p.role == Role::Input);
         match wanted.find(|p| inputs.iter().all(|(name, _)| *name != p.name)) {
-            Some(port) => Err(Error::input(&port.name, format!("is missing: expected {}", port.ty))),
+            Some(port) => {
+                Err(Error::input(&port.name, format!("is missing: expected {}", port.ty)))
+            }
             None => Ok(()),
         }
     }
@@ -175,12 +200,20 @@ impl Executable {
         let layout = &self.program.layout;
         let arena = self.device.alloc(layout.arena)?;
         let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
-        let fresh = layout.fresh.iter().map(|s| self.device.alloc(port(s).ty.bytes())).collect::<Result<_>>()?;
+        let fresh = layout
+            .fresh
+            .iter()
+            .map(|s| self.device.alloc(port(s).ty.bytes()))
+            .collect::<Result<_>>()?;
         Ok(Workspace { arena, fresh, bindings: Vec::new() })
     }
 
     fn bind(&self, workspace: &Workspace, states: &[Memory]) -> Result<Binding> {
-        let mut binding = Binding { states: states.to_vec(), fresh: workspace.fresh.clone(), kernels: Vec::new() };
+        let mut binding = Binding {
+            states: states.to_vec(),
+            fresh: workspace.fresh.clone(),
+            kernels: Vec::new(),
+        };
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
                 let (memory, offset) = locate(operand.place, &workspace.arena, &binding);
@@ -225,7 +258,12 @@ impl Executable {
 
     /// The distinct kernels and their code as text, where the device can show it.
     pub fn code(&self) -> impl Iterator<Item = (&Kernel, Option<String>)> {
-        self.program.parts.kernels.iter().zip(&self.launches).map(|(kernel, launch)| (kernel, launch.text()))
+        self.program
+            .parts
+            .kernels
+            .iter()
+            .zip(&self.launches)
+            .map(|(kernel, launch)| (kernel, launch.text()))
     }
 }
 
@@ -237,7 +275,9 @@ impl fmt::Debug for Executable {
 
 impl Binding {
     fn is_for(&self, states: &[Memory], fresh: &[Memory]) -> bool {
-        let same = |a: &[Memory], b: &[Memory]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b));
+        let same = |a: &[Memory], b: &[Memory]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
+        };
         same(&self.states, states) && same(&self.fresh, fresh)
     }
 }
@@ -253,7 +293,9 @@ fn locate<'a>(place: Place, arena: &'a Memory, binding: &'a Binding) -> (&'a Mem
 /// Equal kernels are compiled once, under the name of the first: the error is to name the one that ran.
 fn named(error: Error, step: &str) -> Error {
     match error {
-        Error::Data { op, message, source_line, .. } => Error::Data { op, message, source_line, kernel: step.to_owned() },
+        Error::Data { op, message, source_line, .. } => {
+            Error::Data { op, message, source_line, kernel: step.to_owned() }
+        }
         other => other,
     }
 }

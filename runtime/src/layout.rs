@@ -87,7 +87,8 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> 
     let inputs = inputs.collect();
     let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
-    let fresh: Vec<usize> = updated.filter_map(|port| states.iter().position(|s| *s == port)).collect();
+    let fresh: Vec<usize> =
+        updated.filter_map(|port| states.iter().position(|s| *s == port)).collect();
     let fresh_bytes: usize = fresh.iter().map(|s| parts.values[states[*s]].bytes()).sum();
     let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
     Layout { steps, arena, inputs, outputs, states, fresh, peak_bytes: arena + fresh_bytes }
@@ -106,7 +107,12 @@ impl Launch {
         match self {
             Launch::Step(number, operands) => {
                 let part = &parts.steps[number];
-                Step { kernel: part.kernel, name: part.name.clone(), operands, is_copy: part.is_copy }
+                Step {
+                    kernel: part.kernel,
+                    name: part.name.clone(),
+                    operands,
+                    is_copy: part.is_copy,
+                }
             }
             Launch::Copy(from, to, bytes) => {
                 let kernel = parts.copy_kernel(bytes);
@@ -141,9 +147,15 @@ impl<'a> Placing<'a> {
         }
         let end = Some(schedule.order.len());
         parts.outputs.iter().for_each(|(_, v)| last[*v] = end);
-        parts.updates.iter().filter(|(_, v)| schedule.home[*v].is_none()).for_each(|(_, v)| last[*v] = end);
-        let needed = |port: &usize| last[*port].is_some() || parts.updates.iter().any(|(p, _)| p == port);
-        let states: Vec<usize> = (0..parts.ports.len()).filter(|p| parts.is_state(*p)).filter(needed).collect();
+        parts
+            .updates
+            .iter()
+            .filter(|(_, v)| schedule.home[*v].is_none())
+            .for_each(|(_, v)| last[*v] = end);
+        let needed =
+            |port: &usize| last[*port].is_some() || parts.updates.iter().any(|(p, _)| p == port);
+        let states: Vec<usize> =
+            (0..parts.ports.len()).filter(|p| parts.is_state(*p)).filter(needed).collect();
         let mut places = vec![None; count];
         for (number, port) in states.iter().enumerate() {
             places[*port] = Some(Place::State(number));
@@ -155,7 +167,16 @@ impl<'a> Placing<'a> {
                 None => None,
             };
         }
-        Placing { parts, schedule, in_place, states, last, places, buffers: Vec::new(), buffer_of: vec![None; count] }
+        Placing {
+            parts,
+            schedule,
+            in_place,
+            states,
+            last,
+            places,
+            buffers: Vec::new(),
+            buffer_of: vec![None; count],
+        }
     }
 
     /// Buffers of the arena for inputs, and for results that have no place yet. A result that may replace an operand in place does so if
@@ -197,7 +218,8 @@ impl<'a> Placing<'a> {
         let alone = outputs.iter().filter(|other| other.update == Some(input)).count() == 1
             && step.inputs.iter().filter(|v| **v == step.inputs[input]).count() == 1;
         let buffer = self.buffer_of[step.inputs[input]]?;
-        (alone && self.last[step.inputs[input]] == Some(time) && self.buffers[buffer].to == time).then_some(buffer)
+        (alone && self.last[step.inputs[input]] == Some(time) && self.buffers[buffer].to == time)
+            .then_some(buffer)
     }
 
     fn pack(&mut self) -> usize {
@@ -221,11 +243,17 @@ impl<'a> Placing<'a> {
         let kernel = &self.parts.kernels[step.kernel];
         let bytes = |v: usize| self.parts.values[v].bytes();
         let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
-        inputs.extend(step.inputs.iter().map(|v| Operand { place: self.place(*v), bytes: bytes(*v), access: Access::Read }));
+        inputs.extend(step.inputs.iter().map(|v| Operand {
+            place: self.place(*v),
+            bytes: bytes(*v),
+            access: Access::Read,
+        }));
         let mut outputs = Vec::with_capacity(step.outputs.len());
         for (&value, output) in step.outputs.iter().zip(&kernel.outputs) {
-            let mut operand = Operand { place: self.place(value), bytes: bytes(value), access: Access::Write };
-            if let Some(input) = output.update.map(|i| &mut inputs[i]).filter(|_| operand.bytes > 0) {
+            let mut operand =
+                Operand { place: self.place(value), bytes: bytes(value), access: Access::Write };
+            if let Some(input) = output.update.map(|i| &mut inputs[i]).filter(|_| operand.bytes > 0)
+            {
                 if input.place == operand.place {
                     (input.access, operand.access) = (Access::Update, Access::Update);
                 } else if kernel.when.is_some() {
@@ -241,7 +269,13 @@ impl<'a> Placing<'a> {
 
     /// Copies of the updates that are not made in place.
     fn commit(&self, launches: &mut Vec<Launch>) {
-        let left = self.parts.updates.iter().filter(|(_, v)| self.in_place && self.schedule.home[*v].is_none());
-        launches.extend(left.map(|(port, v)| Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes())));
+        let left = self
+            .parts
+            .updates
+            .iter()
+            .filter(|(_, v)| self.in_place && self.schedule.home[*v].is_none());
+        launches.extend(left.map(|(port, v)| {
+            Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes())
+        }));
     }
 }

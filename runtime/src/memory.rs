@@ -60,7 +60,9 @@ impl HostMemory {
     pub fn new(bytes: usize) -> Result<Self> {
         let count = bytes.div_ceil(WORD * WORDS);
         let mut lines = Vec::new();
-        lines.try_reserve_exact(count).map_err(|e| Error::Device(format!("{bytes} bytes of memory: {e}")))?;
+        lines
+            .try_reserve_exact(count)
+            .map_err(|e| Error::Device(format!("{bytes} bytes of memory: {e}")))?;
         lines.extend((0..count).map(|_| Line([const { AtomicU64::new(0) }; WORDS])));
         Ok(HostMemory { lines: lines.into_boxed_slice(), bytes })
     }
@@ -91,7 +93,9 @@ impl HostMemory {
         let (head, body) = to.split_at_mut(if skip == 0 { 0 } else { (WORD - skip).min(to.len()) });
         let mut word = first;
         if !head.is_empty() {
-            head.copy_from_slice(&self.word(word).load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head.len()]);
+            head.copy_from_slice(
+                &self.word(word).load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head.len()],
+            );
             word += 1;
         }
         let mut chunks = body.chunks_exact_mut(WORD);
@@ -101,7 +105,9 @@ impl HostMemory {
         }
         let tail = chunks.into_remainder();
         if !tail.is_empty() {
-            tail.copy_from_slice(&self.word(word).load(Ordering::Relaxed).to_ne_bytes()[..tail.len()]);
+            tail.copy_from_slice(
+                &self.word(word).load(Ordering::Relaxed).to_ne_bytes()[..tail.len()],
+            );
         }
         Ok(())
     }
@@ -145,7 +151,10 @@ impl HostMemory {
     fn check(&self, at: usize, len: usize) -> Result<()> {
         match at.checked_add(len) {
             Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::Device(format!("{len} bytes at {at} are not inside a memory of {} bytes", self.bytes))),
+            _ => Err(Error::Device(format!(
+                "{len} bytes at {at} are not inside a memory of {} bytes",
+                self.bytes
+            ))),
         }
     }
 }
@@ -165,7 +174,9 @@ mod tests {
         let memory = HostMemory::new(203).unwrap();
         assert_eq!(memory.as_ptr().addr() % 64, 0);
         let mut model = vec![0u8; 203];
-        for (i, (at, len)) in [(0, 203), (3, 2), (5, 20), (8, 8), (7, 1), (196, 7), (203, 0)].into_iter().enumerate() {
+        for (i, (at, len)) in
+            [(0, 203), (3, 2), (5, 20), (8, 8), (7, 1), (196, 7), (203, 0)].into_iter().enumerate()
+        {
             let bytes: Vec<u8> = (0..len).map(|b| (b * 7 + i) as u8).collect();
             memory.write(at, &bytes).unwrap();
             model[at..at + len].copy_from_slice(&bytes);
@@ -176,12 +187,15 @@ mod tests {
             memory.read(at, &mut part).unwrap();
             assert_eq!(part, bytes);
         }
-        assert!(memory.write(200, &[0; 4]).is_err() && memory.read(usize::MAX, &mut [0; 2]).is_err());
+        assert!(
+            memory.write(200, &[0; 4]).is_err() && memory.read(usize::MAX, &mut [0; 2]).is_err()
+        );
     }
 
     #[test]
     fn handles_are_compared_by_identity() {
-        let (a, b) = (Memory::new(HostMemory::new(0).unwrap()), Memory::new(HostMemory::new(0).unwrap()));
+        let (a, b) =
+            (Memory::new(HostMemory::new(0).unwrap()), Memory::new(HostMemory::new(0).unwrap()));
         assert!(a.same(&a.clone()) && !a.same(&b));
         assert!(a.get::<HostMemory>().is_ok() && a.get::<u8>().is_err());
         assert!(HostMemory::new(isize::MAX as usize - 64).is_err());

@@ -24,7 +24,9 @@ impl Outputs {
     /// If there is none.
     pub fn get(&self, name: &str) -> Result<&Tensor> {
         let at = self.names.iter().position(|n| n == name);
-        at.map(|i| &self.values[i]).ok_or_else(|| Error::Tensor(format!("no output `{name}`: expected one of {}", self.names.join(", "))))
+        at.map(|i| &self.values[i]).ok_or_else(|| {
+            Error::Tensor(format!("no output `{name}`: expected one of {}", self.names.join(", ")))
+        })
     }
 
     /// Names and results, in order.

@@ -8,7 +8,9 @@ use crate::schedule::schedule;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use tracecast_ir::kernel::{Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage};
+use tracecast_ir::kernel::{
+    Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage,
+};
 use tracecast_ir::{Attr, DType, Port, Role, Stage as Progress, TensorType, ValueId, Verified};
 
 /// A fused graph as steps over places in memory, for any device.
@@ -50,7 +52,10 @@ impl Program {
     /// If the graph is of another stage.
     pub fn plan(graph: &Verified) -> Result<Self> {
         if graph.stage() != Progress::Fused {
-            return Err(Error::Plan(format!("expected a graph of stage Fused, found {:?}", graph.stage())));
+            return Err(Error::Plan(format!(
+                "expected a graph of stage Fused, found {:?}",
+                graph.stage()
+            )));
         }
         let mut parts = Parts::of(graph)?;
         let order = schedule(&parts, true);
@@ -100,7 +105,13 @@ impl Program {
 /// One line per step: kernel and places.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program @{}: {} steps, {} bytes", self.parts.name, self.layout.steps.len(), self.layout.peak_bytes)?;
+        writeln!(
+            f,
+            "program @{}: {} steps, {} bytes",
+            self.parts.name,
+            self.layout.steps.len(),
+            self.layout.peak_bytes
+        )?;
         for step in &self.layout.steps {
             write!(f, "  {}", step.name)?;
             for operand in &step.operands {
@@ -134,10 +145,15 @@ impl Parts {
             numbers.insert(ValueId { node: port.node, result: 0 }, i);
         }
         let mut known = Known::default();
-        for id in graph.nodes() {
+        let live = graph.live();
+        for id in graph.nodes().filter(|id| live[id.index()]) {
             let node = graph.node(id);
             let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else { continue };
-            let inputs = graph.args(id).iter().map(|v| parts.number(&numbers, *v)).collect::<Result<Vec<_>>>()?;
+            let inputs = graph
+                .args(id)
+                .iter()
+                .map(|v| parts.number(&numbers, *v))
+                .collect::<Result<Vec<_>>>()?;
             let first = parts.values.len();
             for (result, ty) in node.results.iter().enumerate() {
                 numbers.insert(ValueId { node: id, result: result as u16 }, parts.values.len());
@@ -146,14 +162,23 @@ impl Parts {
             let outputs: Vec<usize> = (first..parts.values.len()).collect();
             if node.results.iter().any(|ty| ty.bytes() > 0) {
                 let number = known.intern(&mut parts.kernels, kernel);
-                parts.steps.push(Part { kernel: number, name: kernel.name.clone(), inputs, outputs, is_copy: false });
+                parts.steps.push(Part {
+                    kernel: number,
+                    name: kernel.name.clone(),
+                    inputs,
+                    outputs,
+                    is_copy: false,
+                });
             }
         }
         parts.take_results(graph, &numbers)
     }
 
     fn number(&self, numbers: &HashMap<ValueId, usize>, value: ValueId) -> Result<usize> {
-        numbers.get(&value).copied().ok_or_else(|| Error::Plan("a value is neither a port nor a kernel's".to_owned()))
+        numbers
+            .get(&value)
+            .copied()
+            .ok_or_else(|| Error::Plan("a value is neither a port nor a kernel's".to_owned()))
     }
 
     /// Outputs and updates, with copies where they are needed.
@@ -187,7 +212,13 @@ impl Parts {
         self.values.push(self.values[value].clone());
         let kernel = self.copy_kernel(self.values[value].bytes());
         let name = self.kernels[kernel].name.clone();
-        self.steps.push(Part { kernel, name, inputs: vec![value], outputs: vec![to], is_copy: true });
+        self.steps.push(Part {
+            kernel,
+            name,
+            inputs: vec![value],
+            outputs: vec![to],
+            is_copy: true,
+        });
         to
     }
 
@@ -229,7 +260,8 @@ fn same_but_for_name(a: &Kernel, b: &Kernel) -> bool {
 }
 
 fn copy(bytes: usize) -> Kernel {
-    let (dtype, scalar) = if bytes.is_multiple_of(4) { (DType::I32, Scalar::I32) } else { (DType::U8, Scalar::I32) };
+    let (dtype, scalar) =
+        if bytes.is_multiple_of(4) { (DType::I32, Scalar::I32) } else { (DType::U8, Scalar::I32) };
     let count = bytes / dtype.bytes();
     let ty = TensorType::new(dtype, [count]);
     let access = Access { strides: [1i64].into_iter().collect(), ..Access::default() };
@@ -240,7 +272,11 @@ fn copy(bytes: usize) -> Kernel {
         loads: vec![Load { input: 0, dtype, access: access.clone() }],
         registers: Vec::new(),
         buffers: Vec::new(),
-        stages: vec![Stage { over: Over::Row, body, sinks: vec![Sink::Store { output: 0, dtype, access, value }] }],
+        stages: vec![Stage {
+            over: Over::Row,
+            body,
+            sinks: vec![Sink::Store { output: 0, dtype, access, value }],
+        }],
     };
     Kernel {
         name: format!("copy_{bytes}"),

@@ -20,7 +20,11 @@ impl Device for ReferenceDevice {
 
     fn amp(&self) -> Option<AmpSupport> {
         let policies = PolicySet::standard();
-        Some(AmpSupport { device_type: DeviceType::Cpu, dtypes: vec![DType::BF16, DType::F16], policies })
+        Some(AmpSupport {
+            device_type: DeviceType::Cpu,
+            dtypes: vec![DType::BF16, DType::F16],
+            policies,
+        })
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
@@ -52,7 +56,11 @@ struct Interpreted {
 impl Launch for Interpreted {
     fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
         if args.len() != self.kernel.inputs.len() + self.kernel.outputs.len() {
-            return Err(Error::Device(format!("@{} was bound to {} operands", self.kernel.name, args.len())));
+            return Err(Error::Device(format!(
+                "@{} was bound to {} operands",
+                self.kernel.name,
+                args.len()
+            )));
         }
         for arg in args {
             arg.memory.get::<HostMemory>()?;

@@ -53,7 +53,11 @@ impl Registry {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn device_or(&self, name: &str, make: impl FnOnce() -> Result<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
+    pub fn device_or(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Arc<dyn Device>>,
+    ) -> Result<Arc<dyn Device>> {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = devices.get(name) {
             return Ok(device.clone());

@@ -19,11 +19,17 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
     let mut home = vec![None; parts.values.len()];
     if in_place {
         for &(port, value) in &parts.updates {
-            let Some(writer) = parts.steps.iter().position(|s| s.outputs.contains(&value)) else { continue };
+            let Some(writer) = parts.steps.iter().position(|s| s.outputs.contains(&value)) else {
+                continue;
+            };
             if !may_write_in_place(parts, writer, port, value) {
                 continue;
             }
-            let readers = parts.steps.iter().enumerate().filter(|(i, s)| *i != writer && s.inputs.contains(&port));
+            let readers = parts
+                .steps
+                .iter()
+                .enumerate()
+                .filter(|(i, s)| *i != writer && s.inputs.contains(&port));
             let before: Vec<usize> = readers.map(|(i, _)| i).chain([after.barrier]).collect();
             if after.reaches(writer, &before) {
                 continue;
@@ -103,7 +109,8 @@ impl Order {
         self.next.iter().flatten().for_each(|to| waiting[*to] += 1);
         // The barrier is no step: it is passed as soon as it can be.
         let rank = |i: usize| Reverse(if i == self.barrier { 0 } else { i + 1 });
-        let mut ready: BinaryHeap<Reverse<usize>> = (0..self.next.len()).filter(|i| waiting[*i] == 0).map(rank).collect();
+        let mut ready: BinaryHeap<Reverse<usize>> =
+            (0..self.next.len()).filter(|i| waiting[*i] == 0).map(rank).collect();
         let mut order = Vec::with_capacity(self.barrier);
         while let Some(Reverse(rank_of)) = ready.pop() {
             let at = if rank_of == 0 { self.barrier } else { rank_of - 1 };

@@ -119,13 +119,20 @@ impl Store {
     }
 
     /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere.
-    pub(crate) fn memory(&mut self, name: &str, ty: &TensorType, on: &Arc<dyn Device>) -> Result<Memory> {
+    pub(crate) fn memory(
+        &mut self,
+        name: &str,
+        ty: &TensorType,
+        on: &Arc<dyn Device>,
+    ) -> Result<Memory> {
         let found = self.entry(name)?;
         if found.ty() != ty {
             return Err(Error::state(name, Error::expected(ty, found.ty())));
         }
         match found {
-            Entry::Device { device, memory, .. } if std::ptr::addr_eq(Arc::as_ptr(device), Arc::as_ptr(on)) => {
+            Entry::Device { device, memory, .. }
+                if std::ptr::addr_eq(Arc::as_ptr(device), Arc::as_ptr(on)) =>
+            {
                 return Ok(memory.clone());
             }
             _ => {}
@@ -169,13 +176,17 @@ impl Entry {
 
 impl<N: AsRef<str>> FromIterator<(N, Tensor)> for Store {
     fn from_iter<I: IntoIterator<Item = (N, Tensor)>>(entries: I) -> Self {
-        entries.into_iter().fold(Store::new(), |store, (name, value)| store.with(name.as_ref(), value))
+        entries
+            .into_iter()
+            .fold(Store::new(), |store, (name, value)| store.with(name.as_ref(), value))
     }
 }
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.entries.iter().map(|(name, entry)| (name, entry.ty().to_string()))).finish()
+        f.debug_map()
+            .entries(self.entries.iter().map(|(name, entry)| (name, entry.ty().to_string())))
+            .finish()
     }
 }
 

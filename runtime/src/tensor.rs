@@ -77,7 +77,11 @@ impl Tensor {
     pub fn new<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Result<Self> {
         let ty = checked(TensorType::new(T::DTYPE, shape))?;
         if elements.len() != ty.numel() {
-            return Err(Error::Tensor(format!("{ty} takes {} elements, found {}", ty.numel(), elements.len())));
+            return Err(Error::Tensor(format!(
+                "{ty} takes {} elements, found {}",
+                ty.numel(),
+                elements.len()
+            )));
         }
         let mut bytes = Vec::with_capacity(ty.bytes());
         T::write(elements, &mut bytes);
@@ -124,7 +128,8 @@ impl Tensor {
     /// If the type has too many elements.
     pub fn full(ty: TensorType, number: f64) -> Result<Self> {
         let numel = checked(ty.clone())?.numel();
-        let one = Value::from_f64s(TensorType::scalar(ty.dtype), &[number]).map_err(Error::Tensor)?;
+        let one =
+            Value::from_f64s(TensorType::scalar(ty.dtype), &[number]).map_err(Error::Tensor)?;
         Tensor::from_bytes(ty, one.bytes.repeat(numel))
     }
 
@@ -133,7 +138,9 @@ impl Tensor {
     /// # Errors
     /// If the shape has too many elements.
     pub fn rand(shape: impl Into<Shape>, seed: u64) -> Result<Self> {
-        Tensor::drawn(shape.into(), |i| philox::uniform_f32(philox::random_bits(seed as i64, 0, 0, i)))
+        Tensor::drawn(shape.into(), |i| {
+            philox::uniform_f32(philox::random_bits(seed as i64, 0, 0, i))
+        })
     }
 
     /// Normally distributed numbers with mean 0 and variance 1, in f32; the same for the same seed on every machine.
@@ -186,7 +193,11 @@ impl Tensor {
     /// If they are of another dtype; see [`Tensor::cast`] and [`Tensor::to_f64s`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if self.dtype() != T::DTYPE {
-            return Err(Error::Tensor(format!("expected elements of {}, found {}", T::DTYPE, self.ty())));
+            return Err(Error::Tensor(format!(
+                "expected elements of {}, found {}",
+                T::DTYPE,
+                self.ty()
+            )));
         }
         Ok(T::read(self.bytes()))
     }
@@ -223,7 +234,10 @@ impl Tensor {
     /// # Errors
     /// If the shape has another number of elements.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        Tensor::from_bytes(TensorType { dtype: self.dtype(), shape: shape.into() }, self.bytes().to_vec())
+        Tensor::from_bytes(
+            TensorType { dtype: self.dtype(), shape: shape.into() },
+            self.bytes().to_vec(),
+        )
     }
 }
 
@@ -245,7 +259,10 @@ impl fmt::Display for Tensor {
         write!(f, "{}", self.ty())?;
         let shown = self.bytes().len().min(SHOWN * self.dtype().bytes());
         let count = shown / self.dtype().bytes().max(1);
-        let head = Value { ty: TensorType::new(self.dtype(), [count]), bytes: self.bytes()[..shown].to_vec() };
+        let head = Value {
+            ty: TensorType::new(self.dtype(), [count]),
+            bytes: self.bytes()[..shown].to_vec(),
+        };
         for (i, v) in head.to_f64s().into_iter().enumerate() {
             write!(f, "{} ", if i == 0 { "" } else { "," })?;
             match self.dtype() {
@@ -287,7 +304,9 @@ mod tests {
 
     #[test]
     fn wrong_counts_and_types_are_errors() {
-        assert!(Tensor::new([3], &[1f32]).is_err() && Tensor::new([usize::MAX, 2], &[1f32]).is_err());
+        assert!(
+            Tensor::new([3], &[1f32]).is_err() && Tensor::new([usize::MAX, 2], &[1f32]).is_err()
+        );
         assert!(Tensor::randn([1 << 40, 1 << 40], 0).is_err());
         assert!(Tensor::zeros(TensorType::new(DType::F64, [usize::MAX / 4])).is_err());
         let x = Tensor::new([2], &[1f32, 2.0]).unwrap();
@@ -312,7 +331,10 @@ mod tests {
         let (mean, variance) = moments(Tensor::randn([100, 100], 7).unwrap().to_f64s());
         assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
         let (mean, variance) = moments(Tensor::rand([100, 100], 7).unwrap().to_f64s());
-        assert!((mean - 0.5).abs() < 0.02 && (variance - 1.0 / 12.0).abs() < 0.005, "{mean} {variance}");
+        assert!(
+            (mean - 0.5).abs() < 0.02 && (variance - 1.0 / 12.0).abs() < 0.005,
+            "{mean} {variance}"
+        );
         assert_ne!(Tensor::randn([4], 1).unwrap(), Tensor::randn([4], 2).unwrap());
     }
 }

@@ -26,7 +26,12 @@ use tracecast_ir::policy::DeviceType;
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 #[track_caller]
-pub fn autocast<R>(t: &Trace, device: &str, dtype: impl Into<Option<DType>>, body: impl FnOnce() -> R) -> R {
+pub fn autocast<R>(
+    t: &Trace,
+    device: &str,
+    dtype: impl Into<Option<DType>>,
+    body: impl FnOnce() -> R,
+) -> R {
     let region = Autocast { dtype: dtype.into(), ..Autocast::new(device) };
     region.run(t, body)
 }

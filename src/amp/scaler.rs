@@ -28,7 +28,13 @@ pub struct ScalerOptions {
 
 impl Default for ScalerOptions {
     fn default() -> Self {
-        ScalerOptions { init_scale: 65536.0, growth_factor: 2.0, backoff_factor: 0.5, growth_interval: 2000, enabled: true }
+        ScalerOptions {
+            init_scale: 65536.0,
+            growth_factor: 2.0,
+            backoff_factor: 0.5,
+            growth_interval: 2000,
+            enabled: true,
+        }
     }
 }
 
@@ -47,10 +53,16 @@ impl ScalerOptions {
 
     fn problem(&self) -> Option<String> {
         if self.enabled && (self.growth_factor.is_nan() || self.growth_factor <= 1.0) {
-            return Some(format!("the growth factor has to be above 1, found {}", self.growth_factor));
+            return Some(format!(
+                "the growth factor has to be above 1, found {}",
+                self.growth_factor
+            ));
         }
         if self.enabled && (self.backoff_factor.is_nan() || self.backoff_factor >= 1.0) {
-            return Some(format!("the backoff factor has to be below 1, found {}", self.backoff_factor));
+            return Some(format!(
+                "the backoff factor has to be below 1, found {}",
+                self.backoff_factor
+            ));
         }
         None
     }
@@ -104,9 +116,10 @@ impl<'t> GradScaler<'t> {
             t.fail("grad_scaler", problem);
         }
         let state = match &options.entries(name)[..] {
-            [scale, tracker] => {
-                Some(State { scale: t.state_from(scale.clone()), tracker: t.state_from(tracker.clone()) })
-            }
+            [scale, tracker] => Some(State {
+                scale: t.state_from(scale.clone()),
+                tracker: t.state_from(tracker.clone()),
+            }),
             _ => None,
         };
         GradScaler { trace: t, options, state, seen: Vec::new(), updated: false }
@@ -134,7 +147,8 @@ impl<'t> GradScaler<'t> {
         let Some(state) = self.state else { return };
         match self.seen(optimizer) {
             Some(seen) if seen.stepped => {
-                return self.refuse("unscale_() after step(): gradients are unscaled before the step");
+                return self
+                    .refuse("unscale_() after step(): gradients are unscaled before the step");
             }
             Some(_) => {
                 return self.refuse(format!(
@@ -145,7 +159,8 @@ impl<'t> GradScaler<'t> {
             None => {}
         }
         if self.updated {
-            return self.refuse("unscale_() after update(): in a recorded step update() comes last");
+            return self
+                .refuse("unscale_() after update(): in a recorded step update() comes last");
         }
         let found = self.unscale_all(state, optimizer);
         self.seen.push(Seen { optimizer: optimizer.name().to_owned(), found, stepped: false });
@@ -196,7 +211,9 @@ impl<'t> GradScaler<'t> {
                 *stepped = true;
                 optimizer.step_unless(*found);
             }
-            _ => self.refuse("no gradient was checked for this optimizer: call backward() before step()"),
+            _ => self.refuse(
+                "no gradient was checked for this optimizer: call backward() before step()",
+            ),
         }
     }
 
@@ -208,11 +225,19 @@ impl<'t> GradScaler<'t> {
             return self.refuse("update() was already called: call it once, after the last step()");
         }
         let Some(found) = self.found() else {
-            return self.refuse("no gradient was checked since the last update(): call step() before update()");
+            return self.refuse(
+                "no gradient was checked since the last update(): call step() before update()",
+            );
         };
         self.updated = true;
         let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
-        let next = state.scale.update_scale(state.tracker, found, growth_factor, backoff_factor, growth_interval);
+        let next = state.scale.update_scale(
+            state.tracker,
+            found,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        );
         self.trace.update(state.scale, next);
         self.trace.update(state.tracker, next.result(1));
     }

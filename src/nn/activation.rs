@@ -10,9 +10,8 @@ use tracecast_ir::ops::nn::activation::Activations;
 pub struct Relu;
 
 impl Module for Relu {
-    #[track_caller]
-    fn forward<'t>(&self, _: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        x.relu()
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| x.relu())
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -25,9 +24,8 @@ impl Module for Relu {
 pub struct Gelu;
 
 impl Module for Gelu {
-    #[track_caller]
-    fn forward<'t>(&self, _: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        x.gelu(None)
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| x.gelu(None))
     }
 
     fn entries(&self) -> Vec<Entry> {

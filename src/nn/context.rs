@@ -2,7 +2,8 @@
 
 use crate::nn::Module;
 use crate::trace::Trace;
-use tracecast_ir::{TensorType, Var};
+use std::panic::Location;
+use tracecast_ir::{Source, TensorType, Var};
 
 /// Where a module is called: its path, and whether the model trains or is evaluated.
 #[derive(Clone)]
@@ -11,15 +12,24 @@ pub struct Context<'t> {
     path: String,
     training: bool,
     frozen: bool,
+    caller: &'static Location<'static>,
 }
 
 impl<'t> Context<'t> {
     /// The outside of a model that trains.
+    #[track_caller]
     pub fn training(trace: &'t Trace) -> Self {
-        Context { trace, path: String::new(), training: true, frozen: false }
+        Context {
+            trace,
+            path: String::new(),
+            training: true,
+            frozen: false,
+            caller: Location::caller(),
+        }
     }
 
     /// The outside of a model that is evaluated: dropout does nothing.
+    #[track_caller]
     pub fn evaluation(trace: &'t Trace) -> Self {
         Context { training: false, ..Context::training(trace) }
     }
@@ -45,22 +55,33 @@ impl<'t> Context<'t> {
         Context { frozen: true, ..self.clone() }
     }
 
-    /// Records a part of the module that is called `name`.
+    /// Records a part of the module that is called `name`; its ops are recorded at the line of this call.
+    #[track_caller]
     pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
+        Context { caller: Location::caller(), ..self.clone() }.part(name, module, x)
+    }
+
+    /// Records a part of the module that is called `name`, at the line where this module is called.
+    pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
         let inside = Context { path: self.full_name(name), ..self.clone() };
         self.trace.tracer().scope(name, || module.forward(&inside, x))
     }
 
+    /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's.
+    pub fn here<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.trace.tracer().at(Source::Rust(self.caller), body)
+    }
+
     /// A parameter of the module that is called.
-    #[track_caller]
     pub fn parameter(&self, name: &str, ty: TensorType) -> Var<'t> {
         self.tied(&self.full_name(name), ty)
     }
 
     /// A parameter of any module, by its full name.
-    #[track_caller]
     pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
-        if self.frozen { self.trace.state_of(name, ty) } else { self.trace.param_of(name, ty) }
+        self.here(|| {
+            if self.frozen { self.trace.state_of(name, ty) } else { self.trace.param_of(name, ty) }
+        })
     }
 
     fn full_name(&self, name: &str) -> String {
@@ -80,9 +101,10 @@ impl<'m, 't> Model<'m, 't> {
         Model { module, context }
     }
 
-    /// Records what the model computes.
+    /// Records what the model computes; the ops of its layers are recorded at the line of this call.
+    #[track_caller]
     pub fn forward(&self, x: Var<'t>) -> Var<'t> {
-        self.module.forward(&self.context, x)
+        self.module.forward(&Context { caller: Location::caller(), ..self.context.clone() }, x)
     }
 
     /// The place it is called at.

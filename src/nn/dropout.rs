@@ -2,6 +2,7 @@
 
 use crate::entry::{Entry, Start};
 use crate::nn::{Context, Module};
+use crate::trace::Trace;
 use tracecast_ir::ops::random::Random;
 use tracecast_ir::{DType, TensorType, Var};
 
@@ -26,25 +27,31 @@ fn generator() -> Entry {
     Entry::state("rng", TensorType::new(DType::I64, [2]), Start::Seed).shared()
 }
 
+/// The generator of this step; the first to ask for it records that it advances.
+fn next_step(t: &Trace) -> Var<'_> {
+    let rng = t.state_from(generator());
+    if rng.is_poison() {
+        return rng;
+    }
+    let advances = t.with_graph(|graph| {
+        graph.updates().iter().any(|(port, _)| graph.ports()[*port].node == rng.id().node)
+    });
+    if !advances {
+        let one_step = t.constant(DType::I64, &[2], &[0.0, 1.0]);
+        t.update(rng, rng + one_step);
+    }
+    rng
+}
+
 impl Module for Dropout {
-    #[track_caller]
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         if !cx.is_training() || self.p == 0.0 {
             return x;
         }
-        let t = cx.trace();
-        let rng = t.state_from(generator());
-        if rng.is_poison() {
-            return rng;
-        }
-        let is_advanced = t.with_graph(|graph| {
-            graph.updates().iter().any(|(port, _)| graph.ports()[*port].node == rng.id().node)
-        });
-        if !is_advanced {
-            let one_step = t.constant(DType::I64, &[2], &[0.0, 1.0]);
-            t.update(rng, rng + one_step);
-        }
-        x.dropout(rng, self.p, i64::from(t.next_stream()))
+        cx.here(|| {
+            let rng = next_step(cx.trace());
+            x.dropout(rng, self.p, i64::from(cx.trace().next_stream()))
+        })
     }
 
     fn entries(&self) -> Vec<Entry> {

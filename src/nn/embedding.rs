@@ -32,9 +32,9 @@ impl Embedding {
 }
 
 impl Module for Embedding {
-    #[track_caller]
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.parameter("weight", self.weight()).embedding(x)
+        let weight = cx.parameter("weight", self.weight());
+        cx.here(|| weight.embedding(x))
     }
 
     fn entries(&self) -> Vec<Entry> {

@@ -50,21 +50,23 @@ impl Linear {
 }
 
 impl Module for Linear {
-    #[track_caller]
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let weight = match &self.tied {
             Some(name) => cx.tied(name, self.weight()),
             None => cx.parameter("weight", self.weight()),
         };
-        let bias = self.bias.then(|| cx.parameter("bias", TensorType::new(self.dtype, [self.outputs])));
-        x.linear(weight, bias)
+        let bias =
+            self.bias.then(|| cx.parameter("bias", TensorType::new(self.dtype, [self.outputs])));
+        cx.here(|| x.linear(weight, bias))
     }
 
     fn entries(&self) -> Vec<Entry> {
         let bound = if self.inputs == 0 { 0.0 } else { 1.0 / (self.inputs as f64).sqrt() };
         let start = Start::Uniform(-bound, bound);
         let weight = self.tied.is_none().then(|| Entry::param("weight", self.weight(), start));
-        let bias = self.bias.then(|| Entry::param("bias", TensorType::new(self.dtype, [self.outputs]), start));
+        let bias = self
+            .bias
+            .then(|| Entry::param("bias", TensorType::new(self.dtype, [self.outputs]), start));
         weight.into_iter().chain(bias).collect()
     }
 }

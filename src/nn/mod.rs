@@ -52,7 +52,7 @@ use tracecast_runtime::Store;
 /// let block = Residual { norm: LayerNorm::new(8), fc: Linear::new(8, 8) };
 /// let mut store = Store::new();
 /// block.init(&mut store, 0)?;
-/// assert!(store.get("fc.weight").is_some());
+/// assert!(store.contains("fc.weight"));
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 pub trait Module: Send + Sync {

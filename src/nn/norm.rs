@@ -52,12 +52,11 @@ impl LayerNorm {
 }
 
 impl Module for LayerNorm {
-    #[track_caller]
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let weight = self.affine.then(|| cx.parameter("weight", self.ty()));
         let bias = self.affine.then(|| cx.parameter("bias", self.ty()));
         let shape: Vec<i64> = self.shape.iter().map(|&n| n as i64).collect();
-        x.layer_norm(weight, bias, &shape, self.eps)
+        cx.here(|| x.layer_norm(weight, bias, &shape, self.eps))
     }
 
     fn entries(&self) -> Vec<Entry> {

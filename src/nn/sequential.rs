@@ -41,7 +41,7 @@ impl Sequential {
 
 impl Module for Sequential {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        self.modules.iter().fold(x, |x, (name, module)| cx.call(name, module.as_ref(), x))
+        self.modules.iter().fold(x, |x, (name, module)| cx.part(name, module.as_ref(), x))
     }
 
     fn entries(&self) -> Vec<Entry> {

@@ -60,7 +60,10 @@ impl Optimizer for AdamW {
         }
         let step = step.expect("steps are counted");
         let rate = self.rate.record(t);
-        let decay = rate.map(|rate| 1.0 - rate * self.weight_decay, |rate| (rate * self.weight_decay).rsub(1.0));
+        let decay = rate.map(
+            |rate| 1.0 - rate * self.weight_decay,
+            |rate| (rate * self.weight_decay).rsub(1.0),
+        );
         let minus_rate = match rate {
             Factor::Number(rate) => t.full(step.ty(), -rate),
             Factor::Value(rate) => -rate,
@@ -69,8 +72,16 @@ impl Optimizer for AdamW {
         vec![decay, Factor::Value(step_size), Factor::Value(correction(second, step).sqrt())]
     }
 
-    fn advance<'t>(&self, shared: &Shared<'t>, param: Var<'t>, grad: Var<'t>, moments: &[Var<'t>]) -> Next<'t> {
-        let [decay, step_size, root] = shared[..] else { unreachable!("three scalars are prepared") };
+    fn advance<'t>(
+        &self,
+        shared: &Shared<'t>,
+        param: Var<'t>,
+        grad: Var<'t>,
+        moments: &[Var<'t>],
+    ) -> Next<'t> {
+        let [decay, step_size, root] = shared[..] else {
+            unreachable!("three scalars are prepared")
+        };
         let (first, second) = self.betas;
         let average = moments[0] + (grad - moments[0]) * (1.0 - first);
         let square = moments[1] * second + grad * (1.0 - second) * grad;

@@ -29,14 +29,25 @@ pub trait Optimizer: Send + Sync {
     fn prepare<'t>(&self, t: &'t Trace, step: Option<Var<'t>>) -> Shared<'t>;
 
     /// Records the next value of one parameter, and those of its moments. Everything is f32 or f64.
-    fn advance<'t>(&self, shared: &Shared<'t>, param: Var<'t>, grad: Var<'t>, moments: &[Var<'t>]) -> Next<'t>;
+    fn advance<'t>(
+        &self,
+        shared: &Shared<'t>,
+        param: Var<'t>,
+        grad: Var<'t>,
+        moments: &[Var<'t>],
+    ) -> Next<'t>;
 
     /// What an optimizer of this name keeps in the store for these parameters.
     fn entries(&self, name: &str, params: &[Entry]) -> Vec<Entry> {
         let step = self.counts_steps().then(|| step_entry(name));
-        let moments = params.iter().filter(|param| param.role == tracecast_ir::Role::Param).flat_map(|param| {
-            self.moments().iter().map(|moment| moment_entry(name, &param.name, moment, param.ty.clone()))
-        });
+        let moments = params
+            .iter()
+            .filter(|param| param.role == tracecast_ir::Role::Param)
+            .flat_map(|param| {
+                self.moments()
+                    .iter()
+                    .map(|moment| moment_entry(name, &param.name, moment, param.ty.clone()))
+            });
         step.into_iter().chain(moments).collect()
     }
 }
@@ -84,7 +95,11 @@ impl<'t> Factor<'t> {
     /// The same as another number or value.
     #[track_caller]
     #[must_use]
-    pub fn map(self, number: impl FnOnce(f64) -> f64, value: impl FnOnce(Var<'t>) -> Var<'t>) -> Self {
+    pub fn map(
+        self,
+        number: impl FnOnce(f64) -> f64,
+        value: impl FnOnce(Var<'t>) -> Var<'t>,
+    ) -> Self {
         match self {
             Factor::Number(v) => Factor::Number(number(v)),
             Factor::Value(v) => Factor::Value(value(v)),
@@ -123,7 +138,10 @@ impl Rate {
         };
         let ty = t.input_type(name).cloned().unwrap_or(TensorType::scalar(DType::F32));
         if ty.shape.rank() != 0 || !matches!(ty.dtype, DType::F32 | DType::F64) {
-            return Factor::Value(t.fail("optimizer", format!("the learning rate `{name}` is {ty}, expected f32[] or f64[]")));
+            return Factor::Value(t.fail(
+                "optimizer",
+                format!("the learning rate `{name}` is {ty}, expected f32[] or f64[]"),
+            ));
         }
         Factor::Value(t.input_of(name, ty).cast(DType::F64))
     }

@@ -2,9 +2,10 @@
 
 use crate::optim::{Optimizer, moment_entry, step_entry};
 use crate::trace::Trace;
+use std::panic::Location;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Var};
+use tracecast_ir::{DType, Source, Var};
 
 /// An optimizer, the parameters it updates, and their gradients in this step.
 ///
@@ -28,7 +29,12 @@ impl<'t, 'o> Recorded<'t, 'o> {
 
     /// An optimizer of another name, for a program with several.
     #[track_caller]
-    pub fn named(trace: &'t Trace, name: &str, rule: &'o dyn Optimizer, params: &[Var<'t>]) -> Self {
+    pub fn named(
+        trace: &'t Trace,
+        name: &str,
+        rule: &'o dyn Optimizer,
+        params: &[Var<'t>],
+    ) -> Self {
         let mut distinct: Vec<Var<'t>> = Vec::new();
         for param in params {
             if !distinct.iter().any(|known| known.id() == param.id()) {
@@ -38,7 +44,14 @@ impl<'t, 'o> Recorded<'t, 'o> {
         if distinct.is_empty() {
             trace.fail("optimizer", format!("`{name}` has no parameters"));
         }
-        Recorded { trace, rule, name: name.to_owned(), params: distinct, grads: Vec::new(), stepped: false }
+        Recorded {
+            trace,
+            rule,
+            name: name.to_owned(),
+            params: distinct,
+            grads: Vec::new(),
+            stepped: false,
+        }
     }
 
     /// Its name.
@@ -65,7 +78,12 @@ impl<'t, 'o> Recorded<'t, 'o> {
     #[track_caller]
     pub fn set_grads(&mut self, grads: Vec<Var<'t>>) {
         if grads.len() != self.params.len() {
-            let message = format!("`{}` has {} parameters, found {} gradients", self.name, self.params.len(), grads.len());
+            let message = format!(
+                "`{}` has {} parameters, found {} gradients",
+                self.name,
+                self.params.len(),
+                grads.len()
+            );
             self.trace.fail("optimizer", message);
             return;
         }
@@ -101,16 +119,22 @@ impl<'t, 'o> Recorded<'t, 'o> {
             return;
         }
         if self.grads.is_empty() || self.stepped {
-            let why = if self.stepped { "has already stepped in this trace" } else { "has no gradients: call backward() before step()" };
+            let why = if self.stepped {
+                "has already stepped in this trace"
+            } else {
+                "has no gradients: call backward() before step()"
+            };
             self.trace.fail("optimizer", format!("`{}` {why}", self.name));
             return;
         }
         self.stepped = true;
         let skip = found.map(|found| found.ne(None, Some(0.0)));
-        self.trace.tracer().scope(&self.name, || self.record_all(skip));
+        let here = Source::Rust(Location::caller());
+        self.trace
+            .tracer()
+            .at(here, || self.trace.tracer().scope(&self.name, || self.record_all(skip)));
     }
 
-    #[track_caller]
     fn record_all(&self, skip: Option<Var<'t>>) {
         let t = self.trace;
         let count = self.rule.counts_steps().then(|| t.state_from(step_entry(&self.name)));
@@ -145,7 +169,6 @@ impl<'t, 'o> Recorded<'t, 'o> {
 }
 
 /// Gives a state its next value, in its own dtype, or the old one if the step is skipped.
-#[track_caller]
 fn keep_or_update<'t>(t: &'t Trace, skip: Option<Var<'t>>, old: Var<'t>, new: Var<'t>) {
     let new = if new.dtype() == old.dtype() { new } else { new.cast(old.dtype()) };
     t.update(old, skip.map_or(new, |skip| skip.choose(old, new)));

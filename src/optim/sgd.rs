@@ -57,7 +57,13 @@ impl Optimizer for Sgd {
         vec![self.rate.record(t).map(|rate| -rate, |rate| -rate)]
     }
 
-    fn advance<'t>(&self, shared: &Shared<'t>, param: Var<'t>, grad: Var<'t>, moments: &[Var<'t>]) -> Next<'t> {
+    fn advance<'t>(
+        &self,
+        shared: &Shared<'t>,
+        param: Var<'t>,
+        grad: Var<'t>,
+        moments: &[Var<'t>],
+    ) -> Next<'t> {
         let minus_rate = shared[0];
         let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
         let Some(&buffer) = moments.first() else {

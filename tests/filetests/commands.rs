@@ -21,7 +21,11 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
         "eval" => eval,
         "autocast" => autocast,
         _ if tracecast_passes::names().contains(&name) => pass,
-        _ => return Err(format!("unknown command `{name}`: expected parse, verify, pipeline, eval or the name of a pass")),
+        _ => {
+            return Err(format!(
+                "unknown command `{name}`: expected parse, verify, pipeline, eval or the name of a pass"
+            ));
+        }
     })
 }
 
@@ -57,7 +61,10 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
     };
     Ok(match verify(graph, stage) {
         Ok(verified) => format!("ok: {:?}, {} nodes\n", verified.stage(), verified.len()),
-        Err(errors) => errors.0.iter().fold(String::new(), |out, error| out + "error: " + &error.to_string() + "\n"),
+        Err(errors) => errors
+            .0
+            .iter()
+            .fold(String::new(), |out, error| out + "error: " + &error.to_string() + "\n"),
     })
 }
 
@@ -81,7 +88,8 @@ fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
 fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["until", "device", "dtype", "no-fold", "show"])?;
     let until = file.option("until").ok_or("expected `until=PASS`")?;
-    let graph = up_to(file, until)?.run(traced(file, case)?, |_, _, _| ()).map_err(|e| e.to_string())?;
+    let graph =
+        up_to(file, until)?.run(traced(file, case)?, |_, _, _| ()).map_err(|e| e.to_string())?;
     print(file, graph)
 }
 
@@ -92,7 +100,8 @@ fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
     let graph = traced(file, case)?;
     let mut graphs = Vec::new();
     for until in file.option("until").into_iter().flat_map(|u| u.split(',')) {
-        let graph = up_to(file, until)?.run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())?;
+        let graph =
+            up_to(file, until)?.run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())?;
         graphs.push((until, graph.into_graph()));
     }
     if graphs.is_empty() {
@@ -125,12 +134,16 @@ fn traced(file: &TestFile, case: &Case) -> Result<Graph, String> {
     let options = options(false);
     let graph = parse_with(&case.text, &options).map_err(|e| e.to_string())?;
     let Some(device) = file.option("device") else { return Ok(graph) };
-    let device: DeviceType = device.parse().map_err(|e: tracecast_ir::policy::PolicyError| e.to_string())?;
+    let device: DeviceType =
+        device.parse().map_err(|e: tracecast_ir::policy::PolicyError| e.to_string())?;
     let dtype = file.option("dtype").map(str::parse).transpose()?;
-    let (region, warning) = Region::default().enter(device, dtype, true, None).map_err(|e| e.to_string())?;
+    let (region, warning) =
+        Region::default().enter(device, dtype, true, None).map_err(|e| e.to_string())?;
     match warning {
         Some(warning) => Err(warning),
-        None => graph.retrace_under(options.policies, &region.with_scope(1)).map_err(|e| e.to_string()),
+        None => {
+            graph.retrace_under(options.policies, &region.with_scope(1)).map_err(|e| e.to_string())
+        }
     }
 }
 
@@ -143,18 +156,24 @@ fn stage_of(graph: Graph) -> Result<Verified, String> {
 }
 
 /// The passes of `after=`, then the one at hand, with the verifier behind each.
-fn run_passes(file: &TestFile, mut graph: Verified, last: Option<&str>) -> Result<Verified, String> {
+fn run_passes(
+    file: &TestFile,
+    mut graph: Verified,
+    last: Option<&str>,
+) -> Result<Verified, String> {
     let before = file.option("after").into_iter().flat_map(|names| names.split(','));
     for name in before.chain(last) {
         let pass = pass_named(file, name)?;
         let next = pass.run(&graph).map_err(|e| format!("{name}: {e}"))?;
-        graph = verify(next, pass.ensures(graph.stage())).map_err(|e| format!("after {name}: {e}"))?;
+        graph =
+            verify(next, pass.ensures(graph.stage())).map_err(|e| format!("after {name}: {e}"))?;
     }
     Ok(graph)
 }
 
 fn pass_named(file: &TestFile, name: &str) -> Result<Box<dyn Pass>, String> {
-    tracecast_passes::find(name, &pass_options(file)).ok_or_else(|| format!("no pass is named `{name}`"))
+    tracecast_passes::find(name, &pass_options(file))
+        .ok_or_else(|| format!("no pass is named `{name}`"))
 }
 
 fn up_to(file: &TestFile, pass: &str) -> Result<Pipeline, String> {
@@ -172,8 +191,13 @@ fn options(explicit: bool) -> ParseOptions {
 /// Fails unless the text of a graph reads back to the same text.
 fn round_trip(graph: &Graph, explicit: bool) -> Result<(), String> {
     let text = graph.to_string();
-    let again = parse_with(&text, &options(explicit)).map_err(|e| format!("does not read back: {e}\n{text}"))?;
-    if again.to_string() == text { Ok(()) } else { Err(format!("reads back as\n{again}and was\n{text}")) }
+    let again = parse_with(&text, &options(explicit))
+        .map_err(|e| format!("does not read back: {e}\n{text}"))?;
+    if again.to_string() == text {
+        Ok(())
+    } else {
+        Err(format!("reads back as\n{again}and was\n{text}"))
+    }
 }
 
 fn print(file: &TestFile, graph: Verified) -> Result<String, String> {

@@ -19,7 +19,9 @@ pub(crate) fn runs(case: &Case, graph: &Graph) -> Result<Vec<Run>, String> {
     let mut set_now: Vec<&str> = Vec::new();
     for line in &case.lines {
         let Some(input) = line.strip_prefix("; input ") else { continue };
-        let (name, numbers) = input.split_once('=').ok_or_else(|| format!("expected `name = numbers`, found `{input}`"))?;
+        let (name, numbers) = input
+            .split_once('=')
+            .ok_or_else(|| format!("expected `name = numbers`, found `{input}`"))?;
         let name = name.trim();
         if set_now.contains(&name) {
             given.push(given.last().cloned().unwrap_or_default());
@@ -32,14 +34,19 @@ pub(crate) fn runs(case: &Case, graph: &Graph) -> Result<Vec<Run>, String> {
 }
 
 fn run(numbers: &HashMap<&str, Vec<f64>>, graph: &Graph) -> Result<Run, String> {
-    if let Some(unknown) = numbers.keys().find(|name| !graph.ports().iter().any(|p| p.name == **name)) {
+    if let Some(unknown) =
+        numbers.keys().find(|name| !graph.ports().iter().any(|p| p.name == **name))
+    {
         return Err(format!("no port is named `{unknown}`"));
     }
     let mut inputs = HashMap::new();
     let mut text = Vec::new();
     for port in graph.ports() {
-        let numbers = numbers.get(port.name.as_str()).ok_or_else(|| format!("no `; input {} = …`", port.name))?;
-        let value = Value::from_f64s(port.ty.clone(), numbers).map_err(|e| format!("input {}: {e}", port.name))?;
+        let numbers = numbers
+            .get(port.name.as_str())
+            .ok_or_else(|| format!("no `; input {} = …`", port.name))?;
+        let value = Value::from_f64s(port.ty.clone(), numbers)
+            .map_err(|e| format!("input {}: {e}", port.name))?;
         text.push(format!("{} = {}", port.name, number_list(&value.ty, &value.to_f64s())));
         inputs.insert(port.name.clone(), value);
     }

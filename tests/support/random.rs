@@ -48,18 +48,40 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
     {
         let t = &tracer;
         let mut pool: Vec<Var<'_>> = Vec::new();
-        let rng = t.port("rng", TensorType::new(DType::I64, [2]), Role::State, false, DeviceType::Cpu);
+        let rng =
+            t.port("rng", TensorType::new(DType::I64, [2]), Role::State, false, DeviceType::Cpu);
         let shapes = shapes(&mut dice);
         let low = [Some(DType::BF16), Some(DType::F16), None, None][dice.below(4)];
         let region = low.map_or_else(Region::default, |d| {
-            Region::default().enter(DeviceType::Cpu, Some(d), true, None).expect("cpu takes both").0.with_scope(1)
+            Region::default()
+                .enter(DeviceType::Cpu, Some(d), true, None)
+                .expect("cpu takes both")
+                .0
+                .with_scope(1)
         });
         for i in 0..3 + dice.below(3) {
-            let any = [DType::F32, DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64, DType::I64, DType::I32, DType::U8, DType::Bool];
+            let any = [
+                DType::F32,
+                DType::F32,
+                DType::F32,
+                DType::BF16,
+                DType::F16,
+                DType::F64,
+                DType::I64,
+                DType::I32,
+                DType::U8,
+                DType::Bool,
+            ];
             let dtype = in_region(dice.pick(&any), low);
             let role = if dtype.is_float() && dice.chance(40) { Role::Param } else { Role::Input };
             let shape = &shapes[dice.below(shapes.len())];
-            pool.push(t.port(&format!("x{i}"), TensorType::new(dtype, &shape[..]), role, false, DeviceType::Cpu));
+            pool.push(t.port(
+                &format!("x{i}"),
+                TensorType::new(dtype, &shape[..]),
+                role,
+                false,
+                DeviceType::Cpu,
+            ));
         }
         let leaves = pool.clone();
         t.in_region(&region, || {
@@ -99,7 +121,8 @@ fn in_region(dtype: DType, low: Option<DType>) -> DType {
 fn shapes(dice: &mut Dice) -> Vec<Vec<usize>> {
     let sizes = [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 40];
     let (a, b, c) = (dice.pick(&sizes), dice.pick(&sizes), dice.pick(&[2, 3, 4, 5]));
-    let mut all = vec![vec![a, b], vec![b], vec![a, b], vec![c, a, b], vec![], vec![a, 1], vec![b, a]];
+    let mut all =
+        vec![vec![a, b], vec![b], vec![a, b], vec![c, a, b], vec![], vec![a, 1], vec![b, a]];
     if dice.chance(10) {
         all.push(vec![dice.pick(&[130, 257, 1030]), b]);
     }
@@ -122,8 +145,18 @@ fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>], leaves: &[Var<'_>]) 
 }
 
 /// One more value, if the dice find operands that fit.
-fn step<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], rng: Var<'t>, (serial, low): (usize, Option<DType>)) -> Option<Var<'t>> {
-    let x = pool[if dice.chance(50) { pool.len() - 1 - dice.below(pool.len().min(3)) } else { dice.below(pool.len()) }];
+fn step<'t>(
+    dice: &mut Dice,
+    t: &'t Tracer,
+    pool: &[Var<'t>],
+    rng: Var<'t>,
+    (serial, low): (usize, Option<DType>),
+) -> Option<Var<'t>> {
+    let x = pool[if dice.chance(50) {
+        pool.len() - 1 - dice.below(pool.len().min(3))
+    } else {
+        dice.below(pool.len())
+    }];
     let float = x.dtype().is_float();
     match dice.below(12) {
         0 | 1 if float => Some(unary(dice, x)),
@@ -133,7 +166,14 @@ fn step<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], rng: Var<'t>, (ser
         6 if float => product(dice, t, x, serial),
         7 if float && x.rank() > 0 => Some(rows(dice, t, x, serial)),
         8 => {
-            let to = dice.pick(&[DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32, DType::Bool]);
+            let to = dice.pick(&[
+                DType::F32,
+                DType::BF16,
+                DType::F16,
+                DType::F64,
+                DType::I32,
+                DType::Bool,
+            ]);
             Some(x.cast(in_region(to, low)))
         }
         9 if float => chosen(dice, pool, x),
@@ -162,7 +202,11 @@ fn unary<'t>(dice: &mut Dice, x: Var<'t>) -> Var<'t> {
 }
 
 fn binary<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
-    let y = *pool.iter().rev().skip(dice.below(pool.len())).find(|y| y.shape().broadcast(&x.shape()).is_ok())?;
+    let y = *pool
+        .iter()
+        .rev()
+        .skip(dice.below(pool.len()))
+        .find(|y| y.shape().broadcast(&x.shape()).is_ok())?;
     let numbers = x.dtype() != DType::Bool && y.dtype() != DType::Bool;
     let floats = x.dtype().is_float() || y.dtype().is_float();
     match dice.below(9) {
@@ -177,7 +221,11 @@ fn binary<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> 
 }
 
 fn chosen<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
-    let y = *pool.iter().rev().skip(dice.below(pool.len())).find(|y| y.dtype().is_float() && y.shape().broadcast(&x.shape()).is_ok())?;
+    let y = *pool
+        .iter()
+        .rev()
+        .skip(dice.below(pool.len()))
+        .find(|y| y.dtype().is_float() && y.shape().broadcast(&x.shape()).is_ok())?;
     Some(x.gt(None, Some(0.0)).choose(x, y))
 }
 
@@ -187,8 +235,12 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
     match dice.below(7) {
         0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() > 0),
         1 if rank >= 2 => Some(x.t()),
-        2 if rank >= 1 && shape[0] > 1 => Some(x.slice(0, 1, shape[0] as i64, dice.pick(&[1, 1, 2]))),
-        3 if rank == 2 && x.ty().numel() > 0 => Some(x.reshape(&[shape[1] as i64, shape[0] as i64])),
+        2 if rank >= 1 && shape[0] > 1 => {
+            Some(x.slice(0, 1, shape[0] as i64, dice.pick(&[1, 1, 2])))
+        }
+        3 if rank == 2 && x.ty().numel() > 0 => {
+            Some(x.reshape(&[shape[1] as i64, shape[0] as i64]))
+        }
         4 if rank >= 1 => Some(view::cat(&[x, x], dice.below(rank) as i64)),
         5 if rank >= 1 => {
             let low: Vec<i64> = (0..rank).map(|_| dice.below(3) as i64).collect();
@@ -218,7 +270,9 @@ fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
         0 => Some(x.sum(&dim, keep, None)),
         1 if x.dtype().is_float() && solid => Some(x.mean(&dim, keep, None)),
         2 if x.dtype() != DType::Bool && solid => Some(x.amax(&dim, keep)),
-        3 if x.dtype() != DType::Bool && solid && rank > 0 => Some(x.argmax(Some(dice.below(rank) as i64), keep)),
+        3 if x.dtype() != DType::Bool && solid && rank > 0 => {
+            Some(x.argmax(Some(dice.below(rank) as i64), keep))
+        }
         _ => None,
     }
 }
@@ -230,7 +284,8 @@ fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Opt
     let dtype = x.dtype();
     if dice.chance(50) {
         let w = t.param(&format!("w{serial}"), TensorType::new(dtype, [out, inner]));
-        let b = dice.chance(50).then(|| t.param(&format!("b{serial}"), TensorType::new(dtype, [out])));
+        let b =
+            dice.chance(50).then(|| t.param(&format!("b{serial}"), TensorType::new(dtype, [out])));
         return Some(x.linear(w, b));
     }
     let w = t.input(&format!("m{serial}"), TensorType::new(dtype, [inner, out]));
@@ -244,8 +299,13 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
         0 if n > 0 => x.softmax(dice.pick(&[-1, 0]), None),
         1 if n > 0 => x.log_softmax(-1, None),
         2 if n > 0 && shape.rank() == 2 && shape[0] > 0 => {
-            let target = t.input(&format!("index{serial}"), TensorType::new(DType::I64, [shape[0]]));
-            if n < INDEX_LIMIT { x.softmax(-1, None) } else { x.cross_entropy_loss(target, None, None, None, None) }
+            let target =
+                t.input(&format!("index{serial}"), TensorType::new(DType::I64, [shape[0]]));
+            if n < INDEX_LIMIT {
+                x.softmax(-1, None)
+            } else {
+                x.cross_entropy_loss(target, None, None, None, None)
+            }
         }
         _ => {
             let w = t.param(&format!("gamma{serial}"), TensorType::new(dtype, [n]));
@@ -266,7 +326,10 @@ fn indexed<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Opt
     }
     let mut sizes: Vec<usize> = shape.to_vec();
     sizes[0] = rows;
-    let index = t.input(&format!("index{serial}"), TensorType::new(dice.pick(&[DType::I64, DType::I32]), &sizes[..]));
+    let index = t.input(
+        &format!("index{serial}"),
+        TensorType::new(dice.pick(&[DType::I64, DType::I32]), &sizes[..]),
+    );
     if x.dtype() == DType::Bool || dice.chance(50) {
         return Some(x.gather(index, 0));
     }

@@ -3,6 +3,7 @@
 use super::Emitter;
 use crate::tile::one;
 use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
+use tracecast_ir::DType;
 
 impl Emitter<'_> {
     /// The f32 whose high half is in the low half of 32-bit integers with nothing above.
@@ -38,6 +39,14 @@ impl Emitter<'_> {
     /// The f32 of f16 bits.
     pub(super) fn f16_from_bits(&mut self, bits: Value) -> Value {
         self.routine("f16_to_f32", one::f16_to_f32 as *const () as usize, &[bits], types::F32)
+    }
+
+    /// The bits of the 16-bit float nearest to an f64, in a 32-bit integer.
+    pub(super) fn half_from_f64(&mut self, dtype: DType, x: Value) -> Value {
+        match dtype {
+            DType::F16 => self.routine("f64_to_f16", one::f64_to_f16 as *const () as usize, &[x], types::I32),
+            _ => self.routine("f64_to_bf16", one::f64_to_bf16 as *const () as usize, &[x], types::I32),
+        }
     }
 
     /// The bits of the nearest f16, in a 32-bit integer.

@@ -14,6 +14,8 @@ pub(super) type Group = SmallVec<[Value; 4]>;
 /// Where the elements of a row lie: at `address + position * step * size`, and further for indices that vary.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
+    /// Of element 0.
+    start: Value,
     /// Of position 0.
     address: Value,
     /// In elements.
@@ -27,20 +29,22 @@ pub(super) struct Base {
     fill: u64,
     /// Varying indices, by number of the operand, and their strides.
     pub(super) varying: SmallVec<[(usize, i64); 1]>,
+    /// The element of position 0, and the count of elements, if indices vary.
+    bounds: Option<(Value, i64)>,
 }
 
 impl Emitter<'_> {
     /// Computes what is the same along the row. `still(i)` is the value of indirect index `i` if that is the same, too.
     pub(super) fn base(
         &mut self,
-        slot: usize,
-        dtype: DType,
+        (slot, dtype, elements): (usize, DType, i64),
         place: &Place,
         still: impl Fn(usize) -> Option<Value>,
     ) -> Base {
         let size = dtype.bytes() as i64;
         let start = self.slots[slot];
         let mut base = Base {
+            start,
             address: start,
             step: place.row_stride(),
             dtype,
@@ -48,6 +52,7 @@ impl Emitter<'_> {
             guards: Vec::new(),
             fill: 0,
             varying: SmallVec::new(),
+            bounds: None,
         };
         let element = match place {
             Place::At(access) => {
@@ -62,6 +67,13 @@ impl Emitter<'_> {
                     }
                 }
                 self.guards(access, &mut base);
+                if !base.varying.is_empty() {
+                    base.bounds = Some((element, elements));
+                } else if !access.indirect.is_empty() && elements > 0 {
+                    let reach = base.step * (self.plan.row() - 1).max(0);
+                    let (low, high) = ((-reach).max(0), elements - 1 - reach.max(0));
+                    element = self.inside(element, low, high);
+                }
                 element
             }
             Place::Stream => {
@@ -74,6 +86,14 @@ impl Emitter<'_> {
         let bytes = self.scaled(element, size);
         base.address = self.fb.ins().iadd(start, bytes);
         base
+    }
+
+    /// The number if it lies inside those bounds, else the lower one: where a check on an index has failed, the run goes on.
+    fn inside(&mut self, element: Value, low: i64, high: i64) -> Value {
+        let from_low = if low == 0 { element } else { self.fb.ins().iadd_imm_s(element, -low) };
+        let fine = self.fb.ins().icmp_imm_s(IntCC::UnsignedLessThanOrEqual, from_low, (high - low).max(0));
+        let low = self.fb.ins().iconst(types::I64, low);
+        self.fb.ins().select(fine, element, low)
     }
 
     fn guards(&mut self, access: &Access, base: &mut Base) {
@@ -105,13 +125,22 @@ impl Emitter<'_> {
     /// The address of the element at a position; `None` is position 0.
     pub(super) fn address(&mut self, base: &Base, position: Option<Value>, index: &[Value]) -> Value {
         let size = base.dtype.bytes() as i64;
+        if let Some((mut element, elements)) = base.bounds {
+            if let Some(position) = position.filter(|_| base.step != 0) {
+                let moved = self.scaled(position, base.step);
+                element = self.fb.ins().iadd(element, moved);
+            }
+            for ((_, stride), index) in base.varying.iter().zip(index) {
+                let moved = self.fb.ins().imul_imm_s(*index, *stride);
+                element = self.fb.ins().iadd(element, moved);
+            }
+            let element = self.inside(element, 0, elements - 1);
+            let bytes = self.scaled(element, size);
+            return self.fb.ins().iadd(base.start, bytes);
+        }
         let mut address = base.address;
         if let Some(position) = position.filter(|_| base.step != 0) {
             let bytes = self.scaled(position, size * base.step);
-            address = self.fb.ins().iadd(address, bytes);
-        }
-        for ((_, stride), index) in base.varying.iter().zip(index) {
-            let bytes = self.scaled(*index, stride * size);
             address = self.fb.ins().iadd(address, bytes);
         }
         address
@@ -171,6 +200,10 @@ impl Emitter<'_> {
     pub(super) fn read_one(&mut self, dtype: DType, at: Value) -> Value {
         match dtype {
             DType::U8 => self.fb.ins().uload8(types::I32, MEMORY, at, 0),
+            DType::Bool => {
+                let byte = self.fb.ins().load(types::I8, MEMORY, at, 0);
+                self.fb.ins().icmp_imm_s(IntCC::NotEqual, byte, 0)
+            }
             DType::BF16 => {
                 let bits = self.fb.ins().uload16(types::I32, MEMORY, at, 0);
                 self.bf16_from_low_half(bits, false)
@@ -203,7 +236,7 @@ impl Emitter<'_> {
                 }
                 if dtype == DType::Bool {
                     let zero = self.constant(types::I32X4, 0);
-                    group = group.into_iter().map(|v| self.fb.ins().isub(zero, v)).collect();
+                    group = group.into_iter().map(|v| self.fb.ins().icmp(IntCC::SignedGreaterThan, v, zero)).collect();
                 }
                 group
             }
@@ -225,14 +258,22 @@ impl Emitter<'_> {
         }
     }
 
-    /// Narrows and stores one element.
-    pub(super) fn write_one(&mut self, dtype: DType, value: Value, at: Value) {
-        let bits = self.narrowed(dtype, value);
+    /// Narrows and stores one element, computed in `from`.
+    pub(super) fn write_one(&mut self, dtype: DType, from: Scalar, value: Value, at: Value) {
+        let bits = self.narrowed(dtype, from, value);
         self.fb.ins().store(MEMORY, bits, at, 0);
     }
 
     /// An element as it lies in memory.
-    pub(super) fn narrowed(&mut self, dtype: DType, value: Value) -> Value {
+    pub(super) fn narrowed(&mut self, dtype: DType, from: Scalar, value: Value) -> Value {
+        if from == Scalar::F64 && matches!(dtype, DType::F16 | DType::BF16) {
+            let bits = self.half_from_f64(dtype, value);
+            return self.fb.ins().ireduce(types::I16, bits);
+        }
+        let value = match Scalar::of(dtype) {
+            Some(to) => self.convert(from, to, value, false),
+            None => self.fail(format!("storing {dtype}"), types::F32),
+        };
         match dtype {
             DType::U8 => self.fb.ins().ireduce(types::I8, value),
             DType::BF16 => {

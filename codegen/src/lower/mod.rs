@@ -7,11 +7,15 @@
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
+mod call;
 mod half;
 mod memory;
 mod reduce;
+mod sink;
 mod row;
 mod scalar;
+
+pub(crate) use reduce::identity_bits;
 
 use crate::phase::{self, Phases};
 use crate::plan::{Plan, Sink, Stage, Strides};
@@ -24,6 +28,7 @@ use cranelift::prelude::{
     types,
 };
 use std::collections::{BTreeMap, HashMap};
+use tracecast_ir::DType;
 use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
 
 /// Accesses do not trap, and may be unaligned.
@@ -92,6 +97,17 @@ fn scalar_type(ty: Scalar) -> Type {
 /// The type of four of them; truth values are masks.
 fn vector_type(ty: Scalar) -> Type {
     if ty == Scalar::F32 { types::F32X4 } else { types::I32X4 }
+}
+
+/// The dtype that lies in memory as the scalar does in a register.
+pub(crate) fn memory_dtype(ty: Scalar) -> DType {
+    match ty {
+        Scalar::F32 => DType::F32,
+        Scalar::F64 => DType::F64,
+        Scalar::I32 => DType::I32,
+        Scalar::I64 => DType::I64,
+        Scalar::Bool => DType::Bool,
+    }
 }
 
 /// The state of emission.

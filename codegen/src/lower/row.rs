@@ -1,39 +1,38 @@
 //! The phases of a row stage: loops over groups of sixteen positions, loops over single ones, and tile calls.
 
 use super::memory::{Base, Group};
-use super::reduce::{LANE_BYTES, Reduce, identity_bits};
-use super::{Cut, Emitter, MEMORY, Values, scalar_type, vector_type};
+use super::reduce::{LANE_BYTES, Reduce};
+use super::{Cut, Emitter, Values, scalar_type, vector_type};
 use crate::phase::{Class, Kind, Phase, is_vector, scratch_bytes};
-use crate::plan::{Place, Sink, Stage};
+use crate::plan::{Sink, Stage};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use std::collections::HashMap;
-use tracecast_ir::DType;
-use tracecast_ir::kernel::{COLUMN_CHUNK, Inst, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Inst, Scalar, ScalarOp, Val};
 
 /// A row stage being emitted.
 pub(super) struct Row<'p> {
-    stage: &'p Stage,
-    cut: Cut<'p>,
+    pub(super) stage: &'p Stage,
+    pub(super) cut: Cut<'p>,
     /// What is computed once per row.
-    uniforms: Values,
+    pub(super) uniforms: Values,
     /// Of the loads along the row.
-    bases: HashMap<Val, Base>,
+    pub(super) bases: HashMap<Val, Base>,
     /// Of the sinks.
-    targets: HashMap<usize, Base>,
+    pub(super) targets: HashMap<usize, Base>,
     /// Uniform values to store, as they lie in memory.
-    bits: HashMap<usize, Value>,
+    pub(super) bits: HashMap<usize, Value>,
     /// Whether the row is the first of its chunk, for column sinks.
-    first: HashMap<usize, Value>,
+    pub(super) first: HashMap<usize, Value>,
     /// The numbers of positions, at position 0.
-    starts: Values,
+    pub(super) starts: Values,
     /// By sink.
-    reductions: HashMap<usize, Reduce>,
+    pub(super) reductions: HashMap<usize, Reduce>,
 }
 
 /// One pass through a phase's code.
-struct At {
-    position: Value,
+pub(super) struct At {
+    pub(super) position: Value,
     /// The first position of the tile.
     low: Value,
     /// Where scratch values of 4 and 8 bytes are read.
@@ -76,11 +75,11 @@ impl<'p> Row<'p> {
         (0..self.stage.sinks.len()).filter_map(|i| self.reductions.get(&i).copied()).collect()
     }
 
-    fn inst(&self, v: Val) -> &'p Inst {
+    pub(super) fn inst(&self, v: Val) -> &'p Inst {
         &self.stage.body.insts[v as usize]
     }
 
-    fn class(&self, v: Val) -> Class {
+    pub(super) fn class(&self, v: Val) -> Class {
         self.cut.class[v as usize]
     }
 
@@ -105,7 +104,7 @@ impl<'p> Row<'p> {
             if let ScalarOp::Load(l) = inst.op {
                 let source = &em.plan.loads[l as usize];
                 let still = |i: usize| self.uniforms.get(&inst.args[i]).copied();
-                let base = em.base(source.slot, source.dtype, &source.place, still);
+                let base = em.base((source.slot, source.dtype, source.elements), &source.place, still);
                 self.bases.insert(v, base);
             }
             if self.class(v) == Class::Uniform {
@@ -137,40 +136,6 @@ impl<'p> Row<'p> {
                 let args: Vec<Value> = inst.args.iter().map(|a| self.uniforms[a]).collect();
                 em.compute(inst, self.from(inst), &args, false)
             }
-        }
-    }
-
-    fn target(&mut self, em: &mut Emitter<'_>, i: usize, sink: &Sink) {
-        match sink {
-            Sink::Store { slot, dtype, place, value, .. } => {
-                let base = em.base(*slot, *dtype, place, |_| None);
-                self.targets.insert(i, base);
-                if let Some(v) = self.uniforms.get(value) {
-                    let bits = em.narrowed(*dtype, *v);
-                    self.bits.insert(i, bits);
-                }
-            }
-            Sink::Column { value, slot, keep, count, size, .. } => {
-                let number = em.at_row(0, count);
-                let chunk = em.fb.ins().ushr_imm_u(number, i64::from(COLUMN_CHUNK.trailing_zeros()));
-                let access = tracecast_ir::kernel::Access {
-                    strides: keep.clone(),
-                    indirect: smallvec::smallvec![*size],
-                    ..Default::default()
-                };
-                let dtype = memory_dtype(self.stage.body.ty(*value));
-                let base = em.base(*slot, dtype, &Place::At(access), |_| Some(chunk));
-                self.targets.insert(i, base);
-                let within = em.fb.ins().band_imm_u(number, COLUMN_CHUNK as i64 - 1);
-                let first = em.fb.ins().icmp_imm_s(IntCC::Equal, within, 0);
-                self.first.insert(i, first);
-            }
-            Sink::Add { slot, dtype, access, index, .. } => {
-                let still = |n: usize| self.uniforms.get(&index[n]).copied();
-                let base = em.base(*slot, *dtype, &Place::At(access.clone()), still);
-                self.targets.insert(i, base);
-            }
-            Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {}
         }
     }
 
@@ -335,12 +300,12 @@ impl<'p> Row<'p> {
     }
 
     /// Where this position's element of a row buffer is, without the buffer's offset.
-    fn buffer_address(&self, em: &mut Emitter<'_>, position: Value, ty: Scalar) -> Value {
+    pub(super) fn buffer_address(&self, em: &mut Emitter<'_>, position: Value, ty: Scalar) -> Value {
         let bytes = em.scaled(position, i64::from(scratch_bytes(ty)));
         em.fb.ins().iadd(em.scratch, bytes)
     }
 
-    fn arg_group(&self, em: &mut Emitter<'_>, at: &mut At, v: Val) -> Group {
+    pub(super) fn arg_group(&self, em: &mut Emitter<'_>, at: &mut At, v: Val) -> Group {
         if let Some(group) = at.groups.get(&v) {
             return group.clone();
         }
@@ -352,7 +317,7 @@ impl<'p> Row<'p> {
         group
     }
 
-    fn arg_one(&self, em: &mut Emitter<'_>, at: &mut At, v: Val) -> Value {
+    pub(super) fn arg_one(&self, em: &mut Emitter<'_>, at: &mut At, v: Val) -> Value {
         if let Some(value) = self.uniforms.get(&v).or_else(|| at.ones.get(&v)) {
             return *value;
         }
@@ -434,239 +399,5 @@ impl<'p> Row<'p> {
             }
         }
     }
-
-    fn sink_group(&self, em: &mut Emitter<'_>, at: &mut At, i: usize, lanes: &mut HashMap<i32, Group>) {
-        match &self.stage.sinks[i] {
-            Sink::Store { dtype, value, .. } => {
-                let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                if let Some(bits) = self.bits.get(&i) {
-                    let vectors = em.repeated(*bits);
-                    em.store_vectors(&vectors, address, 0);
-                } else {
-                    let group = self.arg_group(em, at, *value);
-                    em.write_group(*dtype, &group, address);
-                }
-            }
-            Sink::Reduce { value, .. } => {
-                let r = self.reductions[&i];
-                let group = self.arg_group(em, at, *value);
-                let lanes = lanes.get_mut(&r.at).expect("every reduction of the phase is carried");
-                for (lane, v) in lanes.iter_mut().zip(group) {
-                    *lane = em.combine(r.reduction, r.ty, true, *lane, v);
-                }
-            }
-            Sink::Keep { value, buffer } => {
-                let group = self.arg_group(em, at, *value);
-                let address = self.buffer_address(em, at.position, self.stage.body.ty(*value));
-                em.store_vectors(&group, address, em.buffers[*buffer]);
-            }
-            Sink::Column { reduction, value, .. } => {
-                let ty = self.stage.body.ty(*value);
-                let group = self.arg_group(em, at, *value);
-                let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                let before = em.vectors(vector_type(ty), address, 0);
-                let start = em.number(ty, identity_bits(*reduction, ty), true);
-                let mask = em.splat(Scalar::Bool, self.first[&i]);
-                let mask = em.bitcast(vector_type(ty), mask);
-                let before: Group = before.into_iter().map(|b| em.fb.ins().bitselect(mask, start, b)).collect();
-                let after: Group =
-                    before.into_iter().zip(group).map(|(b, v)| em.combine(*reduction, ty, true, b, v)).collect();
-                em.store_vectors(&after, address, 0);
-            }
-            Sink::Add { value, .. } => {
-                let ty = self.stage.body.ty(*value);
-                let group = self.arg_group(em, at, *value);
-                let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                let before = em.vectors(vector_type(ty), address, 0);
-                let sum = tracecast_ir::kernel::Reduction::Sum;
-                let after: Group =
-                    before.into_iter().zip(group).map(|(b, v)| em.combine(sum, ty, true, b, v)).collect();
-                em.store_vectors(&after, address, 0);
-            }
-            Sink::Set { .. } => {
-                em.fail("a register set in a row stage", types::I64);
-            }
-        }
-    }
-
-    fn sink_one(&self, em: &mut Emitter<'_>, at: &mut At, i: usize) {
-        match &self.stage.sinks[i] {
-            Sink::Store { dtype, value, .. } => {
-                let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                if let Some(bits) = self.bits.get(&i) {
-                    em.fb.ins().store(MEMORY, *bits, address, 0);
-                } else {
-                    let value = self.arg_one(em, at, *value);
-                    em.write_one(*dtype, value, address);
-                }
-            }
-            Sink::Reduce { value, .. } => {
-                let value = self.arg_one(em, at, *value);
-                em.reduce_one(&self.reductions[&i], at.position, value);
-            }
-            Sink::Keep { value, buffer } => {
-                let ty = self.stage.body.ty(*value);
-                let value = self.arg_one(em, at, *value);
-                let address = self.buffer_address(em, at.position, ty);
-                em.park_one(ty, value, address, em.buffers[*buffer]);
-            }
-            Sink::Column { reduction, value, .. } => {
-                let ty = self.stage.body.ty(*value);
-                let value = self.arg_one(em, at, *value);
-                let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                let before = em.fb.ins().load(scalar_type(ty), MEMORY, address, 0);
-                let start = em.number(ty, identity_bits(*reduction, ty), false);
-                let before = em.fb.ins().select(self.first[&i], start, before);
-                let after = em.combine(*reduction, ty, false, before, value);
-                em.fb.ins().store(MEMORY, after, address, 0);
-            }
-            Sink::Add { dtype, index, value, .. } => {
-                let base = &self.targets[&i];
-                let index: Vec<Value> = base.varying.iter().map(|(n, _)| self.arg_one(em, at, index[*n])).collect();
-                let value_ty = self.stage.body.ty(*value);
-                let value = self.arg_one(em, at, *value);
-                let address = em.address(base, Some(at.position), &index);
-                let before = em.read_one(*dtype, address);
-                let sum = tracecast_ir::kernel::Reduction::Sum;
-                let after = em.combine(sum, value_ty, false, before, value);
-                em.write_one(*dtype, after, address);
-            }
-            Sink::Set { .. } => {
-                em.fail("a register set in a row stage", types::I64);
-            }
-        }
-    }
-
-    /// Calls of tile routines for the positions from `low` to `high`.
-    fn tiles(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
-        let count = em.fb.ins().isub(high, low);
-        let tiles = em.target.tiles;
-        for v in &phase.insts {
-            let inst = self.inst(*v);
-            let offset = em.waits + self.cut.waits[*v as usize].unwrap_or(0);
-            let to = em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset));
-            if let ScalarOp::Random { stream } = inst.op {
-                let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
-                let stream = em.fb.ins().iconst(types::I32, i64::from(stream));
-                let element = em.fb.ins().iadd(self.starts[&inst.args[2]], low);
-                let address = tiles.random as *const () as usize;
-                em.call("random_tile", address, &[to, count, key, step, stream, element], None);
-                continue;
-            }
-            let (name, routine) = match inst.op {
-                ScalarOp::Call(f) => (format!("{f:?}_tile").to_lowercase(), Some(tiles.function(f).tile)),
-                ScalarOp::Round(dtype) => (format!("round_{dtype}_tile"), tiles.round(dtype)),
-                _ => ("f16_to_f32_tile".to_owned(), tiles.widen(DType::F16)),
-            };
-            let from = match inst.op {
-                ScalarOp::Load(_) => em.address(&self.bases[v], Some(low), &[]),
-                _ => self.tile_source(em, inst.args[0], low),
-            };
-            let Some(routine) = routine else {
-                em.fail(name, types::I64);
-                continue;
-            };
-            em.call(&name, routine as *const () as usize, &[from, to, count], None);
-        }
-        for i in &phase.sinks {
-            if let Sink::Store { dtype, value, .. } = &self.stage.sinks[*i] {
-                let from = self.tile_source(em, *value, low);
-                let to = em.address(&self.targets[i], Some(low), &[]);
-                match tiles.narrow(*dtype) {
-                    Some(routine) => {
-                        let address = routine as *const () as usize;
-                        em.call(&format!("f32_to_{dtype}_tile"), address, &[from, to, count], None);
-                    }
-                    None => {
-                        em.fail(format!("tiles of {dtype}"), types::I64);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Where the f32 values of a tile are: in scratch, or where they come from.
-    fn tile_source(&self, em: &mut Emitter<'_>, v: Val, low: Value) -> Value {
-        match (self.class(v), self.inst(v).op) {
-            (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),
-            (Class::Free, ScalarOp::Row(b)) => {
-                let address = self.buffer_address(em, low, Scalar::F32);
-                em.fb.ins().iadd_imm_s(address, i64::from(em.buffers[b as usize]))
-            }
-            _ => {
-                let offset = em.waits + self.cut.waits[v as usize].unwrap_or(0);
-                em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset))
-            }
-        }
-    }
 }
 
-/// The dtype that lies in memory as the scalar does in a register.
-pub(crate) fn memory_dtype(ty: Scalar) -> DType {
-    match ty {
-        Scalar::F32 => DType::F32,
-        Scalar::F64 => DType::F64,
-        Scalar::I32 => DType::I32,
-        Scalar::I64 => DType::I64,
-        Scalar::Bool => DType::Bool,
-    }
-}
-
-impl<'a> Emitter<'a> {
-    /// A stage that runs once per row, at position 0.
-    pub(super) fn once(&mut self, stage: &'a Stage) {
-        let body = &stage.body;
-        let count = body.insts.len();
-        let cut = crate::phase::Phases {
-            class: vec![Class::Uniform; count],
-            needed: vec![true; count],
-            phases: Vec::new(),
-            waits: vec![None; count],
-            tile: 0,
-            bytes: 0,
-        };
-        let mut row = Row::new(self, stage, &cut);
-        row.once_per_row(self);
-        for (i, sink) in stage.sinks.iter().enumerate() {
-            match sink {
-                Sink::Store { .. } => {
-                    let address = self.address(&row.targets[&i], None, &[]);
-                    let bits = row.bits[&i];
-                    self.fb.ins().store(MEMORY, bits, address, 0);
-                }
-                Sink::Set { value, register } => {
-                    self.registers.insert(*register, row.uniforms[value]);
-                }
-                _ => {
-                    self.fail("a reduction once per row", types::I64);
-                }
-            }
-        }
-    }
-
-    fn check_one(&mut self, number: u32, holds: Value) {
-        let (raise, after) = (self.fb.create_block(), self.fb.create_block());
-        self.fb.ins().brif(holds, after, &[] as &[BlockArg], raise, &[] as &[BlockArg]);
-        self.raise(number, raise, after);
-    }
-
-    fn check_group(&mut self, number: u32, masks: &[Value]) {
-        let low = self.fb.ins().band(masks[0], masks[1]);
-        let high = self.fb.ins().band(masks[2], masks[3]);
-        let all = self.fb.ins().band(low, high);
-        let holds = self.fb.ins().vall_true(all);
-        self.check_one(number, holds);
-    }
-
-    /// The status word keeps the first check that failed, plus 1.
-    fn raise(&mut self, number: u32, raise: cranelift::prelude::Block, after: cranelift::prelude::Block) {
-        self.fb.set_cold_block(raise);
-        self.fb.switch_to_block(raise);
-        let before = self.fb.ins().load(types::I32, MEMORY, self.status, 0);
-        let this = self.fb.ins().iconst(types::I32, i64::from(number) + 1);
-        let word = self.fb.ins().select(before, before, this);
-        self.fb.ins().store(MEMORY, word, self.status, 0);
-        self.fb.ins().jump(after, &[]);
-        self.fb.switch_to_block(after);
-    }
-}

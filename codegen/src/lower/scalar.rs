@@ -23,6 +23,7 @@ impl Emitter<'_> {
             ScalarOp::Div | ScalarOp::Rem if !float && ty != Scalar::Bool && !vector => {
                 self.divide(inst.op == ScalarOp::Div, ty, args[0], args[1])
             }
+            ScalarOp::Mul => self.fb.ins().band(args[0], args[1]),
             ScalarOp::Max => self.combine(Reduction::Max, ty, vector, args[0], args[1]),
             ScalarOp::Min => self.combine(Reduction::Min, ty, vector, args[0], args[1]),
             ScalarOp::Neg if float => self.fb.ins().fneg(args[0]),
@@ -205,7 +206,7 @@ impl Emitter<'_> {
         self.fb.ins().icmp(code, a, b)
     }
 
-    fn convert(&mut self, from: Scalar, to: Scalar, x: Value, vector: bool) -> Value {
+    pub(super) fn convert(&mut self, from: Scalar, to: Scalar, x: Value, vector: bool) -> Value {
         use Scalar::{Bool, F32, F64, I32, I64};
         match (from, to) {
             _ if from == to => x,

@@ -37,27 +37,46 @@ impl<'a> Machine<'a> {
     }
 
     /// Computes every value of a body at the current position.
-    pub(super) fn run(&mut self, body: &Body, loads: &[Load], values: &mut Vec<Bits>) -> Result<(), EvalError> {
+    pub(super) fn run(
+        &mut self,
+        body: &Body,
+        loads: &[Load],
+        values: &mut Vec<Bits>,
+    ) -> Result<(), EvalError> {
         values.clear();
         for inst in &body.insts {
             let mut args = [0; 3];
             let mut count = 0;
             for (to, arg) in args.iter_mut().zip(&inst.args) {
-                *to = *values.get(*arg as usize).ok_or_else(|| malformed("an operand is used before it is computed"))?;
+                *to = *values
+                    .get(*arg as usize)
+                    .ok_or_else(|| malformed("an operand is used before it is computed"))?;
                 count += 1;
             }
             let args = &args[..count];
             let value = match inst.op {
                 ScalarOp::Load(n) => {
-                    let load = loads.get(n as usize).ok_or_else(|| malformed("there is no such load"))?;
+                    let load =
+                        loads.get(n as usize).ok_or_else(|| malformed("there is no such load"))?;
                     self.load(load, &inst.args, values)?
                 }
-                ScalarOp::Index(axis) => self.position.get(axis as usize).copied().map(|p| p as Bits).ok_or_else(|| malformed("no such axis"))?,
+                ScalarOp::Index(axis) => self
+                    .position
+                    .get(axis as usize)
+                    .copied()
+                    .map(|p| p as Bits)
+                    .ok_or_else(|| malformed("no such axis"))?,
                 ScalarOp::Row(b) => {
                     let at = self.position.last().copied().unwrap_or(0) as usize;
-                    self.rows.get(b as usize).and_then(|r| r.get(at)).copied().ok_or_else(|| malformed("no such row buffer"))?
+                    self.rows
+                        .get(b as usize)
+                        .and_then(|r| r.get(at))
+                        .copied()
+                        .ok_or_else(|| malformed("no such row buffer"))?
                 }
-                ScalarOp::Register(r) => *self.registers.get(r as usize).ok_or_else(|| malformed("no such register"))?,
+                ScalarOp::Register(r) => {
+                    *self.registers.get(r as usize).ok_or_else(|| malformed("no such register"))?
+                }
                 ScalarOp::Acc => self.acc,
                 ScalarOp::Check(n) => {
                     let holds = args.first().copied().unwrap_or(0);
@@ -67,8 +86,12 @@ impl<'a> Machine<'a> {
                     holds
                 }
                 op => {
-                    let from = inst.args.get(usize::from(matches!(op, ScalarOp::Select))).map_or(inst.ty, |a| body.ty(*a));
-                    apply(op, inst.ty, from, args).ok_or_else(|| malformed(&format!("no {op:?} of {}", inst.ty.name())))?
+                    let from = inst
+                        .args
+                        .get(usize::from(matches!(op, ScalarOp::Select)))
+                        .map_or(inst.ty, |a| body.ty(*a));
+                    apply(op, inst.ty, from, args)
+                        .ok_or_else(|| malformed(&format!("no {op:?} of {}", inst.ty.name())))?
                 }
             };
             values.push(value);
@@ -77,8 +100,14 @@ impl<'a> Machine<'a> {
     }
 
     fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, EvalError> {
-        let Some(at) = self.place(&load.access, indices, values) else { return Ok(load.access.fill) };
-        let input = self.slots.get(load.input).and_then(|i| self.inputs.get(*i)).ok_or_else(|| malformed("no such input"))?;
+        let Some(at) = self.place(&load.access, indices, values) else {
+            return Ok(load.access.fill);
+        };
+        let input = self
+            .slots
+            .get(load.input)
+            .and_then(|i| self.inputs.get(*i))
+            .ok_or_else(|| malformed("no such input"))?;
         match read(input, load.dtype, at) {
             Some(bits) => Ok(bits),
             // An index whose check was raised may lead anywhere; the run has failed already.
@@ -90,7 +119,10 @@ impl<'a> Machine<'a> {
     /// The element an access means at the current position, unless a guard fails.
     pub(super) fn place(&self, access: &Access, indices: &[Val], values: &[Bits]) -> Option<i64> {
         let affine = |offset: i64, strides: &[i64]| {
-            strides.iter().zip(&self.position).fold(offset, |sum, (s, p)| sum.wrapping_add(s.wrapping_mul(*p)))
+            strides
+                .iter()
+                .zip(&self.position)
+                .fold(offset, |sum, (s, p)| sum.wrapping_add(s.wrapping_mul(*p)))
         };
         if access.guards.iter().any(|g| !(0..g.extent).contains(&affine(g.offset, &g.strides))) {
             return None;
@@ -117,7 +149,10 @@ pub(super) fn each_position(
     let mut position = vec![0i64; extents.len()];
     loop {
         body(&position)?;
-        let Some(axis) = (0..extents.len()).rev().find(|&a| position[a] + 1 < extents[a] as i64) else { return Ok(()) };
+        let Some(axis) = (0..extents.len()).rev().find(|&a| position[a] + 1 < extents[a] as i64)
+        else {
+            return Ok(());
+        };
         position[axis] += 1;
         position[axis + 1..].fill(0);
     }

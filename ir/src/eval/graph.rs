@@ -42,9 +42,14 @@ pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, 
     let core = to_core(graph)?;
     let mut values: Vec<SmallVec<[Option<Value>; 1]>> = vec![SmallVec::new(); core.len()];
     for port in core.ports() {
-        let value = inputs.get(&port.name).ok_or_else(|| EvalError::Port(format!("`{}` has no value", port.name)))?;
+        let value = inputs
+            .get(&port.name)
+            .ok_or_else(|| EvalError::Port(format!("`{}` has no value", port.name)))?;
         if value.ty != port.ty {
-            return Err(EvalError::Port(format!("`{}` is {}, found {}", port.name, port.ty, value.ty)));
+            return Err(EvalError::Port(format!(
+                "`{}` is {}, found {}",
+                port.name, port.ty, value.ty
+            )));
         }
         values[port.node.index()].push(Some(value.clone()));
     }
@@ -63,9 +68,15 @@ pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, 
         }
     }
     let at = |v: ValueId| {
-        values[v.node.index()][v.result as usize].clone().ok_or_else(|| EvalError::Malformed("a result is lost".to_owned()))
+        values[v.node.index()][v.result as usize]
+            .clone()
+            .ok_or_else(|| EvalError::Malformed("a result is lost".to_owned()))
     };
-    let outputs = core.outputs().iter().map(|(name, v)| Ok((name.clone(), at(*v)?))).collect::<Result<_, EvalError>>()?;
+    let outputs = core
+        .outputs()
+        .iter()
+        .map(|(name, v)| Ok((name.clone(), at(*v)?)))
+        .collect::<Result<_, EvalError>>()?;
     let update = |(port, v): &(usize, ValueId)| Ok((core.ports()[*port].name.clone(), at(*v)?));
     let updates = core.updates().iter().map(update).collect::<Result<_, EvalError>>()?;
     Ok(Outputs { outputs, updates })
@@ -82,10 +93,16 @@ fn count_uses(graph: &Graph) -> Vec<usize> {
 }
 
 /// The results of one core node or kernel.
-fn node(graph: &Graph, id: NodeId, values: &[SmallVec<[Option<Value>; 1]>]) -> Result<Vec<Value>, EvalError> {
+fn node(
+    graph: &Graph,
+    id: NodeId,
+    values: &[SmallVec<[Option<Value>; 1]>],
+) -> Result<Vec<Value>, EvalError> {
     let node = graph.node(id);
     let at = |v: &ValueId| {
-        values[v.node.index()][v.result as usize].as_ref().ok_or_else(|| EvalError::Malformed("an operand is lost".to_owned()))
+        values[v.node.index()][v.result as usize]
+            .as_ref()
+            .ok_or_else(|| EvalError::Malformed("an operand is lost".to_owned()))
     };
     let run = |k: &crate::kernel::Kernel, inputs: &[ValueId]| {
         let inputs = inputs.iter().map(at).collect::<Result<Vec<_>, _>>()?;
@@ -97,16 +114,21 @@ fn node(graph: &Graph, id: NodeId, values: &[SmallVec<[Option<Value>; 1]>]) -> R
     } else if node.results.iter().all(|ty| ty.numel() == 0) {
         vec![Vec::new(); node.results.len()]
     } else {
-        let built = build::single(graph, id).map_err(|m| EvalError::Malformed(format!("{}: {m}", node.op.name())))?;
+        let built = build::single(graph, id)
+            .map_err(|m| EvalError::Malformed(format!("{}: {m}", node.op.name())))?;
         run(&built.kernel, &built.inputs)?
     };
-    let value = |(ty, bytes): (&crate::TensorType, Vec<u8>)| Value::new(ty.clone(), bytes).map_err(EvalError::Malformed);
+    let value = |(ty, bytes): (&crate::TensorType, Vec<u8>)| {
+        Value::new(ty.clone(), bytes).map_err(EvalError::Malformed)
+    };
     node.results.iter().zip(buffers).map(value).collect()
 }
 
 /// The same program in core ops and kernels, with every cast and expansion a node of its own.
 fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
-    if let Some(id) = graph.nodes().find(|id| matches!(graph.node(*id).op.def().body, Body::Symbolic(_))) {
+    if let Some(id) =
+        graph.nodes().find(|id| matches!(graph.node(*id).op.def().body, Body::Symbolic(_)))
+    {
         let node = graph.node(id);
         let Body::Symbolic(pass) = node.op.def().body else { unreachable!("just matched") };
         return Err(EvalError::Symbolic { op: node.op.name().to_owned(), pass });
@@ -133,13 +155,21 @@ fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
 
 /// A composite's parts in its place.
 fn expand<'t>(tracer: &'t Tracer, node: &crate::Node, mut args: Args<'t>) -> Results<'t> {
-    let Body::Composite { expand, inside, .. } = &node.op.def().body else { return tracer.again(node, args) };
+    let Body::Composite { expand, inside, .. } = &node.op.def().body else {
+        return tracer.again(node, args);
+    };
     if *inside == Inside::F32 {
         for var in &mut args.vars {
             *var = var.to(var.dtype().compute());
         }
     }
-    let cx = ExpandCx { tracer, args: &args.vars, groups: &args.groups, attrs: &node.attrs, results: &node.results };
+    let cx = ExpandCx {
+        tracer,
+        args: &args.vars,
+        groups: &args.groups,
+        attrs: &node.attrs,
+        results: &node.results,
+    };
     let results = expand(&cx);
     results.iter().zip(&node.results).map(|(var, ty)| var.to(ty.dtype)).collect()
 }

@@ -4,7 +4,10 @@ use super::body::{Machine, each_position, malformed};
 use super::reduce::{Column, row};
 use super::scalar::{Bits, convert, read, write};
 use super::{EvalError, Raised};
-use crate::kernel::{Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage, math};
+use crate::kernel::{
+    Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
+    math,
+};
 
 /// What a kernel makes of its inputs: its outputs, in order.
 ///
@@ -13,7 +16,9 @@ use crate::kernel::{Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp
 /// # Errors
 /// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.
 pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalError> {
-    if inputs.len() != kernel.inputs.len() || inputs.iter().zip(&kernel.inputs).any(|(b, t)| b.len() != t.bytes()) {
+    if inputs.len() != kernel.inputs.len()
+        || inputs.iter().zip(&kernel.inputs).any(|(b, t)| b.len() != t.bytes())
+    {
         return Err(malformed(&format!("the inputs are not those of @{}", kernel.name)));
     }
     let mut outputs = Vec::with_capacity(kernel.outputs.len());
@@ -25,7 +30,10 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
         });
     }
     if let Some(when) = kernel.when {
-        let flag = inputs.get(when).and_then(|b| read(b, crate::DType::F32, 0)).ok_or_else(|| malformed("no flag"))?;
+        let flag = inputs
+            .get(when)
+            .and_then(|b| read(b, crate::DType::F32, 0))
+            .ok_or_else(|| malformed("no flag"))?;
         if f32::from_bits(flag as u32) != 0.0 {
             return Ok(outputs);
         }
@@ -38,7 +46,8 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
     match failed {
         None => Ok(outputs),
         Some(number) => {
-            let check = kernel.checks.get(number as usize).ok_or_else(|| malformed("no such check"))?;
+            let check =
+                kernel.checks.get(number as usize).ok_or_else(|| malformed("no such check"))?;
             Err(EvalError::Data(Box::new(Raised {
                 number: number as usize,
                 check: check.clone(),
@@ -77,7 +86,11 @@ struct NestRun<'a> {
 }
 
 impl<'a> NestRun<'a> {
-    fn new(nest: &'a Nest, segment: &'a Segment, inputs: &'a [&'a [u8]]) -> Result<Self, EvalError> {
+    fn new(
+        nest: &'a Nest,
+        segment: &'a Segment,
+        inputs: &'a [&'a [u8]],
+    ) -> Result<Self, EvalError> {
         let Some(row) = segment.extents.last() else { return Err(malformed("a nest has no row")) };
         let mut machine = Machine::new(inputs, segment.extents.len());
         machine.slots = segment.inputs.clone();
@@ -87,7 +100,13 @@ impl<'a> NestRun<'a> {
         for stage in &nest.stages {
             for sink in &stage.sinks {
                 if let Sink::Column { reduction, value, kept, .. } = sink {
-                    let count = segment.extents.iter().zip(kept).filter(|(_, k)| **k).map(|(n, _)| n).product();
+                    let count = segment
+                        .extents
+                        .iter()
+                        .zip(kept)
+                        .filter(|(_, k)| **k)
+                        .map(|(n, _)| n)
+                        .product();
                     columns.push(vec![Column::new(*reduction, stage.body.ty(*value)); count]);
                 }
             }
@@ -95,8 +114,16 @@ impl<'a> NestRun<'a> {
         Ok(NestRun { nest, segment, machine, columns, values: Vec::new() })
     }
 
-    fn output<'o>(&self, outputs: &'o mut [Vec<u8>], slot: usize) -> Result<&'o mut Vec<u8>, EvalError> {
-        self.segment.outputs.get(slot).and_then(|o| outputs.get_mut(*o)).ok_or_else(|| malformed("no such output"))
+    fn output<'o>(
+        &self,
+        outputs: &'o mut [Vec<u8>],
+        slot: usize,
+    ) -> Result<&'o mut Vec<u8>, EvalError> {
+        self.segment
+            .outputs
+            .get(slot)
+            .and_then(|o| outputs.get_mut(*o))
+            .ok_or_else(|| malformed("no such output"))
     }
 
     /// All stages of the row at the current outer position.
@@ -117,7 +144,11 @@ impl<'a> NestRun<'a> {
                 match sink {
                     Sink::Reduce { reduction, value, register } => {
                         let result = row(*reduction, stage.body.ty(*value), values);
-                        *self.machine.registers.get_mut(*register).ok_or_else(|| malformed("no such register"))? = result;
+                        *self
+                            .machine
+                            .registers
+                            .get_mut(*register)
+                            .ok_or_else(|| malformed("no such register"))? = result;
                     }
                     Sink::Column { .. } => column += 1,
                     _ => {}
@@ -139,23 +170,41 @@ impl<'a> NestRun<'a> {
         for (sink, reduced) in stage.sinks.iter().zip(reduced) {
             match sink {
                 Sink::Store { output, dtype, access, value } => {
-                    let at = self.machine.place(access, &[], &[]).ok_or_else(|| malformed("a store is guarded"))?;
+                    let at = self
+                        .machine
+                        .place(access, &[], &[])
+                        .ok_or_else(|| malformed("a store is guarded"))?;
                     let to = self.output(outputs, *output)?;
-                    write(to, *dtype, at, stage.body.ty(*value), of(values, *value)?)
-                        .ok_or_else(|| malformed(&format!("element {at} is outside of output {output}")))?;
+                    write(to, *dtype, at, stage.body.ty(*value), of(values, *value)?).ok_or_else(
+                        || malformed(&format!("element {at} is outside of output {output}")),
+                    )?;
                 }
                 Sink::Reduce { value, .. } => reduced.push(of(values, *value)?),
                 Sink::Keep { value, buffer } => {
                     let value = of(values, *value)?;
-                    let buffer = self.machine.rows.get_mut(*buffer).ok_or_else(|| malformed("no such row buffer"))?;
+                    let buffer = self
+                        .machine
+                        .rows
+                        .get_mut(*buffer)
+                        .ok_or_else(|| malformed("no such row buffer"))?;
                     buffer[position] = value;
                 }
                 Sink::Set { value, register } => {
                     let value = of(values, *value)?;
-                    *self.machine.registers.get_mut(*register).ok_or_else(|| malformed("no such register"))? = value;
+                    *self
+                        .machine
+                        .registers
+                        .get_mut(*register)
+                        .ok_or_else(|| malformed("no such register"))? = value;
                 }
                 Sink::Column { value, kept, .. } => {
-                    let place = self.segment.extents.iter().zip(&self.machine.position).zip(kept).filter(|(_, k)| **k);
+                    let place = self
+                        .segment
+                        .extents
+                        .iter()
+                        .zip(&self.machine.position)
+                        .zip(kept)
+                        .filter(|(_, k)| **k);
                     let at = place.fold(0, |at, ((n, p), _)| at * n + *p as usize);
                     self.columns[column][at].push(of(values, *value)?);
                     column += 1;
@@ -167,7 +216,11 @@ impl<'a> NestRun<'a> {
 
     /// Stores what has come down the columns.
     fn columns(&self, outputs: &mut [Vec<u8>]) -> Result<(), EvalError> {
-        let sinks = self.nest.stages.iter().flat_map(|stage| stage.sinks.iter().map(move |sink| (stage, sink)));
+        let sinks = self
+            .nest
+            .stages
+            .iter()
+            .flat_map(|stage| stage.sinks.iter().map(move |sink| (stage, sink)));
         let mut columns = self.columns.iter();
         for (stage, sink) in sinks {
             let Sink::Column { value, output, dtype, .. } = sink else { continue };
@@ -182,10 +235,17 @@ impl<'a> NestRun<'a> {
 }
 
 fn of(values: &[Bits], value: u32) -> Result<Bits, EvalError> {
-    values.get(value as usize).copied().ok_or_else(|| malformed("a sink takes a value that is not computed"))
+    values
+        .get(value as usize)
+        .copied()
+        .ok_or_else(|| malformed("a sink takes a value that is not computed"))
 }
 
-fn run_contract(c: &Contract, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Result<Failed, EvalError> {
+fn run_contract(
+    c: &Contract,
+    inputs: &[&[u8]],
+    outputs: &mut [Vec<u8>],
+) -> Result<Failed, EvalError> {
     let mut machine = Machine::new(inputs, c.batch.len() + 2);
     let axes = c.batch.len();
     let mut values = Vec::new();
@@ -207,7 +267,9 @@ fn run_contract(c: &Contract, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Resu
                     let Sink::Store { output, dtype, access, value } = sink else {
                         return Err(malformed("an epilogue only stores"));
                     };
-                    let at = machine.place(access, &[], &[]).ok_or_else(|| malformed("a store is guarded"))?;
+                    let at = machine
+                        .place(access, &[], &[])
+                        .ok_or_else(|| malformed("a store is guarded"))?;
                     let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
                     write(to, *dtype, at, c.epilogue.body.ty(*value), of(&values, *value)?)
                         .ok_or_else(|| malformed("a store is outside of its output"))?;
@@ -220,7 +282,12 @@ fn run_contract(c: &Contract, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Resu
 }
 
 /// All elements of a factor in one batch, row-major.
-fn factor(machine: &mut Machine<'_>, factor: &Factor, axes: usize, sizes: [usize; 2]) -> Result<Vec<Bits>, EvalError> {
+fn factor(
+    machine: &mut Machine<'_>,
+    factor: &Factor,
+    axes: usize,
+    sizes: [usize; 2],
+) -> Result<Vec<Bits>, EvalError> {
     let mut all = Vec::with_capacity(sizes[0] * sizes[1]);
     let mut values = Vec::new();
     each_position(&sizes, |position| {
@@ -239,7 +306,9 @@ macro_rules! dot {
             let at = |b: Bits| $ty::from_bits(b as $word);
             let block = |(number, block): (usize, &[Bits])| {
                 let first = number * math::CONTRACT_BLOCK;
-                let term = |acc: $ty, (p, a): (usize, &Bits)| at(*a).mul_add(at(right[(first + p) * n + j]), acc);
+                let term = |acc: $ty, (p, a): (usize, &Bits)| {
+                    at(*a).mul_add(at(right[(first + p) * n + j]), acc)
+                };
                 block.iter().enumerate().fold(0.0, term)
             };
             let blocks = left.chunks(math::CONTRACT_BLOCK).enumerate().map(block);
@@ -251,15 +320,24 @@ macro_rules! dot {
 dot!(dot_f32, f32, u32);
 dot!(dot_f64, f64, u64);
 
-fn run_scatter(s: &Scatter, kernel: &Kernel, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Result<Failed, EvalError> {
+fn run_scatter(
+    s: &Scatter,
+    kernel: &Kernel,
+    inputs: &[&[u8]],
+    outputs: &mut [Vec<u8>],
+) -> Result<Failed, EvalError> {
     let (Some(declared), Some(output)) = (kernel.outputs.first(), outputs.first_mut()) else {
         return Err(malformed("a scatter has no output"));
     };
     let dtype = declared.ty.dtype;
-    let scalar = Scalar::of(dtype).ok_or_else(|| malformed("no kernels exist for the dtype of a scatter"))?;
+    let scalar = Scalar::of(dtype)
+        .ok_or_else(|| malformed("no kernels exist for the dtype of a scatter"))?;
     let base = |i: usize| match s.base {
         None => Ok(0),
-        Some(b) => inputs.get(b).and_then(|b| read(b, dtype, i as i64)).ok_or_else(|| malformed("a base is too small")),
+        Some(b) => inputs
+            .get(b)
+            .and_then(|b| read(b, dtype, i as i64))
+            .ok_or_else(|| malformed("a base is too small")),
     };
     let mut sums = (0..declared.ty.numel()).map(base).collect::<Result<Vec<Bits>, _>>()?;
     let mut machine = Machine::new(inputs, s.extents.len());
@@ -267,16 +345,24 @@ fn run_scatter(s: &Scatter, kernel: &Kernel, inputs: &[&[u8]], outputs: &mut [Ve
     each_position(&s.extents, |position| {
         machine.position.copy_from_slice(position);
         machine.run(&s.body, &s.loads, &mut values)?;
-        let at = machine.place(&s.place, &s.index, &values).ok_or_else(|| malformed("a scatter is guarded"))?;
+        let at = machine
+            .place(&s.place, &s.index, &values)
+            .ok_or_else(|| malformed("a scatter is guarded"))?;
         let Some(sum) = usize::try_from(at).ok().and_then(|at| sums.get_mut(at)) else {
-            return if machine.failed.is_some() { Ok(()) } else { Err(malformed("a scatter leads outside of its output")) };
+            return if machine.failed.is_some() {
+                Ok(())
+            } else {
+                Err(malformed("a scatter leads outside of its output"))
+            };
         };
         let value = convert(of(&values, s.value)?, s.body.ty(s.value), scalar);
-        *sum = super::scalar::apply(ScalarOp::Add, scalar, scalar, &[*sum, value]).ok_or_else(|| malformed("no such sum"))?;
+        *sum = super::scalar::apply(ScalarOp::Add, scalar, scalar, &[*sum, value])
+            .ok_or_else(|| malformed("no such sum"))?;
         Ok(())
     })?;
     for (i, sum) in sums.into_iter().enumerate() {
-        write(output, dtype, i as i64, scalar, sum).ok_or_else(|| malformed("an output is too small"))?;
+        write(output, dtype, i as i64, scalar, sum)
+            .ok_or_else(|| malformed("an output is too small"))?;
     }
     Ok(machine.failed)
 }

@@ -51,7 +51,11 @@ pub(super) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
         }
         lanes[0]
     };
-    values.chunks(ROW_CHUNK).map(chunk).reduce(|a, b| combine(reduction, ty, a, b)).unwrap_or(identity(reduction, ty))
+    values
+        .chunks(ROW_CHUNK)
+        .map(chunk)
+        .reduce(|a, b| combine(reduction, ty, a, b))
+        .unwrap_or(identity(reduction, ty))
 }
 
 fn first_largest(ty: Scalar, values: &[Bits]) -> usize {
@@ -128,7 +132,10 @@ mod tests {
     #[test]
     fn the_first_largest_and_nan_above_all() {
         let at = |v: &[f32]| row(Reduction::ArgMax, Scalar::F32, &bits(v));
-        assert_eq!((at(&[1.0, 3.0, 3.0]), at(&[1.0, f32::NAN, 9.0, f32::NAN]), at(&[-0.0, 0.0])), (1, 1, 0));
+        assert_eq!(
+            (at(&[1.0, 3.0, 3.0]), at(&[1.0, f32::NAN, 9.0, f32::NAN]), at(&[-0.0, 0.0])),
+            (1, 1, 0)
+        );
         assert!(float(row(Reduction::Max, Scalar::F32, &bits(&[1.0, f32::NAN]))).is_nan());
     }
 

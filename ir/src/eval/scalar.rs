@@ -79,7 +79,18 @@ macro_rules! float {
     };
 }
 
-float!(f32, u32, math::exp, math::log, math::tanh, math::erf, math::sin, math::cos, half::round_to_f16, half::round_to_bf16);
+float!(
+    f32,
+    u32,
+    math::exp,
+    math::log,
+    math::tanh,
+    math::erf,
+    math::sin,
+    math::cos,
+    half::round_to_f16,
+    half::round_to_bf16
+);
 float!(
     f64,
     u64,
@@ -156,7 +167,9 @@ pub(super) fn apply(op: ScalarOp, ty: Scalar, from: Scalar, args: &[Bits]) -> Op
         ScalarOp::Convert => Some(convert(*args.first()?, from, ty)),
         ScalarOp::WrapU8 => Some(args.first()? & 0xff),
         ScalarOp::Random { stream } => match args {
-            [key, step, element] => Some(Bits::from(philox::random_bits(*key as i64, *step as i64, stream, *element))),
+            [key, step, element] => {
+                Some(Bits::from(philox::random_bits(*key as i64, *step as i64, stream, *element)))
+            }
             _ => None,
         },
         ScalarOp::Cmp(cmp) => match args {
@@ -290,7 +303,13 @@ pub(super) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
 }
 
 /// Narrows a number to `dtype` and puts it into a dense buffer. `None` where [`read`] gives `None`.
-pub(super) fn write(bytes: &mut [u8], dtype: DType, index: i64, from: Scalar, bits: Bits) -> Option<()> {
+pub(super) fn write(
+    bytes: &mut [u8],
+    dtype: DType,
+    index: i64,
+    from: Scalar,
+    bits: Bits,
+) -> Option<()> {
     let size = dtype.bytes();
     let at = usize::try_from(index).ok()?.checked_mul(size)?;
     let element = bytes.get_mut(at..at.checked_add(size)?)?;
@@ -299,8 +318,12 @@ pub(super) fn write(bytes: &mut [u8], dtype: DType, index: i64, from: Scalar, bi
         _ => from_f32(f32::of(convert(bits, from, Scalar::F32))),
     };
     match dtype {
-        DType::F16 => element.copy_from_slice(&low(half::f32_to_f16, half::f64_to_f16).to_le_bytes()),
-        DType::BF16 => element.copy_from_slice(&low(half::f32_to_bf16, half::f64_to_bf16).to_le_bytes()),
+        DType::F16 => {
+            element.copy_from_slice(&low(half::f32_to_f16, half::f64_to_f16).to_le_bytes())
+        }
+        DType::BF16 => {
+            element.copy_from_slice(&low(half::f32_to_bf16, half::f64_to_bf16).to_le_bytes())
+        }
         _ => {
             let bits = convert(bits, from, Scalar::of(dtype)?);
             element.copy_from_slice(&bits.to_le_bytes()[..size]);
@@ -319,9 +342,17 @@ mod tests {
 
     #[test]
     fn larger_and_smaller() {
-        let max = |a: f32, b: f32| f32::of(apply(ScalarOp::Max, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap());
-        let min = |a: f32, b: f32| f32::of(apply(ScalarOp::Min, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap());
-        assert!(max(f32::NAN, 1.0).is_nan() && max(1.0, f32::NAN).is_nan() && min(1.0, f32::NAN).is_nan());
+        let max = |a: f32, b: f32| {
+            f32::of(apply(ScalarOp::Max, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap())
+        };
+        let min = |a: f32, b: f32| {
+            f32::of(apply(ScalarOp::Min, Scalar::F32, Scalar::F32, &[f(a), f(b)]).unwrap())
+        };
+        assert!(
+            max(f32::NAN, 1.0).is_nan()
+                && max(1.0, f32::NAN).is_nan()
+                && min(1.0, f32::NAN).is_nan()
+        );
         assert!(max(-0.0, 0.0).is_sign_negative() && min(0.0, -0.0).is_sign_positive());
         assert_eq!((max(1.0, 2.0), min(1.0, 2.0)), (2.0, 1.0));
     }
@@ -334,14 +365,22 @@ mod tests {
         assert_eq!(i64::of(convert((-3i32).bits(), Scalar::I32, Scalar::I64)), -3);
         assert_eq!(convert(f(f32::NAN), Scalar::F32, Scalar::Bool), 1);
         // Through f64 this would round twice.
-        assert_eq!(f32::of(convert(9_007_199_791_611_905i64.bits(), Scalar::I64, Scalar::F32)), 9_007_199_791_611_905i64 as f32);
+        assert_eq!(
+            f32::of(convert(9_007_199_791_611_905i64.bits(), Scalar::I64, Scalar::F32)),
+            9_007_199_791_611_905i64 as f32
+        );
     }
 
     #[test]
     fn integers_never_trap() {
-        let int = |op, a: i32, b: i32| i32::of(apply(op, Scalar::I32, Scalar::I32, &[a.bits(), b.bits()]).unwrap());
+        let int = |op, a: i32, b: i32| {
+            i32::of(apply(op, Scalar::I32, Scalar::I32, &[a.bits(), b.bits()]).unwrap())
+        };
         assert_eq!((int(ScalarOp::Div, 7, 0), int(ScalarOp::Rem, 7, 0)), (0, 0));
-        assert_eq!((int(ScalarOp::Div, i32::MIN, -1), int(ScalarOp::Rem, i32::MIN, -1)), (i32::MIN, 0));
+        assert_eq!(
+            (int(ScalarOp::Div, i32::MIN, -1), int(ScalarOp::Rem, i32::MIN, -1)),
+            (i32::MIN, 0)
+        );
         assert_eq!(int(ScalarOp::Div, -7, 2), -3);
         assert_eq!(apply(ScalarOp::Sqrt, Scalar::I32, Scalar::I32, &[4]), None);
     }

@@ -2,8 +2,8 @@
 
 use super::{EvalError, Value, graph, kernel};
 use crate::kernel::{
-    Access, Body, Check, Cmp, Form, Guard, Kernel, Load, Nest, Output, Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink,
-    Stage,
+    Access, Body, Check, Cmp, Form, Guard, Kernel, Load, Nest, Output, Over, Reduction, Scalar,
+    ScalarOp, Scatter, Segment, Sink, Stage,
 };
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
@@ -25,7 +25,11 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn load(input: usize, strides: &[i64]) -> Load {
-    Load { input, dtype: DType::F32, access: Access { strides: SmallVec::from_slice(strides), ..Access::default() } }
+    Load {
+        input,
+        dtype: DType::F32,
+        access: Access { strides: SmallVec::from_slice(strides), ..Access::default() },
+    }
 }
 
 fn store(output: usize, strides: &[i64], value: u32) -> Sink {
@@ -38,13 +42,21 @@ fn nest(inputs: &[&[usize]], outputs: &[&[usize]], nest: Nest) -> Kernel {
         inputs: inputs.iter().map(|s| ty(s)).collect(),
         outputs: outputs.iter().map(|s| Output { ty: ty(s), update: None }).collect(),
         when: None,
-        checks: vec![Check { message: "too small".to_owned(), op: "test".to_owned(), source: "here".to_owned() }],
+        checks: vec![Check {
+            message: "too small".to_owned(),
+            op: "test".to_owned(),
+            source: "here".to_owned(),
+        }],
         form: Form::Nest(nest),
     }
 }
 
 fn one(extents: &[usize], inputs: usize, outputs: usize) -> Vec<Segment> {
-    vec![Segment { extents: extents.to_vec(), inputs: (0..inputs).collect(), outputs: (0..outputs).collect() }]
+    vec![Segment {
+        extents: extents.to_vec(),
+        inputs: (0..inputs).collect(),
+        outputs: (0..outputs).collect(),
+    }]
 }
 
 /// Subtracts the row's maximum, and sums the columns of the result.
@@ -56,25 +68,34 @@ fn stages_registers_buffers_and_columns() {
     let row = second.push(ScalarOp::Row(0), &[], Scalar::F32);
     let max = second.push(ScalarOp::Register(0), &[], Scalar::F32);
     let y = second.binary(ScalarOp::Sub, row, max);
-    let column =
-        Sink::Column { reduction: Reduction::Sum, value: y, output: 1, dtype: DType::F32, kept: smallvec![false, true] };
-    let k = nest(&[&[2, 3]], &[&[2, 3], &[3]], Nest {
-        segments: one(&[2, 3], 1, 2),
-        loads: vec![load(0, &[3, 1])],
-        registers: vec![Scalar::F32],
-        buffers: vec![Scalar::F32],
-        stages: vec![
-            Stage {
-                over: Over::Row,
-                body: first,
-                sinks: vec![
-                    Sink::Reduce { reduction: Reduction::Max, value: x, register: 0 },
-                    Sink::Keep { value: x, buffer: 0 },
-                ],
-            },
-            Stage { over: Over::Row, body: second, sinks: vec![store(0, &[3, 1], y), column] },
-        ],
-    });
+    let column = Sink::Column {
+        reduction: Reduction::Sum,
+        value: y,
+        output: 1,
+        dtype: DType::F32,
+        kept: smallvec![false, true],
+    };
+    let k = nest(
+        &[&[2, 3]],
+        &[&[2, 3], &[3]],
+        Nest {
+            segments: one(&[2, 3], 1, 2),
+            loads: vec![load(0, &[3, 1])],
+            registers: vec![Scalar::F32],
+            buffers: vec![Scalar::F32],
+            stages: vec![
+                Stage {
+                    over: Over::Row,
+                    body: first,
+                    sinks: vec![
+                        Sink::Reduce { reduction: Reduction::Max, value: x, register: 0 },
+                        Sink::Keep { value: x, buffer: 0 },
+                    ],
+                },
+                Stage { over: Over::Row, body: second, sinks: vec![store(0, &[3, 1], y), column] },
+            ],
+        },
+    );
     let out = kernel(&k, &[&value(&[2, 3], &[1.0, 2.0, 3.0, 6.0, 5.0, 4.0]).bytes]).unwrap();
     assert_eq!(floats(&out[0]), [-2.0, -1.0, 0.0, 0.0, -1.0, -2.0]);
     assert_eq!(floats(&out[1]), [-2.0, -2.0, -2.0]);
@@ -91,16 +112,24 @@ fn guards_flags_and_checks() {
     guarded.access.offset = -1;
     guarded.access.guards = smallvec![Guard { offset: -1, strides: smallvec![1], extent: 2 }];
     guarded.access.fill = u64::from(7f32.to_bits());
-    let mut k = nest(&[&[2], &[]], &[&[4]], Nest {
-        segments: one(&[4], 1, 1),
-        loads: vec![guarded],
-        registers: vec![],
-        buffers: vec![],
-        stages: vec![Stage { over: Over::Row, body, sinks: vec![store(0, &[1], x)] }],
-    });
-    let run = |k: &Kernel, x: &[f64], flag: f64| kernel(k, &[&value(&[2], x).bytes, &value(&[], &[flag]).bytes]);
+    let mut k = nest(
+        &[&[2], &[]],
+        &[&[4]],
+        Nest {
+            segments: one(&[4], 1, 1),
+            loads: vec![guarded],
+            registers: vec![],
+            buffers: vec![],
+            stages: vec![Stage { over: Over::Row, body, sinks: vec![store(0, &[1], x)] }],
+        },
+    );
+    let run = |k: &Kernel, x: &[f64], flag: f64| {
+        kernel(k, &[&value(&[2], x).bytes, &value(&[], &[flag]).bytes])
+    };
     assert_eq!(floats(&run(&k, &[1.0, 2.0], 0.0).unwrap()[0]), [7.0, 1.0, 2.0, 7.0]);
-    let Err(EvalError::Data(raised)) = run(&k, &[1.0, -2.0], 0.0) else { panic!("expected a data error") };
+    let Err(EvalError::Data(raised)) = run(&k, &[1.0, -2.0], 0.0) else {
+        panic!("expected a data error")
+    };
     assert_eq!((raised.number, raised.check.op.as_str()), (0, "test"));
     k.inputs[0] = ty(&[4]);
     (k.when, k.outputs[0].update) = (Some(1), Some(0));
@@ -117,7 +146,10 @@ fn a_scatter_adds_in_order_and_rounds_once() {
     let half = TensorType::new(DType::F16, [2]);
     let scatter = Scatter {
         extents: vec![3],
-        loads: vec![load(0, &[1]), Load { input: 1, dtype: DType::I64, access: load(0, &[1]).access }],
+        loads: vec![
+            load(0, &[1]),
+            Load { input: 1, dtype: DType::I64, access: load(0, &[1]).access },
+        ],
         body,
         value: x,
         place: Access { strides: smallvec![0], indirect: smallvec![1], ..Access::default() },
@@ -137,7 +169,10 @@ fn a_scatter_adds_in_order_and_rounds_once() {
     let out = kernel(&k, &[&value(&[3], &[2048.0, 1.0, 1.0]).bytes, &place.bytes]).unwrap();
     assert_eq!(Value::new(half, out[0].clone()).unwrap().to_f64s(), [0.0, 2050.0]);
     let outside = Value::from_f64s(index, &[1.0, 2.0, 1.0]).unwrap();
-    assert!(matches!(kernel(&k, &[&value(&[3], &[0.0; 3]).bytes, &outside.bytes]), Err(EvalError::Malformed(_))));
+    assert!(matches!(
+        kernel(&k, &[&value(&[3], &[0.0; 3]).bytes, &outside.bytes]),
+        Err(EvalError::Malformed(_))
+    ));
 }
 
 #[test]
@@ -151,7 +186,8 @@ fn a_graph_is_evaluated_node_by_node() {
     t.update(s, s.add(None, Some(1.0)));
     let g = t.finish().unwrap();
     let mut inputs = HashMap::new();
-    inputs.insert("x".to_owned(), Value::from_f64s(x_ty(), &[1.0, 2.0, 3.0, 0.0, 0.0, 1.0]).unwrap());
+    inputs
+        .insert("x".to_owned(), Value::from_f64s(x_ty(), &[1.0, 2.0, 3.0, 0.0, 0.0, 1.0]).unwrap());
     assert!(matches!(graph(&g, &inputs), Err(EvalError::Port(_))));
     inputs.insert("s".to_owned(), value(&[], &[41.0]));
     let out = graph(&g, &inputs).unwrap();

@@ -46,7 +46,12 @@ impl Value {
     pub fn from_f64s(ty: TensorType, numbers: &[f64]) -> Result<Self, String> {
         let mut value = Value::zeros(ty)?;
         if numbers.len() != value.ty.numel() {
-            return Err(format!("{} takes {} numbers, found {}", value.ty, value.ty.numel(), numbers.len()));
+            return Err(format!(
+                "{} takes {} numbers, found {}",
+                value.ty,
+                value.ty.numel(),
+                numbers.len()
+            ));
         }
         for (i, v) in numbers.iter().enumerate() {
             write(&mut value.bytes, value.ty.dtype, i as i64, Scalar::F64, v.to_bits())
@@ -59,7 +64,9 @@ impl Value {
     pub fn to_f64s(&self) -> Vec<f64> {
         let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
         let element = |i| read(&self.bytes, self.ty.dtype, i).unwrap_or(0);
-        (0..self.ty.numel() as i64).map(|i| f64::from_bits(convert(element(i), from, Scalar::F64))).collect()
+        (0..self.ty.numel() as i64)
+            .map(|i| f64::from_bits(convert(element(i), from, Scalar::F64)))
+            .collect()
     }
 
     /// The same numbers in another dtype, as the op `cast` makes them.
@@ -102,10 +109,13 @@ mod tests {
             let v = Value::from_f64s(TensorType::new(dtype, [2]), &[0.0, 1.0]).unwrap();
             assert_eq!(v.to_f64s(), [0.0, 1.0], "{dtype}");
         }
-        let nan = |bits: u32| Value::new(TensorType::new(DType::F32, [1]), bits.to_le_bytes().to_vec()).unwrap();
+        let nan = |bits: u32| {
+            Value::new(TensorType::new(DType::F32, [1]), bits.to_le_bytes().to_vec()).unwrap()
+        };
         assert_eq!(nan(0x7fc0_0000).first_difference(&nan(0xffc0_0001)), None);
         assert_eq!(nan(0).first_difference(&nan(0x8000_0000)), Some(0));
-        let thirds = Value::from_f64s(TensorType::new(DType::F64, [2]), &[1.0 / 3.0, 300.7]).unwrap();
+        let thirds =
+            Value::from_f64s(TensorType::new(DType::F64, [2]), &[1.0 / 3.0, 300.7]).unwrap();
         assert_eq!(thirds.cast(DType::BF16).unwrap().to_f64s(), [0.333_984_375, 300.0]);
         assert_eq!(thirds.cast(DType::U8).unwrap().to_f64s(), [0.0, 44.0]);
         assert!(Value::new(TensorType::scalar(DType::I8), vec![0]).is_err());

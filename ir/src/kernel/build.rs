@@ -69,7 +69,11 @@ pub fn domain(graph: &Graph, node: NodeId) -> Shape {
 /// If the node is not a core op that computes something.
 pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
     let group = Group { members: vec![node], domain: domain(graph, node) };
-    kernel(&Context { graph, inline: &|_| false, stored: &|_| true }, &group)
+    let cx = Context { graph, inline: &|_| false, stored: &|_| true };
+    match lowering(graph, node) {
+        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => kernel(&cx, &group),
+        _ => unconditional(&cx, &group),
+    }
 }
 
 /// The kernel of a group.
@@ -104,6 +108,11 @@ fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
             return Ok(built);
         }
     }
+    unconditional(cx, group)
+}
+
+/// A nest that always runs, and reads what its members take.
+fn unconditional(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let mut built = NestBuilder::new(cx, group).build()?;
     super::update::mark(cx.graph, &mut built);
     Ok(built)

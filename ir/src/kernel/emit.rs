@@ -147,9 +147,9 @@ impl<'a> Emitter<'a> {
     fn apply(&mut self, node: NodeId, index: &Index, rule: &dyn Fn(&mut MapCx<'_>) -> Val) -> Val {
         let n = self.graph.node(node);
         let operands: SmallVec<[DType; 4]> = self.graph.args(node).iter().map(|a| self.graph.ty(*a).dtype).collect();
-        let position = match index {
-            Index::Axes(axes) => &axes[..],
-            Index::Linear(_) => &[],
+        let (position, number) = match index {
+            Index::Axes(axes) => (&axes[..], None),
+            Index::Linear(p) => (&[][..], Some(p)),
         };
         let mut cx = MapCx {
             body: &mut self.body,
@@ -159,6 +159,7 @@ impl<'a> Emitter<'a> {
             origin: (n.op.name(), n.source.to_string()),
             checks: &mut self.collected.checks,
             position,
+            number,
         };
         rule(&mut cx)
     }
@@ -278,6 +279,7 @@ impl<'a> Emitter<'a> {
             origin: ("pad", String::new()),
             checks: &mut checks,
             position: std::slice::from_ref(p),
+            number: None,
         };
         let at = cx.position(0);
         let zero = self.body.constant(Scalar::I64, 0.0);

@@ -136,6 +136,8 @@ pub struct MapCx<'a> {
     pub checks: &'a mut Vec<Check>,
     /// For each axis of the result, the position as (offset, strides over the kernel's axes, run-time index if any).
     pub position: &'a [Position],
+    /// The row-major number of the element, where the positions along the axes are not known: behind a reshape that merges them.
+    pub number: Option<&'a Position>,
 }
 
 /// A position along one axis of a tensor, as a function of the kernel's loop positions.
@@ -188,6 +190,9 @@ impl MapCx<'_> {
 
     /// The row-major number of the result's element, as i64.
     pub fn element(&mut self) -> Val {
+        if let Some(number) = self.number {
+            return self.position_value(&number.clone());
+        }
         let strides = self.result.shape.strides();
         let mut total = Position { strides: SmallVec::new(), ..Position::default() };
         let mut dynamic: Option<Val> = None;

@@ -91,7 +91,11 @@ impl<'s> Cursor<'s> {
 
     /// Takes the mark.
     pub(super) fn expect(&mut self, mark: char, purpose: &str) -> Result<(), ParseError> {
-        if self.accept(mark) { Ok(()) } else { Err(self.unexpected(&format!("`{mark}` {purpose}"))) }
+        if self.accept(mark) {
+            Ok(())
+        } else {
+            Err(self.unexpected(&format!("`{mark}` {purpose}")))
+        }
     }
 
     /// Takes a token of a kind.
@@ -121,12 +125,19 @@ impl<'s> Cursor<'s> {
     }
 
     /// Takes a whole number of type `T`.
-    pub(super) fn take_number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T, ParseError> {
+    pub(super) fn take_number<T: std::str::FromStr>(
+        &mut self,
+        what: &str,
+    ) -> Result<T, ParseError> {
         let token = self.take_kind(Kind::Number, what)?;
         let digits = token.text.bytes().all(|b| b.is_ascii_digit());
         token.text.parse().map_err(|_| {
             let text = shorten(token.text);
-            let why = if digits { format!("{text} is too large") } else { format!("expected {what}, found `{text}`") };
+            let why = if digits {
+                format!("{text} is too large")
+            } else {
+                format!("expected {what}, found `{text}`")
+            };
             self.fail(token, why)
         })
     }
@@ -141,8 +152,11 @@ impl<'s> Cursor<'s> {
     pub(super) fn unexpected(&self, wanted: &str) -> ParseError {
         match self.next.kind {
             Kind::Bad(why) => self.fail(self.next, why.to_owned()),
-            Kind::End => self.fail(self.next, format!("expected {wanted}, found the end of the text")),
-            _ => self.fail(self.next, format!("expected {wanted}, found `{}`", shorten(self.next.text))),
+            Kind::End => {
+                self.fail(self.next, format!("expected {wanted}, found the end of the text"))
+            }
+            _ => self
+                .fail(self.next, format!("expected {wanted}, found `{}`", shorten(self.next.text))),
         }
     }
 

@@ -13,13 +13,10 @@
 //!
 //! `in0` and `out0` are buffers, or `x0` and `y0` where segments each give their own; `g0` is a register, `w0` a row buffer.
 
+use super::code::Code;
 use super::literal::Name;
 use super::printer::commas;
-use crate::DType;
-use crate::kernel::{
-    Access, Body, Cmp, Contract, Factor, Form, Function, Guard, Inst, Kernel, Load, Nest, Over, Reduction, Scalar, ScalarOp,
-    Scatter, Sink, Stage, Val,
-};
+use crate::kernel::{Contract, Factor, Form, Kernel, Nest, Scalar, Scatter};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Kernel {
@@ -66,18 +63,6 @@ impl Display for KernelText<'_> {
     }
 }
 
-/// How the parts of a body call what lies around them.
-struct Code<'a> {
-    axes: Vec<String>,
-    loads: &'a [Load],
-    /// The kernel's input of each slot; `None` if segments differ.
-    inputs: Option<&'a [usize]>,
-    /// The kernel's output of each slot; `None` if segments differ.
-    outputs: Option<&'a [usize]>,
-    /// `s`, or another letter where a kernel has several bodies.
-    letter: char,
-}
-
 fn show_nest(f: &mut Formatter<'_>, nest: &Nest) -> fmt::Result {
     let rank = nest.segments.first().map_or(0, |s| s.extents.len());
     let mut axes: Vec<String> = (0..rank.saturating_sub(1)).map(|i| format!("i{i}")).collect();
@@ -94,9 +79,13 @@ fn show_nest(f: &mut Formatter<'_>, nest: &Nest) -> fmt::Result {
         })?;
         if single.is_none() {
             f.write_str(": ")?;
-            commas(f, segment.inputs.iter().enumerate(), |f, (slot, input)| write!(f, "x{slot} = in{input}"))?;
+            commas(f, segment.inputs.iter().enumerate(), |f, (slot, input)| {
+                write!(f, "x{slot} = in{input}")
+            })?;
             f.write_str(" -> ")?;
-            commas(f, segment.outputs.iter().enumerate(), |f, (slot, output)| write!(f, "y{slot} = out{output}"))?;
+            commas(f, segment.outputs.iter().enumerate(), |f, (slot, output)| {
+                write!(f, "y{slot} = out{output}")
+            })?;
         }
         f.write_char('\n')?;
     }
@@ -138,9 +127,18 @@ fn show_contract(f: &mut Formatter<'_>, contract: &Contract) -> fmt::Result {
     epilogue.sinks.iter().try_for_each(|sink| code.sink(f, sink, true))
 }
 
-fn show_factor(f: &mut Formatter<'_>, factor: &Factor, letter: char, axes: Vec<String>) -> fmt::Result {
+fn show_factor(
+    f: &mut Formatter<'_>,
+    factor: &Factor,
+    letter: char,
+    axes: Vec<String>,
+) -> fmt::Result {
     writeln!(f, "  factor {letter} = {letter}{}", factor.value)?;
-    Code { axes, loads: &factor.loads, inputs: None, outputs: None, letter }.body(f, &factor.body, true)
+    Code { axes, loads: &factor.loads, inputs: None, outputs: None, letter }.body(
+        f,
+        &factor.body,
+        true,
+    )
 }
 
 fn show_scatter(f: &mut Formatter<'_>, scatter: &Scatter) -> fmt::Result {
@@ -160,252 +158,14 @@ fn show_scatter(f: &mut Formatter<'_>, scatter: &Scatter) -> fmt::Result {
     writeln!(f, ", s{value}")
 }
 
-impl Code<'_> {
-    fn stage(&self, f: &mut Formatter<'_>, stage: &Stage) -> fmt::Result {
-        let row = stage.over == Over::Row;
-        f.write_str(if row { "  stage\n" } else { "  once\n" })?;
-        self.body(f, &stage.body, row)?;
-        stage.sinks.iter().try_for_each(|sink| self.sink(f, sink, row))
-    }
-
-    fn body(&self, f: &mut Formatter<'_>, body: &Body, row: bool) -> fmt::Result {
-        for (value, inst) in body.insts.iter().enumerate() {
-            write!(f, "    {}{value} = ", self.letter)?;
-            self.inst(f, inst, row)?;
-            writeln!(f, " : {}", inst.ty.name())?;
-        }
-        Ok(())
-    }
-
-    fn inst(&self, f: &mut Formatter<'_>, inst: &Inst, row: bool) -> fmt::Result {
-        let name = match inst.op {
-            ScalarOp::Const(bits) => return write!(f, "const {}", Literal(inst.ty, bits)),
-            ScalarOp::Load(number) => return self.load(f, number, inst),
-            ScalarOp::Index(axis) => return write!(f, "index {}", self.axis(axis as usize)),
-            ScalarOp::Row(buffer) => return write!(f, "w{buffer}{}", if row { "[r]" } else { "" }),
-            ScalarOp::Register(register) => return write!(f, "g{register}"),
-            op => word(op),
-        };
-        f.write_str(name)?;
-        match inst.op {
-            ScalarOp::Round(to) => write!(f, " {to}")?,
-            ScalarOp::Random { stream } => write!(f, " {stream}")?,
-            ScalarOp::Check(check) => write!(f, " {check}")?,
-            _ => {}
-        }
-        if !inst.args.is_empty() {
-            f.write_char(' ')?;
-        }
-        commas(f, &inst.args, |f, arg| write!(f, "{}{arg}", self.letter))
-    }
-
-    fn load(&self, f: &mut Formatter<'_>, number: u32, inst: &Inst) -> fmt::Result {
-        let Some(load) = self.loads.get(number as usize) else { return write!(f, "load ?{number}") };
-        write!(f, "load {}", Narrow(load.dtype, inst.ty))?;
-        match self.inputs {
-            Some(slots) => write!(f, "in{}", slots.get(load.input).copied().unwrap_or(load.input))?,
-            None if self.segmented() => write!(f, "x{}", load.input)?,
-            None => write!(f, "in{}", load.input)?,
-        }
-        self.access(f, &load.access, &inst.args, inst.ty)
-    }
-
-    /// True for the code of a nest of several segments, whose one axis is the row.
-    fn segmented(&self) -> bool {
-        self.axes.len() == 1 && self.axes[0] == "r"
-    }
-
-    fn output(&self, output: usize) -> String {
-        match self.outputs {
-            Some(slots) => format!("out{}", slots.get(output).copied().unwrap_or(output)),
-            None if self.segmented() => format!("y{output}"),
-            None => format!("out{output}"),
-        }
-    }
-
-    fn sink(&self, f: &mut Formatter<'_>, sink: &Sink, row: bool) -> fmt::Result {
-        let letter = self.letter;
-        match sink {
-            Sink::Store { output, dtype, access, value } => {
-                write!(f, "    store {dtype} {}", self.output(*output))?;
-                self.access(f, access, &[], Scalar::I64)?;
-                writeln!(f, ", {letter}{value}")
-            }
-            Sink::Reduce { reduction, value, register } => {
-                writeln!(f, "    g{register} = {} along the row {letter}{value}", reduction_name(*reduction))
-            }
-            Sink::Keep { value, buffer } => writeln!(f, "    w{buffer}{} = {letter}{value}", if row { "[r]" } else { "" }),
-            Sink::Set { value, register } => writeln!(f, "    g{register} = {letter}{value}"),
-            Sink::Column { reduction, value, output, dtype, kept } => {
-                write!(f, "    store {dtype} {}[", self.output(*output))?;
-                let kept = kept.iter().enumerate().filter(|(_, kept)| **kept);
-                commas(f, kept, |f, (axis, _)| f.write_str(self.axis(axis)))?;
-                writeln!(f, "], {} down the column {letter}{value}", reduction_name(*reduction))
-            }
-        }
-    }
-
-    fn axis(&self, axis: usize) -> &str {
-        self.axes.get(axis).map_or("?", String::as_str)
-    }
-
-    /// `[10*i0 + r + 4*s2] if 0 <= r - 1 < 5 else 0.0`
-    fn access(&self, f: &mut Formatter<'_>, access: &Access, index: &[Val], fill: Scalar) -> fmt::Result {
-        f.write_char('[')?;
-        let mut sum = Sum::default();
-        self.strides(f, &mut sum, &access.strides)?;
-        for (i, stride) in access.indirect.iter().enumerate() {
-            match index.get(i) {
-                Some(value) => sum.term(f, *stride, &format!("{}{value}", self.letter))?,
-                None => sum.term(f, *stride, "?")?,
-            }
-        }
-        sum.end(f, access.offset)?;
-        f.write_char(']')?;
-        for (i, guard) in access.guards.iter().enumerate() {
-            let Guard { offset, strides, extent } = guard;
-            f.write_str(if i == 0 { " if 0 <= " } else { " and 0 <= " })?;
-            let mut sum = Sum::default();
-            self.strides(f, &mut sum, strides)?;
-            sum.end(f, *offset)?;
-            write!(f, " < {extent}")?;
-        }
-        if access.guards.is_empty() { Ok(()) } else { write!(f, " else {}", Literal(fill, access.fill)) }
-    }
-
-    fn strides(&self, f: &mut Formatter<'_>, sum: &mut Sum, strides: &[i64]) -> fmt::Result {
-        strides.iter().enumerate().try_for_each(|(axis, stride)| sum.term(f, *stride, self.axis(axis)))
-    }
-}
-
-/// A sum on its way to the text.
-#[derive(Default)]
-struct Sum {
-    begun: bool,
-}
-
-impl Sum {
-    fn term(&mut self, f: &mut Formatter<'_>, factor: i64, what: &str) -> fmt::Result {
-        if factor == 0 {
-            return Ok(());
-        }
-        self.sign(f, factor)?;
-        match factor.unsigned_abs() {
-            1 => f.write_str(what),
-            n => write!(f, "{n}*{what}"),
-        }
-    }
-
-    fn end(&mut self, f: &mut Formatter<'_>, offset: i64) -> fmt::Result {
-        if offset == 0 && self.begun {
-            return Ok(());
-        }
-        self.sign(f, offset)?;
-        write!(f, "{}", offset.unsigned_abs())
-    }
-
-    fn sign(&mut self, f: &mut Formatter<'_>, number: i64) -> fmt::Result {
-        let begun = std::mem::replace(&mut self.begun, true);
-        f.write_str(match (begun, number < 0) {
-            (true, true) => " - ",
-            (true, false) => " + ",
-            (false, true) => "-",
-            (false, false) => "",
-        })
-    }
-}
-
-/// A number by its bits.
-struct Literal(Scalar, u64);
-
-impl Display for Literal {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Literal(ty, bits) = *self;
-        match ty {
-            Scalar::F32 => show_float(f, f32::from_bits(bits as u32)),
-            Scalar::F64 => show_float(f, f64::from_bits(bits)),
-            Scalar::I32 => write!(f, "{}", bits as u32 as i32),
-            Scalar::I64 => write!(f, "{}", bits as i64),
-            Scalar::Bool => write!(f, "{}", bits != 0),
-        }
-    }
-}
-
-/// The shortest text that reads back as the same number of its width; `nan` for every NaN.
-fn show_float(f: &mut Formatter<'_>, v: impl fmt::Debug + Copy) -> fmt::Result {
-    let text = format!("{v:?}");
-    f.write_str(if text.eq_ignore_ascii_case("nan") { "nan" } else { &text })
-}
-
-/// The dtype in memory, where it is another than the scalar.
-struct Narrow(DType, Scalar);
-
-impl Display for Narrow {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.name() == self.1.name() { Ok(()) } else { write!(f, "{} ", self.0) }
-    }
-}
-
-fn reduction_name(reduction: Reduction) -> &'static str {
-    match reduction {
-        Reduction::Sum => "sum",
-        Reduction::Max => "max",
-        Reduction::Min => "min",
-        Reduction::ArgMax => "argmax",
-    }
-}
-
-/// The name of an instruction.
-fn word(op: ScalarOp) -> &'static str {
-    match op {
-        ScalarOp::Const(_) => "const",
-        ScalarOp::Load(_) => "load",
-        ScalarOp::Index(_) => "index",
-        ScalarOp::Row(_) => "row",
-        ScalarOp::Register(_) => "register",
-        ScalarOp::Acc => "acc",
-        ScalarOp::Add => "add",
-        ScalarOp::Sub => "sub",
-        ScalarOp::Mul => "mul",
-        ScalarOp::Div => "div",
-        ScalarOp::Rem => "rem",
-        ScalarOp::Max => "max",
-        ScalarOp::Min => "min",
-        ScalarOp::Neg => "neg",
-        ScalarOp::Abs => "abs",
-        ScalarOp::Sqrt => "sqrt",
-        ScalarOp::Floor => "floor",
-        ScalarOp::Call(function) => match function {
-            Function::Exp => "exp",
-            Function::Log => "log",
-            Function::Tanh => "tanh",
-            Function::Erf => "erf",
-            Function::Sin => "sin",
-            Function::Cos => "cos",
-        },
-        ScalarOp::Round(_) => "round",
-        ScalarOp::Cmp(cmp) => match cmp {
-            Cmp::Eq => "eq",
-            Cmp::Ne => "ne",
-            Cmp::Lt => "lt",
-            Cmp::Le => "le",
-        },
-        ScalarOp::And => "and",
-        ScalarOp::Or => "or",
-        ScalarOp::Not => "not",
-        ScalarOp::Select => "select",
-        ScalarOp::Convert => "convert",
-        ScalarOp::WrapU8 => "wrap_u8",
-        ScalarOp::Random { .. } => "random",
-        ScalarOp::Check(_) => "check",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TensorType;
-    use crate::kernel::{Check, Output, Segment};
+    use crate::kernel::{
+        Access, Body, Check, Cmp, Function, Guard, Load, Output, Over, Reduction, ScalarOp,
+        Segment, Sink, Stage, Val,
+    };
+    use crate::{DType, TensorType};
     use smallvec::smallvec;
 
     fn ty(dtype: DType, shape: &[usize]) -> TensorType {
@@ -417,12 +177,24 @@ mod tests {
     }
 
     fn store(output: usize, dtype: DType, strides: &[i64], value: Val) -> Sink {
-        Sink::Store { output, dtype, access: Access { strides: strides.into(), ..Access::default() }, value }
+        Sink::Store {
+            output,
+            dtype,
+            access: Access { strides: strides.into(), ..Access::default() },
+            value,
+        }
     }
 
     fn kernel(name: &str, inputs: &[TensorType], outputs: &[TensorType], form: Form) -> Kernel {
         let outputs = outputs.iter().map(|ty| Output { ty: ty.clone(), update: None }).collect();
-        Kernel { name: name.to_owned(), inputs: inputs.to_vec(), outputs, when: None, checks: Vec::new(), form }
+        Kernel {
+            name: name.to_owned(),
+            inputs: inputs.to_vec(),
+            outputs,
+            when: None,
+            checks: Vec::new(),
+            form,
+        }
     }
 
     #[test]
@@ -445,7 +217,8 @@ mod tests {
         let mut guarded = load(0, DType::BF16, &[10, -1]);
         guarded.access.offset = 9;
         guarded.access.indirect = smallvec![4];
-        guarded.access.guards = smallvec![Guard { offset: -1, strides: smallvec![0, 1], extent: 5 }];
+        guarded.access.guards =
+            smallvec![Guard { offset: -1, strides: smallvec![0, 1], extent: 5 }];
         guarded.access.fill = u64::from(0.5f32.to_bits());
         let nest = Nest {
             segments: vec![Segment { extents: vec![8, 10], inputs: vec![0], outputs: vec![0, 1] }],
@@ -468,15 +241,32 @@ mod tests {
                         },
                     ],
                 },
-                Stage { over: Over::Once, body: once, sinks: vec![Sink::Set { value: root, register: 1 }] },
-                Stage { over: Over::Row, body: last, sinks: vec![store(0, DType::BF16, &[10, 1], y)] },
+                Stage {
+                    over: Over::Once,
+                    body: once,
+                    sinks: vec![Sink::Set { value: root, register: 1 }],
+                },
+                Stage {
+                    over: Over::Row,
+                    body: last,
+                    sinks: vec![store(0, DType::BF16, &[10, 1], y)],
+                },
             ],
         };
         let low = ty(DType::BF16, &[8, 10]);
-        let mut k = kernel("k", &[low.clone(), ty(DType::F32, &[])], &[low, ty(DType::F32, &[10])], Form::Nest(nest));
+        let mut k = kernel(
+            "k",
+            &[low.clone(), ty(DType::F32, &[])],
+            &[low, ty(DType::F32, &[10])],
+            Form::Nest(nest),
+        );
         k.when = Some(1);
         k.outputs[0].update = Some(0);
-        k.checks.push(Check { message: "too far".to_owned(), op: "gather".to_owned(), source: "a.rs:1".to_owned() });
+        k.checks.push(Check {
+            message: "too far".to_owned(),
+            op: "gather".to_owned(),
+            source: "a.rs:1".to_owned(),
+        });
         let expected = "\
 kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out1: f32[10]) {
   when in1 is zero
@@ -534,7 +324,11 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
     fn contractions_and_scatters() {
         let mut plain = Body::default();
         plain.push(ScalarOp::Load(0), &[], Scalar::F32);
-        let factor = |input, strides| Factor { loads: vec![load(input, DType::F32, strides)], body: plain.clone(), value: 0 };
+        let factor = |input, strides| Factor {
+            loads: vec![load(input, DType::F32, strides)],
+            body: plain.clone(),
+            value: 0,
+        };
         let mut acc = Body::default();
         acc.push(ScalarOp::Acc, &[], Scalar::F32);
         let contract = Contract {
@@ -546,10 +340,15 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
             a: factor(0, &[15, 5, 1]),
             b: factor(1, &[0, 4, 1]),
             loads: Vec::new(),
-            epilogue: Stage { over: Over::Row, body: acc, sinks: vec![store(0, DType::F32, &[12, 4, 1], 0)] },
+            epilogue: Stage {
+                over: Over::Row,
+                body: acc,
+                sinks: vec![store(0, DType::F32, &[12, 4, 1], 0)],
+            },
         };
         let types = [ty(DType::F32, &[2, 3, 5]), ty(DType::F32, &[5, 4])];
-        let text = kernel("c", &types, &[ty(DType::F32, &[2, 3, 4])], Form::Contract(contract)).to_string();
+        let text = kernel("c", &types, &[ty(DType::F32, &[2, 3, 4])], Form::Contract(contract))
+            .to_string();
         for line in [
             "  loop b0 2, i 3, j 4\n  reduce p 5 in f32\n  factor a = a0\n    a0 = load in0[15*b0 + 5*i + p] : f32\n",
             "    b0 = load in1[4*p + j] : f32\n  epilogue\n    s0 = acc : f32\n    store f32 out0[12*b0 + 4*i + j], s0\n",
@@ -566,6 +365,11 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
             base: None,
         };
         let text = kernel("s", &types[..1], &types[..1], Form::Scatter(scatter)).to_string();
-        assert!(text.ends_with("  base zeros\n  stage\n    s0 = load in0[i0] : f32\n    add out0[s0], s0\n}\n"), "{text}");
+        assert!(
+            text.ends_with(
+                "  base zeros\n  stage\n    s0 = load in0[i0] : f32\n    add out0[s0], s0\n}\n"
+            ),
+            "{text}"
+        );
     }
 }

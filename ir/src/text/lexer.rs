@@ -157,7 +157,10 @@ mod tests {
 
     fn kinds(text: &str) -> Vec<(Kind, &str)> {
         let mut lexer = Lexer::new(text);
-        std::iter::repeat_with(|| lexer.next()).map(|t| (t.kind, t.text)).take_while(|t| t.0 != Kind::End).collect()
+        std::iter::repeat_with(|| lexer.next())
+            .map(|t| (t.kind, t.text))
+            .take_while(|t| t.0 != Kind::End)
+            .collect()
     }
 
     #[test]

@@ -29,7 +29,11 @@ fn dtype(token: Token<'_>) -> Option<DType> {
 }
 
 fn unknown_dtype(text: &str) -> String {
-    format!("unknown dtype `{}`{}", shorten(text), nearest::hint(text, DType::ALL.iter().map(|d| d.name())))
+    format!(
+        "unknown dtype `{}`{}",
+        shorten(text),
+        nearest::hint(text, DType::ALL.iter().map(|d| d.name()))
+    )
 }
 
 /// A value behind `name =` among the attributes.
@@ -40,7 +44,10 @@ pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
         Kind::Number => number(cursor),
         Kind::Text => Ok(Attr::Str(cursor.take_text("text")?.into())),
         Kind::Mark('[') => list(cursor),
-        Kind::Mark('@') => Err(cursor.fail(token, "kernels are printed but not read: give the graph as it is before `fuse`")),
+        Kind::Mark('@') => Err(cursor.fail(
+            token,
+            "kernels are printed but not read: give the graph as it is before `fuse`",
+        )),
         Kind::Word => match token.text {
             "true" | "false" => Ok(Attr::Bool(cursor.take().text == "true")),
             "inf" | "nan" => number(cursor),
@@ -49,7 +56,8 @@ pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
                     cursor.take();
                     Ok(Attr::DType(dtype))
                 }
-                None => Err(cursor.fail(token, format!("expected {WANTED}, found `{}`", shorten(token.text)))),
+                None => Err(cursor
+                    .fail(token, format!("expected {WANTED}, found `{}`", shorten(token.text)))),
             },
         },
         _ => Err(cursor.unexpected(WANTED)),
@@ -89,7 +97,8 @@ fn number(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
         return Err(cursor.unexpected("a number"));
     }
     cursor.take();
-    let plain = token.text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
+    let plain =
+        token.text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     let whole = token.text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'-'));
     let bad = || cursor.fail(token, format!("expected a number, found `{}`", shorten(token.text)));
     match token.text {
@@ -103,13 +112,23 @@ fn number(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
         let too_large = |_| {
             let digits = token.text.trim_start_matches('-');
             let is_number = !digits.is_empty() && !digits.contains('-');
-            if is_number { cursor.fail(token, format!("{} does not fit in 64 bits", shorten(token.text))) } else { bad() }
+            if is_number {
+                cursor.fail(token, format!("{} does not fit in 64 bits", shorten(token.text)))
+            } else {
+                bad()
+            }
         };
         return token.text.parse().map(Attr::Int).map_err(too_large);
     }
     match token.text.parse::<f64>() {
         Ok(v) if v.is_finite() => Ok(Attr::Float(v)),
-        Ok(_) => Err(cursor.fail(token, format!("{} is too large for 64 bits: write `inf` if that is meant", shorten(token.text)))),
+        Ok(_) => Err(cursor.fail(
+            token,
+            format!(
+                "{} is too large for 64 bits: write `inf` if that is meant",
+                shorten(token.text)
+            ),
+        )),
         Err(_) => Err(bad()),
     }
 }
@@ -130,7 +149,12 @@ pub(super) fn unescape(inside: &str) -> Result<String, String> {
             Some('0') => '\0',
             Some(c @ ('"' | '\'' | '\\')) => c,
             Some('u') => unicode(&mut rest)?,
-            other => return Err(format!("unknown escape `\\{}`", other.map(String::from).unwrap_or_default())),
+            other => {
+                return Err(format!(
+                    "unknown escape `\\{}`",
+                    other.map(String::from).unwrap_or_default()
+                ));
+            }
         });
     }
     Ok(out)
@@ -139,7 +163,8 @@ pub(super) fn unescape(inside: &str) -> Result<String, String> {
 /// The character of `{1f600}`.
 fn unicode(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
     let wrong = || "expected a character's number such as `\\u{e9}`".to_owned();
-    let (digits, behind) = rest.as_str().strip_prefix('{').and_then(|r| r.split_once('}')).ok_or_else(wrong)?;
+    let (digits, behind) =
+        rest.as_str().strip_prefix('{').and_then(|r| r.split_once('}')).ok_or_else(wrong)?;
     let number = if digits.len() <= 6 { u32::from_str_radix(digits, 16).ok() } else { None };
     *rest = behind.chars();
     number.and_then(char::from_u32).ok_or_else(wrong)
@@ -151,6 +176,10 @@ pub(super) struct Name<'a>(pub(super) &'a str);
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.0.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if word && self.0.chars().all(super::lexer::in_word) { f.write_str(self.0) } else { write!(f, "{:?}", self.0) }
+        if word && self.0.chars().all(super::lexer::in_word) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "{:?}", self.0)
+        }
     }
 }

@@ -15,6 +15,7 @@
 //! assert_eq!(again.to_string(), graph.to_string());
 //! ```
 
+mod code;
 mod cursor;
 mod kernel;
 mod lexer;

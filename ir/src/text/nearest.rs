@@ -19,7 +19,8 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> 
         .filter(|name| name.len() <= LONGEST && !name.is_empty())
         .filter_map(|name| {
             let distance = distance(&letters, name);
-            let contains = letters.len() >= 3 && (name.contains(word) || (name.len() >= 3 && word.contains(name)));
+            let contains = letters.len() >= 3
+                && (name.contains(word) || (name.len() >= 3 && word.contains(name)));
             (distance <= limit || contains).then_some((distance, name))
         })
         .collect();
@@ -32,7 +33,8 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> 
 /// How many letters to insert, remove, replace or swap with their neighbour.
 fn distance(a: &[char], b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
-    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<usize>>(), vec![0; b.len() + 1]];
+    let mut rows =
+        [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<usize>>(), vec![0; b.len() + 1]];
     for (i, x) in a.iter().enumerate() {
         let [before, last, row] = &mut rows;
         row[0] = i + 1;
@@ -66,6 +68,14 @@ mod tests {
     #[test]
     fn distances() {
         let distance = |a: &str, b| distance(&a.chars().collect::<Vec<_>>(), b);
-        assert_eq!((distance("abc", "abc"), distance("", "abc"), distance("acb", "abc"), distance("kitten", "sitting")), (0, 3, 1, 3));
+        assert_eq!(
+            (
+                distance("abc", "abc"),
+                distance("", "abc"),
+                distance("acb", "abc"),
+                distance("kitten", "sitting")
+            ),
+            (0, 3, 1, 3)
+        );
     }
 }

@@ -30,7 +30,9 @@ impl Regions {
 
     fn insert(&mut self, number: u32, region: Region) -> Result<(), String> {
         if number == 0 {
-            return Err("region #0 is the state with everything off: number yours from 1".to_owned());
+            return Err(
+                "region #0 is the state with everything off: number yours from 1".to_owned()
+            );
         }
         if self.by_number.insert(number, self.in_order.len()).is_some() {
             return Err(format!("there is a region #{number} already"));
@@ -77,7 +79,11 @@ pub(super) fn one_graph(text: &str, options: &ParseOptions) -> Result<Graph, Par
         }
     }
     let graph = record::graph(&mut cursor, options, &regions)?;
-    if cursor.peek().kind == Kind::End { Ok(graph) } else { Err(cursor.unexpected("nothing after the graph")) }
+    if cursor.peek().kind == Kind::End {
+        Ok(graph)
+    } else {
+        Err(cursor.unexpected("nothing after the graph"))
+    }
 }
 
 /// `tracecast 1`, which may be left out.
@@ -89,7 +95,13 @@ fn version(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
     if token.text == VERSION.to_string() {
         return Ok(());
     }
-    Err(cursor.fail(token, format!("this text is of version {}, and {VERSION} is the only one known", shorten(token.text))))
+    Err(cursor.fail(
+        token,
+        format!(
+            "this text is of version {}, and {VERSION} is the only one known",
+            shorten(token.text)
+        ),
+    ))
 }
 
 /// `region #1 = {cpu: bf16} cache on scope 1`, on one line.
@@ -109,7 +121,10 @@ fn region(cursor: &mut Cursor<'_>, regions: &mut Regions) -> Result<(), ParseErr
 /// What stands where a graph could.
 fn stray(cursor: &Cursor<'_>) -> ParseError {
     if cursor.at_word("kernel") {
-        return cursor.fail(cursor.peek(), "kernels are printed but not read: give the graph as it is before `fuse`");
+        return cursor.fail(
+            cursor.peek(),
+            "kernels are printed but not read: give the graph as it is before `fuse`",
+        );
     }
     if cursor.at_word("tracecast") {
         return cursor.fail(cursor.peek(), "the version stands once, at the very beginning");

@@ -27,9 +27,11 @@ pub struct Printer {
 
 impl Printer {
     /// Everything: reads back to a graph that prints the same.
-    pub const FULL: Printer = Printer { header: true, regions: true, scopes: true, sources: true, kernels: true };
+    pub const FULL: Printer =
+        Printer { header: true, regions: true, scopes: true, sources: true, kernels: true };
     /// Graph and kernels, without where lines come from: what golden files hold.
-    pub const GOLDEN: Printer = Printer { header: false, regions: false, scopes: false, sources: false, kernels: true };
+    pub const GOLDEN: Printer =
+        Printer { header: false, regions: false, scopes: false, sources: false, kernels: true };
 
     /// The text of a graph.
     pub fn print(&self, graph: &Graph) -> String {
@@ -84,7 +86,8 @@ impl<'a> Names<'a> {
     }
 
     fn results(&self, id: NodeId) -> impl Iterator<Item = impl Display + use<'a>> {
-        (0..self.graph.node(id).results.len() as u16).map(move |result| self.value(ValueId { node: id, result }))
+        (0..self.graph.node(id).results.len() as u16)
+            .map(move |result| self.value(ValueId { node: id, result }))
     }
 }
 
@@ -134,11 +137,18 @@ impl Display for Shown<'_> {
             self.line(f, &names, id)?;
         }
         for (port, value) in graph.updates() {
-            writeln!(f, "  update %{} = {}", Name(&graph.ports()[*port].name), names.value(*value))?;
+            writeln!(
+                f,
+                "  update %{} = {}",
+                Name(&graph.ports()[*port].name),
+                names.value(*value)
+            )?;
         }
         if !graph.outputs().is_empty() {
             f.write_str("  return ")?;
-            commas(f, graph.outputs(), |f, (name, value)| write!(f, "{} = {}", Name(name), names.value(*value)))?;
+            commas(f, graph.outputs(), |f, (name, value)| {
+                write!(f, "{} = {}", Name(name), names.value(*value))
+            })?;
             f.write_char('\n')?;
         }
         f.write_str("}\n")?;
@@ -188,7 +198,13 @@ impl Shown<'_> {
     }
 
     /// The operands as the schema groups them.
-    fn operands(&self, f: &mut Formatter<'_>, names: &Names<'_>, id: NodeId, node: &Node) -> fmt::Result {
+    fn operands(
+        &self,
+        f: &mut Formatter<'_>,
+        names: &Names<'_>,
+        id: NodeId,
+        node: &Node,
+    ) -> fmt::Result {
         let args = self.graph.args(id);
         let schema = node.op.def().schema.operands;
         let mut rest = &args[..];
@@ -213,7 +229,9 @@ impl Shown<'_> {
     fn kernels(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut seen: HashMap<&str, Vec<&Kernel>> = HashMap::new();
         for id in self.graph.nodes() {
-            let Some(Attr::Kernel(kernel)) = self.graph.node(id).attrs.get("kernel") else { continue };
+            let Some(Attr::Kernel(kernel)) = self.graph.node(id).attrs.get("kernel") else {
+                continue;
+            };
             let same_name = seen.entry(&kernel.name).or_default();
             if !same_name.contains(&&**kernel) {
                 same_name.push(kernel);

@@ -11,7 +11,11 @@ use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
 /// Reads from `graph` to the closing brace.
-pub(super) fn graph(cursor: &mut Cursor<'_>, options: &ParseOptions, regions: &Regions) -> Result<Graph, ParseError> {
+pub(super) fn graph(
+    cursor: &mut Cursor<'_>,
+    options: &ParseOptions,
+    regions: &Regions,
+) -> Result<Graph, ParseError> {
     let keyword = cursor.take();
     cursor.expect('@', "and the graph's name")?;
     let (name, _) = cursor.take_name("the graph's name")?;
@@ -32,7 +36,9 @@ pub(super) fn graph(cursor: &mut Cursor<'_>, options: &ParseOptions, regions: &R
     };
     recorder.ports(cursor)?;
     recorder.lines(cursor, keyword)?;
-    tracer.finish().map_err(|error| cursor.fail(keyword, format!("{}: {}", error.op, error.message)))
+    tracer
+        .finish()
+        .map_err(|error| cursor.fail(keyword, format!("{}: {}", error.op, error.message)))
 }
 
 /// A name of a value. A quoted name such as `%"0"` is another than the number `%0`.
@@ -96,7 +102,10 @@ impl<'t> Recorder<'t, '_> {
                 role = if cursor.take().text == "param" { Role::Param } else { Role::State };
             } else if cursor.accept_word("on") {
                 let name = cursor.take_kind(Kind::Word, "a device type")?;
-                device = name.text.parse().map_err(|e: crate::policy::PolicyError| cursor.fail(name, e.to_string()))?;
+                device = name
+                    .text
+                    .parse()
+                    .map_err(|e: crate::policy::PolicyError| cursor.fail(name, e.to_string()))?;
             } else if word.kind == Kind::Word {
                 return Err(cursor.unexpected("`param`, `state`, `grad` or `on` and a device type"));
             } else {
@@ -123,7 +132,10 @@ impl<'t> Recorder<'t, '_> {
                 let line = self.line(cursor)?;
                 self.record(cursor, line)?;
             } else if cursor.peek().kind == Kind::End {
-                let message = format!("expected `}}`: the graph that begins on line {} is not closed", keyword.line);
+                let message = format!(
+                    "expected `}}`: the graph that begins on line {} is not closed",
+                    keyword.line
+                );
                 return Err(cursor.fail(cursor.peek(), message));
             } else {
                 return Err(cursor.unexpected("`%name = op …`, `update`, `return` or `}`"));
@@ -198,13 +210,19 @@ impl<'t> Recorder<'t, '_> {
                 return Err(cursor.unexpected("`,`, `{` or `:` after an operand"));
             }
             let at = cursor.peek();
-            let is_list = operands.get(args.groups.len()).map(|o| (o.name, o.kind == OperandKind::List));
+            let is_list =
+                operands.get(args.groups.len()).map(|o| (o.name, o.kind == OperandKind::List));
             match is_list {
                 Some((name, true)) if !cursor.at('[') => {
-                    return Err(cursor.unexpected(&format!("the values of operand `{name}` in brackets")));
+                    return Err(
+                        cursor.unexpected(&format!("the values of operand `{name}` in brackets"))
+                    );
                 }
                 Some((name, false)) if cursor.at('[') => {
-                    return Err(cursor.fail(at, format!("operand `{name}` of `{}` is one value, not a list", op.name())));
+                    return Err(cursor.fail(
+                        at,
+                        format!("operand `{name}` of `{}` is one value, not a list", op.name()),
+                    ));
                 }
                 _ => {}
             }
@@ -248,11 +266,15 @@ impl<'t> Recorder<'t, '_> {
         let token = cursor.take_kind(Kind::Value, "a value such as `%0`")?;
         let key = self.key(cursor, token)?;
         self.values.get(&key).copied().ok_or_else(|| {
-            let known: Vec<String> = self.values.keys().map(|(_, name)| format!("%{name}")).collect();
+            let known: Vec<String> =
+                self.values.keys().map(|(_, name)| format!("%{name}")).collect();
             let is_number = key.1.bytes().all(|b| b.is_ascii_digit());
             let known = known.iter().map(String::as_str).filter(|_| !is_number);
             let hint = nearest::hint(token.text, known);
-            cursor.fail(token, format!("`{}` is not defined before this line{hint}", shorten(token.text)))
+            cursor.fail(
+                token,
+                format!("`{}` is not defined before this line{hint}", shorten(token.text)),
+            )
         })
     }
 
@@ -272,7 +294,9 @@ impl<'t> Recorder<'t, '_> {
             let at = cursor.peek();
             let number: u32 = cursor.take_number("the number of a region")?;
             let region = self.regions.get(number);
-            place.region = Some(region.ok_or_else(|| cursor.fail(at, format!("there is no region #{number}")))?);
+            place.region = Some(
+                region.ok_or_else(|| cursor.fail(at, format!("there is no region #{number}")))?,
+            );
         }
         if cursor.accept_word("in") {
             place.scope = Some(cursor.take_text("a module path in quotes")?);
@@ -308,16 +332,26 @@ impl<'t> Recorder<'t, '_> {
             self.check(cursor, op_at)?;
         }
         if results.len() != names.len() || results.len() != types.len() {
-            let message = format!("`{name}` has {} results, found {} names and {} types", results.len(), names.len(), types.len());
+            let message = format!(
+                "`{name}` has {} results, found {} names and {} types",
+                results.len(),
+                names.len(),
+                types.len()
+            );
             return Err(cursor.fail(op_at, message));
         }
         for ((token, (ty, at)), var) in names.into_iter().zip(types).zip(results) {
             if var.ty() != ty {
-                return Err(cursor.fail(at, format!("expected {}, the type that `{name}` gives, found {ty}", var.ty())));
+                return Err(cursor.fail(
+                    at,
+                    format!("expected {}, the type that `{name}` gives, found {ty}", var.ty()),
+                ));
             }
             let key = self.key(cursor, token)?;
             if self.values.insert(key, var).is_some() {
-                return Err(cursor.fail(token, format!("there is a `{}` already", shorten(token.text))));
+                return Err(
+                    cursor.fail(token, format!("there is a `{}` already", shorten(token.text)))
+                );
             }
         }
         Ok(())
@@ -342,7 +376,10 @@ fn attrs(cursor: &mut Cursor<'_>, op: &OpRef) -> Result<Attrs, ParseError> {
         let Some(def) = known.iter().find(|a| a.name == name) else {
             let names: Vec<_> = known.iter().map(|a| format!("`{}`", a.name)).collect();
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(cursor.fail(at, format!("`{}` has no attribute `{}`: it has {has}", op.name(), shorten(&name))));
+            return Err(cursor.fail(
+                at,
+                format!("`{}` has no attribute `{}`: it has {has}", op.name(), shorten(&name)),
+            ));
         };
         if attrs.get(def.name).is_some() {
             return Err(cursor.fail(at, format!("attribute `{name}` is given twice")));

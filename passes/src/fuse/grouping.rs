@@ -2,13 +2,16 @@
 //!
 //! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
-//! elementwise nodes of its result's shape into its epilogue. No join may close a cycle between kernels.
+//! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
+//! narrower. What only leads to new state (the optimizer) stays apart from the rest, so that its kernels are the same for every
+//! parameter. No join may close a cycle between kernels.
 
 use super::reach::{Reach, is_port};
 use std::collections::{HashMap, HashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
+use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::op::Lower;
-use tracecast_ir::{Graph, NodeId, Shape};
+use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// A set of kernel numbers.
 #[derive(Clone, Default)]
@@ -54,6 +57,8 @@ struct Growing {
     /// Kernels it needs, directly or not.
     needs: Bits,
     reduces: bool,
+    /// True if it only leads to new state.
+    step: bool,
     /// False once it is part of another.
     alive: bool,
 }
@@ -62,16 +67,26 @@ struct Growing {
 pub(super) struct Groups {
     growing: Vec<Growing>,
     of: HashMap<NodeId, usize>,
+    /// How many nodes of kernels read a node.
+    readers: HashMap<NodeId, usize>,
 }
 
 impl Groups {
     pub(super) fn form(graph: &Graph, reach: &Reach) -> Self {
-        let mut groups = Groups { growing: Vec::new(), of: HashMap::new() };
-        let mut readers: HashMap<NodeId, Vec<usize>> = HashMap::new();
-        for n in graph.nodes() {
-            if reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, n) {
-                groups.place(graph, reach, n, &mut readers);
+        let nodes: Vec<NodeId> = graph
+            .nodes()
+            .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
+            .collect();
+        let mut groups = Groups { growing: Vec::new(), of: HashMap::new(), readers: HashMap::new() };
+        for &n in &nodes {
+            let read: HashSet<NodeId> = reach.reads(graph, n, &domain(graph, n)).iter().map(|r| r.node).collect();
+            for node in read {
+                *groups.readers.entry(node).or_default() += 1;
             }
+        }
+        let mut siblings: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        for n in nodes {
+            groups.place(graph, reach, n, &mut siblings);
         }
         groups
     }
@@ -86,9 +101,12 @@ impl Groups {
         let mut stored = reach.roots.clone();
         for g in self.growing.iter().filter(|g| g.alive) {
             for &m in &g.group.members {
-                for read in reach.reads(graph, m, &self.over(g, graph, m)) {
-                    if self.of.get(&read.node) != self.of.get(&m) {
-                        stored.insert(read.node);
+                let reads = reach.reads(graph, m, &self.over(g, graph, m));
+                // A predicated update may be launched under its flag instead of reading the condition made of it.
+                let flag = predicated(graph, ValueId { node: m, result: 0 }).map(|(found, _)| found.node);
+                for read in reads.iter().map(|read| read.node).chain(flag) {
+                    if self.of.get(&read) != self.of.get(&m) {
+                        stored.insert(read);
                     }
                 }
             }
@@ -100,14 +118,14 @@ impl Groups {
         if g.loops == Loops::Nest { g.group.domain.clone() } else { domain(graph, m) }
     }
 
-    fn place(&mut self, graph: &Graph, reach: &Reach, n: NodeId, readers: &mut HashMap<NodeId, Vec<usize>>) {
+    fn place(&mut self, graph: &Graph, reach: &Reach, n: NodeId, siblings: &mut HashMap<NodeId, Vec<usize>>) {
         let own = domain(graph, n);
         let reads = reach.reads(graph, n, &own);
         let mut candidates: Vec<usize> = reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
         let is_reduction = matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
-        if is_reduction {
-            let siblings = reads.iter().filter_map(|r| readers.get(&r.node)).flatten();
-            candidates.extend(siblings.copied().map(|g| self.root(g)));
+        if is_reduction || reach.step[n.index()] {
+            let others = reads.iter().filter_map(|r| siblings.get(&r.node)).flatten();
+            candidates.extend(others.copied().map(|g| self.root(g)));
         }
         candidates.sort_unstable_by(|a, b| b.cmp(a));
         candidates.dedup();
@@ -116,7 +134,7 @@ impl Groups {
         self.join(graph, reach, n, g);
         let over = self.over(&self.growing[g], graph, n);
         for read in reach.reads(graph, n, &over) {
-            readers.entry(read.node).or_default().push(g);
+            siblings.entry(read.node).or_default().push(g);
             if let Some(&p) = self.of.get(&read.node) {
                 if p != g && self.can_merge(graph, reach, p, g) {
                     self.merge(p, g);
@@ -143,6 +161,7 @@ impl Groups {
             apart: HashSet::new(),
             needs: Bits::default(),
             reduces: false,
+            step: false,
             alive: true,
         });
         self.growing.len() - 1
@@ -157,10 +176,21 @@ impl Groups {
             (Loops::Nest, Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_))) => {
                 shape == into || into.rank() > 0 && is_row(shape, into)
             }
-            (Loops::Contract, Some(Lower::Map(_))) => shape == into,
+            (Loops::Contract, Some(Lower::Map(_))) => shape == into && self.stores_no_more(graph, reach, n, g),
             _ => false,
         };
-        fits && self.reads_at_own_position(graph, reach, n, g, into) && self.stays_acyclic(graph, reach, n, g)
+        let step = reach.step[n.index()];
+        let kind = step == growing.step && (!step || shape == into);
+        fits && kind && self.reads_at_own_position(graph, reach, n, g, into) && self.stays_acyclic(graph, reach, n, g)
+    }
+
+    /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
+    fn stores_no_more(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
+        let bytes = |n: NodeId| graph.node(n).results[0].bytes();
+        reach.reads(graph, n, &domain(graph, n)).iter().filter(|r| self.of.get(&r.node) == Some(&g)).all(|r| {
+            let replaced = self.readers.get(&r.node) == Some(&1) && !reach.roots.contains(&r.node);
+            replaced || bytes(n) < bytes(r.node)
+        })
     }
 
     /// True if `n` reads members of `g` only where they are made.
@@ -188,6 +218,7 @@ impl Groups {
         self.of.insert(n, g);
         self.growing[g].group.members.push(n);
         self.growing[g].reduces |= is_reduction(graph, n);
+        self.growing[g].step = reach.step[n.index()];
         let over = self.over(&self.growing[g], graph, n);
         for read in reach.reads(graph, n, &over) {
             if let Some(&p) = self.of.get(&read.node).filter(|p| **p != g) {
@@ -218,6 +249,9 @@ impl Groups {
             return false;
         }
         let (da, db) = (&a.group.domain, &b.group.domain);
+        if a.step != b.step || a.step && da != db {
+            return false;
+        }
         let rows = !a.reduces && db.rank() > 0 && is_row(da, db) && db.split_last().is_some_and(|(_, outer)| outer == &da[..]);
         if da != db && !rows || a.apart.contains(&g) || b.apart.contains(&p) {
             return false;

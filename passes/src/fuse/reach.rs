@@ -15,6 +15,8 @@ pub(super) struct Reach {
     pub(super) live: Vec<bool>,
     /// Nodes whose value an output or an update is.
     pub(super) roots: HashSet<NodeId>,
+    /// Elementwise nodes that lead to new state and nowhere else: the optimizer.
+    pub(super) step: Vec<bool>,
 }
 
 /// A value that a node reads, behind inlined nodes.
@@ -29,7 +31,8 @@ impl Reach {
     pub(super) fn of(graph: &Graph) -> Self {
         let live = graph.live();
         let roots: HashSet<NodeId> = graph.roots().map(|v| v.node).collect();
-        let mut reach = Reach { inline: vec![false; graph.len()], live, roots };
+        let step = steps(graph, &live);
+        let mut reach = Reach { inline: vec![false; graph.len()], live, roots, step };
         reach.choose_inline(graph);
         reach.settle(graph);
         reach
@@ -190,6 +193,19 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     Some(Index::Axes(axes))
 }
 
+/// Elementwise nodes that only new state needs, with no reduction or contraction between.
+fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    let users = graph.users();
+    let outputs: HashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
+    let mut step = vec![false; graph.len()];
+    for n in graph.nodes().rev().filter(|n| live[n.index()]) {
+        let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
+        let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
+        step[n.index()] = elementwise && !outputs.contains(&n) && users.all(|(user, _)| step[user.index()]);
+    }
+    step
+}
+
 /// True for a value from outside.
 pub(super) fn is_port(graph: &Graph, n: NodeId) -> bool {
     matches!(lowering(graph, n), Some(Lower::Port))
@@ -203,11 +219,7 @@ fn widens(graph: &Graph, n: NodeId) -> bool {
 
 /// Rules that ask for positions along axes.
 fn needs_axes(graph: &Graph, n: NodeId) -> bool {
-    let node = graph.node(n);
-    match node.op.name() {
-        "constant" => node.attrs.float("value").is_none(),
-        _ => graph.args(n).is_empty(),
-    }
+    graph.node(n).op.name() == "iota"
 }
 
 /// Cheaper to compute again than to store.

@@ -46,7 +46,9 @@ fn sum<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
             "sub" if is_nothing(dtype, c, 0.0) => Some(x),
             "rsub" if is_nothing(dtype, c, -0.0) => Some(r.apply(&NEG, &[x], Attrs::new())),
             // What has passed `+ 0.0` once has no negative zeros left.
-            "add" if c == 0.0 => r.made_by(x, &ADD).filter(|below| below.scalar() == Some(0.0)).map(|_| x),
+            "add" if c == 0.0 => {
+                r.made_by(x, &ADD).filter(|below| below.scalar() == Some(0.0)).map(|_| x)
+            }
             _ => None,
         };
     };
@@ -91,7 +93,8 @@ fn inverse(number: f64, dtype: DType) -> Option<f64> {
     };
     let is_power = number.to_bits() & ((1 << 52) - 1) == 0;
     let inverse = 1.0 / number;
-    (is_power && normal.contains(&number.abs()) && normal.contains(&inverse.abs())).then_some(inverse)
+    (is_power && normal.contains(&number.abs()) && normal.contains(&inverse.abs()))
+        .then_some(inverse)
 }
 
 /// A negation of a negation, of a product with a number, or of a quotient by a number.

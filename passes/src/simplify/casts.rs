@@ -31,7 +31,9 @@ pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     if x.dtype() == to {
         return Some(x);
     }
-    if let Some(iota) = r.made_by(x, &source::IOTA).filter(|_| x.dtype() == DType::I64 && to != DType::Bool) {
+    if let Some(iota) =
+        r.made_by(x, &source::IOTA).filter(|_| x.dtype() == DType::I64 && to != DType::Bool)
+    {
         return Some(r.record(iota.op, iota.args, iota.attrs.with("dtype", to))[0]);
     }
     behind_views(r, x, to).or_else(|| {
@@ -109,7 +111,9 @@ fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
         return r.apply(&cast::CAST, &[x], Attrs::new().with("to", to));
     };
     let data: Vec<ValueId> = handed_on(&d).unwrap_or(&[]).iter().map(|v| v.id()).collect();
-    let narrow = |r: &mut Recorder<'_, 't>, v: Var<'t>| if data.contains(&v.id()) { narrowed(r, v, to) } else { v };
+    let narrow = |r: &mut Recorder<'_, 't>, v: Var<'t>| {
+        if data.contains(&v.id()) { narrowed(r, v, to) } else { v }
+    };
     let vars: Vec<Var<'t>> = d.args.vars.iter().map(|v| narrow(r, *v)).collect();
     r.again(&d, &vars)
 }
@@ -133,4 +137,113 @@ pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Va
         _ => false,
     };
     (is_rounded || is_widened(r, x, to, &mut REACH.clone())).then_some(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracecast_ir::kernel::half;
+
+    const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+    /// Every number of a 16-bit float.
+    fn all(dtype: DType) -> impl Iterator<Item = f64> {
+        (0..=u16::MAX).map(move |bits| {
+            f64::from(if dtype == DType::F16 {
+                half::f16_to_f32(bits)
+            } else {
+                half::bf16_to_f32(bits)
+            })
+        })
+    }
+
+    fn same(a: f64, b: f64) -> bool {
+        a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+    }
+
+    /// How many numbers of `from` come out differently by way of `by`.
+    fn differ(numbers: impl Iterator<Item = f64>, from: DType, by: DType, to: DType) -> usize {
+        let twice = |v: f64| converted(converted(v, from, by), by, to);
+        numbers.filter(|v| !same(twice(*v), converted(*v, from, to))).count()
+    }
+
+    #[test]
+    fn casts_of_every_16_bit_number_fold_as_told() {
+        for from in [DType::F16, DType::BF16] {
+            for (by, to) in FLOATS
+                .iter()
+                .flat_map(|by| FLOATS.map(|to| (*by, to)))
+                .filter(|(by, _)| *by != from)
+            {
+                let found = differ(all(from), from, by, to);
+                assert_eq!(
+                    found == 0,
+                    folds(from, by, to),
+                    "{from} by {by} to {to}: {found} numbers differ"
+                );
+            }
+        }
+        assert_eq!(differ(all(DType::BF16), DType::BF16, DType::F16, DType::BF16), 56_576);
+        assert_eq!(differ(all(DType::F16), DType::F16, DType::BF16, DType::F16), 54_784);
+    }
+
+    #[test]
+    fn casts_of_small_integers_fold_and_of_large_ones_do_not() {
+        for by in DType::COMPUTABLE {
+            for to in DType::COMPUTABLE {
+                if folds(DType::U8, by, to) {
+                    assert_eq!(
+                        differ((0..256).map(f64::from), DType::U8, by, to),
+                        0,
+                        "by {by} to {to}"
+                    );
+                }
+                let large = || {
+                    (0..2000).map(|i| f64::from(i32::MAX - i * 65_521)).chain([
+                        16_777_217.0,
+                        65_793.0,
+                        -33_685_505.0,
+                    ])
+                };
+                if folds(DType::I32, by, to) {
+                    assert_eq!(differ(large(), DType::I32, by, to), 0, "by {by} to {to}");
+                }
+            }
+        }
+        // 2^24 + 2^16 + 1 is just above the middle of two bf16; the nearest f32 is the middle itself.
+        let above = [16_842_753.0].into_iter();
+        assert_eq!(differ(above, DType::I32, DType::F64, DType::BF16), 1);
+        assert!(
+            !folds(DType::I32, DType::F64, DType::BF16)
+                && folds(DType::I32, DType::F64, DType::F32)
+        );
+    }
+
+    #[test]
+    fn two_roundings_are_not_one() {
+        // Just above the middle of two bf16 in f64, the middle itself in f32, which goes to the even one below.
+        let above = 1.003_906_25 + f64::EPSILON;
+        assert_eq!(differ([above].into_iter(), DType::F64, DType::F32, DType::BF16), 1);
+        assert!(
+            !folds(DType::F64, DType::F32, DType::BF16)
+                && !folds(DType::F32, DType::F16, DType::BF16)
+        );
+    }
+
+    #[test]
+    fn rounding_commutes_with_the_selections_that_place_moves_it_through() {
+        let relu = |x: f64| if x.is_nan() || x > 0.0 { x } else { 0.0 };
+        // Every upper half of an f32, with lower halves on both sides of each tie and on it.
+        let lower = [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff];
+        for bits in (0..=u32::from(u16::MAX)).flat_map(|high| lower.map(|low| high << 16 | low)) {
+            let x = f64::from(f32::from_bits(bits));
+            for to in [DType::F16, DType::BF16] {
+                let round = |v: f64| converted(v, DType::F32, to);
+                assert!(same(round(-x), -round(x)), "neg of {x:e}");
+                assert!(same(round(x.abs()), round(x).abs()), "abs of {x:e}");
+                assert!(same(round(relu(x)), relu(round(x))), "relu of {x:e}");
+                assert!(same(round(round(x)), round(x)), "twice {x:e}");
+            }
+        }
+    }
 }

@@ -24,14 +24,21 @@ pub(crate) fn splat(tracer: &Tracer, v: Var<'_>) -> Option<f64> {
             return None;
         }
         let data = node.attrs.floats("data");
-        let one = data.first().filter(|first| data.iter().all(|v| v.to_bits() == first.to_bits())).copied();
+        let one = data
+            .first()
+            .filter(|first| data.iter().all(|v| v.to_bits() == first.to_bits()))
+            .copied();
         node.attrs.float("value").or(one).map(|value| literal(value, node.results[0].dtype))
     })
 }
 
 /// What a constant of that dtype holds: the number as its scalar type has it, then as the dtype has it.
 fn literal(value: f64, dtype: DType) -> f64 {
-    if dtype.is_low() { converted(f64::from(value as f32), DType::F32, dtype) } else { converted(value, DType::F64, dtype) }
+    if dtype.is_low() {
+        converted(f64::from(value as f32), DType::F32, dtype)
+    } else {
+        converted(value, DType::F64, dtype)
+    }
 }
 
 /// A number that `from` holds, cast to another dtype.
@@ -56,14 +63,16 @@ pub(crate) fn converted(value: f64, from: DType, to: DType) -> f64 {
 impl<'t> Recorder<'_, 't> {
     /// A tensor of equal numbers, found if it is there.
     pub(crate) fn full(&mut self, ty: TensorType, value: f64) -> Var<'t> {
-        let attrs = Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
+        let attrs =
+            Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
         self.record((&source::CONSTANT).into(), Args::new(), attrs)[0]
     }
 }
 
 /// Simplifies ops of known numbers.
 pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let values: SmallVec<[Option<f64>; 4]> = d.args.vars.iter().map(|v| splat(r.tracer, *v)).collect();
+    let values: SmallVec<[Option<f64>; 4]> =
+        d.args.vars.iter().map(|v| splat(r.tracer, *v)).collect();
     if values.iter().all(Option::is_none) {
         return whole(r, d);
     }
@@ -91,7 +100,9 @@ fn whole<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
         if sizes.contains(&-1) {
             return None;
         }
-        return Some(r.record(below.op.clone(), Args::new(), below.attrs.clone().with("shape", sizes))[0]);
+        return Some(
+            r.record(below.op.clone(), Args::new(), below.attrs.clone().with("shape", sizes))[0],
+        );
     }
     let to = d.attrs.dtype("to")?;
     let data: Vec<f64> = data.iter().map(|v| converted(literal(*v, from), from, to)).collect();
@@ -105,7 +116,11 @@ fn folded<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, values: &[f64]) -> Option
     match d.lowering()? {
         Lower::View(_) => moved(r, d),
         Lower::Cat if same => moved(r, d),
-        Lower::Pad if literal(d.attrs.float("value")?, d.x().dtype()).to_bits() == values[0].to_bits() => moved(r, d),
+        Lower::Pad
+            if literal(d.attrs.float("value")?, d.x().dtype()).to_bits() == values[0].to_bits() =>
+        {
+            moved(r, d)
+        }
         Lower::Map(_) => {
             let x = d.x().ty();
             let value = computed(d, x.dtype, values)?;
@@ -126,9 +141,11 @@ fn folded<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, values: &[f64]) -> Option
 fn moved<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let (groups, attrs) = (&d.args.groups, &d.attrs);
     let types: Vec<TensorType> = d.args.vars.iter().map(|v| v.ty()).collect();
-    let inferred = (d.op.def().infer)(&tracecast_ir::op::InferCx { types: &types, groups, attrs }).ok()?;
+    let inferred =
+        (d.op.def().infer)(&tracecast_ir::op::InferCx { types: &types, groups, attrs }).ok()?;
     let below = r.made_by(d.x(), &source::CONSTANT)?;
-    let value = below.attrs.float("value").or_else(|| below.attrs.floats("data").first().copied())?;
+    let value =
+        below.attrs.float("value").or_else(|| below.attrs.floats("data").first().copied())?;
     Some(r.full(inferred.results.first()?.clone(), value))
 }
 
@@ -142,7 +159,9 @@ fn computed(d: &Draft<'_>, dtype: DType, values: &[f64]) -> Option<f64> {
         ("where", [c, a, b]) => return Some(if *c != 0.0 { *a } else { *b }),
         _ => {}
     }
-    let scalar = d.scalar().map(|c| converted(c, DType::F64, dtype.compute()));
+    // A number in place of an operand is one of the scalar type, which for u8 is i32.
+    let scalar_type = if dtype == DType::U8 { DType::I32 } else { dtype.compute() };
+    let scalar = d.scalar().map(|c| converted(c, DType::F64, scalar_type));
     let y = values.get(1).copied().or(scalar);
     let truth = |b: bool| Some(f64::from(u8::from(b)));
     match (d.name(), y) {
@@ -205,11 +224,20 @@ fn integer(name: &str, dtype: DType, x: i64, y: Option<i64>) -> Option<f64> {
 
 /// Ops that take a number in place of the second operand.
 fn takes_number(name: &str) -> bool {
-    matches!(name, "add" | "sub" | "mul" | "div" | "div_trunc" | "eq" | "ne" | "lt" | "le" | "gt" | "ge")
+    matches!(
+        name,
+        "add" | "sub" | "mul" | "div" | "div_trunc" | "eq" | "ne" | "lt" | "le" | "gt" | "ge"
+    )
 }
 
 /// The second operand is one number.
-fn number_for<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>, y: Var<'t>, held: f64) -> Option<Var<'t>> {
+fn number_for<'t>(
+    r: &mut Recorder<'_, 't>,
+    d: &Draft<'t>,
+    x: Var<'t>,
+    y: Var<'t>,
+    held: f64,
+) -> Option<Var<'t>> {
     let fits = takes_number(d.name()) && x.ty() == y.ty();
     fits.then(|| {
         let number = written(r.tracer, y.id(), held);
@@ -218,7 +246,13 @@ fn number_for<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>, y: Var<'t
 }
 
 /// The first operand is one number: the op is turned round.
-fn number_first<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>, y: Var<'t>, held: f64) -> Option<Var<'t>> {
+fn number_first<'t>(
+    r: &mut Recorder<'_, 't>,
+    d: &Draft<'t>,
+    x: Var<'t>,
+    y: Var<'t>,
+    held: f64,
+) -> Option<Var<'t>> {
     let turned: &'static OpDef = match d.name() {
         "add" => &elementwise::ADD,
         "mul" => &elementwise::MUL,
@@ -242,7 +276,9 @@ fn written(tracer: &Tracer, constant: ValueId, held: f64) -> f64 {
     tracer.with_graph(|g| {
         let node = g.node(constant.node);
         let compute = node.results[0].dtype.compute();
-        let same = |v: &f64| compute.is_float() && converted(*v, DType::F64, compute).to_bits() == held.to_bits();
+        let same = |v: &f64| {
+            compute.is_float() && converted(*v, DType::F64, compute).to_bits() == held.to_bits()
+        };
         node.attrs.float("value").filter(same).unwrap_or(held)
     })
 }

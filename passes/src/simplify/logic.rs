@@ -4,7 +4,9 @@
 
 use super::constants::splat;
 use super::{Draft, Recorder};
-use tracecast_ir::ops::elementwise::{EQ, GE, GT, LE, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, LT, NE, WHERE};
+use tracecast_ir::ops::elementwise::{
+    EQ, GE, GT, LE, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, LT, NE, WHERE,
+};
 use tracecast_ir::{Attrs, DType, OpDef, Var};
 
 /// Simplifies a comparison, a logical op or `where`.

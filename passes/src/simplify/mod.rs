@@ -26,7 +26,9 @@ pub(crate) use share::Shared;
 use crate::pass::{Pass, error_at, need_decided, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Lower};
-use tracecast_ir::{Args, Attrs, Graph, NodeId, OpDef, OpRef, Results, Stage, TraceError, Tracer, Var, Verified};
+use tracecast_ir::{
+    Args, Attrs, Graph, NodeId, OpDef, OpRef, Results, Stage, TraceError, Tracer, Var, Verified,
+};
 
 /// Times that the graph is gone through at most; once and a sweep is what it takes.
 const ROUNDS: usize = 4;
@@ -50,12 +52,20 @@ impl Pass for Simplify {
         let symbolic = |id: &NodeId| matches!(graph.node(*id).op.def().body, Body::Symbolic(_));
         if let Some(id) = graph.nodes().find(symbolic) {
             let node = graph.node(id);
-            return Err(error_at(node, "gradients are still to be taken, and they tell apart what is equal in value"));
+            return Err(error_at(
+                node,
+                "gradients are still to be taken, and they tell apart what is equal in value",
+            ));
         }
-        let mut current = if graph.stage() == Stage::Traced { without_dead_code(graph)? } else { Graph::clone(graph) };
+        let mut current = if graph.stage() == Stage::Traced {
+            without_dead_code(graph)?
+        } else {
+            Graph::clone(graph)
+        };
         for _ in 0..ROUNDS {
             let (next, changed) = round(&current)?;
-            let is_clean = !changed && next.len() == current.len() && next.live().iter().all(|l| *l);
+            let is_clean =
+                !changed && next.len() == current.len() && next.live().iter().all(|l| *l);
             current = next;
             if is_clean {
                 return Ok(current);
@@ -150,9 +160,8 @@ impl<'t> Recorder<'_, 't> {
             "detach" => Some(d.x()),
             "reshape" | "permute" | "expand" | "slice" | "cat" | "pad" => views::rule(self, d),
             "reduce_row" | "reduce_column" => reductions::rule(self, d),
-            "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "logical_and" | "logical_or" | "logical_not" | "where" => {
-                logic::rule(self, d)
-            }
+            "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "logical_and" | "logical_or"
+            | "logical_not" | "where" => logic::rule(self, d),
             _ => arithmetic::rule(self, d),
         }
     }
@@ -164,7 +173,11 @@ impl<'t> Recorder<'_, 't> {
 
     /// Records an op with a number in place of the second operand.
     pub(crate) fn with_scalar(&mut self, op: &OpRef, x: Var<'t>, number: f64) -> Var<'t> {
-        let groups = if op.def().schema.operands.len() > 1 { SmallVec::from_slice(&[1, 0]) } else { SmallVec::from_slice(&[1]) };
+        let groups = if op.def().schema.operands.len() > 1 {
+            SmallVec::from_slice(&[1, 0])
+        } else {
+            SmallVec::from_slice(&[1])
+        };
         let args = Args { vars: SmallVec::from_slice(&[x]), groups };
         self.record(op.clone(), args, Attrs::new().with("scalar", number))[0]
     }

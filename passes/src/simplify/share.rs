@@ -18,12 +18,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Records an op, or finds the value that an equal record gave.
-    pub(crate) fn record<'t>(&mut self, tracer: &'t Tracer, op: OpRef, args: Args<'t>, attrs: Attrs) -> Results<'t> {
+    pub(crate) fn record<'t>(
+        &mut self,
+        tracer: &'t Tracer,
+        op: OpRef,
+        args: Args<'t>,
+        attrs: Attrs,
+    ) -> Results<'t> {
         if args.vars.iter().any(|v| v.is_poison()) {
             return tracer.apply(op, args, attrs);
         }
         let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id()).collect();
-        let wanted = Wanted { op: &op, attrs: &attrs, groups: &args.groups, args: in_order(&op, &ids) };
+        let wanted =
+            Wanted { op: &op, attrs: &attrs, groups: &args.groups, args: in_order(&op, &ids) };
         let key = wanted.hash();
         let known = self.seen.get(&key).and_then(|nodes| {
             tracer.with_graph(|g| nodes.iter().copied().find(|n| wanted.is(g, *n)))
@@ -75,7 +82,9 @@ impl Wanted<'_> {
 /// The order of `maximum` and `minimum` does: of two equal numbers, such as the two zeros, they take the first.
 fn in_order(op: &OpRef, args: &[ValueId]) -> SmallVec<[ValueId; 4]> {
     let mut args: SmallVec<[ValueId; 4]> = SmallVec::from_slice(args);
-    if args.len() == 2 && matches!(op.name(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or") {
+    if args.len() == 2
+        && matches!(op.name(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or")
+    {
         args.sort_unstable();
     }
     args

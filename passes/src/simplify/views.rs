@@ -5,8 +5,8 @@
 
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
-use tracecast_ir::ops::view::{CAT, EXPAND, PAD, PERMUTE, RESHAPE, SLICE};
 use tracecast_ir::op::InferCx;
+use tracecast_ir::ops::view::{CAT, EXPAND, PAD, PERMUTE, RESHAPE, SLICE};
 use tracecast_ir::{Args, Attr, Attrs, Shape, TensorType, Var};
 
 type Ints = SmallVec<[i64; 4]>;
@@ -49,7 +49,11 @@ fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
             if name == "shape" {
                 Attr::Ints(sizes(result))
             } else {
-                Attr::Ints(list.iter().map(|i| x.axis(*i).ok().map(|a| a as i64)).collect::<Option<Ints>>()?)
+                Attr::Ints(
+                    list.iter()
+                        .map(|i| x.axis(*i).ok().map(|a| a as i64))
+                        .collect::<Option<Ints>>()?,
+                )
             }
         }
         _ => return None,
@@ -74,7 +78,12 @@ fn reshape<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, shape: &Shape) -> Option
     Some(reshaped(r, below.x(), shape))
 }
 
-fn permute<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
+fn permute<'t>(
+    r: &mut Recorder<'_, 't>,
+    d: &Draft<'t>,
+    x: &Shape,
+    shape: &Shape,
+) -> Option<Var<'t>> {
     let dims = d.attrs.ints("dims");
     let moved: Ints = dims.iter().copied().filter(|&a| x[a as usize] != 1).collect();
     if moved.is_sorted() {
@@ -86,7 +95,12 @@ fn permute<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape
     Some(r.apply(&PERMUTE, &[below.x()], Attrs::new().with("dims", &dims[..])))
 }
 
-fn expand<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
+fn expand<'t>(
+    r: &mut Recorder<'_, 't>,
+    d: &Draft<'t>,
+    x: &Shape,
+    shape: &Shape,
+) -> Option<Var<'t>> {
     if x.numel() == shape.numel() {
         return Some(reshaped(r, d.x(), shape));
     }
@@ -111,7 +125,12 @@ struct Range {
 impl Range {
     fn of(d: &Draft<'_>) -> Option<Range> {
         let get = |name| d.attrs.int(name);
-        Some(Range { dim: usize::try_from(get("dim")?).ok()?, start: get("start")?, end: get("end")?, step: get("step")? })
+        Some(Range {
+            dim: usize::try_from(get("dim")?).ok()?,
+            start: get("start")?,
+            end: get("end")?,
+            step: get("step")?,
+        })
     }
 
     fn take<'t>(self, r: &mut Recorder<'_, 't>, x: Var<'t>) -> Var<'t> {
@@ -142,8 +161,12 @@ fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) 
         "slice" => {
             let inner = Range::of(&below).filter(|inner| inner.dim == range.dim)?;
             let start = inner.start + range.start * inner.step;
-            let end = if count == 0 { start } else { start + (count - 1) * range.step * inner.step + 1 };
-            Some(Range { dim: range.dim, start, end, step: range.step * inner.step }.take(r, below.x()))
+            let end =
+                if count == 0 { start } else { start + (count - 1) * range.step * inner.step + 1 };
+            Some(
+                Range { dim: range.dim, start, end, step: range.step * inner.step }
+                    .take(r, below.x()),
+            )
         }
         "expand" => {
             let inner = below.x().shape();
@@ -182,7 +205,8 @@ fn pad<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     if low.iter().chain(high).all(|n| *n == 0) {
         return Some(d.x());
     }
-    let below = r.made_by(d.x(), &PAD).filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
+    let below =
+        r.made_by(d.x(), &PAD).filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
     let add = |a: &[i64], b: &[i64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Ints>();
     let (low, high) = (add(low, below.attrs.ints("low")), add(high, below.attrs.ints("high")));
     let attrs = d.attrs.clone().with("low", &low[..]).with("high", &high[..]);

@@ -1,0 +1,212 @@
+//! [`CpuDevice`]: the CPU as a device of the runtime.
+
+use crate::error::Error;
+use crate::jit::Slots;
+use crate::lower::Target;
+use crate::program::{self, Program};
+use crate::team::Team;
+use crate::tile::Tiles;
+use cranelift::prelude::{Configurable, isa, settings};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Kernel;
+use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_runtime::{AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostMemory, Launch, Memory, Result};
+
+/// How a [`CpuDevice`] computes. Results do not depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// How many threads share a kernel's work; as many as the machine runs at once if `None`.
+    pub threads: Option<usize>,
+    /// Use only what every CPU of the architecture has.
+    pub portable: bool,
+}
+
+/// The CPU: compiles kernels to machine code and runs them in the memory of the host.
+#[derive(Clone)]
+pub struct CpuDevice {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: CpuOptions,
+    target: Target,
+    team: Team,
+}
+
+impl CpuDevice {
+    /// The CPU that the process runs on.
+    ///
+    /// # Errors
+    /// If there is no code generator for it, or its threads cannot be started.
+    pub fn new(options: CpuOptions) -> Result<Self> {
+        let target = target(options.portable)?;
+        let team = Team::new(options.threads)?;
+        Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
+    }
+}
+
+/// The instruction set and routines of this CPU.
+fn target(portable: bool) -> std::result::Result<Target, Error> {
+    let machine = |e: &dyn fmt::Display| Error::Machine(e.to_string());
+    let mut flags = settings::builder();
+    for (name, value) in [
+        // Its reordering undoes the interleaving of our loops.
+        ("opt_level", "none"),
+        ("regalloc_algorithm", "backtracking"),
+        ("is_pic", "false"),
+        ("use_colocated_libcalls", "false"),
+        ("unwind_info", "false"),
+        ("preserve_frame_pointers", "true"),
+        ("enable_probestack", "false"),
+        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+    ] {
+        flags.set(name, value).map_err(|e| machine(&e))?;
+    }
+    let mut builder = cranelift::native::builder().map_err(|e| machine(&e))?;
+    if portable && cfg!(target_arch = "x86_64") {
+        for name in PORTABLE_WITHOUT {
+            builder.set(name, "false").map_err(|e| machine(&e))?;
+        }
+    }
+    let isa: isa::OwnedTargetIsa = builder.finish(settings::Flags::new(flags)).map_err(|e| machine(&e))?;
+    #[cfg(target_arch = "x86_64")]
+    let floor = is_x86_feature_detected!("sse4.1");
+    #[cfg(not(target_arch = "x86_64"))]
+    let floor = true;
+    Ok(Target { isa, tiles: Tiles::detect(portable), floor })
+}
+
+/// Features of x86-64 that the portable code does without.
+const PORTABLE_WITHOUT: [&str; 10] = [
+    "has_avx",
+    "has_avx2",
+    "has_fma",
+    "has_avx_vnni",
+    "has_avx512vnni",
+    "has_avx512bitalg",
+    "has_avx512dq",
+    "has_avx512f",
+    "has_avx512vl",
+    "has_avx512vbmi",
+];
+
+impl fmt::Debug for CpuDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CpuOptions { portable, .. } = self.shared.options;
+        write!(f, "CpuDevice({} threads{})", self.shared.team.threads(), if portable { ", portable" } else { "" })
+    }
+}
+
+impl Device for CpuDevice {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn amp(&self) -> Option<AmpSupport> {
+        Some(AmpSupport {
+            device_type: DeviceType::Cpu,
+            dtypes: vec![DType::BF16, DType::F16],
+            policies: PolicySet::standard(),
+        })
+    }
+
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
+        let mut all = self.load_all(&[kernel])?;
+        all.pop().ok_or_else(|| RuntimeError::Device("no kernel".to_owned()))
+    }
+
+    fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
+        let programs = program::load(&self.shared.target, kernels)?;
+        let launch = |(kernel, program): (&&Kernel, Arc<Program>)| {
+            let loaded = Loaded { kernel: Arc::new((*kernel).clone()), program, shared: self.shared.clone() };
+            Box::new(loaded) as Box<dyn Launch>
+        };
+        Ok(kernels.iter().zip(programs).map(launch).collect())
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        Ok(Memory::new(HostMemory::new(bytes)?))
+    }
+
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        to.get::<HostMemory>()?.write(at, from)
+    }
+
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        from.get::<HostMemory>()?.read(at, to)
+    }
+
+    fn run_step(&self, body: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
+        self.shared.team.install(body)
+    }
+
+    fn launches_are_infallible(&self) -> bool {
+        true
+    }
+}
+
+/// A compiled kernel.
+struct Loaded {
+    kernel: Arc<Kernel>,
+    program: Arc<Program>,
+    shared: Arc<Shared>,
+}
+
+impl Launch for Loaded {
+    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
+        let kernel = &self.kernel;
+        let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
+        let sizes: Vec<usize> = types.map(|t| t.numel() * t.dtype.bytes()).collect();
+        let fits = sizes.len() == args.len() && sizes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
+        if !fits {
+            let found: Vec<usize> = args.iter().map(|a| a.len).collect();
+            let message = format!("expected operands of {sizes:?} bytes, found {found:?}");
+            return Err(Error::Operands { kernel: kernel.name.clone(), message }.into());
+        }
+        let operands = Slots::of(args)?;
+        let prepared = self.program.prepare(&operands);
+        Ok(Box::new(BoundKernel {
+            kernel: kernel.clone(),
+            program: self.program.clone(),
+            shared: self.shared.clone(),
+            operands,
+            prepared,
+            _memory: args.iter().map(|a| a.memory.clone()).collect(),
+        }))
+    }
+
+    fn text(&self) -> Option<String> {
+        program::text(&self.shared.target, &self.kernel).ok()
+    }
+}
+
+/// A compiled kernel with the addresses of its operands.
+struct BoundKernel {
+    kernel: Arc<Kernel>,
+    program: Arc<Program>,
+    shared: Arc<Shared>,
+    operands: Slots,
+    prepared: Vec<Slots>,
+    /// Keeps the addresses valid.
+    _memory: Vec<Memory>,
+}
+
+impl Bound for BoundKernel {
+    fn run(&self) -> Result<()> {
+        if let Some(when) = self.kernel.when
+            && self.operands.read_f32(when) != 0.0
+        {
+            return Ok(());
+        }
+        let status = AtomicU32::new(0);
+        let Shared { target, team, .. } = &*self.shared;
+        self.program.run(target, team, &self.operands, &self.prepared, &status);
+        match status.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            raised => Err(RuntimeError::data(&self.kernel, raised as usize - 1)),
+        }
+    }
+}

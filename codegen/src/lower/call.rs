@@ -1,0 +1,106 @@
+//! Calls of tile routines, and checks.
+
+use super::{Emitter, MEMORY};
+use super::row::Row;
+use crate::phase::{Class, Phase};
+use crate::plan::Sink;
+use cranelift::codegen::ir::BlockArg;
+use cranelift::prelude::{Block, InstBuilder, Value, types};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
+
+impl Row<'_> {
+    /// Calls of tile routines for the positions from `low` to `high`.
+    pub(super) fn tiles(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
+        let count = em.fb.ins().isub(high, low);
+        let tiles = em.target.tiles;
+        for v in &phase.insts {
+            let inst = self.inst(*v);
+            let offset = em.waits + self.cut.waits[*v as usize].unwrap_or(0);
+            let to = em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset));
+            if let ScalarOp::Random { stream } = inst.op {
+                let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
+                let stream = em.fb.ins().iconst(types::I32, i64::from(stream));
+                let element = em.fb.ins().iadd(self.starts[&inst.args[2]], low);
+                let address = tiles.random as *const () as usize;
+                em.call("random_tile", address, &[to, count, key, step, stream, element], None);
+                continue;
+            }
+            let (name, routine) = match inst.op {
+                ScalarOp::Call(f) => (format!("{f:?}_tile").to_lowercase(), Some(tiles.function(f).tile)),
+                ScalarOp::Round(dtype) => (format!("round_{dtype}_tile"), tiles.round(dtype)),
+                _ => ("f16_to_f32_tile".to_owned(), tiles.widen(DType::F16)),
+            };
+            let from = match inst.op {
+                ScalarOp::Load(_) => em.address(&self.bases[v], Some(low), &[]),
+                _ => self.tile_source(em, inst.args[0], low),
+            };
+            let Some(routine) = routine else {
+                em.fail(name, types::I64);
+                continue;
+            };
+            em.call(&name, routine as *const () as usize, &[from, to, count], None);
+        }
+        for i in &phase.sinks {
+            if let Sink::Store { dtype, value, .. } = &self.stage.sinks[*i] {
+                let from = self.tile_source(em, *value, low);
+                let to = em.address(&self.targets[i], Some(low), &[]);
+                match tiles.narrow(*dtype) {
+                    Some(routine) => {
+                        let address = routine as *const () as usize;
+                        em.call(&format!("f32_to_{dtype}_tile"), address, &[from, to, count], None);
+                    }
+                    None => {
+                        em.fail(format!("tiles of {dtype}"), types::I64);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where the f32 values of a tile are: in scratch, or where they come from.
+    fn tile_source(&self, em: &mut Emitter<'_>, v: Val, low: Value) -> Value {
+        match (self.class(v), self.inst(v).op) {
+            (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),
+            (Class::Free, ScalarOp::Row(b)) => {
+                let address = self.buffer_address(em, low, Scalar::F32);
+                em.fb.ins().iadd_imm_s(address, i64::from(em.buffers[b as usize]))
+            }
+            _ => {
+                let offset = em.waits + self.cut.waits[v as usize].unwrap_or(0);
+                em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset))
+            }
+        }
+    }
+}
+
+impl Emitter<'_> {
+    /// Raises a check that fails.
+    pub(super) fn check_one(&mut self, number: u32, holds: Value) {
+        let (raise, after) = (self.fb.create_block(), self.fb.create_block());
+        self.fb.ins().brif(holds, after, &[] as &[BlockArg], raise, &[] as &[BlockArg]);
+        self.raise(number, raise, after);
+    }
+
+    /// Raises a check that fails.
+    pub(super) fn check_group(&mut self, number: u32, masks: &[Value]) {
+        let low = self.fb.ins().band(masks[0], masks[1]);
+        let high = self.fb.ins().band(masks[2], masks[3]);
+        let all = self.fb.ins().band(low, high);
+        let holds = self.fb.ins().vall_true(all);
+        self.check_one(number, holds);
+    }
+
+    /// The status word keeps the lowest check that failed, plus 1.
+    fn raise(&mut self, number: u32, raise: Block, after: Block) {
+        self.fb.set_cold_block(raise);
+        self.fb.switch_to_block(raise);
+        let before = self.fb.ins().load(types::I32, MEMORY, self.status, 0);
+        let this = self.fb.ins().iconst(types::I32, i64::from(number) + 1);
+        let lower = self.fb.ins().umin(before, this);
+        let word = self.fb.ins().select(before, lower, this);
+        self.fb.ins().store(MEMORY, word, self.status, 0);
+        self.fb.ins().jump(after, &[]);
+        self.fb.switch_to_block(after);
+    }
+}

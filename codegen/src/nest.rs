@@ -1,0 +1,244 @@
+//! Nests: what their functions are, and how a run splits rows and positions among threads.
+
+use crate::error::Result;
+use crate::form::{self, Column};
+use crate::jit::{Code, Slots, with_shared, with_workspace};
+use crate::lower::identity_bits;
+use crate::lower::memory_dtype;
+use crate::plan::{Place, Plan, Sink, Source};
+use crate::schedule::padded;
+use crate::team::{Team, part};
+use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::AtomicU32;
+use tracecast_ir::kernel::{self as ir, Body, Kernel, ScalarOp};
+
+/// Positions of a map are split at multiples of this: cache lines of every dtype.
+const POSITIONS: usize = 64;
+
+/// A nest, ready to be run by the functions of its plans.
+#[derive(Debug)]
+pub(crate) struct NestRun {
+    rows: usize,
+    /// The operands of each segment, and the length of its row.
+    segments: Vec<(Vec<usize>, usize)>,
+    /// Positions of all segments.
+    positions: usize,
+    /// In cheap operations per position.
+    cost: usize,
+    split: Split,
+    columns: Vec<ColumnRun>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Split {
+    /// Every thread takes some positions of all rows.
+    Positions,
+    /// Every thread takes all positions of some rows, in multiples of this.
+    Rows(usize),
+}
+
+/// What happens to the accumulators of a column after all rows.
+#[derive(Debug)]
+struct ColumnRun {
+    column: Column,
+    /// The output, as an operand of the kernel.
+    output: usize,
+    /// The function that adds up the chunks.
+    sum: Option<usize>,
+    /// The function that makes the output of the accumulators.
+    finish: Option<usize>,
+}
+
+/// The plans of a nest, the main one first.
+pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, NestRun)> {
+    let (plan, columns) = form::nest(kernel, nest)?;
+    let inputs = kernel.inputs.len();
+    let segments: Vec<(Vec<usize>, usize)> = nest
+        .segments
+        .iter()
+        .map(|s| {
+            let slots = s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
+            let length = if nest.segments.len() == 1 { plan.row() } else { s.extents[s.extents.len() - 1] as i64 };
+            (slots, length as usize)
+        })
+        .collect();
+    let rows = plan.rows() as usize;
+    let split = split(&plan, &columns, rows);
+    let cost = plan.stages.iter().map(|s| cost(&s.body)).sum();
+    let positions = segments.iter().map(|s| s.1).sum();
+    let mut plans = vec![plan];
+    let mut runs = Vec::new();
+    for column in columns {
+        let output = segments[0].0[column.output];
+        let mut push = |plan: Plan| {
+            plans.push(plan);
+            plans.len() - 1
+        };
+        let sum = (column.chunks() > 1).then(|| push(chunk_sum(&column)));
+        let finish = (!column.is_direct()).then(|| push(finish(&column)));
+        runs.push(ColumnRun { column, output, sum, finish });
+    }
+    Ok((plans, NestRun { rows, segments, positions, cost, split, columns: runs }))
+}
+
+/// How the threads may share a nest without meeting at an accumulator.
+fn split(plan: &Plan, columns: &[Column], rows: usize) -> Split {
+    let single = plan.stages.len() == 1 && !plan.stages[0].once;
+    let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. });
+    let positions_apart = single && !plan.stages[0].sinks.iter().any(reduces);
+    let unit = columns.iter().try_fold(1i64, |unit, c| match c.unit {
+        0 => None,
+        u if u % unit == 0 => Some(u),
+        u if unit % u == 0 => Some(unit),
+        _ => None,
+    });
+    match unit {
+        Some(unit) if !positions_apart || rows as i64 >= 8 * unit => Split::Rows(unit as usize),
+        Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit as usize),
+        _ if positions_apart => Split::Positions,
+        unit => Split::Rows(unit.map_or(rows.max(1), |u| u as usize)),
+    }
+}
+
+/// About how many cheap operations a body is.
+pub(crate) fn cost(body: &Body) -> usize {
+    let one = |op: &ScalarOp| match op {
+        ScalarOp::Call(_) => 8,
+        ScalarOp::Random { .. } => 6,
+        ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 3,
+        _ => 1,
+    };
+    let sum: usize = body.insts.iter().map(|i| one(&i.op)).sum();
+    (sum / 4).max(1)
+}
+
+/// `acc[e] = acc[e] + chunk[c][e]` for all chunks but the first, which is the accumulator.
+fn chunk_sum(column: &Column) -> Plan {
+    let dtype = memory_dtype(column.scalar);
+    let at = |strides: [i64; 2]| {
+        padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
+    };
+    let load = |strides| Source { slot: 0, dtype, place: Place::At(at(strides)), elements: column.size, fixed: false };
+    let mut body = Body::default();
+    let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
+    let chunk = body.push(ScalarOp::Load(1), &[], column.scalar);
+    let op = match column.reduction {
+        ir::Reduction::Max => ScalarOp::Max,
+        ir::Reduction::Min => ScalarOp::Min,
+        _ => ScalarOp::Add,
+    };
+    let value = body.push(op, &[acc, chunk], column.scalar);
+    let store = Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
+    let loads = vec![load([0, 1]), load([column.size, 1])];
+    let mut plan = form::flat(column.size, 1, loads, body, vec![store]);
+    plan.extents.insert(0, column.chunks());
+    plan
+}
+
+/// The output from the accumulators, or from nothing if there were no rows.
+fn finish(column: &Column) -> Plan {
+    let mut body = Body::default();
+    let dtype = memory_dtype(column.scalar);
+    let value = if column.rows == 0 {
+        body.push(ScalarOp::Const(identity_bits(column.reduction, column.scalar)), &[], column.scalar)
+    } else {
+        body.push(ScalarOp::Load(0), &[], column.scalar)
+    };
+    let load = Source { slot: 0, dtype, place: form::in_order(), elements: column.size, fixed: true };
+    let place = form::in_order();
+    let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
+    form::flat(column.size, 2, vec![load], body, vec![store])
+}
+
+impl NestRun {
+    /// The addresses for each segment, from those of the kernel's operands.
+    pub(crate) fn prepare(&self, operands: &Slots) -> Vec<Slots> {
+        self.segments.iter().map(|(slots, _)| operands.select(slots.iter().copied())).collect()
+    }
+
+    /// Runs it.
+    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, segments: &[Slots], status: &AtomicU32) {
+        if self.columns.is_empty() {
+            return self.main(&code[0], team, segments, status);
+        }
+        let bytes = |c: &ColumnRun| {
+            let chunks = if c.column.is_direct() { 0 } else { c.column.chunks() };
+            ((chunks * c.column.size) as usize * memory_dtype(c.column.scalar).bytes()).next_multiple_of(64)
+        };
+        with_shared(self.columns.iter().map(bytes).sum(), |memory| {
+            let mut slots = segments[0].clone();
+            let mut at = 0;
+            for c in &self.columns {
+                slots.push(if c.column.is_direct() { operands.get(c.output) } else { memory.offset(at) });
+                at += bytes(c) as isize;
+            }
+            self.main(&code[0], team, std::slice::from_ref(&slots), status);
+            let mut at = 0;
+            for c in &self.columns {
+                let mut slots = Slots::default();
+                slots.push(memory.offset(at));
+                slots.push(operands.get(c.output));
+                at += bytes(c) as isize;
+                let (size, chunks) = (c.column.size as usize, c.column.chunks() as usize);
+                for (step, rows) in [(c.sum, 1..chunks.max(1)), (c.finish, 0..1)] {
+                    if let Some(step) = step {
+                        over_positions(&code[step], team, &slots, rows, size, status);
+                    }
+                }
+            }
+        });
+    }
+
+    fn main(&self, code: &Code, team: &Team, segments: &[Slots], status: &AtomicU32) {
+        let work = self.rows * self.positions * self.cost;
+        match self.split {
+            _ if self.rows == 0 => {}
+            Split::Positions => {
+                let parts = team.parts(work, self.positions.div_ceil(POSITIONS));
+                team.each(parts, |i| self.positions(code, segments, part(self.positions, POSITIONS, parts, i), status));
+            }
+            Split::Rows(unit) => {
+                let parts = team.parts(work, self.rows.div_ceil(unit));
+                let length = self.segments[0].1;
+                team.each(parts, |i| {
+                    let rows = part(self.rows, unit, parts, i);
+                    with_workspace(|w| code.call(&segments[0], rows, 0..length, &mut w.scratch, status));
+                });
+            }
+        }
+    }
+
+    /// A range of the positions of all segments, one after another.
+    fn positions(&self, code: &Code, segments: &[Slots], range: std::ops::Range<usize>, status: &AtomicU32) {
+        with_workspace(|w| {
+            let mut first = 0;
+            for ((_, length), slots) in self.segments.iter().zip(segments) {
+                let from = range.start.clamp(first, first + length) - first;
+                let to = range.end.clamp(first, first + length) - first;
+                first += length;
+                if from < to {
+                    code.call(slots, 0..self.rows, from..to, &mut w.scratch, status);
+                }
+            }
+        });
+    }
+}
+
+/// All positions of some rows of a plan whose positions are independent.
+pub(crate) fn over_positions(
+    code: &Code,
+    team: &Team,
+    slots: &Slots,
+    rows: std::ops::Range<usize>,
+    length: usize,
+    status: &AtomicU32,
+) {
+    if rows.is_empty() || length == 0 {
+        return;
+    }
+    let parts = team.parts(rows.len() * length, length.div_ceil(POSITIONS));
+    team.each(parts, |i| {
+        let positions = part(length, POSITIONS, parts, i);
+        with_workspace(|w| code.call(slots, rows.clone(), positions, &mut w.scratch, status));
+    });
+}

@@ -1,0 +1,101 @@
+//! The threads that share a kernel's work.
+
+use rayon::ThreadPool;
+use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+use tracecast_runtime::{Error, Result};
+
+/// Work below this, counted in cheap element operations, stays on one thread.
+const SPLIT: usize = 32 * 1024;
+
+/// Threads, or only the calling one.
+#[derive(Debug)]
+pub(crate) struct Team {
+    threads: usize,
+    pool: Option<ThreadPool>,
+}
+
+impl Team {
+    /// That many threads; as many as the machine runs at once if `None`.
+    ///
+    /// # Errors
+    /// If they cannot be started.
+    pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.unwrap_or_else(available).max(1);
+        if threads == 1 {
+            return Ok(Team { threads, pool: None });
+        }
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("tracecast-{i}"))
+            .build()
+            .map_err(|e| Error::Device(format!("{threads} threads: {e}")))?;
+        Ok(Team { threads, pool: Some(pool) })
+    }
+
+    /// How many threads there are.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `body` on a thread of the team, so that what it launches finds the others without delay.
+    pub(crate) fn install<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        match &self.pool {
+            Some(pool) => pool.install(body),
+            None => body(),
+        }
+    }
+
+    /// Into how many parts to cut that much work, which can be cut into `most`.
+    pub(crate) fn parts(&self, work: usize, most: usize) -> usize {
+        if self.threads == 1 { 1 } else { (work / SPLIT + 1).min(self.threads).min(most).max(1) }
+    }
+
+    /// Runs `f` for every part, each on some thread.
+    pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync + Send) {
+        match &self.pool {
+            Some(pool) if parts > 1 => {
+                let all = || (0..parts).into_par_iter().with_max_len(1).for_each(&f);
+                if pool.current_thread_index().is_some() { all() } else { pool.install(all) }
+            }
+            _ => (0..parts).for_each(f),
+        }
+    }
+}
+
+/// Part `i` of `parts` of a range of that length, whose inner borders are multiples of `unit`.
+pub(crate) fn part(length: usize, unit: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
+    let units = length.div_ceil(unit);
+    let border = |i: usize| (units * i / parts * unit).min(length);
+    border(i)..border(i + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_range_in_units() {
+        for (length, unit, parts) in [(0, 16, 3), (1, 16, 3), (100, 16, 3), (4096, 64, 7), (5, 1, 8)] {
+            let mut next = 0;
+            for i in 0..parts {
+                let r = part(length, unit, parts, i);
+                assert_eq!(r.start, next);
+                assert!(r.end == length || r.end % unit == 0);
+                next = r.end;
+            }
+            assert_eq!(next, length);
+        }
+    }
+
+    #[test]
+    fn work_is_split_when_it_is_worth_it() {
+        let team = Team::new(Some(4)).unwrap();
+        assert_eq!((team.parts(1000, 100), team.parts(1 << 20, 100), team.parts(1 << 20, 3)), (1, 4, 3));
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        team.each(9, |i| {
+            count.fetch_add(i, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(count.into_inner(), 36);
+    }
+}

@@ -1,0 +1,212 @@
+//! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
+
+use smallvec::{SmallVec, smallvec};
+use std::sync::LazyLock;
+use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_ir::eval::{EvalError, Value, kernel as interpret};
+use tracecast_ir::kernel::{Access, Check, Form, Kernel, Load, Nest, Output, Segment, Sink};
+use tracecast_ir::{DType, TensorType};
+use tracecast_runtime::{Access as Use, Arg, Bound, Device, Error, Memory};
+
+/// Numbers that look random and are the same every time.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// The next one.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// One below `n`.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.bits() % n as u64) as usize
+    }
+
+    /// One of those.
+    pub fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    /// Elements of a type: mostly small numbers, sometimes zeros, infinities and NaNs.
+    pub fn elements(&mut self, ty: &TensorType, special: bool) -> Vec<u8> {
+        let specials = [
+            0.0,
+            -0.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            1e-40,
+            3e38,
+            -7.5,
+            65504.0,
+            1e10,
+        ];
+        let numbers: Vec<f64> = (0..ty.numel())
+            .map(|_| {
+                let small = (self.bits() >> 11) as f64 / (1u64 << 53) as f64 * 8.0 - 4.0;
+                match ty.dtype {
+                    DType::Bool => (self.bits() & 1) as f64,
+                    DType::I32 | DType::I64 | DType::U8 => {
+                        (self.below(40) as f64) - if ty.dtype == DType::U8 { 0.0 } else { 20.0 }
+                    }
+                    _ if special && self.below(12) == 0 => self.one_of(&specials),
+                    _ => small,
+                }
+            })
+            .collect();
+        Value::from_f64s(ty.clone(), &numbers).unwrap().bytes
+    }
+}
+
+/// Devices that must agree: one thread, two, eight; and the portable code.
+pub static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
+    [(1, false), (1, true), (2, false), (8, true)]
+        .map(|(threads, portable)| {
+            CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
+        })
+        .to_vec()
+});
+
+/// A kernel with its operands in the memory of a device.
+pub struct Placed {
+    pub bound: Box<dyn Bound>,
+    pub outputs: Vec<Memory>,
+}
+
+/// Loads and binds a kernel. Outputs that update an input share its memory.
+pub fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
+    let launch = device.load(kernel).unwrap();
+    let memory = |bytes: usize| device.alloc(bytes).unwrap();
+    let mut args = Vec::new();
+    for (i, bytes) in inputs.iter().enumerate() {
+        let m = memory(bytes.len());
+        device.upload(bytes, &m, 0).unwrap();
+        let updated = kernel.outputs.iter().any(|o| o.update == Some(i));
+        args.push(Arg {
+            memory: m,
+            offset: 0,
+            len: bytes.len(),
+            access: if updated { Use::Update } else { Use::Read },
+        });
+    }
+    let mut outputs = Vec::new();
+    for output in &kernel.outputs {
+        let len = output.ty.numel() * output.ty.dtype.bytes();
+        let m = match output.update {
+            Some(i) => args[i].memory.clone(),
+            None => {
+                let m = memory(len);
+                device.upload(&vec![0xa5; len], &m, 0).unwrap();
+                m
+            }
+        };
+        let access = if output.update.is_some() { Use::Update } else { Use::Write };
+        args.push(Arg { memory: m.clone(), offset: 0, len, access });
+        outputs.push(m);
+    }
+    Placed { bound: launch.bind(&args).unwrap(), outputs }
+}
+
+/// Compares a kernel's outputs on every device with the interpreter's.
+pub fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
+    let slices: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+    let want = interpret(kernel, &slices);
+    for device in DEVICES.iter() {
+        let placed = place(device, kernel, inputs);
+        let mut found = Ok(());
+        device
+            .run_step(&mut || {
+                found = placed.bound.run();
+                Ok(())
+            })
+            .unwrap();
+        match (&want, found) {
+            (Ok(outputs), Ok(())) => {
+                for (i, (want, memory)) in outputs.iter().zip(&placed.outputs).enumerate() {
+                    let mut bytes = vec![0; want.len()];
+                    device.download(memory, 0, &mut bytes).unwrap();
+                    let ty = &kernel.outputs[i].ty;
+                    let value = |b: &[u8]| Value::new(ty.clone(), b.to_vec()).unwrap();
+                    let (want, found) = (value(want), value(&bytes));
+                    if let Some(at) = want.first_difference(&found) {
+                        let (w, f) = (want.to_f64s()[at], found.to_f64s()[at]);
+                        panic!(
+                            "{device:?}: output {i} ({ty}) at {at}: expected {w:?}, found {f:?} in {kernel:#?}"
+                        );
+                    }
+                }
+            }
+            (Err(EvalError::Data(raised)), Err(Error::Data { message, op, .. })) => {
+                assert_eq!(
+                    (&raised.check.message, &raised.check.op),
+                    (&message, &op),
+                    "{device:?}: {kernel:#?}"
+                );
+            }
+            (want, found) => {
+                panic!("{device:?}: expected {want:?}, found {found:?} in {kernel:#?}")
+            }
+        }
+    }
+}
+
+/// Row-major strides.
+pub fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
+    let mut all: SmallVec<[i64; 4]> = smallvec![1; extents.len()];
+    for axis in (1..extents.len()).rev() {
+        all[axis - 1] = all[axis] * extents[axis] as i64;
+    }
+    all
+}
+
+pub fn access(strides: &[i64]) -> Access {
+    Access { strides: SmallVec::from_slice(strides), ..Access::default() }
+}
+
+pub fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
+    Load { input, dtype, access: access(strides) }
+}
+
+pub fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
+    Sink::Store { output, dtype, access: access(strides), value }
+}
+
+pub fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kernel {
+    let check = |i: usize| Check {
+        message: format!("check {i}"),
+        op: "test".to_owned(),
+        source: String::new(),
+    };
+    Kernel {
+        name: "test".to_owned(),
+        inputs,
+        outputs: outputs.into_iter().map(|ty| Output { ty, update: None }).collect(),
+        when: None,
+        checks: (0..4).map(check).collect(),
+        form,
+    }
+}
+
+/// A nest with one segment over all operands.
+pub fn nest(
+    inputs: Vec<TensorType>,
+    outputs: Vec<TensorType>,
+    extents: &[usize],
+    mut nest: Nest,
+) -> Kernel {
+    nest.segments = vec![Segment {
+        extents: extents.to_vec(),
+        inputs: (0..inputs.len()).collect(),
+        outputs: (0..outputs.len()).collect(),
+    }];
+    kernel(inputs, outputs, Form::Nest(nest))
+}
+
+/// Random inputs for a kernel.
+pub fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
+    let mut numbers = Numbers(seed);
+    kernel.inputs.iter().map(|ty| numbers.elements(ty, special)).collect()
+}

@@ -1,0 +1,84 @@
+//! Every op of the table, in every dtype of its domain: compiled code against the interpreter, bit by bit, forward and (for
+//! differentiable samples) backward; and the text of its program round-trips.
+
+mod support;
+
+use std::collections::HashMap;
+use support::random::Dice;
+use tracecast_ir::op::Body;
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::ops::sample::{Sample, parse_sample};
+use tracecast_ir::{DType, Graph, OpDef, Tracer, text};
+
+/// The op on its sample; with the gradients of the sum of its floating point results, if it has any.
+fn program(op: &'static OpDef, sample: &Sample) -> Graph {
+    let tracer = Tracer::new("sample");
+    {
+        let t = &tracer;
+        let args = sample.inputs(t);
+        let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
+        let results = t.apply(op, args, sample.attrs.clone());
+        for (i, y) in results.iter().enumerate() {
+            t.output(&format!("y{i}"), *y);
+        }
+        let float = results.iter().copied().find(|y| y.dtype().is_float() && y.ty().numel() > 0);
+        if let Some(y) = float.filter(|_| !wrt.is_empty()) {
+            let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+            for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
+                t.output(&format!("g{i}"), g);
+            }
+        }
+    }
+    tracer.finish().unwrap_or_else(|e| panic!("{}: {e}", op.name))
+}
+
+#[test]
+fn compiled_ops_agree_with_the_interpreter() {
+    let cpus = support::cpus();
+    let (mut compared, mut failures) = (0, Vec::new());
+    for op in tracecast_ir::ops::all() {
+        if matches!(op.body, Body::Symbolic(_)) {
+            continue;
+        }
+        for &dtype in op.domain.dtypes {
+            for text in op.domain.samples {
+                let sample = parse_sample(op, text, dtype).unwrap_or_else(|e| panic!("{e}"));
+                let graph = program(op, &sample);
+                let mut dice = Dice::new(3);
+                let inputs: HashMap<_, _> = (0..sample.operands.len())
+                    .map(|i| (format!("x{i}"), support::value(&sample.operands[i].0, sample.operands[i].1, &mut dice)))
+                    .collect();
+                let what = format!("{} {text} with T = {dtype}", op.name);
+                let (reference, fused) = support::lowered(graph).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let wanted = support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+                for (cpu, device) in &cpus {
+                    match support::computed(&fused, device.clone(), &inputs) {
+                        Ok(found) => failures
+                            .extend(support::difference(&found, &wanted).map(|d| format!("{what} on {cpu}: {d}"))),
+                        Err(e) => failures.push(format!("{what} on {cpu}: {e}")),
+                    }
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {compared} differ:\n{}", failures.len(), failures[..failures.len().min(40)].join("\n"));
+    assert!(compared > 2000, "only {compared} programs were compared");
+}
+
+#[test]
+fn samples_round_trip_through_text() {
+    for op in tracecast_ir::ops::all() {
+        if matches!(op.body, Body::Symbolic(_)) {
+            continue;
+        }
+        for &dtype in op.domain.dtypes {
+            for sample in op.domain.samples {
+                let sample = parse_sample(op, sample, dtype).unwrap_or_else(|e| panic!("{e}"));
+                let printed = program(op, &sample).to_string();
+                let again = text::parse(&printed).unwrap_or_else(|e| panic!("{}: {e}\n{printed}", op.name));
+                assert_eq!(again.to_string(), printed, "{}", op.name);
+            }
+        }
+    }
+}

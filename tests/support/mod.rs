@@ -1,0 +1,112 @@
+//! What the table and property tests share: devices to compare, inputs, and running one program everywhere.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its own part of this module")]
+
+pub mod random;
+
+use random::{Dice, INDEX_LIMIT};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tracecast_passes::{PassOptions, standard};
+use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_ir::eval::{self, Outputs, Value};
+use tracecast_ir::ops::sample::Range;
+use tracecast_ir::{DType, Graph, Role, TensorType, Verified};
+use tracecast_runtime::{Device, Program, Store, Tensor};
+
+/// The CPU with 1, 2 and 8 threads, with and without wide vectors.
+pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
+    let mut all: Vec<(String, Arc<dyn Device>)> = Vec::new();
+    for portable in [false, true] {
+        for threads in [1, 2, 8] {
+            let device = CpuDevice::new(CpuOptions { threads: Some(threads), portable }).expect("a host that compiles");
+            all.push((format!("{threads} threads{}", if portable { ", portable" } else { "" }), Arc::new(device)));
+        }
+    }
+    all
+}
+
+/// Random elements for a type.
+pub fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
+    let float = ty.dtype.is_float();
+    let mut one = || match (range, float) {
+        (Range::Positive, true) => dice.unit().abs() + 0.2,
+        (Range::Positive | Range::NonZero, false) => 1.0 + dice.below(5) as f64,
+        (Range::NonZero, true) => (dice.unit().abs() + 0.2) * if dice.chance(50) { 1.0 } else { -1.0 },
+        (Range::Between(low, high), true) => low + (high - low) * (dice.unit() + 1.0) / 2.0,
+        (Range::Between(low, high), false) => low + dice.below((high - low) as usize) as f64,
+        (Range::Any, true) => dice.unit() * 2.0,
+        (Range::Any, false) if ty.dtype == DType::Bool => dice.below(2) as f64,
+        (Range::Any, false) => dice.below(9) as f64,
+    };
+    let numbers: Vec<f64> = (0..ty.numel()).map(|_| one()).collect();
+    Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
+}
+
+/// A value for every port; ports named `index…` get numbers below [`INDEX_LIMIT`].
+pub fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
+    let mut dice = Dice::new(seed ^ 0xabcd);
+    let range = |name: &str| {
+        if name.starts_with("index") { Range::Between(0.0, INDEX_LIMIT as f64) } else { Range::Any }
+    };
+    graph.ports().iter().map(|p| (p.name.clone(), value(&p.ty, range(&p.name), &mut dice))).collect()
+}
+
+/// The program after differentiation, which still means what it meant, and as kernels.
+pub fn lowered(graph: Graph) -> Result<(Verified, Verified), String> {
+    let mut differentiated = None;
+    let fused = standard(&PassOptions::default())
+        .run(graph, |pass, graph, _| {
+            if pass == "autodiff" {
+                differentiated = Some(graph.clone());
+            }
+        })
+        .map_err(|e| e.to_string())?;
+    Ok((differentiated.expect("a pass of the pipeline"), fused))
+}
+
+/// What the interpreter says.
+pub fn expected(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, String> {
+    eval::graph(graph, inputs).map_err(|e| e.to_string())
+}
+
+/// What a device computes.
+pub fn computed(fused: &Verified, device: Arc<dyn Device>, inputs: &HashMap<String, Value>) -> Result<Outputs, String> {
+    let executable = Program::plan(fused).and_then(|p| p.load(device)).map_err(|e| e.to_string())?;
+    let mut store = Store::new();
+    let mut given: Vec<(&str, Tensor)> = Vec::new();
+    for port in fused.ports() {
+        let value = &inputs[&port.name];
+        let tensor = Tensor::from_bytes(value.ty.clone(), value.bytes.clone()).map_err(|e| e.to_string())?;
+        if port.role == Role::Input {
+            given.push((&port.name, tensor));
+        } else {
+            store.insert(&port.name, tensor);
+        }
+    }
+    let given: Vec<(&str, &Tensor)> = given.iter().map(|(n, t)| (*n, t)).collect();
+    let out = executable.run(&mut store, &given).map_err(|e| e.to_string())?;
+    let outputs = out.iter().map(|(n, t)| (n.to_owned(), t.value().clone())).collect();
+    let mut updates = Vec::new();
+    for (port, _) in fused.updates() {
+        let name = &fused.ports()[*port].name;
+        updates.push((name.clone(), store.get(name).map_err(|e| e.to_string())?.value().clone()));
+    }
+    Ok(Outputs { outputs, updates })
+}
+
+/// The first difference between two runs, any two NaNs being equal.
+pub fn difference(found: &Outputs, wanted: &Outputs) -> Option<String> {
+    let all = |o: &Outputs| -> Vec<(String, Value)> { o.outputs.iter().chain(&o.updates).cloned().collect() };
+    let (found, wanted) = (all(found), all(wanted));
+    if found.len() != wanted.len() {
+        return Some(format!("{} results, expected {}", found.len(), wanted.len()));
+    }
+    found.iter().zip(&wanted).find_map(|((name, a), (_, b))| {
+        if a.ty != b.ty {
+            return Some(format!("{name} is {}, expected {}", a.ty, b.ty));
+        }
+        let at = a.first_difference(b)?;
+        Some(format!("{name}[{at}] is {:?}, expected {:?}", a.to_f64s()[at], b.to_f64s()[at]))
+    })
+}
