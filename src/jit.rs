@@ -70,6 +70,7 @@ struct Compiled {
     state: Vec<(String, TensorType)>,
     starts: Vec<Entry>,
     executable: Executable,
+    report: CompileReport,
 }
 
 impl Jit {
@@ -108,8 +109,7 @@ impl Jit {
     /// # Errors
     /// As [`run`](Jit::run), but for those of running.
     pub fn prepare(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<CompileReport> {
-        self.program(store, inputs)?;
-        Ok(self.report().unwrap_or_default())
+        Ok(self.program(store, inputs)?.report.clone())
     }
 
     /// The traced program for the types of these inputs, before any pass.
@@ -117,7 +117,7 @@ impl Jit {
     /// # Errors
     /// The first op that could not be recorded.
     pub fn graph(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Graph> {
-        let trace = Trace::new(&self.name, self.options.policies(), types(store, inputs));
+        let trace = Trace::new(&self.name, self.options.policies(), types(store, inputs)?);
         (self.body)(&trace);
         Ok(trace.finish()?.graph)
     }
@@ -144,10 +144,9 @@ impl Jit {
             cache.programs.push(program.clone());
             return Ok(program);
         }
-        let types = types(store, inputs);
+        let types = types(store, inputs)?;
         let reason = cache.reason(&types, self.options.most_programs());
-        let (program, report) = self.compile(types)?;
-        let program = Arc::new(program);
+        let program = Arc::new(self.compile(types)?);
         cache.history.push(Recompilation {
             reason,
             inputs: program.inputs.clone().into_iter().collect(),
@@ -159,7 +158,7 @@ impl Jit {
         Ok(program)
     }
 
-    fn compile(&self, types: Types) -> Result<(Compiled, CompileReport)> {
+    fn compile(&self, types: Types) -> Result<Compiled> {
         let start = Instant::now();
         let inputs = types.inputs.clone();
         let trace = Trace::new(&self.name, self.options.policies(), types);
@@ -180,7 +179,7 @@ impl Jit {
 }
 
 /// The types of what a run is given.
-fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Types {
+fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
     Types {
         inputs: inputs
             .iter()

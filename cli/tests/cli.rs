@@ -334,8 +334,8 @@ fn wrong_arrays_are_named() {
     );
     run(&[("x", x()), ("i", x())], &["array `i`", "found f32[2, 3]"]);
     run(&[("x", x()), ("i", i(&[0, 1])), ("z", x())], &["no port is called `z`", "`x`, `i`"]);
-    run(&[("x", x()), ("i", i(&[0, 2]))], &["embedding", "out of range", "pick.tc:2"]);
-    run(&[("x", x()), ("i", i(&[-1, 0]))], &["embedding", "out of range", "pick.tc:2"]);
+    run(&[("x", x()), ("i", i(&[0, 2]))], &["index out of range", "pick.tc:2"]);
+    run(&[("x", x()), ("i", i(&[-1, 0]))], &["index out of range", "pick.tc:2"]);
 
     let good_inputs = scratch.npz("good.npz", &[("x", x()), ("i", i(&[1, 0]))]);
     let whole = fs::read(&good_inputs).unwrap();

@@ -61,7 +61,7 @@ fn graph(seed: u64) -> Graph {
         let count = 6 + dice.below(24);
         for _ in 0..count {
             if let Some(v) = step(&mut dice, t, &pool) {
-                assert!(t.error().is_none(), "seed {seed}: {}", t.error().unwrap());
+                assert!(t.error().is_none(), "seed {seed}: {:?}", t.error());
                 if v.ty().numel() <= 4000 {
                     pool.push(v);
                 }
@@ -207,7 +207,7 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>, pool: &[Var<'t>]) -> Option<Var<'t>> {
             let high: Vec<i64> = (0..rank).map(|_| dice.below(2) as i64).collect();
             Some(x.pad(&low, &high, dice.pick(&NUMBERS)))
         }
-        6 if rank >= 1 && rank < 4 => {
+        6 if (1..4).contains(&rank) => {
             let sizes: Vec<i64> = [
                 &[2][..],
                 &shape.iter().map(|&n| if n == 1 { 3 } else { n as i64 }).collect::<Vec<_>>(),
@@ -262,7 +262,7 @@ fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
     };
     let value = |ty: &TensorType, number: &mut dyn FnMut(DType) -> f64| {
         let numbers: Vec<f64> = (0..ty.numel()).map(|_| number(ty.dtype)).collect();
-        Value::from_f64s(ty.clone(), &numbers).unwrap()
+        Value::from_f64s(ty.clone(), &numbers).expect("as many numbers as elements")
     };
     graph.ports().iter().map(|p| (p.name.clone(), value(&p.ty, &mut number))).collect()
 }

@@ -76,10 +76,9 @@ pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     if values.iter().all(Option::is_none) {
         return whole(r, d);
     }
-    if let Some(all) = values.iter().copied().collect::<Option<SmallVec<[f64; 4]>>>() {
-        if let Some(v) = folded(r, d, &all) {
-            return Some(v);
-        }
+    let all = values.iter().copied().collect::<Option<SmallVec<[f64; 4]>>>();
+    if let Some(v) = all.and_then(|all| folded(r, d, &all)) {
+        return Some(v);
     }
     match (d.args.vars.as_slice(), values.as_slice()) {
         ([x, y], [_, Some(c)]) => number_for(r, d, *x, *y, *c),
