@@ -52,6 +52,9 @@ struct Cache {
     history: Vec<Recompilation>,
 }
 
+/// How many recompilations are remembered.
+const HISTORY: usize = 64;
+
 /// Why and when a program was compiled.
 #[derive(Clone, Debug)]
 pub struct Recompilation {
@@ -122,7 +125,7 @@ impl Jit {
         Ok(trace.finish()?.graph)
     }
 
-    /// Why and when programs were compiled, oldest first.
+    /// Why and when programs were compiled, the last 64 of them, oldest first.
     pub fn recompilations(&self) -> Vec<Recompilation> {
         self.lock().history.clone()
     }
@@ -147,11 +150,10 @@ impl Jit {
         let types = types(store, inputs)?;
         let reason = cache.reason(&types, self.options.most_programs());
         let program = Arc::new(self.compile(types)?);
-        cache.history.push(Recompilation {
-            reason,
-            inputs: program.inputs.clone().into_iter().collect(),
-            report,
-        });
+        let inputs = program.inputs.clone().into_iter().collect();
+        cache.history.push(Recompilation { reason, inputs, report: program.report.clone() });
+        let forgotten = cache.history.len().saturating_sub(HISTORY);
+        cache.history.drain(..forgotten);
         cache.programs.push(program.clone());
         let surplus = cache.programs.len().saturating_sub(self.options.most_programs());
         cache.programs.drain(..surplus);
@@ -170,7 +172,7 @@ impl Jit {
         let (executable, mut report) = compile_reported(traced.graph, &self.options)?;
         report.trace = time;
         report.warnings = traced.warnings;
-        Ok((Compiled { inputs, state, starts: traced.starts, executable }, report))
+        Ok(Compiled { inputs, state, starts: traced.starts, executable, report })
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache> {
@@ -180,16 +182,16 @@ impl Jit {
 
 /// The types of what a run is given.
 fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
-    Types {
-        inputs: inputs
-            .iter()
-            .map(|(name, tensor)| ((*name).to_owned(), tensor.ty().clone()))
-            .collect(),
-        store: store
-            .names()
-            .filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())))
-            .collect(),
+    let mut types = Types::default();
+    for (name, tensor) in inputs {
+        if types.inputs.insert((*name).to_owned(), tensor.ty().clone()).is_some() {
+            let (name, message) = ((*name).to_owned(), "is given twice".to_owned());
+            return Err(tracecast_runtime::Error::Input { name, message }.into());
+        }
     }
+    let known = store.names().filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())));
+    types.store = known.collect();
+    Ok(types)
 }
 
 impl Compiled {
@@ -210,7 +212,8 @@ impl Cache {
         let Some(last) = self.programs.last() else { return "first run".to_owned() };
         let known =
             |r: &Recompilation| r.inputs.iter().map(|(n, t)| (n, t)).eq(types.inputs.iter());
-        let was_there = self.history.iter().any(known);
+        let is_kept = self.programs.iter().any(|program| program.inputs == types.inputs);
+        let was_dropped = !is_kept && self.history.iter().any(known);
         let input = types.inputs.iter().find_map(|(name, ty)| match last.inputs.get(name) {
             Some(before) if before == ty => None,
             Some(before) => Some(format!("input `{name}` is {ty}, was {before}")),
@@ -226,12 +229,13 @@ impl Cache {
             last.state.iter().find_map(|(name, ty)| match types.store.get(name) {
                 Some(now) if now == ty => None,
                 Some(now) => Some(format!("`{name}` of the store is {now}, was {ty}")),
+                None if last.starts.iter().any(|entry| entry.name == *name) => None,
                 None => Some(format!("`{name}` is not in the store any more")),
             })
         };
         let what =
             input.or_else(gone).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
-        if was_there && self.history.len() >= most {
+        if was_dropped {
             return format!("{what}; its program was dropped, at most {most} are kept");
         }
         what

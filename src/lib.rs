@@ -95,3 +95,8 @@ pub mod prelude {
     pub use tracecast_ir::ops::reduce::Reductions;
     pub use tracecast_ir::ops::view::Views;
 }
+
+/// Runs the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

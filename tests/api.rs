@@ -1,5 +1,7 @@
 //! The trace-and-compile interface: signatures, reasons, errors, regions, and use by several threads.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 use tracecast::nn::{Context, Linear, Model, Relu, Sequential};
 use tracecast::prelude::*;

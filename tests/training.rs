@@ -1,5 +1,7 @@
 //! End to end: models learn in every precision, and a step does exactly what its parts say.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::BTreeMap;
 use tracecast::nn::{Dropout, Embedding, Frozen, Gelu, LayerNorm, Linear, Relu, Sequential};
 use tracecast::optim::Optimizer;
@@ -370,4 +372,29 @@ fn gradients_agree_with_finite_differences() {
             );
         }
     }
+}
+
+#[test]
+fn threads_instructions_and_devices_give_the_same_training() {
+    let train = |options: Options| {
+        let builder = TrainStep::new(mlp(), |t, model| {
+            model.forward(t.input("x")).cross_entropy(t.input("y"))
+        });
+        let builder = builder
+            .optimizer(AdamW::new(1e-2))
+            .autocast("cpu", DType::F16)
+            .scaler(ScalerOptions::default());
+        let step = builder.options(options).build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 2).unwrap();
+        for seed in 0..5 {
+            run(&step, &mut store, &points(seed, 30));
+        }
+        contents(&store)
+    };
+    let one = train(Options::new().threads(1));
+    assert!(one == train(Options::new().threads(2)), "two threads");
+    assert!(one == train(Options::new().threads(1).portable(true)), "portable instructions");
+    assert!(one == train(Options::new().device("reference")), "the reference device");
+    assert!(one == train(Options::new().threads(1).fold(false)), "gradients swept apart");
 }

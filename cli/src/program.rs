@@ -1,6 +1,6 @@
 //! Programs from files: reading the text, and recording it again under autocast.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -11,6 +11,9 @@ use tracecast_ir::{DType, Graph};
 
 use crate::excerpt::excerpt;
 use crate::failure::{Failure, note};
+
+/// The longest text that is read, in bytes.
+const LONGEST: u64 = 256 << 20;
 
 /// The file of a program, and the autocast state it is recorded under.
 #[derive(clap::Args)]
@@ -79,12 +82,7 @@ impl ProgramFile {
     }
 
     fn text(&self) -> io::Result<String> {
-        if self.is_stdin() {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text)?;
-            return Ok(text);
-        }
-        fs::read_to_string(&self.path)
+        if self.is_stdin() { limited(io::stdin().lock()) } else { limited(File::open(&self.path)?) }
     }
 
     /// The graph as it would be had it been traced inside the region.
@@ -100,6 +98,17 @@ impl ProgramFile {
         let region = region.with_scope(last_scope.saturating_add(1));
         Ok(graph.retrace_under(PolicySet::standard().into(), &region)?)
     }
+}
+
+/// All of a text, unless it goes on for ever.
+fn limited(source: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    source.take(LONGEST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LONGEST {
+        let message = format!("this is longer than {LONGEST} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

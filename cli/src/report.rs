@@ -34,9 +34,9 @@ impl Outcome {
     pub(crate) fn json(&self) -> String {
         let fields: [(&str, Value); 10] = [
             ("mode", self.mode.into()),
-            ("accuracy", self.accuracy.into()),
-            ("median_step_ms", self.median_step_ms.into()),
-            ("compile_ms", self.compile_ms.into()),
+            ("accuracy", rounded(self.accuracy).into()),
+            ("median_step_ms", rounded(self.median_step_ms).into()),
+            ("compile_ms", rounded(self.compile_ms).into()),
             ("kernels", self.kernels.into()),
             ("standalone_casts", self.standalone_casts.into()),
             ("saved_bytes", self.saved_bytes.into()),
@@ -67,6 +67,11 @@ impl Outcome {
             self.final_scale.map_or_else(|| "-".to_owned(), |scale| scale.to_string()),
         ]
     }
+}
+
+/// To six decimal places: a time in milliseconds to the nanosecond.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
 }
 
 /// All runs as a table with one row each.

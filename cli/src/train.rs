@@ -94,7 +94,7 @@ impl Train {
         for mode in Mode::ALL {
             let progress = bar(mode, settings.epochs * steps_per_epoch(&split.train));
             let outcome = mode.train(split, settings, &progress)?;
-            progress.finish();
+            progress.finish_and_clear();
             if self.json {
                 writeln!(out, "{}", outcome.json())?;
                 out.flush()?;

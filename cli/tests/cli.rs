@@ -1,5 +1,7 @@
 //! The tool as its users meet it: arguments, standard input and files in; text, files and exit codes out.
 
+#![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

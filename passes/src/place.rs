@@ -14,14 +14,17 @@
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
 
-use crate::pass::{Pass, need_decided, without_dead_code};
-use crate::simplify::{Shared, converted, folds, is_exact, made, splat};
+use crate::pass::Pass;
+use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, splat, swept};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TraceError, Tracer, Var, Verified,
+    Args, Attrs, DType, Graph, Node, OpRef, Results, TraceError, Tracer, Var, Verified,
 };
+
+/// Views that a narrowing is moved above.
+const REACH: usize = 16;
 
 /// Which results `place` may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,23 +59,22 @@ impl Pass for Place {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        if graph.stage() == Stage::Fused {
-            return Ok(Graph::clone(graph));
-        }
-        need_decided(graph)?;
-        let explicit = without_dead_code(graph)?;
-        let demands = demands(&explicit);
-        let mut is_root = vec![false; explicit.len()];
-        explicit.roots().for_each(|v| is_root[v.node.index()] = true);
-        let mut shared = Shared::default();
-        let next = explicit.retrace(|tracer, id, node, args| {
-            let demand = if is_root[id.index()] { Demand::Wide } else { demands[id.index()] };
-            let wanted = explicit.args(id).iter().map(|a| explicit.ty(*a).dtype).collect();
-            let mut placer = Placer { tracer, shared: &mut shared, node, wanted, demand };
-            placer.node(args, is_root[id.index()])
-        })?;
-        without_dead_code(&next)
+        rewritten(graph, placed)
     }
+}
+
+fn placed(graph: &Graph) -> Result<Graph, TraceError> {
+    let demands = demands(graph);
+    let mut is_root = vec![false; graph.len()];
+    graph.roots().for_each(|v| is_root[v.node.index()] = true);
+    let mut shared = Shared::default();
+    let next = graph.retrace(|tracer, id, node, args| {
+        let wanted = graph.args(id).iter().map(|a| graph.ty(*a).dtype).collect();
+        let demand = demands[id.index()];
+        let mut placer = Placer { tracer, shared: &mut shared, node, wanted, demand };
+        placer.node(args, is_root[id.index()])
+    })?;
+    swept(next)
 }
 
 /// What the uses of a value make of it.
@@ -102,7 +104,8 @@ fn demands(graph: &Graph) -> Vec<Demand> {
     for root in graph.roots() {
         demands[root.node.index()] = Demand::Wide;
     }
-    for id in graph.nodes().rev() {
+    let live = graph.live();
+    for id in graph.nodes().rev().filter(|id| live[id.index()]) {
         let node = graph.node(id);
         for (operand, arg) in graph.args(id).into_iter().enumerate() {
             let own = demands[id.index()];
@@ -268,7 +271,9 @@ impl<'t> Placer<'_, 't> {
         }
         let mut views = Vec::new();
         let mut base = held;
-        while let Some(d) = made(self.tracer, base).filter(|d| is_whole_view(d.lowering())) {
+        while let Some(d) =
+            made(self.tracer, base).filter(|d| views.len() < REACH && is_whole_view(d.lowering()))
+        {
             base = d.x();
             views.push(d);
         }

@@ -9,11 +9,11 @@ use tracecast_ir::{DType, TensorType};
 use tracecast_runtime::{Access as Use, Arg, Bound, Device, Error, Memory};
 
 /// Numbers that look random and are the same every time.
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
     /// The next one.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,17 +21,17 @@ impl Numbers {
     }
 
     /// One below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
     /// One of those.
-    pub fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+    pub(crate) fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 
     /// Elements of a type: mostly small numbers, sometimes zeros, infinities and NaNs.
-    pub fn elements(&mut self, ty: &TensorType, special: bool) -> Vec<u8> {
+    pub(crate) fn elements(&mut self, ty: &TensorType, special: bool) -> Vec<u8> {
         let specials = [
             0.0,
             -0.0,
@@ -62,7 +62,7 @@ impl Numbers {
 }
 
 /// Devices that must agree: one thread, two, eight; and the portable code.
-pub static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
+pub(crate) static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
     [(1, false), (1, true), (2, false), (8, true)]
         .map(|(threads, portable)| {
             CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
@@ -71,13 +71,13 @@ pub static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
 });
 
 /// A kernel with its operands in the memory of a device.
-pub struct Placed {
-    pub bound: Box<dyn Bound>,
-    pub outputs: Vec<Memory>,
+pub(crate) struct Placed {
+    pub(crate) bound: Box<dyn Bound>,
+    pub(crate) outputs: Vec<Memory>,
 }
 
 /// Loads and binds a kernel. Outputs that update an input share its memory.
-pub fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
+pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
     let launch = device.load(kernel).unwrap();
     let memory = |bytes: usize| device.alloc(bytes).unwrap();
     let mut args = Vec::new();
@@ -111,7 +111,7 @@ pub fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed 
 }
 
 /// Compares a kernel's outputs on every device with the interpreter's.
-pub fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
+pub(crate) fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
     let slices: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
     let want = interpret(kernel, &slices);
     for device in DEVICES.iter() {
@@ -154,7 +154,7 @@ pub fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
 }
 
 /// Row-major strides.
-pub fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
+pub(crate) fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     let mut all: SmallVec<[i64; 4]> = smallvec![1; extents.len()];
     for axis in (1..extents.len()).rev() {
         all[axis - 1] = all[axis] * extents[axis] as i64;
@@ -162,19 +162,19 @@ pub fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     all
 }
 
-pub fn access(strides: &[i64]) -> Access {
+pub(crate) fn access(strides: &[i64]) -> Access {
     Access { strides: SmallVec::from_slice(strides), ..Access::default() }
 }
 
-pub fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
+pub(crate) fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
     Load { input, dtype, access: access(strides) }
 }
 
-pub fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
+pub(crate) fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
     Sink::Store { output, dtype, access: access(strides), value }
 }
 
-pub fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kernel {
+pub(crate) fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kernel {
     let check = |i: usize| Check {
         message: format!("check {i}"),
         op: "test".to_owned(),
@@ -191,7 +191,7 @@ pub fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> 
 }
 
 /// A nest with one segment over all operands.
-pub fn nest(
+pub(crate) fn nest(
     inputs: Vec<TensorType>,
     outputs: Vec<TensorType>,
     extents: &[usize],
@@ -206,7 +206,7 @@ pub fn nest(
 }
 
 /// Random inputs for a kernel.
-pub fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
+pub(crate) fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
     let mut numbers = Numbers(seed);
     kernel.inputs.iter().map(|ty| numbers.elements(ty, special)).collect()
 }

@@ -30,8 +30,6 @@ use tracecast_ir::{
     Args, Attrs, Graph, NodeId, OpDef, OpRef, Results, Stage, TraceError, Tracer, Var, Verified,
 };
 
-/// Times that the graph is gone through at most; once and a sweep is what it takes.
-const ROUNDS: usize = 4;
 /// Rules that may fire one inside the other.
 const DEPTH: usize = 64;
 
@@ -45,52 +43,54 @@ impl Pass for Simplify {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        if graph.stage() == Stage::Fused {
-            return Ok(Graph::clone(graph));
-        }
-        need_decided(graph)?;
-        let symbolic = |id: &NodeId| matches!(graph.node(*id).op.def().body, Body::Symbolic(_));
-        if let Some(id) = graph.nodes().find(symbolic) {
-            let node = graph.node(id);
-            return Err(error_at(
-                node,
-                "gradients are still to be taken, and they tell apart what is equal in value",
-            ));
-        }
-        let mut current = if graph.stage() == Stage::Traced {
-            without_dead_code(graph)?
-        } else {
-            Graph::clone(graph)
-        };
-        for _ in 0..ROUNDS {
-            let (next, changed) = round(&current)?;
-            let is_clean =
-                !changed && next.len() == current.len() && next.live().iter().all(|l| *l);
-            current = next;
-            if is_clean {
-                return Ok(current);
-            }
-        }
-        without_dead_code(&current)
+        rewritten(graph, simplified)
     }
 }
 
-/// Goes through the graph once; says whether a rule fired or a value was shared.
-fn round(graph: &Graph) -> Result<(Graph, bool), TraceError> {
+/// Runs an exact rewrite on a graph in explicit form whose gradients have been taken. Kernels stay as they are.
+pub(crate) fn rewritten(
+    graph: &Verified,
+    rewrite: fn(&Graph) -> Result<Graph, TraceError>,
+) -> Result<Graph, TraceError> {
+    need_decided(graph)?;
+    let symbolic = |id: &NodeId| matches!(graph.node(*id).op.def().body, Body::Symbolic(_));
+    if let Some(id) = graph.nodes().find(symbolic) {
+        let why = "gradients are still to be taken, and they tell apart what is equal in value";
+        return Err(error_at(graph.node(id), why));
+    }
+    match graph.stage() {
+        Stage::Fused => Ok(Graph::clone(graph)),
+        Stage::Traced => rewrite(&without_dead_code(graph)?),
+        _ => rewrite(graph),
+    }
+}
+
+/// Goes through the graph once, and sweeps up what the rules left behind.
+///
+/// Once is enough: every op is recorded on operands that are simple already, and no rule asks how often a value is used.
+fn simplified(graph: &Graph) -> Result<Graph, TraceError> {
     let mut shared = Shared::default();
-    let mut fired = 0;
     let next = graph.retrace(|tracer, _, node, args| {
-        let mut recorder = Recorder { tracer, shared: &mut shared, fired: &mut fired, depth: 0 };
+        let mut recorder = Recorder { tracer, shared: &mut shared, depth: 0 };
         recorder.record(node.op.clone(), args, node.attrs.clone())
     })?;
-    Ok((next, fired > 0 || shared.found > 0))
+    swept(next)
+}
+
+/// The graph without dead code.
+pub(crate) fn swept(graph: Graph) -> Result<Graph, TraceError> {
+    let live = graph.live();
+    let is_port = |id: NodeId| matches!(graph.node(id).op.def().body, Body::Source(Lower::Port));
+    if graph.nodes().all(|id| live[id.index()] || is_port(id)) {
+        return Ok(graph);
+    }
+    without_dead_code(&graph)
 }
 
 /// Records ops, simpler if a rule knows how.
 pub(crate) struct Recorder<'a, 't> {
     pub(crate) tracer: &'t Tracer,
     shared: &'a mut Shared,
-    fired: &'a mut usize,
     depth: usize,
 }
 
@@ -140,7 +140,6 @@ impl<'t> Recorder<'_, 't> {
             let simpler = self.simpler(&draft);
             self.depth -= 1;
             if let Some(var) = simpler {
-                *self.fired += 1;
                 return SmallVec::from_elem(var, 1);
             }
         }

@@ -12,8 +12,6 @@ use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, Val
 #[derive(Default)]
 pub(crate) struct Shared {
     seen: HashMap<u64, SmallVec<[NodeId; 1]>>,
-    /// How often a value was found instead of recorded.
-    pub(crate) found: usize,
 }
 
 impl Shared {
@@ -36,7 +34,6 @@ impl Shared {
             tracer.with_graph(|g| nodes.iter().copied().find(|n| wanted.is(g, *n)))
         });
         if let Some(node) = known {
-            self.found += 1;
             return tracer.var(ValueId { node, result: 0 }).results();
         }
         let results = tracer.apply(op, args, attrs);
