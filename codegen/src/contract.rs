@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 use crate::form;
-use crate::jit::{Address, Arena, Block, Code, Operand, Slots, block_address, contract, with_workspace};
+use crate::jit::{
+    Address, Arena, Block, Code, Operand, Slots, block_address, contract, with_workspace,
+};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
@@ -51,7 +53,16 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     let factors = [factor(&c.a, [c.m, c.k]), factor(&c.b, [c.k, c.n])];
     let acc = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
     let cost = c.k / PER_OPERATION + cost(&c.epilogue.body);
-    let run = ContractRun { batch: c.batch.clone(), m: c.m, n: c.n, k: c.k, acc, factors, epilogue: 0, cost };
+    let run = ContractRun {
+        batch: c.batch.clone(),
+        m: c.m,
+        n: c.n,
+        k: c.k,
+        acc,
+        factors,
+        epilogue: 0,
+        cost,
+    };
     Ok((plans, run))
 }
 
@@ -75,7 +86,14 @@ fn plain(c: &ir::Contract, factor: &Factor) -> Option<FactorRun> {
 
 impl ContractRun {
     /// Runs it.
-    pub(crate) fn run(&self, code: &[Code], team: &Team, tiles: &Tiles, operands: &Slots, status: &AtomicU32) {
+    pub(crate) fn run(
+        &self,
+        code: &[Code],
+        team: &Team,
+        tiles: &Tiles,
+        operands: &Slots,
+        status: &AtomicU32,
+    ) {
         let batches: usize = self.batch.iter().product();
         if batches * self.m * self.n == 0 {
             return;
@@ -96,7 +114,15 @@ impl ContractRun {
         });
     }
 
-    fn block(&self, code: &[Code], tiles: &Tiles, operands: &Slots, batch: usize, block: Block, status: &AtomicU32) {
+    fn block(
+        &self,
+        code: &[Code],
+        tiles: &Tiles,
+        operands: &Slots,
+        batch: usize,
+        block: Block,
+        status: &AtomicU32,
+    ) {
         let mut slots = operands.clone();
         slots.push(operands.get(0));
         let fill = |f: &FactorRun, height: usize| {
@@ -107,7 +133,9 @@ impl ContractRun {
                 let first = batch * height + row;
                 let mut slots = slots.clone();
                 slots.set_last(block_address(to));
-                with_workspace(|w| code.call(&slots, first..first + rows, col..col + cols, &mut w.scratch, status));
+                with_workspace(|w| {
+                    code.call(&slots, first..first + rows, col..col + cols, &mut w.scratch, status)
+                });
             }
         };
         let (left, right) = (fill(&self.factors[0], self.m), fill(&self.factors[1], self.k));

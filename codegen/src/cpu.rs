@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
-use tracecast_runtime::{AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostMemory, Launch, Memory, Result};
+use tracecast_runtime::{
+    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostMemory, Launch, Memory, Result,
+};
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +44,8 @@ impl CpuDevice {
     /// # Errors
     /// If there is no code generator for it, or its threads cannot be started.
     pub fn new(options: CpuOptions) -> Result<Self> {
+        let options =
+            CpuOptions { portable: options.portable || cfg!(feature = "portable"), ..options };
         let target = target(options.portable)?;
         let team = Team::new(options.threads)?;
         Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
@@ -71,12 +75,15 @@ fn target(portable: bool) -> std::result::Result<Target, Error> {
             builder.set(name, "false").map_err(|e| machine(&e))?;
         }
     }
-    let isa: isa::OwnedTargetIsa = builder.finish(settings::Flags::new(flags)).map_err(|e| machine(&e))?;
+    let isa: isa::OwnedTargetIsa =
+        builder.finish(settings::Flags::new(flags)).map_err(|e| machine(&e))?;
     #[cfg(target_arch = "x86_64")]
     let floor = is_x86_feature_detected!("sse4.1");
     #[cfg(not(target_arch = "x86_64"))]
     let floor = true;
-    Ok(Target { isa, tiles: Tiles::detect(portable), floor })
+    let unaligned = cfg!(not(target_arch = "x86_64"))
+        || isa.isa_flags().iter().any(|f| f.name == "has_avx" && f.as_bool() == Some(true));
+    Ok(Target { isa, tiles: Tiles::detect(portable), floor, unaligned })
 }
 
 /// Features of x86-64 that the portable code does without.
@@ -96,7 +103,12 @@ const PORTABLE_WITHOUT: [&str; 10] = [
 impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CpuOptions { portable, .. } = self.shared.options;
-        write!(f, "CpuDevice({} threads{})", self.shared.team.threads(), if portable { ", portable" } else { "" })
+        write!(
+            f,
+            "CpuDevice({} threads{})",
+            self.shared.team.threads(),
+            if portable { ", portable" } else { "" }
+        )
     }
 }
 
@@ -121,7 +133,11 @@ impl Device for CpuDevice {
     fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
         let programs = program::load(&self.shared.target, kernels)?;
         let launch = |(kernel, program): (&&Kernel, Arc<Program>)| {
-            let loaded = Loaded { kernel: Arc::new((*kernel).clone()), program, shared: self.shared.clone() };
+            let loaded = Loaded {
+                kernel: Arc::new((*kernel).clone()),
+                program,
+                shared: self.shared.clone(),
+            };
             Box::new(loaded) as Box<dyn Launch>
         };
         Ok(kernels.iter().zip(programs).map(launch).collect())
@@ -160,7 +176,8 @@ impl Launch for Loaded {
         let kernel = &self.kernel;
         let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
         let sizes: Vec<usize> = types.map(|t| t.numel() * t.dtype.bytes()).collect();
-        let fits = sizes.len() == args.len() && sizes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
+        let fits =
+            sizes.len() == args.len() && sizes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
         if !fits {
             let found: Vec<usize> = args.iter().map(|a| a.len).collect();
             let message = format!("expected operands of {sizes:?} bytes, found {found:?}");

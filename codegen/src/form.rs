@@ -6,7 +6,8 @@ use crate::schedule::{padded, simplify, sources};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{
-    self as ir, Body, Contract, Factor, Inst, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Scatter,
+    self as ir, Body, Contract, Factor, Inst, Kernel, Nest, Over, Reduction, Scalar, ScalarOp,
+    Scatter,
 };
 
 /// A column reduction of a nest: its accumulators, and how they become the output.
@@ -36,7 +37,10 @@ impl Column {
 
     /// True if the accumulators are the output itself.
     pub(crate) fn is_direct(&self) -> bool {
-        self.chunks() == 1 && Scalar::of(self.dtype) == Some(self.scalar) && !is_half(self.dtype) && self.dtype != DType::U8
+        self.chunks() == 1
+            && Scalar::of(self.dtype) == Some(self.scalar)
+            && !is_half(self.dtype)
+            && self.dtype != DType::U8
     }
 }
 
@@ -57,7 +61,9 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> 
     let longest = nest.segments.iter().filter_map(|s| s.extents.last()).max().copied().unwrap_or(0);
     extents[rank - 1] = longest as i64;
     let written = |slot: usize| {
-        let updates = |s: &ir::Segment| kernel.outputs.iter().any(|o| o.update == s.inputs.get(slot).copied());
+        let updates = |s: &ir::Segment| {
+            kernel.outputs.iter().any(|o| o.update == s.inputs.get(slot).copied())
+        };
         nest.segments.iter().any(updates)
     };
     let elements = |slot: usize| {
@@ -126,7 +132,14 @@ fn nest_sink(
                 unit: 0,
             });
             plan.slots += 1;
-            Sink::Column { reduction: *reduction, value: *value, slot: plan.slots - 1, keep, count, size }
+            Sink::Column {
+                reduction: *reduction,
+                value: *value,
+                slot: plan.slots - 1,
+                keep,
+                count,
+                size,
+            }
         }
     })
 }
@@ -185,7 +198,13 @@ pub(crate) fn factor(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [us
     let slots = kernel.inputs.len() + kernel.outputs.len();
     let dtype = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
     let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| *e as i64).collect();
-    let store = Sink::Store { slot: slots, dtype, place: Place::Stream, value: factor.value, after: SmallVec::new() };
+    let store = Sink::Store {
+        slot: slots,
+        dtype,
+        place: Place::Stream,
+        value: factor.value,
+        after: SmallVec::new(),
+    };
     let mut plan = Plan {
         aligned: false,
         slots: slots + 1,
@@ -226,7 +245,14 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<Plan> {
         let ir::Sink::Store { .. } = sink else {
             return Err(unsupported(kernel, "a contraction's epilogue that does more than store"));
         };
-        sinks.push(nest_sink(kernel, &mut plan, &mut Vec::new(), &c.epilogue, sink, kernel.inputs.len())?);
+        sinks.push(nest_sink(
+            kernel,
+            &mut plan,
+            &mut Vec::new(),
+            &c.epilogue,
+            sink,
+            kernel.inputs.len(),
+        )?);
     }
     plan.stages.push(Stage { once: false, body, sinks });
     keep_axes(&mut plan);

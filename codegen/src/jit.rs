@@ -3,13 +3,16 @@
 //! A [`Code`] is one compiled function. A batch of them shares a module, whose memory is freed with the last of them. What is called
 //! trusts its addresses: [`Slots`] are made from operands whose sizes have been checked against the kernel, and ranges come from the
 //! kernel's own extents.
-#![allow(unsafe_code, reason = "this file owns executable memory and the calls through function pointers")]
+#![allow(
+    unsafe_code,
+    reason = "this file owns executable memory and the calls through function pointers"
+)]
 
 use crate::error::{Error, Result};
 use crate::lower::{Lowered, Target, signature};
 use crate::tile::{self, Tiles};
-use cranelift::codegen::ir::UserFuncName;
 use cranelift::codegen::Context;
+use cranelift::codegen::ir::UserFuncName;
 use cranelift::jit::{JITBuilder, JITModule};
 use cranelift::module::{FuncId, Module, default_libcall_names};
 use smallvec::SmallVec;
@@ -41,7 +44,12 @@ impl Code {
         scratch: &mut Arena,
         status: &AtomicU32,
     ) {
-        assert!(slots.0.len() >= self.slots, "a function was given {} of {} addresses", slots.0.len(), self.slots);
+        assert!(
+            slots.0.len() >= self.slots,
+            "a function was given {} of {} addresses",
+            slots.0.len(),
+            self.slots
+        );
         let scratch = scratch.reserve(self.scratch).0;
         let [begin, end] = [rows.start as i64, rows.end as i64];
         let [from, to] = [positions.start as i64, positions.end as i64];
@@ -68,7 +76,10 @@ impl Drop for CodeMemory {
 ///
 /// # Errors
 /// If Cranelift refuses or fails.
-pub(crate) fn compile(target: &Target, functions: Vec<(String, usize, Lowered)>) -> Result<Vec<Code>> {
+pub(crate) fn compile(
+    target: &Target,
+    functions: Vec<(String, usize, Lowered)>,
+) -> Result<Vec<Code>> {
     let builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
     let mut module = JITModule::new(builder);
     let entries = fill(&mut module, functions);
@@ -78,17 +89,23 @@ pub(crate) fn compile(target: &Target, functions: Vec<(String, usize, Lowered)>)
 }
 
 /// Compiles functions into a module: their entries, scratch and slots.
-fn fill(module: &mut JITModule, functions: Vec<(String, usize, Lowered)>) -> Result<Vec<(Entry, usize, usize)>> {
+fn fill(
+    module: &mut JITModule,
+    functions: Vec<(String, usize, Lowered)>,
+) -> Result<Vec<(Entry, usize, usize)>> {
     let mut context = module.make_context();
     let mut defined: Vec<(FuncId, usize, usize)> = Vec::new();
     let mut last = String::new();
     for (kernel, slots, lowered) in functions {
         let scratch = lowered.scratch;
         last = kernel.clone();
-        let id = define(module, &mut context, lowered).map_err(|message| Error::Compile { kernel, message })?;
+        let id = define(module, &mut context, lowered)
+            .map_err(|message| Error::Compile { kernel, message })?;
         defined.push((id, scratch, slots));
     }
-    module.finalize_definitions().map_err(|e| Error::Compile { kernel: last, message: e.to_string() })?;
+    module
+        .finalize_definitions()
+        .map_err(|e| Error::Compile { kernel: last, message: e.to_string() })?;
     let entry = |(id, scratch, slots): (FuncId, usize, usize)| {
         let at = module.get_finalized_function(id);
         // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
@@ -99,16 +116,22 @@ fn fill(module: &mut JITModule, functions: Vec<(String, usize, Lowered)>) -> Res
 }
 
 /// Compiles one function. A panic in Cranelift is an error here.
-fn define(module: &mut JITModule, context: &mut Context, lowered: Lowered) -> std::result::Result<FuncId, String> {
+fn define(
+    module: &mut JITModule,
+    context: &mut Context,
+    lowered: Lowered,
+) -> std::result::Result<FuncId, String> {
     let signature = signature(module.isa().default_call_conv());
     let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
     module.clear_context(context);
     context.func = lowered.function;
     context.func.name = UserFuncName::user(0, id.as_u32());
-    let define = std::panic::AssertUnwindSafe(|| module.define_function(id, context));
+    let define = std::panic::AssertUnwindSafe(|| {
+        module.define_function(id, context).map_err(|e| format!("{e:?}"))
+    });
     match std::panic::catch_unwind(define) {
         Ok(Ok(())) => Ok(id),
-        Ok(Err(e)) => Err(format!("{e:?}")),
+        Ok(Err(message)) => Err(message),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -149,7 +172,10 @@ impl Slots {
         for arg in args {
             let memory = arg.memory.get::<HostMemory>()?;
             if arg.offset.checked_add(arg.len).is_none_or(|end| end > memory.len()) {
-                let message = format!("an operand of {} bytes at {} is not inside its memory", arg.len, arg.offset);
+                let message = format!(
+                    "an operand of {} bytes at {} is not inside its memory",
+                    arg.len, arg.offset
+                );
                 return Err(tracecast_runtime::Error::Device(message));
             }
             slots.push(Address(memory.as_ptr().wrapping_add(arg.offset)));
@@ -258,9 +284,12 @@ pub(crate) enum Operand<'a> {
 impl Operand<'_> {
     fn source(&self) -> tile::Source<'_> {
         match self {
-            Operand::Matrix { base, dtype, row, col } => {
-                tile::Source::Matrix { base: base.0.cast_const(), dtype: *dtype, row: *row, col: *col }
-            }
+            Operand::Matrix { base, dtype, row, col } => tile::Source::Matrix {
+                base: base.0.cast_const(),
+                dtype: *dtype,
+                row: *row,
+                col: *col,
+            },
             Operand::Computed(fill) => tile::Source::Fill(fill),
         }
     }
@@ -298,5 +327,7 @@ pub(crate) fn contract(
     let Block { rows, cols, k } = block;
     // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
-    unsafe { tile::contract(tiles, acc, rows, cols, k, &a.source(), &b.source(), contract, &mut finish) }
+    unsafe {
+        tile::contract(tiles, acc, rows, cols, k, &a.source(), &b.source(), contract, &mut finish)
+    }
 }

@@ -20,6 +20,8 @@ mod program;
 mod scatter;
 mod schedule;
 mod team;
+#[cfg(test)]
+mod tests;
 mod tile;
 
 pub use cpu::{CpuDevice, CpuOptions};

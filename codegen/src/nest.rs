@@ -57,8 +57,13 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         .segments
         .iter()
         .map(|s| {
-            let slots = s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
-            let length = if nest.segments.len() == 1 { plan.row() } else { s.extents[s.extents.len() - 1] as i64 };
+            let slots =
+                s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
+            let length = if nest.segments.len() == 1 {
+                plan.row()
+            } else {
+                s.extents[s.extents.len() - 1] as i64
+            };
             (slots, length as usize)
         })
         .collect();
@@ -118,7 +123,13 @@ fn chunk_sum(column: &Column) -> Plan {
     let at = |strides: [i64; 2]| {
         padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
     };
-    let load = |strides| Source { slot: 0, dtype, place: Place::At(at(strides)), elements: column.size, fixed: false };
+    let load = |strides| Source {
+        slot: 0,
+        dtype,
+        place: Place::At(at(strides)),
+        elements: column.size,
+        fixed: false,
+    };
     let mut body = Body::default();
     let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
     let chunk = body.push(ScalarOp::Load(1), &[], column.scalar);
@@ -128,7 +139,8 @@ fn chunk_sum(column: &Column) -> Plan {
         _ => ScalarOp::Add,
     };
     let value = body.push(op, &[acc, chunk], column.scalar);
-    let store = Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
+    let store =
+        Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
     let loads = vec![load([0, 1]), load([column.size, 1])];
     let mut plan = form::flat(column.size, 1, loads, body, vec![store]);
     plan.extents.insert(0, column.chunks());
@@ -140,11 +152,16 @@ fn finish(column: &Column) -> Plan {
     let mut body = Body::default();
     let dtype = memory_dtype(column.scalar);
     let value = if column.rows == 0 {
-        body.push(ScalarOp::Const(identity_bits(column.reduction, column.scalar)), &[], column.scalar)
+        body.push(
+            ScalarOp::Const(identity_bits(column.reduction, column.scalar)),
+            &[],
+            column.scalar,
+        )
     } else {
         body.push(ScalarOp::Load(0), &[], column.scalar)
     };
-    let load = Source { slot: 0, dtype, place: form::in_order(), elements: column.size, fixed: true };
+    let load =
+        Source { slot: 0, dtype, place: form::in_order(), elements: column.size, fixed: true };
     let place = form::in_order();
     let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
     form::flat(column.size, 2, vec![load], body, vec![store])
@@ -157,19 +174,31 @@ impl NestRun {
     }
 
     /// Runs it.
-    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, segments: &[Slots], status: &AtomicU32) {
+    pub(crate) fn run(
+        &self,
+        code: &[Code],
+        team: &Team,
+        operands: &Slots,
+        segments: &[Slots],
+        status: &AtomicU32,
+    ) {
         if self.columns.is_empty() {
             return self.main(&code[0], team, segments, status);
         }
         let bytes = |c: &ColumnRun| {
             let chunks = if c.column.is_direct() { 0 } else { c.column.chunks() };
-            ((chunks * c.column.size) as usize * memory_dtype(c.column.scalar).bytes()).next_multiple_of(64)
+            ((chunks * c.column.size) as usize * memory_dtype(c.column.scalar).bytes())
+                .next_multiple_of(64)
         };
         with_shared(self.columns.iter().map(bytes).sum(), |memory| {
             let mut slots = segments[0].clone();
             let mut at = 0;
             for c in &self.columns {
-                slots.push(if c.column.is_direct() { operands.get(c.output) } else { memory.offset(at) });
+                slots.push(if c.column.is_direct() {
+                    operands.get(c.output)
+                } else {
+                    memory.offset(at)
+                });
                 at += bytes(c) as isize;
             }
             self.main(&code[0], team, std::slice::from_ref(&slots), status);
@@ -195,21 +224,36 @@ impl NestRun {
             _ if self.rows == 0 => {}
             Split::Positions => {
                 let parts = team.parts(work, self.positions.div_ceil(POSITIONS));
-                team.each(parts, |i| self.positions(code, segments, part(self.positions, POSITIONS, parts, i), status));
+                team.each(parts, |i| {
+                    self.positions(
+                        code,
+                        segments,
+                        part(self.positions, POSITIONS, parts, i),
+                        status,
+                    )
+                });
             }
             Split::Rows(unit) => {
                 let parts = team.parts(work, self.rows.div_ceil(unit));
                 let length = self.segments[0].1;
                 team.each(parts, |i| {
                     let rows = part(self.rows, unit, parts, i);
-                    with_workspace(|w| code.call(&segments[0], rows, 0..length, &mut w.scratch, status));
+                    with_workspace(|w| {
+                        code.call(&segments[0], rows, 0..length, &mut w.scratch, status)
+                    });
                 });
             }
         }
     }
 
     /// A range of the positions of all segments, one after another.
-    fn positions(&self, code: &Code, segments: &[Slots], range: std::ops::Range<usize>, status: &AtomicU32) {
+    fn positions(
+        &self,
+        code: &Code,
+        segments: &[Slots],
+        range: std::ops::Range<usize>,
+        status: &AtomicU32,
+    ) {
         with_workspace(|w| {
             let mut first = 0;
             for ((_, length), slots) in self.segments.iter().zip(segments) {

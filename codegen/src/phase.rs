@@ -107,8 +107,11 @@ impl<'a> Cut<'a> {
         let body = &stage.body;
         let row = plan.row_axis();
         let still = uniform(body, &plan.loads, |i| plan.positions[i as usize].strides[row] == 0);
-        let kept: Vec<usize> =
-            stage.sinks.iter().filter_map(|s| if let Sink::Keep { buffer, .. } = s { Some(*buffer) } else { None }).collect();
+        let kept: Vec<usize> = stage
+            .sinks
+            .iter()
+            .filter_map(|s| if let Sink::Keep { buffer, .. } = s { Some(*buffer) } else { None })
+            .collect();
         let classify = |(at, inst): (usize, &Inst)| {
             if still[at] {
                 return Class::Uniform;
@@ -117,12 +120,18 @@ impl<'a> Cut<'a> {
                 ScalarOp::Load(l) => load_class(&plan.loads[l as usize], inst, &still),
                 ScalarOp::Index(_) => Class::Free,
                 ScalarOp::Row(b) if is_vector(inst.ty) => {
-                    if kept.contains(&(b as usize)) { Class::Vector } else { Class::Free }
+                    if kept.contains(&(b as usize)) {
+                        Class::Vector
+                    } else {
+                        Class::Free
+                    }
                 }
                 ScalarOp::Floor if !floor => Class::Scalar,
                 _ => {
                     let types = inst.args.iter().all(|a| is_vector(body.ty(*a)));
-                    computed_class(plan, inst, types, |v: Val| (&body.insts[v as usize], still[v as usize]))
+                    computed_class(plan, inst, types, |v: Val| {
+                        (&body.insts[v as usize], still[v as usize])
+                    })
                 }
             }
         };
@@ -156,7 +165,9 @@ impl<'a> Cut<'a> {
             }
             for (i, a) in inst.args.iter().enumerate() {
                 // A tile of random words starts from a number; the positions themselves are not needed.
-                let counted = self.class[at] == Class::Tile && matches!(inst.op, ScalarOp::Random { .. }) && i == 2;
+                let counted = self.class[at] == Class::Tile
+                    && matches!(inst.op, ScalarOp::Random { .. })
+                    && i == 2;
                 if !counted {
                     self.needed[*a as usize] = true;
                 }
@@ -175,9 +186,14 @@ impl<'a> Cut<'a> {
 
     /// A scalar loop that does a little more is better than two loops with a tile between them.
     fn prefer_scalar(&mut self) {
-        let of = |c: &Self, class| (0..c.class.len()).filter(|i| c.needed[*i] && c.class[*i] == class).count();
+        let of = |c: &Self, class| {
+            (0..c.class.len()).filter(|i| c.needed[*i] && c.class[*i] == class).count()
+        };
         let scalar_sinks = self.stage.sinks.iter().any(|s| self.sink_kind(s) == Kind::Scalar);
-        if (of(self, Class::Scalar) > 0 || scalar_sinks) && of(self, Class::Tile) == 0 && of(self, Class::Vector) <= 2 {
+        if (of(self, Class::Scalar) > 0 || scalar_sinks)
+            && of(self, Class::Tile) == 0
+            && of(self, Class::Vector) <= 2
+        {
             for class in &mut self.class {
                 if *class == Class::Vector {
                     *class = Class::Scalar;
@@ -211,7 +227,8 @@ impl<'a> Cut<'a> {
             Sink::Keep { value, .. } => vector_if(*value, is_vector(ty(*value))),
             Sink::Add { access, index, value, dtype, .. } => {
                 let still = index.iter().all(|i| class(*i) == Class::Uniform);
-                let dense = access.strides.last() == Some(&1) && matches!(dtype, DType::F32 | DType::I32)
+                let dense = access.strides.last() == Some(&1)
+                    && matches!(dtype, DType::F32 | DType::I32)
                     && Scalar::of(*dtype) == Some(ty(*value));
                 vector_if(*value, still && dense)
             }
@@ -239,7 +256,8 @@ impl<'a> Cut<'a> {
         let body = &self.stage.body;
         for at in 0..body.insts.len() {
             let Some(kind) = self.kind(at).filter(|_| self.needed[at]) else { continue };
-            let from = body.insts[at].args.iter().map(|a| self.earliest(*a, kind)).max().unwrap_or(0);
+            let from =
+                body.insts[at].args.iter().map(|a| self.earliest(*a, kind)).max().unwrap_or(0);
             self.home[at] = self.place(from, kind);
         }
         for sink in &self.stage.sinks {
@@ -259,13 +277,18 @@ impl<'a> Cut<'a> {
 
     fn finish(self) -> Phases {
         let body = &self.stage.body;
-        let mut phases: Vec<Phase> =
-            self.kinds.iter().map(|k| Phase { kind: *k, insts: Vec::new(), sinks: Vec::new() }).collect();
+        let mut phases: Vec<Phase> = self
+            .kinds
+            .iter()
+            .map(|k| Phase { kind: *k, insts: Vec::new(), sinks: Vec::new() })
+            .collect();
         let mut last_use = vec![0; body.insts.len()];
         let mut crosses = vec![false; body.insts.len()];
         let mut insts: Vec<BTreeSet<Val>> = vec![BTreeSet::new(); phases.len()];
         let mut uses: Vec<(Val, usize)> = Vec::new();
-        for (at, inst) in body.insts.iter().enumerate().filter(|(at, _)| self.home[*at] != usize::MAX) {
+        for (at, inst) in
+            body.insts.iter().enumerate().filter(|(at, _)| self.home[*at] != usize::MAX)
+        {
             insts[self.home[at]].insert(at as Val);
             uses.extend(inst.args.iter().map(|a| (*a, self.home[at])));
         }
@@ -299,7 +322,14 @@ impl<'a> Cut<'a> {
         }
         let tile = if self.has_half_tiles() { 256 } else { 128 };
         let (waits, bytes) = self.allot(&crosses, &last_use, tile);
-        Phases { class: self.class, needed: self.needed, phases, waits, tile: i64::from(tile), bytes }
+        Phases {
+            class: self.class,
+            needed: self.needed,
+            phases,
+            waits,
+            tile: i64::from(tile),
+            bytes,
+        }
     }
 
     fn has_half_tiles(&self) -> bool {
@@ -338,7 +368,9 @@ fn load_class(source: &Source, inst: &Inst, still: &[bool]) -> Class {
     let dense = source.place.row_stride() == 1
         && inst.args.iter().all(|a| still[*a as usize])
         && match &source.place {
-            Place::At(access) => access.guards.iter().all(|g| g.strides.last().copied().unwrap_or(0) == 0),
+            Place::At(access) => {
+                access.guards.iter().all(|g| g.strides.last().copied().unwrap_or(0) == 0)
+            }
             Place::Stream => true,
         };
     let guarded = matches!(&source.place, Place::At(a) if !a.guards.is_empty());
@@ -352,7 +384,12 @@ fn load_class(source: &Source, inst: &Inst, still: &[bool]) -> Class {
 }
 
 /// The class of an instruction that computes with varying operands; `types` says that all of them are vector types.
-fn computed_class<'a>(plan: &Plan, inst: &Inst, types: bool, of: impl Fn(Val) -> (&'a Inst, bool)) -> Class {
+fn computed_class<'a>(
+    plan: &Plan,
+    inst: &Inst,
+    types: bool,
+    of: impl Fn(Val) -> (&'a Inst, bool),
+) -> Class {
     if let ScalarOp::Random { .. } = inst.op {
         let still = |i: usize| of(inst.args[i]).1;
         let one_by_one = match of(inst.args[2]).0.op {

@@ -64,7 +64,7 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
         let mut clif = function.function.display().to_string();
         for (address, name) in &function.symbols {
             let number = cranelift::prelude::Imm64::new(*address as i64).to_string();
-            clif = clif.replace(&format!("iconst.i64 {number}"), &format!("iconst.i64 @{name}"));
+            clif = clif.replace(&number, &format!("@{name}"));
         }
         text.push_str(&clif);
     }
@@ -136,7 +136,14 @@ impl Program {
     }
 
     /// Runs it. Raises checks in `status`.
-    pub(crate) fn run(&self, target: &Target, team: &Team, operands: &Slots, prepared: &[Slots], status: &AtomicU32) {
+    pub(crate) fn run(
+        &self,
+        target: &Target,
+        team: &Team,
+        operands: &Slots,
+        prepared: &[Slots],
+        status: &AtomicU32,
+    ) {
         match &self.run {
             Run::Nest(run) => run.run(&self.code, team, operands, prepared, status),
             Run::Contract(run) => run.run(&self.code, team, target.tiles, operands, status),

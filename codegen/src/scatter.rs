@@ -30,7 +30,8 @@ pub(crate) fn draft(kernel: &Kernel, s: &ir::Scatter) -> Result<(Vec<Plan>, Scat
     let output = &kernel.outputs[0];
     let size = output.ty.numel();
     let (dtype, acc) = (output.ty.dtype, scatter_dtype(kernel));
-    let scalar = Scalar::of(dtype).ok_or_else(|| form::unsupported(kernel, &format!("a scatter of {dtype}")))?;
+    let scalar = Scalar::of(dtype)
+        .ok_or_else(|| form::unsupported(kernel, &format!("a scatter of {dtype}")))?;
     let main = form::scatter(kernel, s)?;
     let half = is_half(dtype);
     let mut plans = vec![copy(size as i64, scalar, s.base.map(|_| dtype), acc)];
@@ -60,7 +61,8 @@ fn copy(size: i64, scalar: Scalar, from: Option<DType>, to: DType) -> Plan {
     };
     let dtype = from.unwrap_or(to);
     let load = Source { slot: 0, dtype, place: form::in_order(), elements: size, fixed: true };
-    let store = Sink::Store { slot: 1, dtype: to, place: form::in_order(), value, after: SmallVec::new() };
+    let store =
+        Sink::Store { slot: 1, dtype: to, place: form::in_order(), value, after: SmallVec::new() };
     form::flat(size, 2, vec![load], body, vec![store])
 }
 

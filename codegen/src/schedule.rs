@@ -57,7 +57,9 @@ fn affine_values(body: &Body, rank: usize) -> Vec<Option<Affine>> {
         let arg = |i: usize| values[inst.args[i] as usize].as_ref();
         let value = match inst.op {
             _ if inst.ty != Scalar::I64 => None,
-            ScalarOp::Const(bits) => Some(Affine { offset: bits as i64, strides: smallvec![0; rank] }),
+            ScalarOp::Const(bits) => {
+                Some(Affine { offset: bits as i64, strides: smallvec![0; rank] })
+            }
             ScalarOp::Index(axis) => {
                 let mut strides: Strides = smallvec![0; rank];
                 strides[axis as usize] = 1;
@@ -68,8 +70,12 @@ fn affine_values(body: &Body, rank: usize) -> Vec<Option<Affine>> {
             ScalarOp::Mul => arg(0).zip(arg(1)).and_then(|(a, b)| {
                 let constant = |x: &Affine| x.strides.iter().all(|s| *s == 0);
                 match (constant(a), constant(b)) {
-                    (_, true) => Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, a, b.offset)),
-                    (true, _) => Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, b, a.offset)),
+                    (_, true) => {
+                        Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, a, b.offset))
+                    }
+                    (true, _) => {
+                        Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, b, a.offset))
+                    }
                     _ => None,
                 }
             }),
@@ -82,7 +88,8 @@ fn affine_values(body: &Body, rank: usize) -> Vec<Option<Affine>> {
 
 /// `a + b * by`, wrapping as i64 does.
 fn sum(a: &Affine, b: &Affine, by: i64) -> Affine {
-    let strides = a.strides.iter().zip(&b.strides).map(|(a, b)| a.wrapping_add(b.wrapping_mul(by))).collect();
+    let strides =
+        a.strides.iter().zip(&b.strides).map(|(a, b)| a.wrapping_add(b.wrapping_mul(by))).collect();
     Affine { offset: a.offset.wrapping_add(b.offset.wrapping_mul(by)), strides }
 }
 
@@ -113,18 +120,22 @@ fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
             Some(new.push(ScalarOp::Convert, &[x], Scalar::I32))
         };
         let value = match (&affine[at], inst.op) {
-            (Some(a), op) if !matches!(op, ScalarOp::Const(_)) => position(plan, &mut new, a, Scalar::I64),
+            (Some(a), op) if !matches!(op, ScalarOp::Const(_)) => {
+                position(plan, &mut new, a, Scalar::I64)
+            }
             (_, ScalarOp::Cmp(cmp)) if wide(0) && (!fixed_in_row[at]) => {
                 match (small(&mut new, plan, 0, Some(1)), small(&mut new, plan, 1, Some(0))) {
                     (Some(a), Some(b)) => new.push(ScalarOp::Cmp(cmp), &[a, b], Scalar::Bool),
                     _ => new.push(inst.op, &args, inst.ty),
                 }
             }
-            (_, ScalarOp::Convert) if wide(0) && !fixed_in_row[at] => match small(&mut new, plan, 0, None) {
-                Some(x) if inst.ty == Scalar::I32 => x,
-                Some(x) => new.push(ScalarOp::Convert, &[x], inst.ty),
-                None => new.push(inst.op, &args, inst.ty),
-            },
+            (_, ScalarOp::Convert) if wide(0) && !fixed_in_row[at] => {
+                match small(&mut new, plan, 0, None) {
+                    Some(x) if inst.ty == Scalar::I32 => x,
+                    Some(x) => new.push(ScalarOp::Convert, &[x], inst.ty),
+                    None => new.push(inst.op, &args, inst.ty),
+                }
+            }
             _ => new.push(inst.op, &args, inst.ty),
         };
         map.push(value);
@@ -153,7 +164,11 @@ fn renumber(sink: &mut Sink, map: &[Val]) {
 /// An instruction that gives that position; constants stay constants.
 fn position(plan: &mut Plan, body: &mut Body, affine: &Affine, ty: Scalar) -> Val {
     if affine.strides.iter().all(|s| *s == 0) {
-        let bits = if ty == Scalar::I32 { u64::from(affine.offset as i32 as u32) } else { affine.offset as u64 };
+        let bits = if ty == Scalar::I32 {
+            u64::from(affine.offset as i32 as u32)
+        } else {
+            affine.offset as u64
+        };
         return body.push(ScalarOp::Const(bits), &[], ty);
     }
     let at = plan.positions.iter().position(|p| p == affine).unwrap_or_else(|| {

@@ -76,12 +76,14 @@ mod tests {
 
     #[test]
     fn parts_cover_the_range_in_units() {
-        for (length, unit, parts) in [(0, 16, 3), (1, 16, 3), (100, 16, 3), (4096, 64, 7), (5, 1, 8)] {
+        for (length, unit, parts) in
+            [(0, 16, 3), (1, 16, 3), (100, 16, 3), (4096, 64, 7), (5, 1, 8)]
+        {
             let mut next = 0;
             for i in 0..parts {
                 let r = part(length, unit, parts, i);
                 assert_eq!(r.start, next);
-                assert!(r.end == length || r.end % unit == 0);
+                assert!(r.end == length || r.end.is_multiple_of(unit));
                 next = r.end;
             }
             assert_eq!(next, length);
@@ -91,7 +93,10 @@ mod tests {
     #[test]
     fn work_is_split_when_it_is_worth_it() {
         let team = Team::new(Some(4)).unwrap();
-        assert_eq!((team.parts(1000, 100), team.parts(1 << 20, 100), team.parts(1 << 20, 3)), (1, 4, 3));
+        assert_eq!(
+            (team.parts(1000, 100), team.parts(1 << 20, 100), team.parts(1 << 20, 3)),
+            (1, 4, 3)
+        );
         let count = std::sync::atomic::AtomicUsize::new(0);
         team.each(9, |i| {
             count.fetch_add(i, std::sync::atomic::Ordering::Relaxed);

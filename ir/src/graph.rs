@@ -8,6 +8,7 @@ use crate::policy::{Decision, DeviceType, Region};
 use crate::{Attrs, TensorType};
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -77,8 +78,15 @@ pub struct Node {
     pub scope: Arc<str>,
     /// The line that recorded it.
     pub source: Source,
+    /// The op that the user recorded, if this node is a part of it: what an error names.
+    pub part_of: Option<&'static str>,
     first_edge: u32,
     arity: u16,
+}
+
+/// The name `module.path/op#k` of the `k`-th node of an op in a module.
+pub(crate) fn node_name(scope: &str, op: &str, number: usize) -> String {
+    format!("{scope}/{op}#{number}")
 }
 
 /// What a port is for.
@@ -257,14 +265,13 @@ impl Graph {
 
     /// The name `module.path/op#k` of every node, stable across traces; `k` counts equal names.
     pub fn names(&self) -> Vec<String> {
-        let mut seen = std::collections::HashMap::<String, usize>::new();
+        let mut seen = HashMap::<(Arc<str>, &str), usize>::new();
         self.dag
             .node_weights()
             .map(|n| {
-                let base = format!("{}/{}", n.scope, n.op.name());
-                let k = seen.entry(base.clone()).or_default();
-                *k += 1;
-                format!("{base}#{}", *k - 1)
+                let number = seen.entry((n.scope.clone(), n.op.name())).or_default();
+                *number += 1;
+                node_name(&n.scope, n.op.name(), *number - 1)
             })
             .collect()
     }
@@ -291,6 +298,7 @@ impl Node {
             region: 0,
             scope: Arc::from(""),
             source: Source::Unknown,
+            part_of: None,
             first_edge: 0,
             arity: 0,
         }

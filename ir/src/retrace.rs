@@ -15,7 +15,7 @@ impl Graph {
     /// Traces the graph again, explicitly (see [`Tracer::explicit`]): ports first, then for every live node in order whatever `rule`
     /// records in its place, then outputs and updates.
     ///
-    /// Source line and module path of the old node are those of what the rule records; regions are off.
+    /// Source line, module path and the op it is a part of are those of what the rule records; regions are off.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -75,8 +75,11 @@ impl Graph {
             let vars: SmallVec<[Var<'_>; 4]> =
                 self.args(id).iter().map(|a| tracer.var(mapping[a.node.index()][a.result as usize])).collect();
             let args = Args { vars, groups: node.groups.clone() };
-            let results =
-                tracer.at(node.source.clone(), || tracer.scope_path(&node.scope, || rule(tracer, id, node, args)));
+            let record = || tracer.scope_path(&node.scope, || rule(tracer, id, node, args));
+            let results = tracer.at(node.source.clone(), || match node.part_of {
+                Some(op) => tracer.part_of(op, record),
+                None => record(),
+            });
             mapping[id.index()] = results.iter().map(|v| v.id()).collect();
         }
         if let Some(error) = tracer.error() {

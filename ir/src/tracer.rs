@@ -13,6 +13,7 @@ use crate::policy::{Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Q
 use crate::{Attrs, DType, Shape, TensorType};
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -29,6 +30,9 @@ struct State {
     region: u32,
     scope: Arc<str>,
     origin: Option<Source>,
+    part_of: Option<&'static str>,
+    /// How many nodes of a module path and op there are: the next one's number in its name.
+    counts: HashMap<(Arc<str>, &'static str), usize>,
     error: Option<TraceError>,
     devices: Vec<DeviceType>,
     streams: u32,
@@ -67,6 +71,8 @@ impl Tracer {
             region: 0,
             scope: Arc::from(""),
             origin: None,
+            part_of: None,
+            counts: HashMap::new(),
             error: None,
             devices: Vec::new(),
             streams: 0,
@@ -222,7 +228,7 @@ impl Tracer {
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
             let results = (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &attrs })?.results;
             let cx = ExpandCx { tracer: self, args: &args.vars, groups: &args.groups, attrs: &attrs, results: &results };
-            return Ok(self.at_caller(|| expand(&cx)));
+            return Ok(self.at_caller(|| self.part_of(op.name(), || expand(&cx))));
         }
         let mut seen = attrs.clone();
         if let Some(d) = &decision {
@@ -249,6 +255,7 @@ impl Tracer {
         let count = node.results.len();
         let device = ids.first().map_or(DeviceType::Cpu, |a| state.devices[a.node.index()]);
         state.devices.push(device);
+        *state.counts.entry((node.scope.clone(), node.op.name())).or_default() += 1;
         let node = state.graph.push(node, &ids);
         drop(state);
         (0..count as u16).map(|result| self.var(ValueId { node, result })).collect()
@@ -260,6 +267,7 @@ impl Tracer {
         let mut node = Node::new(op, attrs, results, groups);
         node.region = state.region;
         node.scope = state.scope.clone();
+        node.part_of = state.part_of;
         node.source = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         node
     }
@@ -293,11 +301,13 @@ impl Tracer {
                 kind,
             })
             .collect();
+        let number = state.counts.get(&(state.scope.clone(), op.name())).copied().unwrap_or(0);
+        let node = crate::graph::node_name(&state.scope, op.name(), number);
         let query = Query {
             op: op.name(),
             overload,
             scope: &state.scope,
-            node: op.name(),
+            node: &node,
             operands: &operands,
             dtype_arg: takes_dtype.then(|| attrs.dtype("dtype")),
             region,
@@ -321,6 +331,15 @@ impl Tracer {
         let before = self.state.borrow_mut().origin.replace(source);
         let out = body();
         self.state.borrow_mut().origin = before;
+        out
+    }
+
+    /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
+    pub fn part_of<R>(&self, op: &'static str, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow().part_of;
+        self.state.borrow_mut().part_of = before.or(Some(op));
+        let out = body();
+        self.state.borrow_mut().part_of = before;
         out
     }
 

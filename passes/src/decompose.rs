@@ -76,8 +76,8 @@ pub(crate) fn record_parts<'t>(
     };
     let inner: Vec<Var<'t>> =
         args.vars.iter().map(|&x| if *inside == Inside::F32 { widen(x) } else { x }).collect();
-    let parts =
-        expand(&ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types });
+    let cx = ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types };
+    let parts = t.part_of(op.name(), || expand(&cx));
     if t.error().is_some() {
         return refuse("cannot be expanded".to_owned());
     }

@@ -1,7 +1,7 @@
 //! Calls of tile routines, and checks.
 
-use super::{Emitter, MEMORY};
 use super::row::Row;
+use super::{Emitter, MEMORY};
 use crate::phase::{Class, Phase};
 use crate::plan::Sink;
 use cranelift::codegen::ir::BlockArg;
@@ -27,7 +27,9 @@ impl Row<'_> {
                 continue;
             }
             let (name, routine) = match inst.op {
-                ScalarOp::Call(f) => (format!("{f:?}_tile").to_lowercase(), Some(tiles.function(f).tile)),
+                ScalarOp::Call(f) => {
+                    (format!("{f:?}_tile").to_lowercase(), Some(tiles.function(f).tile))
+                }
                 ScalarOp::Round(dtype) => (format!("round_{dtype}_tile"), tiles.round(dtype)),
                 _ => ("f16_to_f32_tile".to_owned(), tiles.widen(DType::F16)),
             };

@@ -44,8 +44,15 @@ impl Emitter<'_> {
     /// The bits of the 16-bit float nearest to an f64, in a 32-bit integer.
     pub(super) fn half_from_f64(&mut self, dtype: DType, x: Value) -> Value {
         match dtype {
-            DType::F16 => self.routine("f64_to_f16", one::f64_to_f16 as *const () as usize, &[x], types::I32),
-            _ => self.routine("f64_to_bf16", one::f64_to_bf16 as *const () as usize, &[x], types::I32),
+            DType::F16 => {
+                self.routine("f64_to_f16", one::f64_to_f16 as *const () as usize, &[x], types::I32)
+            }
+            _ => self.routine(
+                "f64_to_bf16",
+                one::f64_to_bf16 as *const () as usize,
+                &[x],
+                types::I32,
+            ),
         }
     }
 

@@ -91,7 +91,8 @@ impl Emitter<'_> {
     /// The number if it lies inside those bounds, else the lower one: where a check on an index has failed, the run goes on.
     fn inside(&mut self, element: Value, low: i64, high: i64) -> Value {
         let from_low = if low == 0 { element } else { self.fb.ins().iadd_imm_s(element, -low) };
-        let fine = self.fb.ins().icmp_imm_s(IntCC::UnsignedLessThanOrEqual, from_low, (high - low).max(0));
+        let fine =
+            self.fb.ins().icmp_imm_s(IntCC::UnsignedLessThanOrEqual, from_low, (high - low).max(0));
         let low = self.fb.ins().iconst(types::I64, low);
         self.fb.ins().select(fine, element, low)
     }
@@ -117,13 +118,20 @@ impl Emitter<'_> {
     pub(super) fn scaled(&mut self, v: Value, by: i64) -> Value {
         match by {
             1 => v,
-            _ if by > 0 && by & (by - 1) == 0 => self.fb.ins().ishl_imm_u(v, i64::from(by.trailing_zeros())),
+            _ if by > 0 && by & (by - 1) == 0 => {
+                self.fb.ins().ishl_imm_u(v, i64::from(by.trailing_zeros()))
+            }
             _ => self.fb.ins().imul_imm_s(v, by),
         }
     }
 
     /// The address of the element at a position; `None` is position 0.
-    pub(super) fn address(&mut self, base: &Base, position: Option<Value>, index: &[Value]) -> Value {
+    pub(super) fn address(
+        &mut self,
+        base: &Base,
+        position: Option<Value>,
+        index: &[Value],
+    ) -> Value {
         let size = base.dtype.bytes() as i64;
         if let Some((mut element, elements)) = base.bounds {
             if let Some(position) = position.filter(|_| base.step != 0) {
@@ -147,7 +155,12 @@ impl Emitter<'_> {
     }
 
     /// One element, or the fill where a guard fails. `index` are the varying indices.
-    pub(super) fn load_one(&mut self, base: &Base, position: Option<Value>, index: &[Value]) -> Value {
+    pub(super) fn load_one(
+        &mut self,
+        base: &Base,
+        position: Option<Value>,
+        index: &[Value],
+    ) -> Value {
         let mut holds = base.row_guard;
         for (start, step, extent) in &base.guards {
             let at = match position {
@@ -186,11 +199,13 @@ impl Emitter<'_> {
         let Some(holds) = base.row_guard else { return self.read_group(base.dtype, address) };
         let scalar = Scalar::of(base.dtype).unwrap_or(Scalar::F32);
         let (inside, after) = (self.fb.create_block(), self.fb.create_block());
-        let results: Group = (0..4).map(|_| self.fb.append_block_param(after, vector_type(scalar))).collect();
+        let results: Group =
+            (0..4).map(|_| self.fb.append_block_param(after, vector_type(scalar))).collect();
         let fill = BlockArg::from(self.number(scalar, base.fill, true));
         self.fb.ins().brif(holds, inside, &[], after, &[fill; 4]);
         self.fb.switch_to_block(inside);
-        let values: Vec<BlockArg> = self.read_group(base.dtype, address).into_iter().map(BlockArg::from).collect();
+        let values: Vec<BlockArg> =
+            self.read_group(base.dtype, address).into_iter().map(BlockArg::from).collect();
         self.fb.ins().jump(after, &values);
         self.fb.switch_to_block(after);
         results
@@ -224,11 +239,13 @@ impl Emitter<'_> {
             DType::F32 => self.vectors(types::F32X4, at, 0),
             DType::I32 => self.vectors(types::I32X4, at, 0),
             DType::BF16 => {
-                let bits: Group = (0..4).map(|u| self.fb.ins().uload16x4(MEMORY, at, 8 * u)).collect();
+                let bits: Group =
+                    (0..4).map(|u| self.fb.ins().uload16x4(MEMORY, at, 8 * u)).collect();
                 bits.into_iter().map(|b| self.bf16_from_low_half(b, true)).collect()
             }
             DType::U8 | DType::Bool => {
-                let halves: Group = (0..2).map(|u| self.fb.ins().uload8x8(MEMORY, at, 8 * u)).collect();
+                let halves: Group =
+                    (0..2).map(|u| self.fb.ins().uload8x8(MEMORY, at, 8 * u)).collect();
                 let mut group = Group::new();
                 for half in halves {
                     group.push(self.fb.ins().uwiden_low(half));
@@ -236,7 +253,10 @@ impl Emitter<'_> {
                 }
                 if dtype == DType::Bool {
                     let zero = self.constant(types::I32X4, 0);
-                    group = group.into_iter().map(|v| self.fb.ins().icmp(IntCC::SignedGreaterThan, v, zero)).collect();
+                    group = group
+                        .into_iter()
+                        .map(|v| self.fb.ins().icmp(IntCC::SignedGreaterThan, v, zero))
+                        .collect();
                 }
                 group
             }
@@ -249,7 +269,15 @@ impl Emitter<'_> {
 
     /// Four vectors in a row.
     pub(super) fn vectors(&mut self, ty: Type, at: Value, offset: i32) -> Group {
-        (0..4).map(|u| self.fb.ins().load(ty, MEMORY, at, offset + 16 * u)).collect()
+        if self.target.unaligned {
+            return (0..4).map(|u| self.fb.ins().load(ty, MEMORY, at, offset + 16 * u)).collect();
+        }
+        // Without AVX, Cranelift 0.135 makes the load of a vector comparison a memory operand, which then has to be aligned. It does
+        // not look through a cast.
+        let other = if ty == types::F32X4 { types::I32X4 } else { types::F32X4 };
+        let raw: Group =
+            (0..4).map(|u| self.fb.ins().load(other, MEMORY, at, offset + 16 * u)).collect();
+        raw.into_iter().map(|v| self.bitcast(ty, v)).collect()
     }
 
     pub(super) fn store_vectors(&mut self, values: &[Value], at: Value, offset: i32) {

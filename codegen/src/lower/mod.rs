@@ -11,9 +11,9 @@ mod call;
 mod half;
 mod memory;
 mod reduce;
-mod sink;
 mod row;
 mod scalar;
+mod sink;
 
 pub(crate) use reduce::identity_bits;
 
@@ -24,8 +24,8 @@ use cranelift::codegen::cursor::{Cursor, FuncCursor};
 use cranelift::codegen::ir::{BlockArg, ConstantData, Endianness, Function, SigRef};
 use cranelift::codegen::isa::CallConv;
 use cranelift::prelude::{
-    AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData, Signature, Type, Value, isa,
-    types,
+    AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData,
+    Signature, Type, Value, isa, types,
 };
 use std::collections::{BTreeMap, HashMap};
 use tracecast_ir::DType;
@@ -42,6 +42,8 @@ pub(crate) struct Target {
     pub(crate) tiles: &'static Tiles,
     /// True if rounding to integral floats is an instruction.
     pub(crate) floor: bool,
+    /// True if vector instructions take operands from memory at any address.
+    pub(crate) unaligned: bool,
 }
 
 /// A function of Cranelift's IR.
@@ -146,18 +148,25 @@ impl<'a> Emitter<'a> {
         fb.append_block_params_for_function_params(entry);
         fb.switch_to_block(entry);
         let params = fb.block_params(entry).to_vec();
-        let slots =
-            (0..plan.slots).map(|s| fb.ins().load(types::I64, MEMORY, params[0], 8 * s as i32)).collect();
+        let slots = (0..plan.slots)
+            .map(|s| fb.ins().load(types::I64, MEMORY, params[0], 8 * s as i32))
+            .collect();
         let mut bytes = 0i64;
         let mut reserve = |size: i64| {
             let at = bytes;
             bytes += (size + 63) / 64 * 64;
             at as i32
         };
-        let buffers =
-            plan.buffers.iter().map(|b| reserve(plan.row() * i64::from(phase::scratch_bytes(*b)))).collect();
-        let reductions = |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
-        let lanes = reserve(plan.stages.iter().map(reductions).max().unwrap_or(0) as i64 * reduce::LANE_BYTES);
+        let buffers = plan
+            .buffers
+            .iter()
+            .map(|b| reserve(plan.row() * i64::from(phase::scratch_bytes(*b))))
+            .collect();
+        let reductions =
+            |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
+        let lanes = reserve(
+            plan.stages.iter().map(reductions).max().unwrap_or(0) as i64 * reduce::LANE_BYTES,
+        );
         let waits = reserve(0);
         Emitter {
             entry,
@@ -264,7 +273,12 @@ impl<'a> Emitter<'a> {
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
         let mut row = row::Row::new(self, stage, &phases);
         row.once_per_row(self);
-        let (argmax, reductions): (Vec<_>, Vec<_>) = row.reductions().into_iter().partition(reduce::Reduce::is_argmax);
+        if row.reductions().iter().any(|r| r.ty == Scalar::Bool) {
+            self.fail("a reduction of truth values", types::I64);
+            return;
+        }
+        let (argmax, reductions): (Vec<_>, Vec<_>) =
+            row.reductions().into_iter().partition(reduce::Reduce::is_argmax);
         self.start_argmax(&argmax);
         if reductions.is_empty() {
             row.positions(self, self.from, self.to);
@@ -361,7 +375,13 @@ impl<'a> Emitter<'a> {
     }
 
     /// A call of a routine of the host.
-    fn call(&mut self, name: &str, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
+    fn call(
+        &mut self,
+        name: &str,
+        address: usize,
+        args: &[Value],
+        result: Option<Type>,
+    ) -> Option<Value> {
         let params: Vec<Type> = args.iter().map(|a| self.fb.func.dfg.value_type(*a)).collect();
         let conv = self.target.isa.default_call_conv();
         let fb = &mut self.fb;

@@ -86,7 +86,9 @@ impl Emitter<'_> {
                 (0..4u8).map(|l| self.fb.ins().extractlane(all, l)).collect()
             } else {
                 let ty = scalar_type(r.ty);
-                (0..LANES as i32).map(|l| self.fb.ins().load(ty, MEMORY, self.scratch, r.at + 8 * l)).collect()
+                (0..LANES as i32)
+                    .map(|l| self.fb.ins().load(ty, MEMORY, self.scratch, r.at + 8 * l))
+                    .collect()
             };
             while lanes.len() > 1 {
                 let upper = lanes.split_off(lanes.len() / 2);

@@ -104,7 +104,8 @@ impl<'p> Row<'p> {
             if let ScalarOp::Load(l) = inst.op {
                 let source = &em.plan.loads[l as usize];
                 let still = |i: usize| self.uniforms.get(&inst.args[i]).copied();
-                let base = em.base((source.slot, source.dtype, source.elements), &source.place, still);
+                let base =
+                    em.base((source.slot, source.dtype, source.elements), &source.place, still);
                 self.bases.insert(v, base);
             }
             if self.class(v) == Class::Uniform {
@@ -193,7 +194,8 @@ impl<'p> Row<'p> {
     /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in registers.
     fn groups(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
         let splats = self.splats(em, phase);
-        let carried: Vec<Reduce> = phase.sinks.iter().filter_map(|s| self.reductions.get(s).copied()).collect();
+        let carried: Vec<Reduce> =
+            phase.sinks.iter().filter_map(|s| self.reductions.get(s).copied()).collect();
         let (head, exit) = (em.fb.create_block(), em.fb.create_block());
         let position = em.fb.append_block_param(head, types::I64);
         let mut args: Vec<BlockArg> = vec![low.into()];
@@ -269,9 +271,10 @@ impl<'p> Row<'p> {
         });
         let of_sinks = phase.sinks.iter().filter_map(|i| match &self.stage.sinks[*i] {
             Sink::Store { .. } | Sink::Set { .. } => None,
-            Sink::Reduce { value, .. } | Sink::Keep { value, .. } | Sink::Column { value, .. } | Sink::Add { value, .. } => {
-                Some(value)
-            }
+            Sink::Reduce { value, .. }
+            | Sink::Keep { value, .. }
+            | Sink::Column { value, .. }
+            | Sink::Add { value, .. } => Some(value),
         });
         for v in of_insts.chain(of_sinks) {
             let ty = self.stage.body.ty(*v);
@@ -300,7 +303,12 @@ impl<'p> Row<'p> {
     }
 
     /// Where this position's element of a row buffer is, without the buffer's offset.
-    pub(super) fn buffer_address(&self, em: &mut Emitter<'_>, position: Value, ty: Scalar) -> Value {
+    pub(super) fn buffer_address(
+        &self,
+        em: &mut Emitter<'_>,
+        position: Value,
+        ty: Scalar,
+    ) -> Value {
         let bytes = em.scaled(position, i64::from(scratch_bytes(ty)));
         em.fb.ins().iadd(em.scratch, bytes)
     }
@@ -341,7 +349,8 @@ impl<'p> Row<'p> {
                 let first = em.fb.ins().splat(types::I32X4, first);
                 (0..4)
                     .map(|u| {
-                        let lane = |l: i64| u128::from(((4 * u + l) * step) as i32 as u32) << (32 * l);
+                        let lane =
+                            |l: i64| u128::from(((4 * u + l) * step) as i32 as u32) << (32 * l);
                         let steps = em.constant_bits(types::I32X4, (0..4).map(lane).sum());
                         em.fb.ins().iadd(first, steps)
                     })
@@ -357,7 +366,8 @@ impl<'p> Row<'p> {
                 group
             }
             _ => {
-                let args: Vec<Group> = inst.args.iter().map(|a| self.arg_group(em, at, *a)).collect();
+                let args: Vec<Group> =
+                    inst.args.iter().map(|a| self.arg_group(em, at, *a)).collect();
                 let from = self.from(inst);
                 (0..4)
                     .map(|u| {
@@ -400,4 +410,3 @@ impl<'p> Row<'p> {
         }
     }
 }
-

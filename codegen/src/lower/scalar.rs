@@ -8,7 +8,13 @@ use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp};
 
 impl Emitter<'_> {
     /// An instruction that is neither a source nor a tile routine; `from` is the type of its (last) operand.
-    pub(super) fn compute(&mut self, inst: &Inst, from: Scalar, args: &[Value], vector: bool) -> Value {
+    pub(super) fn compute(
+        &mut self,
+        inst: &Inst,
+        from: Scalar,
+        args: &[Value],
+        vector: bool,
+    ) -> Value {
         let ty = inst.ty;
         let float = ty.is_float();
         match inst.op {
@@ -36,7 +42,12 @@ impl Emitter<'_> {
                 let routine = self.target.tiles.function(function);
                 let name = format!("{function:?}").to_lowercase();
                 if ty == Scalar::F64 {
-                    self.routine(&format!("{name}_f64"), routine.one_f64 as *const () as usize, args, types::F64)
+                    self.routine(
+                        &format!("{name}_f64"),
+                        routine.one_f64 as *const () as usize,
+                        args,
+                        types::F64,
+                    )
                 } else {
                     self.routine(&name, routine.one as *const () as usize, args, types::F32)
                 }
@@ -71,14 +82,22 @@ impl Emitter<'_> {
     }
 
     /// A call of a routine with a result.
-    pub(super) fn routine(&mut self, name: &str, address: usize, args: &[Value], result: Type) -> Value {
+    pub(super) fn routine(
+        &mut self,
+        name: &str,
+        address: usize,
+        args: &[Value],
+        result: Type,
+    ) -> Value {
         self.call(name, address, args, Some(result)).expect("the signature has a result")
     }
 
     /// A number given by its bits.
     pub(super) fn number(&mut self, ty: Scalar, bits: u64, vector: bool) -> Value {
         match ty {
-            Scalar::Bool if vector => self.constant(types::I32X4, if bits != 0 { u32::MAX } else { 0 }),
+            Scalar::Bool if vector => {
+                self.constant(types::I32X4, if bits != 0 { u32::MAX } else { 0 })
+            }
             _ if vector => self.constant(vector_type(ty), bits as u32),
             Scalar::F32 => self.fb.ins().f32const(f32::from_bits(bits as u32)),
             Scalar::F64 => self.fb.ins().f64const(f64::from_bits(bits)),
@@ -89,7 +108,14 @@ impl Emitter<'_> {
     }
 
     /// A sum, maximum or minimum of two.
-    pub(super) fn combine(&mut self, how: Reduction, ty: Scalar, vector: bool, a: Value, b: Value) -> Value {
+    pub(super) fn combine(
+        &mut self,
+        how: Reduction,
+        ty: Scalar,
+        vector: bool,
+        a: Value,
+        b: Value,
+    ) -> Value {
         match (how, ty) {
             (Reduction::Sum, Scalar::F32 | Scalar::F64) => self.fb.ins().fadd(a, b),
             (Reduction::Sum, Scalar::I32 | Scalar::I64) => self.fb.ins().iadd(a, b),
@@ -147,7 +173,9 @@ impl Emitter<'_> {
         }
         match ty {
             _ if self.target.floor => self.fb.ins().floor(x),
-            Scalar::F64 => self.routine("floor_f64", floor_f64 as *const () as usize, &[x], types::F64),
+            Scalar::F64 => {
+                self.routine("floor_f64", floor_f64 as *const () as usize, &[x], types::F64)
+            }
             _ => self.routine("floor", floor as *const () as usize, &[x], types::F32),
         }
     }
@@ -161,12 +189,18 @@ impl Emitter<'_> {
             (DType::F16, Scalar::F32) if !vector => {
                 self.routine("round_f16", one::round_f16 as *const () as usize, &[x], types::F32)
             }
-            (DType::BF16, Scalar::F64) => {
-                self.routine("round_bf16_f64", one::round_bf16_f64 as *const () as usize, &[x], types::F64)
-            }
-            (DType::F16, Scalar::F64) => {
-                self.routine("round_f16_f64", one::round_f16_f64 as *const () as usize, &[x], types::F64)
-            }
+            (DType::BF16, Scalar::F64) => self.routine(
+                "round_bf16_f64",
+                one::round_bf16_f64 as *const () as usize,
+                &[x],
+                types::F64,
+            ),
+            (DType::F16, Scalar::F64) => self.routine(
+                "round_f16_f64",
+                one::round_f16_f64 as *const () as usize,
+                &[x],
+                types::F64,
+            ),
             (DType::F32, Scalar::F64) => {
                 let narrow = self.fb.ins().fdemote(types::F32, x);
                 self.fb.ins().fpromote(types::F64, narrow)

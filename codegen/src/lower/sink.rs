@@ -25,7 +25,8 @@ impl Row<'_> {
             }
             Sink::Column { value, slot, keep, count, size, .. } => {
                 let number = em.at_row(0, count);
-                let chunk = em.fb.ins().ushr_imm_u(number, i64::from(COLUMN_CHUNK.trailing_zeros()));
+                let chunk =
+                    em.fb.ins().ushr_imm_u(number, i64::from(COLUMN_CHUNK.trailing_zeros()));
                 let access = Access {
                     strides: keep.clone(),
                     indirect: smallvec![*size],
@@ -48,7 +49,13 @@ impl Row<'_> {
     }
 
     /// Sixteen positions. Reductions go into `lanes`.
-    pub(super) fn sink_group(&self, em: &mut Emitter<'_>, at: &mut At, i: usize, lanes: &mut HashMap<i32, Group>) {
+    pub(super) fn sink_group(
+        &self,
+        em: &mut Emitter<'_>,
+        at: &mut At,
+        i: usize,
+        lanes: &mut HashMap<i32, Group>,
+    ) {
         match &self.stage.sinks[i] {
             Sink::Store { dtype, value, .. } => {
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
@@ -81,9 +88,13 @@ impl Row<'_> {
                 let start = em.number(ty, identity_bits(*reduction, ty), true);
                 let mask = em.splat(Scalar::Bool, self.first[&i]);
                 let mask = em.bitcast(vector_type(ty), mask);
-                let before: Group = before.into_iter().map(|b| em.fb.ins().bitselect(mask, start, b)).collect();
-                let after: Group =
-                    before.into_iter().zip(group).map(|(b, v)| em.combine(*reduction, ty, true, b, v)).collect();
+                let before: Group =
+                    before.into_iter().map(|b| em.fb.ins().bitselect(mask, start, b)).collect();
+                let after: Group = before
+                    .into_iter()
+                    .zip(group)
+                    .map(|(b, v)| em.combine(*reduction, ty, true, b, v))
+                    .collect();
                 em.store_vectors(&after, address, 0);
             }
             Sink::Add { value, .. } => {
@@ -91,8 +102,11 @@ impl Row<'_> {
                 let group = self.arg_group(em, at, *value);
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
                 let before = em.vectors(vector_type(ty), address, 0);
-                let after: Group =
-                    before.into_iter().zip(group).map(|(b, v)| em.combine(Reduction::Sum, ty, true, b, v)).collect();
+                let after: Group = before
+                    .into_iter()
+                    .zip(group)
+                    .map(|(b, v)| em.combine(Reduction::Sum, ty, true, b, v))
+                    .collect();
                 em.store_vectors(&after, address, 0);
             }
             Sink::Set { .. } => {
@@ -136,7 +150,8 @@ impl Row<'_> {
             }
             Sink::Add { dtype, index, value, .. } => {
                 let base = &self.targets[&i];
-                let index: Vec<Value> = base.varying.iter().map(|(n, _)| self.arg_one(em, at, index[*n])).collect();
+                let index: Vec<Value> =
+                    base.varying.iter().map(|(n, _)| self.arg_one(em, at, index[*n])).collect();
                 let from = self.stage.body.ty(*value);
                 let to = Scalar::of(*dtype).unwrap_or(from);
                 let value = self.arg_one(em, at, *value);

@@ -170,6 +170,6 @@ fn expand<'t>(tracer: &'t Tracer, node: &crate::Node, mut args: Args<'t>) -> Res
         attrs: &node.attrs,
         results: &node.results,
     };
-    let results = expand(&cx);
+    let results = tracer.part_of(node.op.name(), || expand(&cx));
     results.iter().zip(&node.results).map(|(var, ty)| var.to(ty.dtype)).collect()
 }

@@ -156,7 +156,7 @@ impl<'a> Emitter<'a> {
             attrs: &n.attrs,
             result: &n.results[0],
             operands: &operands,
-            origin: (n.op.name(), n.source.to_string()),
+            origin: (n.part_of.unwrap_or(n.op.name()), n.source.to_string()),
             checks: &mut self.collected.checks,
             position,
             number,

@@ -1,8 +1,6 @@
 //! Contractions and scatters.
 
-mod common;
-
-use common::{check, inputs, kernel, load, store, strides};
+use super::{check, inputs, kernel, load, store, strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
     Access, Body, Cmp, Contract, Factor, Form, Function, Kernel, Load, Over, Scalar, ScalarOp,
@@ -79,7 +77,10 @@ fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> K
         TensorType::new(dtype, with(&[k, n]).as_slice()),
         TensorType::new(dtype, [n]),
     ];
-    let outs = vec![TensorType::new(wide, with(&[m, n]).as_slice()), TensorType::new(dtype, with(&[m, n]).as_slice())];
+    let outs = vec![
+        TensorType::new(wide, with(&[m, n]).as_slice()),
+        TensorType::new(dtype, with(&[m, n]).as_slice()),
+    ];
     kernel(ins, outs, Form::Contract(contract))
 }
 

@@ -1,19 +1,27 @@
 //! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
 
+mod maps;
+mod products;
+mod random;
+mod rows;
+
+use crate::{CpuDevice, CpuOptions};
 use smallvec::{SmallVec, smallvec};
 use std::sync::LazyLock;
-use tracecast_codegen::{CpuDevice, CpuOptions};
 use tracecast_ir::eval::{EvalError, Value, kernel as interpret};
-use tracecast_ir::kernel::{Access, Check, Form, Kernel, Load, Nest, Output, Segment, Sink};
+use tracecast_ir::kernel::{
+    Access, Body, Check, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink,
+    Stage, Val,
+};
 use tracecast_ir::{DType, TensorType};
 use tracecast_runtime::{Access as Use, Arg, Bound, Device, Error, Memory};
 
 /// Numbers that look random and are the same every time.
-pub(crate) struct Numbers(pub(crate) u64);
+struct Numbers(u64);
 
 impl Numbers {
     /// The next one.
-    pub(crate) fn bits(&mut self) -> u64 {
+    fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -21,17 +29,17 @@ impl Numbers {
     }
 
     /// One below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
+    fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
     /// One of those.
-    pub(crate) fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 
     /// Elements of a type: mostly small numbers, sometimes zeros, infinities and NaNs.
-    pub(crate) fn elements(&mut self, ty: &TensorType, special: bool) -> Vec<u8> {
+    fn elements(&mut self, ty: &TensorType, special: bool) -> Vec<u8> {
         let specials = [
             0.0,
             -0.0,
@@ -62,7 +70,7 @@ impl Numbers {
 }
 
 /// Devices that must agree: one thread, two, eight; and the portable code.
-pub(crate) static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
+static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
     [(1, false), (1, true), (2, false), (8, true)]
         .map(|(threads, portable)| {
             CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
@@ -71,13 +79,13 @@ pub(crate) static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
 });
 
 /// A kernel with its operands in the memory of a device.
-pub(crate) struct Placed {
-    pub(crate) bound: Box<dyn Bound>,
-    pub(crate) outputs: Vec<Memory>,
+struct Placed {
+    bound: Box<dyn Bound>,
+    outputs: Vec<Memory>,
 }
 
 /// Loads and binds a kernel. Outputs that update an input share its memory.
-pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
+fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
     let launch = device.load(kernel).unwrap();
     let memory = |bytes: usize| device.alloc(bytes).unwrap();
     let mut args = Vec::new();
@@ -111,7 +119,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
 }
 
 /// Compares a kernel's outputs on every device with the interpreter's.
-pub(crate) fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
+fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
     let slices: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
     let want = interpret(kernel, &slices);
     for device in DEVICES.iter() {
@@ -154,7 +162,7 @@ pub(crate) fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
 }
 
 /// Row-major strides.
-pub(crate) fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
+fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     let mut all: SmallVec<[i64; 4]> = smallvec![1; extents.len()];
     for axis in (1..extents.len()).rev() {
         all[axis - 1] = all[axis] * extents[axis] as i64;
@@ -162,19 +170,19 @@ pub(crate) fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     all
 }
 
-pub(crate) fn access(strides: &[i64]) -> Access {
+fn access(strides: &[i64]) -> Access {
     Access { strides: SmallVec::from_slice(strides), ..Access::default() }
 }
 
-pub(crate) fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
+fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
     Load { input, dtype, access: access(strides) }
 }
 
-pub(crate) fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
+fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
     Sink::Store { output, dtype, access: access(strides), value }
 }
 
-pub(crate) fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kernel {
+fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kernel {
     let check = |i: usize| Check {
         message: format!("check {i}"),
         op: "test".to_owned(),
@@ -191,7 +199,7 @@ pub(crate) fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Fo
 }
 
 /// A nest with one segment over all operands.
-pub(crate) fn nest(
+fn nest(
     inputs: Vec<TensorType>,
     outputs: Vec<TensorType>,
     extents: &[usize],
@@ -205,8 +213,46 @@ pub(crate) fn nest(
     kernel(inputs, outputs, Form::Nest(nest))
 }
 
+/// A nest with nothing in it.
+fn no_loops() -> Nest {
+    Nest {
+        segments: Vec::new(),
+        loads: Vec::new(),
+        registers: Vec::new(),
+        buffers: Vec::new(),
+        stages: Vec::new(),
+    }
+}
+
+/// A map over dense operands: `make` gets the loaded values and returns what is stored.
+fn map(
+    extents: &[usize],
+    from: &[DType],
+    to: &[DType],
+    make: impl Fn(&mut Body, &[Val]) -> Vec<Val>,
+) -> Kernel {
+    let mut body = Body::default();
+    let dense = strides(extents);
+    let mut form = no_loops();
+    let mut values = Vec::new();
+    for (i, dtype) in from.iter().enumerate() {
+        form.loads.push(load(i, *dtype, &dense));
+        values.push(body.push(ScalarOp::Load(i as u32), &[], Scalar::of(*dtype).unwrap()));
+    }
+    let results = make(&mut body, &values);
+    let sinks = results
+        .iter()
+        .zip(to)
+        .enumerate()
+        .map(|(i, (v, dtype))| store(i, *dtype, &dense, *v))
+        .collect();
+    form.stages.push(Stage { over: Over::Row, body, sinks });
+    let ty = |d: &DType| TensorType::new(*d, extents);
+    nest(from.iter().map(ty).collect(), to.iter().map(ty).collect(), extents, form)
+}
+
 /// Random inputs for a kernel.
-pub(crate) fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
+fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
     let mut numbers = Numbers(seed);
     kernel.inputs.iter().map(|ty| numbers.elements(ty, special)).collect()
 }

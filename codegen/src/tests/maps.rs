@@ -1,50 +1,11 @@
 //! Maps: every instruction, dtype and odd size.
 
-mod common;
-
-use common::{Numbers, access, check, inputs, load, nest, store, strides};
+use super::{Numbers, check, inputs, kernel, load, map, nest, no_loops, store};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{
     Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Stage, Val,
 };
 use tracecast_ir::{DType, TensorType};
-
-fn empty() -> Nest {
-    Nest {
-        segments: Vec::new(),
-        loads: Vec::new(),
-        registers: Vec::new(),
-        buffers: Vec::new(),
-        stages: Vec::new(),
-    }
-}
-
-/// A map over dense operands: `make` gets the loaded values and returns what is stored.
-fn map(
-    extents: &[usize],
-    from: &[DType],
-    to: &[DType],
-    make: impl Fn(&mut Body, &[Val]) -> Vec<Val>,
-) -> Kernel {
-    let mut body = Body::default();
-    let dense = strides(extents);
-    let mut form = empty();
-    let mut values = Vec::new();
-    for (i, dtype) in from.iter().enumerate() {
-        form.loads.push(load(i, *dtype, &dense));
-        values.push(body.push(ScalarOp::Load(i as u32), &[], Scalar::of(*dtype).unwrap()));
-    }
-    let results = make(&mut body, &values);
-    let sinks = results
-        .iter()
-        .zip(to)
-        .enumerate()
-        .map(|(i, (v, dtype))| store(i, *dtype, &dense, *v))
-        .collect();
-    form.stages.push(Stage { over: Over::Row, body, sinks });
-    let ty = |d: &DType| TensorType::new(*d, extents);
-    nest(from.iter().map(ty).collect(), to.iter().map(ty).collect(), extents, form)
-}
 
 const SIZES: [&[usize]; 7] = [&[1], &[7], &[16], &[131], &[3, 5, 17], &[1000], &[4, 300]];
 
@@ -206,7 +167,7 @@ fn views_broadcasts_and_constants() {
         f(DType::F32, &[m, 2 * n]),
         f(DType::F16, &[m, n]),
     ];
-    let form = Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..empty() };
+    let form = Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..no_loops() };
     let k = nest(ins, outputs, &[m, n], form);
     check(&k, &inputs(&k, 6, false));
 }
@@ -243,7 +204,7 @@ fn guards_along_and_across_the_row() {
         let form = Nest {
             loads: vec![a, b],
             stages: vec![Stage { over: Over::Row, body, sinks }],
-            ..empty()
+            ..no_loops()
         };
         let ty = TensorType::new(dtype, [m, n]);
         let k = nest(
@@ -292,7 +253,8 @@ fn positions_masks_and_random_words() {
             load(1, DType::I64, &[1, 0]),
         ];
         loads[1].access.offset = 1;
-        let form = Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..empty() };
+        let form =
+            Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..no_loops() };
         let ty = |d| TensorType::new(d, [m, n]);
         let outs = vec![
             ty(DType::I32),
@@ -330,7 +292,7 @@ fn gather(rows: usize, n: usize, varying: bool, dtype: DType) -> Kernel {
     let form = Nest {
         loads: vec![table, index],
         stages: vec![Stage { over: Over::Row, body, sinks }],
-        ..empty()
+        ..no_loops()
     };
     let indices = TensorType::new(DType::I64, [if varying { n } else { rows }]);
     nest(
@@ -428,8 +390,8 @@ fn segments_updates_and_when() {
         ins.extend([ty(DType::F32), ty(DType::BF16), ty(DType::F32)]);
         outs.extend([ty(DType::F32), ty(DType::F32), ty(DType::BF16)]);
     }
-    let form = Nest { segments, loads, stages: vec![stage], ..empty() };
-    let mut k = common::kernel(ins, outs, Form::Nest(form));
+    let form = Nest { segments, loads, stages: vec![stage], ..no_loops() };
+    let mut k = kernel(ins, outs, Form::Nest(form));
     for s in 0..lengths.len() {
         k.outputs[3 * s].update = Some(2 + 3 * s);
         k.outputs[3 * s + 1].update = Some(4 + 3 * s);
@@ -468,5 +430,4 @@ fn large_maps_are_split() {
         vec![z, y]
     });
     check(&k, &inputs(&k, 12, true));
-    let _ = access(&[1]);
 }

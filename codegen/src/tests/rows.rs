@@ -1,23 +1,11 @@
 //! Kernels that reduce along rows and down columns.
 
-mod common;
-
-use common::{check, inputs, load, nest, store, strides};
+use super::{check, inputs, load, nest, no_loops, store, strides};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
     Body, Cmp, Function, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage,
 };
 use tracecast_ir::{DType, TensorType};
-
-fn empty() -> Nest {
-    Nest {
-        segments: Vec::new(),
-        loads: Vec::new(),
-        registers: Vec::new(),
-        buffers: Vec::new(),
-        stages: Vec::new(),
-    }
-}
 
 const ROWS: [&[usize]; 8] =
     [&[1], &[3, 5], &[2, 16], &[4, 100], &[3, 2, 33], &[2, 4096], &[2, 4097], &[2, 9000]];
@@ -55,7 +43,7 @@ fn reductions(extents: &[usize], dtype: DType) -> Kernel {
         loads: vec![load(0, dtype, &dense)],
         registers,
         stages: vec![first, last],
-        ..empty()
+        ..no_loops()
     };
     nest(vec![TensorType::new(dtype, extents)], outs, extents, form)
 }
@@ -115,7 +103,7 @@ fn softmax(extents: &[usize], from: DType, to: DType) -> Kernel {
         registers: vec![Scalar::F32; 3],
         buffers: vec![Scalar::F32, Scalar::Bool],
         stages: vec![first, second, once, third],
-        ..empty()
+        ..no_loops()
     };
     let ty = |d| TensorType::new(d, extents);
     nest(vec![ty(from)], vec![ty(to), ty(DType::Bool)], extents, form)
@@ -182,7 +170,7 @@ fn columns(
         loads: vec![load(0, from, &dense)],
         registers,
         stages: vec![Stage { over: Over::Row, body, sinks }],
-        ..empty()
+        ..no_loops()
     };
     nest(vec![TensorType::new(from, extents)], outs, extents, form)
 }

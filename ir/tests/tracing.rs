@@ -1,0 +1,58 @@
+//! Recording: errors that wait, names of nodes, rules that single nodes out.
+
+use std::sync::Arc;
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
+use tracecast_ir::{DType, TensorType, Tracer};
+
+fn f32s(shape: &[usize]) -> TensorType {
+    TensorType::new(DType::F32, shape)
+}
+
+#[test]
+fn the_first_error_waits_with_its_line() {
+    let t = Tracer::new("g");
+    let x = t.input("x", f32s(&[8, 4]));
+    let w = t.input("w", f32s(&[5, 2]));
+    let y = x.matmul(w); // this line
+    let line = line!() - 1;
+    t.output("z", y.relu().sum(&[7], false, None));
+    let error = t.finish().expect_err("inner sizes differ");
+    assert_eq!((error.op.as_str(), error.message.as_str()), ("matmul", "inner sizes differ, 4 and 5"));
+    assert!(error.source_line.contains(&format!("tracing.rs:{line}:")), "{}", error.source_line);
+}
+
+#[test]
+fn values_of_another_trace_are_refused() {
+    let (a, b) = (Tracer::new("a"), Tracer::new("b"));
+    let (x, y) = (a.input("x", f32s(&[2])), b.input("y", f32s(&[2])));
+    a.output("z", x.add(y, None));
+    assert!(a.finish().expect_err("foreign").message.contains("another trace"));
+}
+
+#[test]
+fn sizes_that_overflow_are_refused() {
+    let t = Tracer::new("g");
+    let x = t.input("x", f32s(&[1]));
+    t.output("y", x.expand(&[i64::MAX, i64::MAX]));
+    assert!(t.finish().expect_err("too large").message.contains("too many elements"));
+}
+
+#[test]
+fn a_rule_can_single_out_a_node() {
+    let mut policies = PolicySet::standard();
+    policies.add_rule(Target::Node("head/matmul#1".to_owned()), None, Policy::Fp32);
+    let t = Tracer::with_policies("g", Arc::new(policies));
+    let x = t.input("x", f32s(&[3, 3]));
+    let region = Region::default().enter(DeviceType::Cpu, Some(DType::BF16), true, None).expect("bf16").0;
+    t.in_region(&region, || {
+        t.scope("head", || {
+            t.output("first", x.matmul(x));
+            t.output("second", x.matmul(x));
+        });
+    });
+    let graph = t.finish().expect("well typed");
+    let dtypes: Vec<DType> = graph.outputs().iter().map(|(_, v)| graph.ty(*v).dtype).collect();
+    assert_eq!(dtypes, [DType::BF16, DType::F32]);
+    assert_eq!(graph.names()[2], "head/matmul#1");
+}
