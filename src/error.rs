@@ -21,6 +21,9 @@ pub enum Error {
     /// A region, a device type or a policy table.
     #[error(transparent)]
     Policy(#[from] tracecast_ir::policy::PolicyError),
+    /// A call of the eager scaler that has no meaning.
+    #[error(transparent)]
+    Scaler(#[from] crate::amp::ScalerError),
     /// An option that has no meaning here.
     #[error("option `{option}`: {message}")]
     Option {

@@ -39,6 +39,7 @@
 //! | compile a graph | [`compile`] |
 //! | run a closure for whatever types it meets | [`jit`] |
 //! | choose precision | [`amp`] |
+//! | run ops one by one | [`eager`] |
 //! | put a model together | [`nn`] |
 //! | train it | [`TrainStep`], [`optim`] |
 //!
@@ -46,6 +47,7 @@
 
 pub mod amp;
 mod compile;
+pub mod eager;
 mod entry;
 mod error;
 mod jit;

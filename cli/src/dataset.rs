@@ -2,15 +2,13 @@
 //! arrays from an npz file.
 //!
 //! An npz file is a zip archive of arrays. Two are read: `x`, numbers of shape `[rows, d…]`, whose trailing axes become
-//! one row of features, and `y`, integer labels of shape `[rows]`. How an array is decoded is left to `array.rs`.
+//! one row of features, and `y`, integer labels of shape `[rows]`.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use npyz::npz::NpzArchive;
-
-use crate::array::Array;
+use tracecast::DType;
+use tracecast::runtime::{Error, Tensor, npz};
 
 /// The largest number of classes: a label beyond it is taken for a mistake, not for a wish for so wide a layer.
 const MAX_CLASSES: usize = 1 << 16;
@@ -21,9 +19,12 @@ const HELD_OUT: usize = 5;
 /// What can be wrong with the data to train on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DatasetError {
-    /// The file could not be opened or is no zip archive.
+    /// The file could not be opened or unpacked.
     #[error("cannot read the archive: {0}")]
     Archive(#[source] io::Error),
+    /// The file is no archive, or an array in it is damaged.
+    #[error("{0}")]
+    Damaged(String),
     /// An array is not in the archive.
     #[error(
         "the archive has no array `{name}`; it needs `x` with the features and `y` with the labels"
@@ -32,7 +33,7 @@ pub(crate) enum DatasetError {
         /// The array asked for.
         name: &'static str,
     },
-    /// An array is there, but its bytes are not an array.
+    /// An array is there, but is not what it must be.
     #[error("array `{name}`: {reason}")]
     Array {
         /// The array that is wrong.
@@ -122,32 +123,41 @@ impl Dataset {
     /// If the file or an array cannot be read, an array has another type or rank than it must, or the rows are not what
     /// [`Dataset::new`] asks for.
     pub(crate) fn from_npz(path: &Path) -> Result<Self, DatasetError> {
-        let file = File::open(path).map_err(DatasetError::Archive)?;
-        Self::read_npz(io::BufReader::new(file))
+        let arrays = npz::read_named(path, &["x", "y"]).map_err(unread)?;
+        Self::from_arrays(&arrays)
     }
 
-    fn read_npz(source: impl io::Read + io::Seek) -> Result<Self, DatasetError> {
-        let mut archive = NpzArchive::new(source).map_err(DatasetError::Archive)?;
-        let x = Array::unpack(&mut archive, "x")?;
-        let y = Array::unpack(&mut archive, "y")?;
-        let Some((&rows, axes)) = x.shape.split_first().filter(|(_, axes)| !axes.is_empty()) else {
-            return Err(x.wrong(format!(
-                "features have shape [rows, d…], this one has shape {:?}",
-                x.shape
-            )));
+    fn from_arrays(arrays: &[(String, Tensor)]) -> Result<Self, DatasetError> {
+        let named = |name| {
+            let found = arrays.iter().find(|(found, _)| found == name);
+            found.map(|(_, tensor)| tensor).ok_or(DatasetError::Missing { name })
         };
-        let &[labels] = y.shape.as_slice() else {
-            return Err(
-                y.wrong(format!("labels have shape [rows], this one has shape {:?}", y.shape))
+        let (x, y) = (named("x")?, named("y")?);
+        let wrong = |name, reason| Err(DatasetError::Array { name, reason });
+        let Some((&rows, axes)) = x.shape().split_first().filter(|(_, axes)| !axes.is_empty())
+        else {
+            let found = x.shape();
+            return wrong(
+                "x",
+                format!("features have shape [rows, d…], this one has shape {found}"),
             );
         };
+        let &[labels] = &y.shape()[..] else {
+            let found = y.shape();
+            return wrong("y", format!("labels have shape [rows], this one has shape {found}"));
+        };
+        if y.dtype().is_float() {
+            return wrong("y", format!("labels are integers, these are {}", y.dtype()));
+        }
         if rows != labels {
             let message =
                 format!("`x` has {rows} rows and `y` has {labels} labels; they must agree");
             return Err(DatasetError::Rows(message));
         }
         let width = axes.iter().product();
-        Self::new(x.features(), y.labels()?, width)
+        let features = x.cast(DType::F32).and_then(|x| x.to_vec()).map_err(unread)?;
+        let labels = y.cast(DType::I64).and_then(|y| y.to_vec()).map_err(unread)?;
+        Self::new(features, labels, width)
     }
 
     /// The number of rows.
@@ -177,6 +187,15 @@ impl Dataset {
             features.extend_from_slice(&self.features[row * self.width..][..self.width]);
         }
         (features, rows.iter().map(|&row| self.labels[row]).collect())
+    }
+}
+
+/// What is wrong with a file, without its path: that is for the caller to say.
+fn unread(error: Error) -> DatasetError {
+    match error {
+        Error::Io { source, .. } => DatasetError::Archive(source),
+        Error::Npz { message, .. } => DatasetError::Damaged(message),
+        other => DatasetError::Damaged(other.to_string()),
     }
 }
 
@@ -223,57 +242,18 @@ impl Shuffle {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
-
-    use half::f16;
-    use npyz::npz::NpzWriter;
-    use npyz::{AutoSerialize, Order, WriterBuilder};
-
     use super::*;
 
-    /// An npz file in memory, written array by array.
-    struct Npz(NpzWriter<Cursor<Vec<u8>>>);
-
-    impl Npz {
-        fn new() -> Self {
-            Self(NpzWriter::new(Cursor::new(Vec::new())))
-        }
-
-        fn array<T: AutoSerialize>(self, name: &str, shape: &[u64], values: Vec<T>) -> Self {
-            self.ordered(name, Order::C, shape, values)
-        }
-
-        fn ordered<T: AutoSerialize>(
-            mut self,
-            name: &str,
-            order: Order,
-            shape: &[u64],
-            values: Vec<T>,
-        ) -> Self {
-            let builder = self
-                .0
-                .array(name, Default::default())
-                .unwrap()
-                .default_dtype()
-                .shape(shape)
-                .order(order);
-            let mut writer = builder.begin_nd().unwrap();
-            writer.extend(values).unwrap();
-            writer.finish().unwrap();
-            self
-        }
-
-        fn bytes(mut self) -> Vec<u8> {
-            self.0.zip_writer().finish().unwrap().into_inner()
-        }
-
-        fn read(self) -> Result<Dataset, String> {
-            read(self.bytes())
-        }
+    fn array<T: tracecast::runtime::Element>(
+        name: &str,
+        shape: &[usize],
+        elements: &[T],
+    ) -> (String, Tensor) {
+        (name.into(), Tensor::new(shape, elements).unwrap())
     }
 
-    fn read(bytes: Vec<u8>) -> Result<Dataset, String> {
-        Dataset::read_npz(Cursor::new(bytes)).map_err(|error| error.to_string())
+    fn read(arrays: &[(String, Tensor)]) -> Result<Dataset, String> {
+        Dataset::from_arrays(arrays).map_err(|error| error.to_string())
     }
 
     fn ramp(count: u8) -> Vec<f32> {
@@ -325,102 +305,79 @@ mod tests {
     #[test]
     fn arrays_of_any_number_type_are_read() {
         let expected = Dataset::new(ramp(20), vec![0, 1, 2, 1, 0], 4).unwrap();
-        let labels = || vec![0_i64, 1, 2, 1, 0];
-        let wide = ramp(20).into_iter().map(f64::from).collect();
-        let half = ramp(20).into_iter().map(f16::from_f32).collect();
-        assert_eq!(
-            Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[5], labels()).read().unwrap(),
-            expected
-        );
-        assert_eq!(
-            Npz::new().array("x", &[5, 2, 2], wide).array("y", &[5], labels()).read().unwrap(),
-            expected
-        );
-        assert_eq!(
-            Npz::new()
-                .array("x", &[5, 4], half)
-                .array("y", &[5], vec![0_u8, 1, 2, 1, 0])
-                .read()
-                .unwrap(),
-            expected
-        );
-        let bytes = (0_u8..20).collect();
-        assert_eq!(
-            Npz::new()
-                .array("x", &[5, 4], bytes)
-                .array("y", &[5], vec![0_i32, 1, 2, 1, 0])
-                .read()
-                .unwrap(),
-            expected
-        );
-    }
-
-    #[test]
-    fn columns_first_is_read_as_rows() {
-        let columns = vec![0_f32, 2.0, 4.0, 6.0, 8.0, 1.0, 3.0, 5.0, 7.0, 9.0];
-        let data = Npz::new()
-            .ordered("x", Order::Fortran, &[5, 2], columns)
-            .array("y", &[5], vec![0_i64; 5])
-            .read();
-        assert_eq!(data.unwrap().features, ramp(10));
+        for dtype in DType::COMPUTABLE {
+            let x = Tensor::new([5, 2, 2], &ramp(20)).unwrap().cast(dtype).unwrap();
+            let y = Tensor::new([5], &[0_i64, 1, 2, 1, 0]).unwrap().cast(dtype).unwrap();
+            let data = read(&[("y".into(), y), ("x".into(), x)]);
+            match dtype {
+                DType::Bool => assert_eq!(data.unwrap().labels, [0, 1, 1, 1, 0]),
+                _ if dtype.is_float() => {
+                    assert!(data.unwrap_err().contains("labels are integers, these are"));
+                }
+                _ => assert_eq!(data.unwrap(), expected),
+            }
+            let x = Tensor::new([5, 4], &ramp(20)).unwrap().cast(dtype).unwrap();
+            let data = read(&[("x".into(), x), array("y", &[5], &[0_u8, 1, 2, 1, 0])]).unwrap();
+            assert!(dtype == DType::Bool || data == expected, "{dtype}");
+        }
     }
 
     #[test]
     fn arrays_that_do_not_fit_are_refused() {
-        let y = |labels: Vec<i64>| {
-            Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[labels.len() as u64], labels)
+        let y =
+            |labels: &[i64]| [array("x", &[5, 4], &ramp(20)), array("y", &[labels.len()], labels)];
+        let x = |shape: &[usize], values: &[f32]| {
+            [array("y", &[5], &[0_i64; 5]), array("x", shape, values)]
         };
-        let x = |shape: &[u64], values| {
-            Npz::new().array("y", &[5], vec![0_i64; 5]).array("x", shape, values)
-        };
+        let without = |name| y(&[0; 5]).into_iter().filter(|(n, _)| n != name).collect::<Vec<_>>();
+        let no_rows = [array("x", &[0, 4], &ramp(0)), array::<i64>("y", &[0], &[])];
+        let columns = [array("x", &[5, 4], &ramp(20)), array("y", &[5, 1], &[0_i64; 5])];
         let cases = [
-            (Npz::new().array("y", &[5], vec![0_i64; 5]), "has no array `x`"),
-            (Npz::new().array("x", &[5, 4], ramp(20)), "has no array `y`"),
-            (y(vec![0; 4]), "`x` has 5 rows and `y` has 4 labels"),
-            (y(vec![0, 0, -1, 0, 0]), "the label of row 2 is -1"),
-            (y(vec![0, 0, 0, 0, 1 << 40]), "the label of row 4 is 1099511627776"),
-            (x(&[5], ramp(5)), "shape [5]"),
-            (x(&[], ramp(1)), "shape []"),
-            (x(&[5, 0], ramp(0)), "no features"),
-            (x(&[5, 1], vec![0.0, 0.0, 0.0, f32::NAN, 0.0]), "not a finite f32 number in row 3"),
+            (read(&without("x")), "has no array `x`"),
+            (read(&without("y")), "has no array `y`"),
+            (read(&y(&[0; 4])), "`x` has 5 rows and `y` has 4 labels"),
+            (read(&y(&[0, 0, -1, 0, 0])), "the label of row 2 is -1"),
+            (read(&y(&[0, 0, 0, 0, 1 << 40])), "the label of row 4 is 1099511627776"),
+            (read(&x(&[5], &ramp(5))), "shape [5]"),
+            (read(&x(&[], &ramp(1))), "shape []"),
+            (read(&x(&[5, 0], &ramp(0))), "no features"),
             (
-                Npz::new().array("x", &[0, 4], ramp(0)).array("y", &[0], vec![0_i64; 0]),
-                "0 rows are too few",
+                read(&x(&[5, 1], &[0.0, 0.0, 0.0, f32::NAN, 0.0])),
+                "not a finite f32 number in row 3",
             ),
-            (
-                Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[5, 1], vec![0_i64; 5]),
-                "shape [5, 1]",
-            ),
-            (
-                Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[5], ramp(5)),
-                "labels are integers",
-            ),
-            (
-                Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[5], vec![u64::MAX; 5]),
-                "is no i64",
-            ),
+            (read(&no_rows), "0 rows are too few"),
+            (read(&columns), "shape [5, 1]"),
         ];
-        for (npz, expected) in cases {
-            let error = npz.read().unwrap_err();
+        for (data, expected) in cases {
+            let error = data.unwrap_err();
             assert!(error.contains(expected), "expected `{expected}` in: {error}");
         }
     }
 
     #[test]
     fn damaged_files_are_errors() {
-        let whole =
-            Npz::new().array("x", &[5, 4], ramp(20)).array("y", &[5], vec![0_i64; 5]).bytes();
-        assert!(read(whole.clone()).is_ok());
+        let path =
+            std::env::temp_dir().join(format!("tracecast-{}-dataset.npz", std::process::id()));
+        let arrays = [array("x", &[5, 4], &ramp(20)), array("y", &[5], &[0_i64; 5])];
+        npz::write(&path, arrays.iter().map(|(name, tensor)| (name.as_str(), tensor))).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Dataset::from_npz(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(&whole).unwrap(), Dataset::new(ramp(20), vec![0; 5], 4).unwrap());
         for length in 0..whole.len() {
-            assert!(read(whole[..length].to_vec()).is_err(), "cut off at {length}");
+            let error = read(&whole[..length]).unwrap_err();
+            assert!(!error.contains("dataset.npz"), "the caller names the file: {error}");
         }
         for at in 0..whole.len() {
             for flip in [0x01, 0x80, 0xff] {
                 let mut bytes = whole.clone();
                 bytes[at] ^= flip;
-                drop(read(bytes)); // an error or, where the byte does not matter, the data: never a panic
+                drop(read(&bytes)); // an error or, where the byte does not matter, the data: never a panic
             }
         }
-        assert!(Dataset::from_npz(Path::new("no such file.npz")).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(Dataset::from_npz(&path), Err(DatasetError::Archive(_))));
     }
 }

@@ -2,9 +2,7 @@
 
 use crate::error::Result;
 use crate::form;
-use crate::jit::{
-    Address, Arena, Block, Code, Operand, Slots, block_address, contract, with_workspace,
-};
+use crate::jit::{Address, Block, Code, Operand, Slots, block_address, contract, with_scratch};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
@@ -133,8 +131,8 @@ impl ContractRun {
                 let first = batch * height + row;
                 let mut slots = slots.clone();
                 slots.set_last(block_address(to));
-                with_workspace(|w| {
-                    code.call(&slots, first..first + rows, col..col + cols, &mut w.scratch, status)
+                with_scratch(|scratch| {
+                    code.call(&slots, first..first + rows, col..col + cols, scratch, status)
                 });
             }
         };
@@ -142,12 +140,14 @@ impl ContractRun {
         let a = self.operand(&self.factors[0], operands, batch, &left);
         let b = self.operand(&self.factors[1], operands, batch, &right);
         let epilogue = &code[self.epilogue];
-        let mut finish = |row: usize, col: usize, n: usize, sums: Address, scratch: &mut Arena| {
+        let mut finish = |row: usize, col: usize, n: usize, sums: Address| {
             slots.set_last(sums);
             let row = batch * self.m + row;
-            epilogue.call(&slots, row..row + 1, col..col + n, scratch, status);
+            with_scratch(|scratch| {
+                epilogue.call(&slots, row..row + 1, col..col + n, scratch, status)
+            });
         };
-        with_workspace(|w| contract(tiles, self.acc, block, [a, b], w, &mut finish));
+        contract(tiles, self.acc, block, [a, b], &mut finish);
     }
 
     fn operand<'a>(

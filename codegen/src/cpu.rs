@@ -131,7 +131,7 @@ impl Device for CpuDevice {
     }
 
     fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
-        let programs = program::load(&self.shared.target, kernels)?;
+        let programs = program::load(&self.shared.target, &self.shared.team, kernels)?;
         let launch = |(kernel, program): (&&Kernel, Arc<Program>)| {
             let loaded = Loaded {
                 kernel: Arc::new((*kernel).clone()),
@@ -225,5 +225,57 @@ impl Bound for BoundKernel {
             0 => Ok(()),
             raised => Err(RuntimeError::data(&self.kernel, raised as usize - 1)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{gelu, inputs, place};
+
+    #[test]
+    fn equal_kernels_share_their_code_and_text_has_names() {
+        let device = CpuDevice::new(CpuOptions { threads: Some(2), portable: false }).unwrap();
+        let sizes: Vec<usize> = (0..20).map(|i| 5000 + i % 17).collect();
+        let mut kernels: Vec<Kernel> = sizes.iter().map(|n| gelu(*n)).collect();
+        kernels[19].name = "another".to_owned();
+        let all: Vec<&Kernel> = kernels.iter().collect();
+        let Shared { target, team, .. } = &*device.shared;
+        let programs = program::load(target, team, &all).unwrap();
+        assert!(
+            Arc::ptr_eq(&programs[2], &programs[19]) && !Arc::ptr_eq(&programs[0], &programs[1])
+        );
+        let again = program::load(target, team, &all[..1]).unwrap();
+        assert!(Arc::ptr_eq(&programs[0], &again[0]));
+        let text = device.load(&kernels[0]).unwrap().text().unwrap();
+        assert!(text.contains("@tanh_tile"), "{text}");
+    }
+
+    #[test]
+    fn operands_that_do_not_fit_are_an_error() {
+        let device = CpuDevice::new(CpuOptions { threads: Some(1), portable: false }).unwrap();
+        let kernel = gelu(100);
+        let memory = device.alloc(256).unwrap();
+        let arg = |len| Arg {
+            memory: memory.clone(),
+            offset: 0,
+            len,
+            access: tracecast_runtime::Access::Read,
+        };
+        let launch = device.load(&kernel).unwrap();
+        assert!(launch.bind(&[arg(256), arg(256)]).is_err());
+        assert!(launch.bind(&[arg(400), arg(400)]).is_err());
+        assert!(launch.bind(&[]).is_err());
+        let foreign = Arg { memory: Memory::new(5), ..arg(400) };
+        assert!(launch.bind(&[foreign.clone(), foreign]).is_err());
+    }
+
+    #[test]
+    fn code_outlives_the_device_and_the_launch() {
+        let kernel = gelu(40);
+        let device = CpuDevice::new(CpuOptions { threads: Some(1), portable: false }).unwrap();
+        let placed = place(&device, &kernel, &inputs(&kernel, 1, false));
+        drop(device);
+        placed.bound.run().unwrap();
     }
 }

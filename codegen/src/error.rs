@@ -1,4 +1,4 @@
-//! [`Error`]: why a kernel has no code.
+//! [`enum@Error`]: why a kernel has no code.
 
 use thiserror::Error;
 

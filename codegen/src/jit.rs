@@ -231,24 +231,17 @@ impl Arena {
     }
 }
 
-/// What a thread works with.
-#[derive(Default)]
-pub(crate) struct Workspace {
-    /// Of compiled functions.
-    pub(crate) scratch: Arena,
-    contract: tile::Scratch,
-}
-
 thread_local! {
-    static WORKSPACE: Cell<Option<Box<Workspace>>> = const { Cell::new(None) };
+    static SCRATCH: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
     static SHARED: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
+    static PACKED: Cell<Option<Box<tile::Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lends this thread's workspace. Whoever asks again in the meantime gets a new one.
-pub(crate) fn with_workspace<T>(f: impl FnOnce(&mut Workspace) -> T) -> T {
-    let mut workspace = WORKSPACE.take().unwrap_or_default();
-    let result = f(&mut workspace);
-    WORKSPACE.set(Some(workspace));
+/// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
+pub(crate) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let result = f(&mut scratch);
+    SCRATCH.set(Some(scratch));
     result
 }
 
@@ -317,17 +310,27 @@ pub(crate) fn contract(
     acc: DType,
     block: Block,
     [a, b]: [Operand<'_>; 2],
-    workspace: &mut Workspace,
-    epilogue: &mut dyn FnMut(usize, usize, usize, Address, &mut Arena),
+    epilogue: &mut dyn FnMut(usize, usize, usize, Address),
 ) {
-    let Workspace { contract, scratch, .. } = workspace;
+    let mut packed = PACKED.take().unwrap_or_default();
     let mut finish = |row: usize, col: usize, n: usize, sums: *const u8| {
-        epilogue(row, col, n, Address(sums.cast_mut()), scratch);
+        epilogue(row, col, n, Address(sums.cast_mut()))
     };
     let Block { rows, cols, k } = block;
     // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
     unsafe {
-        tile::contract(tiles, acc, rows, cols, k, &a.source(), &b.source(), contract, &mut finish)
-    }
+        tile::contract(
+            tiles,
+            acc,
+            rows,
+            cols,
+            k,
+            &a.source(),
+            &b.source(),
+            &mut packed,
+            &mut finish,
+        )
+    };
+    PACKED.set(Some(packed));
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::form::{self, Column};
-use crate::jit::{Code, Slots, with_shared, with_workspace};
+use crate::jit::{Code, Slots, with_scratch, with_shared};
 use crate::lower::identity_bits;
 use crate::lower::memory_dtype;
 use crate::plan::{Place, Plan, Sink, Source};
@@ -238,8 +238,8 @@ impl NestRun {
                 let length = self.segments[0].1;
                 team.each(parts, |i| {
                     let rows = part(self.rows, unit, parts, i);
-                    with_workspace(|w| {
-                        code.call(&segments[0], rows, 0..length, &mut w.scratch, status)
+                    with_scratch(|scratch| {
+                        code.call(&segments[0], rows, 0..length, scratch, status)
                     });
                 });
             }
@@ -254,14 +254,14 @@ impl NestRun {
         range: std::ops::Range<usize>,
         status: &AtomicU32,
     ) {
-        with_workspace(|w| {
+        with_scratch(|scratch| {
             let mut first = 0;
             for ((_, length), slots) in self.segments.iter().zip(segments) {
                 let from = range.start.clamp(first, first + length) - first;
                 let to = range.end.clamp(first, first + length) - first;
                 first += length;
                 if from < to {
-                    code.call(slots, 0..self.rows, from..to, &mut w.scratch, status);
+                    code.call(slots, 0..self.rows, from..to, scratch, status);
                 }
             }
         });
@@ -283,6 +283,6 @@ pub(crate) fn over_positions(
     let parts = team.parts(rows.len() * length, length.div_ceil(POSITIONS));
     team.each(parts, |i| {
         let positions = part(length, POSITIONS, parts, i);
-        with_workspace(|w| code.call(slots, rows.clone(), positions, &mut w.scratch, status));
+        with_scratch(|scratch| code.call(slots, rows.clone(), positions, scratch, status));
     });
 }

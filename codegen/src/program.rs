@@ -7,7 +7,7 @@ use crate::lower::{Lowered, Target, lower};
 use crate::nest::{self, NestRun};
 use crate::plan::Plan;
 use crate::scatter::{self, ScatterRun};
-use crate::team::Team;
+use crate::team::{Team, part};
 use cranelift::prelude::FunctionBuilderContext;
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -71,44 +71,66 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
     Ok(text)
 }
 
-/// Compiles kernels into one module, apart from those that are compiled already.
+/// Compiles kernels, apart from those that are compiled already. Every thread of the team makes one module.
 ///
 /// # Errors
 /// If a kernel has no code.
-pub(crate) fn load(target: &Target, kernels: &[&Kernel]) -> Result<Vec<Arc<Program>>> {
+pub(crate) fn load(target: &Target, team: &Team, kernels: &[&Kernel]) -> Result<Vec<Arc<Program>>> {
     let keys: Vec<String> = kernels.iter().map(|k| key(target, k)).collect();
     let mut found: HashMap<&str, Arc<Program>> = HashMap::new();
+    let mut missing: Vec<(&str, &Kernel)> = Vec::new();
     {
         let cache = cache();
-        for key in &keys {
+        for (key, kernel) in keys.iter().map(String::as_str).zip(kernels) {
             if let Some(program) = cache.get(key).and_then(Weak::upgrade) {
                 found.insert(key, program);
+            } else if missing.iter().all(|m| m.0 != key) {
+                missing.push((key, kernel));
             }
         }
     }
-    let mut fresh: Vec<(&str, usize, Run)> = Vec::new();
-    let mut functions = Vec::new();
-    for (key, kernel) in keys.iter().zip(kernels) {
-        if found.contains_key(key.as_str()) || fresh.iter().any(|f| f.0 == key) {
-            continue;
-        }
-        let (plans, run) = draft(kernel)?;
-        fresh.push((key, plans.len(), run));
-        for (plan, lowered) in plans.iter().zip(lowered(target, kernel, &plans)?) {
-            functions.push((kernel.name.clone(), plan.slots, lowered));
-        }
-    }
-    if !fresh.is_empty() {
-        let mut code = jit::compile(target, functions)?.into_iter();
-        let mut cache = cache();
-        cache.retain(|_, program| program.strong_count() > 0);
-        for (key, count, run) in fresh {
-            let program = Arc::new(Program { code: code.by_ref().take(count).collect(), run });
+    let parts = team.threads().min(missing.len() / KERNELS_PER_MODULE).max(1);
+    let made: Mutex<Vec<Result<Batch<'_>>>> = Mutex::default();
+    team.each(parts, |i| {
+        let batch = compile(target, &missing[part(missing.len(), 1, parts, i)]);
+        made.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+    });
+    let mut cache = cache();
+    cache.retain(|_, program| program.strong_count() > 0);
+    for batch in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        for (key, program) in batch? {
+            let program = Arc::new(program);
             cache.insert(key.to_owned(), Arc::downgrade(&program));
             found.insert(key, program);
         }
     }
     Ok(keys.iter().map(|key| found[key.as_str()].clone()).collect())
+}
+
+/// Compiled kernels with their keys.
+type Batch<'k> = Vec<(&'k str, Program)>;
+
+/// Below this, a module is not worth a thread.
+const KERNELS_PER_MODULE: usize = 8;
+
+/// Compiles kernels into one module.
+fn compile<'k>(target: &Target, kernels: &[(&'k str, &Kernel)]) -> Result<Batch<'k>> {
+    let mut drafts = Vec::new();
+    let mut functions = Vec::new();
+    for (key, kernel) in kernels {
+        let (plans, run) = draft(kernel)?;
+        for (plan, lowered) in plans.iter().zip(lowered(target, kernel, &plans)?) {
+            functions.push((kernel.name.clone(), plan.slots, lowered));
+        }
+        drafts.push((*key, plans.len(), run));
+    }
+    if functions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut code = jit::compile(target, functions)?.into_iter();
+    let program =
+        |(key, count, run)| (key, Program { code: code.by_ref().take(count).collect(), run });
+    Ok(drafts.into_iter().map(program).collect())
 }
 
 /// Compiled kernels that are still in use, by everything that their code depends on.

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::form::{self, is_half, scatter_dtype};
-use crate::jit::{Code, Slots, with_shared, with_workspace};
+use crate::jit::{Code, Slots, with_scratch, with_shared};
 use crate::nest::{cost, over_positions};
 use crate::plan::{Plan, Sink, Source};
 use crate::team::{Team, part};
@@ -115,7 +115,7 @@ impl ScatterRun {
         let parts = team.parts(self.rows * self.row * self.cost, most);
         team.each(parts, |i| {
             let positions = part(self.row, 16, parts, i);
-            with_workspace(|w| code.call(slots, 0..self.rows, positions, &mut w.scratch, status));
+            with_scratch(|scratch| code.call(slots, 0..self.rows, positions, scratch, status));
         });
     }
 }

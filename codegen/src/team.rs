@@ -4,8 +4,8 @@ use rayon::ThreadPool;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use tracecast_runtime::{Error, Result};
 
-/// Work below this, counted in cheap element operations, stays on one thread.
-const SPLIT: usize = 32 * 1024;
+/// Work below this, counted in cheap element operations, stays on one thread. Tests split nearly everything.
+const SPLIT: usize = if cfg!(test) { 256 } else { 32 * 1024 };
 
 /// Threads, or only the calling one.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ mod tests {
     fn work_is_split_when_it_is_worth_it() {
         let team = Team::new(Some(4)).unwrap();
         assert_eq!(
-            (team.parts(1000, 100), team.parts(1 << 20, 100), team.parts(1 << 20, 3)),
+            (team.parts(SPLIT - 1, 100), team.parts(9 * SPLIT, 100), team.parts(9 * SPLIT, 3)),
             (1, 4, 3)
         );
         let count = std::sync::atomic::AtomicUsize::new(0);

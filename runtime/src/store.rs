@@ -77,6 +77,19 @@ impl Store {
         Ok(value)
     }
 
+    /// Moves an entry into another store under another name, in the place of an entry of that name. It goes on living in the same
+    /// memory.
+    ///
+    /// # Errors
+    /// If there is no such entry.
+    pub fn transfer(&mut self, name: &str, to: &mut Store, under: &str) -> Result<()> {
+        self.entry(name)?;
+        if let Some(entry) = self.entries.remove(name) {
+            to.entries.insert(under.to_owned(), entry);
+        }
+        Ok(())
+    }
+
     /// True if there is an entry of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)

@@ -4,10 +4,12 @@
 //! gradients, and records their next values. All parameters get the same elementwise program over the same few scalars, so that
 //! one kernel can do them all.
 
+mod adagrad;
 mod adamw;
 mod recorded;
 mod sgd;
 
+pub use adagrad::Adagrad;
 pub use adamw::AdamW;
 pub use recorded::Recorded;
 pub use sgd::Sgd;

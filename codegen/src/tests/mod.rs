@@ -79,13 +79,13 @@ static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
 });
 
 /// A kernel with its operands in the memory of a device.
-struct Placed {
-    bound: Box<dyn Bound>,
-    outputs: Vec<Memory>,
+pub(crate) struct Placed {
+    pub(crate) bound: Box<dyn Bound>,
+    pub(crate) outputs: Vec<Memory>,
 }
 
 /// Loads and binds a kernel. Outputs that update an input share its memory.
-fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
+pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
     let launch = device.load(kernel).unwrap();
     let memory = |bytes: usize| device.alloc(bytes).unwrap();
     let mut args = Vec::new();
@@ -251,8 +251,25 @@ fn map(
     nest(from.iter().map(ty).collect(), to.iter().map(ty).collect(), extents, form)
 }
 
+/// A map with a tile routine between cheap arithmetic.
+pub(crate) fn gelu(n: usize) -> Kernel {
+    map(&[n], &[DType::F32], &[DType::F32], |b, x| {
+        let [c, k, half, one] =
+            [0.044_715, 0.797_884_6, 0.5, 1.0].map(|v| b.constant(Scalar::F32, v));
+        let square = b.binary(ScalarOp::Mul, x[0], x[0]);
+        let cube = b.binary(ScalarOp::Mul, square, x[0]);
+        let t = b.binary(ScalarOp::Mul, cube, c);
+        let t = b.binary(ScalarOp::Add, x[0], t);
+        let t = b.binary(ScalarOp::Mul, t, k);
+        let t = b.unary(ScalarOp::Call(tracecast_ir::kernel::Function::Tanh), t);
+        let t = b.binary(ScalarOp::Add, t, one);
+        let y = b.binary(ScalarOp::Mul, x[0], half);
+        vec![b.binary(ScalarOp::Mul, y, t)]
+    })
+}
+
 /// Random inputs for a kernel.
-fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
+pub(crate) fn inputs(kernel: &Kernel, seed: u64, special: bool) -> Vec<Vec<u8>> {
     let mut numbers = Numbers(seed);
     kernel.inputs.iter().map(|ty| numbers.elements(ty, special)).collect()
 }

@@ -35,16 +35,6 @@ pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: u
 pub(crate) type RandomFn =
     unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
 
-/// Writes the random words of the `n` elements whose numbers (u64) are at `elements`, as u32.
-pub(crate) type RandomAtFn = unsafe extern "C" fn(
-    elements: *const u8,
-    dst: *mut u8,
-    n: usize,
-    key: i64,
-    step: i64,
-    stream: u32,
-);
-
 /// One function of a float in its three forms.
 pub(crate) struct Routine {
     /// Over a tile of f32.
@@ -75,8 +65,6 @@ pub(crate) struct Tiles {
     pub(crate) round_bf16: TileFn,
     /// Random words of elements in a row.
     pub(crate) random: RandomFn,
-    /// Random words of elements anywhere.
-    pub(crate) random_at: RandomAtFn,
 }
 
 impl Tiles {
@@ -144,19 +132,9 @@ pub(crate) mod one {
         half::f16_to_f32(bits as u16)
     }
 
-    /// The f32 of bf16 bits; the high half is ignored.
-    pub(crate) extern "C" fn bf16_to_f32(bits: u32) -> f32 {
-        half::bf16_to_f32(bits as u16)
-    }
-
     /// The bits of the nearest f16.
     pub(crate) extern "C" fn f32_to_f16(x: f32) -> u32 {
         u32::from(half::f32_to_f16(x))
-    }
-
-    /// The bits of the nearest bf16.
-    pub(crate) extern "C" fn f32_to_bf16(x: f32) -> u32 {
-        u32::from(half::f32_to_bf16(x))
     }
 
     /// The bits of the f16 nearest to an f64.
@@ -172,11 +150,6 @@ pub(crate) mod one {
     /// The nearest f16 value.
     pub(crate) extern "C" fn round_f16(x: f32) -> f32 {
         half::round_to_f16(x)
-    }
-
-    /// The nearest bf16 value.
-    pub(crate) extern "C" fn round_bf16(x: f32) -> f32 {
-        half::round_to_bf16(x)
     }
 
     /// The f16 value nearest to an f64.

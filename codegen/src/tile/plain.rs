@@ -21,7 +21,6 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(half::round_to_f16),
     round_bf16: tile!(half::round_to_bf16),
     random: random::in_a_row,
-    random_at: random::anywhere,
 };
 
 /// Maps `n` elements one by one.

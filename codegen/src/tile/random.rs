@@ -18,19 +18,6 @@ pub(super) unsafe extern "C" fn in_a_row(
     unsafe { fill(dst, n, (key, step, stream), start, quads) }
 }
 
-/// Portable [`RandomAtFn`](super::RandomAtFn).
-pub(super) unsafe extern "C" fn anywhere(
-    elements: *const u8,
-    dst: *mut u8,
-    n: usize,
-    key: i64,
-    step: i64,
-    stream: u32,
-) {
-    // SAFETY: the caller's contract is that of `gather`.
-    unsafe { gather(elements, dst, n, key, step, stream) }
-}
-
 /// Writes the words of `n` elements from `start` on.
 ///
 /// # Safety
@@ -72,29 +59,6 @@ pub(super) unsafe fn fill(
             put(i + w, word);
         }
         i += 4;
-    }
-}
-
-/// Writes the words of the elements listed.
-///
-/// # Safety
-///
-/// `elements` must be readable for `n` u64, `dst` writable for `n` u32.
-#[inline(always)]
-pub(super) unsafe fn gather(
-    elements: *const u8,
-    dst: *mut u8,
-    n: usize,
-    key: i64,
-    step: i64,
-    stream: u32,
-) {
-    let (elements, dst) = (elements.cast::<u64>(), dst.cast::<u32>());
-    for i in 0..n {
-        // SAFETY: `i < n`.
-        let element = unsafe { elements.wrapping_add(i).read_unaligned() };
-        // SAFETY: `i < n`.
-        unsafe { dst.wrapping_add(i).write_unaligned(random_bits(key, step, stream, element)) };
     }
 }
 

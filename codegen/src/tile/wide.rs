@@ -25,7 +25,6 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(round_f16),
     round_bf16: tile!(round_bf16),
     random: random::avx2::in_a_row,
-    random_at: random::anywhere,
 };
 
 /// Maps `n` elements, eight at a time.

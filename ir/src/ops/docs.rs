@@ -4,7 +4,7 @@ use super::families;
 use crate::op::{
     AttrDef, AttrKind, Body, Dispatch, Grad, Inside, Lower, OpDef, Operand, OperandKind, View,
 };
-use crate::policy::PolicyTable;
+use crate::policy::{DeviceType, PolicyTable};
 use std::fmt::Write;
 
 const HEAD: &str = "# Ops
@@ -84,7 +84,7 @@ fn kind(attr: &AttrDef) -> &'static str {
     }
 }
 
-/// What the built-in policy tables say.
+/// What the policy tables of cpu and cuda say.
 fn precision(op: &OpDef) -> String {
     let (overload, else_expands) = match op.dispatch {
         Dispatch::Internal => return "no policy casts it".to_owned(),
@@ -96,6 +96,7 @@ fn precision(op: &OpDef) -> String {
     };
     let said: Vec<_> = PolicyTable::standard()
         .iter()
+        .filter(|table| matches!(table.device(), DeviceType::Cpu | DeviceType::Cuda))
         .map(|table| match table.get(op.name, overload) {
             Some((policy, _)) => format!("`{}` {}", table.name(), policy),
             None if else_expands => format!("`{}` that of its parts", table.name()),

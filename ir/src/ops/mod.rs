@@ -47,7 +47,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
 /// The ops that policies are asked about though no built-in table lists them: they run in the dtypes they are given.
 pub const FALLTHROUGH: &[&str] = &[
     "abs", "add", "amax", "argmax", "bernoulli", "div", "dropout", "embedding", "eq", "erf", "expand", "gather", "ge", "gelu", "gt", "le",
-    "logical_and", "logical_not", "logical_or", "lt", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "permute", "relu", "reshape",
+    "logical_and", "logical_not", "logical_or", "lt", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "permute", "reshape",
     "rsub", "sigmoid", "silu", "slice", "sqrt", "sub", "tanh", "uniform", "where",
 ];
 

@@ -46,11 +46,16 @@ impl OperandInfo {
 
     /// True if the region of `device` may cast this operand. The cuda region takes xla operands too, as PyTorch's does.
     fn is_eligible(&self, device: DeviceType) -> bool {
+        self.is_within_reach(device, false)
+    }
+
+    /// [`OperandInfo::is_eligible`], for a table that may cast f64 as well.
+    fn is_within_reach(&self, device: DeviceType, casts_f64: bool) -> bool {
         let here =
             self.device == device || (device == DeviceType::Cuda && self.device == DeviceType::Xla);
         here && self.kind != OperandKind::Ignored
             && self.dtype.is_float()
-            && self.dtype != DType::F64
+            && (casts_f64 || self.dtype != DType::F64)
     }
 }
 
@@ -195,10 +200,19 @@ impl PolicySet {
         decision: &mut Decision,
     ) -> bool {
         let low = query.region.low(device);
+        let casts_f64 = self.table(device).is_some_and(|table| table.casts_f64());
+        let mut cast_all = |to, casts_f64| {
+            let reach = |operand: &OperandInfo| operand.is_within_reach(device, casts_f64);
+            for (operand, cast) in query.operands.iter().zip(&mut decision.casts) {
+                if reach(operand) && operand.dtype != to {
+                    *cast = Some(to);
+                }
+            }
+        };
         match policy {
             Policy::Fallthrough => {}
-            Policy::LowerPrecisionFp => cast_all(query.operands, device, low, &mut decision.casts),
-            Policy::Fp32 => cast_all(query.operands, device, DType::F32, &mut decision.casts),
+            Policy::LowerPrecisionFp => cast_all(low, casts_f64),
+            Policy::Fp32 => cast_all(DType::F32, casts_f64),
             Policy::Fp32SetOptDtype => {
                 let absent = query.dtype_arg == Some(None) && decision.dtype_arg.is_none();
                 if absent
@@ -217,7 +231,7 @@ impl PolicySet {
                 }
             }
             Policy::Promote => match self.promoted(query.operands, device, low) {
-                Ok(wide) => cast_all(query.operands, device, wide, &mut decision.casts),
+                Ok(wide) => cast_all(wide, false),
                 Err(error) => decision.error = Some(error),
             },
             Policy::Banned { advice } => {
@@ -248,14 +262,6 @@ impl PolicySet {
 /// The operand that `fp32_set_opt_dtype` and `fp32_append_dtype` look at.
 fn first(operands: &[OperandInfo]) -> Option<&OperandInfo> {
     operands.iter().find(|operand| operand.kind != OperandKind::Ignored)
-}
-
-fn cast_all(operands: &[OperandInfo], device: DeviceType, to: DType, casts: &mut Casts) {
-    for (operand, cast) in operands.iter().zip(casts) {
-        if operand.is_eligible(device) && operand.dtype != to {
-            *cast = Some(to);
-        }
-    }
 }
 
 /// PyTorch's scan. What stands before the first f32 must be the region's low dtype; behind it anything goes.
@@ -294,7 +300,7 @@ fn join(wide: DType, other: DType) -> DType {
 mod tests {
     use super::*;
     use DType::{BF16, F8E4M3, F16, F32, F64, I64};
-    use DeviceType::{Cpu, Cuda, Mps};
+    use DeviceType::{Cpu, Cuda, Ipu};
 
     fn region(devices: &[(DeviceType, DType)]) -> Region {
         devices.iter().fold(Region::default(), |region, (device, low)| {
@@ -385,8 +391,22 @@ mod tests {
         assert!(
             decision.is_trivial() && decision.rule.as_str() == "torch-cpu/cholesky_inverse:fp32"
         );
-        let none = set.decide(&Query::new("mm", &on(Mps, &[F32]), &region(&[(Mps, F16)])));
-        assert_eq!((none.is_trivial(), none.rule.as_str()), (true, "mps has no table:fallthrough"));
+        let none = set.decide(&Query::new("mm", &on(Ipu, &[F32]), &region(&[(Ipu, F16)])));
+        assert_eq!((none.is_trivial(), none.rule.as_str()), (true, "ipu has no table:fallthrough"));
+    }
+
+    #[test]
+    fn the_table_of_torchax_casts_f64_too() {
+        let set = PolicySet::torchax();
+        let outside = DeviceType::PrivateUse1;
+        let region = region(&[(outside, BF16), (Cpu, BF16)]);
+        let casts = |op, device| {
+            set.decide(&Query::new(op, &on(device, &[F64, F32, I64]), &region)).casts.to_vec()
+        };
+        assert_eq!(casts("mm", outside), [Some(BF16), Some(BF16), None]);
+        assert_eq!(casts("mse_loss", outside), [Some(F32), None, None]);
+        assert_eq!(casts("cat", outside), [None, None, None]);
+        assert_eq!(casts("mm", Cpu), [None, Some(BF16), None]);
     }
 
     #[test]

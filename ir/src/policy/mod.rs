@@ -16,18 +16,24 @@
 //! assert_eq!(decision.rule.to_string(), "torch-cpu/matmul:lower_precision_fp");
 //! ```
 
+mod change;
 mod decide;
 mod device;
+mod file;
+pub mod parity;
 mod pattern;
 mod region;
 mod rule;
+mod script;
 mod set;
 mod table;
 
+pub use change::Change;
 pub use decide::{Casts, Decision, OperandInfo, OperandKind, Query, Refusal};
 pub use device::{Accepted, DeviceType};
 pub use region::Region;
 pub use rule::{Rule, RuleId, Target};
+pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable};
 pub use set::{PolicySet, Promotion};
 pub use table::PolicyTable;
 
@@ -125,6 +131,14 @@ pub enum PolicyError {
     /// A table file does not say what a table must say.
     #[error("policy table, line {line}: {message}")]
     Table {
+        /// The line, counted from 1.
+        line: usize,
+        /// What was expected and what was found.
+        message: String,
+    },
+    /// A policy set file does not say what it must say.
+    #[error("policy set, line {line}: {message}")]
+    Set {
         /// The line, counted from 1.
         line: usize,
         /// What was expected and what was found.

@@ -12,8 +12,6 @@ static STANDARD: LazyLock<PolicySet> = LazyLock::new(|| {
     for table in PolicyTable::standard() {
         set.set_table(Arc::clone(table));
     }
-    let outside = DeviceType::PrivateUse1;
-    set.set_table(Arc::new(PolicyTable::empty("privateuse1", outside, "2.15.0")));
     set
 });
 
@@ -80,6 +78,13 @@ impl PolicySet {
     /// PyTorch's tables, and no rule.
     pub fn standard() -> PolicySet {
         STANDARD.clone()
+    }
+
+    /// PyTorch's tables, with that of torchax for the device from outside.
+    pub fn torchax() -> PolicySet {
+        let mut set = PolicySet::standard();
+        set.set_table(PolicyTable::named("torchax").expect("the table of torchax is built in"));
+        set
     }
 
     /// The table of a device type.

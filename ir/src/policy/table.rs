@@ -12,7 +12,7 @@
 //! binary_cross_entropy = { policy = "banned", advice = "use the form with logits" }
 //! ```
 //!
-//! An op that is not listed falls through. In-place and out forms are other overloads, so a list that does not name
+//! A table with the line `casts_f64 = true` casts f64 too, where it casts all floats. An op that is not listed falls through. In-place and out forms are other overloads, so a list that does not name
 //! them leaves them alone.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,28 @@ use toml::de::{DeTable, DeValue};
 use super::rule::{Fnv, OpPattern};
 use super::{DeviceType, Policy, PolicyError, RuleId};
 
-/// The tables that are built in.
-static STANDARD: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| {
-    [include_str!("tables/torch-cpu.toml"), include_str!("tables/torch-cuda.toml")]
-        .into_iter()
-        .map(|text| Arc::new(PolicyTable::parse(text).expect("the built-in tables are valid")))
-        .collect()
-});
+/// The files of the standard set, oldest version first.
+const STANDARD_FILES: &[&str] = &[
+    include_str!("tables/torch-cpu.toml"),
+    include_str!("tables/torch-cuda.toml"),
+    include_str!("tables/torch-xpu.toml"),
+    include_str!("tables/torch-mps.toml"),
+    include_str!("tables/torch-mtia.toml"),
+    include_str!("tables/torch-maia.toml"),
+    include_str!("tables/torch-xla.toml"),
+    include_str!("tables/privateuse1.toml"),
+];
+
+/// The files of tables that take the place of a standard one where they are wanted.
+const OTHER_FILES: &[&str] = &[include_str!("tables/torchax.toml")];
+
+static STANDARD: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| read(STANDARD_FILES));
+static OTHERS: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| read(OTHER_FILES));
+
+fn read(files: &[&str]) -> Vec<Arc<PolicyTable>> {
+    let table = |text| Arc::new(PolicyTable::parse(text).expect("the built-in tables are valid"));
+    files.iter().map(|text| table(*text)).collect()
+}
 
 /// Op name to [`Policy`] for one device type, one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +54,7 @@ pub struct PolicyTable {
     name: String,
     device: DeviceType,
     version: String,
+    casts_f64: bool,
     ops: BTreeMap<String, Vec<Entry>>,
     unlisted: RuleId,
     hash: u64,
@@ -56,17 +72,29 @@ struct Entry {
 impl PolicyTable {
     /// A table that lists nothing.
     pub fn empty(name: &str, device: DeviceType, version: &str) -> PolicyTable {
-        PolicyTable::build(name, device, version, BTreeMap::new())
+        PolicyTable::build(name, device, version, false, BTreeMap::new())
     }
 
-    /// The built-in tables.
+    /// The built-in tables of the standard set: of every device type that has one, each version, oldest first.
     pub fn standard() -> &'static [Arc<PolicyTable>] {
         &STANDARD
     }
 
-    /// The built-in table of that name, such as `torch-cpu`.
+    /// Every built-in table: the standard ones, and those that take the place of one where they are wanted.
+    pub fn built_in() -> impl Iterator<Item = &'static Arc<PolicyTable>> {
+        STANDARD.iter().chain(OTHERS.iter())
+    }
+
+    /// The newest built-in table of that name, such as `torch-cpu`, or the one of a version: `torch-cpu@2.15.0`.
     pub fn named(name: &str) -> Option<Arc<PolicyTable>> {
-        STANDARD.iter().find(|table| table.name == name).cloned()
+        let (name, version) = match name.split_once('@') {
+            Some((name, version)) => (name, Some(version)),
+            None => (name, None),
+        };
+        let fits = |table: &&Arc<PolicyTable>| {
+            table.name == name && version.is_none_or(|version| table.version == version)
+        };
+        PolicyTable::built_in().filter(fits).last().cloned()
     }
 
     /// Reads a table file.
@@ -78,10 +106,16 @@ impl PolicyTable {
         Reader { text }.table()
     }
 
+    /// Reads a table that is a part of `text`.
+    pub(super) fn within(text: &str, fields: &DeTable<'_>) -> Result<PolicyTable, PolicyError> {
+        Reader { text }.fields(fields)
+    }
+
     fn build(
         name: &str,
         device: DeviceType,
         version: &str,
+        casts_f64: bool,
         ops: BTreeMap<String, Vec<Entry>>,
     ) -> PolicyTable {
         let unlisted = RuleId::new(format!("{name}/*:fallthrough"));
@@ -89,6 +123,7 @@ impl PolicyTable {
             name: name.to_string(),
             device,
             version: version.to_string(),
+            casts_f64,
             ops,
             unlisted,
             hash: 0,
@@ -110,6 +145,11 @@ impl PolicyTable {
     /// The version of the system that the table describes.
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// True if `lower_precision_fp` and `fp32` cast f64 as well.
+    pub fn casts_f64(&self) -> bool {
+        self.casts_f64
     }
 
     /// The policy of an op and the rule that says so, or `None` if the op is not listed.
@@ -151,9 +191,12 @@ impl PolicyTable {
 impl fmt::Display for PolicyTable {
     /// Prints the table as a file that [`PolicyTable::parse`] reads back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let quoted = |text: &str| toml::Value::from(text).to_string();
         writeln!(f, "name = {}", quoted(&self.name))?;
-        writeln!(f, "device = \"{}\"\nversion = {}\n\n[ops]", self.device, quoted(&self.version))?;
+        writeln!(f, "device = \"{}\"\nversion = {}", self.device, quoted(&self.version))?;
+        if self.casts_f64 {
+            writeln!(f, "casts_f64 = true")?;
+        }
+        writeln!(f, "\n[ops]")?;
         for (key, policy) in self.iter() {
             match policy {
                 Policy::Banned { advice } => {
@@ -171,6 +214,11 @@ impl fmt::Display for PolicyTable {
     }
 }
 
+/// A text as a TOML string.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
 /// Reads a table from text, keeping track of where things stand.
 struct Reader<'a> {
     text: &'a str,
@@ -181,11 +229,16 @@ impl Reader<'_> {
         let root = DeTable::parse(self.text).map_err(|error| {
             self.error(error.span().map_or(0, |span| span.start), error.message())
         })?;
-        let root = root.get_ref();
-        let known = |key: &str| ["name", "device", "version", "ops"].contains(&key);
+        self.fields(root.get_ref())
+    }
+
+    fn fields(&self, root: &DeTable<'_>) -> Result<PolicyTable, PolicyError> {
+        let known = |key: &str| ["name", "device", "version", "casts_f64", "ops"].contains(&key);
         if let Some(key) = root.keys().find(|key| !known(key.get_ref())) {
-            let message =
-                format!("expected name, device, version or ops, found `{}`", key.get_ref());
+            let message = format!(
+                "expected name, device, version, casts_f64 or ops, found `{}`",
+                key.get_ref()
+            );
             return Err(self.error(key.span().start, message));
         }
         let field = |name: &str| {
@@ -202,7 +255,15 @@ impl Reader<'_> {
             .as_table()
             .ok_or_else(|| self.error(ops.span().start, "expected a table of ops"))?;
         let name = self.string(name)?;
-        Ok(PolicyTable::build(name, device_type, self.string(version)?, self.ops(name, lines)?))
+        let casts_f64 = match root.get("casts_f64") {
+            None => false,
+            Some(flag) => flag
+                .get_ref()
+                .as_bool()
+                .ok_or_else(|| self.error(flag.span().start, "expected true or false"))?,
+        };
+        let (version, ops) = (self.string(version)?, self.ops(name, lines)?);
+        Ok(PolicyTable::build(name, device_type, version, casts_f64, ops))
     }
 
     fn ops(
@@ -277,6 +338,16 @@ mod tests {
         };
         assert_eq!(sizes("torch-cpu"), [24, 99, 0, 0, 3, 0, 0]);
         assert_eq!(sizes("torch-cuda"), [35, 60, 11, 2, 11, 1, 0]);
+        for shared in ["torch-xpu", "torch-mtia", "torch-maia"] {
+            assert_eq!(sizes(shared), [33, 59, 11, 2, 11, 1, 0]);
+        }
+        assert_eq!(sizes("torch-mps"), [26, 59, 0, 0, 10, 0, 0]);
+        assert_eq!(sizes("torch-xla"), [21, 45, 0, 0, 4, 0, 0]);
+        assert_eq!(sizes("torchax"), [24, 100, 0, 0, 4, 0, 0]);
+        assert_eq!(sizes("privateuse1"), [0; 7]);
+        assert!(PolicyTable::named("torchax").unwrap().casts_f64());
+        assert_eq!(PolicyTable::named("torch-cpu@2.15.0"), PolicyTable::named("torch-cpu"));
+        assert_eq!(PolicyTable::named("torch-cpu@1.0"), None);
     }
 
     #[test]
@@ -316,7 +387,7 @@ mod tests {
 
     #[test]
     fn tables_round_trip_and_hash_their_content() {
-        for table in PolicyTable::standard() {
+        for table in PolicyTable::built_in() {
             let again = PolicyTable::parse(&table.to_string()).unwrap();
             assert_eq!((&again, again.hash()), (&**table, table.hash()));
         }

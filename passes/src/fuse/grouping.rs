@@ -6,7 +6,7 @@
 //! narrower. What only leads to new state (the optimizer) stays apart from the rest, so that its kernels are the same for every
 //! parameter. No join may close a cycle between kernels.
 
-use super::reach::{Reach, is_port};
+use super::reach::{Reach, Read, is_port};
 use std::collections::{HashMap, HashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
@@ -27,6 +27,10 @@ impl Bits {
             self.0.resize(i / 64 + 1, 0);
         }
         self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn covers(&self, other: &Bits) -> bool {
+        other.0.iter().enumerate().all(|(i, w)| w & !self.0.get(i).copied().unwrap_or(0) == 0)
     }
 
     fn add(&mut self, other: &Bits) {
@@ -124,7 +128,11 @@ impl Groups {
         let mut candidates: Vec<usize> = reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
         let is_reduction = matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
         if is_reduction || reach.step[n.index()] {
-            let others = reads.iter().filter_map(|r| siblings.get(&r.node)).flatten();
+            let beside = |r: &&Read| {
+                let shape = &graph.node(r.node).results[0].shape;
+                *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
+            };
+            let others = reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
             candidates.extend(others.copied().map(|g| self.root(g)));
         }
         candidates.sort_unstable_by(|a, b| b.cmp(a));
@@ -235,6 +243,9 @@ impl Groups {
 
     /// `g`, and every kernel that needs it, now needs these too.
     fn gain(&mut self, g: usize, gained: &Bits) {
+        if self.growing[g].needs.covers(gained) {
+            return;
+        }
         self.growing[g].needs.add(gained);
         for other in self.growing.iter_mut().filter(|k| k.alive && k.needs.has(g)) {
             other.needs.add(gained);

@@ -1,0 +1,118 @@
+//! How long compiling takes: the training step on digits from the trace to the executable, each part by itself and as a whole;
+//! long programs as text; and the passes on long programs.
+
+#[path = "support/digits.rs"]
+mod digits;
+
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+use digits::Digits;
+use std::hint::black_box;
+use std::time::Duration;
+use tracecast::ir::{Stage, Verified, parse, verify};
+use tracecast::passes::{PassOptions, find, standard};
+use tracecast::prelude::*;
+use tracecast::runtime::Program;
+use tracecast::{Graph, compile};
+
+/// What a program is before each pass, under the name of the pass, and after the last one.
+fn stages(graph: Graph) -> (Vec<(&'static str, Verified)>, Verified) {
+    let pipeline = standard(&PassOptions::default());
+    let names = pipeline.names();
+    let mut seen = Vec::new();
+    let kernels =
+        pipeline.run(graph, |_, graph, _| seen.push(graph.clone())).expect("the program is right");
+    (names.into_iter().zip(seen).collect(), kernels)
+}
+
+/// Every part of the way, for the step in f16: equal kernels are compiled once as long as one of them lives, so nothing may stay alive
+/// from one round to the next.
+fn digits_step(c: &mut Criterion) {
+    let options = Options::new().threads(1);
+    let digits = Digits::new(DType::F16, 1, options.clone());
+    let (x, y) = &digits.batches[0];
+    let trace =
+        || digits.step.jit().graph(&digits.store, &[("x", x), ("y", y)]).expect("a traced step");
+    let device = options.target().expect("the device");
+    let (stages, kernels) = stages(trace());
+
+    let mut group = c.benchmark_group("digits");
+    group.bench_function("trace", |b| b.iter(trace));
+    for (name, graph) in &stages {
+        let pass = find(name, &PassOptions::default()).expect("a standard pass");
+        group.bench_function(*name, |b| b.iter(|| pass.run(black_box(graph))));
+    }
+    // Once before the first pass and once after each: here for the longest of the programs, the one that `simplify` gets.
+    let core = stages.iter().find(|(name, _)| *name == "simplify").map(|(_, graph)| graph);
+    let core = core.expect("a standard pass");
+    group.bench_function("verify", |b| {
+        let fresh = || Graph::clone(core);
+        b.iter_batched(fresh, |graph| verify(graph, Stage::Core), BatchSize::SmallInput);
+    });
+    group.bench_function("plan", |b| b.iter(|| Program::plan(black_box(&kernels))));
+    group.bench_function("load", |b| {
+        let fresh = || Program::plan(&kernels).expect("a plan");
+        b.iter_batched(fresh, |program| program.load(device.clone()), BatchSize::PerIteration);
+    });
+    group.bench_function("load, portable", |b| {
+        let device = options.clone().portable(true).target().expect("the device");
+        let fresh = || Program::plan(&kernels).expect("a plan");
+        b.iter_batched(fresh, |program| program.load(device.clone()), BatchSize::PerIteration);
+    });
+    for mode in digits::MODES {
+        let digits = Digits::new(mode, 1, options.clone());
+        let (x, y) = &digits.batches[0];
+        group.bench_function(BenchmarkId::new("whole", mode), |b| {
+            b.iter(|| {
+                let graph = digits.step.jit().graph(&digits.store, &[("x", x), ("y", y)]);
+                compile(graph.expect("a traced step"), &options)
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A program of about that many nodes: residual layers under autocast, a third of them products.
+fn long(nodes: usize) -> Graph {
+    let layer = TensorType::new(DType::F32, [16, 16]);
+    trace("long", |t| {
+        let (x, w) = (t.input_of("x", layer.clone()), t.param_of("w", layer));
+        let y = autocast(t, "cpu", DType::BF16, || {
+            (0..nodes / 5).fold(x, |x, _| x + (x.matmul(w).relu() * 0.5).tanh())
+        });
+        t.output("y", y);
+    })
+    .expect("layers of one size")
+}
+
+fn text(c: &mut Criterion) {
+    let graph = long(5000);
+    let text = graph.to_string();
+    let mut group = c.benchmark_group(format!("text of {} nodes", graph.len()));
+    group.bench_function("print", |b| b.iter(|| black_box(&graph).to_string()));
+    group.bench_function("parse", |b| b.iter(|| parse(black_box(&text))));
+    group.finish();
+}
+
+fn long_programs(c: &mut Criterion) {
+    let graph = long(3000);
+    let mut group = c.benchmark_group(format!("{} nodes", graph.len()));
+    let (stages, _) = stages(graph);
+    for (name, graph) in &stages {
+        if matches!(*name, "autocast" | "simplify" | "fuse") {
+            let pass = find(name, &PassOptions::default()).expect("a standard pass");
+            let id = BenchmarkId::new(*name, format!("{} in", graph.len()));
+            group.bench_function(id, |b| b.iter(|| pass.run(black_box(graph))));
+        }
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(1000));
+    targets = digits_step, text, long_programs
+}
+criterion_main!(benches);

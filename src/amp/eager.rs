@@ -1,0 +1,425 @@
+//! [`EagerScaler`]: the loss scaler of an eager loop: PyTorch's calls, stages and state, over tensors on any device.
+//!
+//! Its ops are those of a recorded step. The state of each optimizer is forgotten by `update`:
+//!
+//! | stage | `unscale_` | `step` | `update` |
+//! |---|---|---|---|
+//! | ready | becomes unscaled | unscales, becomes stepped | needs another optimizer's check |
+//! | unscaled | refused | becomes stepped | becomes ready |
+//! | stepped | refused | refused | becomes ready |
+
+use crate::amp::raw::{
+    amp_foreach_non_finite_check_and_unscale, amp_update_scale, reciprocal_scale,
+};
+use crate::amp::{Scalable, ScalerError, ScalerOptions};
+use crate::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter, Scaling};
+use crate::error::Result;
+use std::sync::Arc;
+use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::{DType, Shape, Var};
+use tracecast_runtime::Tensor;
+
+/// Scales a loss so that small gradients survive 16 bits, and skips the step of an optimizer if one did not stay finite.
+///
+/// ```
+/// use tracecast::amp::{EagerScaler, ScalerOptions};
+/// use tracecast::eager::{Eager, EagerOptimizer};
+/// use tracecast::optim::Sgd;
+/// use tracecast::{Options, Tensor};
+///
+/// let eager = Eager::new(Options::new().device("reference"))?;
+/// let weight = eager.parameter(Tensor::new([2], &[1.0f32, 2.0])?);
+/// let mut sgd = EagerOptimizer::new(Sgd::new(1.0), &[weight.clone()]);
+/// let mut scaler = EagerScaler::new(ScalerOptions { init_scale: 8.0, ..Default::default() })?;
+///
+/// let loss = scaler.scale(&eager.tensor(Tensor::scalar(4.0f32)))?;
+/// assert_eq!(loss.to_host()?.item::<f32>()?, 32.0);
+/// weight.set_grad(eager.tensor(Tensor::new([2], &[8.0f32, 16.0])?))?;
+/// assert!(scaler.step(&mut sgd)?);
+/// scaler.update()?;
+/// assert_eq!(weight.value().to_host()?.to_vec::<f32>()?, [0.0, 0.0]);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct EagerScaler {
+    pub(super) options: ScalerOptions,
+    pub(super) parity: bool,
+    pub(super) init_tracker: i32,
+    pub(super) state: Option<State>,
+    pub(super) seen: Vec<Seen>,
+}
+
+/// The numbers on the device, made by the first call of `scale`.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) scale: DeviceTensor,
+    pub(super) tracker: DeviceTensor,
+}
+
+/// How far an optimizer has come since the last update.
+#[derive(Debug)]
+pub(super) struct Seen {
+    optimizer: Arc<()>,
+    stage: Stage,
+    /// One flag for each device.
+    found: Vec<DeviceTensor>,
+}
+
+/// How far an optimizer has come since the last update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was done.
+    Ready,
+    /// The gradients are unscaled and checked.
+    Unscaled,
+    /// The step was taken or skipped.
+    Stepped,
+}
+
+/// A scale to go on with.
+#[derive(Clone, Debug)]
+pub enum NewScale {
+    /// A number.
+    Number(f64),
+    /// An integer, which PyTorch refuses; it is a number here unless with `parity`.
+    Integer(i64),
+    /// A tensor of one element.
+    Tensor(DeviceTensor),
+    /// A trained tensor, which is refused.
+    Trained(Parameter),
+}
+
+impl EagerScaler {
+    /// A scaler with these settings. The scale comes to be on the device of the first tensor that is scaled.
+    ///
+    /// # Errors
+    /// If it is enabled and the growth factor is not above 1 or the backoff factor not below 1. Nothing else is checked.
+    pub fn new(options: ScalerOptions) -> Result<Self> {
+        if options.enabled && (options.growth_factor.is_nan() || options.growth_factor <= 1.0) {
+            return Err(ScalerError::GrowthFactor(options.growth_factor).into());
+        }
+        if options.enabled && (options.backoff_factor.is_nan() || options.backoff_factor >= 1.0) {
+            return Err(ScalerError::BackoffFactor(options.backoff_factor).into());
+        }
+        let (state, seen) = (None, Vec::new());
+        Ok(EagerScaler { options, parity: false, init_tracker: 0, state, seen })
+    }
+
+    /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers are joined to 0 or 1 where PyTorch
+    /// adds them; a fused step is prevented by any flag that is not zero; one without gradients is refused; a state that lacks an
+    /// entry changes nothing; a new scale may be an integer.
+    #[must_use]
+    pub fn parity(mut self, parity: bool) -> Self {
+        self.parity = parity;
+        self
+    }
+
+    /// What is given, a tensor or a nest of tensors, times the scale. A 16-bit tensor without axes becomes f32, one with axes stays
+    /// what it is and may overflow, an integer becomes f32. If disabled, what is given.
+    ///
+    /// # Errors
+    /// If a part is no tensor, or a device fails.
+    pub fn scale<S: Scalable>(&mut self, outputs: &S) -> Result<S> {
+        if !self.options.enabled {
+            return Ok(outputs.clone());
+        }
+        outputs.scaled(&mut |tensor| {
+            let scale = self.state_on(tensor.eager()).scale.to(tensor.eager())?;
+            let product = tensor.eager().run("amp scale", &[tensor, &scale], |_, x| {
+                vec![times(x[0], x[1])]
+            })?;
+            Ok(product[0].clone())
+        })
+    }
+
+    /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this first if you want to read or clip
+    /// them; [`step`](EagerScaler::step) does it otherwise.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet, the optimizer was unscaled or stepped since the last update, or a gradient is f16; then no
+    /// gradient has changed.
+    pub fn unscale_(&mut self, optimizer: &EagerOptimizer) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let scale = self.state("unscale_")?.scale.clone();
+        match self.stage(optimizer) {
+            Stage::Unscaled => return Err(ScalerError::AlreadyUnscaled.into()),
+            Stage::Stepped => return Err(ScalerError::UnscaleAfterStep.into()),
+            Stage::Ready => {}
+        }
+        let found = unscale_grads(optimizer, &reciprocal_scale(&scale)?, false)?;
+        let seen = self.seen_mut(optimizer);
+        seen.found = found;
+        seen.stage = Stage::Unscaled;
+        Ok(())
+    }
+
+    /// Takes the optimizer's step unless a gradient was found that is not finite. Returns whether the optimizer was called: a fused
+    /// one always is, and decides on its device.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet, the optimizer has stepped since the last update, no parameter has a gradient, or as
+    /// [`unscale_`](EagerScaler::unscale_).
+    pub fn step(&mut self, optimizer: &mut EagerOptimizer) -> Result<bool> {
+        if !self.options.enabled {
+            return optimizer.step().map(|()| true);
+        }
+        self.state("step")?;
+        if self.stage(optimizer) == Stage::Stepped {
+            return Err(ScalerError::AlreadyStepped.into());
+        }
+        if optimizer.takes_scale() {
+            return self.step_fused(optimizer).map(|()| true);
+        }
+        if self.stage(optimizer) == Stage::Ready {
+            self.unscale_(optimizer)?;
+        }
+        let found = self.found_of(optimizer)?.ok_or(ScalerError::NothingChecked)?;
+        let good = found.number()? == 0.0;
+        if good {
+            optimizer.step()?;
+        }
+        self.seen_mut(optimizer).stage = Stage::Stepped;
+        Ok(good)
+    }
+
+    /// The same for a step that computes the loss again, which only a disabled scaler takes.
+    ///
+    /// # Errors
+    /// Always if enabled; else those of the closure and of the step.
+    pub fn step_with_closure(
+        &mut self,
+        optimizer: &mut EagerOptimizer,
+        closure: impl FnOnce() -> Result<DeviceTensor>,
+    ) -> Result<DeviceTensor> {
+        if self.options.enabled {
+            return Err(ScalerError::Closure.into());
+        }
+        let loss = closure()?;
+        optimizer.step()?;
+        Ok(loss)
+    }
+
+    /// The next scale: smaller if a gradient of any optimizer was not finite, larger after enough good iterations. Every optimizer
+    /// is ready again.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet, or no gradient was checked since the last update.
+    pub fn update(&mut self) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let state = self.state("update")?;
+        let flags: Vec<DeviceTensor> =
+            self.seen.iter().flat_map(|seen| seen.found.iter().cloned()).collect();
+        let found = self.joined(state.scale.eager(), &flags)?.ok_or(ScalerError::NothingToUpdate)?;
+        let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
+        let (scale, tracker) = (&state.scale, &state.tracker);
+        amp_update_scale(scale, tracker, &found, growth_factor, backoff_factor, growth_interval)?;
+        self.seen.clear();
+        Ok(())
+    }
+
+    /// Goes on with this scale, whatever was found. The growth tracker stays.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet, or the new scale is not one number on the scaler's device.
+    pub fn update_to(&mut self, new_scale: impl Into<NewScale>) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let scale = &self.state("update")?.scale;
+        let number = match new_scale.into() {
+            NewScale::Number(number) => number,
+            NewScale::Integer(number) if self.parity => {
+                return Err(ScalerError::IntegerScale(number).into());
+            }
+            NewScale::Integer(number) => number as f64,
+            NewScale::Tensor(tensor)
+                if tensor.ty().numel() == 1 && tensor.eager().same_device(scale.eager()) =>
+            {
+                tensor.number()?
+            }
+            NewScale::Tensor(tensor) => {
+                return Err(ScalerError::NewScale(format!("{tensor:?}")).into());
+            }
+            NewScale::Trained(parameter) => {
+                return Err(ScalerError::NewScale(format!("{parameter:?}")).into());
+            }
+        };
+        scale.set(&Tensor::scalar(number as f32))?;
+        self.seen.clear();
+        Ok(())
+    }
+
+    /// How far an optimizer has come since the last update.
+    pub fn stage(&self, optimizer: &EagerOptimizer) -> Stage {
+        self.seen_of(optimizer).map_or(Stage::Ready, |seen| seen.stage)
+    }
+
+    /// The flags of an optimizer, one for each device that has gradients of it: not zero if one was not finite.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn found_inf(&self, optimizer: &EagerOptimizer) -> Result<Vec<f64>> {
+        let found = self.seen_of(optimizer).map_or(&[][..], |seen| &seen.found);
+        found.iter().map(DeviceTensor::number).collect()
+    }
+
+    fn step_fused(&mut self, optimizer: &mut EagerOptimizer) -> Result<()> {
+        let scale = self.state("step")?.scale.clone();
+        let ready = self.stage(optimizer) == Stage::Ready;
+        if ready {
+            let one = scale.eager().tensor(Tensor::scalar(1.0f32));
+            let found = unscale_grads(optimizer, &one, true)?;
+            let seen = self.seen_mut(optimizer);
+            seen.found = found;
+            seen.stage = Stage::Unscaled;
+        }
+        let found = self.found_of(optimizer)?;
+        if found.is_none() && !self.parity {
+            return Err(ScalerError::NothingChecked.into());
+        }
+        optimizer.step_scaled(Scaling {
+            grad_scale: ready.then_some(&scale),
+            found_inf: found.as_ref(),
+            parity: self.parity,
+        })?;
+        self.seen_mut(optimizer).stage = Stage::Stepped;
+        Ok(())
+    }
+
+    /// The flags of an optimizer as one on the scaler's device.
+    fn found_of(&self, optimizer: &EagerOptimizer) -> Result<Option<DeviceTensor>> {
+        let flags = self.seen_of(optimizer).map_or(&[][..], |seen| &seen.found);
+        self.joined(self.state("step")?.scale.eager(), flags)
+    }
+
+    /// Several flags as one on that device: their sum with `parity`, else the largest.
+    fn joined(&self, eager: &Eager, flags: &[DeviceTensor]) -> Result<Option<DeviceTensor>> {
+        let flags = flags.iter().map(|flag| flag.to(eager)).collect::<Result<Vec<_>>>()?;
+        match &flags[..] {
+            [] => Ok(None),
+            [only] => Ok(Some(only.clone())),
+            several => {
+                let parity = self.parity;
+                let operands: Vec<&DeviceTensor> = several.iter().collect();
+                let joined = eager.run(&format!("amp flags {parity}"), &operands, |_, x| {
+                    let flags = x.iter().copied();
+                    flags.reduce(|a, b| if parity { a + b } else { a.maximum(b) }).into_iter().collect()
+                })?;
+                Ok(joined.into_iter().next())
+            }
+        }
+    }
+
+    fn state(&self, call: &'static str) -> Result<&State> {
+        Ok(self.state.as_ref().ok_or(ScalerError::NoScale { call })?)
+    }
+
+    /// The state; made there if nothing was scaled yet.
+    fn state_on(&mut self, eager: &Eager) -> &State {
+        let (scale, tracker) = (self.options.init_scale as f32, self.init_tracker);
+        self.state.get_or_insert_with(|| State {
+            scale: eager.tensor(Tensor::scalar(scale)),
+            tracker: eager.tensor(Tensor::scalar(tracker)),
+        })
+    }
+
+    fn seen_of(&self, optimizer: &EagerOptimizer) -> Option<&Seen> {
+        self.seen.iter().find(|seen| Arc::ptr_eq(&seen.optimizer, optimizer.identity()))
+    }
+
+    fn seen_mut(&mut self, optimizer: &EagerOptimizer) -> &mut Seen {
+        let identity = optimizer.identity();
+        let at = self.seen.iter().position(|seen| Arc::ptr_eq(&seen.optimizer, identity));
+        let at = at.unwrap_or_else(|| {
+            let (optimizer, found) = (identity.clone(), Vec::new());
+            self.seen.push(Seen { optimizer, stage: Stage::Ready, found });
+            self.seen.len() - 1
+        });
+        &mut self.seen[at]
+    }
+}
+
+/// The gradients of an optimizer times `inverse`, and one flag for each device that has some.
+///
+/// # Errors
+/// If a gradient is f16 and that is not allowed; then none has changed. If a device fails.
+pub fn unscale_grads(
+    optimizer: &EagerOptimizer,
+    inverse: &DeviceTensor,
+    allow_f16: bool,
+) -> Result<Vec<DeviceTensor>> {
+    let mut devices: Vec<(Eager, Vec<Gradient>)> = Vec::new();
+    for param in optimizer.params() {
+        let Some(mut grad) = param.grad() else { continue };
+        if grad.values().dtype() == DType::F16 {
+            if !allow_f16 {
+                return Err(ScalerError::HalfGradient.into());
+            }
+            if grad.is_sparse() {
+                // The sum at a place may overflow where its terms do not.
+                grad = grad.coalesced()?;
+                param.set_grad(grad.clone())?;
+            }
+        }
+        let eager = grad.values().eager();
+        match devices.iter_mut().find(|(known, _)| known.same_device(eager)) {
+            Some((_, grads)) => grads.push(grad),
+            None => devices.push((eager.clone(), vec![grad])),
+        }
+    }
+    let mut flags = Vec::new();
+    for (eager, grads) in devices {
+        let found = eager.tensor(Tensor::scalar(0.0f32));
+        let values: Vec<&DeviceTensor> = grads.iter().map(Gradient::values).collect();
+        amp_foreach_non_finite_check_and_unscale(&values, &found, &inverse.to(&eager)?)?;
+        flags.push(found);
+    }
+    Ok(flags)
+}
+
+/// A tensor times the scale, by PyTorch's rules for a factor without axes.
+fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
+    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let product = x.to_dtype(wide).mul(scale.to_dtype(wide), None);
+    if x.dtype().is_low() && x.shape() != Shape::from([]) { product.cast(x.dtype()) } else { product }
+}
+
+/// A cast where one is needed.
+trait ToDType {
+    fn to_dtype(self, dtype: DType) -> Self;
+}
+
+impl ToDType for Var<'_> {
+    fn to_dtype(self, dtype: DType) -> Self {
+        if self.dtype() == dtype { self } else { self.cast(dtype) }
+    }
+}
+
+impl From<f64> for NewScale {
+    fn from(number: f64) -> Self {
+        NewScale::Number(number)
+    }
+}
+
+impl From<i64> for NewScale {
+    fn from(number: i64) -> Self {
+        NewScale::Integer(number)
+    }
+}
+
+impl From<&DeviceTensor> for NewScale {
+    fn from(tensor: &DeviceTensor) -> Self {
+        NewScale::Tensor(tensor.clone())
+    }
+}
+
+impl From<&Parameter> for NewScale {
+    fn from(parameter: &Parameter) -> Self {
+        NewScale::Trained(parameter.clone())
+    }
+}

@@ -1,0 +1,118 @@
+//! The two ops below PyTorch's scaler, over eager tensors and in place; and the reciprocal of a scale.
+
+use crate::amp::ScalerError;
+use crate::eager::DeviceTensor;
+use crate::error::Result;
+use tracecast_ir::ops::amp::LossScaling;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::{DType, Shape, Var};
+
+/// Multiplies gradients by `inv_scale`, and sets `found_inf` to 1 if any element of them was not finite before; it is never set
+/// to 0. All gradients are done by one program.
+///
+/// The product is made in f32 for 16-bit gradients, in f64 for f64. An overflow of the product is not reported.
+///
+/// # Errors
+/// If `found_inf` or `inv_scale` is not one f32, a gradient is not of a float dtype, or they live on several devices.
+pub fn amp_foreach_non_finite_check_and_unscale(
+    grads: &[&DeviceTensor],
+    found_inf: &DeviceTensor,
+    inv_scale: &DeviceTensor,
+) -> Result<()> {
+    let Some(first) = grads.first() else { return Ok(()) };
+    need_one("inv_scale", inv_scale, DType::F32)?;
+    need_one("found_inf", found_inf, DType::F32)?;
+    if let Some(other) = grads.iter().find(|grad| !grad.dtype().is_float()) {
+        return Err(ScalerError::Gradient(other.ty().to_string()).into());
+    }
+    // A factor that is an operand itself is free of the rule that a gradient depends on what scaled it.
+    let inverse = match inv_scale.ty().shape.rank() {
+        0 => inv_scale.clone(),
+        _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape([])?),
+    };
+    let mut operands = vec![found_inf, &inverse];
+    operands.extend(grads);
+    first.eager().run("amp_foreach_non_finite_check_and_unscale", &operands, |t, x| {
+        let (found, inverse) = (x[0], x[1]);
+        let mut products: Vec<(Var<'_>, Var<'_>)> = Vec::new();
+        let mut any = None;
+        for &grad in &x[2..] {
+            let known = products.iter().position(|(known, _)| known.id() == grad.id());
+            let current = known.map_or(grad, |at| products[at].1);
+            let flag = current.nonfinite();
+            any = Some(any.map_or(flag, |so_far: Var<'_>| so_far.maximum(flag)));
+            let product = current.unscale(inverse);
+            match known {
+                Some(at) => products[at].1 = product,
+                None => products.push((grad, product)),
+            }
+        }
+        for (grad, product) in products {
+            t.update(grad, product);
+        }
+        if let Some(any) = any {
+            let old = scalar(found);
+            let new = any.ne(None, Some(0.0)).choose(t.ones_like(old), old);
+            t.update(found, new.reshape_to(&found.shape()));
+        }
+        Vec::new()
+    })?;
+    Ok(())
+}
+
+/// Replaces a scale and its growth tracker by the next ones: see the op `update_scale`.
+///
+/// # Errors
+/// If `scale` or `found_inf` is not one f32, `growth_tracker` is not one i32, or they live on several devices.
+pub fn amp_update_scale(
+    scale: &DeviceTensor,
+    growth_tracker: &DeviceTensor,
+    found_inf: &DeviceTensor,
+    growth_factor: f64,
+    backoff_factor: f64,
+    growth_interval: i64,
+) -> Result<()> {
+    need_one("growth_tracker", growth_tracker, DType::I32)?;
+    need_one("current_scale", scale, DType::F32)?;
+    need_one("found_inf", found_inf, DType::F32)?;
+    let label = format!("amp_update_scale {growth_factor} {backoff_factor} {growth_interval}");
+    scale.eager().run(&label, &[scale, growth_tracker, found_inf], |t, x| {
+        let found = scalar(x[2]);
+        let next = scalar(x[0]).update_scale(
+            scalar(x[1]),
+            found,
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        );
+        t.update(x[0], next.reshape_to(&x[0].shape()));
+        t.update(x[1], next.result(1).reshape_to(&x[1].shape()));
+        Vec::new()
+    })?;
+    Ok(())
+}
+
+/// One over a scale: the f32 nearest to the quotient in f64.
+///
+/// # Errors
+/// If the scale is not one f32, or its device fails.
+pub fn reciprocal_scale(scale: &DeviceTensor) -> Result<DeviceTensor> {
+    need_one("scale", scale, DType::F32)?;
+    let inverse = scale.eager().run("reciprocal_scale", &[scale], |_, x| {
+        vec![scalar(x[0]).reciprocal_scale()]
+    })?;
+    Ok(inverse[0].clone())
+}
+
+fn need_one(operand: &'static str, tensor: &DeviceTensor, dtype: DType) -> Result<()> {
+    if tensor.dtype() == dtype && tensor.ty().numel() == 1 {
+        return Ok(());
+    }
+    let found = tensor.ty().to_string();
+    Err(ScalerError::Operand { operand, expected: dtype.name(), found }.into())
+}
+
+/// The same number without axes.
+fn scalar(x: Var<'_>) -> Var<'_> {
+    if x.rank() == 0 { x } else { x.reshape_to(&Shape::from([])) }
+}

@@ -1,0 +1,196 @@
+//! Eager tensors: [`Eager`] runs ops at once on [`DeviceTensor`]s, each a small program that is compiled once per signature.
+//!
+//! It is for loops that keep their own order of calls, such as those around an [`EagerScaler`](crate::amp::EagerScaler): the ops
+//! are the ones that a recorded step uses, on any device. A whole step as one program ([`crate::jit()`]) is faster.
+
+mod optimizer;
+mod parameter;
+mod tensor;
+
+pub use optimizer::{EagerOptimizer, Scaling};
+pub use parameter::{Gradient, Parameter, clip_grad_norm};
+pub use tensor::DeviceTensor;
+
+use crate::compile::compile;
+use crate::error::Result;
+use crate::options::Options;
+use crate::trace::{Trace, trace_with};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracecast_ir::{Args, Attrs, OpDef, Var};
+use tracecast_runtime::{Device, Error, Executable, Store, Tensor};
+
+/// How many programs are kept; then all are forgotten and compiled anew when they are needed.
+const MOST_PROGRAMS: usize = 1024;
+
+/// Where eager tensors live, and the programs that were compiled for them. A clone is the same.
+///
+/// ```
+/// use tracecast::eager::Eager;
+/// use tracecast::ir::Attrs;
+/// use tracecast::ir::ops::elementwise::MUL;
+/// use tracecast::{Options, Tensor};
+///
+/// let eager = Eager::new(Options::new().device("reference"))?;
+/// let x = eager.tensor(Tensor::new([2], &[3.0f32, 4.0])?);
+/// let y = eager.apply(&MUL, &[&x, &x], Attrs::new())?;
+/// assert_eq!(y[0].to_host()?.to_vec::<f32>()?, [9.0, 16.0]);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Eager(Arc<Context>);
+
+struct Context {
+    options: Options,
+    device: Arc<dyn Device>,
+    programs: Programs,
+}
+
+/// Compiled programs by what they do, the types of their operands and their device.
+#[derive(Default)]
+pub(crate) struct Programs(Mutex<HashMap<String, Arc<Executable>>>);
+
+impl Eager {
+    /// Tensors on the device of these options.
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub fn new(options: Options) -> Result<Self> {
+        let device = options.target()?;
+        Ok(Eager(Arc::new(Context { options, device, programs: Programs::default() })))
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.0.device
+    }
+
+    /// True if both have the same device.
+    pub fn same_device(&self, other: &Eager) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.0.device), Arc::as_ptr(&other.0.device))
+    }
+
+    /// A tensor with this value.
+    pub fn tensor(&self, value: Tensor) -> DeviceTensor {
+        DeviceTensor::new(self.clone(), value)
+    }
+
+    /// A parameter with this value and no gradient.
+    pub fn parameter(&self, value: Tensor) -> Parameter {
+        Parameter::new(self.tensor(value))
+    }
+
+    /// How many programs are compiled and kept.
+    pub fn programs(&self) -> usize {
+        self.0.programs.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The results of one op whose operands are single values.
+    ///
+    /// # Errors
+    /// An op that does not take these operands, one of which may live elsewhere; a device that failed.
+    pub fn apply(
+        &self,
+        op: &'static OpDef,
+        operands: &[&DeviceTensor],
+        attrs: Attrs,
+    ) -> Result<Vec<DeviceTensor>> {
+        let label = attrs
+            .iter()
+            .fold(format!("op {}", op.name), |label, (name, attr)| format!("{label} {name}={attr}"));
+        self.run(&label, operands, |t, x| t.apply(op, Args::of(x), attrs).to_vec())
+    }
+
+    /// Runs a program over tensors: `body` records new values for some of them, and says the results. The label stands for
+    /// everything that the body depends on, but for the types of the operands.
+    pub(crate) fn run(
+        &self,
+        label: &str,
+        operands: &[&DeviceTensor],
+        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+    ) -> Result<Vec<DeviceTensor>> {
+        self.run_from(&self.0.programs, label, operands, body)
+    }
+
+    /// The same with programs that are kept elsewhere.
+    pub(crate) fn run_from(
+        &self,
+        programs: &Programs,
+        label: &str,
+        operands: &[&DeviceTensor],
+        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+    ) -> Result<Vec<DeviceTensor>> {
+        let (distinct, places) = self.distinct(operands)?;
+        let program = self.program(programs, label, &distinct, &places, body)?;
+        let outputs = tensor::with_values(&distinct, |store: &mut Store| program.run(store, &[]))??;
+        let results = outputs.iter().map(|(_, value)| self.tensor(value.clone()));
+        Ok(results.collect())
+    }
+
+    /// The different ones among some tensors, and for each of those its place among these.
+    fn distinct<'a>(
+        &self,
+        operands: &[&'a DeviceTensor],
+    ) -> Result<(Vec<&'a DeviceTensor>, Vec<usize>)> {
+        let mut distinct: Vec<&DeviceTensor> = Vec::new();
+        let mut places = Vec::new();
+        for operand in operands {
+            if !self.same_device(operand.eager()) {
+                return Err(Error::Device(format!(
+                    "expected all tensors on one device: {} is on {}, others are on {}",
+                    operand.ty(),
+                    operand.eager().device().name(),
+                    self.device().name()
+                ))
+                .into());
+            }
+            let place = distinct.iter().position(|known| known.is(operand));
+            places.push(place.unwrap_or(distinct.len()));
+            if place.is_none() {
+                distinct.push(operand);
+            }
+        }
+        Ok((distinct, places))
+    }
+
+    fn program(
+        &self,
+        programs: &Programs,
+        label: &str,
+        distinct: &[&DeviceTensor],
+        places: &[usize],
+        body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
+    ) -> Result<Arc<Executable>> {
+        let types = places.iter().map(|place| format!(" {place}:{}", distinct[*place].ty()));
+        let device = Arc::as_ptr(&self.0.device);
+        let key = format!("{device:p} {label}{}", types.collect::<String>());
+        let mut kept = programs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = kept.get(&key) {
+            return Ok(program.clone());
+        }
+        let graph = trace_with("eager", &self.0.options, |t| {
+            let ports: Vec<Var<'_>> = distinct
+                .iter()
+                .enumerate()
+                .map(|(i, operand)| t.state_of(&tensor::port(i), operand.ty().clone()))
+                .collect();
+            let operands: Vec<Var<'_>> = places.iter().map(|place| ports[*place]).collect();
+            for (i, result) in body(t, &operands).into_iter().enumerate() {
+                t.output(&format!("y{i}"), result);
+            }
+        })?;
+        let program = Arc::new(compile(graph, &self.0.options)?);
+        if kept.len() >= MOST_PROGRAMS {
+            kept.clear();
+        }
+        kept.insert(key, program.clone());
+        Ok(program)
+    }
+}
+
+impl fmt::Debug for Eager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Eager({}, {} programs)", self.device().name(), self.programs())
+    }
+}

@@ -1,0 +1,84 @@
+//! The eager scaler against what PyTorch 2.15 was recorded to do, on the CPU and on the reference device.
+//!
+//! The cases are `tests/data/gradscaler-cases.json`; `TRACECAST_CASES` names another folder with a file of that name. Scenarios are
+//! replayed call by call, raw cases run through the raw ops; prose entries map by name to tests in `prose.rs`, and those that have
+//! none yet are listed in the output.
+
+#![allow(clippy::print_stdout, reason = "the output says what was and was not covered")]
+
+mod cases;
+mod prose;
+mod raw;
+mod replay;
+
+use cases::{cases, eagers};
+use serde_json::Value;
+
+/// Runs every case of a section on both devices, and fails with all that went wrong.
+fn all(section: &str, name: &str, run: impl Fn(&tracecast::eager::Eager, &Value) -> Result<(), String>) {
+    let cases = cases();
+    let list = cases[section].as_array().unwrap_or_else(|| panic!("no section `{section}`"));
+    let mut failures = Vec::new();
+    for eager in eagers() {
+        for (i, case) in list.iter().enumerate() {
+            if let Err(failure) = run(&eager, case) {
+                let case = case[name].as_str().map_or_else(|| format!("case {i}"), str::to_owned);
+                failures.push(format!("{case} on {}: {failure}", eager.device().name()));
+            }
+        }
+    }
+    println!("{section}: {} cases on two devices, {} failures", list.len(), failures.len());
+    assert!(failures.is_empty(), "{section}:\n{}", failures.join("\n"));
+}
+
+#[test]
+fn scenarios() {
+    all("scenarios", "name", replay::scenario);
+}
+
+#[test]
+fn raw_unscale() {
+    all("raw_unscale_cases", "name", raw::unscale);
+}
+
+#[test]
+fn raw_update() {
+    all("raw_update_cases", "note", raw::update);
+}
+
+#[test]
+fn fused_kernels() {
+    all("fused_kernel_cases", "kind", raw::fused);
+}
+
+#[test]
+fn inverse_scale() {
+    all("inv_scale_cases", "note", raw::inverse);
+}
+
+#[test]
+fn prose_entries() {
+    let cases = cases();
+    let [cpu, reference] = eagers();
+    let mut missing = Vec::new();
+    let mut failures = Vec::new();
+    let mut run = 0;
+    for (section, key) in prose::SECTIONS {
+        for entry in cases[section].as_array().into_iter().flatten() {
+            let name = entry[key].as_str().unwrap_or_default();
+            match prose::TESTS.iter().find(|(of, known, _)| (*of, *known) == (section, name)) {
+                None => missing.push(format!("{section}: {name}")),
+                Some((_, _, test)) => {
+                    for (here, there) in [(&cpu, &reference), (&reference, &cpu)] {
+                        if let Err(failure) = test(here, there) {
+                            failures.push(format!("{section}: {name}: {failure}"));
+                        }
+                    }
+                    run += 1;
+                }
+            }
+        }
+    }
+    println!("prose: {run} entries covered; not yet covered:\n  {}", missing.join("\n  "));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
