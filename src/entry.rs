@@ -71,14 +71,15 @@ impl Entry {
     /// # Errors
     /// If no tensor has its type.
     pub fn tensor(&self, seed: u64) -> Result<Tensor> {
-        let numel = self.ty.numel();
+        // Also says whether there can be such a tensor.
+        let numel = Tensor::zeros(self.ty.clone())?.ty().numel() as u64;
         let numbers: Vec<f64> = match self.start {
-            Start::Constant(v) => vec![v; numel],
+            Start::Constant(v) => return Ok(Tensor::full(self.ty.clone(), v)?),
             Start::Uniform(low, high) => {
-                (0..numel as u64).map(|i| low + (high - low) * self.uniform(seed, i)).collect()
+                (0..numel).map(|i| low + (high - low) * self.uniform(seed, i)).collect()
             }
             Start::Normal(mean, deviation) => {
-                (0..numel as u64).map(|i| mean + deviation * self.normal(seed, i)).collect()
+                (0..numel).map(|i| mean + deviation * self.normal(seed, i)).collect()
             }
             Start::Seed => {
                 return Ok(Tensor::new([2], &[seed as i64, 0])?);
@@ -137,6 +138,16 @@ mod tests {
         let mean = normal.iter().sum::<f32>() / 1000.0;
         let variance = normal.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 1000.0;
         assert!((mean - 1.0).abs() < 0.2 && (variance - 4.0).abs() < 0.6, "{mean} {variance}");
+    }
+
+    #[test]
+    fn types_without_tensors_are_refused() {
+        for start in [Start::Constant(1.0), Start::Uniform(0.0, 1.0), Start::Normal(0.0, 1.0)] {
+            for sizes in [[usize::MAX, usize::MAX], [1 << 53, 1]] {
+                let ty = TensorType::new(DType::F32, sizes);
+                assert!(Entry::param("vast", ty, start).tensor(0).is_err());
+            }
+        }
     }
 
     #[test]

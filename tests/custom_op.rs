@@ -6,7 +6,10 @@ use std::sync::Arc;
 use tracecast::prelude::*;
 use tracecast::{Error, compile, trace_with};
 use tracecast_ir::kernel::ScalarOp;
-use tracecast_ir::op::{Body, Dispatch, Domain, FLOATS, Func, Grad, Lower, Operand, OperandKind, Schema, core, map, rule};
+use tracecast_ir::op::{
+    Body, Dispatch, Domain, FLOATS, Func, Grad, Lower, Operand, OperandKind, Schema, core, map,
+    rule,
+};
 use tracecast_ir::ops::infer;
 use tracecast_ir::policy::{Policy, PolicySet, Target};
 use tracecast_ir::text::{ParseOptions, parse_with};
@@ -83,7 +86,8 @@ fn an_op_made_at_run_time_goes_all_the_way() -> Result<(), Error> {
         t.output("y", y);
     })?;
     let printed = graph.to_string();
-    let again = parse_with(&printed, &ParseOptions { ops: vec![op], ..ParseOptions::default() }).expect("reads what it printed");
+    let again = parse_with(&printed, &ParseOptions { ops: vec![op], ..ParseOptions::default() })
+        .expect("reads what it printed");
     assert_eq!(again.to_string(), printed);
     let program = compile(graph, &Options::new())?;
     let mut store = Store::new().with("x", Tensor::new([2], &[1.0f32, -2.0])?);

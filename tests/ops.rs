@@ -46,15 +46,24 @@ fn compiled_ops_agree_with_the_interpreter() {
                 let graph = program(op, &sample);
                 let mut dice = Dice::new(3);
                 let inputs: HashMap<_, _> = (0..sample.operands.len())
-                    .map(|i| (format!("x{i}"), support::value(&sample.operands[i].0, sample.operands[i].1, &mut dice)))
+                    .map(|i| {
+                        (
+                            format!("x{i}"),
+                            support::value(&sample.operands[i].0, sample.operands[i].1, &mut dice),
+                        )
+                    })
                     .collect();
                 let what = format!("{} {text} with T = {dtype}", op.name);
-                let (reference, fused) = support::lowered(graph).unwrap_or_else(|e| panic!("{what}: {e}"));
-                let wanted = support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let (reference, fused) =
+                    support::lowered(graph).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let wanted = support::expected(&reference, &inputs)
+                    .unwrap_or_else(|e| panic!("{what}: {e}"));
                 for (cpu, device) in &cpus {
                     match support::computed(&fused, device.clone(), &inputs) {
-                        Ok(found) => failures
-                            .extend(support::difference(&found, &wanted).map(|d| format!("{what} on {cpu}: {d}"))),
+                        Ok(found) => failures.extend(
+                            support::difference(&found, &wanted)
+                                .map(|d| format!("{what} on {cpu}: {d}")),
+                        ),
                         Err(e) => failures.push(format!("{what} on {cpu}: {e}")),
                     }
                     compared += 1;
@@ -62,7 +71,12 @@ fn compiled_ops_agree_with_the_interpreter() {
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {compared} differ:\n{}", failures.len(), failures[..failures.len().min(40)].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {compared} differ:\n{}",
+        failures.len(),
+        failures[..failures.len().min(40)].join("\n")
+    );
     assert!(compared > 2000, "only {compared} programs were compared");
 }
 
@@ -76,7 +90,8 @@ fn samples_round_trip_through_text() {
             for sample in op.domain.samples {
                 let sample = parse_sample(op, sample, dtype).unwrap_or_else(|e| panic!("{e}"));
                 let printed = program(op, &sample).to_string();
-                let again = text::parse(&printed).unwrap_or_else(|e| panic!("{}: {e}\n{printed}", op.name));
+                let again =
+                    text::parse(&printed).unwrap_or_else(|e| panic!("{}: {e}\n{printed}", op.name));
                 assert_eq!(again.to_string(), printed, "{}", op.name);
             }
         }

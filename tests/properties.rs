@@ -24,12 +24,17 @@ fn compiled_programs_agree_with_the_interpreter() {
     for seed in seeds(2000) {
         let graph = program(seed, 12);
         let inputs = support::inputs(&graph, seed);
-        let (reference, fused) = support::lowered(graph).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        let wanted = support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let (reference, fused) =
+            support::lowered(graph).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        let wanted =
+            support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         for (cpu, device) in &cpus {
             match support::computed(&fused, device.clone(), &inputs) {
                 Ok(found) => {
-                    failures.extend(support::difference(&found, &wanted).map(|d| format!("seed {seed} on {cpu}: {d}")));
+                    failures.extend(
+                        support::difference(&found, &wanted)
+                            .map(|d| format!("seed {seed} on {cpu}: {d}")),
+                    );
                 }
                 Err(e) => failures.push(format!("seed {seed} on {cpu}: {e}")),
             }
@@ -39,7 +44,12 @@ fn compiled_programs_agree_with_the_interpreter() {
             break;
         }
     }
-    assert!(failures.is_empty(), "{} of {compared} differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {compared} differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 #[test]

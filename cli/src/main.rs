@@ -11,6 +11,7 @@ mod excerpt;
 mod failure;
 mod ops;
 mod plot;
+mod policy;
 mod program;
 mod report;
 mod run;
@@ -39,6 +40,7 @@ enum Command {
     Dump(dump::Dump),
     Run(run::Run),
     Ops(ops::Ops),
+    Policy(policy::PolicyCommand),
 }
 
 fn main() -> ExitCode {
@@ -65,5 +67,6 @@ fn execute(command: &Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Dump(dump) => dump.execute(out),
         Command::Run(run) => run.execute(out),
         Command::Ops(ops) => ops.execute(out),
+        Command::Policy(policy) => policy.execute(out),
     }
 }

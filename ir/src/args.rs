@@ -82,9 +82,14 @@ impl<'t> Args<'t> {
         }
         for (operand, &n) in wanted.iter().zip(&self.groups) {
             match operand.kind {
-                OperandKind::One if n != 1 => return Err(format!("operand `{}` is one value, found {n}", operand.name)),
+                OperandKind::One if n != 1 => {
+                    return Err(format!("operand `{}` is one value, found {n}", operand.name));
+                }
                 OperandKind::Optional if n > 1 => {
-                    return Err(format!("operand `{}` is at most one value, found {n}", operand.name));
+                    return Err(format!(
+                        "operand `{}` is at most one value, found {n}",
+                        operand.name
+                    ));
                 }
                 _ => {}
             }
@@ -95,15 +100,25 @@ impl<'t> Args<'t> {
 
 /// Compares attributes with a schema; integers given for numbers become numbers, and a `false` is left out.
 pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), String> {
-    if let Some((name, _)) = attrs.iter().find(|(n, _)| !schema.attrs.iter().any(|d| d.name == *n)) {
+    if let Some((name, _)) = attrs.iter().find(|(n, _)| !schema.attrs.iter().any(|d| d.name == *n))
+    {
         let known: Vec<_> = schema.attrs.iter().map(|d| d.name).collect();
-        return Err(format!("no attribute `{name}`: it has {}", if known.is_empty() { "none".into() } else { known.join(", ") }));
+        return Err(format!(
+            "no attribute `{name}`: it has {}",
+            if known.is_empty() { "none".into() } else { known.join(", ") }
+        ));
     }
     for def in schema.attrs {
         let fits = match (def.kind, attrs.get(def.name)) {
-            (AttrKind::Bool | AttrKind::OptInt | AttrKind::OptFloat | AttrKind::OptDType | AttrKind::OptFloats | AttrKind::OptStr, None) => {
-                true
-            }
+            (
+                AttrKind::Bool
+                | AttrKind::OptInt
+                | AttrKind::OptFloat
+                | AttrKind::OptDType
+                | AttrKind::OptFloats
+                | AttrKind::OptStr,
+                None,
+            ) => true,
             (_, None) => return Err(format!("attribute `{}` is missing", def.name)),
             (AttrKind::Bool, Some(Attr::Bool(v))) => {
                 if !v {
@@ -131,7 +146,12 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
             _ => false,
         };
         if !fits {
-            return Err(format!("attribute `{}` is to be {:?}, found {}", def.name, def.kind, attrs.get(def.name).expect("present")));
+            return Err(format!(
+                "attribute `{}` is to be {:?}, found {}",
+                def.name,
+                def.kind,
+                attrs.get(def.name).expect("present")
+            ));
         }
     }
     Ok(())

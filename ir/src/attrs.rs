@@ -37,7 +37,9 @@ impl PartialEq for Attr {
             (Attr::Float(a), Attr::Float(b)) => same(a, b),
             (Attr::DType(a), Attr::DType(b)) => a == b,
             (Attr::Ints(a), Attr::Ints(b)) => a == b,
-            (Attr::Floats(a), Attr::Floats(b)) => a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same(a, b)),
+            (Attr::Floats(a), Attr::Floats(b)) => {
+                a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same(a, b))
+            }
             (Attr::Str(a), Attr::Str(b)) => a == b,
             (Attr::Kernel(a), Attr::Kernel(b)) => Arc::ptr_eq(a, b) || a == b,
             _ => false,
@@ -254,7 +256,11 @@ mod tests {
 
     #[test]
     fn kept_sorted_and_printed() {
-        let a = Attrs::new().with("to", DType::BF16).with("axes", &[1i64, 0][..]).with("eps", 1e-5).with("to", DType::F16);
+        let a = Attrs::new()
+            .with("to", DType::BF16)
+            .with("axes", &[1i64, 0][..])
+            .with("eps", 1e-5)
+            .with("to", DType::F16);
         assert_eq!(a.to_string(), "{axes = [1, 0], eps = 1e-5, to = f16}");
         assert_eq!((a.float("eps"), a.dtype("to")), (Some(1e-5), Some(DType::F16)));
         assert_eq!(Attrs::new().with("v", 1.0).to_string(), "{v = 1.0}");

@@ -81,8 +81,16 @@ impl DType {
     ];
 
     /// The dtypes kernels exist for.
-    pub const COMPUTABLE: [DType; 8] =
-        [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8, DType::Bool];
+    pub const COMPUTABLE: [DType; 8] = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::F64,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::Bool,
+    ];
 
     /// Name in text, bits per element, and class.
     const fn row(self) -> (&'static str, usize, Class) {

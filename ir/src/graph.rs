@@ -187,7 +187,8 @@ impl Graph {
 
     fn operand(&self, edge: u32) -> ValueId {
         let edge = EdgeIndex::from(edge);
-        let (from, _) = self.dag.edge_endpoints(edge).expect("operands of a node are edges of its graph");
+        let (from, _) =
+            self.dag.edge_endpoints(edge).expect("operands of a node are edges of its graph");
         ValueId { node: from, result: self.dag[edge].result }
     }
 
@@ -257,7 +258,8 @@ impl Graph {
         let mut users = vec![SmallVec::new(); self.len()];
         for id in self.nodes() {
             for (operand, arg) in self.args(id).into_iter().enumerate() {
-                users[arg.node.index()].push((id, Use { operand: operand as u16, result: arg.result }));
+                users[arg.node.index()]
+                    .push((id, Use { operand: operand as u16, result: arg.result }));
             }
         }
         users
@@ -288,7 +290,12 @@ impl Graph {
 }
 
 impl Node {
-    pub(crate) fn new(op: OpRef, attrs: Attrs, results: SmallVec<[TensorType; 1]>, groups: Groups) -> Self {
+    pub(crate) fn new(
+        op: OpRef,
+        attrs: Attrs,
+        results: SmallVec<[TensorType; 1]>,
+        groups: Groups,
+    ) -> Self {
         Node {
             op,
             attrs,

@@ -72,8 +72,11 @@ impl Graph {
             if let Some(error) = tracer.error() {
                 return Err(error);
             }
-            let vars: SmallVec<[Var<'_>; 4]> =
-                self.args(id).iter().map(|a| tracer.var(mapping[a.node.index()][a.result as usize])).collect();
+            let vars: SmallVec<[Var<'_>; 4]> = self
+                .args(id)
+                .iter()
+                .map(|a| tracer.var(mapping[a.node.index()][a.result as usize]))
+                .collect();
             let args = Args { vars, groups: node.groups.clone() };
             let record = || tracer.scope_path(&node.scope, || rule(tracer, id, node, args));
             let results = tracer.at(node.source.clone(), || match node.part_of {

@@ -35,7 +35,8 @@ impl Shape {
     ///
     /// The sizes other than zero must multiply without overflow even when some axis is empty.
     pub fn checked_numel(&self) -> Option<usize> {
-        let solid = self.0.iter().filter(|&&n| n != 0).try_fold(1usize, |p, &n| p.checked_mul(n))?;
+        let solid =
+            self.0.iter().filter(|&&n| n != 0).try_fold(1usize, |p, &n| p.checked_mul(n))?;
         Some(if self.0.contains(&0) { 0 } else { solid })
     }
 
@@ -61,7 +62,9 @@ impl Shape {
             .map(|axis| match (at(self, axis), at(other, axis)) {
                 (a, b) if a == b || b == 1 => Ok(a),
                 (1, b) => Ok(b),
-                (a, b) => Err(format!("shapes {self} and {other} do not broadcast: sizes {a} and {b} at axis {axis}")),
+                (a, b) => Err(format!(
+                    "shapes {self} and {other} do not broadcast: sizes {a} and {b} at axis {axis}"
+                )),
             })
             .collect::<Result<SmallVec<_>, _>>()
             .map(Shape)
@@ -89,7 +92,8 @@ impl Shape {
         if axes.is_empty() {
             return Ok((0..self.rank()).collect());
         }
-        let mut out = axes.iter().map(|&a| self.axis(a)).collect::<Result<SmallVec<[usize; 4]>, _>>()?;
+        let mut out =
+            axes.iter().map(|&a| self.axis(a)).collect::<Result<SmallVec<[usize; 4]>, _>>()?;
         out.sort_unstable();
         if out.windows(2).any(|w| w[0] == w[1]) {
             return Err(format!("an axis appears twice in {axes:?}"));
@@ -147,7 +151,10 @@ mod tests {
         let a = Shape::new(&[4, 1, 3]);
         assert_eq!(a.broadcast(&Shape::new(&[2, 1])).unwrap(), Shape::new(&[4, 2, 3]));
         assert!(a.broadcast(&Shape::new(&[2])).unwrap_err().contains("sizes 3 and 2 at axis 2"));
-        assert_eq!(Shape::new(&[0, 3]).broadcast(&Shape::new(&[1, 3])).unwrap(), Shape::new(&[0, 3]));
+        assert_eq!(
+            Shape::new(&[0, 3]).broadcast(&Shape::new(&[1, 3])).unwrap(),
+            Shape::new(&[0, 3])
+        );
     }
 
     #[test]

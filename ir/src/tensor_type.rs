@@ -38,15 +38,17 @@ impl TensorType {
         self.numel() * self.dtype.bytes()
     }
 
-    /// Checks that the size in bytes can be addressed.
+    /// Checks that the size in bytes can be addressed, with room to compute with it. Axes of size 0 do not make others smaller.
     ///
     /// # Errors
-    /// If the element count or the byte count overflows.
+    /// If the element count or the byte count overflows or is beyond every machine's memory.
     pub fn check_size(&self) -> Result<(), String> {
-        self.shape
-            .checked_numel()
-            .and_then(|n| n.checked_mul(self.dtype.bytes()))
-            .filter(|&b| b <= isize::MAX as usize)
+        const LARGEST: usize = 1 << 56;
+        let mut sizes = self.shape.iter().filter(|&&n| n != 0);
+        sizes
+            .try_fold(self.dtype.bytes().max(1), |bytes, &n| {
+                bytes.checked_mul(n).filter(|&b| b <= LARGEST)
+            })
             .map(|_| ())
             .ok_or_else(|| format!("{self} has too many elements to address"))
     }

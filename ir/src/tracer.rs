@@ -106,7 +106,14 @@ impl Tracer {
 
     /// A value from outside. A second request for a port of that name gives the same value, if type and role agree.
     #[track_caller]
-    pub fn port(&self, name: &str, ty: TensorType, role: Role, grad: bool, device: DeviceType) -> Var<'_> {
+    pub fn port(
+        &self,
+        name: &str,
+        ty: TensorType,
+        role: Role,
+        grad: bool,
+        device: DeviceType,
+    ) -> Var<'_> {
         let known = self.state.borrow().graph.ports.iter().find(|p| p.name == name).cloned();
         if let Some(port) = known {
             if port.ty != ty || port.role != role {
@@ -124,9 +131,17 @@ impl Tracer {
             return self.fail("input", format!("no kernels exist for dtype {}", ty.dtype));
         }
         if grad && !ty.dtype.is_float() || role == Role::Param && !ty.dtype.is_float() {
-            return self.fail("input", format!("`{name}` is {ty}: only floating point values have gradients"));
+            return self.fail(
+                "input",
+                format!("`{name}` is {ty}: only floating point values have gradients"),
+            );
         }
-        let node = self.make_node((&source::INPUT).into(), Attrs::new(), Inferred::one(ty.clone()).results, SmallVec::new());
+        let node = self.make_node(
+            (&source::INPUT).into(),
+            Attrs::new(),
+            Inferred::one(ty.clone()).results,
+            SmallVec::new(),
+        );
         let mut state = self.state.borrow_mut();
         let node = state.graph.push(node, &[]);
         state.devices.push(device);
@@ -138,7 +153,8 @@ impl Tracer {
     /// A tensor of equal numbers.
     #[track_caller]
     pub fn full(&self, ty: TensorType, value: f64) -> Var<'_> {
-        let attrs = Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
+        let attrs =
+            Attrs::new().with("dtype", ty.dtype).with("shape", &ty.shape[..]).with("value", value);
         self.apply(&source::CONSTANT, Args::new(), attrs)[0]
     }
 
@@ -158,7 +174,8 @@ impl Tracer {
     #[track_caller]
     pub fn output(&self, name: &str, value: Var<'_>) {
         if !self.owns(value) || self.state.borrow().graph.outputs.iter().any(|(n, _)| n == name) {
-            let why = if self.owns(value) { format!("`{name}` is already an output") } else { foreign() };
+            let why =
+                if self.owns(value) { format!("`{name}` is already an output") } else { foreign() };
             if !value.is_poison() {
                 self.fail("output", why);
             }
@@ -184,7 +201,8 @@ impl Tracer {
         }
         let mut inner = self.state.borrow_mut();
         let graph = &mut inner.graph;
-        let port = graph.ports.iter().position(|p| p.node == state.id.node && p.role != Role::Input);
+        let port =
+            graph.ports.iter().position(|p| p.node == state.id.node && p.role != Role::Input);
         let port = port.ok_or("only a parameter or other state can be updated")?;
         let (name, have, want) = (&graph.ports[port].name, graph.ty(next.id), graph.ty(state.id));
         if have != want {
@@ -215,19 +233,36 @@ impl Tracer {
     }
 
     #[track_caller]
-    fn try_apply<'t>(&'t self, op: OpRef, mut args: Args<'t>, mut attrs: Attrs) -> Result<Results<'t>, String> {
+    fn try_apply<'t>(
+        &'t self,
+        op: OpRef,
+        mut args: Args<'t>,
+        mut attrs: Attrs,
+    ) -> Result<Results<'t>, String> {
         if args.vars.iter().any(|v| !self.owns(*v)) {
             return Err(foreign());
         }
         let def = op.def();
+        if args.vars.len() > usize::from(u16::MAX) {
+            return Err(format!("takes at most {} values, found {}", u16::MAX, args.vars.len()));
+        }
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, &mut attrs)?;
         let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
         let decision = if self.explicit { None } else { self.decide(&op, &args, &attrs)? };
-        let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. }) && decision.is_none();
+        let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. })
+            && decision.is_none();
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
-            let results = (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &attrs })?.results;
-            let cx = ExpandCx { tracer: self, args: &args.vars, groups: &args.groups, attrs: &attrs, results: &results };
+            let results =
+                (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &attrs })?
+                    .results;
+            let cx = ExpandCx {
+                tracer: self,
+                args: &args.vars,
+                groups: &args.groups,
+                attrs: &attrs,
+                results: &results,
+            };
             return Ok(self.at_caller(|| self.part_of(op.name(), || expand(&cx))));
         }
         let mut seen = attrs.clone();
@@ -262,7 +297,13 @@ impl Tracer {
     }
 
     #[track_caller]
-    fn make_node(&self, op: OpRef, attrs: Attrs, results: SmallVec<[TensorType; 1]>, groups: crate::graph::Groups) -> Node {
+    fn make_node(
+        &self,
+        op: OpRef,
+        attrs: Attrs,
+        results: SmallVec<[TensorType; 1]>,
+        groups: crate::graph::Groups,
+    ) -> Node {
         let state = self.state.borrow();
         let mut node = Node::new(op, attrs, results, groups);
         node.region = state.region;
@@ -272,9 +313,16 @@ impl Tracer {
         node
     }
 
-    fn decide(&self, op: &OpRef, args: &Args<'_>, attrs: &Attrs) -> Result<Option<Decision>, String> {
+    fn decide(
+        &self,
+        op: &OpRef,
+        args: &Args<'_>,
+        attrs: &Attrs,
+    ) -> Result<Option<Decision>, String> {
         let state = self.state.borrow();
-        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.def().dispatch else {
+        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) =
+            op.def().dispatch
+        else {
             return Ok(None);
         };
         let region = &state.graph.regions[state.region as usize];
@@ -558,7 +606,9 @@ impl<'t> Var<'t> {
         }
         let node = self.id.node;
         let count = self.tracer.with_graph(|g| g.node(node).results.len());
-        (0..count as u16).map(|result| Var { tracer: self.tracer, id: ValueId { node, result } }).collect()
+        (0..count as u16)
+            .map(|result| Var { tracer: self.tracer, id: ValueId { node, result } })
+            .collect()
     }
 
     /// Another result of the op that made it; the value of a failed op if there is none such.

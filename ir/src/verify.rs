@@ -90,7 +90,15 @@ pub fn verify(graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> {
             report(port.node, format!("`{}` is updated twice", port.name));
         }
         if *graph.ty(*value) != port.ty {
-            report(value.node, format!("the next value of `{}` is {}, expected {}", port.name, graph.ty(*value), port.ty));
+            report(
+                value.node,
+                format!(
+                    "the next value of `{}` is {}, expected {}",
+                    port.name,
+                    graph.ty(*value),
+                    port.ty
+                ),
+            );
         }
     }
     if errors.is_empty() { Ok(Verified { graph, stage }) } else { Err(VerifyErrors(errors)) }
@@ -136,16 +144,29 @@ fn check_node(graph: &Graph, id: NodeId, stage: Stage) -> Vec<String> {
     wrong
 }
 
-fn check_types(node: &Node, types: &[TensorType], attrs: &Attrs, stage: Stage, wrong: &mut Vec<String>) {
+fn check_types(
+    node: &Node,
+    types: &[TensorType],
+    attrs: &Attrs,
+    stage: Stage,
+    wrong: &mut Vec<String>,
+) {
     match (node.op.def().infer)(&InferCx { types, groups: &node.groups, attrs }) {
         Err(message) => wrong.push(message),
         Ok(inferred) => {
             if inferred.results != node.results {
-                wrong.push(format!("has type {}, expected {}", list(&node.results), list(&inferred.results)));
+                wrong.push(format!(
+                    "has type {}, expected {}",
+                    list(&node.results),
+                    list(&inferred.results)
+                ));
             }
             if stage > Stage::Traced && !inferred.is_explicit() {
                 let types: Vec<_> = types.iter().map(ToString::to_string).collect();
-                wrong.push(format!("operands {} need a cast or an expansion of their own", types.join(", ")));
+                wrong.push(format!(
+                    "operands {} need a cast or an expansion of their own",
+                    types.join(", ")
+                ));
             }
         }
     }
@@ -161,8 +182,12 @@ fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
         (Body::Source(Lower::Port), _) => None,
         (Body::Core { kernel: Lower::Fused, .. }, Stage::Fused) => None,
         (_, Stage::Fused) => Some("is not a kernel".to_owned()),
-        (Body::Composite { .. }, Stage::Core) => Some("is composite: `decompose` should have expanded it".to_owned()),
-        (Body::Symbolic(pass), Stage::Core) => Some(format!("is symbolic: `{pass}` should have removed it")),
+        (Body::Composite { .. }, Stage::Core) => {
+            Some("is composite: `decompose` should have expanded it".to_owned())
+        }
+        (Body::Symbolic(pass), Stage::Core) => {
+            Some(format!("is symbolic: `{pass}` should have removed it"))
+        }
         _ => None,
     }
 }

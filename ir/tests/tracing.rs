@@ -18,7 +18,10 @@ fn the_first_error_waits_with_its_line() {
     let line = line!() - 1;
     t.output("z", y.relu().sum(&[7], false, None));
     let error = t.finish().expect_err("inner sizes differ");
-    assert_eq!((error.op.as_str(), error.message.as_str()), ("matmul", "inner sizes differ, 4 and 5"));
+    assert_eq!(
+        (error.op.as_str(), error.message.as_str()),
+        ("matmul", "inner sizes differ, 4 and 5")
+    );
     assert!(error.source_line.contains(&format!("tracing.rs:{line}:")), "{}", error.source_line);
 }
 
@@ -44,7 +47,8 @@ fn a_rule_can_single_out_a_node() {
     policies.add_rule(Target::Node("head/matmul#1".to_owned()), None, Policy::Fp32);
     let t = Tracer::with_policies("g", Arc::new(policies));
     let x = t.input("x", f32s(&[3, 3]));
-    let region = Region::default().enter(DeviceType::Cpu, Some(DType::BF16), true, None).expect("bf16").0;
+    let region =
+        Region::default().enter(DeviceType::Cpu, Some(DType::BF16), true, None).expect("bf16").0;
     t.in_region(&region, || {
         t.scope("head", || {
             t.output("first", x.matmul(x));

@@ -24,7 +24,13 @@ fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
     let mut one = || match (range, float) {
         (Range::Positive, true) => dice.unit().abs() + 0.2,
         (Range::Positive, false) => 1.0 + dice.below(5) as f64,
-        (Range::NonZero, true) => if dice.chance(50) { dice.unit().abs() + 0.2 } else { -dice.unit().abs() - 0.2 },
+        (Range::NonZero, true) => {
+            if dice.chance(50) {
+                dice.unit().abs() + 0.2
+            } else {
+                -dice.unit().abs() - 0.2
+            }
+        }
         (Range::NonZero, false) => 1.0 + dice.below(5) as f64,
         (Range::Between(low, high), true) => low + (high - low) * (dice.unit() + 1.0) / 2.0,
         (Range::Between(low, high), false) => low + dice.below((high - low) as usize) as f64,
@@ -48,7 +54,12 @@ fn weighted<'t>(t: &'t Tracer, results: &[Var<'t>]) -> Option<Var<'t>> {
     total
 }
 
-fn loss<'t>(t: &'t Tracer, op: &'static OpDef, sample: &Sample, order: usize) -> Option<(Var<'t>, Vec<Var<'t>>)> {
+fn loss<'t>(
+    t: &'t Tracer,
+    op: &'static OpDef,
+    sample: &Sample,
+    order: usize,
+) -> Option<(Var<'t>, Vec<Var<'t>>)> {
     let args = sample.inputs(t);
     let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype() == DType::F64).collect();
     let mut loss = weighted(t, &t.apply(op, args, sample.attrs.clone()))?;
@@ -59,7 +70,12 @@ fn loss<'t>(t: &'t Tracer, op: &'static OpDef, sample: &Sample, order: usize) ->
     Some((loss, wrt))
 }
 
-fn differentiated(op: &'static OpDef, sample: &Sample, order: usize, gradients: bool) -> Option<Graph> {
+fn differentiated(
+    op: &'static OpDef,
+    sample: &Sample,
+    order: usize,
+    gradients: bool,
+) -> Option<Graph> {
     let tracer = Tracer::new("g");
     let (value, wrt) = loss(&tracer, op, sample, order)?;
     tracer.output("loss", value);
@@ -70,11 +86,18 @@ fn differentiated(op: &'static OpDef, sample: &Sample, order: usize, gradients: 
     }
     let graph = tracer.finish().unwrap_or_else(|e| panic!("{e}"));
     let passes = standard(&PassOptions::default()).up_to("autodiff").expect("a pass");
-    Some(passes.run(graph, |_, _, _| {}).unwrap_or_else(|e| panic!("{}: {e}", op.name)).into_graph())
+    Some(
+        passes.run(graph, |_, _, _| {}).unwrap_or_else(|e| panic!("{}: {e}", op.name)).into_graph(),
+    )
 }
 
 fn run(graph: &Graph, inputs: &HashMap<String, Value>) -> Vec<Value> {
-    eval::graph(graph, inputs).unwrap_or_else(|e| panic!("{e}")).outputs.into_iter().map(|(_, v)| v).collect()
+    eval::graph(graph, inputs)
+        .unwrap_or_else(|e| panic!("{e}"))
+        .outputs
+        .into_iter()
+        .map(|(_, v)| v)
+        .collect()
 }
 
 /// Compares the gradients of a sample with central differences; returns how many derivatives were compared.
@@ -103,7 +126,8 @@ fn check(op: &'static OpDef, text: &str, sample: &Sample, order: usize) -> usize
             let mut shifted = |h: f64| {
                 let mut numbers = at.clone();
                 numbers[k] += h;
-                let moved = Value::from_f64s(inputs[&name].ty.clone(), &numbers).expect("same type");
+                let moved =
+                    Value::from_f64s(inputs[&name].ty.clone(), &numbers).expect("same type");
                 let before = inputs.insert(name.clone(), moved).expect("present");
                 let loss = run(&plain, &inputs)[0].to_f64s()[0];
                 inputs.insert(name.clone(), before);
@@ -112,7 +136,12 @@ fn check(op: &'static OpDef, text: &str, sample: &Sample, order: usize) -> usize
             let h = 1e-5;
             let slope = (shifted(h) - shifted(-h)) / (2.0 * h);
             let error = (slope - gradient[k]).abs();
-            assert!(error <= 2e-5 * (1.0 + slope.abs()), "{} {text} order {order}: d/dx{i}[{k}] is {slope}, found {}", op.name, gradient[k]);
+            assert!(
+                error <= 2e-5 * (1.0 + slope.abs()),
+                "{} {text} order {order}: d/dx{i}[{k}] is {slope}, found {}",
+                op.name,
+                gradient[k]
+            );
             compared += 1;
         }
     }
@@ -128,7 +157,11 @@ fn all(order: usize) -> usize {
         }
         for text in op.domain.samples {
             let sample = parse_sample(op, text, DType::F64).unwrap_or_else(|e| panic!("{e}"));
-            let narrows = sample.attrs.dtype("to").or(sample.attrs.dtype("dtype")).is_some_and(|d| d != DType::F64);
+            let narrows = sample
+                .attrs
+                .dtype("to")
+                .or(sample.attrs.dtype("dtype"))
+                .is_some_and(|d| d != DType::F64);
             let numel: usize = sample.operands.iter().map(|(t, _)| t.numel()).sum();
             if !narrows && numel < 3000 {
                 compared += check(op, text, &sample, order);

@@ -20,14 +20,16 @@ fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
                 _ => dice.below(9) as f64,
             })
             .collect();
-        Value::from_f64s(ty.clone(), &numbers).unwrap()
+        Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
     };
     graph.ports().iter().map(|p| (p.name.clone(), make(&p.ty, &p.name, &mut dice))).collect()
 }
 
 /// The first difference between two runs, any two NaNs being equal.
 fn difference(found: &Outputs, wanted: &Outputs) -> Option<String> {
-    let all = |o: &Outputs| -> Vec<(String, Value)> { o.outputs.iter().chain(&o.updates).cloned().collect() };
+    let all = |o: &Outputs| -> Vec<(String, Value)> {
+        o.outputs.iter().chain(&o.updates).cloned().collect()
+    };
     all(found).iter().zip(&all(wanted)).find_map(|((name, a), (_, b))| {
         let at = a.first_difference(b)?;
         Some(format!("{name}[{at}] is {:?}, expected {:?}", a.to_f64s()[at], b.to_f64s()[at]))
@@ -46,7 +48,9 @@ fn check(seed: u64) -> Result<(), String> {
         }
         match (eval::graph(graph, &inputs), &reference) {
             (Ok(out), None) => reference = Some(out),
-            (Ok(out), Some(wanted)) => failure = difference(&out, wanted).map(|d| format!("after {pass}: {d}")),
+            (Ok(out), Some(wanted)) => {
+                failure = difference(&out, wanted).map(|d| format!("after {pass}: {d}"))
+            }
             (Err(e), _) => failure = Some(format!("after {pass}: {e}")),
         }
     });
@@ -56,7 +60,9 @@ fn check(seed: u64) -> Result<(), String> {
 
 #[test]
 fn passes_keep_the_meaning_of_random_programs() {
-    let failures: Vec<String> =
-        (0..500).filter_map(|seed| check(seed).err().map(|e| format!("seed {seed}: {e}"))).take(10).collect();
+    let failures: Vec<String> = (0..500)
+        .filter_map(|seed| check(seed).err().map(|e| format!("seed {seed}: {e}")))
+        .take(10)
+        .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }

@@ -19,7 +19,8 @@ impl Buffer {
 
 /// An offset for each buffer, and the size of the whole. Buffers that live at the same time do not overlap.
 ///
-/// The largest buffers are placed first, each into the smallest gap that takes it between those that live at the same time.
+/// The largest buffers are placed first, each into the smallest gap that takes it between those that live at the same time. A whole
+/// that is too large for any memory has the size `usize::MAX`, which no device reserves.
 pub(crate) fn pack(buffers: &[Buffer]) -> (Vec<usize>, usize) {
     let size = |i: usize| buffers[i].bytes.next_multiple_of(ALIGNMENT);
     let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].bytes > 0).collect();
@@ -36,10 +37,10 @@ pub(crate) fn pack(buffers: &[Buffer]) -> (Vec<usize>, usize) {
             if gap >= size(i) && best.is_none_or(|(smallest, _)| gap < smallest) {
                 best = Some((gap, end));
             }
-            end = end.max(offsets[p] + size(p));
+            end = end.max(offsets[p].saturating_add(size(p)));
         }
         offsets[i] = best.map_or(end, |(_, at)| at);
-        total = total.max(offsets[i] + size(i));
+        total = total.max(offsets[i].saturating_add(size(i)));
         let at = placed.partition_point(|&p| offsets[p] <= offsets[i]);
         placed.insert(at, i);
     }

@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::outputs::Outputs;
 use crate::program::Program;
 use crate::store::Store;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, zeroed};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -121,6 +121,12 @@ impl Executable {
                 self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
             }
         }
+        // Taken before the kernels run: once state is written nothing may fail any more.
+        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
+        let mut results = Vec::with_capacity(layout.outputs.len());
+        for ty in types {
+            results.push((ty.clone(), zeroed(ty)?));
+        }
         let binding = &workspace.bindings[0];
         self.device.run_step(&mut || {
             for (kernel, step) in binding.kernels.iter().zip(&layout.steps) {
@@ -128,10 +134,8 @@ impl Executable {
             }
             Ok(())
         })?;
-        let mut values = Vec::with_capacity(layout.outputs.len());
-        for ((_, value), place) in self.program.parts.outputs.iter().zip(&layout.outputs) {
-            let ty = self.program.parts.values[*value].clone();
-            let mut bytes = vec![0; ty.bytes()];
+        let mut values = Vec::with_capacity(results.len());
+        for ((ty, mut bytes), place) in results.into_iter().zip(&layout.outputs) {
             let (memory, at) = locate(*place, &workspace.arena, binding);
             self.device.download(memory, at, &mut bytes)?;
             values.push(Tensor::from_bytes(ty, bytes)?);

@@ -89,9 +89,18 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> 
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
     let fresh: Vec<usize> =
         updated.filter_map(|port| states.iter().position(|s| *s == port)).collect();
-    let fresh_bytes: usize = fresh.iter().map(|s| parts.values[states[*s]].bytes()).sum();
+    let fresh_bytes =
+        fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes()));
     let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
-    Layout { steps, arena, inputs, outputs, states, fresh, peak_bytes: arena + fresh_bytes }
+    Layout {
+        steps,
+        arena,
+        inputs,
+        outputs,
+        states,
+        fresh,
+        peak_bytes: arena.saturating_add(fresh_bytes),
+    }
 }
 
 /// A step to be.

@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, zeroed};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -179,7 +179,7 @@ impl Entry {
         match self {
             Entry::Host(value) => Ok(value.clone()),
             Entry::Device { ty, device, memory } => {
-                let mut bytes = vec![0; ty.bytes()];
+                let mut bytes = zeroed(ty)?;
                 device.download(memory, 0, &mut bytes)?;
                 Tensor::from_bytes(ty.clone(), bytes)
             }
@@ -221,6 +221,19 @@ mod tests {
         assert!(first.same(&store.memory("w", &ty, &devices[0]).unwrap()));
         assert_eq!(store.remove("w").unwrap().item::<f32>().unwrap(), 3.0);
         assert!(store.is_empty());
+    }
+
+    #[test]
+    fn entries_move_between_stores() {
+        let mut from = Store::new().with("w", Tensor::scalar(1f32));
+        let mut to = Store::new().with("v", Tensor::scalar(2f64));
+        let ty = from.ty("w").unwrap().clone();
+        let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
+        let memory = from.memory("w", &ty, &device).unwrap();
+        from.transfer("w", &mut to, "v").unwrap();
+        assert!(from.is_empty() && to.len() == 1);
+        assert!(memory.same(&to.memory("v", &ty, &device).unwrap()));
+        assert!(from.transfer("w", &mut to, "v").is_err() && to.contains("v"));
     }
 
     #[test]

@@ -127,10 +127,13 @@ impl Tensor {
     /// # Errors
     /// If the type has too many elements.
     pub fn full(ty: TensorType, number: f64) -> Result<Self> {
-        let numel = checked(ty.clone())?.numel();
         let one =
             Value::from_f64s(TensorType::scalar(ty.dtype), &[number]).map_err(Error::Tensor)?;
-        Tensor::from_bytes(ty, one.bytes.repeat(numel))
+        let mut all = Value::zeros(ty).map_err(Error::Tensor)?;
+        for element in all.bytes.chunks_exact_mut(one.bytes.len()) {
+            element.copy_from_slice(&one.bytes);
+        }
+        Ok(Tensor::from(all))
     }
 
     /// Numbers from 0 up to but not including 1, in f32; the same for the same seed on every machine.
@@ -157,9 +160,12 @@ impl Tensor {
     }
 
     fn drawn(shape: Shape, draw: impl Fn(u64) -> f32) -> Result<Self> {
-        let ty = checked(TensorType { dtype: DType::F32, shape })?;
-        let elements: Vec<f32> = (0..ty.numel() as u64).map(draw).collect();
-        Tensor::new(ty.shape, &elements)
+        let mut all =
+            Value::zeros(TensorType { dtype: DType::F32, shape }).map_err(Error::Tensor)?;
+        for (i, element) in all.bytes.chunks_exact_mut(size_of::<f32>()).enumerate() {
+            element.copy_from_slice(&draw(i as u64).to_le_bytes());
+        }
+        Ok(Tensor::from(all))
     }
 
     /// The type.
@@ -252,6 +258,11 @@ fn checked(ty: TensorType) -> Result<TensorType> {
     Ok(ty)
 }
 
+/// Bytes for a value of that type.
+pub(crate) fn zeroed(ty: &TensorType) -> Result<Vec<u8>> {
+    Value::zeros(ty.clone()).map(|value| value.bytes).map_err(Error::Tensor)
+}
+
 /// The type and the first few elements.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -309,6 +320,9 @@ mod tests {
         );
         assert!(Tensor::randn([1 << 40, 1 << 40], 0).is_err());
         assert!(Tensor::zeros(TensorType::new(DType::F64, [usize::MAX / 4])).is_err());
+        let vast = TensorType::new(DType::F32, [1 << 53]);
+        assert!(Tensor::zeros(vast.clone()).is_err() && Tensor::full(vast, 1.0).is_err());
+        assert!(Tensor::rand([1 << 53], 0).is_err());
         let x = Tensor::new([2], &[1f32, 2.0]).unwrap();
         assert!(x.item::<f32>().is_err() && x.to_vec::<f64>().is_err() && x.reshape([3]).is_err());
         assert_eq!(x.cast(DType::I64).unwrap().to_vec::<i64>().unwrap(), [1, 2]);

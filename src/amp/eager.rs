@@ -126,9 +126,9 @@ impl EagerScaler {
         }
         outputs.scaled(&mut |tensor| {
             let scale = self.state_on(tensor.eager()).scale.to(tensor.eager())?;
-            let product = tensor.eager().run("amp scale", &[tensor, &scale], |_, x| {
-                vec![times(x[0], x[1])]
-            })?;
+            let product = tensor
+                .eager()
+                .run("amp scale", &[tensor, &scale], |_, x| vec![times(x[0], x[1])])?;
             Ok(product[0].clone())
         })
     }
@@ -214,7 +214,8 @@ impl EagerScaler {
         let state = self.state("update")?;
         let flags: Vec<DeviceTensor> =
             self.seen.iter().flat_map(|seen| seen.found.iter().cloned()).collect();
-        let found = self.joined(state.scale.eager(), &flags)?.ok_or(ScalerError::NothingToUpdate)?;
+        let found =
+            self.joined(state.scale.eager(), &flags)?.ok_or(ScalerError::NothingToUpdate)?;
         let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
         let (scale, tracker) = (&state.scale, &state.tracker);
         amp_update_scale(scale, tracker, &found, growth_factor, backoff_factor, growth_interval)?;
@@ -268,6 +269,24 @@ impl EagerScaler {
         found.iter().map(DeviceTensor::number).collect()
     }
 
+    /// Replaces the flags of an unscaled optimizer by one for all processes that train together: not zero if any of them found a
+    /// gradient that is not finite. They then skip, back off and grow together; one that has no gradients takes part.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet, or the optimizer was not unscaled or has stepped since the last update.
+    pub fn set_found_inf(&mut self, optimizer: &EagerOptimizer, found: f64) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let flag = if self.parity || found == 0.0 { found } else { 1.0 };
+        let flag = self.state("set_found_inf")?.scale.eager().tensor(Tensor::scalar(flag as f32));
+        if self.stage(optimizer) != Stage::Unscaled {
+            return Err(ScalerError::NotUnscaled.into());
+        }
+        self.seen_mut(optimizer).found = vec![flag];
+        Ok(())
+    }
+
     fn step_fused(&mut self, optimizer: &mut EagerOptimizer) -> Result<()> {
         let scale = self.state("step")?.scale.clone();
         let ready = self.stage(optimizer) == Stage::Ready;
@@ -308,7 +327,10 @@ impl EagerScaler {
                 let operands: Vec<&DeviceTensor> = several.iter().collect();
                 let joined = eager.run(&format!("amp flags {parity}"), &operands, |_, x| {
                     let flags = x.iter().copied();
-                    flags.reduce(|a, b| if parity { a + b } else { a.maximum(b) }).into_iter().collect()
+                    flags
+                        .reduce(|a, b| if parity { a + b } else { a.maximum(b) })
+                        .into_iter()
+                        .collect()
                 })?;
                 Ok(joined.into_iter().next())
             }
@@ -386,7 +408,11 @@ pub fn unscale_grads(
 fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
     let product = x.to_dtype(wide).mul(scale.to_dtype(wide), None);
-    if x.dtype().is_low() && x.shape() != Shape::from([]) { product.cast(x.dtype()) } else { product }
+    if x.dtype().is_low() && x.shape() != Shape::from([]) {
+        product.cast(x.dtype())
+    } else {
+        product
+    }
 }
 
 /// A cast where one is needed.

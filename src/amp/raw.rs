@@ -98,9 +98,9 @@ pub fn amp_update_scale(
 /// If the scale is not one f32, or its device fails.
 pub fn reciprocal_scale(scale: &DeviceTensor) -> Result<DeviceTensor> {
     need_one("scale", scale, DType::F32)?;
-    let inverse = scale.eager().run("reciprocal_scale", &[scale], |_, x| {
-        vec![scalar(x[0]).reciprocal_scale()]
-    })?;
+    let inverse = scale
+        .eager()
+        .run("reciprocal_scale", &[scale], |_, x| vec![scalar(x[0]).reciprocal_scale()])?;
     Ok(inverse[0].clone())
 }
 

@@ -13,34 +13,53 @@ pub enum ScalerError {
     #[error("the backoff factor has to be below 1, found {0}")]
     BackoffFactor(f64),
     /// Nothing was scaled yet.
-    #[error("{call}() before the first scale(): scale the loss or outputs first, earlier in the iteration")]
+    #[error(
+        "{call}() before the first scale(): scale the loss or outputs first, earlier in the iteration"
+    )]
     NoScale {
         /// What was called.
         call: &'static str,
     },
     /// An optimizer's gradients are unscaled already.
-    #[error("unscale_() was already called on this optimizer since the last update(): call it once per optimizer and step")]
+    #[error(
+        "unscale_() was already called on this optimizer since the last update(): call it once per optimizer and step"
+    )]
     AlreadyUnscaled,
     /// An optimizer has stepped already.
     #[error("unscale_() after step(): gradients are unscaled before the step, or by it")]
     UnscaleAfterStep,
     /// An optimizer has stepped already.
-    #[error("step() was already called on this optimizer since the last update(): call it once per optimizer and step")]
+    #[error(
+        "step() was already called on this optimizer since the last update(): call it once per optimizer and step"
+    )]
     AlreadyStepped,
     /// A gradient has too few bits to be unscaled.
-    #[error("a gradient is f16: f16 gradients are not unscaled; keep parameters in f32 and use autocast")]
+    #[error(
+        "a gradient is f16: f16 gradients are not unscaled; keep parameters in f32 and use autocast"
+    )]
     HalfGradient,
     /// An optimizer without gradients was to step.
-    #[error("no gradient was checked for this optimizer: compute the gradients of the scaled loss before step()")]
+    #[error(
+        "no gradient was checked for this optimizer: compute the gradients of the scaled loss before step()"
+    )]
     NothingChecked,
     /// No optimizer was unscaled or stepped.
-    #[error("no gradient was checked since the last update(): call step() or unscale_() before update()")]
+    #[error(
+        "no gradient was checked since the last update(): call step() or unscale_() before update()"
+    )]
     NothingToUpdate,
+    /// A flag of all processes for an optimizer that was not unscaled, or has stepped.
+    #[error("a flag of all processes is set between unscale_() and step(): call unscale_() first")]
+    NotUnscaled,
     /// A step that computes the loss again.
-    #[error("step() takes no closure while scaling is on: compute the loss and its gradients before step()")]
+    #[error(
+        "step() takes no closure while scaling is on: compute the loss and its gradients before step()"
+    )]
     Closure,
     /// A new scale that is not one number on the scaler's device.
-    #[error("the new scale has to be a number or an untrained tensor of one element on the scaler's device, found {0}")]
+    #[error(
+        "the new scale has to be a number or an untrained tensor of one element on the scaler's device, found {0}"
+    )]
     NewScale(String),
     /// A new scale given as an integer, with `parity`.
     #[error("the new scale has to be a float, found the integer {0}")]
@@ -55,7 +74,9 @@ pub enum ScalerError {
     #[error("the state has no entry `{0}`: give what state_dict() of an enabled scaler returned")]
     MissingEntry(&'static str),
     /// A state without entries.
-    #[error("the state is empty, as that of a disabled scaler: make this one with enabled = false too")]
+    #[error(
+        "the state is empty, as that of a disabled scaler: make this one with enabled = false too"
+    )]
     EmptyState,
     /// A copy in the middle of an iteration.
     #[error("a scaler is copied at the beginning of an iteration, or at its end after update()")]

@@ -108,9 +108,8 @@ impl EagerScaler {
         if state.is_empty() {
             return Err(ScalerError::EmptyState.into());
         }
-        let entry = |name: &'static str| {
-            state.get(name).copied().ok_or(ScalerError::MissingEntry(name))
-        };
+        let entry =
+            |name: &'static str| state.get(name).copied().ok_or(ScalerError::MissingEntry(name));
         if !self.parity {
             for name in [SCALE, GROWTH_FACTOR, BACKOFF_FACTOR, GROWTH_INTERVAL, GROWTH_TRACKER] {
                 entry(name)?;

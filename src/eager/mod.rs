@@ -96,9 +96,9 @@ impl Eager {
         operands: &[&DeviceTensor],
         attrs: Attrs,
     ) -> Result<Vec<DeviceTensor>> {
-        let label = attrs
-            .iter()
-            .fold(format!("op {}", op.name), |label, (name, attr)| format!("{label} {name}={attr}"));
+        let label = attrs.iter().fold(format!("op {}", op.name), |label, (name, attr)| {
+            format!("{label} {name}={attr}")
+        });
         self.run(&label, operands, |t, x| t.apply(op, Args::of(x), attrs).to_vec())
     }
 

@@ -46,8 +46,13 @@ pub struct Scaling<'a> {
 impl EagerOptimizer {
     /// An optimizer of these parameters.
     pub fn new(rule: impl Optimizer + 'static, params: &[Parameter]) -> Self {
+        EagerOptimizer::of(Box::new(rule), params)
+    }
+
+    /// An optimizer of these parameters, by a rule that was chosen at run time.
+    pub fn of(rule: Box<dyn Optimizer>, params: &[Parameter]) -> Self {
         EagerOptimizer {
-            rule: Box::new(rule),
+            rule,
             params: params.to_vec(),
             memories: params.iter().map(|_| None).collect(),
             takes_scale: false,

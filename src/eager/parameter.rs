@@ -133,7 +133,8 @@ impl Gradient {
             ))
             .into());
         }
-        let offset = |n: usize| indices.iter().zip(shape).fold(0, |at, (axis, size)| at * size + axis[n]);
+        let offset =
+            |n: usize| indices.iter().zip(shape).fold(0, |at, (axis, size)| at * size + axis[n]);
         let offsets = (0..count).map(offset).collect();
         let ty = TensorType::new(values.dtype(), shape);
         Ok(Gradient { values, sparse: Some(Arc::new(Places { ty, offsets })) })

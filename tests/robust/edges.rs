@@ -25,8 +25,20 @@ const INTS: [i64; 14] = [
     i64::MAX,
     i64::MIN,
 ];
-const FLOATS: [f64; 12] =
-    [0.0, -0.0, 1.0, -1.0, 0.3, 255.5, 1e-320, 1e39, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+const FLOATS: [f64; 12] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.3,
+    255.5,
+    1e-320,
+    1e39,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
 const TEXTS: [&str; 8] = ["", "sum", "mean", "none", "max", "argmax", "tanh", "é\n\""];
 
 /// The op on a sample, with the gradients of its floating point results.
@@ -56,7 +68,10 @@ pub(crate) fn samples(dtypes: usize) -> impl Iterator<Item = (&'static OpDef, Sa
     let ops = tracecast_ir::ops::all().filter(|op| !matches!(op.body, Body::Symbolic(_)));
     ops.flat_map(move |op| {
         let of = move |dtype| {
-            op.domain.samples.iter().map(move |s| (op, parse_sample(op, s, dtype).unwrap_or_else(|e| panic!("{e}"))))
+            op.domain
+                .samples
+                .iter()
+                .map(move |s| (op, parse_sample(op, s, dtype).unwrap_or_else(|e| panic!("{e}"))))
         };
         op.domain.dtypes.iter().copied().take(dtypes).flat_map(of)
     })
@@ -106,12 +121,26 @@ pub(crate) fn stretched(dice: &mut Dice, op: &OpDef, sample: &Sample) -> Sample 
         match dice.below(6) {
             0 => ty.dtype = dice.pick(&DType::COMPUTABLE),
             1 => ty.dtype = dice.pick(&DType::ALL),
-            2 => sizes.insert(dice.below(sizes.len() + 1), dice.pick(&[0, 1, 2, 1 << 20, 1 << 40, usize::MAX])),
+            2 => sizes.insert(
+                dice.below(sizes.len() + 1),
+                dice.pick(&[0, 1, 2, 1 << 20, 1 << 40, usize::MAX]),
+            ),
             3 if !sizes.is_empty() => drop(sizes.remove(dice.below(sizes.len()))),
             4 => sizes = vec![1; dice.pick(&[0, 5, 9, 70])],
             _ if !sizes.is_empty() => {
                 let axis = dice.below(sizes.len());
-                sizes[axis] = dice.pick(&[0, 1, 2, 3, 17, 1 << 31, 1 << 33, 1 << 61, usize::MAX / 2, usize::MAX]);
+                sizes[axis] = dice.pick(&[
+                    0,
+                    1,
+                    2,
+                    3,
+                    17,
+                    1 << 31,
+                    1 << 33,
+                    1 << 61,
+                    usize::MAX / 2,
+                    usize::MAX,
+                ]);
             }
             _ => {}
         }
@@ -163,11 +192,20 @@ pub(crate) fn tried(
     dice: &mut Dice,
 ) -> Result<Outcome, String> {
     let grad = dice.chance(60);
-    let what = format!("{}{} {:?} {}", op.name, if grad { " with gradients" } else { "" }, sample.operands, sample.attrs);
+    let what = format!(
+        "{}{} {:?} {}",
+        op.name,
+        if grad { " with gradients" } else { "" },
+        sample.operands,
+        sample.attrs
+    );
     let end = caught(|| match record(op, sample, grad) {
         Ok(graph) => follow(&graph, devices, dice).map_err(|e| format!("{e}\n{graph}")),
         Err(error) => {
-            assert!(error.source_line.contains("edges.rs") || error.source_line.contains("sample.rs"), "{error}");
+            assert!(
+                error.source_line.contains("edges.rs") || error.source_line.contains("sample.rs"),
+                "{error}"
+            );
             Ok(Outcome::Refused(error.to_string()))
         }
     });

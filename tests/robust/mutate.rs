@@ -40,8 +40,9 @@ const NUMBERS: [&str; 30] = [
 
 /// Words and signs of the grammar, and some that are none.
 const WORDS: [&str; 30] = [
-    "none", "param", "state", "grad", "on", "cuda", "return", "update", "graph", "region", "in", "at", "=", ":", ",",
-    "(", ")", "{", "}", "[", "]", "@#1", "\"", "\"sum\"", "\"none\"", "\"tanh\"", "\"max\"", "%", ";", "é",
+    "none", "param", "state", "grad", "on", "cuda", "return", "update", "graph", "region", "in",
+    "at", "=", ":", ",", "(", ")", "{", "}", "[", "]", "@#1", "\"", "\"sum\"", "\"none\"",
+    "\"tanh\"", "\"max\"", "%", ";", "é",
 ];
 
 /// A text as words, signs and the blanks between them; together they are the text.
@@ -83,7 +84,8 @@ fn changed(dice: &mut Dice, text: &str) -> String {
     if solid.is_empty() {
         return text.to_owned();
     }
-    let at = dice.pick(&solid);
+    // The first line has most of what no mutant survives.
+    let at = solid[dice.below(solid.len()).max(dice.below(solid.len()))];
     let kind = |t: &str| match t.as_bytes()[0] {
         b'%' => 0,
         b'0'..=b'9' | b'-' => 1,
@@ -91,8 +93,9 @@ fn changed(dice: &mut Dice, text: &str) -> String {
         _ if tracecast_ir::ops::find(t).is_some() => 3,
         _ => 4,
     };
-    let alike: Vec<usize> = solid.iter().copied().filter(|&i| kind(&tokens[i]) == kind(&tokens[at])).collect();
-    match dice.below(10) {
+    let alike: Vec<usize> =
+        solid.iter().copied().filter(|&i| kind(&tokens[i]) == kind(&tokens[at])).collect();
+    match dice.below(16) {
         0 => tokens[at] = String::new(),
         1 => tokens[at] = tokens[at].repeat(2),
         2 => tokens[at] = dice.pick(&WORDS).to_owned(),
@@ -130,7 +133,10 @@ fn spliced(dice: &mut Dice, text: &str, other: &str) -> String {
 
 /// Follows the parser's errors until the text is a program: writes the type that an op gives, defines names that are missing,
 /// leaves lines out that are beyond repair.
-pub(crate) fn repaired(dice: &mut Dice, mut text: String) -> Result<(String, Graph), (String, ParseError)> {
+pub(crate) fn repaired(
+    dice: &mut Dice,
+    mut text: String,
+) -> Result<(String, Graph), (String, ParseError)> {
     let options = ParseOptions { file: Some("text".to_owned()), ..ParseOptions::default() };
     let mut last = None;
     for _ in 0..40 {
@@ -148,13 +154,20 @@ pub(crate) fn repaired(dice: &mut Dice, mut text: String) -> Result<(String, Gra
 fn repair(dice: &mut Dice, text: &str, error: &ParseError) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let line = lines.get_mut(error.line - 1)?;
-    let cut = |line: &str, column: usize| line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+    let cut = |line: &str, column: usize| {
+        line.char_indices().nth(column).map_or(line.len(), |(at, _)| at)
+    };
     let (from, to) = (cut(line, error.column - 1), cut(line, error.column - 1 + error.length));
-    if let Some((ty, _)) = error.message.strip_prefix("expected ").and_then(|m| m.split_once(", the type that `")) {
+    if let Some((ty, _)) =
+        error.message.strip_prefix("expected ").and_then(|m| m.split_once(", the type that `"))
+    {
         line.replace_range(from..to, ty);
     } else if error.message.contains("is not defined before") {
         let known: Vec<&str> = tokens(text).into_iter().filter(|t| t.starts_with('%')).collect();
-        line.replace_range(from..to, &known[..known.len().min(8)][dice.below(known.len().min(8))].to_owned());
+        line.replace_range(
+            from..to,
+            &known[..known.len().min(8)][dice.below(known.len().min(8))].to_owned(),
+        );
     } else if line.starts_with("graph") || !line.contains('%') {
         return None;
     } else {

@@ -30,7 +30,10 @@ const LARGEST: usize = 100_000;
 /// The devices that programs run on: the CPU and the reference.
 pub(crate) fn devices() -> Vec<Arc<dyn Device>> {
     let cpu = |portable, threads| {
-        Arc::new(CpuDevice::new(CpuOptions { threads: Some(threads), portable }).expect("a host that compiles"))
+        Arc::new(
+            CpuDevice::new(CpuOptions { threads: Some(threads), portable })
+                .expect("a host that compiles"),
+        )
     };
     vec![cpu(false, 1), cpu(true, 3), Arc::new(ReferenceDevice)]
 }
@@ -49,7 +52,11 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 ///
 /// # Errors
 /// What is wrong about it.
-pub(crate) fn follow(graph: &Graph, devices: &[Arc<dyn Device>], dice: &mut Dice) -> Result<Outcome, String> {
+pub(crate) fn follow(
+    graph: &Graph,
+    devices: &[Arc<dyn Device>],
+    dice: &mut Dice,
+) -> Result<Outcome, String> {
     let mut differentiated = None;
     let passes = standard(&PassOptions::default());
     let fused = passes.run(graph.clone(), |pass, graph, _| {
@@ -103,7 +110,8 @@ impl std::fmt::Display for Numbers<'_> {
 struct Numbers<'a>(&'a Value);
 
 fn shown(inputs: &HashMap<String, Value>) -> String {
-    let all: Vec<String> = inputs.iter().map(|(name, v)| format!("{name} = {}", Numbers(v))).collect();
+    let all: Vec<String> =
+        inputs.iter().map(|(name, v)| format!("{name} = {}", Numbers(v))).collect();
     all.join(", ")
 }
 
@@ -116,7 +124,8 @@ fn size(graph: &Graph) -> usize {
 fn work(graph: &Graph) -> usize {
     let product = |id| {
         let node = graph.node(id);
-        let inner = graph.args(id).first().map_or(1, |x| graph.ty(*x).shape.last().copied().unwrap_or(1));
+        let inner =
+            graph.args(id).first().map_or(1, |x| graph.ty(*x).shape.last().copied().unwrap_or(1));
         let is_product = matches!(node.op.name(), "contract" | "matmul" | "linear");
         if is_product { node.results[0].numel().saturating_mul(inner) } else { 0 }
     };
@@ -130,8 +139,18 @@ pub(crate) fn wild_inputs(graph: &Graph, dice: &mut Dice) -> HashMap<String, Val
 }
 
 fn wild_value(ty: &TensorType, wild: bool, dice: &mut Dice) -> Value {
-    const FLOATS: [f64; 10] =
-        [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, 65519.9, 1e38, -1e300, 3.0e-8];
+    const FLOATS: [f64; 10] = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -0.0,
+        1e-40,
+        65519.9,
+        1e38,
+        -1e300,
+        3.0e-8,
+    ];
     const INTS: [f64; 8] = [-1.0, 0.0, 255.0, 256.0, 2147483647.0, -2147483648.0, 9.3e18, -9.3e18];
     let one = |dice: &mut Dice| match (ty.dtype.is_float(), wild && dice.chance(25)) {
         (true, true) => dice.pick(&FLOATS),

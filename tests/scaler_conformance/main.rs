@@ -7,15 +7,23 @@
 #![allow(clippy::print_stdout, reason = "the output says what was and was not covered")]
 
 mod cases;
+mod machine;
 mod prose;
+mod ranks;
 mod raw;
+mod recorded;
 mod replay;
+mod training;
 
 use cases::{cases, eagers};
 use serde_json::Value;
 
 /// Runs every case of a section on both devices, and fails with all that went wrong.
-fn all(section: &str, name: &str, run: impl Fn(&tracecast::eager::Eager, &Value) -> Result<(), String>) {
+fn all(
+    section: &str,
+    name: &str,
+    run: impl Fn(&tracecast::eager::Eager, &Value) -> Result<(), String>,
+) {
     let cases = cases();
     let list = cases[section].as_array().unwrap_or_else(|| panic!("no section `{section}`"));
     let mut failures = Vec::new();
@@ -34,6 +42,21 @@ fn all(section: &str, name: &str, run: impl Fn(&tracecast::eager::Eager, &Value)
 #[test]
 fn scenarios() {
     all("scenarios", "name", replay::scenario);
+}
+
+#[test]
+fn scenarios_as_recorded_steps() {
+    let replayed = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    all("scenarios", "name", |eager, case| {
+        if recorded::scenario(eager, case)? {
+            let name = case["name"].as_str().unwrap_or_default().to_owned();
+            replayed.lock().expect("no test panics here").insert(name);
+        }
+        Ok(())
+    });
+    let replayed = replayed.into_inner().expect("no test panics here");
+    println!("{} scenarios in both forms: {replayed:?}", replayed.len());
+    assert!(!replayed.is_empty());
 }
 
 #[test]
@@ -78,6 +101,10 @@ fn prose_entries() {
                 }
             }
         }
+    }
+    for (section, name, why) in prose::WITHOUT_COUNTERPART {
+        missing.retain(|entry| *entry != format!("{section}: {name}"));
+        println!("prose: {section}: {name}: {why}");
     }
     println!("prose: {run} entries covered; not yet covered:\n  {}", missing.join("\n  "));
     assert!(failures.is_empty(), "{}", failures.join("\n"));

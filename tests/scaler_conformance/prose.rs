@@ -1,6 +1,7 @@
 //! Prose entries of the cases as tests, by section and name.
 
 use crate::cases::{class, read, same, tensor};
+use crate::{ranks, training};
 use tracecast::amp::raw::{amp_foreach_non_finite_check_and_unscale, amp_update_scale};
 use tracecast::amp::{EagerScaler, GradScaler, Nested, ScalerOptions, Stage, unscale_grads};
 use tracecast::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter};
@@ -28,6 +29,7 @@ pub(crate) const TESTS: &[(&str, &str, Test)] = &[
     ("raw_update_errors", "found_inf not f32", update_refuses),
     ("raw_update_errors", "more than one element in any of the three", update_refuses),
     ("scale_container_cases", "list and tuple, nested", containers),
+    ("scale_container_cases", "generator", lazily),
     ("scale_container_cases", "None or number", number_refused),
     ("scale_container_cases", "integer tensor [3], scale 2", integers_become_floats),
     ("scale_container_cases", "gradient of scale(x) with scale 2", gradient_of_scale),
@@ -41,6 +43,25 @@ pub(crate) const TESTS: &[(&str, &str, Test)] = &[
     ("upstream_suite", "grad_scaling_device_as_key", device_as_key),
     ("upstream_suite", "grad_scale_will_not_overflow", will_not_overflow),
     ("upstream_suite", "params_invalidated_between_unscale_and_step", invalidated),
+    ("upstream_suite", "grad_scaling_autocast", training::plain),
+    ("upstream_suite", "grad_scaling_clipping", training::clipping),
+    ("upstream_suite", "grad_scaling_clipping_separate_unscale", training::clipping_after_unscale),
+    ("upstream_suite", "grad_scaling_accumulation", training::accumulation),
+    ("upstream_suite", "grad_scaling_multiple", training::multiple),
+    ("upstream_suite", "grad_scaling_autocast_fused_optimizers", training::fused),
+    ("upstream_suite", "graph_grad_scaling", training::recorded_loop),
+    ("upstream_suite", "sharded: inf skips", ranks::inf_skips),
+    ("upstream_suite", "sharded: found_inf", ranks::found_inf),
+    ("sharded_cases", "two ranks, rank 0 sees inf in iteration 1", ranks::two_ranks),
+    ("sharded_cases", "rank 1 has no gradient", ranks::rank_without_gradient),
+    ("sharded_cases", "fused optimizer without explicit unscale_", ranks::fused_ranks_diverge),
+    ("sharded_cases", "flag value after the reduction", ranks::flags_add_up),
+];
+
+/// Entries about what cannot be said here.
+pub(crate) const WITHOUT_COUNTERPART: [(&str, &str, &str); 2] = [
+    ("scale_container_cases", "dict", "a map is not `Scalable`, so the call does not compile"),
+    ("scale_container_cases", "named tuple", "a struct is not `Scalable` unless it says how"),
 ];
 
 fn text(error: tracecast::Error) -> String {
@@ -76,7 +97,8 @@ fn update_refuses(eager: &Eager, _: &Eager) -> Checked {
     let good = || [one(eager, "f32", 4.0), one(eager, "i32", 0.0), one(eager, "f32", 0.0)];
     let wrong = [(0, "f64"), (1, "i64"), (2, "f64"), (2, "i32")];
     let wrong = wrong.map(|(at, dtype)| (at, one(eager, dtype, 1.0)));
-    let long = [(0, "f32"), (1, "i32"), (2, "f32")].map(|(at, d)| (at, list(eager, d, &[1.0, 2.0])));
+    let long =
+        [(0, "f32"), (1, "i32"), (2, "f32")].map(|(at, d)| (at, list(eager, d, &[1.0, 2.0])));
     for (at, operand) in wrong.into_iter().chain(long) {
         let mut operands = good();
         operands[at] = operand;
@@ -95,6 +117,19 @@ fn containers(eager: &Eager, _: &Eager) -> Checked {
         same("scaled", &read(tensor), &[8.0])?;
     }
     need("a list keeps its length", d.len() == 2)
+}
+
+/// An iterator is scaled as it is read; before that there is no scale on the device yet.
+fn lazily(eager: &Eager, _: &Eager) -> Checked {
+    let mut scaler = scaler(2.0);
+    let tensors = [4.0, 5.0].map(|number| one(eager, "f32", number));
+    let lazy = |scaler: &mut EagerScaler| -> Result<Vec<f64>, String> {
+        let scaled = tensors.iter().map(|tensor| scaler.scale(tensor).map(|x| read(&x)[0]));
+        scaled.collect::<tracecast::Result<_>>().map_err(text)
+    };
+    refused("AssertionError", scaler.update())?;
+    same("scaled", &lazy(&mut scaler)?, &[8.0, 10.0])?;
+    scaler.update_to(1.0).map_err(text)
 }
 
 fn number_refused(eager: &Eager, _: &Eager) -> Checked {
@@ -210,7 +245,8 @@ fn unscale_sparse(eager: &Eager, _: &Eager) -> Checked {
         let shape = TensorType::new(dtype.parse().expect("a dtype"), [2, 3]);
         let param = eager.parameter(Tensor::zeros(shape).expect("a small tensor"));
         let indices = indices.map(Vec::from);
-        let grad = Gradient::sparse(list(eager, dtype, &values), &indices, &[2, 3]).map_err(text)?;
+        let grad =
+            Gradient::sparse(list(eager, dtype, &values), &indices, &[2, 3]).map_err(text)?;
         param.set_grad(grad).map_err(text)?;
         let optimizer = EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param));
         let flags = unscale_grads(&optimizer, &one(eager, "f32", 0.25), true).map_err(text)?;
@@ -227,8 +263,13 @@ fn state_dict(eager: &Eager, _: &Eager) -> Checked {
     for created in [true, false] {
         let with = |init_scale, growth_factor, backoff_factor, growth_interval| {
             let enabled = true;
-            let options =
-                ScalerOptions { init_scale, growth_factor, backoff_factor, growth_interval, enabled };
+            let options = ScalerOptions {
+                init_scale,
+                growth_factor,
+                backoff_factor,
+                growth_interval,
+                enabled,
+            };
             EagerScaler::new(options).map_err(text)
         };
         let (mut from, mut to) = (with(3.0, 4.0, 0.5, 2)?, with(6.0, 7.0, 0.8, 1)?);
@@ -243,7 +284,8 @@ fn state_dict(eager: &Eager, _: &Eager) -> Checked {
         same("tracker", &[to.get_growth_tracker().map_err(text)? as f64], &[7.0])?;
         to.load_state_dict(&from.state_dict().map_err(text)?).map_err(text)?;
         let state = to.state_dict().map_err(text)?;
-        let names = ["scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"];
+        let names =
+            ["scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"];
         same("state", &names.map(|name| state[name]), &[3.0, 4.0, 0.5, 2.0, 0.0])?;
     }
     Ok(())
@@ -252,8 +294,9 @@ fn state_dict(eager: &Eager, _: &Eager) -> Checked {
 /// Two optimizers, each on its own device, the second with a bad gradient in iteration 2.
 fn two_devices(eager: &Eager, other: &Eager) -> Checked {
     let params = [eager, other].map(|e| Parameter::new(list(e, "f32", &[1.0, 2.0])));
-    let mut optimizers =
-        params.clone().map(|param| EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param)));
+    let mut optimizers = params
+        .clone()
+        .map(|param| EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param)));
     let mut scaler = scaler(128.0);
     for iteration in 0..4 {
         scaler.scale(&one(eager, "f32", 1.0)).map_err(text)?;
@@ -277,7 +320,9 @@ fn containers_on_two_devices(eager: &Eager, other: &Eager) -> Checked {
     let mut scaler = scaler(2.0);
     let nest = (t1(), (t0(), t1()), vec![(t0(), t1())]);
     let (a, (b, c), d) = scaler.scale(&nest).map_err(text)?;
-    for (tensor, place) in [(&a, other), (&b, eager), (&c, other), (&d[0].0, eager), (&d[0].1, other)] {
+    for (tensor, place) in
+        [(&a, other), (&b, eager), (&c, other), (&d[0].0, eager), (&d[0].1, other)]
+    {
         same("scaled", &read(tensor), &[8.0])?;
         need("on its own device", tensor.eager().same_device(place))?;
     }
@@ -298,8 +343,12 @@ fn device_as_key(eager: &Eager, _: &Eager) -> Checked {
 }
 
 fn will_not_overflow(eager: &Eager, _: &Eager) -> Checked {
-    let options =
-        ScalerOptions { init_scale: 1e38, growth_factor: 16.0, growth_interval: 1, ..Default::default() };
+    let options = ScalerOptions {
+        init_scale: 1e38,
+        growth_factor: 16.0,
+        growth_interval: 1,
+        ..Default::default()
+    };
     let mut scaler = EagerScaler::new(options).map_err(text)?;
     let param = Parameter::new(list(eager, "f32", &[1.0]));
     let mut sgd = EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param));

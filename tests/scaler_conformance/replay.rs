@@ -6,7 +6,7 @@ use tracecast::amp::{
     EagerScaler, Nested, NewScale, ScalerOptions, Stage, raw::reciprocal_scale, unscale_grads,
 };
 use tracecast::eager::{Eager, EagerOptimizer, Gradient, Parameter, clip_grad_norm};
-use tracecast::optim::{Adagrad, AdamW, Sgd};
+use tracecast::optim::{Adagrad, AdamW, Optimizer, Sgd};
 
 /// What a scenario works on.
 struct World {
@@ -41,7 +41,7 @@ pub(crate) fn scenario(eager: &Eager, case: &Value) -> Checked {
     Ok(())
 }
 
-fn options(config: &Value) -> ScalerOptions {
+pub(crate) fn options(config: &Value) -> ScalerOptions {
     let default = ScalerOptions::default();
     let or = |name: &str, default: f64| config.get(name).map_or(default, number);
     ScalerOptions {
@@ -55,32 +55,38 @@ fn options(config: &Value) -> ScalerOptions {
 
 /// The optimizer that a case describes.
 pub(crate) fn optimizer(case: &Value, params: &[Parameter]) -> Result<EagerOptimizer, String> {
+    let fused = case["kwargs"]["fused"].as_bool().unwrap_or(false);
+    Ok(EagerOptimizer::of(rule(case)?, params).fused(fused))
+}
+
+/// The rule of the optimizer that a case describes.
+pub(crate) fn rule(case: &Value) -> Result<Box<dyn Optimizer>, String> {
     let kwargs = &case["kwargs"];
-    let (lr, decay) = (kwargs.get("lr").map_or(1.0, number), kwargs.get("weight_decay").map(number));
-    let known = ["lr", "weight_decay", "momentum", "nesterov", "fused", "foreach"];
-    let unknown = kwargs.as_object().into_iter().flatten().find(|(name, _)| !known.contains(&name.as_str()));
-    if let Some((name, _)) = unknown {
+    let or = |name: &str, default: f64| kwargs.get(name).map_or(default, number);
+    let (lr, decay) = (or("lr", 1.0), kwargs.get("weight_decay").map(number));
+    let known = ["lr", "weight_decay", "momentum", "nesterov", "betas", "eps", "fused", "foreach"];
+    let mut given = kwargs.as_object().into_iter().flatten();
+    if let Some((name, _)) = given.find(|(name, _)| !known.contains(&name.as_str())) {
         return Err(format!("optimizer argument `{name}` is not covered"));
     }
-    let fused = kwargs["fused"].as_bool().unwrap_or(false);
-    let built = match case["kind"].as_str().unwrap_or("SGD") {
+    Ok(match case["kind"].as_str().unwrap_or("SGD") {
         "SGD" => {
-            let sgd = Sgd::new(lr).weight_decay(decay.unwrap_or(0.0));
-            let sgd = sgd.momentum(kwargs.get("momentum").map_or(0.0, number));
+            let sgd = Sgd::new(lr).weight_decay(decay.unwrap_or(0.0)).momentum(or("momentum", 0.0));
             let nesterov = kwargs["nesterov"].as_bool().unwrap_or(false);
-            EagerOptimizer::new(if nesterov { sgd.nesterov() } else { sgd }, params)
+            Box::new(if nesterov { sgd.nesterov() } else { sgd })
         }
         // Without weight decay both are the same.
-        "Adam" if decay.unwrap_or(0.0) == 0.0 => {
-            EagerOptimizer::new(AdamW::new(lr).weight_decay(0.0), params)
+        kind @ ("Adam" | "AdamW") if kind == "AdamW" || decay.unwrap_or(0.0) == 0.0 => {
+            let usual = if kind == "AdamW" { 0.01 } else { 0.0 };
+            let betas = kwargs.get("betas").map_or(vec![0.9, 0.999], numbers);
+            let rule = AdamW::new(lr).weight_decay(decay.unwrap_or(usual)).eps(or("eps", 1e-8));
+            Box::new(rule.betas(betas[0], betas[1]))
         }
-        "AdamW" => EagerOptimizer::new(AdamW::new(lr).weight_decay(decay.unwrap_or(0.01)), params),
         "Adagrad" => {
-            EagerOptimizer::new(Adagrad::new(lr).weight_decay(decay.unwrap_or(0.0)), params)
+            Box::new(Adagrad::new(lr).weight_decay(decay.unwrap_or(0.0)).eps(or("eps", 1e-10)))
         }
         kind => return Err(format!("optimizer {kind} with {kwargs} is not covered")),
-    };
-    Ok(built.fused(fused))
+    })
 }
 
 impl World {
@@ -161,7 +167,8 @@ impl World {
                 let state = outcome(self.scaler.state_dict(), error)?.unwrap_or_default();
                 let expected = expected.as_object().expect("a state");
                 let names: Vec<&String> = expected.keys().collect();
-                if !names.iter().all(|name| state.contains_key(*name)) || names.len() != state.len() {
+                if !names.iter().all(|name| state.contains_key(*name)) || names.len() != state.len()
+                {
                     return Err(format!("expected {names:?}, found {state:?}"));
                 }
                 names.iter().try_for_each(|n| same(n, &[state[*n]], &[number(&expected[*n])]))
@@ -211,7 +218,8 @@ impl World {
             let shape: &[usize] = &param.value().ty().shape;
             return Gradient::sparse(values, &indices, shape).map_err(|e| e.to_string());
         }
-        let sizes: Vec<Value> = param.value().ty().shape.iter().map(|size| (*size).into()).collect();
+        let sizes: Vec<Value> =
+            param.value().ty().shape.iter().map(|size| (*size).into()).collect();
         tensor(&self.eager, dtype, Some(&Value::Array(sizes)), &values).map(Gradient::from)
     }
 
@@ -296,7 +304,9 @@ impl World {
             let found = self.scaler.get_growth_tracker().map_err(failed)? as f64;
             same("tracker", &[found], &[number(tracker)])?;
         }
-        for (optimizer, expected) in self.optimizers.iter().zip(after["optimizers"].as_array().into_iter().flatten()) {
+        for (optimizer, expected) in
+            self.optimizers.iter().zip(after["optimizers"].as_array().into_iter().flatten())
+        {
             let stage = match self.scaler.stage(optimizer) {
                 Stage::Ready => "READY",
                 Stage::Unscaled => "UNSCALED",
@@ -315,7 +325,11 @@ impl World {
             match (param.grad(), grad) {
                 (None, Value::Null) => {}
                 (Some(found), expected) if !expected.is_null() => {
-                    same("gradient", &read(&found.to_dense().map_err(failed)?), &numbers(expected))?;
+                    same(
+                        "gradient",
+                        &read(&found.to_dense().map_err(failed)?),
+                        &numbers(expected),
+                    )?;
                 }
                 (found, expected) => {
                     return Err(format!("gradient: expected {expected}, found {found:?}"));
@@ -339,7 +353,11 @@ fn same_nest(found: &Nested, expected: &Value) -> Checked {
             let shape: Vec<f64> = found.ty().shape.iter().map(|size| *size as f64).collect();
             same("shape", &shape, &numbers(&expected["shape"]))?;
             if expected["dtype"] != found.dtype().name() {
-                return Err(format!("dtype: expected {}, found {}", expected["dtype"], found.dtype()));
+                return Err(format!(
+                    "dtype: expected {}, found {}",
+                    expected["dtype"],
+                    found.dtype()
+                ));
             }
             same("scaled", &read(found), &numbers(&expected["v"]))
         }

@@ -7,11 +7,11 @@ pub mod random;
 use random::{Dice, INDEX_LIMIT};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tracecast_passes::{PassOptions, standard};
 use tracecast_codegen::{CpuDevice, CpuOptions};
 use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::ops::sample::Range;
 use tracecast_ir::{DType, Graph, Role, TensorType, Verified};
+use tracecast_passes::{PassOptions, standard};
 use tracecast_runtime::{Device, Program, Store, Tensor};
 
 /// The CPU with 1, 2 and 8 threads, with and without wide vectors.
@@ -19,8 +19,12 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
     let mut all: Vec<(String, Arc<dyn Device>)> = Vec::new();
     for portable in [false, true] {
         for threads in [1, 2, 8] {
-            let device = CpuDevice::new(CpuOptions { threads: Some(threads), portable }).expect("a host that compiles");
-            all.push((format!("{threads} threads{}", if portable { ", portable" } else { "" }), Arc::new(device)));
+            let device = CpuDevice::new(CpuOptions { threads: Some(threads), portable })
+                .expect("a host that compiles");
+            all.push((
+                format!("{threads} threads{}", if portable { ", portable" } else { "" }),
+                Arc::new(device),
+            ));
         }
     }
     all
@@ -32,7 +36,9 @@ pub fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
     let mut one = || match (range, float) {
         (Range::Positive, true) => dice.unit().abs() + 0.2,
         (Range::Positive | Range::NonZero, false) => 1.0 + dice.below(5) as f64,
-        (Range::NonZero, true) => (dice.unit().abs() + 0.2) * if dice.chance(50) { 1.0 } else { -1.0 },
+        (Range::NonZero, true) => {
+            (dice.unit().abs() + 0.2) * if dice.chance(50) { 1.0 } else { -1.0 }
+        }
         (Range::Between(low, high), true) => low + (high - low) * (dice.unit() + 1.0) / 2.0,
         (Range::Between(low, high), false) => low + dice.below((high - low) as usize) as f64,
         (Range::Any, true) => dice.unit() * 2.0,
@@ -49,7 +55,11 @@ pub fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
     let range = |name: &str| {
         if name.starts_with("index") { Range::Between(0.0, INDEX_LIMIT as f64) } else { Range::Any }
     };
-    graph.ports().iter().map(|p| (p.name.clone(), value(&p.ty, range(&p.name), &mut dice))).collect()
+    graph
+        .ports()
+        .iter()
+        .map(|p| (p.name.clone(), value(&p.ty, range(&p.name), &mut dice)))
+        .collect()
 }
 
 /// The program after differentiation, which still means what it meant, and as kernels.
@@ -71,13 +81,19 @@ pub fn expected(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Output
 }
 
 /// What a device computes.
-pub fn computed(fused: &Verified, device: Arc<dyn Device>, inputs: &HashMap<String, Value>) -> Result<Outputs, String> {
-    let executable = Program::plan(fused).and_then(|p| p.load(device)).map_err(|e| e.to_string())?;
+pub fn computed(
+    fused: &Verified,
+    device: Arc<dyn Device>,
+    inputs: &HashMap<String, Value>,
+) -> Result<Outputs, String> {
+    let executable =
+        Program::plan(fused).and_then(|p| p.load(device)).map_err(|e| e.to_string())?;
     let mut store = Store::new();
     let mut given: Vec<(&str, Tensor)> = Vec::new();
     for port in fused.ports() {
         let value = &inputs[&port.name];
-        let tensor = Tensor::from_bytes(value.ty.clone(), value.bytes.clone()).map_err(|e| e.to_string())?;
+        let tensor =
+            Tensor::from_bytes(value.ty.clone(), value.bytes.clone()).map_err(|e| e.to_string())?;
         if port.role == Role::Input {
             given.push((&port.name, tensor));
         } else {
@@ -97,7 +113,9 @@ pub fn computed(fused: &Verified, device: Arc<dyn Device>, inputs: &HashMap<Stri
 
 /// The first difference between two runs, any two NaNs being equal.
 pub fn difference(found: &Outputs, wanted: &Outputs) -> Option<String> {
-    let all = |o: &Outputs| -> Vec<(String, Value)> { o.outputs.iter().chain(&o.updates).cloned().collect() };
+    let all = |o: &Outputs| -> Vec<(String, Value)> {
+        o.outputs.iter().chain(&o.updates).cloned().collect()
+    };
     let (found, wanted) = (all(found), all(wanted));
     if found.len() != wanted.len() {
         return Some(format!("{} results, expected {}", found.len(), wanted.len()));

@@ -91,7 +91,11 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
                     break;
                 }
                 if let Some(v) = step(&mut dice, t, &pool, rng, (attempt, low)) {
-                    assert!(t.error().is_none(), "seed {seed}: {}", t.error().unwrap());
+                    assert!(
+                        t.error().is_none(),
+                        "seed {seed}: {}",
+                        t.error().expect("there is one")
+                    );
                     if v.shape().checked_numel().is_some_and(|n| n <= 20_000) {
                         pool.push(v);
                         budget -= 1;

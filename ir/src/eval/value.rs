@@ -32,10 +32,12 @@ impl Value {
     /// Zeros.
     ///
     /// # Errors
-    /// If there are no kernels for the dtype, or too many elements.
+    /// If there are no kernels for the dtype, or more elements than memory takes.
     pub fn zeros(ty: TensorType) -> Result<Self, String> {
         ty.check_size()?;
-        let bytes = vec![0; ty.bytes()];
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
+        bytes.resize(ty.bytes(), 0);
         Value::new(ty, bytes)
     }
 
@@ -119,6 +121,8 @@ mod tests {
         assert_eq!(thirds.cast(DType::BF16).unwrap().to_f64s(), [0.333_984_375, 300.0]);
         assert_eq!(thirds.cast(DType::U8).unwrap().to_f64s(), [0.0, 44.0]);
         assert!(Value::new(TensorType::scalar(DType::I8), vec![0]).is_err());
-        assert!(Value::zeros(TensorType::new(DType::F32, [usize::MAX, 2])).is_err());
+        for sizes in [[usize::MAX, 2], [1 << 53, 1], [usize::MAX, 0]] {
+            assert!(Value::zeros(TensorType::new(DType::F32, sizes)).is_err(), "{sizes:?}");
+        }
     }
 }

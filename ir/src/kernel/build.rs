@@ -7,12 +7,12 @@
 use super::emit::{Collected, Emitter, Found};
 use super::index::Index;
 use super::{
-    Access, Body, Contract, Factor, Form, Kernel, Load, Nest, Output, Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink,
-    Stage, Val,
+    Access, Body, Contract, Factor, Form, Kernel, Load, Nest, Output, Over, Reduction, Scalar,
+    ScalarOp, Scatter, Segment, Sink, Stage, Val,
 };
+use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Body as OpBody, Lower};
-use crate::Shape;
 use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeSet, HashMap};
 
@@ -71,7 +71,9 @@ pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
     let group = Group { members: vec![node], domain: domain(graph, node) };
     let cx = Context { graph, inline: &|_| false, stored: &|_| true };
     match lowering(graph, node) {
-        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => kernel(&cx, &group),
+        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => {
+            kernel(&cx, &group)
+        }
         _ => unconditional(&cx, &group),
     }
 }
@@ -99,7 +101,13 @@ fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let stored: Vec<NodeId> = group.members.iter().copied().filter(|m| (cx.stored)(*m)).collect();
     let updates: Option<Vec<(ValueId, ValueId)>> =
         stored.iter().map(|m| super::update::predicated(cx.graph, value_of(*m))).collect();
-    if let Some(updates) = updates.filter(|u| u.first().is_some_and(|first| u.iter().all(|(found, _)| *found == first.0))) {
+    // The flag is read from memory before the kernel runs, so it is to be a port's value or another kernel's.
+    let in_memory = |v: ValueId| !(cx.inline)(v.node) && !group.members.contains(&v.node);
+    let one_flag = |u: &Vec<(ValueId, ValueId)>| {
+        u.first()
+            .is_some_and(|first| in_memory(first.0) && u.iter().all(|(found, _)| *found == first.0))
+    };
+    if let Some(updates) = updates.filter(one_flag) {
         let new = stored.iter().zip(&updates).map(|(m, (_, new))| (*m, *new)).collect();
         let mut built = NestBuilder::new(cx, group).predicated(updates[0].0, new).build()?;
         super::update::mark(cx.graph, &mut built);
@@ -130,11 +138,20 @@ fn name(cx: &Context<'_>, group: &Group) -> String {
     ops.join("_")
 }
 
-fn finish(cx: &Context<'_>, group: &Group, collected: Collected, outputs: Vec<ValueId>, form: Form) -> Built {
+fn finish(
+    cx: &Context<'_>,
+    group: &Group,
+    collected: Collected,
+    outputs: Vec<ValueId>,
+    form: Form,
+) -> Built {
     let kernel = Kernel {
         name: name(cx, group),
         inputs: collected.inputs.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
-        outputs: outputs.iter().map(|v| Output { ty: cx.graph.ty(*v).clone(), update: None }).collect(),
+        outputs: outputs
+            .iter()
+            .map(|v| Output { ty: cx.graph.ty(*v).clone(), update: None })
+            .collect(),
         when: None,
         checks: collected.checks,
         form,
@@ -261,7 +278,9 @@ impl<'a> NestBuilder<'a> {
             for read in member_reads(self.cx, &self.members, m) {
                 let ready = match self.place[&read] {
                     Place::Reduced(_) => self.level[&read] + 1,
-                    Place::Column(_) => return Err("a column's result is not there within its kernel".to_owned()),
+                    Place::Column(_) => {
+                        return Err("a column's result is not there within its kernel".to_owned());
+                    }
                     _ => self.level[&read],
                 };
                 level = level.max(ready);
@@ -286,20 +305,29 @@ impl<'a> NestBuilder<'a> {
             Some(Lower::ReduceColumn) => Ok(Place::Column(kind())),
             _ if shape == domain => Ok(Place::Full),
             _ if is_row(shape, domain) => Ok(Place::Row),
-            _ => Err(format!("{} of shape {shape} has no place in a kernel over {domain}", n.op.name())),
+            _ => Err(format!(
+                "{} of shape {shape} has no place in a kernel over {domain}",
+                n.op.name()
+            )),
         }
     }
 
     /// Registers for row values that other stages read, buffers for full values that later passes read.
     fn assign_storage(&mut self) {
-        let reads: Vec<(NodeId, Vec<NodeId>)> =
-            self.group.members.iter().map(|&m| (m, member_reads(self.cx, &self.members, m))).collect();
+        let reads: Vec<(NodeId, Vec<NodeId>)> = self
+            .group
+            .members
+            .iter()
+            .map(|&m| (m, member_reads(self.cx, &self.members, m)))
+            .collect();
         for (m, places) in reads {
             for read in places {
                 let apart = self.level[&read] < self.level[&m] || self.place[&m] != Place::Row;
                 match self.place[&read] {
                     Place::Row if apart => self.need_register(read),
-                    Place::Full if self.level[&read] < self.level[&m] && self.is_worth_keeping(read) => {
+                    Place::Full
+                        if self.level[&read] < self.level[&m] && self.is_worth_keeping(read) =>
+                    {
                         let ty = self.scalar(read);
                         let next = self.buffers.len();
                         self.buffer.entry(read).or_insert_with(|| {
@@ -338,7 +366,13 @@ impl<'a> NestBuilder<'a> {
     }
 
     /// Where the code for a value comes from in a stage.
-    fn resolve(&self, over: Over, level: usize, value: ValueId, index: &Index) -> Result<Found, String> {
+    fn resolve(
+        &self,
+        over: Over,
+        level: usize,
+        value: ValueId,
+        index: &Index,
+    ) -> Result<Found, String> {
         let node = value.node;
         let Some(place) = self.place.get(&node) else {
             return Ok(if (self.cx.inline)(node) { Found::Compute } else { Found::Leaf });
@@ -346,11 +380,16 @@ impl<'a> NestBuilder<'a> {
         let shape = &self.cx.graph.node(node).results[0].shape;
         let rank_zero = self.group.domain.rank() == 0 && shape.rank() == 0;
         if !rank_zero && !index.is_identity(shape, &self.extents) {
-            return Err(format!("{} is needed at another position than it is made", self.cx.graph.node(node).op.name()));
+            return Err(format!(
+                "{} is needed at another position than it is made",
+                self.cx.graph.node(node).op.name()
+            ));
         }
         let register = |r: &usize| Found::Inst(ScalarOp::Register(*r as u32), self.registers[*r]);
         Ok(match (place, over) {
-            (Place::Full, Over::Row) if self.level[&node] < level && self.buffer.contains_key(&node) => {
+            (Place::Full, Over::Row)
+                if self.level[&node] < level && self.buffer.contains_key(&node) =>
+            {
                 let b = self.buffer[&node];
                 Found::Inst(ScalarOp::Row(b as u32), self.buffers[b])
             }
@@ -373,7 +412,8 @@ impl<'a> NestBuilder<'a> {
         outputs: &mut Vec<ValueId>,
     ) -> Result<Stage, String> {
         let resolve = |v: ValueId, i: &Index| self.resolve(over, level, v, i);
-        let mut emitter = Emitter::new(self.cx.graph, self.extents.len(), loads, collected, &resolve);
+        let mut emitter =
+            Emitter::new(self.cx.graph, self.extents.len(), loads, collected, &resolve);
         let mut sinks = Vec::new();
         for &m in &self.group.members {
             self.sinks_of(m, over, level, &mut emitter, &mut sinks, outputs)?;
@@ -442,7 +482,8 @@ impl<'a> NestBuilder<'a> {
     /// A member at its own position.
     fn own(&self, m: NodeId, emitter: &mut Emitter<'_>) -> Result<Val, String> {
         let shape = &self.cx.graph.node(m).results[0].shape;
-        let value = self.when.as_ref().and_then(|(_, new)| new.get(&m).copied()).unwrap_or(value_of(m));
+        let value =
+            self.when.as_ref().and_then(|(_, new)| new.get(&m).copied()).unwrap_or(value_of(m));
         emitter.emit(value, &own_index(shape, &self.group.domain, self.extents.len()))
     }
 
@@ -456,14 +497,20 @@ impl<'a> NestBuilder<'a> {
             strides[self.extents.len() - 1] = 0;
         }
         outputs.push(value_of(m));
-        Sink::Store { output: outputs.len() - 1, dtype: ty.dtype, access: Access { strides, ..Access::default() }, value }
+        Sink::Store {
+            output: outputs.len() - 1,
+            dtype: ty.dtype,
+            access: Access { strides, ..Access::default() },
+            value,
+        }
     }
 }
 
 /// True for the domain without its last axis, or with that axis of size 1.
 pub fn is_row(shape: &Shape, domain: &Shape) -> bool {
     let Some((_, outer)) = domain.split_last() else { return false };
-    &shape[..] == outer || shape.split_last().is_some_and(|(last, rest)| *last == 1 && rest == outer)
+    &shape[..] == outer
+        || shape.split_last().is_some_and(|(last, rest)| *last == 1 && rest == outer)
 }
 
 /// The index of a member over the loops of its kernel: each axis at its own loop, the last axis of a row value at 0.
@@ -484,10 +531,12 @@ fn contract(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let (m, n) = (shape[rank - 2], shape[rank - 1]);
     let a_ty = graph.ty(args[0]);
     let k = a_ty.shape[a_ty.shape.rank() - 1];
-    let acc = Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
+    let acc =
+        Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
     let members: BTreeSet<NodeId> = group.members.iter().copied().collect();
     let mut collected = Collected::default();
-    let outside = |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
+    let outside =
+        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
     let mut factor = |value: ValueId| -> Result<Factor, String> {
         let mut loads = Vec::new();
         let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
@@ -511,7 +560,12 @@ fn contract(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
         let value = emitter.emit(value_of(member), &Index::identity(rank, rank))?;
         let strides = shape.strides().iter().map(|&s| s as i64).collect();
         let dtype = graph.node(member).results[0].dtype;
-        sinks.push(Sink::Store { output: outputs.len(), dtype, access: Access { strides, ..Access::default() }, value });
+        sinks.push(Sink::Store {
+            output: outputs.len(),
+            dtype,
+            access: Access { strides, ..Access::default() },
+            value,
+        });
         outputs.push(value_of(member));
     }
     let epilogue = Stage { over: Over::Row, body: emitter.body, sinks };
@@ -521,7 +575,9 @@ fn contract(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
 
 /// The index of a factor over the loops (batch.., row, column of the factor): leading axes align at the right, size 1 repeats.
 fn factor_index(shape: &Shape, result: &Shape, rank: usize) -> Index {
-    let Index::Axes(loops) = Index::identity(rank, rank) else { unreachable!("identity is by axes") };
+    let Index::Axes(loops) = Index::identity(rank, rank) else {
+        unreachable!("identity is by axes")
+    };
     let missing = rank - shape.rank();
     let axes = (0..shape.rank()).map(|i| {
         let mut p = loops[i + missing].clone();
@@ -544,7 +600,8 @@ fn scatter(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
     let mut collected = Collected::default();
     let mut loads = Vec::new();
-    let outside = |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
+    let outside =
+        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
     let axis = out.shape.axis(graph.node(anchor).attrs.int("dim").unwrap_or(0))?;
     let zeros = is_zeros(graph, base);
     let base = if zeros { None } else { Some(collected.input(base)) };
@@ -572,7 +629,10 @@ fn scatter(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
 /// True for a constant of zeros.
 pub fn is_zeros(graph: &Graph, value: ValueId) -> bool {
     let node = graph.node(value.node);
-    node.op.name() == "constant" && node.attrs.float("value").is_some_and(|v| v.to_bits() == 0 || (!node.results[0].dtype.is_float() && v == 0.0))
+    node.op.name() == "constant"
+        && node
+            .attrs
+            .float("value")
+            .is_some_and(|v| v.to_bits() == 0 || (!node.results[0].dtype.is_float() && v == 0.0))
         || node.op.name() == "expand" && is_zeros(graph, graph.args(value.node)[0])
 }
-

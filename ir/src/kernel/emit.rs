@@ -47,6 +47,7 @@ pub(super) struct Emitter<'a> {
     pub(super) collected: &'a mut Collected,
     /// Where a value's code comes from, asked at the index it is needed at.
     pub(super) resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
+    /// The code there is, under the guards that hold now.
     memo: HashMap<(ValueId, Index), Val>,
     guards: SmallVec<[Guard; 1]>,
 }
@@ -72,30 +73,75 @@ impl<'a> Emitter<'a> {
     }
 
     /// The element of `value` at `index`, in its scalar type; 16-bit floats are rounded already.
+    ///
+    /// Operands come first, from a list of what is to do: a chain of ops may be longer than the stack of a thread is deep.
     pub(super) fn emit(&mut self, value: ValueId, index: &Index) -> Result<Val, String> {
-        let key = (value, index.clone());
-        if let Some(v) = self.memo.get(&key).filter(|_| self.guards.is_empty()) {
-            return Ok(*v);
+        let mut todo: Vec<(ValueId, Index)> = vec![(value, index.clone())];
+        loop {
+            let Some(key) = todo.pop() else { return Err(cannot("a value")) };
+            let v = match self.memo.get(&key) {
+                Some(v) => *v,
+                None => {
+                    let found = (self.resolve)(key.0, &key.1)?;
+                    if matches!(found, Found::Compute) {
+                        let mut missing = self.operands_of(key.0.node, &key.1);
+                        missing.retain(|operand| !self.memo.contains_key(operand));
+                        if !missing.is_empty() {
+                            todo.push(key);
+                            todo.extend(missing.into_iter().rev());
+                            continue;
+                        }
+                    }
+                    let v = self.found(found, key.0, &key.1)?;
+                    self.memo.insert(key, v);
+                    v
+                }
+            };
+            if todo.is_empty() {
+                return Ok(v);
+            }
         }
-        let v = match (self.resolve)(value, index)? {
-            Found::Leaf => self.load(value, index, 0)?,
+    }
+
+    /// The operands of elementwise ops and views, and where they are needed. Other ops are never chained in one kernel.
+    fn operands_of(&self, node: NodeId, index: &Index) -> SmallVec<[(ValueId, Index); 2]> {
+        let args = self.graph.args(node);
+        match super::build::lowering(self.graph, node) {
+            Some(Lower::Map(_)) => args.iter().map(|a| (*a, index.clone())).collect(),
+            Some(Lower::View(_)) => {
+                through(self.graph, node, index).map(|inner| (args[0], inner)).into_iter().collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+
+    /// The code for a value whose operands are there.
+    fn found(&mut self, found: Found, value: ValueId, index: &Index) -> Result<Val, String> {
+        match found {
+            Found::Leaf => self.load(value, index, 0),
             Found::Inst(op, ty) => {
                 let v = self.body.push(op, &[], ty);
-                if op == ScalarOp::Acc { self.body.as_dtype(v, self.graph.ty(value).dtype) } else { v }
+                Ok(if op == ScalarOp::Acc {
+                    self.body.as_dtype(v, self.graph.ty(value).dtype)
+                } else {
+                    v
+                })
             }
-            Found::Compute => self.compute(value.node, index)?,
-        };
-        if self.guards.is_empty() {
-            self.memo.insert(key, v);
+            Found::Compute => self.compute(value.node, index),
         }
-        Ok(v)
     }
 
     /// Loads an element of a value in memory.
     fn load(&mut self, value: ValueId, index: &Index, fill: u64) -> Result<Val, String> {
         let ty = self.graph.ty(value);
-        let scalar = Scalar::of(ty.dtype).ok_or_else(|| format!("no kernels exist for dtype {}", ty.dtype))?;
-        let mut access = Access { strides: smallvec![0; self.rank], guards: self.guards.clone(), fill, ..Access::default() };
+        let scalar = Scalar::of(ty.dtype)
+            .ok_or_else(|| format!("no kernels exist for dtype {}", ty.dtype))?;
+        let mut access = Access {
+            strides: smallvec![0; self.rank],
+            guards: self.guards.clone(),
+            fill,
+            ..Access::default()
+        };
         let mut indices: SmallVec<[Val; 1]> = SmallVec::new();
         let mut add = |p: &Position, stride: i64| {
             access.offset += p.offset * stride;
@@ -109,7 +155,9 @@ impl<'a> Emitter<'a> {
         };
         match index {
             Index::Linear(p) => add(p, 1),
-            Index::Axes(axes) => axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride as i64)),
+            Index::Axes(axes) => {
+                axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride as i64))
+            }
         }
         let load = Load { input: self.collected.input(value), dtype: ty.dtype, access };
         let number = self.loads.iter().position(|l| *l == load).unwrap_or_else(|| {
@@ -128,7 +176,10 @@ impl<'a> Emitter<'a> {
         let args = self.graph.args(node);
         match kernel {
             Lower::Map(rule) => {
-                let operands = args.iter().map(|a| self.emit(*a, index)).collect::<Result<SmallVec<[Val; 4]>, _>>()?;
+                let operands = args
+                    .iter()
+                    .map(|a| self.emit(*a, index))
+                    .collect::<Result<SmallVec<[Val; 4]>, _>>()?;
                 let v = self.apply(node, index, &|cx| rule(cx, &operands));
                 Ok(self.rounded(node, v))
             }
@@ -146,7 +197,8 @@ impl<'a> Emitter<'a> {
     /// Runs an elementwise rule.
     fn apply(&mut self, node: NodeId, index: &Index, rule: &dyn Fn(&mut MapCx<'_>) -> Val) -> Val {
         let n = self.graph.node(node);
-        let operands: SmallVec<[DType; 4]> = self.graph.args(node).iter().map(|a| self.graph.ty(*a).dtype).collect();
+        let operands: SmallVec<[DType; 4]> =
+            self.graph.args(node).iter().map(|a| self.graph.ty(*a).dtype).collect();
         let (position, number) = match index {
             Index::Axes(axes) => (&axes[..], None),
             Index::Linear(p) => (&[][..], Some(p)),
@@ -255,11 +307,18 @@ impl<'a> Emitter<'a> {
             if p.index.is_some() {
                 return Err(cannot("a padded value"));
             }
-            self.guards.push(Guard { offset: p.offset, strides: p.strides.clone(), extent: *size as i64 });
+            self.guards.push(Guard {
+                offset: p.offset,
+                strides: p.strides.clone(),
+                extent: *size as i64,
+            });
             let inside = self.inside(p, *size);
             holds = Some(holds.map_or(inside, |h| self.body.binary(ScalarOp::And, h, inside)));
         }
+        // What is loaded under a guard is its own: it may be missing elsewhere.
+        let unguarded = std::mem::take(&mut self.memo);
         let v = self.emit(value, index);
+        self.memo = unguarded;
         self.guards.truncate(before);
         Ok(match holds {
             Some(c) => self.body.select(c, v?, other),

@@ -42,7 +42,11 @@ fn scaled(p: &Position, by: i64) -> Option<Position> {
     if p.index.is_some() && by != 1 {
         return None;
     }
-    Some(Position { offset: p.offset * by, strides: p.strides.iter().map(|s| s * by).collect(), index: p.index })
+    Some(Position {
+        offset: p.offset * by,
+        strides: p.strides.iter().map(|s| s * by).collect(),
+        index: p.index,
+    })
 }
 
 /// `a + b`, unless both have run-time indices.
@@ -60,27 +64,34 @@ fn sum(a: &Position, b: &Position) -> Option<Position> {
 pub fn linear(index: &Index, shape: &Shape) -> Option<Position> {
     match index {
         Index::Linear(p) => Some(p.clone()),
-        Index::Axes(axes) => axes
-            .iter()
-            .zip(shape.strides())
-            .try_fold(Position::default(), |total, (p, stride)| sum(&total, &scaled(p, stride as i64)?)),
+        Index::Axes(axes) => {
+            axes.iter().zip(shape.strides()).try_fold(Position::default(), |total, (p, stride)| {
+                sum(&total, &scaled(p, stride as i64)?)
+            })
+        }
     }
 }
 
 /// The index into the operand of a view for an index into its result; `None` if it is not a function of this form.
 pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
-    let Body::Core { kernel: Lower::View(view), .. } = &graph.node(node).op.def().body else { return None };
+    let Body::Core { kernel: Lower::View(view), .. } = &graph.node(node).op.def().body else {
+        return None;
+    };
     let x = graph.ty(graph.args(node)[0]);
     let y = &graph.node(node).results[0];
     let attrs = &graph.node(node).attrs;
     match (view, index) {
         (View::Identity, _) => Some(index.clone()),
         (View::Reshape, Index::Linear(p)) => Some(Index::Linear(p.clone())),
-        (View::Reshape, Index::Axes(axes)) => reshaped(x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear)),
-        (View::Expand, Index::Linear(p)) if x.numel() == 1 => {
-            Some(Index::Axes(smallvec![Position { offset: 0, strides: smallvec![0; p.strides.len()], index: None }; x.shape.rank()]))
+        (View::Reshape, Index::Axes(axes)) => {
+            reshaped(x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear))
         }
-        (_, Index::Linear(_)) if x.shape == y.shape && *view != View::Permute => Some(index.clone()),
+        (View::Expand, Index::Linear(p)) if x.numel() == 1 => Some(Index::Axes(
+            smallvec![Position { offset: 0, strides: smallvec![0; p.strides.len()], index: None }; x.shape.rank()],
+        )),
+        (_, Index::Linear(_)) if x.shape == y.shape && *view != View::Permute => {
+            Some(index.clone())
+        }
         (_, Index::Linear(_)) => None,
         (View::Permute, Index::Axes(axes)) => {
             let dims = permutation(x, attrs.ints("dims")).ok()?;
@@ -92,7 +103,9 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
         }
         (View::Expand, Index::Axes(axes)) => {
             let fresh = y.shape.rank() - x.shape.rank();
-            let keep = |i: usize| if x.shape[i] == 1 { zero(&axes[fresh + i]) } else { axes[fresh + i].clone() };
+            let keep = |i: usize| {
+                if x.shape[i] == 1 { zero(&axes[fresh + i]) } else { axes[fresh + i].clone() }
+            };
             Some(Index::Axes((0..x.shape.rank()).map(keep).collect()))
         }
         (View::Slice, Index::Axes(axes)) => {
@@ -161,10 +174,16 @@ mod tests {
         let split = x.reshape(&[2, 3, 1, 4]);
         let merged = x.reshape(&[24]);
         t.with_graph(|g| {
-            let Some(Index::Axes(axes)) = through(g, split.id().node, &Index::identity(4, 4)) else { panic!("affine") };
+            let Some(Index::Axes(axes)) = through(g, split.id().node, &Index::identity(4, 4))
+            else {
+                panic!("affine")
+            };
             assert_eq!(axes[0].strides.as_slice(), [3, 1, 0, 0]);
             assert_eq!(axes[1].strides.as_slice(), [0, 0, 0, 1]);
-            assert!(matches!(through(g, merged.id().node, &Index::identity(1, 1)), Some(Index::Linear(_))));
+            assert!(matches!(
+                through(g, merged.id().node, &Index::identity(1, 1)),
+                Some(Index::Linear(_))
+            ));
         });
     }
 }

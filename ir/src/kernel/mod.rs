@@ -308,9 +308,8 @@ impl Factor {
     /// The load, if the factor is one operand as it lies in memory (widened).
     pub fn plain(&self) -> Option<&Load> {
         match self.body.insts.as_slice() {
-            [Inst { op: ScalarOp::Load(l), .. }] => {
-                Some(&self.loads[*l as usize]).filter(|l| l.access.guards.is_empty() && l.access.indirect.is_empty())
-            }
+            [Inst { op: ScalarOp::Load(l), .. }] => Some(&self.loads[*l as usize])
+                .filter(|l| l.access.guards.is_empty() && l.access.indirect.is_empty()),
             _ => None,
         }
     }

@@ -57,7 +57,9 @@ pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
 
 /// The value behind reshapes and expansions of one number.
 fn behind_views(graph: &Graph, value: ValueId) -> ValueId {
-    let is_view = |n: NodeId| matches!(graph.node(n).op.def().body, Body::Core { kernel: Lower::View(_), .. });
+    let is_view = |n: NodeId| {
+        matches!(graph.node(n).op.def().body, Body::Core { kernel: Lower::View(_), .. })
+    };
     let mut value = value;
     while is_view(value.node) && graph.ty(graph.args(value.node)[0]).numel() == 1 {
         value = graph.args(value.node)[0];

@@ -217,7 +217,11 @@ impl MapCx<'_> {
 
     /// Raises a data error unless `condition` holds.
     pub fn check(&mut self, condition: Val, message: impl Into<String>) -> Val {
-        let check = Check { message: message.into(), op: self.origin.0.to_owned(), source: self.origin.1.clone() };
+        let check = Check {
+            message: message.into(),
+            op: self.origin.0.to_owned(),
+            source: self.origin.1.clone(),
+        };
         let number = self.checks.iter().position(|c| *c == check).unwrap_or_else(|| {
             self.checks.push(check);
             self.checks.len() - 1

@@ -339,7 +339,7 @@ pub struct Domain {
 /// The four floats.
 pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
 /// Floats and integers.
-pub const NUMBERS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8];
+pub const NUMBERS: &[DType] =
+    &[DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8];
 /// Everything computable.
 pub const ANY: &[DType] = &DType::COMPUTABLE;
-

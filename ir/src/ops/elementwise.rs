@@ -6,9 +6,7 @@
 use super::infer;
 use super::nn::Activations;
 use crate::kernel::{Cmp, Function, Scalar, ScalarOp, Val};
-use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, core, map, rule,
-};
+use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, core, map, rule};
 use crate::{DType, Var};
 use smallvec::smallvec;
 

@@ -1,7 +1,10 @@
 //! The op that `fuse` leaves: a kernel.
 
-use crate::op::{AttrDef, AttrKind, Body, Dispatch, Domain, Func, Grad, Inferred, Lower, OpDef, Operand, OperandKind, Schema};
 use crate::Attr;
+use crate::op::{
+    AttrDef, AttrKind, Body, Dispatch, Domain, Func, Grad, Inferred, Lower, OpDef, Operand,
+    OperandKind, Schema,
+};
 
 /// A fused kernel: its operands are the kernel's inputs, its results the kernel's outputs.
 pub static KERNEL: OpDef = OpDef {
@@ -14,7 +17,9 @@ pub static KERNEL: OpDef = OpDef {
     },
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|cx| {
-        let Some(Attr::Kernel(kernel)) = cx.attrs.get("kernel") else { return Err("has no kernel".to_owned()) };
+        let Some(Attr::Kernel(kernel)) = cx.attrs.get("kernel") else {
+            return Err("has no kernel".to_owned());
+        };
         if kernel.inputs != cx.types {
             return Err(format!("the operands are not those of @{}", kernel.name));
         }

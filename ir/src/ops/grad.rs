@@ -1,7 +1,9 @@
 //! `grad`: a gradient asked for where it is needed; `autodiff` records it.
 
 use super::infer;
-use crate::op::{AttrDef, Body, Dispatch, Domain, Func, Inferred, OpDef, Operand, OperandKind, Schema};
+use crate::op::{
+    AttrDef, Body, Dispatch, Domain, Func, Inferred, OpDef, Operand, OperandKind, Schema,
+};
 use crate::{Args, Attrs, Tracer, Var};
 use smallvec::SmallVec;
 
@@ -10,7 +12,10 @@ pub static GRAD: OpDef = OpDef {
     name: "grad",
     doc: "The gradients of the sum of `loss` with respect to each of `wrt`, of their types; zeros where `loss` does not depend on one.",
     schema: Schema {
-        operands: &[Operand { name: "loss", kind: OperandKind::One }, Operand { name: "wrt", kind: OperandKind::List }],
+        operands: &[
+            Operand { name: "loss", kind: OperandKind::One },
+            Operand { name: "wrt", kind: OperandKind::List },
+        ],
         attrs: NONE,
         results: &["gradients"],
     },

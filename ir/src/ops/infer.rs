@@ -77,17 +77,23 @@ pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
     let casts = (0..cx.types.len())
         .map(|i| (promoted.contains(&i) && cx.types[i].dtype != dtype).then_some(dtype))
         .collect();
-    let shapes = cx.types.iter().map(|t| (t.shape != result.shape).then(|| result.shape.clone())).collect();
+    let shapes =
+        cx.types.iter().map(|t| (t.shape != result.shape).then(|| result.shape.clone())).collect();
     Ok(Inferred { results: SmallVec::from_elem(result, 1), casts, shapes })
 }
 
 /// The dtype that PyTorch promotes these operands to.
 pub fn promote<'a>(types: impl Iterator<Item = &'a TensorType> + Clone) -> Result<DType, String> {
     let join = |with_axes: bool| {
-        types.clone().filter(|t| (t.shape.rank() > 0) == with_axes).map(|t| t.dtype).try_fold(None, |acc, d| match acc {
-            None => Ok(Some(d)),
-            Some(a) => DType::promote(a, d).map(Some).ok_or_else(|| format!("{a} and {d} have no common dtype")),
-        })
+        types.clone().filter(|t| (t.shape.rank() > 0) == with_axes).map(|t| t.dtype).try_fold(
+            None,
+            |acc, d| match acc {
+                None => Ok(Some(d)),
+                Some(a) => DType::promote(a, d)
+                    .map(Some)
+                    .ok_or_else(|| format!("{a} and {d} have no common dtype")),
+            },
+        )
     };
     match (join(true)?, join(false)?) {
         (Some(a), Some(b)) if b.class() > a.class() => Ok(b),
@@ -109,7 +115,11 @@ pub fn need_number(t: &TensorType) -> Result<(), String> {
 
 /// Fails unless the dtype is i32 or i64.
 pub fn need_index(t: &TensorType) -> Result<(), String> {
-    if matches!(t.dtype, DType::I32 | DType::I64) { Ok(()) } else { Err(format!("takes i32 or i64 indices, found {t}")) }
+    if matches!(t.dtype, DType::I32 | DType::I64) {
+        Ok(())
+    } else {
+        Err(format!("takes i32 or i64 indices, found {t}"))
+    }
 }
 
 /// The sizes in an attribute.

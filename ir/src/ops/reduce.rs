@@ -2,12 +2,15 @@
 //!
 //! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks, down columns in chunks.
 
+use super::cast::Cast;
+use super::elementwise::Elementwise;
 use super::infer;
 use super::view::Views;
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, GradCx, Inferred, InferCx, Lower, NUMBERS, composite, core, rule};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Grad, GradCx, InferCx, Inferred, Lower, NUMBERS, composite,
+    core, rule,
+};
 use crate::{DType, Shape, TensorType, Var};
-use super::elementwise::Elementwise;
-use super::cast::Cast;
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -206,7 +209,8 @@ fn reduce<'t>(x: Var<'t>, dim: &[i64], kind: &str) -> Var<'t> {
         sizes.push(shape[first_of_row..].iter().product());
         y = y.reshape_to(&Shape::new(&sizes)).reduce_row(Some(kind));
     }
-    let rest: SmallVec<[i64; 4]> = axes.iter().filter(|&&a| a < first_of_row).map(|&a| a as i64).collect();
+    let rest: SmallVec<[i64; 4]> =
+        axes.iter().filter(|&&a| a < first_of_row).map(|&a| a as i64).collect();
     if rest.is_empty() { y } else { y.reduce_column(&rest, Some(kind)) }
 }
 
@@ -230,7 +234,8 @@ fn shared<'t>(x: Var<'t>, y: Var<'t>, dy: Var<'t>, dim: &[i64]) -> Var<'t> {
 /// A reduced value at every position it came from.
 pub(crate) fn spread<'t>(y: Var<'t>, shape: Shape, dim: &[i64]) -> Var<'t> {
     let axes = shape.axes(dim).unwrap_or_default();
-    let kept: Shape = shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
+    let kept: Shape =
+        shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
     y.reshape_to(&kept).expand_to(&shape)
 }
 

@@ -4,7 +4,8 @@ use super::infer;
 use crate::graph::Groups;
 use crate::kernel::ScalarOp;
 use crate::op::{
-    ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Func, Inferred, Lower, MapCx, NUMBERS, OpDef, Schema, map,
+    ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Func, Inferred, Lower, MapCx, NUMBERS, OpDef,
+    Schema, map,
 };
 use crate::{Args, Attrs, DType, Shape, TensorType, Tracer, Var};
 
@@ -40,7 +41,11 @@ pub static CONSTANT: OpDef = OpDef {
         match (cx.attrs.float("value"), cx.attrs.get("data")) {
             (Some(_), None) => Ok(Inferred::one(ty)),
             (None, Some(_)) if cx.attrs.floats("data").len() == ty.numel() => Ok(Inferred::one(ty)),
-            (None, Some(_)) => Err(format!("{ty} takes {} numbers, found {}", ty.numel(), cx.attrs.floats("data").len())),
+            (None, Some(_)) => Err(format!(
+                "{ty} takes {} numbers, found {}",
+                ty.numel(),
+                cx.attrs.floats("data").len()
+            )),
             _ => Err("takes either `value` or `data`".to_owned()),
         }
     }),
@@ -48,7 +53,10 @@ pub static CONSTANT: OpDef = OpDef {
     rounding: "to its dtype",
     domain: Domain {
         dtypes: ANY,
-        samples: &["{dtype = T, shape = [2, 3], value = 1.0}", "{dtype = T, shape = [3], data = [0.0, 1.0, 2.0]}"],
+        samples: &[
+            "{dtype = T, shape = [2, 3], value = 1.0}",
+            "{dtype = T, shape = [3], data = [0.0, 1.0, 2.0]}",
+        ],
     },
 };
 
@@ -73,13 +81,21 @@ pub static IOTA: OpDef = OpDef {
         Ok(Inferred::one(ty))
     }),
     body: Body::Source(map(&|cx, _| {
-        let axis = cx.result.shape.axis(cx.attrs.int("dim").unwrap_or(0)).expect("checked by infer");
+        let axis =
+            cx.result.shape.axis(cx.attrs.int("dim").unwrap_or(0)).expect("checked by infer");
         let (ty, rank) = (cx.scalar(), cx.result.shape.rank());
-        let at = if rank == 0 { cx.body.constant(crate::kernel::Scalar::I64, 0.0) } else { cx.position(axis) };
+        let at = if rank == 0 {
+            cx.body.constant(crate::kernel::Scalar::I64, 0.0)
+        } else {
+            cx.position(axis)
+        };
         cx.body.convert(at, ty)
     })),
     rounding: "to its dtype",
-    domain: Domain { dtypes: NUMBERS, samples: &["{dtype = T, shape = [2, 5], dim = 1}", "{dtype = T, shape = [3, 2], dim = 0}"] },
+    domain: Domain {
+        dtypes: NUMBERS,
+        samples: &["{dtype = T, shape = [2, 5], dim = 1}", "{dtype = T, shape = [3, 2], dim = 0}"],
+    },
 };
 
 /// The ops of this family.
@@ -87,7 +103,10 @@ pub static OPS: &[&OpDef] = &[&INPUT, &CONSTANT, &IOTA];
 
 /// The type named by the attributes `dtype` and `shape`.
 fn declared(attrs: &Attrs) -> Result<TensorType, String> {
-    let ty = TensorType { dtype: attrs.dtype("dtype").expect("required"), shape: infer::sizes(attrs.ints("shape"))? };
+    let ty = TensorType {
+        dtype: attrs.dtype("dtype").expect("required"),
+        shape: infer::sizes(attrs.ints("shape"))?,
+    };
     ty.check_size()?;
     if !ty.dtype.is_computable() {
         return Err(format!("no kernels exist for dtype {}", ty.dtype));
@@ -105,14 +124,20 @@ fn constant(cx: &mut MapCx<'_>) -> crate::kernel::Val {
     pick(cx, &data, 0, at)
 }
 
-fn pick(cx: &mut MapCx<'_>, data: &[f64], from: usize, at: crate::kernel::Val) -> crate::kernel::Val {
+fn pick(
+    cx: &mut MapCx<'_>,
+    data: &[f64],
+    from: usize,
+    at: crate::kernel::Val,
+) -> crate::kernel::Val {
     if data.len() <= 1 {
         return cx.constant(data.first().copied().unwrap_or(0.0));
     }
     let half = data.len() / 2;
     let low = pick(cx, &data[..half], from, at);
     let high = pick(cx, &data[half..], from + half, at);
-    let middle = cx.body.push(ScalarOp::Const((from + half) as u64), &[], crate::kernel::Scalar::I64);
+    let middle =
+        cx.body.push(ScalarOp::Const((from + half) as u64), &[], crate::kernel::Scalar::I64);
     let below = cx.body.cmp(crate::kernel::Cmp::Lt, at, middle);
     cx.body.select(below, low, high)
 }
@@ -128,7 +153,8 @@ impl Tracer {
     /// The position of each element along axis `dim`.
     #[track_caller]
     pub fn iota(&self, dtype: DType, shape: &Shape, dim: usize) -> Var<'_> {
-        let attrs = Attrs::new().with("dtype", dtype).with("shape", &shape[..]).with("dim", dim as i64);
+        let attrs =
+            Attrs::new().with("dtype", dtype).with("shape", &shape[..]).with("dim", dim as i64);
         self.apply(&IOTA, Args::new(), attrs)[0]
     }
 }

@@ -2,7 +2,10 @@
 
 use super::infer;
 use super::reduce::Reductions;
-use crate::op::{ANY, AttrDef, AttrKind, Dispatch, Domain, Inferred, Lower, OpDef, Operand, OperandKind, Schema, View, core, rule};
+use crate::op::{
+    ANY, AttrDef, AttrKind, Dispatch, Domain, Inferred, Lower, OpDef, Operand, OperandKind, Schema,
+    View, core, rule,
+};
 use crate::{Args, Attrs, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
@@ -149,13 +152,21 @@ pub static CAT: OpDef = OpDef {
             }
             total = total.checked_add(t.shape[axis]).ok_or("the total size overflows")?;
         }
-        let shape = first.shape.iter().enumerate().map(|(i, &n)| if i == axis { total } else { n }).collect();
+        let shape = first
+            .shape
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| if i == axis { total } else { n })
+            .collect();
         let casts = cx.types.iter().map(|t| (t.dtype != dtype).then_some(dtype)).collect();
         Ok(Inferred { casts, ..Inferred::one(TensorType { dtype, shape }) })
     }),
     body: core(
         rule(&|cx| {
-            let axis = cx.args[0].shape().axis(cx.attrs.int("dim").expect("required")).expect("checked when recorded");
+            let axis = cx.args[0]
+                .shape()
+                .axis(cx.attrs.int("dim").expect("required"))
+                .expect("checked when recorded");
             let mut start = 0;
             let slice = |x: &Var<'_>, start: &mut i64| {
                 let (from, n) = (*start, x.size(axis) as i64);
@@ -173,7 +184,10 @@ pub static CAT: OpDef = OpDef {
         Lower::Cat,
     ),
     rounding: "nowhere",
-    domain: Domain { dtypes: ANY, samples: &["[T[2, 3], T[2, 1], T[2, 4]] {dim = 1}", "[T[2], T[3]] {dim = 0}"] },
+    domain: Domain {
+        dtypes: ANY,
+        samples: &["[T[2, 3], T[2, 1], T[2, 4]] {dim = 1}", "[T[2], T[3]] {dim = 0}"],
+    },
 };
 
 /// The op with a list of operands, apart from the family's methods.
@@ -187,7 +201,11 @@ pub static CAT_OPS: &[&OpDef] = &[&CAT];
 pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
     let mut args = Args::new();
     args.push(xs);
-    xs.first().expect("cat takes at least one operand").tracer().apply(&CAT, args, Attrs::new().with("dim", dim))[0]
+    xs.first().expect("cat takes at least one operand").tracer().apply(
+        &CAT,
+        args,
+        Attrs::new().with("dim", dim),
+    )[0]
 }
 
 /// The shape that a `reshape` asks for.
@@ -203,12 +221,17 @@ pub(crate) fn resolve(x: &TensorType, wanted: &[i64]) -> Result<Shape, String> {
         1 => return Err(format!("{x} has {total} elements, which {wanted:?} does not divide")),
         _ => return Err(format!("{wanted:?} leaves more than one size open")),
     };
-    if shape.numel() == total { Ok(shape) } else { Err(format!("{x} has {total} elements, {shape} has {}", shape.numel())) }
+    if shape.numel() == total {
+        Ok(shape)
+    } else {
+        Err(format!("{x} has {total} elements, {shape} has {}", shape.numel()))
+    }
 }
 
 /// The axes that a `permute` puts in order.
 pub(crate) fn permutation(x: &TensorType, dims: &[i64]) -> Result<SmallVec<[usize; 4]>, String> {
-    let resolved = dims.iter().map(|&d| x.shape.axis(d)).collect::<Result<SmallVec<[usize; 4]>, _>>()?;
+    let resolved =
+        dims.iter().map(|&d| x.shape.axis(d)).collect::<Result<SmallVec<[usize; 4]>, _>>()?;
     let mut sorted = resolved.clone();
     sorted.sort_unstable();
     if sorted.len() != x.shape.rank() || sorted.iter().enumerate().any(|(i, &d)| i != d) {
@@ -235,9 +258,14 @@ impl Slicing {
         let (start, end, step) = (get("start"), get("end"), get("step"));
         let size = x.shape[axis] as i64;
         if step < 1 || start < 0 || start > end || end > size {
-            return Err(format!("start {start}, end {end}, step {step} do not fit axis {axis} of {x}"));
+            return Err(format!(
+                "start {start}, end {end}, step {step} do not fit axis {axis} of {x}"
+            ));
         }
-        Ok(Slicing { axis, start: start as usize, step: step as usize, count: ((end - start) as usize).div_ceil(step as usize) })
+        let count = ((end - start) as usize).div_ceil(step as usize);
+        // A step beyond the only position leads nowhere, and may be too large to multiply with.
+        let step = if count > 1 { step as usize } else { 1 };
+        Ok(Slicing { axis, start: start as usize, step, count })
     }
 }
 
@@ -316,6 +344,10 @@ impl<'t> Var<'t> {
             .filter(|&i| i < fresh || (shape[i - fresh] == 1 && mine[i] != 1))
             .map(|i| i as i64)
             .collect();
-        if axes.is_empty() { self.reshape_to(shape) } else { self.sum(&axes, false, None).reshape_to(shape) }
+        if axes.is_empty() {
+            self.reshape_to(shape)
+        } else {
+            self.sum(&axes, false, None).reshape_to(shape)
+        }
     }
 }

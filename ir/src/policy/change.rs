@@ -86,6 +86,15 @@ impl PolicySet {
     }
 }
 
+impl PolicyTable {
+    /// What is other in `after`, also if it is the table of another device type; empty only if the tables decide alike.
+    pub fn diff(&self, after: &PolicyTable) -> Vec<Change> {
+        let mut changes = Vec::new();
+        diff_tables(self.device(), Some(self), Some(after), &mut changes);
+        changes
+    }
+}
+
 fn diff_tables(
     device: DeviceType,
     before: Option<&PolicyTable>,
@@ -163,6 +172,12 @@ mod tests {
         assert_eq!(said[0], "privateuse1: privateuse1 2.15.0 -> torchax b2d44f0d");
         assert_eq!(said[1], "privateuse1: f64 is cast");
         assert_eq!(changes.len(), 2 + 128);
+        let table = |name: &str| PolicyTable::named(name).unwrap();
+        let changes = table("torch-cpu").diff(&table("torch-cuda"));
+        let both = changes
+            .iter()
+            .filter(|change| matches!(change, Change::Op { before: Some(_), after: Some(_), .. }));
+        assert_eq!((both.count(), changes.len()), (4, 1 + 4 + 86 + 80));
     }
 
     #[test]

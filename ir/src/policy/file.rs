@@ -171,16 +171,17 @@ impl Reader<'_> {
             let value = fields.get(name).map(|value| self.string(value).map(|text| (value, text)));
             value.transpose()
         };
-        let targets: [(&str, fn(String) -> Target); 4] = [
-            ("op", Target::Op),
-            ("device_op", Target::DeviceOp),
-            ("module", Target::Module),
-            ("node", Target::Node),
-        ];
         let mut target = None;
-        for (name, make) in targets {
+        for name in ["op", "device_op", "module", "node"] {
             let Some((value, text)) = field(name)? else { continue };
-            if target.replace(make(text.to_owned())).is_some() {
+            let text = text.to_owned();
+            let named = match name {
+                "op" => Target::Op(text),
+                "device_op" => Target::DeviceOp(text),
+                "module" => Target::Module(text),
+                _ => Target::Node(text),
+            };
+            if target.replace(named).is_some() {
                 return Err(self.error(value, "a rule has one of op, device_op, module and node"));
             }
         }

@@ -372,8 +372,8 @@ fn no_line_panics() {
             let line = any_line(op, &mut seed);
             let text = |line: &str| {
                 format!(
-                    "graph @g(%f: f32[2, 3], %m: f32[3, 2], %h: bf16[3], %s: f64[], %e: f16[0, 3], %big: f32[4611686018427387904, 0], \
-                 %wide: u8[1, 4611686018427387904], %i: i64[2]) {{ {line} return y = %0 }}"
+                    "graph @g(%f: f32[2, 3], %m: f32[3, 2], %h: bf16[3], %s: f64[], %e: f16[0, 3], %big: f32[18014398509481984, 0], \
+                 %wide: u8[1, 72057594037927936], %i: i64[2]) {{ {line} return y = %0 }}"
                 )
             };
             let options = ParseOptions { explicit: round % 2 == 0, ..ParseOptions::default() };

@@ -81,9 +81,11 @@ impl Groups {
             .nodes()
             .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
             .collect();
-        let mut groups = Groups { growing: Vec::new(), of: HashMap::new(), readers: HashMap::new() };
+        let mut groups =
+            Groups { growing: Vec::new(), of: HashMap::new(), readers: HashMap::new() };
         for &n in &nodes {
-            let read: HashSet<NodeId> = reach.reads(graph, n, &domain(graph, n)).iter().map(|r| r.node).collect();
+            let read: HashSet<NodeId> =
+                reach.reads(graph, n, &domain(graph, n)).iter().map(|r| r.node).collect();
             for node in read {
                 *groups.readers.entry(node).or_default() += 1;
             }
@@ -107,7 +109,8 @@ impl Groups {
             for &m in &g.group.members {
                 let reads = reach.reads(graph, m, &self.over(g, graph, m));
                 // A predicated update may be launched under its flag instead of reading the condition made of it.
-                let flag = predicated(graph, ValueId { node: m, result: 0 }).map(|(found, _)| found.node);
+                let flag =
+                    predicated(graph, ValueId { node: m, result: 0 }).map(|(found, _)| found.node);
                 for read in reads.iter().map(|read| read.node).chain(flag) {
                     if self.of.get(&read) != self.of.get(&m) {
                         stored.insert(read);
@@ -122,17 +125,26 @@ impl Groups {
         if g.loops == Loops::Nest { g.group.domain.clone() } else { domain(graph, m) }
     }
 
-    fn place(&mut self, graph: &Graph, reach: &Reach, n: NodeId, siblings: &mut HashMap<NodeId, Vec<usize>>) {
+    fn place(
+        &mut self,
+        graph: &Graph,
+        reach: &Reach,
+        n: NodeId,
+        siblings: &mut HashMap<NodeId, Vec<usize>>,
+    ) {
         let own = domain(graph, n);
         let reads = reach.reads(graph, n, &own);
-        let mut candidates: Vec<usize> = reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
-        let is_reduction = matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
+        let mut candidates: Vec<usize> =
+            reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
+        let is_reduction =
+            matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
         if is_reduction || reach.step[n.index()] {
             let beside = |r: &&Read| {
                 let shape = &graph.node(r.node).results[0].shape;
                 *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
             };
-            let others = reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
+            let others =
+                reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
             candidates.extend(others.copied().map(|g| self.root(g)));
         }
         candidates.sort_unstable_by(|a, b| b.cmp(a));
@@ -143,17 +155,20 @@ impl Groups {
         let over = self.over(&self.growing[g], graph, n);
         for read in reach.reads(graph, n, &over) {
             siblings.entry(read.node).or_default().push(g);
-            if let Some(&p) = self.of.get(&read.node) {
-                if p != g && self.can_merge(graph, reach, p, g) {
-                    self.merge(p, g);
-                }
+            let maker = self.of.get(&read.node).copied().filter(|p| *p != g);
+            if let Some(p) = maker.filter(|&p| self.can_merge(graph, reach, p, g)) {
+                self.merge(p, g);
             }
         }
     }
 
     /// The kernel that a merged kernel became part of.
     fn root(&self, g: usize) -> usize {
-        if self.growing[g].alive { g } else { self.growing[g].group.members.first().map_or(g, |m| self.of[m]) }
+        if self.growing[g].alive {
+            g
+        } else {
+            self.growing[g].group.members.first().map_or(g, |m| self.of[m])
+        }
     }
 
     fn start(&mut self, graph: &Graph, n: NodeId, domain: Shape) -> usize {
@@ -180,29 +195,48 @@ impl Groups {
         let into = &growing.group.domain;
         let shape = &graph.node(n).results[0].shape;
         let fits = match (growing.loops, lowering(graph, n)) {
-            (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => domain(graph, n) == *into,
-            (Loops::Nest, Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_))) => {
-                shape == into || into.rank() > 0 && is_row(shape, into)
+            (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
+                domain(graph, n) == *into
             }
-            (Loops::Contract, Some(Lower::Map(_))) => shape == into && self.stores_no_more(graph, reach, n, g),
+            (
+                Loops::Nest,
+                Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
+            ) => shape == into || into.rank() > 0 && is_row(shape, into),
+            (Loops::Contract, Some(Lower::Map(_))) => {
+                shape == into && self.stores_no_more(graph, reach, n, g)
+            }
             _ => false,
         };
         let step = reach.step[n.index()];
         let kind = step == growing.step && (!step || shape == into);
-        fits && kind && self.reads_at_own_position(graph, reach, n, g, into) && self.stays_acyclic(graph, reach, n, g)
+        fits && kind
+            && self.reads_at_own_position(graph, reach, n, g, into)
+            && self.stays_acyclic(graph, reach, n, g)
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
     fn stores_no_more(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
         let bytes = |n: NodeId| graph.node(n).results[0].bytes();
-        reach.reads(graph, n, &domain(graph, n)).iter().filter(|r| self.of.get(&r.node) == Some(&g)).all(|r| {
-            let replaced = self.readers.get(&r.node) == Some(&1) && !reach.roots.contains(&r.node);
-            replaced || bytes(n) < bytes(r.node)
-        })
+        reach
+            .reads(graph, n, &domain(graph, n))
+            .iter()
+            .filter(|r| self.of.get(&r.node) == Some(&g))
+            .all(|r| {
+                let replaced =
+                    self.readers.get(&r.node) == Some(&1) && !reach.roots.contains(&r.node);
+                replaced || bytes(n) < bytes(r.node)
+            })
     }
 
     /// True if `n` reads members of `g` only where they are made.
-    fn reads_at_own_position(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize, over: &Shape) -> bool {
+    fn reads_at_own_position(
+        &self,
+        graph: &Graph,
+        reach: &Reach,
+        n: NodeId,
+        g: usize,
+        over: &Shape,
+    ) -> bool {
         let n_is_row = !is_reduction(graph, n) && graph.node(n).results[0].shape != *over;
         reach.reads(graph, n, over).iter().filter(|r| self.of.get(&r.node) == Some(&g)).all(|r| {
             let shape = &graph.node(r.node).results[0].shape;
@@ -263,16 +297,26 @@ impl Groups {
         if a.step != b.step || a.step && da != db {
             return false;
         }
-        let rows = !a.reduces && db.rank() > 0 && is_row(da, db) && db.split_last().is_some_and(|(_, outer)| outer == &da[..]);
+        let rows = !a.reduces
+            && db.rank() > 0
+            && is_row(da, db)
+            && db.split_last().is_some_and(|(_, outer)| outer == &da[..]);
         if da != db && !rows || a.apart.contains(&g) || b.apart.contains(&p) {
             return false;
         }
-        let between = |from: usize, to: &Growing| to.preds.iter().any(|&h| h != from && h != g && h != p && self.growing[self.root(h)].needs.has(from));
+        let between = |from: usize, to: &Growing| {
+            to.preds.iter().any(|&h| {
+                h != from && h != g && h != p && self.growing[self.root(h)].needs.has(from)
+            })
+        };
         if between(p, b) || between(g, a) {
             return false;
         }
         b.group.members.iter().all(|&m| self.reads_at_own_position(graph, reach, m, p, db))
-            && a.group.members.iter().all(|&m| da == db || self.reads_at_own_position(graph, reach, m, p, db))
+            && a.group
+                .members
+                .iter()
+                .all(|&m| da == db || self.reads_at_own_position(graph, reach, m, p, db))
     }
 
     /// Makes `p` part of `g`.

@@ -20,7 +20,9 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 use tracecast_ir::kernel::build::{self, Built, Context, Group};
 use tracecast_ir::ops::fused::KERNEL;
-use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, Role, Source, Stage, TraceError, Tracer, ValueId, Verified};
+use tracecast_ir::{
+    Args, Attr, Attrs, Graph, NodeId, Role, Source, Stage, TraceError, Tracer, ValueId, Verified,
+};
 
 /// Core ops become kernels.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,8 +58,11 @@ fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, 
             Err(_) => {
                 for &m in &group.members {
                     let alone = Group { members: vec![m], domain: build::domain(graph, m) };
-                    let built = build::kernel(&Context { graph, inline: &inline, stored: &|_| true }, &alone)
-                        .map_err(|message| error(graph, m, message))?;
+                    let built = build::kernel(
+                        &Context { graph, inline: &inline, stored: &|_| true },
+                        &alone,
+                    )
+                    .map_err(|message| error(graph, m, message))?;
                     out.push(built);
                 }
             }
@@ -78,12 +83,16 @@ fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
 
 /// The kernels in an order in which each finds its operands made, the first recorded first.
 fn ordered(kernels: &[Built]) -> Vec<usize> {
-    let maker: HashMap<ValueId, usize> =
-        kernels.iter().enumerate().flat_map(|(i, k)| k.outputs.iter().map(move |v| (*v, i))).collect();
+    let maker: HashMap<ValueId, usize> = kernels
+        .iter()
+        .enumerate()
+        .flat_map(|(i, k)| k.outputs.iter().map(move |v| (*v, i)))
+        .collect();
     let mut users: Vec<HashSet<usize>> = vec![HashSet::new(); kernels.len()];
     let mut missing = vec![0usize; kernels.len()];
     for (i, kernel) in kernels.iter().enumerate() {
-        let from: HashSet<usize> = kernel.inputs.iter().filter_map(|v| maker.get(v).copied()).collect();
+        let from: HashSet<usize> =
+            kernel.inputs.iter().filter_map(|v| maker.get(v).copied()).collect();
         missing[i] = from.len();
         for maker in from {
             users[maker].insert(i);
@@ -111,8 +120,9 @@ fn record(graph: &Graph, kernels: Vec<Built>) -> Result<Graph, TraceError> {
     let mut made: HashMap<ValueId, ValueId> = HashMap::new();
     for port in graph.ports() {
         let source = graph.node(port.node).source.clone();
-        let var = tracer
-            .at(source, || tracer.port(&port.name, port.ty.clone(), port.role, port.grad, port.device));
+        let var = tracer.at(source, || {
+            tracer.port(&port.name, port.ty.clone(), port.role, port.grad, port.device)
+        });
         made.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
     let mut names: HashMap<String, usize> = HashMap::new();
@@ -145,7 +155,10 @@ fn record(graph: &Graph, kernels: Vec<Built>) -> Result<Graph, TraceError> {
     for (port, value) in graph.updates() {
         let port = &graph.ports()[*port];
         debug_assert!(port.role != Role::Input, "the verifier refuses updates of inputs");
-        tracer.update(tracer.var(made[&ValueId { node: port.node, result: 0 }]), tracer.var(made[value]));
+        tracer.update(
+            tracer.var(made[&ValueId { node: port.node, result: 0 }]),
+            tracer.var(made[value]),
+        );
     }
     tracer.finish()
 }

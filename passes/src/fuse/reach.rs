@@ -7,6 +7,9 @@ use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::op::{Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
+/// A function of memory that takes more ops is stored once and not computed again.
+const MOST_AGAIN: usize = 64;
+
 /// The result of the analysis.
 pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
@@ -41,22 +44,37 @@ impl Reach {
     /// Views, constants and cheap functions of memory, unless they are wanted as results.
     fn choose_inline(&mut self, graph: &Graph) {
         let users = graph.users();
+        // How many ops are computed again where a node is needed.
+        let mut cost = vec![0usize; graph.len()];
         for n in graph.nodes().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
             let args = graph.args(n);
+            let is_map = matches!(lowering(graph, n), Some(Lower::Map(_)));
+            let below = args.iter().fold(0usize, |sum, a| sum.saturating_add(cost[a.node.index()]));
+            cost[n.index()] = below.saturating_add(usize::from(is_map));
             let from_memory = |v: &ValueId| is_port(graph, v.node) || self.inline[v.node.index()];
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_)) => true,
                 Some(Lower::Map(_)) if args.is_empty() => true,
-                Some(Lower::Map(_)) if graph.node(n).op.name() == "cast" && widens(graph, n) => true,
-                Some(Lower::Map(_)) => is_cheap(graph.node(n).op.name()) && args.iter().all(from_memory),
+                Some(Lower::Map(_)) if graph.node(n).op.name() == "cast" && widens(graph, n) => {
+                    true
+                }
+                Some(Lower::Map(_)) => {
+                    let is_cheap =
+                        is_cheap(graph.node(n).op.name()) && cost[n.index()] <= MOST_AGAIN;
+                    is_cheap && args.iter().all(from_memory)
+                }
                 _ => false,
             };
+            if !self.inline[n.index()] {
+                cost[n.index()] = 0;
+            }
         }
         // What only a flattened reduction reads is computed in its loads.
         for n in graph.nodes().rev().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
             let [(user, _)] = users[n.index()][..] else { continue };
             let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_)));
-            let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user) || self.pulled(graph, n, user);
+            let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user)
+                || self.pulled(graph, n, user);
             if elementwise && only_flattened && self.ends_in_reduction(graph, &users, user) {
                 self.inline[n.index()] = true;
             }
@@ -75,7 +93,12 @@ impl Reach {
         matches!(through(graph, n, &Index::identity(rank, rank)), Some(Index::Linear(_)))
     }
 
-    fn ends_in_reduction(&self, graph: &Graph, users: &[smallvec::SmallVec<[(NodeId, tracecast_ir::Use); 4]>], from: NodeId) -> bool {
+    fn ends_in_reduction(
+        &self,
+        graph: &Graph,
+        users: &[smallvec::SmallVec<[(NodeId, tracecast_ir::Use); 4]>],
+        from: NodeId,
+    ) -> bool {
         let mut at = from;
         while self.inline[at.index()] {
             let [(next, _)] = users[at.index()][..] else { return false };
@@ -86,8 +109,10 @@ impl Reach {
 
     /// Takes out of `inline` what cannot be computed at the index it is needed at.
     fn settle(&mut self, graph: &Graph) {
-        let mut todo: Vec<NodeId> =
-            graph.nodes().filter(|n| self.live[n.index()] && !self.inline[n.index()] && !is_port(graph, *n)).collect();
+        let mut todo: Vec<NodeId> = graph
+            .nodes()
+            .filter(|n| self.live[n.index()] && !self.inline[n.index()] && !is_port(graph, *n))
+            .collect();
         while let Some(n) = todo.pop() {
             let mut stuck = Vec::new();
             self.walk(graph, n, &domain(graph, n), &mut |_| {}, &mut |node| stuck.push(node));
@@ -107,7 +132,14 @@ impl Reach {
         reads
     }
 
-    fn walk(&self, graph: &Graph, n: NodeId, domain: &Shape, read: &mut dyn FnMut(Read), stuck: &mut dyn FnMut(NodeId)) {
+    fn walk(
+        &self,
+        graph: &Graph,
+        n: NodeId,
+        domain: &Shape,
+        read: &mut dyn FnMut(Read),
+        stuck: &mut dyn FnMut(NodeId),
+    ) {
         let args = graph.args(n);
         let rank = domain.rank().max(1);
         let mut todo: Vec<(NodeId, Option<Index>)> = Vec::new();
@@ -145,7 +177,12 @@ impl Reach {
             Some(Lower::Contract | Lower::Cat | Lower::Pad) => {
                 for a in &args {
                     let axes = graph.ty(*a).shape.rank();
-                    self.follow(graph, vec![(a.node, Some(Index::identity(axes, axes)))], &mut |r| read(Read { index: None, ..r }), stuck);
+                    self.follow(
+                        graph,
+                        vec![(a.node, Some(Index::identity(axes, axes)))],
+                        &mut |r| read(Read { index: None, ..r }),
+                        stuck,
+                    );
                 }
             }
             _ => {}
@@ -176,7 +213,9 @@ impl Reach {
                     Some(inner) => todo.push((args[0].node, Some(inner))),
                     None => stuck(node),
                 },
-                (Some(Lower::Map(_)), Some(Index::Linear(_))) if needs_axes(graph, node) => stuck(node),
+                (Some(Lower::Map(_)), Some(Index::Linear(_))) if needs_axes(graph, node) => {
+                    stuck(node)
+                }
                 (_, Some(at)) => todo.extend(args.iter().map(|a| (a.node, Some(at.clone())))),
             }
         }
@@ -189,7 +228,8 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     let x = graph.ty(graph.args(n)[0]);
     let axis = x.shape.axis(graph.node(n).attrs.int("dim")?).ok()?;
     let mut axes = axes.clone();
-    axes[axis] = Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
+    axes[axis] =
+        Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
     Some(Index::Axes(axes))
 }
 
@@ -201,7 +241,8 @@ fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
     for n in graph.nodes().rev().filter(|n| live[n.index()]) {
         let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
         let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
-        step[n.index()] = elementwise && !outputs.contains(&n) && users.all(|(user, _)| step[user.index()]);
+        step[n.index()] =
+            elementwise && !outputs.contains(&n) && users.all(|(user, _)| step[user.index()]);
     }
     step
 }
@@ -226,7 +267,27 @@ fn needs_axes(graph: &Graph, n: NodeId) -> bool {
 fn is_cheap(op: &str) -> bool {
     matches!(
         op,
-        "cast" | "round_to" | "add" | "sub" | "rsub" | "mul" | "neg" | "abs" | "maximum" | "minimum" | "eq" | "ne" | "lt" | "le"
-            | "gt" | "ge" | "logical_and" | "logical_or" | "logical_not" | "where" | "relu" | "check_range"
+        "cast"
+            | "round_to"
+            | "add"
+            | "sub"
+            | "rsub"
+            | "mul"
+            | "neg"
+            | "abs"
+            | "maximum"
+            | "minimum"
+            | "eq"
+            | "ne"
+            | "lt"
+            | "le"
+            | "gt"
+            | "ge"
+            | "logical_and"
+            | "logical_or"
+            | "logical_not"
+            | "where"
+            | "relu"
+            | "check_range"
     )
 }

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 use tracecast_ir::kernel::build::Built;
-use tracecast_ir::kernel::{Access, Form, Kernel, Load, Nest, Output, ScalarOp, Segment, Sink, Stage};
+use tracecast_ir::kernel::{
+    Access, Form, Kernel, Load, Nest, Output, ScalarOp, Segment, Sink, Stage,
+};
 use tracecast_ir::{DType, Graph, ValueId};
 
 /// Merges what can be merged; the others stay as they are.
@@ -14,7 +16,10 @@ pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
     for built in kernels {
         let terminal = built.outputs.iter().all(|v| !read.contains(v));
         match Flat::of(&built).filter(|_| terminal) {
-            Some((class, flat)) => match classes.iter_mut().find(|(c, m)| *c == class && m.iter().all(|m| apart(m, &flat, &class))) {
+            Some((class, flat)) => match classes
+                .iter_mut()
+                .find(|(c, m)| *c == class && m.iter().all(|m| apart(m, &flat, &class)))
+            {
                 Some((_, members)) => members.push(Flat { built, ..flat }),
                 None => classes.push((class, vec![Flat { built, ..flat }])),
             },
@@ -76,9 +81,15 @@ impl Flat {
             if !is_dense(access, extents)? {
                 return None;
             }
-            sinks.push(Sink::Store { output: *output, dtype: *dtype, access: flat(true), value: *value });
+            sinks.push(Sink::Store {
+                output: *output,
+                dtype: *dtype,
+                access: flat(true),
+                value: *value,
+            });
         }
-        let updates = built.kernel.outputs.iter().map(|o| o.update.map(|i| slot(built.inputs[i]))).collect();
+        let updates =
+            built.kernel.outputs.iter().map(|o| o.update.map(|i| slot(built.inputs[i]))).collect();
         let when = built.kernel.when.map(|i| built.inputs[i]);
         let stage = Stage { over: stage.over, body: stage.body.clone(), sinks };
         let size = extents.iter().product();
@@ -89,7 +100,9 @@ impl Flat {
 
 /// True if neither reads state that the other replaces.
 fn apart(a: &Flat, b: &Flat, class: &Class) -> bool {
-    let replaced = |x: &Flat, y: &Flat| class.updates.iter().flatten().any(|&slot| y.inputs.contains(&x.inputs[slot]));
+    let replaced = |x: &Flat, y: &Flat| {
+        class.updates.iter().flatten().any(|&slot| y.inputs.contains(&x.inputs[slot]))
+    };
     !replaced(a, b) && !replaced(b, a)
 }
 
@@ -105,7 +118,13 @@ fn is_dense(access: &Access, extents: &[usize]) -> Option<bool> {
         expected *= extent as i64;
     }
     let still = access.strides.iter().zip(extents).all(|(&s, &n)| s == 0 || n == 1);
-    if dense { Some(true) } else if still { Some(false) } else { None }
+    if dense {
+        Some(true)
+    } else if still {
+        Some(false)
+    } else {
+        None
+    }
 }
 
 fn flat(dense: bool) -> Access {
@@ -137,16 +156,30 @@ fn joined(graph: &Graph, class: Class, members: Vec<Flat>) -> Built {
             outputs.push(Output { ty: graph.ty(*value).clone(), update });
             values.push(*value);
         }
-        segments.push(Segment { extents: vec![member.size], inputs: slots, outputs: (first..outputs.len()).collect() });
+        segments.push(Segment {
+            extents: vec![member.size],
+            inputs: slots,
+            outputs: (first..outputs.len()).collect(),
+        });
     }
     let when = class.when.map(&mut input);
     let loads = class
         .loads
         .iter()
         .zip(&class.slots)
-        .map(|(&(dtype, dense, fill), &input)| Load { input, dtype, access: Access { fill, ..flat(dense) } })
+        .map(|(&(dtype, dense, fill), &input)| Load {
+            input,
+            dtype,
+            access: Access { fill, ..flat(dense) },
+        })
         .collect();
-    let nest = Nest { segments, loads, registers: Vec::new(), buffers: Vec::new(), stages: vec![class.stage] };
+    let nest = Nest {
+        segments,
+        loads,
+        registers: Vec::new(),
+        buffers: Vec::new(),
+        stages: vec![class.stage],
+    };
     let kernel = Kernel {
         name: format!("{}_x{}", members[0].built.kernel.name, members.len()),
         inputs: inputs.iter().map(|v| graph.ty(*v).clone()).collect(),

@@ -1,0 +1,184 @@
+//! The recorded cases, read: calls with their operands, and what autocast was seen to do.
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use tracecast::DType;
+use tracecast::ir::policy::{DeviceType, OperandInfo, OperandKind, Region};
+
+/// The file, from `TRACECAST_CASES` if that names a folder.
+pub(crate) fn read() -> Value {
+    let folder = std::env::var_os("TRACECAST_CASES").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")),
+        PathBuf::from,
+    );
+    let path = folder.join("autocast-cases.json");
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&strict(&text))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// True if the cases are the repository's own.
+pub(crate) fn are_own() -> bool {
+    std::env::var_os("TRACECAST_CASES").is_none()
+}
+
+/// The cases of a section; none if the file has no such section.
+pub(crate) fn section<'c>(cases: &'c Value, name: &str) -> &'c [Value] {
+    cases[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The file with `Infinity` and `NaN`, which JSON has no words for, written as null.
+fn strict(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find('"') {
+        let (numbers, string) = rest.split_at(start);
+        let mut escaped = false;
+        let ends = |(_, byte): &(usize, u8)| {
+            let end = *byte == b'"' && !escaped;
+            escaped = *byte == b'\\' && !escaped;
+            end
+        };
+        let end =
+            string.bytes().enumerate().skip(1).find(ends).map_or(string.len(), |(at, _)| at + 1);
+        out += &numbers
+            .replace("-Infinity", "null")
+            .replace("Infinity", "null")
+            .replace("NaN", "null");
+        out += &string[..end];
+        rest = &string[end..];
+    }
+    out + rest
+}
+
+/// A dtype by the name that the cases have for it.
+pub(crate) fn dtype(value: &Value) -> DType {
+    let name = value.as_str().expect("a dtype is a string");
+    let name = if name == "f8e4m3fn" { "f8e4m3" } else { name };
+    name.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A device type by its name.
+pub(crate) fn device(value: &Value) -> DeviceType {
+    value.as_str().expect("a device is a string").parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One call under one region.
+pub(crate) struct Call<'c> {
+    /// The case as it stands in the file.
+    pub(crate) case: &'c Value,
+    /// The op.
+    pub(crate) op: String,
+    /// Its overload.
+    pub(crate) overload: String,
+    /// Where its operands live if they do not say.
+    pub(crate) home: DeviceType,
+    /// What it runs under.
+    pub(crate) region: Region,
+    /// Every operand with the path by which the case names it.
+    pub(crate) operands: Vec<(String, OperandInfo)>,
+    /// The dtype argument if one is given.
+    pub(crate) explicit: Option<DType>,
+}
+
+/// A call by its name in the dispatcher: `op` or `op.overload`.
+pub(crate) fn by_aten_name(case: &Value) -> Call<'_> {
+    let name = case["op"].as_str().expect("op is a string");
+    let (op, overload) = name.split_once('.').unwrap_or((name, ""));
+    Call::new(case, op, overload)
+}
+
+/// A call by its Python name, which ends in one of the overloads.
+pub(crate) fn by_python_name(case: &Value) -> Call<'_> {
+    let args = case["args"].as_array().expect("args is a list");
+    let is_tensor = |at: usize| args.get(at).is_some_and(|arg| arg.get("tensor").is_some());
+    let has_dim = args.len() > 1 || case.pointer("/kwargs/dim").is_some();
+    let name = case["op"].as_str().expect("op is a string");
+    let op = if name.ends_with("__") { name.trim_matches('_') } else { name };
+    let overload = match op {
+        "pow" if !is_tensor(0) => "Scalar",
+        "pow" if is_tensor(1) => "Tensor_Tensor",
+        "pow" => "Tensor_Scalar",
+        "conv_transpose2d" | "conv_transpose3d" => "input",
+        "norm" if case.pointer("/kwargs/dim").is_some() => "ScalarOpt_dim",
+        "norm" => "Scalar",
+        "softmax" | "log_softmax" => "int",
+        "sum" if has_dim => "dim_IntList",
+        "prod" if has_dim => "dim_int",
+        "frobenius_norm" => "dim",
+        "nuclear_norm" if has_dim => "dim",
+        _ => "",
+    };
+    Call::new(case, op, overload)
+}
+
+impl<'c> Call<'c> {
+    fn new(case: &'c Value, op: &str, overload: &str) -> Call<'c> {
+        let home = device(&case["device"]);
+        let on = case.get("region_device").map_or(home, device);
+        let low = dtype(case.get("region").unwrap_or(&case["region_dtype"]));
+        let (region, warning) = Region::default()
+            .enter(on, Some(low), true, None)
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(warning, None, "{}", case["id"]);
+        let mut call = Call {
+            case,
+            op: op.to_owned(),
+            overload: overload.to_owned(),
+            home,
+            region: region.with_scope(1),
+            operands: Vec::new(),
+            explicit: None,
+        };
+        call.collect();
+        call
+    }
+
+    fn collect(&mut self) {
+        let args = self.case["args"].as_array().expect("args is a list");
+        for (at, value) in args.iter().enumerate() {
+            self.argument(at.to_string(), value);
+        }
+        for (name, value) in
+            self.case.get("kwargs").and_then(Value::as_object).into_iter().flatten()
+        {
+            self.argument(name.clone(), value);
+        }
+    }
+
+    fn argument(&mut self, path: String, value: &Value) {
+        self.explicit = self.explicit.or_else(|| value.get("dtype").map(dtype));
+        let items = value.as_array();
+        let tensors: Vec<_> = match items {
+            Some(items) => {
+                items.iter().enumerate().map(|(at, item)| (format!("{path}[{at}]"), item)).collect()
+            }
+            None => vec![(path.clone(), value)],
+        };
+        for (full, value) in tensors {
+            let Some(tensor) = value.get("tensor") else { continue };
+            let kind = match (self.op.as_str(), path.as_str()) {
+                ("index_put", "1") | (_, "out") => OperandKind::Ignored,
+                ("bilinear", "3") | (_, "attn_mask") => OperandKind::Optional,
+                _ if items.is_some() => OperandKind::ListItem,
+                _ => OperandKind::Tensor,
+            };
+            let device = value.get("on").map_or(self.home, device);
+            self.operands.push((full, OperandInfo { dtype: dtype(tensor), device, kind }));
+        }
+    }
+
+    /// An argument by its position or its name; `None` if it is absent or null.
+    pub(crate) fn arg(&self, at: usize, name: &str) -> Option<&'c Value> {
+        let positional = self.case["args"].get(at);
+        positional.or_else(|| self.case.get("kwargs")?.get(name)).filter(|value| !value.is_null())
+    }
+
+    /// The number of arguments, named ones too.
+    pub(crate) fn arity(&self) -> usize {
+        let named =
+            self.case.get("kwargs").and_then(Value::as_object).map_or(0, serde_json::Map::len);
+        self.case["args"].as_array().map_or(0, Vec::len) + named
+    }
+}

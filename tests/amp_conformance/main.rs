@@ -1,0 +1,190 @@
+//! What PyTorch's autocast was seen to do, against ours.
+//!
+//! The cases are `tests/data/autocast-cases.json`, recorded from PyTorch 2.15; `TRACECAST_CASES` names another folder with a
+//! file of that name. Machine-readable sections are run as they stand; each entry in prose is a test of its own, found by id.
+
+mod cases;
+mod decided;
+mod programs;
+mod recorded;
+mod registration;
+mod script;
+
+use cases::Call;
+use recorded::Recorded;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{Write, stdout};
+use tracecast::ir::kernel::half::{f32_to_bf16, f32_to_f16};
+use tracecast::ir::policy::PolicySet;
+
+/// How the cases of a section went.
+#[derive(Default)]
+struct Tally {
+    executed: usize,
+    failures: Vec<String>,
+    not_applicable: BTreeMap<String, usize>,
+    notes: BTreeMap<&'static str, usize>,
+}
+
+impl Tally {
+    fn note(&mut self, what: &'static str) {
+        *self.notes.entry(what).or_default() += 1;
+    }
+
+    /// Counts a case that ran.
+    fn ran(&mut self, id: &Value, differences: &[String]) {
+        self.executed += 1;
+        if !differences.is_empty() {
+            self.failures.push(format!("{id}: {}", differences.join("; ")));
+        }
+    }
+
+    /// Prints the section and fails if a case did, or too many were not applicable.
+    fn finish(self, section: &str) {
+        let skipped: usize = self.not_applicable.values().sum();
+        let passed = self.executed - self.failures.len();
+        let mut line = format!(
+            "{section}: {} executed, {passed} passed, {skipped} not applicable",
+            self.executed
+        );
+        for (reason, count) in &self.not_applicable {
+            line += &format!("\n  not applicable: {reason}: {count}");
+        }
+        for (what, count) in &self.notes {
+            line += &format!("\n  {what}: {count}");
+        }
+        // The test harness keeps back what goes through `print!`; these lines are to be seen in every run.
+        writeln!(stdout(), "{line}").expect("standard output is open");
+        let shown = self.failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
+        assert!(self.failures.is_empty(), "{section}: {} differ\n{shown}", self.failures.len());
+        let most = (self.executed + skipped) / 50;
+        assert!(skipped <= most, "{section}: {skipped} not applicable, at most {most} may be");
+    }
+}
+
+/// Runs the calls of a section: what is decided, and what comes of recording the op where we have it.
+fn run_calls(section: &str, call: fn(&Value) -> Call<'_>) {
+    let cases = cases::read();
+    let set = PolicySet::standard();
+    let mut tally = Tally::default();
+    for case in cases::section(&cases, section) {
+        let call = call(case);
+        let mut found = decided::differences(&call, &decided::decide(&set, &call));
+        match recorded::record(&call) {
+            Recorded::NotRegistered => {
+                tally.note("out not compared, the op or this form of it is not registered")
+            }
+            Recorded::NoKernels => {
+                tally.note("out not compared, an operand has a dtype without kernels")
+            }
+            Recorded::Ran(ran) => {
+                tally.note("recorded in a tracer too");
+                found.extend(recorded::difference(&call, &ran));
+            }
+        }
+        tally.ran(&case["id"], &found);
+    }
+    tally.finish(section);
+}
+
+#[test]
+fn aten_op_cases() {
+    run_calls("aten_op_cases", cases::by_aten_name);
+}
+
+#[test]
+fn upstream_list_cases() {
+    run_calls("upstream_list_cases", cases::by_python_name);
+}
+
+#[test]
+fn single_probes() {
+    run_calls("single_probes", cases::by_aten_name);
+}
+
+#[test]
+fn behaviour_programs() {
+    let cases = cases::read();
+    let mut tally = Tally::default();
+    for program in cases::section(&cases, "behaviour_programs") {
+        if let Some(reason) = programs::unknown_step(program) {
+            *tally.not_applicable.entry(reason).or_default() += 1;
+            continue;
+        }
+        let mut found = programs::replay(program);
+        let traced = programs::traced(program);
+        match traced.left_out {
+            0 => tally.note("every call traced too"),
+            _ => tally.note("some calls not traced, their ops or dtypes are not registered"),
+        }
+        found.extend(traced.found.into_iter().map(|what| format!("traced: {what}")));
+        tally.ran(&program["id"], &found);
+    }
+    tally.finish("behaviour_programs");
+}
+
+#[test]
+fn f32_cast_values() {
+    let cases = cases::read();
+    let mut tally = Tally::default();
+    for case in cases::section(&cases, "f32_cast_values") {
+        let bits = |name: &str| {
+            let text = case[name].as_str()?.strip_prefix("0x")?;
+            u32::from_str_radix(text, 16).ok()
+        };
+        let x = f32::from_bits(bits("f32_bits").expect("f32_bits is a number"));
+        let mut found = Vec::new();
+        for (name, narrow, exponent) in
+            [("f16_bits", f32_to_f16(x), 0x7c00u16), ("bf16_bits", f32_to_bf16(x), 0x7f80)]
+        {
+            let is_nan = narrow & 0x7fff > exponent;
+            let right = bits(name).map_or(is_nan, |should| u32::from(narrow) == should);
+            if !right {
+                found.push(format!("{name}: {narrow:#06x}, recorded {}", case[name]));
+            }
+        }
+        tally.ran(&case["f32_bits"], &found);
+    }
+    tally.finish("f32_cast_values");
+}
+
+#[test]
+fn jit_runtime_cast_ops() {
+    let cases = cases::read();
+    let mut tally = Tally::default();
+    for case in cases::section(&cases, "jit_runtime_cast_ops") {
+        tally.ran(&case["op"], &script::cast_op(case["op"].as_str().unwrap_or("?")));
+    }
+    tally.finish("jit_runtime_cast_ops");
+}
+
+/// Runs the test of each entry of a section in prose; in the repository's own file every entry has one, and every test an entry.
+fn run_prose(section: &str, tests: &[(&str, fn())]) {
+    let cases = cases::read();
+    let mut tally = Tally::default();
+    let mut seen = 0;
+    for case in cases::section(&cases, section) {
+        match tests.iter().find(|(id, _)| case["id"] == *id) {
+            Some((_, test)) => {
+                test();
+                seen += 1;
+                tally.ran(&case["id"], &[]);
+            }
+            None if cases::are_own() => tally.ran(&case["id"], &["has no test".to_owned()]),
+            None => tally.note("in prose, of another file, without a test here"),
+        }
+    }
+    assert!(!cases::are_own() || seen == tests.len(), "{section}: a test has no entry");
+    tally.finish(section);
+}
+
+#[test]
+fn jit_pass_cases() {
+    run_prose("jit_pass_cases", script::TESTS);
+}
+
+#[test]
+fn privateuse1_and_registration_cases() {
+    run_prose("privateuse1_and_registration_cases", registration::TESTS);
+}
