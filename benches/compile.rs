@@ -71,13 +71,15 @@ fn digits_step(c: &mut Criterion) {
     group.finish();
 }
 
-/// A program of about that many nodes: residual layers under autocast, a third of them products.
-fn long(nodes: usize) -> Graph {
+/// A program of about that many nodes: layers under autocast, a product in each, with or without a path around it.
+fn long(nodes: usize, residual: bool) -> Graph {
     let layer = TensorType::new(DType::F32, [16, 16]);
     trace("long", |t| {
         let (x, w) = (t.input_of("x", layer.clone()), t.param_of("w", layer));
-        let y = autocast(t, "cpu", DType::BF16, || {
-            (0..nodes / 5).fold(x, |x, _| x + (x.matmul(w).relu() * 0.5).tanh())
+        let around = |x: Var<'_>| (x.matmul(w).relu() * 0.5).tanh();
+        let y = autocast(t, "cpu", DType::BF16, || match residual {
+            true => (0..nodes / 5).fold(x, |x, _| x + around(x)),
+            false => (0..nodes / 4).fold(x, |x, _| around(x)),
         });
         t.output("y", y);
     })
@@ -85,7 +87,7 @@ fn long(nodes: usize) -> Graph {
 }
 
 fn text(c: &mut Criterion) {
-    let graph = long(5000);
+    let graph = long(5000, true);
     let text = graph.to_string();
     let mut group = c.benchmark_group(format!("text of {} nodes", graph.len()));
     group.bench_function("print", |b| b.iter(|| black_box(&graph).to_string()));
@@ -94,17 +96,18 @@ fn text(c: &mut Criterion) {
 }
 
 fn long_programs(c: &mut Criterion) {
-    let graph = long(3000);
-    let mut group = c.benchmark_group(format!("{} nodes", graph.len()));
-    let (stages, _) = stages(graph);
-    for (name, graph) in &stages {
-        if matches!(*name, "autocast" | "simplify" | "fuse") {
-            let pass = find(name, &PassOptions::default()).expect("a standard pass");
-            let id = BenchmarkId::new(*name, format!("{} in", graph.len()));
-            group.bench_function(id, |b| b.iter(|| pass.run(black_box(graph))));
+    for (what, nodes, residual) in [("chain", 3000, false), ("residual chain", 200, true)] {
+        let graph = long(nodes, residual);
+        let mut group = c.benchmark_group(format!("{what} of {} nodes", graph.len()));
+        let (stages, _) = stages(graph);
+        for (name, graph) in &stages {
+            if matches!(*name, "autocast" | "simplify" | "fuse") {
+                let pass = find(name, &PassOptions::default()).expect("a standard pass");
+                group.bench_function(*name, |b| b.iter(|| pass.run(black_box(graph))));
+            }
         }
+        group.finish();
     }
-    group.finish();
 }
 
 criterion_group! {

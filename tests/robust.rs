@@ -2,6 +2,8 @@
 //!
 //! `TRACECAST_FUZZ` multiplies the number of tries, `TRACECAST_RANDOM_SEED` sets the first seed.
 
+#![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+
 mod support;
 
 #[path = "robust/edges.rs"]

@@ -3,6 +3,8 @@
 //! The cases are `tests/data/autocast-cases.json`, recorded from PyTorch 2.15; `TRACECAST_CASES` names another folder with a
 //! file of that name. Machine-readable sections are run as they stand; each entry in prose is a test of its own, found by id.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cases;
 mod decided;
 mod programs;
