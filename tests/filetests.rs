@@ -14,6 +14,8 @@
 
 #[path = "filetests/commands.rs"]
 mod commands;
+#[path = "filetests/devices.rs"]
+mod devices;
 #[path = "filetests/values.rs"]
 mod values;
 

@@ -3,6 +3,7 @@
 //! `TRACECAST_FUZZ` multiplies the number of tries, `TRACECAST_RANDOM_SEED` sets the first seed.
 
 #![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
+#![allow(clippy::print_stdout, reason = "the output says what the tries came to")]
 
 mod support;
 

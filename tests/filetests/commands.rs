@@ -1,8 +1,8 @@
 //! The commands of filetests: each one function from a case to what it prints. `docs/ir.md` describes the text, `CONTRIBUTING.md`
 //! lists the commands.
 
-use crate::values;
 use crate::{Case, TestFile};
+use crate::{devices, values};
 use std::fmt::Write;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
 use tracecast_ir::text::{ParseOptions, Printer, parse_with};
@@ -19,11 +19,13 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
         "verify" => check,
         "pipeline" => pipeline,
         "eval" => eval,
+        "run" => devices::run,
+        "clif" => devices::clif,
         "autocast" => autocast,
         _ if tracecast_passes::names().contains(&name) => pass,
         _ => {
             return Err(format!(
-                "unknown command `{name}`: expected parse, verify, pipeline, eval or the name of a pass"
+                "unknown command `{name}`: expected parse, verify, pipeline, eval, run, clif or the name of a pass"
             ));
         }
     })
@@ -80,7 +82,7 @@ fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
 /// device, with its casts.
 fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["device", "dtype", "show"])?;
-    let traced = verify(traced(file, case)?, Stage::Traced).map_err(|e| e.to_string())?;
+    let traced = verify(traced(file, case, None)?, Stage::Traced).map_err(|e| e.to_string())?;
     print(file, run_passes(file, traced, Some("autocast"))?)
 }
 
@@ -88,8 +90,9 @@ fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
 fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["until", "device", "dtype", "no-fold", "show"])?;
     let until = file.option("until").ok_or("expected `until=PASS`")?;
-    let graph =
-        up_to(file, until)?.run(traced(file, case)?, |_, _, _| ()).map_err(|e| e.to_string())?;
+    let graph = up_to(file, until)?
+        .run(traced(file, case, None)?, |_, _, _| ())
+        .map_err(|e| e.to_string())?;
     print(file, graph)
 }
 
@@ -97,7 +100,7 @@ fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
 /// for the traced graph or behind each of these passes, which must not change a bit.
 fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["until", "device", "dtype", "no-fold"])?;
-    let graph = traced(file, case)?;
+    let graph = traced(file, case, None)?;
     let mut graphs = Vec::new();
     for until in file.option("until").into_iter().flat_map(|u| u.split(',')) {
         let graph =
@@ -129,9 +132,10 @@ fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
     Ok(out)
 }
 
-/// The graph of a case as user code would have traced it, in the region that `device` and `dtype` open.
-fn traced(file: &TestFile, case: &Case) -> Result<Graph, String> {
-    let options = options(false);
+/// The graph of a case as user code would have traced it, in the region that `device` and `dtype` open; its lines are those of a file
+/// of that name.
+pub(crate) fn traced(file: &TestFile, case: &Case, name: Option<&str>) -> Result<Graph, String> {
+    let options = ParseOptions { file: name.map(str::to_owned), ..options(false) };
     let graph = parse_with(&case.text, &options).map_err(|e| e.to_string())?;
     let Some(device) = file.option("device") else { return Ok(graph) };
     let device: DeviceType =
@@ -172,15 +176,17 @@ fn run_passes(
 }
 
 fn pass_named(file: &TestFile, name: &str) -> Result<Box<dyn Pass>, String> {
-    tracecast_passes::find(name, &pass_options(file))
+    tracecast_passes::find(name, &pipeline_options(file))
         .ok_or_else(|| format!("no pass is named `{name}`"))
 }
 
 fn up_to(file: &TestFile, pass: &str) -> Result<Pipeline, String> {
-    standard(&pass_options(file)).up_to(pass).ok_or_else(|| format!("no pass is named `{pass}`"))
+    standard(&pipeline_options(file))
+        .up_to(pass)
+        .ok_or_else(|| format!("no pass is named `{pass}`"))
 }
 
-fn pass_options(file: &TestFile) -> PassOptions {
+pub(crate) fn pipeline_options(file: &TestFile) -> PassOptions {
     PassOptions { fold: !file.flag("no-fold"), ..PassOptions::default() }
 }
 

@@ -164,7 +164,7 @@ fn repair(dice: &mut Dice, text: &str, error: &ParseError) -> Option<String> {
         line.replace_range(from..to, ty);
     } else if error.message.contains("is not defined before") {
         let known: Vec<&str> = tokens(text).into_iter().filter(|t| t.starts_with('%')).collect();
-        line.replace_range(from..to, &known[..known.len().min(8)][dice.below(known.len().min(8))]);
+        line.replace_range(from..to, known[..known.len().min(8)][dice.below(known.len().min(8))]);
     } else if line.starts_with("graph") || !line.contains('%') {
         return None;
     } else {

@@ -1,167 +1,15 @@
-//! From a group of core nodes, or one node, to a [`Kernel`].
-//!
-//! A group is a list of nodes with one iteration domain. Members whose shape is the domain are computed at every position, members
-//! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either computed again where it
-//! is needed ([`Context::inline`]) or loaded.
+//! Maps and rows: where each member of a group is computed, in stages along the row.
 
-use super::emit::{Collected, Emitter, Found};
-use super::index::Index;
-use super::{
-    Access, Body, Contract, Factor, Form, Kernel, Load, Nest, Output, Over, Reduction, Scalar,
-    ScalarOp, Scatter, Segment, Sink, Stage, Val,
+use super::{Built, Context, Group, finish, is_row, lowering, own_index, value_of};
+use crate::graph::{NodeId, ValueId};
+use crate::kernel::emit::{Collected, Emitter, Found};
+use crate::kernel::index::Index;
+use crate::kernel::{
+    Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
-use crate::Shape;
-use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::{Body as OpBody, Lower};
+use crate::op::Lower;
 use smallvec::{SmallVec, smallvec};
 use std::collections::{BTreeSet, HashMap};
-
-/// Nodes that become one kernel.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// In the order of recording.
-    pub members: Vec<NodeId>,
-    /// The iteration domain: of a contraction its result's shape, of a scatter its source's.
-    pub domain: Shape,
-}
-
-/// What a group's surroundings say.
-pub struct Context<'a> {
-    /// The program.
-    pub graph: &'a Graph,
-    /// Whether a node outside the group is computed again where it is needed.
-    pub inline: &'a dyn Fn(NodeId) -> bool,
-    /// Whether a member's value is needed outside.
-    pub stored: &'a dyn Fn(NodeId) -> bool,
-}
-
-/// A kernel and the values it reads and makes.
-#[derive(Clone, Debug)]
-pub struct Built {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// Its inputs, in order.
-    pub inputs: Vec<ValueId>,
-    /// Its outputs, in order.
-    pub outputs: Vec<ValueId>,
-}
-
-/// How a core op takes part in a kernel.
-pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
-    match &graph.node(node).op.def().body {
-        OpBody::Core { kernel, .. } | OpBody::Source(kernel) => Some(kernel),
-        _ => None,
-    }
-}
-
-/// The iteration domain of a node on its own.
-pub fn domain(graph: &Graph, node: NodeId) -> Shape {
-    match lowering(graph, node) {
-        Some(Lower::ReduceRow | Lower::ReduceColumn) => graph.ty(graph.args(node)[0]).shape.clone(),
-        Some(Lower::Scatter) => graph.ty(graph.args(node)[1]).shape.clone(),
-        _ => graph.node(node).results[0].shape.clone(),
-    }
-}
-
-/// The kernel of one core node whose operands lie in memory.
-///
-/// # Errors
-/// If the node is not a core op that computes something.
-pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
-    let group = Group { members: vec![node], domain: domain(graph, node) };
-    let cx = Context { graph, inline: &|_| false, stored: &|_| true };
-    match lowering(graph, node) {
-        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => {
-            kernel(&cx, &group)
-        }
-        _ => unconditional(&cx, &group),
-    }
-}
-
-/// The kernel of a group.
-///
-/// # Errors
-/// If a member needs a value at an index that is not affine in the loops; then that value has to be in a group of its own.
-pub fn kernel(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
-    let first = group.members[0];
-    let mut built = match lowering(cx.graph, first) {
-        Some(Lower::Contract) => contract(cx, group)?,
-        Some(Lower::Scatter) => scatter(cx, group)?,
-        Some(Lower::Port | Lower::Fused) | None => {
-            return Err(format!("{} does not become a kernel", cx.graph.node(first).op.name()));
-        }
-        _ => return nest(cx, group),
-    };
-    super::update::mark(cx.graph, &mut built);
-    Ok(built)
-}
-
-/// A nest; if all it stores are predicated updates of state under one flag, the whole kernel is predicated instead.
-fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
-    let stored: Vec<NodeId> = group.members.iter().copied().filter(|m| (cx.stored)(*m)).collect();
-    let updates: Option<Vec<(ValueId, ValueId)>> =
-        stored.iter().map(|m| super::update::predicated(cx.graph, value_of(*m))).collect();
-    // The flag is read from memory before the kernel runs, so it is to be a port's value or another kernel's.
-    let in_memory = |v: ValueId| !(cx.inline)(v.node) && !group.members.contains(&v.node);
-    let one_flag = |u: &Vec<(ValueId, ValueId)>| {
-        u.first()
-            .is_some_and(|first| in_memory(first.0) && u.iter().all(|(found, _)| *found == first.0))
-    };
-    if let Some(updates) = updates.filter(one_flag) {
-        let new = stored.iter().zip(&updates).map(|(m, (_, new))| (*m, *new)).collect();
-        let mut built = NestBuilder::new(cx, group).predicated(updates[0].0, new).build()?;
-        super::update::mark(cx.graph, &mut built);
-        let is_map = matches!(&built.kernel.form, Form::Nest(n) if n.is_map());
-        if is_map && built.kernel.outputs.iter().all(|o| o.update.is_some()) {
-            return Ok(built);
-        }
-    }
-    unconditional(cx, group)
-}
-
-/// A nest that always runs, and reads what its members take.
-fn unconditional(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
-    let mut built = NestBuilder::new(cx, group).build()?;
-    super::update::mark(cx.graph, &mut built);
-    Ok(built)
-}
-
-/// A name made of the first few distinct ops.
-fn name(cx: &Context<'_>, group: &Group) -> String {
-    let mut ops: Vec<&str> = Vec::new();
-    for &m in &group.members {
-        let op = cx.graph.node(m).op.name();
-        if !ops.contains(&op) && ops.len() < 4 {
-            ops.push(op);
-        }
-    }
-    ops.join("_")
-}
-
-fn finish(
-    cx: &Context<'_>,
-    group: &Group,
-    collected: Collected,
-    outputs: Vec<ValueId>,
-    form: Form,
-) -> Built {
-    let kernel = Kernel {
-        name: name(cx, group),
-        inputs: collected.inputs.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
-        outputs: outputs
-            .iter()
-            .map(|v| Output { ty: cx.graph.ty(*v).clone(), update: None })
-            .collect(),
-        when: None,
-        checks: collected.checks,
-        form,
-    };
-    Built { kernel, inputs: collected.inputs, outputs }
-}
-
-fn value_of(node: NodeId) -> ValueId {
-    ValueId { node, result: 0 }
-}
 
 /// The members that a node reads, itself or through inlined nodes.
 fn member_reads(cx: &Context<'_>, members: &BTreeSet<NodeId>, node: NodeId) -> Vec<NodeId> {
@@ -194,7 +42,7 @@ enum Place {
     Column(Reduction),
 }
 
-struct NestBuilder<'a> {
+pub(super) struct NestBuilder<'a> {
     cx: &'a Context<'a>,
     group: &'a Group,
     members: BTreeSet<NodeId>,
@@ -210,7 +58,7 @@ struct NestBuilder<'a> {
 }
 
 impl<'a> NestBuilder<'a> {
-    fn new(cx: &'a Context<'a>, group: &'a Group) -> Self {
+    pub(super) fn new(cx: &'a Context<'a>, group: &'a Group) -> Self {
         let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
         NestBuilder {
             cx,
@@ -227,12 +75,12 @@ impl<'a> NestBuilder<'a> {
         }
     }
 
-    fn predicated(mut self, found: ValueId, new: HashMap<NodeId, ValueId>) -> Self {
+    pub(super) fn predicated(mut self, found: ValueId, new: HashMap<NodeId, ValueId>) -> Self {
         self.when = Some((found, new));
         self
     }
 
-    fn build(mut self) -> Result<Built, String> {
+    pub(super) fn build(mut self) -> Result<Built, String> {
         self.place_members()?;
         self.assign_storage();
         let mut collected = Collected::default();
@@ -504,135 +352,4 @@ impl<'a> NestBuilder<'a> {
             value,
         }
     }
-}
-
-/// True for the domain without its last axis, or with that axis of size 1.
-pub fn is_row(shape: &Shape, domain: &Shape) -> bool {
-    let Some((_, outer)) = domain.split_last() else { return false };
-    &shape[..] == outer
-        || shape.split_last().is_some_and(|(last, rest)| *last == 1 && rest == outer)
-}
-
-/// The index of a member over the loops of its kernel: each axis at its own loop, the last axis of a row value at 0.
-pub fn own_index(shape: &Shape, domain: &Shape, rank: usize) -> Index {
-    let mut index = Index::identity(shape.rank(), rank);
-    if let (Index::Axes(axes), true) = (&mut index, shape != domain && shape.rank() == rank) {
-        axes[rank - 1].strides[rank - 1] = 0;
-    }
-    index
-}
-
-/// A contraction with its epilogue.
-fn contract(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
-    let graph = cx.graph;
-    let (anchor, shape) = (group.members[0], &group.domain);
-    let args = graph.args(anchor);
-    let rank = shape.rank();
-    let (m, n) = (shape[rank - 2], shape[rank - 1]);
-    let a_ty = graph.ty(args[0]);
-    let k = a_ty.shape[a_ty.shape.rank() - 1];
-    let acc =
-        Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
-    let members: BTreeSet<NodeId> = group.members.iter().copied().collect();
-    let mut collected = Collected::default();
-    let outside =
-        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
-    let mut factor = |value: ValueId| -> Result<Factor, String> {
-        let mut loads = Vec::new();
-        let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
-        let value = emitter.emit(value, &factor_index(&graph.ty(value).shape, shape, rank))?;
-        let body = emitter.body;
-        Ok(Factor { loads, body, value })
-    };
-    let (a, b) = (factor(args[0])?, factor(args[1])?);
-    let resolve = |v: ValueId, index: &Index| {
-        if !members.contains(&v.node) {
-            return outside(v, index);
-        }
-        if !index.is_identity(&graph.ty(v).shape, shape) {
-            return Err("an epilogue reads its contraction elsewhere".to_owned());
-        }
-        Ok(if v.node == anchor { Found::Inst(ScalarOp::Acc, acc) } else { Found::Compute })
-    };
-    let (mut loads, mut outputs, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
-    let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &resolve);
-    for &member in group.members.iter().filter(|m| (cx.stored)(**m)) {
-        let value = emitter.emit(value_of(member), &Index::identity(rank, rank))?;
-        let strides = shape.strides().iter().map(|&s| s as i64).collect();
-        let dtype = graph.node(member).results[0].dtype;
-        sinks.push(Sink::Store {
-            output: outputs.len(),
-            dtype,
-            access: Access { strides, ..Access::default() },
-            value,
-        });
-        outputs.push(value_of(member));
-    }
-    let epilogue = Stage { over: Over::Row, body: emitter.body, sinks };
-    let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
-    Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
-}
-
-/// The index of a factor over the loops (batch.., row, column of the factor): leading axes align at the right, size 1 repeats.
-fn factor_index(shape: &Shape, result: &Shape, rank: usize) -> Index {
-    let Index::Axes(loops) = Index::identity(rank, rank) else {
-        unreachable!("identity is by axes")
-    };
-    let missing = rank - shape.rank();
-    let axes = (0..shape.rank()).map(|i| {
-        let mut p = loops[i + missing].clone();
-        if i + missing + 2 < rank && shape[i] == 1 && result[i + missing] != 1 {
-            p.strides[i + missing] = 0;
-        }
-        p
-    });
-    Index::Axes(axes.collect())
-}
-
-/// A scatter: base, index, source.
-fn scatter(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
-    let graph = cx.graph;
-    let anchor = group.members[0];
-    let args = graph.args(anchor);
-    let (base, index, source) = (args[0], args[1], args[2]);
-    let out = graph.node(anchor).results[0].clone();
-    let rank = group.domain.rank().max(1);
-    let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
-    let mut collected = Collected::default();
-    let mut loads = Vec::new();
-    let outside =
-        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
-    let axis = out.shape.axis(graph.node(anchor).attrs.int("dim").unwrap_or(0))?;
-    let zeros = is_zeros(graph, base);
-    let base = if zeros { None } else { Some(collected.input(base)) };
-    let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
-    let here = Index::identity(group.domain.rank(), rank);
-    let value = emitter.emit(source, &here)?;
-    let raw = emitter.emit(index, &here)?;
-    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).copied().unwrap_or(1));
-    let body: Body = emitter.body;
-    let mut place = Access { strides: smallvec![0; rank], ..Access::default() };
-    for (i, stride) in out.shape.strides().iter().enumerate() {
-        if i == axis {
-            place.indirect.push(*stride as i64);
-        } else {
-            place.strides[i] = *stride as i64;
-        }
-    }
-    if out.shape.rank() == 0 {
-        place.indirect.push(1);
-    }
-    let form = Scatter { extents, loads, body, value, place, index: smallvec![at], base };
-    Ok(finish(cx, group, collected, vec![value_of(anchor)], Form::Scatter(form)))
-}
-
-/// True for a constant of zeros.
-pub fn is_zeros(graph: &Graph, value: ValueId) -> bool {
-    let node = graph.node(value.node);
-    node.op.name() == "constant"
-        && node
-            .attrs
-            .float("value")
-            .is_some_and(|v| v.to_bits() == 0 || (!node.results[0].dtype.is_float() && v == 0.0))
-        || node.op.name() == "expand" && is_zeros(graph, graph.args(value.node)[0])
 }

@@ -1,0 +1,191 @@
+//! From a group of core nodes, or one node, to a [`Kernel`].
+//!
+//! A group is a list of nodes with one iteration domain. Members whose shape is the domain are computed at every position, members
+//! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either computed again where it
+//! is needed ([`Context::inline`]) or loaded.
+
+mod contract;
+mod nest;
+mod scatter;
+
+use super::emit::Collected;
+use super::index::Index;
+use super::{Form, Kernel, Output};
+use crate::Shape;
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::op::{Body as OpBody, Lower};
+use nest::NestBuilder;
+
+/// Nodes that become one kernel.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// In the order of recording.
+    pub members: Vec<NodeId>,
+    /// The iteration domain: of a contraction its result's shape, of a scatter its source's.
+    pub domain: Shape,
+}
+
+/// What a group's surroundings say.
+pub struct Context<'a> {
+    /// The program.
+    pub graph: &'a Graph,
+    /// Whether a node outside the group is computed again where it is needed.
+    pub inline: &'a dyn Fn(NodeId) -> bool,
+    /// Whether a member's value is needed outside.
+    pub stored: &'a dyn Fn(NodeId) -> bool,
+}
+
+/// A kernel and the values it reads and makes.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// Its inputs, in order.
+    pub inputs: Vec<ValueId>,
+    /// Its outputs, in order.
+    pub outputs: Vec<ValueId>,
+}
+
+/// How a core op takes part in a kernel.
+pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
+    match &graph.node(node).op.def().body {
+        OpBody::Core { kernel, .. } | OpBody::Source(kernel) => Some(kernel),
+        _ => None,
+    }
+}
+
+/// The iteration domain of a node on its own.
+pub fn domain(graph: &Graph, node: NodeId) -> Shape {
+    match lowering(graph, node) {
+        Some(Lower::ReduceRow | Lower::ReduceColumn) => graph.ty(graph.args(node)[0]).shape.clone(),
+        Some(Lower::Scatter) => graph.ty(graph.args(node)[1]).shape.clone(),
+        _ => graph.node(node).results[0].shape.clone(),
+    }
+}
+
+/// The kernel of one core node whose operands lie in memory.
+///
+/// # Errors
+/// If the node is not a core op that computes something.
+pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
+    let group = Group { members: vec![node], domain: domain(graph, node) };
+    let cx = Context { graph, inline: &|_| false, stored: &|_| true };
+    match lowering(graph, node) {
+        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => {
+            kernel(&cx, &group)
+        }
+        _ => unconditional(&cx, &group),
+    }
+}
+
+/// The kernel of a group.
+///
+/// # Errors
+/// If a member needs a value at an index that is not affine in the loops; then that value has to be in a group of its own.
+pub fn kernel(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+    let first = group.members[0];
+    let mut built = match lowering(cx.graph, first) {
+        Some(Lower::Contract) => contract::build(cx, group)?,
+        Some(Lower::Scatter) => scatter::build(cx, group)?,
+        Some(Lower::Port | Lower::Fused) | None => {
+            return Err(format!("{} does not become a kernel", cx.graph.node(first).op.name()));
+        }
+        _ => return nest(cx, group),
+    };
+    super::update::mark(cx.graph, &mut built);
+    Ok(built)
+}
+
+/// A nest; if all it stores are predicated updates of state under one flag, the whole kernel is predicated instead.
+fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+    let stored: Vec<NodeId> = group.members.iter().copied().filter(|m| (cx.stored)(*m)).collect();
+    let updates: Option<Vec<(ValueId, ValueId)>> =
+        stored.iter().map(|m| super::update::predicated(cx.graph, value_of(*m))).collect();
+    // The flag is read from memory before the kernel runs, so it is to be a port's value or another kernel's.
+    let in_memory = |v: ValueId| !(cx.inline)(v.node) && !group.members.contains(&v.node);
+    let one_flag = |u: &Vec<(ValueId, ValueId)>| {
+        u.first()
+            .is_some_and(|first| in_memory(first.0) && u.iter().all(|(found, _)| *found == first.0))
+    };
+    if let Some(updates) = updates.filter(one_flag) {
+        let new = stored.iter().zip(&updates).map(|(m, (_, new))| (*m, *new)).collect();
+        let mut built = NestBuilder::new(cx, group).predicated(updates[0].0, new).build()?;
+        super::update::mark(cx.graph, &mut built);
+        let is_map = matches!(&built.kernel.form, Form::Nest(n) if n.is_map());
+        if is_map && built.kernel.outputs.iter().all(|o| o.update.is_some()) {
+            return Ok(built);
+        }
+    }
+    unconditional(cx, group)
+}
+
+/// A nest that always runs, and reads what its members take.
+fn unconditional(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+    let mut built = NestBuilder::new(cx, group).build()?;
+    super::update::mark(cx.graph, &mut built);
+    Ok(built)
+}
+
+/// A name made of the first few distinct ops.
+fn name(cx: &Context<'_>, group: &Group) -> String {
+    let mut ops: Vec<&str> = Vec::new();
+    for &m in &group.members {
+        let op = cx.graph.node(m).op.name();
+        if !ops.contains(&op) && ops.len() < 4 {
+            ops.push(op);
+        }
+    }
+    ops.join("_")
+}
+
+fn finish(
+    cx: &Context<'_>,
+    group: &Group,
+    collected: Collected,
+    outputs: Vec<ValueId>,
+    form: Form,
+) -> Built {
+    let kernel = Kernel {
+        name: name(cx, group),
+        inputs: collected.inputs.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
+        outputs: outputs
+            .iter()
+            .map(|v| Output { ty: cx.graph.ty(*v).clone(), update: None })
+            .collect(),
+        when: None,
+        checks: collected.checks,
+        form,
+    };
+    Built { kernel, inputs: collected.inputs, outputs }
+}
+
+fn value_of(node: NodeId) -> ValueId {
+    ValueId { node, result: 0 }
+}
+
+/// True for the domain without its last axis, or with that axis of size 1.
+pub fn is_row(shape: &Shape, domain: &Shape) -> bool {
+    let Some((_, outer)) = domain.split_last() else { return false };
+    &shape[..] == outer
+        || shape.split_last().is_some_and(|(last, rest)| *last == 1 && rest == outer)
+}
+
+/// The index of a member over the loops of its kernel: each axis at its own loop, the last axis of a row value at 0.
+pub fn own_index(shape: &Shape, domain: &Shape, rank: usize) -> Index {
+    let mut index = Index::identity(shape.rank(), rank);
+    if let (Index::Axes(axes), true) = (&mut index, shape != domain && shape.rank() == rank) {
+        axes[rank - 1].strides[rank - 1] = 0;
+    }
+    index
+}
+
+/// True for a constant of zeros.
+pub fn is_zeros(graph: &Graph, value: ValueId) -> bool {
+    let node = graph.node(value.node);
+    node.op.name() == "constant"
+        && node
+            .attrs
+            .float("value")
+            .is_some_and(|v| v.to_bits() == 0 || (!node.results[0].dtype.is_float() && v == 0.0))
+        || node.op.name() == "expand" && is_zeros(graph, graph.args(value.node)[0])
+}

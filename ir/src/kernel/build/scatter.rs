@@ -1,0 +1,45 @@
+//! Scatters: a base, and sources added where an index says.
+
+use super::{Built, Context, Group, finish, is_zeros, value_of};
+use crate::graph::ValueId;
+use crate::kernel::emit::{Collected, Emitter, Found};
+use crate::kernel::index::Index;
+use crate::kernel::{Access, Body, Form, Scatter};
+use smallvec::smallvec;
+
+/// A scatter: base, index, source.
+pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+    let graph = cx.graph;
+    let anchor = group.members[0];
+    let args = graph.args(anchor);
+    let (base, index, source) = (args[0], args[1], args[2]);
+    let out = graph.node(anchor).results[0].clone();
+    let rank = group.domain.rank().max(1);
+    let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
+    let mut collected = Collected::default();
+    let mut loads = Vec::new();
+    let outside =
+        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
+    let axis = out.shape.axis(graph.node(anchor).attrs.int("dim").unwrap_or(0))?;
+    let zeros = is_zeros(graph, base);
+    let base = if zeros { None } else { Some(collected.input(base)) };
+    let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
+    let here = Index::identity(group.domain.rank(), rank);
+    let value = emitter.emit(source, &here)?;
+    let raw = emitter.emit(index, &here)?;
+    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).copied().unwrap_or(1));
+    let body: Body = emitter.body;
+    let mut place = Access { strides: smallvec![0; rank], ..Access::default() };
+    for (i, stride) in out.shape.strides().iter().enumerate() {
+        if i == axis {
+            place.indirect.push(*stride as i64);
+        } else {
+            place.strides[i] = *stride as i64;
+        }
+    }
+    if out.shape.rank() == 0 {
+        place.indirect.push(1);
+    }
+    let form = Scatter { extents, loads, body, value, place, index: smallvec![at], base };
+    Ok(finish(cx, group, collected, vec![value_of(anchor)], Form::Scatter(form)))
+}

@@ -1,0 +1,130 @@
+//! The commands that compile: `run` and `clif`.
+
+use crate::commands::{pipeline_options, traced};
+use crate::values;
+use crate::{Case, TestFile};
+use std::fmt::Write;
+use std::sync::Arc;
+use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_ir::eval::Value;
+use tracecast_ir::{Graph, Role, Verified};
+use tracecast_passes::standard;
+use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
+
+/// `test run [on=cpu,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold]`: outputs and new state for the `; input` lines,
+/// the same on each device. With `steps`, each run is made so often on one store.
+pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["on", "steps", "device", "dtype", "no-fold"])?;
+    let graph = traced(file, case, Some("text"))?;
+    let fused = fused(file, &graph)?;
+    let steps: usize = match file.option("steps") {
+        Some(steps) => {
+            steps.parse().map_err(|_| format!("`steps` is a number, found `{steps}`"))?
+        }
+        None => 1,
+    };
+    let mut devices = Vec::new();
+    for name in file.option("on").unwrap_or("cpu,portable,reference").split(',') {
+        let program = Program::plan(&fused).map_err(|e| e.to_string())?;
+        devices.push((name, program.load(device(name)?).map_err(|e| e.to_string())?));
+    }
+    let mut out = String::new();
+    for run in values::runs(case, &graph)? {
+        let mut first: Option<Vec<String>> = None;
+        for (name, executable) in &devices {
+            let found = results(executable, &graph, &run, steps)?;
+            match &first {
+                Some(wanted) if *wanted != found => {
+                    return Err(format!("{name} gives {found:?}, expected {wanted:?}"));
+                }
+                _ => first = Some(found),
+            }
+        }
+        for (step, found) in first.unwrap_or_default().iter().enumerate() {
+            let head = if step == 0 { format!("run: {}", run.text) } else { "then".to_owned() };
+            writeln!(out, "{head} => {found}").map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(out)
+}
+
+/// What each step gives; an error leaves the state as it is.
+fn results(
+    executable: &Executable,
+    graph: &Graph,
+    run: &values::Run,
+    steps: usize,
+) -> Result<Vec<String>, String> {
+    let (mut store, mut inputs) = (Store::new(), Vec::new());
+    for port in graph.ports() {
+        let value = Tensor::from(run.inputs[&port.name].clone());
+        match port.role {
+            Role::Input => inputs.push((port.name.as_str(), value)),
+            _ => store.insert(&port.name, value),
+        }
+    }
+    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, value)| (*name, value)).collect();
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        let before = contents(&store)?;
+        all.push(match executable.run(&mut store, &inputs) {
+            Ok(outputs) => {
+                let named = |(n, t): (&str, &Tensor)| (n.to_owned(), t.value().clone());
+                let outputs: Vec<(String, Value)> = outputs.iter().map(named).collect();
+                let mut updates = contents(&store)?;
+                updates.retain(|(n, _)| {
+                    graph.updates().iter().any(|(p, _)| graph.ports()[*p].name == *n)
+                });
+                values::show(&outputs, &updates)
+            }
+            Err(Error::Data { op, message, source_line, .. }) => {
+                if contents(&store)? != before {
+                    return Err("an error changed the state".to_owned());
+                }
+                format!("error: {op}: {message}, at {source_line}")
+            }
+            Err(error) => return Err(error.to_string()),
+        });
+    }
+    Ok(all)
+}
+
+fn contents(store: &Store) -> Result<Vec<(String, Value)>, String> {
+    let entry = |e: tracecast_runtime::Result<(&str, Tensor)>| {
+        e.map(|(name, tensor)| (name.to_owned(), tensor.value().clone())).map_err(|e| e.to_string())
+    };
+    store.iter().map(entry).collect()
+}
+
+fn device(name: &str) -> Result<Arc<dyn Device>, String> {
+    let cpu = |portable, threads| CpuDevice::new(CpuOptions { threads: Some(threads), portable });
+    Ok(match name {
+        "cpu" => Arc::new(cpu(false, 2).map_err(|e| e.to_string())?),
+        "portable" => Arc::new(cpu(true, 1).map_err(|e| e.to_string())?),
+        "reference" => Arc::new(ReferenceDevice),
+        other => return Err(format!("`on` knows cpu, portable and reference, found `{other}`")),
+    })
+}
+
+fn fused(file: &TestFile, graph: &Graph) -> Result<Verified, String> {
+    standard(&pipeline_options(file)).run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())
+}
+
+/// `test clif [device=cpu dtype=bf16]`: the code of each kernel for Cranelift, without wide vectors. Only x86-64 is compared: other
+/// machines have other calling conventions.
+pub(crate) fn clif(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["device", "dtype", "no-fold"])?;
+    if !cfg!(target_arch = "x86_64") {
+        return Ok(case.expected.join("\n"));
+    }
+    let fused = fused(file, &traced(file, case, None)?)?;
+    let device = device("portable")?;
+    let executable =
+        Program::plan(&fused).and_then(|p| p.load(device)).map_err(|e| e.to_string())?;
+    let mut out = String::new();
+    for (kernel, text) in executable.code() {
+        let text = text.ok_or_else(|| format!("@{} has no text", kernel.name))?;
+        writeln!(out, "@{}\n{}", kernel.name, text.trim_end()).map_err(|e| e.to_string())?;
+    }
+    Ok(out)
+}
