@@ -110,3 +110,18 @@ fn a_policy_rule_casts_an_op_of_another_crate() -> Result<(), Error> {
     compile(graph, &options)?;
     Ok(())
 }
+
+#[test]
+fn one_name_stands_for_one_op() {
+    let (first, second) = (clipped(4.0), clipped(0.5));
+    let refused = tracecast::trace("two", |t| {
+        let x = t.input_of("x", TensorType::new(DType::F32, [2]));
+        t.output("a", t.apply(first.clone(), Args::of(&[x]), Attrs::new())[0]);
+        t.output("b", t.apply(second.clone(), Args::of(&[x]), Attrs::new())[0]);
+    });
+    let message = refused.expect_err("the same name").to_string();
+    assert!(
+        message.contains("clipped_scale: is the name of another op of this trace"),
+        "{message}"
+    );
+}

@@ -9,6 +9,8 @@ mod support;
 
 #[path = "robust/edges.rs"]
 mod edges;
+#[path = "robust/facade.rs"]
+mod facade;
 #[path = "robust/mutate.rs"]
 mod mutate;
 #[path = "robust/outcome.rs"]

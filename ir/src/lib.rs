@@ -22,6 +22,7 @@ pub mod shape;
 pub mod tensor_type;
 pub mod text;
 pub mod tracer;
+pub mod var;
 pub mod verify;
 
 pub use args::{Args, IntoAttr, OperandOf, Results};
@@ -34,5 +35,6 @@ pub use retrace::Mapping;
 pub use shape::Shape;
 pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
-pub use tracer::{Tracer, Var};
+pub use tracer::Tracer;
+pub use var::Var;
 pub use verify::{Stage, Verified, verify};

@@ -4,7 +4,7 @@ use crate::args::{Args, Results};
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::policy::PolicySet;
-use crate::tracer::{Tracer, Var};
+use crate::{Tracer, Var};
 use smallvec::SmallVec;
 use std::sync::Arc;
 

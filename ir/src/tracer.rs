@@ -1,4 +1,4 @@
-//! [`Tracer`] and [`Var`]: the only way a node comes to be.
+//! [`Tracer`]: the only way a node comes to be.
 //!
 //! User code, the text parser and every pass record through [`Tracer::apply`]. A user's tracer looks every op up in its policies
 //! and stores the decision on the node; a pass's tracer is *explicit*: it records casts and expansions that an op asks for as
@@ -6,15 +6,14 @@
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
-use crate::graph::{Graph, Node, NodeId, Port, Role, Source, ValueId};
+use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
 use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
 use crate::ops::{cast, source, view};
 use crate::policy::{Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region};
-use crate::{Attrs, DType, Shape, TensorType};
+use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -31,6 +30,8 @@ struct State {
     scope: Arc<str>,
     origin: Option<Source>,
     part_of: Option<&'static str>,
+    /// The ops that are not of the table.
+    named: HashMap<&'static str, OpRef>,
     /// How many nodes of a module path and op there are: the next one's number in its name.
     counts: HashMap<(Arc<str>, &'static str), usize>,
     error: Option<TraceError>,
@@ -38,16 +39,6 @@ struct State {
     streams: u32,
     cache_scopes: u32,
 }
-
-/// One value of a program being recorded: a copyable handle that cannot outlive its tracer.
-#[derive(Clone, Copy)]
-pub struct Var<'t> {
-    tracer: &'t Tracer,
-    id: ValueId,
-}
-
-/// Stands for the result of an op that failed.
-const POISON: u32 = u32::MAX;
 
 impl Tracer {
     /// A tracer for user code under the standard policies, with every region off.
@@ -72,6 +63,7 @@ impl Tracer {
             scope: Arc::from(""),
             origin: None,
             part_of: None,
+            named: HashMap::new(),
             counts: HashMap::new(),
             error: None,
             devices: Vec::new(),
@@ -246,6 +238,7 @@ impl Tracer {
         if args.vars.len() > usize::from(u16::MAX) {
             return Err(format!("takes at most {} values, found {}", u16::MAX, args.vars.len()));
         }
+        self.refuse_namesake(&op)?;
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, &mut attrs)?;
         let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
@@ -282,6 +275,22 @@ impl Tracer {
         let mut node = self.make_node(op, attrs, inferred.results, args.groups.clone());
         node.decision = decision.map(Box::new);
         Ok(self.push(node, &args))
+    }
+
+    /// Ops are told apart by name, so one name stands for one op: that of the table, or the first of a trace.
+    fn refuse_namesake(&self, op: &OpRef) -> Result<(), String> {
+        if let Some(known) = crate::ops::find(op.name()) {
+            let same = std::ptr::eq(known, op.def());
+            return if same {
+                Ok(())
+            } else {
+                Err("is the name of another op of the table".to_owned())
+            };
+        }
+        let mut state = self.state.borrow_mut();
+        let first = state.named.entry(op.name()).or_insert_with(|| op.clone());
+        let same = std::ptr::eq(first.def(), op.def());
+        if same { Ok(()) } else { Err("is the name of another op of this trace".to_owned()) }
     }
 
     fn push<'t>(&'t self, node: Node, args: &Args<'t>) -> Results<'t> {
@@ -482,12 +491,15 @@ impl Tracer {
     }
 
     /// Lends the graph so far.
+    ///
+    /// # Panics
+    /// If `read` records something: the graph is lent for reading only.
     pub fn with_graph<R>(&self, read: impl FnOnce(&Graph) -> R) -> R {
         read(&self.state.borrow().graph)
     }
 
     fn poison(&self) -> Var<'_> {
-        Var { tracer: self, id: ValueId { node: NodeId::from(POISON), result: 0 } }
+        Var::poison(self)
     }
 
     fn owns(&self, var: Var<'_>) -> bool {
@@ -552,73 +564,5 @@ fn make_explicit(args: &mut Args<'_>, inferred: &Inferred) {
             let sizes: SmallVec<[i64; 4]> = shape.iter().map(|&n| n as i64).collect();
             *var = view::Views::expand(*var, &sizes);
         }
-    }
-}
-
-impl<'t> Var<'t> {
-    /// The tracer that recorded it.
-    pub fn tracer(self) -> &'t Tracer {
-        self.tracer
-    }
-
-    /// Its number.
-    pub fn id(self) -> ValueId {
-        self.id
-    }
-
-    /// True if it stands for the result of an op that failed.
-    pub fn is_poison(self) -> bool {
-        self.id.node.index() == POISON as usize
-    }
-
-    /// Its type; `f32[]` for the result of an op that failed.
-    pub fn ty(self) -> TensorType {
-        if self.is_poison() {
-            return TensorType::scalar(DType::F32);
-        }
-        self.tracer.with_graph(|g| g.ty(self.id).clone())
-    }
-
-    /// Its dtype.
-    pub fn dtype(self) -> DType {
-        if self.is_poison() { DType::F32 } else { self.tracer.with_graph(|g| g.ty(self.id).dtype) }
-    }
-
-    /// Its shape.
-    pub fn shape(self) -> Shape {
-        self.ty().shape
-    }
-
-    /// The number of axes.
-    pub fn rank(self) -> usize {
-        self.ty().shape.rank()
-    }
-
-    /// The size of an axis; 1 beyond the last one.
-    pub fn size(self, axis: usize) -> usize {
-        self.ty().shape.get(axis).copied().unwrap_or(1)
-    }
-
-    /// The other results of the op that made it.
-    pub fn results(self) -> Results<'t> {
-        if self.is_poison() {
-            return SmallVec::from_elem(self, 1);
-        }
-        let node = self.id.node;
-        let count = self.tracer.with_graph(|g| g.node(node).results.len());
-        (0..count as u16)
-            .map(|result| Var { tracer: self.tracer, id: ValueId { node, result } })
-            .collect()
-    }
-
-    /// Another result of the op that made it; the value of a failed op if there is none such.
-    pub fn result(self, i: usize) -> Var<'t> {
-        self.results().get(i).copied().unwrap_or_else(|| self.tracer.poison())
-    }
-}
-
-impl fmt::Debug for Var<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "%{}.{}: {}", self.id.node.index(), self.id.result, self.ty())
     }
 }

@@ -21,7 +21,9 @@ use crate::pass::{Pass, Renamed, error_at, need_decided, without_dead_code};
 use petgraph::visit::{Dfs, Reversed, VisitMap, Visitable, Walker};
 use std::collections::HashMap;
 use tracecast_ir::ops::amp::{NONFINITE, UNSCALE, UNSCALE_CHECK};
-use tracecast_ir::{Args, Attrs, Graph, NodeId, Role, Stage, TraceError, ValueId, Verified};
+use tracecast_ir::{
+    Args, Attrs, DType, Graph, NodeId, Port, Role, Stage, TensorType, TraceError, ValueId, Verified,
+};
 
 /// Pairs unscaling and checking, or separates them.
 #[derive(Clone, Copy, Debug)]
@@ -130,9 +132,8 @@ fn check_scales(graph: &Graph) -> Result<(), TraceError> {
         }
         let args = graph.args(id);
         let scaled = descendants.entry(args[1]).or_insert_with(|| scaled_by(graph, args[1]));
-        if let Some((names, _)) =
-            scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()])
-        {
+        let unscaled = scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()]);
+        if let Some((names, _)) = unscaled.filter(|_| depends_on_a_scale(graph, args[0])) {
             let message = format!(
                 "the gradient does not depend on {names}, whose reciprocal unscales it: another value scales the loss"
             );
@@ -140,6 +141,13 @@ fn check_scales(graph: &Graph) -> Result<(), TraceError> {
         }
     }
     Ok(())
+}
+
+/// True if a value comes from state that could scale a loss: one f32. A gradient that another program left, or that is given, does not.
+fn depends_on_a_scale(graph: &Graph, value: ValueId) -> bool {
+    let dag = Reversed(graph.petgraph());
+    let is_scale = |p: &Port| p.role == Role::State && p.ty == TensorType::scalar(DType::F32);
+    Dfs::new(dag, value.node).iter(dag).any(|n| graph.port_of(n).is_some_and(is_scale))
 }
 
 /// The names of the state that a reciprocal comes from, and which nodes depend on it; `None` if it comes from none.

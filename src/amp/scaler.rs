@@ -135,6 +135,8 @@ impl<'t> GradScaler<'t> {
     pub fn scale(&self, loss: Var<'t>) -> Var<'t> {
         match self.state {
             Some(state) if loss.rank() == 0 && loss.dtype().is_low() => widen(loss) * state.scale,
+            // PyTorch multiplies by the number as it is: rounding the scale to f16 first would overflow.
+            Some(state) if loss.dtype().is_low() => (widen(loss) * state.scale).cast(loss.dtype()),
             Some(state) => loss * state.scale,
             None => loss,
         }

@@ -58,8 +58,10 @@ pub(crate) fn follow(
     dice: &mut Dice,
 ) -> Result<Outcome, String> {
     let mut differentiated = None;
+    let (mut elements, mut products) = (0, 0);
     let passes = standard(&PassOptions::default());
     let fused = passes.run(graph.clone(), |pass, graph, _| {
+        (elements, products) = (size(graph).max(elements), work(graph).max(products));
         if pass == "autodiff" {
             differentiated = Some(graph.clone());
         }
@@ -72,7 +74,7 @@ pub(crate) fn follow(
     let reference = differentiated.ok_or("the pipeline has no autodiff")?;
     let program = Program::plan(&fused).map_err(|e| e.to_string())?;
     drop(program.to_string());
-    if size(&reference) > LARGEST || size(&fused) > LARGEST || work(&reference) > 20 * LARGEST {
+    if elements > LARGEST || products > 20 * LARGEST {
         for device in devices {
             let loaded = Program::plan(&fused).and_then(|p| p.load(device.clone()));
             loaded.map_err(|e| format!("{}: {e}", device.name()))?;
@@ -139,6 +141,7 @@ pub(crate) fn wild_inputs(graph: &Graph, dice: &mut Dice) -> HashMap<String, Val
 }
 
 fn wild_value(ty: &TensorType, wild: bool, dice: &mut Dice) -> Value {
+    let limit = 1 + dice.below(3);
     const FLOATS: [f64; 10] = [
         f64::NAN,
         f64::INFINITY,
@@ -156,7 +159,7 @@ fn wild_value(ty: &TensorType, wild: bool, dice: &mut Dice) -> Value {
         (true, true) => dice.pick(&FLOATS),
         (true, false) => dice.unit() * 2.0,
         (false, true) => dice.pick(&INTS),
-        (false, false) => dice.below(3) as f64,
+        (false, false) => dice.below(limit) as f64,
     };
     let numbers: Vec<f64> = (0..ty.numel()).map(|_| one(dice)).collect();
     Value::from_f64s(ty.clone(), &numbers).expect("a computable type")

@@ -238,7 +238,14 @@ fn trained(
         }
     }
     let mut results = Vec::new();
+    let mut bad = inputs.clone();
+    for (_, tensor) in bad.iter_mut().filter(|(name, _)| name == "token") {
+        *tensor = Tensor::full(tensor.ty().clone(), 99.0).unwrap();
+    }
     for _ in 0..10 {
+        if bad != inputs {
+            run(executable, &mut store, &bad).unwrap_err();
+        }
         let out = run(executable, &mut store, &inputs).unwrap();
         results.extend(out.iter().map(|(_, t)| t.clone()));
     }
@@ -276,4 +283,19 @@ fn threads_with_stores_of_their_own_do_not_disturb_each_other() {
 
 fn bits((results, state): &(Vec<Tensor>, Vec<(String, Tensor)>)) -> Vec<&[u8]> {
     results.iter().chain(state.iter().map(|(_, t)| t)).map(Tensor::bytes).collect()
+}
+
+#[test]
+fn a_store_may_change_devices_between_runs() {
+    let graph = program(29, 20);
+    let all: Vec<Executable> = devices().into_iter().map(|d| load(&graph, d)).collect();
+    let (inputs, mut store) = given(&graph, 3);
+    let (_, mut other) = given(&graph, 3);
+    for step in 0..9 {
+        let found = run(&all[step % 3], &mut store, &inputs).unwrap();
+        let wanted = run(&all[2], &mut other, &inputs).unwrap();
+        for ((name, a), (_, b)) in found.iter().zip(wanted.iter()) {
+            assert_eq!(a.value().first_difference(b.value()), None, "{name} of step {step}");
+        }
+    }
 }

@@ -114,11 +114,44 @@ fn long_programs_neither_overflow_the_stack_nor_take_for_ever() {
         let graph = text::parse(&text).unwrap();
         let outcome = caught(|| follow(&graph, &devices, &mut Dice::new(1))).and_then(|r| r);
         assert_eq!(outcome, Ok(Outcome::Computed), "{}", text.lines().nth(2).unwrap());
-        println!("{} {:?}", text.lines().nth(2).unwrap(), start.elapsed());
         assert!(
             start.elapsed() < Duration::from_secs(20),
             "{} took {:?}",
             text.lines().nth(2).unwrap(),
+            start.elapsed()
+        );
+    }
+}
+
+#[test]
+fn what_is_computed_again_does_not_grow_without_bound() {
+    // Each step reads what is before it at two places.
+    let mut size = 1 << 14;
+    let mut text = format!("graph @pairwise(%0: f32[{size}]) {{\n");
+    let mut last = 0;
+    while size > 1 {
+        for start in [0, 1] {
+            let next = last + start + 1;
+            writeln!(text, "  %{next} = slice %{last} {{dim = 0, start = {start}, end = {size}, step = 2}} : f32[{}]", size / 2).unwrap();
+        }
+        writeln!(text, "  %{} = add %{}, %{} : f32[{}]", last + 3, last + 1, last + 2, size / 2)
+            .unwrap();
+        (last, size) = (last + 3, size / 2);
+    }
+    // Each step is padded with twice what is before it.
+    let padded: String =
+        (0..40).map(|i| format!("  %p{} = add %p{i}, %p{i} : f32[3]\n", i + 1)).collect();
+    let padded = format!(
+        "graph @padded(%p0: f32[3]) {{\n{padded}  %q = pad %p40 {{low = [1], high = [0], value = 0.0}} : f32[4]\n  return y = %q\n}}"
+    );
+    for text in [format!("{text}  return y = %{last}\n}}"), padded] {
+        let start = Instant::now();
+        let graph = text::parse(&text).unwrap();
+        assert_eq!(follow(&graph, &devices(), &mut Dice::new(4)), Ok(Outcome::Computed));
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "{} took {:?}",
+            graph.name(),
             start.elapsed()
         );
     }

@@ -3,7 +3,7 @@
 use super::body::{Machine, each_position, malformed};
 use super::reduce::{Column, row};
 use super::scalar::{Bits, convert, read, write};
-use super::{EvalError, Raised};
+use super::{EvalError, Raised, Value};
 use crate::kernel::{
     Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
     math,
@@ -26,7 +26,7 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
         outputs.push(match output.update.map(|i| inputs.get(i)) {
             Some(Some(old)) if old.len() == output.ty.bytes() => old.to_vec(),
             Some(_) => return Err(malformed("an output updates an input of another type")),
-            None => vec![0; output.ty.bytes()],
+            None => Value::zeros(output.ty.clone()).map_err(EvalError::Memory)?.bytes,
         });
     }
     if let Some(when) = kernel.when {

@@ -40,6 +40,9 @@ pub enum EvalError {
     /// The graph cannot be traced again.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A value that memory does not take.
+    #[error("{0}")]
+    Memory(String),
     /// A kernel that the kernel builder would not make, or cannot.
     #[error("not well formed: {0}")]
     Malformed(String),

@@ -393,8 +393,12 @@ fn two(cx: &mut MapCx<'_>, x: &[Val], op: ScalarOp) -> Val {
     cx.body.binary(op, x[0], y)
 }
 
+/// PyTorch compares in the tensor's dtype: a number is rounded to it first.
 fn compare(cx: &mut MapCx<'_>, x: &[Val], cmp: Cmp, swapped: bool) -> Val {
-    let y = second(cx, x);
+    let mut y = second(cx, x);
+    if x.len() == 1 && cx.operands[0].is_low() {
+        y = cx.body.as_dtype(y, cx.operands[0]);
+    }
     let (a, b) = if swapped { (y, x[0]) } else { (x[0], y) };
     if cx.body.ty(a) != Scalar::Bool {
         return cx.body.cmp(cmp, a, b);

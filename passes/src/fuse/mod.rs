@@ -40,7 +40,7 @@ impl Pass for Fuse {
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
         let reach = Reach::of(graph);
         let groups = Groups::form(graph, &reach);
-        let kernels = kernels(graph, &reach, &groups)?;
+        let kernels = needed(graph, kernels(graph, &reach, &groups)?);
         let kernels = segments::merge(graph, kernels);
         record(graph, kernels)
     }
@@ -69,6 +69,19 @@ fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, 
         }
     }
     Ok(out)
+}
+
+/// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
+fn needed(graph: &Graph, mut kernels: Vec<Built>) -> Vec<Built> {
+    loop {
+        let read: HashSet<ValueId> =
+            kernels.iter().flat_map(|k| k.inputs.iter().copied()).chain(graph.roots()).collect();
+        let before = kernels.len();
+        kernels.retain(|k| k.outputs.iter().any(|v| read.contains(v)));
+        if kernels.len() == before {
+            return kernels;
+        }
+    }
 }
 
 fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {

@@ -160,7 +160,11 @@ fn computed(d: &Draft<'_>, dtype: DType, values: &[f64]) -> Option<f64> {
     }
     // A number in place of an operand is one of the scalar type, which for u8 is i32.
     let scalar_type = if dtype == DType::U8 { DType::I32 } else { dtype.compute() };
-    let scalar = d.scalar().map(|c| converted(c, DType::F64, scalar_type));
+    let compares = matches!(d.name(), "eq" | "ne" | "lt" | "le" | "gt" | "ge");
+    let scalar = d.scalar().map(|c| {
+        let wide = converted(c, DType::F64, scalar_type);
+        if compares && dtype.is_low() { converted(wide, scalar_type, dtype) } else { wide }
+    });
     let y = values.get(1).copied().or(scalar);
     let truth = |b: bool| Some(f64::from(u8::from(b)));
     match (d.name(), y) {
