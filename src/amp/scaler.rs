@@ -136,7 +136,7 @@ impl<'t> GradScaler<'t> {
         match self.state {
             Some(state) if loss.rank() == 0 && loss.dtype().is_low() => widen(loss) * state.scale,
             // PyTorch multiplies by the number as it is: rounding the scale to f16 first would overflow.
-            Some(state) if loss.dtype().is_low() => (widen(loss) * state.scale).cast(loss.dtype()),
+            Some(state) if loss.dtype().is_low() => (widen(loss) * state.scale).to(loss.dtype()),
             Some(state) => loss * state.scale,
             None => loss,
         }
