@@ -26,14 +26,17 @@ fn step() -> TrainStep {
 fn any_tensor(dice: &mut Dice) -> Tensor {
     let sizes: Vec<usize> = (0..dice.below(4)).map(|_| dice.pick(&[0, 1, 3, 4, 5])).collect();
     let ty = TensorType::new(dice.pick(&DType::COMPUTABLE), &sizes[..]);
-    let numbers: Vec<f64> = (0..ty.numel()).map(|_| dice.pick(&[0.0, 1.0, 3.0, -1.0, 4.0, 7.0, 1e30, f64::NAN])).collect();
+    let numbers: Vec<f64> = (0..ty.numel())
+        .map(|_| dice.pick(&[0.0, 1.0, 3.0, -1.0, 4.0, 7.0, 1e30, f64::NAN]))
+        .collect();
     Tensor::from_f64s(ty, &numbers).unwrap()
 }
 
 #[test]
 fn a_training_step_takes_nothing_for_granted() {
     let step = step();
-    let (x, y) = (Tensor::new([4], &[0i64, 6, 3, 3]).unwrap(), Tensor::new([4], &[0i64, 1, 2, 3]).unwrap());
+    let (x, y) =
+        (Tensor::new([4], &[0i64, 6, 3, 3]).unwrap(), Tensor::new([4], &[0i64, 1, 2, 3]).unwrap());
     let rate = Tensor::scalar(1e-2f32);
     let mut store = Store::new();
     step.init(&mut store, 5).unwrap();
@@ -58,13 +61,18 @@ fn a_training_step_takes_nothing_for_granted() {
             }
         }
         let before = contents(&own);
-        let inputs: Vec<(&str, &Tensor)> = given.iter().map(|(name, value)| (*name, value)).collect();
-        let result = caught(|| step.run(&mut own, &inputs)).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{given:?}"));
+        let inputs: Vec<(&str, &Tensor)> =
+            given.iter().map(|(name, value)| (*name, value)).collect();
+        let result = caught(|| step.run(&mut own, &inputs))
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{given:?}"));
         match result {
             Ok(_) => taken += 1,
             Err(error) => {
                 let error = error.to_string();
-                assert!(error.contains('`') || error.contains(file!()), "seed {seed} says nothing of its place: {error}");
+                assert!(
+                    error.contains('`') || error.contains(file!()),
+                    "seed {seed} says nothing of its place: {error}"
+                );
                 assert!(contents(&own) == before, "seed {seed} changed the store: {error}");
                 refused += 1;
             }
@@ -83,7 +91,9 @@ fn closures_that_panic_do_not_break_a_program() {
         t.output("y", x + 1.0);
     }));
     let vector = Tensor::new([2], &[1f32, 2.0]).unwrap();
-    let error = caught(|| program.run(&mut Store::new(), &[("x", &Tensor::scalar(1f32))]).map(|_| ())).unwrap_err();
+    let error =
+        caught(|| program.run(&mut Store::new(), &[("x", &Tensor::scalar(1f32))]).map(|_| ()))
+            .unwrap_err();
     assert!(error.contains("takes vectors"), "{error}");
     let found = program.run(&mut Store::new(), &[("x", &vector)]).unwrap();
     assert_eq!(found["y"].to_f64s(), [2.0, 3.0]);
@@ -97,16 +107,34 @@ fn sizes_that_overflow_are_refused_where_they_are_asked_for() {
         ("expand", |t, x| t.output("y", x.expand(&[1 << 40, 1 << 40, 2]))),
         ("pad", |t, x| t.output("y", x.pad(&[i64::MAX], &[i64::MAX], 0.0))),
         ("reshape", |t, x| t.output("y", x.reshape(&[-1, i64::MAX, 3]))),
-        ("matmul", |t, x| t.output("y", x.reshape(&[2, 1]).expand(&[2, 1 << 30]).t().matmul(x.reshape(&[2, 1]).expand(&[2, 1 << 30])))),
-        ("cat", |t, x| t.output("y", tracecast_ir::ops::view::cat(&[x.expand(&[1 << 55, 2]), x.expand(&[1 << 55, 2])], 0))),
+        ("matmul", |t, x| {
+            t.output(
+                "y",
+                x.reshape(&[2, 1])
+                    .expand(&[2, 1 << 30])
+                    .t()
+                    .matmul(x.reshape(&[2, 1]).expand(&[2, 1 << 30])),
+            )
+        }),
+        ("cat", |t, x| {
+            t.output(
+                "y",
+                tracecast_ir::ops::view::cat(
+                    &[x.expand(&[1 << 55, 2]), x.expand(&[1 << 55, 2])],
+                    0,
+                ),
+            )
+        }),
     ];
     for (op, body) in cases {
-        let error = trace("vast", |t| body(t, t.input_of("x", vast(&[2])))).unwrap_err().to_string();
+        let error =
+            trace("vast", |t| body(t, t.input_of("x", vast(&[2])))).unwrap_err().to_string();
         let places = error.contains(file!()) && (error.contains(op) || error.contains("expand"));
         assert!(places, "{op}: {error}");
     }
     for sizes in [&[usize::MAX, 2][..], &[usize::MAX, 0], &[1 << 60]] {
-        let error = trace("vast", |t| t.output("y", t.input_of("x", vast(sizes)))).unwrap_err().to_string();
+        let error =
+            trace("vast", |t| t.output("y", t.input_of("x", vast(sizes)))).unwrap_err().to_string();
         assert!(error.contains("too many elements") && error.contains(file!()), "{error}");
     }
 }
