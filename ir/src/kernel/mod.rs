@@ -16,7 +16,7 @@
 //!   `l` and `l + 8` are combined, then `l + 4`, `l + 2`, `l + 1`. Chunk results are combined in order, starting with the first.
 //! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into chunks of [`COLUMN_CHUNK`]; a chunk
 //!   combines its rows in order, starting from the identity; chunk results are combined in order, starting with the first.
-//! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`](math::CONTRACT_BLOCK): fused multiply-adds in order from zero within a block, block sums
+//! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** adds sources in row-major order of the source onto the base.
 //!

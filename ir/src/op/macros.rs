@@ -1,9 +1,9 @@
 //! The macro that writes op records.
 
-/// Defines ops: a `static` [`OpDef`] for each, the list `OPS`, and a trait with a method on [`Var`] for each.
+/// Defines ops: a `static` [`OpDef`](crate::OpDef) for each, the list `OPS`, and a trait with a method on [`Var`](crate::Var) for each.
 ///
 /// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand; attributes
-/// follow a semicolon with their [`AttrKind`]. The macro has no logic of its own.
+/// follow a semicolon with their [`AttrKind`](crate::op::AttrKind). The macro has no logic of its own.
 ///
 /// ```
 /// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};
