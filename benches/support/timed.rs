@@ -68,6 +68,10 @@ impl Device for Timed {
     fn launches_are_infallible(&self) -> bool {
         self.inner.launches_are_infallible()
     }
+
+    fn takes_loans(&self) -> bool {
+        self.inner.takes_loans()
+    }
 }
 
 struct TimedLaunch {

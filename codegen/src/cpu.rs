@@ -14,7 +14,8 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostMemory, Launch, Memory, Result,
+    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch, Memory,
+    Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -162,6 +163,10 @@ impl Device for CpuDevice {
     fn launches_are_infallible(&self) -> bool {
         true
     }
+
+    fn takes_loans(&self) -> bool {
+        true
+    }
 }
 
 /// A compiled kernel.
@@ -183,15 +188,19 @@ impl Launch for Loaded {
             let message = format!("expected operands of {sizes:?} bytes, found {found:?}");
             return Err(Error::Operands { kernel: kernel.name.clone(), message }.into());
         }
-        let operands = Slots::of(args)?;
-        let prepared = self.program.prepare(&operands);
+        let places = if args.iter().any(|arg| arg.memory.get::<HostLoan>().is_ok()) {
+            Places::Lent(args.to_vec())
+        } else {
+            let operands = Slots::of(args)?;
+            let prepared = self.program.prepare(&operands);
+            let memory = args.iter().map(|a| a.memory.clone()).collect();
+            Places::Fixed { operands, prepared, _memory: memory }
+        };
         Ok(Box::new(BoundKernel {
             kernel: kernel.clone(),
             program: self.program.clone(),
             shared: self.shared.clone(),
-            operands,
-            prepared,
-            _memory: args.iter().map(|a| a.memory.clone()).collect(),
+            places,
         }))
     }
 
@@ -205,22 +214,43 @@ struct BoundKernel {
     kernel: Arc<Kernel>,
     program: Arc<Program>,
     shared: Arc<Shared>,
-    operands: Slots,
-    prepared: Vec<Slots>,
-    /// Keeps the addresses valid.
-    _memory: Vec<Memory>,
+    places: Places,
+}
+
+/// Where the operands are.
+enum Places {
+    Fixed {
+        operands: Slots,
+        prepared: Vec<Slots>,
+        /// Keeps the addresses valid.
+        _memory: Vec<Memory>,
+    },
+    /// Some of them in another place in each run.
+    Lent(Vec<Arg>),
 }
 
 impl Bound for BoundKernel {
     fn run(&self) -> Result<()> {
+        match &self.places {
+            Places::Fixed { operands, prepared, .. } => self.run_at(operands, prepared),
+            Places::Lent(args) => {
+                let operands = Slots::of(args)?;
+                self.run_at(&operands, &self.program.prepare(&operands))
+            }
+        }
+    }
+}
+
+impl BoundKernel {
+    fn run_at(&self, operands: &Slots, prepared: &[Slots]) -> Result<()> {
         if let Some(when) = self.kernel.when
-            && self.operands.read_f32(when) != 0.0
+            && operands.read_f32(when) != 0.0
         {
             return Ok(());
         }
         let status = AtomicU32::new(0);
         let Shared { target, team, .. } = &*self.shared;
-        self.program.run(target, team, &self.operands, &self.prepared, &status);
+        self.program.run(target, team, operands, prepared, &status);
         match status.load(Ordering::Relaxed) {
             0 => Ok(()),
             raised => Err(RuntimeError::data(&self.kernel, raised as usize - 1)),

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
-use tracecast_runtime::{Arg, HostMemory};
+use tracecast_runtime::{Arg, HostLoan, HostMemory};
 
 type Entry = unsafe extern "C" fn(*const Address, i64, i64, i64, i64, *mut u8, *const AtomicU32);
 
@@ -170,15 +170,21 @@ impl Slots {
     pub(crate) fn of(args: &[Arg]) -> tracecast_runtime::Result<Slots> {
         let mut slots = Slots::default();
         for arg in args {
-            let memory = arg.memory.get::<HostMemory>()?;
-            if arg.offset.checked_add(arg.len).is_none_or(|end| end > memory.len()) {
+            let (base, len) = match arg.memory.get::<HostLoan>() {
+                Ok(loan) => loan.place(),
+                Err(_) => {
+                    let memory = arg.memory.get::<HostMemory>()?;
+                    (memory.as_ptr(), memory.len())
+                }
+            };
+            if arg.offset.checked_add(arg.len).is_none_or(|end| end > len) {
                 let message = format!(
                     "an operand of {} bytes at {} is not inside its memory",
                     arg.len, arg.offset
                 );
                 return Err(tracecast_runtime::Error::Device(message));
             }
-            slots.push(Address(memory.as_ptr().wrapping_add(arg.offset)));
+            slots.push(Address(base.wrapping_add(arg.offset)));
         }
         Ok(slots)
     }

@@ -61,6 +61,12 @@ pub trait Device: Debug + Send + Sync {
     fn launches_are_infallible(&self) -> bool {
         false
     }
+
+    /// True if kernels can be bound to a [`HostLoan`](crate::HostLoan), whose address is another in each run. Large inputs and outputs
+    /// are then not copied.
+    fn takes_loans(&self) -> bool {
+        false
+    }
 }
 
 /// A compiled kernel.
@@ -92,7 +98,7 @@ pub trait Bound: Send + Sync {
 pub struct Arg {
     /// The memory.
     pub memory: Memory,
-    /// In bytes; a multiple of 64.
+    /// In bytes; a multiple of 64, and 0 in a loan.
     pub offset: usize,
     /// In bytes.
     pub len: usize,

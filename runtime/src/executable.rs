@@ -3,16 +3,18 @@
 use crate::device::{Arg, Bound, Device, Launch};
 use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
+use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::Outputs;
 use crate::program::Program;
 use crate::store::Store;
 use crate::tensor::{Tensor, zeroed};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracecast_ir::kernel::Kernel;
-use tracecast_ir::{Port, Role};
+use tracecast_ir::{Port, Role, TensorType};
 
 /// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
 pub struct Executable {
@@ -30,12 +32,16 @@ struct Pool {
     workspaces: Vec<Workspace>,
     /// Empty lists with room.
     lists: Vec<Vec<Memory>>,
+    /// For each output, lent bytes that became tensors. Those that nobody holds any more are lent again.
+    given: Vec<VecDeque<Tensor>>,
 }
 
 /// The memory of one run at a time.
 struct Workspace {
     arena: Memory,
     fresh: Vec<Memory>,
+    /// Each is a [`HostLoan`].
+    loans: Vec<Memory>,
     /// The one used last comes first.
     bindings: Vec<Binding>,
 }
@@ -47,8 +53,23 @@ struct Binding {
     kernels: Vec<Box<dyn Bound>>,
 }
 
+/// Where the value of an output comes from.
+enum Room {
+    /// It is copied to these bytes.
+    Bytes(Vec<u8>),
+    /// Kernels write it to bytes that are lent to them.
+    Lent(usize),
+    /// It is that of another output before it.
+    Output(usize),
+    /// It is that of an input.
+    Input(usize),
+}
+
 /// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
 const BINDINGS: usize = 2;
+
+/// Tensors kept of each output whose bytes are lent.
+const GIVEN: usize = 2;
 
 impl Executable {
     pub(crate) fn new(program: Program, device: Arc<dyn Device>) -> Result<Self> {
@@ -114,18 +135,34 @@ impl Executable {
     /// Everything but the exchange of fresh memory for state.
     fn step(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let layout = &self.program.layout;
-        for (port, at) in self.program.parts.ports.iter().zip(&layout.inputs) {
-            if let (Some(at), Some((_, tensor))) =
-                (at, inputs.iter().find(|(name, _)| *name == port.name))
-            {
-                self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
+        for (port, place) in self.program.parts.ports.iter().zip(&layout.inputs) {
+            let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == port.name) else {
+                continue;
+            };
+            match place {
+                Some(Place::Arena(at)) => {
+                    self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
+                }
+                Some(Place::Lent(i)) => workspace.loans[*i].get::<HostLoan>()?.lend(tensor),
+                _ => {}
             }
         }
+        let result = self.launch(workspace, inputs);
+        if result.is_err() {
+            for loan in &workspace.loans {
+                loan.get::<HostLoan>()?.take();
+            }
+        }
+        result
+    }
+
+    /// Takes room for the outputs, runs the kernels, and makes tensors of the outputs.
+    fn launch(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        let layout = &self.program.layout;
         // Taken before the kernels run: once state is written nothing may fail any more.
-        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
-        let mut results = Vec::with_capacity(layout.outputs.len());
-        for ty in types {
-            results.push((ty.clone(), zeroed(ty)?));
+        let mut rooms = Vec::with_capacity(layout.outputs.len());
+        for (output, place) in layout.outputs.iter().enumerate() {
+            rooms.push(self.room(workspace, output, *place)?);
         }
         let binding = &workspace.bindings[0];
         self.device.run_step(&mut || {
@@ -134,13 +171,81 @@ impl Executable {
             }
             Ok(())
         })?;
-        let mut values = Vec::with_capacity(results.len());
-        for ((ty, mut bytes), place) in results.into_iter().zip(&layout.outputs) {
-            let (memory, at) = locate(*place, &workspace.arena, binding);
-            self.device.download(memory, at, &mut bytes)?;
-            values.push(Tensor::from_bytes(ty, bytes)?);
+        let mut values: Vec<Tensor> = Vec::with_capacity(rooms.len());
+        for (output, (room, place)) in rooms.into_iter().zip(&layout.outputs).enumerate() {
+            let value = match room {
+                Room::Bytes(mut bytes) => {
+                    let (memory, at) = locate(*place, workspace, binding);
+                    self.device.download(memory, at, &mut bytes)?;
+                    Tensor::from_bytes(self.output_type(output).clone(), bytes)?
+                }
+                Room::Lent(i) => {
+                    let bytes = workspace.loans[i].get::<HostLoan>()?.take().unwrap_or_default();
+                    let value = Tensor::from_bytes(self.output_type(output).clone(), bytes)?;
+                    self.remember(output, &value);
+                    value
+                }
+                Room::Output(other) => values[other].clone(),
+                Room::Input(port) => {
+                    let name = &self.program.parts.ports[port].name;
+                    let given = inputs.iter().find(|(input, _)| input == name);
+                    given.map(|(_, tensor)| (*tensor).clone()).ok_or_else(|| {
+                        Error::input(name, "is missing though it was there before the run")
+                    })?
+                }
+            };
+            values.push(value);
+        }
+        for loan in &workspace.loans {
+            loan.get::<HostLoan>()?.take();
         }
         Ok(Outputs::new(self.output_names.clone(), values))
+    }
+
+    /// Where the bytes of an output will be found.
+    fn room(&self, workspace: &Workspace, output: usize, place: Place) -> Result<Room> {
+        let layout = &self.program.layout;
+        let Place::Lent(loan) = place else {
+            return Ok(Room::Bytes(zeroed(self.output_type(output))?));
+        };
+        if let Some(port) = layout.inputs.iter().position(|input| *input == Some(place)) {
+            return Ok(Room::Input(port));
+        }
+        if let Some(other) = layout.outputs[..output].iter().position(|other| *other == place) {
+            return Ok(Room::Output(other));
+        }
+        let bytes = self.reused(output).map_or_else(|| zeroed(self.output_type(output)), Ok)?;
+        workspace.loans[loan].get::<HostLoan>()?.lend_bytes(bytes);
+        Ok(Room::Lent(loan))
+    }
+
+    fn output_type(&self, output: usize) -> &TensorType {
+        &self.program.parts.values[self.program.parts.outputs[output].1]
+    }
+
+    /// The bytes of an earlier value of this output that nobody holds any more.
+    fn reused(&self, output: usize) -> Option<Vec<u8>> {
+        let mut pool = self.pool();
+        let given = pool.given.get_mut(output)?;
+        for _ in 0..given.len() {
+            match given.pop_front()?.try_into_bytes() {
+                Ok(bytes) => return Some(bytes),
+                Err(held) => given.push_back(held),
+            }
+        }
+        None
+    }
+
+    /// Keeps the value of an output, so that its bytes can be used again when nobody else holds it.
+    fn remember(&self, output: usize, value: &Tensor) {
+        let mut pool = self.pool();
+        let count = self.output_names.len();
+        pool.given.resize_with(count, VecDeque::new);
+        let given = &mut pool.given[output];
+        given.push_back(value.clone());
+        if given.len() > GIVEN {
+            given.pop_front();
+        }
     }
 
     fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
@@ -209,7 +314,8 @@ impl Executable {
             .iter()
             .map(|s| self.device.alloc(port(s).ty.bytes()))
             .collect::<Result<_>>()?;
-        Ok(Workspace { arena, fresh, bindings: Vec::new() })
+        let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
+        Ok(Workspace { arena, fresh, loans, bindings: Vec::new() })
     }
 
     fn bind(&self, workspace: &Workspace, states: &[Memory]) -> Result<Binding> {
@@ -220,7 +326,7 @@ impl Executable {
         };
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
-                let (memory, offset) = locate(operand.place, &workspace.arena, &binding);
+                let (memory, offset) = locate(operand.place, workspace, &binding);
                 Arg { memory: memory.clone(), offset, len: operand.bytes, access: operand.access }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
@@ -250,7 +356,7 @@ impl Executable {
         self.program.kernels().count()
     }
 
-    /// The bytes of memory a step needs besides the state.
+    /// The bytes of memory a step needs besides the state and the tensors it is given.
     pub fn peak_bytes(&self) -> usize {
         self.program.peak_bytes()
     }
@@ -286,9 +392,10 @@ impl Binding {
     }
 }
 
-fn locate<'a>(place: Place, arena: &'a Memory, binding: &'a Binding) -> (&'a Memory, usize) {
+fn locate<'a>(place: Place, workspace: &'a Workspace, binding: &'a Binding) -> (&'a Memory, usize) {
     match place {
-        Place::Arena(at) => (arena, at),
+        Place::Arena(at) => (&workspace.arena, at),
+        Place::Lent(i) => (&workspace.loans[i], 0),
         Place::State(i) => (&binding.states[i], 0),
         Place::Fresh(i) => (&binding.fresh[i], 0),
     }

@@ -12,15 +12,17 @@ pub(crate) struct Layout {
     pub(crate) steps: Vec<Step>,
     /// The size of the arena.
     pub(crate) arena: usize,
-    /// For each port that is an input and read by something, its offset in the arena.
-    pub(crate) inputs: Vec<Option<usize>>,
+    /// For each port that is an input and read by something, its place: in the arena or lent.
+    pub(crate) inputs: Vec<Option<Place>>,
     /// Where each output lies after the steps.
     pub(crate) outputs: Vec<Place>,
     /// The state ports that are needed, in order; [`Place::State`] counts these.
     pub(crate) states: Vec<usize>,
     /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
     pub(crate) fresh: Vec<usize>,
-    /// Memory needed besides the state.
+    /// The number of loans. Inputs come first.
+    pub(crate) loans: usize,
+    /// Memory needed besides the state and the tensors that go in.
     pub(crate) peak_bytes: usize,
 }
 
@@ -49,7 +51,21 @@ pub(crate) enum Place {
     State(usize),
     /// In the memory that will replace a state.
     Fresh(usize),
+    /// In the tensor of an input, or in bytes that become an output.
+    Lent(usize),
 }
+
+/// What a device can do, as far as places depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abilities {
+    /// State is updated in place, after the last kernel that can raise a check; otherwise fresh memory replaces it.
+    pub(crate) in_place: bool,
+    /// Kernels work on the memory of large inputs and outputs themselves; otherwise these are copied.
+    pub(crate) loans: bool,
+}
+
+/// An input or output of fewer bytes is copied: that costs less than asking for its address at every launch.
+const LENT_FROM: usize = 64 * 1024;
 
 impl fmt::Display for Operand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +73,7 @@ impl fmt::Display for Operand {
             Place::Arena(at) => ("arena", at),
             Place::State(i) => ("state", i),
             Place::Fresh(i) => ("fresh", i),
+            Place::Lent(i) => ("lent", i),
         };
         let sign = match self.access {
             Access::Read => "<",
@@ -71,8 +88,10 @@ impl fmt::Display for Operand {
 ///
 /// In place, updates that the schedule gave no home are copied at the end, where no step can raise a check. Otherwise each updated
 /// state gets fresh memory, to be put in its place afterwards.
-pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> Layout {
+pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) -> Layout {
+    let in_place = able.in_place;
     let mut placing = Placing::new(parts, schedule, in_place);
+    let (loans, lent_bytes) = if able.loans { placing.lend() } else { (0, 0) };
     placing.buffers();
     let arena = placing.pack();
     let mut launches = Vec::with_capacity(schedule.order.len());
@@ -80,11 +99,8 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> 
     placing.commit(&mut launches);
     let Placing { places, states, .. } = placing;
     let at = |value: usize| places[value].unwrap_or(Place::Arena(0));
-    let inputs = (0..parts.ports.len()).map(|p| match places[p] {
-        Some(Place::Arena(at)) => Some(at),
-        _ => None,
-    });
-    let inputs = inputs.collect();
+    let is_input = |place: &Place| matches!(place, Place::Arena(_) | Place::Lent(_));
+    let inputs = (0..parts.ports.len()).map(|p| places[p].filter(is_input)).collect();
     let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
     let fresh: Vec<usize> =
@@ -99,7 +115,8 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, in_place: bool) -> 
         outputs,
         states,
         fresh,
-        peak_bytes: arena.saturating_add(fresh_bytes),
+        loans,
+        peak_bytes: arena.saturating_add(fresh_bytes).saturating_add(lent_bytes),
     }
 }
 
@@ -186,6 +203,22 @@ impl<'a> Placing<'a> {
             buffers: Vec::new(),
             buffer_of: vec![None; count],
         }
+    }
+
+    /// Lends the large inputs that something reads, and room for the large outputs. The number of loans, and the bytes of the outputs.
+    fn lend(&mut self) -> (usize, usize) {
+        let (mut loans, mut bytes) = (0, 0usize);
+        let ports = (0..self.parts.ports.len()).filter(|p| self.last[*p].is_some());
+        let outputs = self.parts.outputs.iter().map(|(_, value)| *value);
+        for value in ports.chain(outputs) {
+            let size = self.parts.values[value].bytes();
+            if self.places[value].is_none() && size >= LENT_FROM {
+                self.places[value] = Some(Place::Lent(loans));
+                loans += 1;
+                bytes = bytes.saturating_add(if value < self.parts.ports.len() { 0 } else { size });
+            }
+        }
+        (loans, bytes)
     }
 
     /// Buffers of the arena for inputs, and for results that have no place yet. A result that may replace an operand in place does so if

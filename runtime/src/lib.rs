@@ -4,7 +4,7 @@
 //! places in memory, [`Program::load`] has a device compile their kernels, and [`Executable::run`] runs them on a [`Store`] and
 //! inputs. What a device may rely on:
 //!
-//! * operands have the types of the kernel, start at multiples of 64 bytes, and lie inside their memory;
+//! * operands have the types of the kernel, start at multiples of 64 bytes (but for loans), and lie inside their memory;
 //! * while a kernel runs nothing else reads or writes its operands, and only an operand with [`Access::Update`] is given twice;
 //! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
 //! * memory is read by the runtime only through [`Device::download`], after the launches before it.
@@ -16,6 +16,7 @@ pub mod device;
 pub mod error;
 mod executable;
 mod layout;
+mod loan;
 pub mod memory;
 pub mod npz;
 mod outputs;
@@ -29,6 +30,7 @@ pub mod tensor;
 pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch};
 pub use error::{Error, Result};
 pub use executable::Executable;
+pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory};
 pub use outputs::Outputs;
 pub use program::Program;

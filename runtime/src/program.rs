@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executable::Executable;
-use crate::layout::{Layout, layout};
+use crate::layout::{Abilities, Layout, layout};
 use crate::schedule::schedule;
 use std::collections::HashMap;
 use std::fmt;
@@ -59,7 +59,7 @@ impl Program {
         }
         let mut parts = Parts::of(graph)?;
         let order = schedule(&parts, true);
-        let layout = layout(&mut parts, &order, true);
+        let layout = layout(&mut parts, &order, Abilities { in_place: true, loans: true });
         Ok(Program { parts, layout })
     }
 
@@ -68,9 +68,11 @@ impl Program {
     /// # Errors
     /// If the device has no code for one of them.
     pub fn load(mut self, device: Arc<dyn Device>) -> Result<Executable> {
-        if !device.launches_are_infallible() {
-            let order = schedule(&self.parts, false);
-            self.layout = layout(&mut self.parts, &order, false);
+        let able =
+            Abilities { in_place: device.launches_are_infallible(), loans: device.takes_loans() };
+        if !(able.in_place && able.loans) {
+            let order = schedule(&self.parts, able.in_place);
+            self.layout = layout(&mut self.parts, &order, able);
         }
         Executable::new(self, device)
     }
@@ -96,7 +98,7 @@ impl Program {
         self.layout.steps.iter().filter(|s| s.is_copy).count()
     }
 
-    /// The bytes of memory a step needs besides the state.
+    /// The bytes of memory a step needs besides the state and the tensors it is given.
     pub fn peak_bytes(&self) -> usize {
         self.layout.peak_bytes
     }

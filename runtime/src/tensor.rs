@@ -183,6 +183,11 @@ impl Tensor {
         self.0.ty.dtype
     }
 
+    /// The bytes, if nobody else holds the tensor; otherwise the tensor.
+    pub(crate) fn try_into_bytes(self) -> std::result::Result<Vec<u8>, Tensor> {
+        Arc::try_unwrap(self.0).map(|value| value.bytes).map_err(Tensor)
+    }
+
     /// The elements as little-endian bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
