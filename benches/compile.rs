@@ -7,7 +7,7 @@ mod digits;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use digits::Digits;
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracecast::ir::{Stage, Verified, parse, verify};
 use tracecast::passes::{PassOptions, find, standard};
 use tracecast::prelude::*;
@@ -97,19 +97,80 @@ fn text(c: &mut Criterion) {
     group.finish();
 }
 
-fn long_programs(c: &mut Criterion) {
-    for (what, nodes, residual) in [("chain", 3000, false), ("residual chain", 3000, true)] {
-        let graph = long(nodes, residual);
-        let mut group = c.benchmark_group(format!("{what} of {} nodes", graph.len()));
-        let (stages, _) = stages(graph);
-        for (name, graph) in &stages {
-            if matches!(*name, "autocast" | "simplify" | "fuse") {
-                let pass = find(name, &PassOptions::default()).expect("a standard pass");
-                group.bench_function(*name, |b| b.iter(|| pass.run(black_box(graph))));
-            }
+/// Layers under autocast, each with weights of its own and a path around it, and one step of their training: about that many nodes
+/// when traced, of them one in six a parameter.
+fn training_step(nodes: usize) -> Graph {
+    let layer = TensorType::new(DType::F32, [16, 16]);
+    let layers = nodes / 12;
+    trace("step", |t| {
+        let x = t.input_of("x", layer.clone());
+        let weights: Vec<_> = (0..layers)
+            .map(|i| {
+                let bias = TensorType::new(DType::F32, [16]);
+                (t.param_of(&format!("w{i}"), layer.clone()), t.param_of(&format!("b{i}"), bias))
+            })
+            .collect();
+        let y = autocast(t, "cpu", DType::BF16, || {
+            weights.iter().fold(x, |x, (w, b)| x + (x.linear(*w, Some(*b)).relu() * 0.5).tanh())
+        });
+        let all: Vec<_> = weights.iter().flat_map(|(w, b)| [*w, *b]).collect();
+        for (weight, gradient) in all.iter().zip(t.grad(y.sum(&[], false, None), &all)) {
+            t.update(*weight, *weight - gradient * 0.01);
         }
-        group.finish();
+    })
+    .expect("layers of one size")
+}
+
+/// One map of that many operations.
+fn one_map(nodes: usize) -> Graph {
+    trace("map", |t| {
+        let x = t.input_of("x", TensorType::new(DType::F32, [1024]));
+        let y = (0..nodes / 4).fold(x, |y, _| (y * 0.5).tanh() + x.exp());
+        t.output("y", y);
+    })
+    .expect("one shape")
+}
+
+/// What each pass costs per node of the longer of the program that it gets and the one it makes, the verifier not included: in proportion
+/// to the program if the columns are level.
+fn per_node(_: &mut Criterion) {
+    let sizes = [1000, 10_000, 50_000];
+    let programs: [(&str, fn(usize) -> Graph); 2] = [("training step", training_step), ("one map", one_map)];
+    for (what, program) in programs {
+        println!("µs per node, {what} of {sizes:?} nodes");
+        let runs: Vec<_> = sizes.iter().map(|nodes| costs(program(*nodes))).collect();
+        for (i, (name, _)) in runs[0].iter().enumerate() {
+            let row: Vec<String> = runs.iter().map(|run| format!("{:8.2}", run[i].1)).collect();
+            println!("  {name:<10}{}", row.join(""));
+        }
     }
+}
+
+/// The microseconds per node of each pass, and of the verifier on what `simplify` gets.
+fn costs(graph: Graph) -> Vec<(&'static str, f64)> {
+    let (stages, kernels) = stages(graph);
+    let per_node = |nodes: usize, run: &mut dyn FnMut()| {
+        let mut best = f64::INFINITY;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(200) || best == f64::INFINITY {
+            let start = Instant::now();
+            run();
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        best * 1e6 / nodes as f64
+    };
+    let mut costs = Vec::new();
+    for (i, (name, graph)) in stages.iter().enumerate() {
+        let next = stages.get(i + 1).map_or(&kernels, |(_, next)| next);
+        let pass = find(name, &PassOptions::default()).expect("a standard pass");
+        let run = &mut || drop(black_box(pass.run(graph)));
+        costs.push((*name, per_node(graph.len().max(next.len()), run)));
+        if *name == "simplify" {
+            let run = &mut || drop(black_box(verify(Graph::clone(graph), Stage::Core)));
+            costs.push(("verify", per_node(graph.len(), run)));
+        }
+    }
+    costs
 }
 
 criterion_group! {
@@ -118,6 +179,6 @@ criterion_group! {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1000));
-    targets = digits_step, text, long_programs
+    targets = digits_step, text, per_node
 }
 criterion_main!(benches);

@@ -8,7 +8,7 @@ use crate::policy::{Decision, DeviceType, Region};
 use crate::{Attrs, TensorType};
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ pub struct Node {
     pub source: Source,
     /// The op that the user recorded, if this node is a part of it: what an error names.
     pub part_of: Option<&'static str>,
+    /// The number of the port that it stands for.
+    port: Option<u32>,
     first_edge: u32,
     arity: u16,
 }
@@ -134,6 +136,18 @@ pub struct Graph {
     pub(crate) updates: Vec<(usize, ValueId)>,
     pub(crate) regions: Vec<Region>,
     pub(crate) policy: u64,
+    index: Index,
+}
+
+/// Finds ports, outputs and updates without a search.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    ports: HashMap<String, usize>,
+    outputs: HashSet<String>,
+    /// The first update that takes a value.
+    takers: HashMap<ValueId, usize>,
+    /// The ports that have a next value.
+    updated: HashSet<usize>,
 }
 
 impl Graph {
@@ -146,6 +160,7 @@ impl Graph {
             updates: Vec::new(),
             regions: vec![Region::default()],
             policy: 0,
+            index: Index::default(),
         }
     }
 
@@ -229,7 +244,22 @@ impl Graph {
 
     /// The port a node stands for.
     pub fn port_of(&self, id: NodeId) -> Option<&Port> {
-        self.ports.iter().find(|p| p.node == id)
+        self.port_index(id).map(|port| &self.ports[port])
+    }
+
+    /// The number, among the ports, of the one a node stands for.
+    pub fn port_index(&self, id: NodeId) -> Option<usize> {
+        self.dag[id].port.map(|port| port as usize)
+    }
+
+    /// The port of that name.
+    pub fn port_named(&self, name: &str) -> Option<&Port> {
+        self.index.ports.get(name).map(|port| &self.ports[*port])
+    }
+
+    /// The port whose next value this is, the first if there are several.
+    pub fn updated_by(&self, value: ValueId) -> Option<&Port> {
+        self.index.takers.get(&value).map(|port| &self.ports[*port])
     }
 
     /// The values that must be computed: outputs and updates.
@@ -278,6 +308,35 @@ impl Graph {
             .collect()
     }
 
+    /// Adds a value from outside, whose name is new.
+    pub(crate) fn add_port(&mut self, mut node: Node, port: impl FnOnce(NodeId) -> Port) -> NodeId {
+        node.port = Some(self.ports.len() as u32);
+        let id = self.push(node, &[]);
+        let port = port(id);
+        self.index.ports.insert(port.name.clone(), self.ports.len());
+        self.ports.push(port);
+        id
+    }
+
+    /// Names a result; false if something else has the name.
+    pub(crate) fn add_output(&mut self, name: &str, value: ValueId) -> bool {
+        let new = self.index.outputs.insert(name.to_owned());
+        if new {
+            self.outputs.push((name.to_owned(), value));
+        }
+        new
+    }
+
+    /// Gives a port its next value; false if it has one.
+    pub(crate) fn add_update(&mut self, port: usize, value: ValueId) -> bool {
+        let new = self.index.updated.insert(port);
+        if new {
+            self.index.takers.entry(value).or_insert(port);
+            self.updates.push((port, value));
+        }
+        new
+    }
+
     pub(crate) fn push(&mut self, mut node: Node, args: &[ValueId]) -> NodeId {
         node.first_edge = self.dag.edge_count() as u32;
         node.arity = args.len() as u16;
@@ -306,6 +365,7 @@ impl Node {
             scope: Arc::from(""),
             source: Source::Unknown,
             part_of: None,
+            port: None,
             first_edge: 0,
             arity: 0,
         }

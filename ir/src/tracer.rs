@@ -106,7 +106,7 @@ impl Tracer {
         grad: bool,
         device: DeviceType,
     ) -> Var<'_> {
-        let known = self.state.borrow().graph.ports.iter().find(|p| p.name == name).cloned();
+        let known = self.state.borrow().graph.port_named(name).cloned();
         if let Some(port) = known {
             if port.ty != ty || port.role != role {
                 return self.fail(
@@ -135,9 +135,9 @@ impl Tracer {
             SmallVec::new(),
         );
         let mut state = self.state.borrow_mut();
-        let node = state.graph.push(node, &[]);
+        let port = |node| Port { name: name.to_owned(), ty, role, grad, device, node };
+        let node = state.graph.add_port(node, port);
         state.devices.push(device);
-        state.graph.ports.push(Port { name: name.to_owned(), ty, role, grad, device, node });
         drop(state);
         self.var(ValueId { node, result: 0 })
     }
@@ -165,15 +165,14 @@ impl Tracer {
     /// Names a result.
     #[track_caller]
     pub fn output(&self, name: &str, value: Var<'_>) {
-        if !self.owns(value) || self.state.borrow().graph.outputs.iter().any(|(n, _)| n == name) {
-            let why =
-                if self.owns(value) { format!("`{name}` is already an output") } else { foreign() };
-            if !value.is_poison() {
-                self.fail("output", why);
-            }
+        if value.is_poison() {
             return;
         }
-        self.state.borrow_mut().graph.outputs.push((name.to_owned(), value.id));
+        if !self.owns(value) {
+            self.fail("output", foreign());
+        } else if !self.state.borrow_mut().graph.add_output(name, value.id) {
+            self.fail("output", format!("`{name}` is already an output"));
+        }
     }
 
     /// Gives a parameter or other state its next value.
@@ -193,18 +192,14 @@ impl Tracer {
         }
         let mut inner = self.state.borrow_mut();
         let graph = &mut inner.graph;
-        let port =
-            graph.ports.iter().position(|p| p.node == state.id.node && p.role != Role::Input);
+        let port = graph.port_index(state.id.node).filter(|p| graph.ports[*p].role != Role::Input);
         let port = port.ok_or("only a parameter or other state can be updated")?;
         let (name, have, want) = (&graph.ports[port].name, graph.ty(next.id), graph.ty(state.id));
         if have != want {
             return Err(format!("`{name}` is {want}, its next value {have}"));
         }
-        if graph.updates.iter().any(|(p, _)| *p == port) {
-            return Err(format!("`{name}` is updated twice"));
-        }
-        graph.updates.push((port, next.id));
-        Ok(())
+        let name = name.clone();
+        if graph.add_update(port, next.id) { Ok(()) } else { Err(format!("`{name}` is updated twice")) }
     }
 
     /// Records an op and returns its results.

@@ -130,7 +130,7 @@ impl Renamed {
 
     /// The new value of an old one; `None` if it is not recorded yet.
     pub(crate) fn get<'t>(&self, t: &'t Tracer, graph: &Graph, old: ValueId) -> Option<Var<'t>> {
-        if let Some(port) = graph.ports().iter().position(|p| p.node == old.node) {
+        if let Some(port) = graph.port_index(old.node) {
             let node = t.with_graph(|g| g.ports()[port].node);
             return Some(t.var(ValueId { node, result: 0 }));
         }

@@ -12,8 +12,8 @@ pub(super) fn mark(graph: &Graph, built: &mut Built) {
         return;
     }
     for (i, value) in built.outputs.iter().enumerate() {
-        let Some((port, _)) = graph.updates().iter().find(|(_, v)| v == value) else { continue };
-        let port = ValueId { node: graph.ports()[*port].node, result: 0 };
+        let Some(port) = graph.updated_by(*value) else { continue };
+        let port = ValueId { node: port.node, result: 0 };
         let Some(input) = built.inputs.iter().position(|v| *v == port) else { continue };
         let Some(place) = store_access(&nest.stages[0].sinks, i) else { continue };
         let dense = nest.loads.iter().filter(|l| l.input == input).all(|l| l.access == *place);
@@ -38,8 +38,7 @@ pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
         return None;
     }
     let args = graph.args(value.node);
-    let (port, _) = graph.updates().iter().find(|(_, v)| *v == value)?;
-    let port = &graph.ports()[*port];
+    let port = graph.updated_by(value)?;
     if port.role == Role::Input || args[1] != (ValueId { node: port.node, result: 0 }) {
         return None;
     }
