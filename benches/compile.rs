@@ -135,7 +135,8 @@ fn one_map(nodes: usize) -> Graph {
 /// to the program if the columns are level.
 fn per_node(_: &mut Criterion) {
     let sizes = [1000, 10_000, 50_000];
-    let programs: [(&str, fn(usize) -> Graph); 2] = [("training step", training_step), ("one map", one_map)];
+    let programs: [(&str, fn(usize) -> Graph); 2] =
+        [("training step", training_step), ("one map", one_map)];
     for (what, program) in programs {
         println!("µs per node, {what} of {sizes:?} nodes");
         let runs: Vec<_> = sizes.iter().map(|nodes| costs(program(*nodes))).collect();

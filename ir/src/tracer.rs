@@ -199,7 +199,11 @@ impl Tracer {
             return Err(format!("`{name}` is {want}, its next value {have}"));
         }
         let name = name.clone();
-        if graph.add_update(port, next.id) { Ok(()) } else { Err(format!("`{name}` is updated twice")) }
+        if graph.add_update(port, next.id) {
+            Ok(())
+        } else {
+            Err(format!("`{name}` is updated twice"))
+        }
     }
 
     /// Records an op and returns its results.
