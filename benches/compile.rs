@@ -7,6 +7,7 @@ mod digits;
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use digits::Digits;
 use std::hint::black_box;
+use std::io::Write;
 use std::time::{Duration, Instant};
 use tracecast::ir::{Stage, Verified, parse, verify};
 use tracecast::passes::{PassOptions, find, standard};
@@ -131,20 +132,22 @@ fn one_map(nodes: usize) -> Graph {
     .expect("one shape")
 }
 
-/// What each pass costs per node of the longer of the program that it gets and the one it makes, the verifier not included: in proportion
-/// to the program if the columns are level.
+/// What each pass costs per node of the longer of the program that it gets and the one it makes, the verifier not included: in
+/// proportion to the program if the columns are level.
 fn per_node(_: &mut Criterion) {
-    let sizes = [1000, 10_000, 50_000];
+    const SIZES: [usize; 3] = [1000, 10_000, 50_000];
     let programs: [(&str, fn(usize) -> Graph); 2] =
         [("training step", training_step), ("one map", one_map)];
+    let mut out = String::new();
     for (what, program) in programs {
-        println!("µs per node, {what} of {sizes:?} nodes");
-        let runs: Vec<_> = sizes.iter().map(|nodes| costs(program(*nodes))).collect();
+        out += &format!("µs per node, {what} of {SIZES:?} nodes\n");
+        let runs = SIZES.map(|nodes| costs(program(nodes)));
         for (i, (name, _)) in runs[0].iter().enumerate() {
-            let row: Vec<String> = runs.iter().map(|run| format!("{:8.2}", run[i].1)).collect();
-            println!("  {name:<10}{}", row.join(""));
+            let row: String = runs.iter().map(|run| format!("{:8.2}", run[i].1)).collect();
+            out += &format!("  {name:<10}{row}\n");
         }
     }
+    std::io::stdout().write_all(out.as_bytes()).expect("a place to write to");
 }
 
 /// The microseconds per node of each pass, and of the verifier on what `simplify` gets.
