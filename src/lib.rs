@@ -67,7 +67,7 @@ pub use options::{Observer, Options};
 pub use report::CompileReport;
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
-pub use train::{StepResult, TrainStep, TrainStepBuilder};
+pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
 
 #[cfg(feature = "cpu")]
 pub use tracecast_codegen::{CpuDevice, CpuOptions};

@@ -7,8 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
+use tracecast_ir::ops::view::Views;
 use tracecast_ir::policy::{PolicySet, Region};
-use tracecast_ir::{Graph, Role, TensorType, Tracer, Var};
+use tracecast_ir::{Graph, Role, TensorType, Tracer, ValueId, Var};
 
 /// Records what `body` computes, under the standard policies.
 ///
@@ -46,7 +47,17 @@ pub struct Trace {
     types: Types,
     starts: RefCell<Vec<Entry>>,
     warnings: RefCell<Vec<String>>,
+    bound: RefCell<BTreeMap<String, ValueId>>,
+    part: RefCell<Option<Part>>,
     depth: Cell<usize>,
+}
+
+/// One of several parts of a batch: inputs of these names are divided along their first axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) number: usize,
+    pub(crate) of: usize,
+    pub(crate) inputs: Arc<[String]>,
 }
 
 /// The types of the inputs of a run and of the entries of its store.
@@ -71,6 +82,8 @@ impl Trace {
             types,
             starts: RefCell::default(),
             warnings: RefCell::default(),
+            bound: RefCell::default(),
+            part: RefCell::default(),
             depth: Cell::new(0),
         }
     }
@@ -80,11 +93,14 @@ impl Trace {
         &self.tracer
     }
 
-    /// A value given anew with each run, of the type that this run gives it.
+    /// A value given anew with each run, of the type that this run gives it; or the value that was [bound](Trace::bind) to the name.
     #[track_caller]
     pub fn input(&self, name: &str) -> Var<'_> {
+        if let Some(value) = self.bound(name) {
+            return value;
+        }
         match self.types.inputs.get(name) {
-            Some(ty) => self.tracer.input(name, ty.clone()),
+            Some(ty) => self.part_of_batch(name, self.tracer.input(name, ty.clone())),
             None => self.unknown(
                 "input",
                 name,
@@ -94,10 +110,77 @@ impl Trace {
         }
     }
 
-    /// A value given anew with each run, of this type.
+    /// A value given anew with each run, of this type; or the value that was [bound](Trace::bind) to the name, if it has the type.
     #[track_caller]
     pub fn input_of(&self, name: &str, ty: TensorType) -> Var<'_> {
-        self.tracer.input(name, ty)
+        match self.bound(name) {
+            Some(value) if value.is_poison() || value.ty() == ty => value,
+            Some(value) => {
+                let message = format!(
+                    "`{name}` is bound to a value of type {}, asked for as {ty}",
+                    value.ty()
+                );
+                self.tracer.fail("input", message)
+            }
+            None => self.part_of_batch(name, self.tracer.input(name, ty)),
+        }
+    }
+
+    /// Lets a computed value stand for the input of this name from here on: a learning rate that the program computes by itself.
+    #[track_caller]
+    pub fn bind(&self, name: &str, value: Var<'_>) {
+        if value.is_poison() {
+            return;
+        }
+        let given = self.types.inputs.contains_key(name);
+        if given || self.bound.borrow_mut().insert(name.to_owned(), value.id()).is_some() {
+            let why = if given { "is an input of this run" } else { "is bound already" };
+            self.tracer.fail("input", format!("`{name}` {why}"));
+        }
+    }
+
+    /// Names a result. A step that divides its batch records this once per part, and each is a result: `NAME.0`, `NAME.1`, …
+    #[track_caller]
+    pub fn output(&self, name: &str, value: Var<'_>) {
+        match self.part.borrow().as_ref() {
+            Some(part) => self.tracer.output(&format!("{name}.{}", part.number), value),
+            None => self.tracer.output(name, value),
+        }
+    }
+
+    /// Runs `body` on one part of the batch.
+    pub(crate) fn on_part<R>(&self, part: Part, body: impl FnOnce() -> R) -> R {
+        let outer = self.part.replace(Some(part));
+        let result = body();
+        self.part.replace(outer);
+        result
+    }
+
+    #[track_caller]
+    fn part_of_batch<'t>(&'t self, name: &str, whole: Var<'t>) -> Var<'t> {
+        let part = self.part.borrow().clone();
+        let Some(part) = part.filter(|part| part.inputs.iter().any(|input| input == name)) else {
+            return whole;
+        };
+        if whole.is_poison() {
+            return whole;
+        }
+        let rows = whole.shape().first().copied().unwrap_or(0);
+        if rows == 0 || !rows.is_multiple_of(part.of) {
+            let message = format!(
+                "`{name}` is {}: its first axis has to be divided into {} equal micro-batches",
+                whole.ty(),
+                part.of
+            );
+            return self.tracer.fail("input", message);
+        }
+        let size = (rows / part.of) as i64;
+        let start = part.number as i64 * size;
+        whole.slice(0, start, start + size, 1)
+    }
+
+    fn bound(&self, name: &str) -> Option<Var<'_>> {
+        self.bound.borrow().get(name).map(|id| self.tracer.var(*id))
     }
 
     /// A trained parameter, of the type it has in the store.
@@ -155,9 +238,7 @@ impl Trace {
     pub fn params(&self) -> Vec<Var<'_>> {
         let of_params = |graph: &Graph| {
             let params = graph.ports().iter().filter(|port| port.role == Role::Param);
-            params
-                .map(|port| tracecast_ir::ValueId { node: port.node, result: 0 })
-                .collect::<Vec<_>>()
+            params.map(|port| ValueId { node: port.node, result: 0 }).collect::<Vec<_>>()
         };
         self.tracer.with_graph(of_params).into_iter().map(|id| self.tracer.var(id)).collect()
     }
@@ -170,9 +251,23 @@ impl Trace {
         self.tracer.with_graph(|graph| graph.port_of(value.id().node).map(|port| port.name.clone()))
     }
 
-    /// The type that this run gives an input.
-    pub(crate) fn input_type(&self, name: &str) -> Option<&TensorType> {
-        self.types.inputs.get(name)
+    /// The type that this run gives an input, or of the value that is bound to the name.
+    pub(crate) fn input_type(&self, name: &str) -> Option<TensorType> {
+        self.bound(name).map(|value| value.ty()).or_else(|| self.types.inputs.get(name).cloned())
+    }
+
+    /// The value that a parameter or other state has after this run, as far as recorded.
+    pub(crate) fn next_of<'t>(&'t self, state: Var<'t>) -> Option<Var<'t>> {
+        if state.is_poison() {
+            return None;
+        }
+        let next = self.tracer.with_graph(|graph| {
+            let mut updates = graph.updates().iter();
+            updates
+                .find(|(port, _)| graph.ports()[*port].node == state.id().node)
+                .map(|(_, next)| *next)
+        });
+        next.map(|id| self.tracer.var(id))
     }
 
     /// Keeps a warning for the report of the compilation.

@@ -377,7 +377,7 @@ impl Tracer {
 
     /// Runs `body` with ops recorded at the caller's line, or at the line already set.
     #[track_caller]
-    fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
+    pub fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
         let here = self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()));
         self.at(here, body)
     }

@@ -5,8 +5,9 @@
 //! of its own, also when it is switched off.
 
 use crate::trace::Trace;
-use tracecast_ir::DType;
+use std::panic::Location;
 use tracecast_ir::policy::DeviceType;
+use tracecast_ir::{DType, Source};
 
 /// Records `body` under autocast for a device, in `dtype`, or in the current low dtype of that device if there is none.
 ///
@@ -75,6 +76,16 @@ impl Autocast {
     /// Records `body` inside the region.
     #[track_caller]
     pub fn run<R>(&self, t: &Trace, body: impl FnOnce() -> R) -> R {
+        self.run_from(t, Location::caller(), body)
+    }
+
+    /// The same for a region that this line asked for.
+    pub(crate) fn run_from<R>(
+        &self,
+        t: &Trace,
+        line: &'static Location<'static>,
+        body: impl FnOnce() -> R,
+    ) -> R {
         let device = self.device.split_once(':').map_or(self.device.as_str(), |(device, _)| device);
         let entered = device
             .parse::<DeviceType>()
@@ -87,7 +98,7 @@ impl Autocast {
                 t.inside(region, body)
             }
             Err(error) => {
-                t.fail("autocast", error.to_string());
+                t.at(Source::Rust(line), || t.fail("autocast", error.to_string()));
                 body()
             }
         }

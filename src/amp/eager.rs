@@ -96,12 +96,7 @@ impl EagerScaler {
     /// # Errors
     /// If it is enabled and the growth factor is not above 1 or the backoff factor not below 1. Nothing else is checked.
     pub fn new(options: ScalerOptions) -> Result<Self> {
-        if options.enabled && (options.growth_factor.is_nan() || options.growth_factor <= 1.0) {
-            return Err(ScalerError::GrowthFactor(options.growth_factor).into());
-        }
-        if options.enabled && (options.backoff_factor.is_nan() || options.backoff_factor >= 1.0) {
-            return Err(ScalerError::BackoffFactor(options.backoff_factor).into());
-        }
+        options.check()?;
         let (state, seen) = (None, Vec::new());
         Ok(EagerScaler { options, parity: false, init_tracker: 0, state, seen })
     }

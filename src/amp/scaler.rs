@@ -4,69 +4,15 @@
 //! optimizer step that keeps every old value if a check failed, `update` the next scale. Its state is two entries of the store,
 //! and nothing is ever read by the host to decide what runs.
 
-use crate::entry::{Entry, Start};
+use crate::amp::policy::{Now, ScalePolicy};
+use crate::amp::{Scalable, ScalerOptions, ScalerSettings};
 use crate::optim::Recorded;
 use crate::trace::Trace;
 use tracecast_ir::ops::amp::LossScaling;
+use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::{DType, TensorType, Var};
-
-/// The settings of a [`GradScaler`], with PyTorch's defaults.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ScalerOptions {
-    /// The first scale.
-    pub init_scale: f64,
-    /// What the scale is multiplied by after `growth_interval` good steps in a row.
-    pub growth_factor: f64,
-    /// What the scale is multiplied by after a step with a gradient that is not finite.
-    pub backoff_factor: f64,
-    /// The number of good steps after which the scale grows.
-    pub growth_interval: i64,
-    /// If false, nothing is scaled and every step is taken.
-    pub enabled: bool,
-}
-
-impl Default for ScalerOptions {
-    fn default() -> Self {
-        ScalerOptions {
-            init_scale: 65536.0,
-            growth_factor: 2.0,
-            backoff_factor: 0.5,
-            growth_interval: 2000,
-            enabled: true,
-        }
-    }
-}
-
-impl ScalerOptions {
-    /// The entries that a scaler of this name keeps in the store: `NAME.scale` and `NAME.growth_tracker`.
-    pub fn entries(&self, name: &str) -> Vec<Entry> {
-        if !self.enabled {
-            return Vec::new();
-        }
-        let (scale, tracker) = (TensorType::scalar(DType::F32), TensorType::scalar(DType::I32));
-        vec![
-            Entry::state(format!("{name}.scale"), scale, Start::Constant(self.init_scale)),
-            Entry::state(format!("{name}.growth_tracker"), tracker, Start::Constant(0.0)),
-        ]
-    }
-
-    fn problem(&self) -> Option<String> {
-        if self.enabled && (self.growth_factor.is_nan() || self.growth_factor <= 1.0) {
-            return Some(format!(
-                "the growth factor has to be above 1, found {}",
-                self.growth_factor
-            ));
-        }
-        if self.enabled && (self.backoff_factor.is_nan() || self.backoff_factor >= 1.0) {
-            return Some(format!(
-                "the backoff factor has to be below 1, found {}",
-                self.backoff_factor
-            ));
-        }
-        None
-    }
-}
 
 /// Scales a loss so that small gradients survive 16 bits, and skips the step if one did not stay finite.
 ///
@@ -88,10 +34,12 @@ impl ScalerOptions {
 /// ```
 pub struct GradScaler<'t> {
     trace: &'t Trace,
-    options: ScalerOptions,
+    name: String,
+    settings: ScalerSettings,
     state: Option<State<'t>>,
     seen: Vec<Seen<'t>>,
     updated: bool,
+    backoffs: Option<Var<'t>>,
 }
 
 /// The two entries of the store, as the step finds them.
@@ -104,25 +52,69 @@ struct State<'t> {
 /// How far an optimizer has come since the last update.
 struct Seen<'t> {
     optimizer: String,
+    params: Vec<Var<'t>>,
+    checks: Vec<Check<'t>>,
+    /// The flag that the step was made to depend on.
     found: Option<Var<'t>>,
     stepped: bool,
 }
 
-impl<'t> GradScaler<'t> {
-    /// A scaler whose state is `NAME.scale` and `NAME.growth_tracker`. A run puts them into the store if they are not there.
+/// What was found out about one gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'t> {
+    /// The parameter.
+    pub param: Var<'t>,
+    /// 1 if an element of the gradient was not finite, else 0; f32 without axes.
+    pub found_inf: Var<'t>,
+    scaled: Var<'t>,
+    inverse: Var<'t>,
+}
+
+impl<'t> Check<'t> {
+    /// The largest magnitude of the unscaled gradient: f32 without axes, infinite or NaN if the gradient is.
     #[track_caller]
-    pub fn recorded(t: &'t Trace, name: &str, options: ScalerOptions) -> Self {
-        if let Some(problem) = options.problem() {
+    pub fn amax(&self) -> Var<'t> {
+        amax(self.scaled) * self.inverse
+    }
+}
+
+/// The largest magnitude of a gradient in f32; 0 if it has no elements.
+#[track_caller]
+pub(crate) fn amax(grad: Var<'_>) -> Var<'_> {
+    if grad.ty().numel() == 0 {
+        return grad.tracer().full(TensorType::scalar(DType::F32), 0.0);
+    }
+    let largest = grad.abs().amax(&[], false);
+    if largest.dtype() == DType::F32 { largest } else { widen(largest) }
+}
+
+impl<'t> GradScaler<'t> {
+    /// A scaler whose state is `NAME.scale` and `NAME.growth_tracker`, and what the settings ask for besides. A run puts them into
+    /// the store if they are not there.
+    ///
+    /// Settings without meaning are an error of the trace; a factor that is no power of two is a warning in its report.
+    #[track_caller]
+    pub fn recorded(t: &'t Trace, name: &str, settings: impl Into<ScalerSettings>) -> Self {
+        let settings: ScalerSettings = settings.into();
+        if let Some(problem) = settings.problem() {
             t.fail("grad_scaler", problem);
         }
-        let state = match &options.entries(name)[..] {
+        let state = match &settings.options.entries(name)[..] {
             [scale, tracker] => Some(State {
                 scale: t.state_from(scale.clone()),
                 tracker: t.state_from(tracker.clone()),
             }),
             _ => None,
         };
-        GradScaler { trace: t, options, state, seen: Vec::new(), updated: false }
+        if state.is_some() && !settings.parity {
+            for (what, value) in settings.inexact() {
+                t.warn(format!(
+                    "the {what} of `{name}` is {value}: scaling is only exact with powers of two"
+                ));
+            }
+        }
+        let (name, seen) = (name.to_owned(), Vec::new());
+        GradScaler { trace: t, name, settings, state, seen, updated: false, backoffs: None }
     }
 
     /// The scale of this step; `None` for a disabled scaler.
@@ -130,16 +122,19 @@ impl<'t> GradScaler<'t> {
         self.state.map(|state| state.scale)
     }
 
-    /// The loss times the scale. A 16-bit loss without axes becomes f32.
+    /// The loss times the scale, or a nest of tensors times it. A 16-bit loss without axes becomes f32.
     #[track_caller]
-    pub fn scale(&self, loss: Var<'t>) -> Var<'t> {
-        match self.state {
-            Some(state) if loss.rank() == 0 && loss.dtype().is_low() => widen(loss) * state.scale,
-            // PyTorch multiplies by the number as it is: rounding the scale to f16 first would overflow.
-            Some(state) if loss.dtype().is_low() => (widen(loss) * state.scale).to(loss.dtype()),
-            Some(state) => loss * state.scale,
-            None => loss,
-        }
+    pub fn scale<S: Scalable<Var<'t>>>(&self, outputs: S) -> S {
+        let Some(state) = self.state else { return outputs };
+        self.trace.tracer().at_caller(|| {
+            match outputs.scaled(&mut |x| Ok(times(*x, state.scale))) {
+                Ok(scaled) => scaled,
+                Err(error) => {
+                    self.refuse(error.to_string());
+                    outputs
+                }
+            }
+        })
     }
 
     /// Divides an optimizer's gradients by the scale and checks that they were finite. Do this first if you want to read or clip
@@ -164,29 +159,50 @@ impl<'t> GradScaler<'t> {
             return self
                 .refuse("unscale_() after update(): in a recorded step update() comes last");
         }
-        let found = self.unscale_all(state, optimizer);
-        self.seen.push(Seen { optimizer: optimizer.name().to_owned(), found, stepped: false });
+        if let Some(problem) = self.shared(optimizer) {
+            return self.refuse(problem);
+        }
+        let checks = self.unscale_all(state, optimizer);
+        let found = self.join(checks.iter().map(|check| check.found_inf));
+        let (name, params) = (optimizer.name().to_owned(), optimizer.params().to_vec());
+        self.seen.push(Seen { optimizer: name, params, checks, found, stepped: false });
     }
 
-    /// Unscales each gradient, and returns the largest of their flags.
+    /// A parameter of two optimizers would be divided by the scale twice.
+    fn shared(&self, optimizer: &Recorded<'t, '_>) -> Option<String> {
+        self.seen.iter().find_map(|seen| {
+            let known = |param: &&Var<'t>| seen.params.iter().any(|p| p.id() == param.id());
+            let param = optimizer.params().iter().find(known)?;
+            Some(format!(
+                "the parameter `{}` is in the optimizers `{}` and `{}`, and would be unscaled by both: give each parameter to one",
+                self.trace.name_of(*param).unwrap_or_default(),
+                seen.optimizer,
+                optimizer.name()
+            ))
+        })
+    }
+
+    /// Checks and unscales each gradient.
     #[track_caller]
-    fn unscale_all(&self, state: State<'t>, optimizer: &mut Recorded<'t, '_>) -> Option<Var<'t>> {
+    fn unscale_all(&self, state: State<'t>, optimizer: &mut Recorded<'t, '_>) -> Vec<Check<'t>> {
         let inverse = state.scale.reciprocal_scale();
-        let grads = optimizer.grads_mut();
-        if let Some(low) = grads.iter().find(|grad| grad.dtype() == DType::F16) {
+        if let Some(low) = optimizer.grads().iter().find(|grad| grad.dtype() == DType::F16) {
             self.refuse(format!(
                 "a gradient is {}: f16 gradients are not unscaled; keep parameters in f32 and use autocast",
                 low.ty()
             ));
-            return None;
+            return Vec::new();
         }
-        let mut found = None;
-        for grad in grads {
-            let flag = grad.nonfinite();
-            *grad = grad.unscale(inverse);
-            found = Some(found.map_or(flag, |so_far: Var<'t>| so_far.maximum(flag)));
-        }
-        found
+        let params = optimizer.params().to_vec();
+        let grads = params.into_iter().zip(optimizer.grads_mut());
+        grads
+            .map(|(param, grad)| {
+                let scaled = *grad;
+                let found_inf = scaled.nonfinite();
+                *grad = scaled.unscale(inverse);
+                Check { param, found_inf, scaled, inverse }
+            })
+            .collect()
     }
 
     /// Records the optimizer's step: every parameter, moment and count keeps its old value if a gradient was not finite.
@@ -207,16 +223,36 @@ impl<'t> GradScaler<'t> {
         if self.trace.error().is_some() {
             return;
         }
-        let name = optimizer.name().to_owned();
-        match self.seen.iter_mut().find(|seen| seen.optimizer == name) {
-            Some(Seen { found: Some(found), stepped, .. }) => {
-                *stepped = true;
-                optimizer.step_unless(*found);
+        let again = self.settings.check_updates.then(|| optimizer.grads().to_vec());
+        let again = again.into_iter().flatten().map(|grad| grad.nonfinite());
+        let at = self.seen.iter().position(|seen| seen.optimizer == optimizer.name());
+        let found = at.and_then(|at| self.join(self.seen[at].found.into_iter().chain(again)));
+        match (at, found) {
+            (Some(at), Some(found)) => {
+                self.seen[at].found = Some(found);
+                self.seen[at].stepped = true;
+                optimizer.step_unless(found);
             }
             _ => self.refuse(
                 "no gradient was checked for this optimizer: call backward() before step()",
             ),
         }
+    }
+
+    /// A step that computes the loss again inside cannot be scaled: always an error of the trace, unless the scaler is disabled.
+    #[track_caller]
+    pub fn step_with_closure(
+        &mut self,
+        optimizer: &mut Recorded<'t, '_>,
+        closure: impl FnOnce() -> Var<'t>,
+    ) -> Option<Var<'t>> {
+        if self.state.is_some() {
+            self.refuse(crate::amp::ScalerError::Closure.to_string());
+            return None;
+        }
+        let loss = closure();
+        optimizer.step();
+        Some(loss)
     }
 
     /// Records the next scale: smaller if a gradient of any optimizer was not finite, larger after enough good steps.
@@ -232,22 +268,97 @@ impl<'t> GradScaler<'t> {
             );
         };
         self.updated = true;
-        let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
-        let next = state.scale.update_scale(
-            state.tracker,
-            found,
-            growth_factor,
-            backoff_factor,
-            growth_interval,
-        );
+        let (next, count) = self.next(state, found);
+        let floor = self.settings.floor();
+        let next = match floor > 0.0 {
+            true => next.maximum(self.trace.full(next.ty(), floor)),
+            false => next,
+        };
         self.trace.update(state.scale, next);
-        self.trace.update(state.tracker, next.result(1));
+        self.trace.update(state.tracker, count);
+        self.count_backoffs(found);
+    }
+
+    /// Records that the next step has this scale, an f32 without axes, whatever was found; the growth tracker stays.
+    #[track_caller]
+    pub fn update_to(&mut self, new_scale: Var<'t>) {
+        let Some(state) = self.state else { return };
+        if self.updated {
+            return self.refuse("update() was already called: call it once, after the last step()");
+        }
+        if !new_scale.is_poison() && new_scale.ty() != TensorType::scalar(DType::F32) {
+            let found = new_scale.ty();
+            return self.refuse(format!("the new scale has to be f32[], found {found}"));
+        }
+        self.updated = true;
+        self.trace.update(state.scale, new_scale);
     }
 
     /// Whether any gradient checked so far was not finite: 1 or 0, f32; `None` if none was checked.
     #[track_caller]
     pub fn found(&self) -> Option<Var<'t>> {
-        self.seen.iter().filter_map(|seen| seen.found).reduce(|a, b| a.maximum(b))
+        self.join(self.seen.iter().filter_map(|seen| seen.found))
+    }
+
+    /// What was found out about each gradient so far.
+    pub fn checks(&self) -> impl Iterator<Item = &Check<'t>> {
+        self.seen.iter().flat_map(|seen| &seen.checks)
+    }
+
+    /// The number of back-offs in a row with this step, i32; `None` before `update` or if they are not counted.
+    pub fn backoffs(&self) -> Option<Var<'t>> {
+        self.backoffs
+    }
+
+    /// The next scale and growth tracker, before the floor.
+    fn next(&self, state: State<'t>, found: Var<'t>) -> (Var<'t>, Var<'t>) {
+        let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } =
+            self.settings.options;
+        let State { scale, tracker } = state;
+        match self.settings.policy {
+            ScalePolicy::BackOff => {
+                let next = scale.update_scale(
+                    tracker,
+                    found,
+                    growth_factor,
+                    backoff_factor,
+                    growth_interval,
+                );
+                (next, next.result(1))
+            }
+            ScalePolicy::LogMax(policy) => {
+                let largest = self.checks().map(Check::amax).reduce(|a, b| a.maximum(b));
+                let amax = largest.expect("a flag comes from a check");
+                let now = Now { scale, tracker, found, amax, backoff_factor };
+                let entries = self.settings.policy.entries(&self.name);
+                (policy.next(self.trace, entries, now), tracker)
+            }
+            ScalePolicy::Histogram(policy) => {
+                let elements: usize = self.checks().map(|check| check.scaled.ty().numel()).sum();
+                let near = self.checks().map(|check| policy.near(check.scaled));
+                let near = near.reduce(|a, b| a + b).expect("a flag comes from a check");
+                let share = near / elements.max(1) as f64;
+                let now = Now { scale, tracker, found, amax: found, backoff_factor };
+                policy.next(self.trace, now, share, (growth_factor, growth_interval))
+            }
+        }
+    }
+
+    #[track_caller]
+    fn count_backoffs(&mut self, found: Var<'t>) {
+        let Some(entry) = self.settings.backoffs(&self.name) else { return };
+        let so_far = self.trace.state_from(entry);
+        let zero = self.trace.zeros_like(so_far);
+        let now = found.ne(None, Some(0.0)).choose(so_far + 1.0, zero);
+        self.trace.update(so_far, now);
+        self.backoffs = Some(now);
+    }
+
+    /// Several flags as one: 1 or 0, or their sum with `parity`.
+    #[track_caller]
+    fn join(&self, flags: impl IntoIterator<Item = Var<'t>>) -> Option<Var<'t>> {
+        let parity = self.settings.parity;
+        flags.into_iter().reduce(|a, b| if parity { a + b } else { a.maximum(b) })
     }
 
     fn seen(&self, optimizer: &Recorded<'t, '_>) -> Option<&Seen<'t>> {
@@ -260,6 +371,16 @@ impl<'t> GradScaler<'t> {
     }
 }
 
-fn widen(loss: Var<'_>) -> Var<'_> {
-    tracecast_ir::ops::cast::Cast::cast(loss, DType::F32)
+/// A tensor times the scale, by PyTorch's rules for a factor without axes.
+fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
+    match x.dtype().is_low() {
+        true if x.rank() == 0 => widen(x) * scale,
+        // PyTorch multiplies by the number as it is: rounding the scale to f16 first would overflow.
+        true => (widen(x) * scale).cast(x.dtype()),
+        false => x * scale,
+    }
+}
+
+fn widen(x: Var<'_>) -> Var<'_> {
+    x.cast(DType::F32)
 }

@@ -3,6 +3,7 @@
 use crate::nn::Module;
 use crate::trace::Trace;
 use std::panic::Location;
+use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{Source, TensorType, Var};
 
 /// Where a module is called: its path, and whether the model trains or is evaluated.
@@ -12,6 +13,8 @@ pub struct Context<'t> {
     path: String,
     training: bool,
     frozen: bool,
+    /// What the names of trained parameters start with, which are state then.
+    prefix: Option<&'static str>,
     caller: &'static Location<'static>,
 }
 
@@ -24,6 +27,7 @@ impl<'t> Context<'t> {
             path: String::new(),
             training: true,
             frozen: false,
+            prefix: None,
             caller: Location::caller(),
         }
     }
@@ -55,6 +59,12 @@ impl<'t> Context<'t> {
         Context { frozen: true, ..self.clone() }
     }
 
+    /// The same place with what the store holds as `PREFIX.NAME` in the place of each trained parameter.
+    #[must_use]
+    pub(crate) fn with_prefix(&self, prefix: &'static str) -> Self {
+        Context { prefix: Some(prefix), ..self.clone() }
+    }
+
     /// Records a part of the module that is called `name`; its ops are recorded at the line of this call.
     #[track_caller]
     pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
@@ -79,8 +89,13 @@ impl<'t> Context<'t> {
 
     /// A parameter of any module, by its full name.
     pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
-        self.here(|| {
-            if self.frozen { self.trace.state_of(name, ty) } else { self.trace.param_of(name, ty) }
+        self.here(|| match self.prefix {
+            _ if self.frozen => self.trace.state_of(name, ty),
+            None => self.trace.param_of(name, ty),
+            Some(prefix) => {
+                let stored = self.trace.state(&format!("{prefix}.{name}"));
+                if stored.dtype() == ty.dtype { stored } else { stored.cast(ty.dtype) }
+            }
         })
     }
 

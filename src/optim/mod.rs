@@ -138,7 +138,7 @@ impl Rate {
             Rate::Constant(rate) => return Factor::Number(*rate),
             Rate::Input(name) => name,
         };
-        let ty = t.input_type(name).cloned().unwrap_or(TensorType::scalar(DType::F32));
+        let ty = t.input_type(name).unwrap_or(TensorType::scalar(DType::F32));
         if ty.shape.rank() != 0 || !matches!(ty.dtype, DType::F32 | DType::F64) {
             return Factor::Value(t.fail(
                 "optimizer",

@@ -2,10 +2,9 @@
 
 use crate::optim::{Optimizer, moment_entry, step_entry};
 use crate::trace::Trace;
-use std::panic::Location;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Source, Var};
+use tracecast_ir::{DType, Var};
 
 /// An optimizer, the parameters it updates, and their gradients in this step.
 ///
@@ -129,10 +128,8 @@ impl<'t, 'o> Recorded<'t, 'o> {
         }
         self.stepped = true;
         let skip = found.map(|found| found.ne(None, Some(0.0)));
-        let here = Source::Rust(Location::caller());
-        self.trace
-            .tracer()
-            .at(here, || self.trace.tracer().scope(&self.name, || self.record_all(skip)));
+        let tracer = self.trace.tracer();
+        tracer.at_caller(|| tracer.scope(&self.name, || self.record_all(skip)));
     }
 
     fn record_all(&self, skip: Option<Var<'t>>) {

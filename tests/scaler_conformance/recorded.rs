@@ -4,7 +4,7 @@ use crate::cases::{number, numbers, read, same, tensor};
 use crate::replay::{options, rule};
 use serde_json::Value;
 use std::sync::Arc;
-use tracecast::amp::GradScaler;
+use tracecast::amp::{GradScaler, ScalerSettings};
 use tracecast::eager::Eager;
 use tracecast::ir::ops::cast::Cast;
 use tracecast::ir::ops::elementwise::Elementwise;
@@ -36,7 +36,7 @@ pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
         store.insert(&format!("p{i}"), start.to_host().map_err(|e| e.to_string())?);
         owners.push(*owner);
     }
-    let settings = options(&case["config"]);
+    let settings = ScalerSettings::from(options(&case["config"])).parity(true);
     for (at, iteration) in iterations.iter().enumerate() {
         let (rules, owners, settings) = (rules.clone(), owners.clone(), settings.clone());
         let calls = iteration.calls.clone();

@@ -1,0 +1,203 @@
+//! [`TrainStepBuilder`]: what a training step is made of, part by part.
+
+use crate::amp::{Autocast, ScalerSettings};
+use crate::error::{Error, Result};
+use crate::jit::jit;
+use crate::nn::Module;
+use crate::optim::Optimizer;
+use crate::options::Options;
+use crate::trace::Trace;
+use crate::train::recipe::{Placed, Recipe};
+use crate::train::{Loss, TrainStep};
+use std::panic::Location;
+use std::sync::Arc;
+use tracecast_ir::{DType, Var};
+
+/// How many skipped steps in a row are reported if nothing else is said: a scale of 65536 has come down to 1/16 by then, where no
+/// overflow is the scale's fault.
+const REPORT_AFTER: u32 = 20;
+
+/// A training step that is being put together.
+///
+/// ```
+/// use tracecast::nn::{Linear, Module};
+/// use tracecast::prelude::*;
+///
+/// let step = TrainStep::new(Linear::new(4, 1), |t, model| model.forward(t.input("x")).mean_squared_error(t.input("y")))
+///     .optimizer(Sgd::new("rate"))
+///     .autocast("cpu", DType::F16)
+///     .scaler(ScalerOptions::default())
+///     .micro_batches(2, &["x", "y"])
+///     // Half the rate every 100 steps.
+///     .schedule("rate", |_, step| (step * (-std::f64::consts::LN_2 / 100.0)).exp() * 0.1)
+///     // No element of a gradient beyond 1.
+///     .clip(|t, grads| {
+///         for grad in grads {
+///             let one = t.ones_like(*grad);
+///             *grad = grad.minimum(one).maximum(-one);
+///         }
+///     })
+///     .ema(0.99)
+///     .report_gradients(true)
+///     .build()?;
+///
+/// let mut store = Store::new();
+/// step.init(&mut store, 0)?;
+/// let (x, y) = (Tensor::rand([8, 4], 1)?, Tensor::rand([8, 1], 2)?);
+/// let done = step.run(&mut store, &[("x", &x), ("y", &y)])?;
+/// assert_eq!(done.gradients[0].name, "weight");
+/// assert!(done.gradients[0].amax > 0.0 && !done.gradients[0].found_inf);
+/// assert_eq!(store.get("ema.weight")?, store.get("weight")?);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+pub struct TrainStepBuilder {
+    recipe: Recipe,
+    options: Options,
+    problem: Option<(&'static str, String)>,
+}
+
+impl TrainStepBuilder {
+    #[track_caller]
+    pub(crate) fn new(module: Box<dyn Module>, loss: Box<Loss>) -> Self {
+        let recipe = Recipe {
+            module,
+            loss: Placed::here(loss),
+            optimizer: None,
+            autocast: None,
+            scaler: None,
+            parts: 1,
+            divided: Arc::from([]),
+            clip: None,
+            schedule: None,
+            ema: None,
+            report_gradients: false,
+        };
+        TrainStepBuilder { recipe, options: Options::new(), problem: None }
+    }
+
+    /// With this optimizer for all parameters that are not frozen.
+    #[must_use]
+    #[track_caller]
+    pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
+        self.recipe.optimizer = Some(Placed::here(Box::new(optimizer)));
+        self
+    }
+
+    /// With the loss computed under autocast for a device, in `dtype` or the device's own low dtype.
+    #[must_use]
+    #[track_caller]
+    pub fn autocast(mut self, device: &str, dtype: impl Into<Option<DType>>) -> Self {
+        let region = Autocast::new(device);
+        let region = match dtype.into() {
+            Some(dtype) => region.dtype(dtype),
+            None => region,
+        };
+        self.recipe.autocast = Some((region, Location::caller()));
+        self
+    }
+
+    /// With a scaler of the loss, whose state is `amp.scale` and `amp.growth_tracker`. Takes PyTorch's
+    /// [`ScalerOptions`](crate::amp::ScalerOptions) or [`ScalerSettings`].
+    #[must_use]
+    #[track_caller]
+    pub fn scaler(mut self, settings: impl Into<ScalerSettings>) -> Self {
+        let mut settings: ScalerSettings = settings.into();
+        settings.report_after.get_or_insert(REPORT_AFTER);
+        self.recipe.scaler = Some(Placed::here(settings));
+        self
+    }
+
+    /// With the batch divided into `count` equal parts along the first axis of each input in `inputs`; other inputs are the same
+    /// for all parts. The loss closure is recorded once per part, and the step follows the mean of their losses: only activations
+    /// of the model are smaller, and all parts are checked, unscaled and clipped as one gradient.
+    ///
+    /// What the closure names with `t.output` is named `NAME.0`, `NAME.1`, …
+    #[must_use]
+    pub fn micro_batches(mut self, count: usize, inputs: &[&str]) -> Self {
+        if count == 0 || (count > 1 && inputs.is_empty()) {
+            let message =
+                format!("expected at least one part and one input, found {count} and {inputs:?}");
+            self.problem.get_or_insert(("micro_batches", message));
+        }
+        self.recipe.parts = count.max(1);
+        self.recipe.divided = inputs.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// With gradients that are changed between unscaling and the step: clipped by norm or value, for example. `clip` gets the
+    /// unscaled gradients in the order of the parameters, each in the type of its parameter, and puts others of these types in
+    /// their places.
+    #[must_use]
+    #[track_caller]
+    pub fn clip(
+        mut self,
+        clip: impl for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync + 'static,
+    ) -> Self {
+        self.recipe.clip = Some(Placed::here(Box::new(clip)));
+        self
+    }
+
+    /// With a learning rate that the step computes by itself, for an optimizer whose rate is the input `rate`: `Sgd::new("rate")`.
+    /// `schedule` gets the number of steps taken before this one, f64 without axes, and returns the rate, f32 or f64 without axes. A
+    /// skipped step does not count. The count is `train.steps` in the store; the rate is an output of that name.
+    #[must_use]
+    #[track_caller]
+    pub fn schedule(
+        mut self,
+        rate: impl Into<String>,
+        schedule: impl for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync + 'static,
+    ) -> Self {
+        self.recipe.schedule = Some((rate.into(), Placed::here(Box::new(schedule))));
+        self
+    }
+
+    /// With a moving average of each trained parameter in the store, `ema.NAME`, in f32 for parameters of 16 bits: the parameter
+    /// after the first step, then `decay` times the average plus the rest times the parameter.
+    /// [`TrainStep::averaged_evaluation`] uses it.
+    #[must_use]
+    #[track_caller]
+    pub fn ema(mut self, decay: f64) -> Self {
+        if !(0.0..=1.0).contains(&decay) {
+            let message = format!("the decay is from 0 to 1, found {decay}");
+            self.problem.get_or_insert(("ema", message));
+        }
+        self.recipe.ema = Some(Placed::here(decay));
+        self
+    }
+
+    /// With [`StepResult::gradients`](crate::StepResult::gradients): for each trained parameter whether its gradient was finite, and
+    /// its largest magnitude; as outputs of the program `found_inf.NAME` and `amax.NAME`.
+    #[must_use]
+    pub fn report_gradients(mut self, report: bool) -> Self {
+        self.recipe.report_gradients = report;
+        self
+    }
+
+    /// With these options of tracing and compiling.
+    #[must_use]
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The step.
+    ///
+    /// # Errors
+    /// If there is no optimizer, or a setting has no meaning. What is wrong with the model, the loss or the optimizer is told by the
+    /// first run, which records them.
+    pub fn build(self) -> Result<TrainStep> {
+        if let Some((option, message)) = self.problem {
+            return Err(Error::Option { option, message });
+        }
+        if self.recipe.optimizer.is_none() {
+            return Err(Error::Option {
+                option: "optimizer",
+                message: "a training step needs one".to_owned(),
+            });
+        }
+        let recipe = Arc::new(self.recipe);
+        let recorded = recipe.clone();
+        let jit = jit(self.options, move |t| recorded.record(t)).named("train");
+        Ok(TrainStep { jit, recipe })
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Recipe`]: everything that a step is made of, and the recording of it.
+
+use crate::amp::{Autocast, GradScaler, ScalerOptions, ScalerSettings};
+use crate::entry::{Entry, Start};
+use crate::nn::{Context, Model, Module};
+use crate::optim::{Optimizer, Recorded};
+use crate::trace::{Part, Trace};
+use crate::train::{Clip, Loss, Schedule, average};
+use std::panic::Location;
+use std::sync::Arc;
+use tracecast_ir::ops::amp::LossScaling;
+use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::{DType, Source, TensorType, Var};
+
+/// Everything that a step is made of.
+pub(crate) struct Recipe {
+    pub(crate) module: Box<dyn Module>,
+    pub(crate) loss: Placed<Box<Loss>>,
+    pub(crate) optimizer: Option<Placed<Box<dyn Optimizer>>>,
+    pub(crate) autocast: Option<(Autocast, &'static Location<'static>)>,
+    pub(crate) scaler: Option<Placed<ScalerSettings>>,
+    /// The number of micro-batches, and the inputs that are divided.
+    pub(crate) parts: usize,
+    pub(crate) divided: Arc<[String]>,
+    pub(crate) clip: Option<Placed<Box<Clip>>>,
+    /// The rate's name, and how it is computed.
+    pub(crate) schedule: Option<(String, Placed<Box<Schedule>>)>,
+    pub(crate) ema: Option<Placed<f64>>,
+    pub(crate) report_gradients: bool,
+}
+
+/// A part of a step, and the user's line that gave it: errors about it point there.
+pub(crate) struct Placed<T> {
+    pub(crate) what: T,
+    line: &'static Location<'static>,
+}
+
+impl<T> Placed<T> {
+    #[track_caller]
+    pub(crate) fn here(what: T) -> Self {
+        Placed { what, line: Location::caller() }
+    }
+}
+
+/// The names under which their state is kept.
+const OPTIMIZER: &str = "optim";
+const SCALER: &str = "amp";
+const STEPS: &str = "train.steps";
+
+impl Recipe {
+    /// The step, line by line as one would write it by hand.
+    pub(crate) fn record(&self, t: &Trace) {
+        let Some(rule) = &self.optimizer else { return };
+        let scaler_line = self.scaler.as_ref().map_or(self.loss.line, |scaler| scaler.line);
+        let steps = self.counts_steps().then(|| t.state_from(steps_entry()));
+        self.bind_rate(t, steps);
+
+        let (loss, mut optimizer, mut scaler) = self.backward(t, rule, scaler_line);
+        at(t, scaler_line, || scaler.unscale_(&mut optimizer));
+        if self.report_gradients {
+            at(t, self.loss.line, || report(t, &scaler, &optimizer));
+        }
+        if let Some(clip) = &self.clip {
+            at(t, clip.line, || (clip.what)(t, optimizer.grads_mut()));
+        }
+        at(t, rule.line, || scaler.step(&mut optimizer));
+        at(t, scaler_line, || scaler.update());
+        self.count(t, &scaler, &optimizer, steps);
+        at(t, self.loss.line, || {
+            t.output("loss", if loss.dtype() == DType::F32 { loss } else { loss.cast(DType::F32) });
+            if let (Some(found), Some(scale)) = (scaler.found(), scaler.get_scale()) {
+                t.output("skipped", found);
+                t.output("scale", scale);
+            }
+            if let Some(backoffs) = scaler.backoffs() {
+                t.output("backoffs", backoffs);
+            }
+        });
+    }
+
+    /// Lets the scheduled rate stand for the input of its name.
+    fn bind_rate<'t>(&self, t: &'t Trace, steps: Option<Var<'t>>) {
+        let (Some((name, schedule)), Some(steps)) = (&self.schedule, steps) else { return };
+        at(t, schedule.line, || {
+            let rate = (schedule.what)(t, steps.cast(DType::F64));
+            t.bind(name, rate);
+            t.output(name, if rate.dtype() == DType::F32 { rate } else { rate.cast(DType::F32) });
+        });
+    }
+
+    /// Forward and backward of all parts: the mean loss, the optimizer with the gradients of the scaled mean, and the scaler.
+    fn backward<'t, 'o>(
+        &self,
+        t: &'t Trace,
+        rule: &'o Placed<Box<dyn Optimizer>>,
+        scaler_line: &'static Location<'static>,
+    ) -> (Var<'t>, Recorded<'t, 'o>, GradScaler<'t>) {
+        let mut total = self.loss_of(t, 0);
+        // The parameters are known now that the model was called.
+        let new = || Recorded::named(t, OPTIMIZER, rule.what.as_ref(), &t.params());
+        let mut optimizer = at(t, rule.line, new);
+        let scaler = at(t, scaler_line, || GradScaler::recorded(t, SCALER, self.scaler_settings()));
+        at(t, self.loss.line, || optimizer.backward(scaler.scale(total)));
+        for part in 1..self.parts {
+            let loss = self.loss_of(t, part);
+            at(t, self.loss.line, || {
+                optimizer.backward(scaler.scale(loss));
+                total = total + loss;
+            });
+        }
+        (total, optimizer, scaler)
+    }
+
+    /// The share of one part in the mean loss.
+    fn loss_of<'t>(&self, t: &'t Trace, number: usize) -> Var<'t> {
+        let model = Model::new(self.module.as_ref(), Context::training(t));
+        let forward = || match &self.autocast {
+            Some((region, line)) => region.run_from(t, line, || (self.loss.what)(t, &model)),
+            None => (self.loss.what)(t, &model),
+        };
+        if self.parts == 1 {
+            return forward();
+        }
+        let part = Part { number, of: self.parts, inputs: self.divided.clone() };
+        let loss = t.on_part(part, forward);
+        at(t, self.loss.line, || loss / self.parts as f64)
+    }
+
+    /// Counts a step that is taken, and moves the averages.
+    fn count<'t>(
+        &self,
+        t: &'t Trace,
+        scaler: &GradScaler<'t>,
+        optimizer: &Recorded<'t, '_>,
+        steps: Option<Var<'t>>,
+    ) {
+        let Some(steps) = steps else { return };
+        if t.error().is_some() {
+            return;
+        }
+        let skip = scaler.found().map(|found| found.ne(None, Some(0.0)));
+        if let Some(decay) = &self.ema {
+            at(t, decay.line, || {
+                average::record(t, optimizer.params(), decay.what, steps, skip);
+            });
+        }
+        let next = steps + 1.0;
+        t.update(steps, skip.map_or(next, |skip| skip.choose(steps, next)));
+    }
+
+    fn counts_steps(&self) -> bool {
+        self.schedule.is_some() || self.ema.is_some()
+    }
+
+    fn scaler_settings(&self) -> ScalerSettings {
+        let disabled = || ScalerOptions { enabled: false, ..ScalerOptions::default() }.into();
+        self.scaler.as_ref().map_or_else(disabled, |scaler| scaler.what.clone())
+    }
+
+    /// Everything that the step keeps in the store.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let model = self.module.entries();
+        let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, &model));
+        let optimizer = optimizer.collect::<Vec<_>>();
+        let steps = self.counts_steps().then(steps_entry).into_iter().collect();
+        let averages = if self.ema.is_some() { average::entries(&model) } else { Vec::new() };
+        [model, optimizer, self.scaler_settings().entries(SCALER), steps, averages].concat()
+    }
+
+    /// What to do about many skipped steps in a row.
+    pub(crate) fn warning(&self, backoffs: u32, scale: f32) -> Option<String> {
+        let every = self.scaler.as_ref()?.what.report_after?;
+        if every == 0 || backoffs == 0 || !backoffs.is_multiple_of(every) {
+            return None;
+        }
+        Some(format!(
+            "{backoffs} steps in a row were skipped, the last at a loss scale of {scale}: a gradient is infinite or NaN at any scale; \
+             look at StepResult::gradients with report_gradients(true) for the parameters, and at the inputs and the loss"
+        ))
+    }
+}
+
+/// Records `body` as coming from a line of the user.
+fn at<R>(t: &Trace, line: &'static Location<'static>, body: impl FnOnce() -> R) -> R {
+    t.tracer().at(Source::Rust(line), body)
+}
+
+/// Names the flag and the largest magnitude of each gradient.
+fn report<'t>(t: &'t Trace, scaler: &GradScaler<'t>, optimizer: &Recorded<'t, '_>) {
+    let name = |param: Var<'t>| t.name_of(param).unwrap_or_default();
+    let output = |param: Var<'t>, found: Var<'t>, amax: Var<'t>| {
+        t.output(&format!("found_inf.{}", name(param)), found);
+        t.output(&format!("amax.{}", name(param)), amax);
+    };
+    if scaler.get_scale().is_some() {
+        for check in scaler.checks() {
+            output(check.param, check.found_inf, check.amax());
+        }
+    } else {
+        for (param, grad) in optimizer.params().iter().zip(optimizer.grads()) {
+            output(*param, grad.nonfinite(), crate::amp::amax(*grad));
+        }
+    }
+}
+
+/// The number of steps taken.
+fn steps_entry() -> Entry {
+    Entry::state(STEPS, TensorType::scalar(DType::I64), Start::Constant(0.0))
+}

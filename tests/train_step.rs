@@ -1,0 +1,259 @@
+//! What a training step does besides forward, backward and the optimizer: micro-batches, clipping, schedules, averages, reports;
+//! and that a skipped step leaves all of it as it was.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use tracecast::amp::ScalerSettings;
+use tracecast::nn::{Dropout, Linear, Module, Relu, Sequential};
+use tracecast::prelude::*;
+use tracecast::{StepResult, TrainStepBuilder};
+
+fn mlp() -> Sequential {
+    Sequential::new().then(Linear::new(6, 16)).then(Relu).then(Linear::new(16, 3))
+}
+
+fn batch(seed: u64, rows: usize) -> (Tensor, Tensor) {
+    let y: Vec<i64> = (0..rows as i64).map(|row| row % 3).collect();
+    (Tensor::randn([rows, 6], seed).unwrap(), Tensor::new([rows], &y).unwrap())
+}
+
+/// A step whose loss is multiplied by the input `poison`.
+fn builder(model: impl Module + 'static) -> TrainStepBuilder {
+    TrainStep::new(model, |t, model| {
+        model.forward(t.input("x")).cross_entropy(t.input("y")) * t.input("poison")
+    })
+}
+
+fn try_run(
+    step: &TrainStep,
+    store: &mut Store,
+    seed: u64,
+    poison: f32,
+) -> tracecast::Result<StepResult> {
+    let ((x, y), poison) = (batch(seed, 12), Tensor::scalar(poison));
+    step.run(store, &[("x", &x), ("y", &y), ("poison", &poison)])
+}
+
+fn run(step: &TrainStep, store: &mut Store, seed: u64, poison: f32) -> StepResult {
+    try_run(step, store, seed, poison).unwrap()
+}
+
+fn contents(store: &Store) -> BTreeMap<String, Vec<u8>> {
+    store.names().map(|name| (name.to_owned(), store.get(name).unwrap().bytes().to_vec())).collect()
+}
+
+fn numbers(store: &Store, name: &str) -> Vec<f64> {
+    store.get(name).unwrap().to_f64s()
+}
+
+#[test]
+fn micro_batches_add_up_to_the_batch() {
+    let train = |parts: usize| {
+        let step = builder(mlp()).optimizer(Sgd::new(0.5)).scaler(ScalerOptions::default());
+        let step = step.micro_batches(parts, &["x", "y"]).build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        let losses: Vec<f32> = (0..4).map(|seed| run(&step, &mut store, seed, 1.0).loss).collect();
+        assert_eq!(step.jit().recompilations().len(), 1, "one program");
+        (losses, numbers(&store, "0.weight"))
+    };
+    let (losses, weight) = train(1);
+    for parts in [2, 3, 4] {
+        let (others, other) = train(parts);
+        for (a, b) in losses.iter().zip(&others) {
+            assert!((a - b).abs() < 1e-5, "{parts} parts: {losses:?} and {others:?}");
+        }
+        assert!(weight.iter().zip(&other).all(|(a, b)| (a - b).abs() < 1e-5), "{parts} parts");
+    }
+}
+
+#[test]
+fn every_part_draws_its_own_random_numbers() {
+    let model = Sequential::new().then(Dropout::new(0.5)).then(Linear::new(6, 3).without_bias());
+    let step = TrainStep::new(model, |t, model| {
+        let dropped = model.forward(t.input("x"));
+        t.output("dropped", dropped);
+        dropped.cross_entropy(t.input("y"))
+    });
+    let step = step.optimizer(Sgd::new(0.0)).micro_batches(2, &["x", "y"]).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    let x = Tensor::full(TensorType::new(DType::F32, [4, 6]), 1.0).unwrap();
+    let y = Tensor::new([4], &[0i64, 1, 2, 0]).unwrap();
+    let done = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
+    assert_ne!(done.outputs["dropped.0"].to_f64s(), done.outputs["dropped.1"].to_f64s());
+    assert_eq!(numbers(&store, "rng"), [1.0, 1.0], "one step of the generator");
+}
+
+/// Clips, schedules, averages and reports, in f16.
+fn full() -> TrainStep {
+    builder(mlp())
+        .optimizer(AdamW::new("rate"))
+        .autocast("cpu", DType::F16)
+        .scaler(ScalerOptions { growth_interval: 3, ..ScalerOptions::default() })
+        .micro_batches(2, &["x", "y"])
+        .schedule("rate", |_, step| (step + 1.0) * 0.001)
+        .clip(|t, grads| {
+            for grad in grads {
+                let bound = t.full(grad.ty(), 0.05);
+                *grad = grad.minimum(bound).maximum(-bound);
+            }
+        })
+        .ema(0.75)
+        .report_gradients(true)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_skipped_step_leaves_everything_but_the_scale() {
+    let step = full();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    for seed in 0..3 {
+        assert!(!run(&step, &mut store, seed, 1.0).skipped);
+    }
+    assert_eq!(numbers(&store, "amp.scale"), [131_072.0]);
+    let before = contents(&store);
+    for (number, bad) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].into_iter().enumerate() {
+        let done = run(&step, &mut store, 9, bad);
+        assert!(done.skipped && done.gradients.iter().all(|gradient| gradient.found_inf));
+        assert!(done.gradients.iter().all(|gradient| !gradient.amax.is_finite()));
+        assert_eq!(done.backoffs as usize, number + 1);
+        for (name, bytes) in contents(&store) {
+            if !name.starts_with("amp.") {
+                assert_eq!(bytes, before[&name], "{name} changed");
+            }
+        }
+    }
+    assert_eq!(numbers(&store, "amp.scale"), [16_384.0]);
+    assert_eq!(numbers(&store, "train.steps"), [3.0]);
+    let done = run(&step, &mut store, 4, 1.0);
+    assert_eq!((done.skipped, done.backoffs, done.scale), (false, 0, 16_384.0));
+    assert!((done.outputs["rate"].item::<f32>().unwrap() - 0.004).abs() < 1e-9, "the fourth step");
+    let after = contents(&store);
+    for name in ["0.weight", "ema.0.weight", "optim.0.weight.exp_avg", "optim.step", "train.steps"]
+    {
+        assert_ne!(after[name], before[name], "{name} goes on");
+    }
+}
+
+#[test]
+fn the_average_follows_the_weights() {
+    let step = builder(mlp()).optimizer(Sgd::new(0.5)).ema(0.75).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    let mut expected: Vec<f32> = Vec::new();
+    for seed in 0..5 {
+        run(&step, &mut store, seed, 1.0);
+        let weight = store.get("2.weight").unwrap().to_vec::<f32>().unwrap();
+        match seed {
+            0 => expected = weight,
+            _ => {
+                for (average, weight) in expected.iter_mut().zip(weight) {
+                    *average += (weight - *average) * 0.25;
+                }
+            }
+        }
+        let found = store.get("ema.2.weight").unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(found, expected, "step {seed}");
+    }
+    let outputs = |program: Jit, store: &mut Store| {
+        program.run(store, &[("x", &batch(7, 5).0)]).unwrap()["y"].to_vec::<f32>().unwrap()
+    };
+    let averaged = step.averaged_evaluation(|t, model| t.output("y", model.forward(t.input("x"))));
+    let plain = step.evaluation(|t, model| t.output("y", model.forward(t.input("x"))));
+    let found = outputs(averaged, &mut store);
+    assert_ne!(found, outputs(plain, &mut store));
+    for name in ["0.weight", "0.bias", "2.weight", "2.bias"] {
+        let average = store.get(&format!("ema.{name}")).unwrap();
+        store.set(name, &average).unwrap();
+    }
+    let plain = step.evaluation(|t, model| t.output("y", model.forward(t.input("x"))));
+    assert_eq!(found, outputs(plain, &mut store), "the model with the averages as weights");
+}
+
+#[test]
+fn reports_are_of_the_unscaled_gradients() {
+    let gradients = |scaled: bool| {
+        let step = builder(mlp()).optimizer(Sgd::new(0.5)).report_gradients(true);
+        let step = if scaled { step.scaler(ScalerOptions::default()) } else { step };
+        let step = step.build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        let gradients = run(&step, &mut store, 0, 1.0).gradients;
+        let names: Vec<&str> = gradients.iter().map(|gradient| gradient.name.as_str()).collect();
+        assert_eq!(names, ["0.weight", "0.bias", "2.weight", "2.bias"]);
+        assert_eq!(names, step.parameters());
+        gradients
+    };
+    // The scale is a power of two, so it changes no bit.
+    assert_eq!(gradients(true), gradients(false));
+}
+
+#[test]
+fn many_skipped_steps_are_reported() {
+    let settings = ScalerSettings::default().report_after(4).min_scale(8192.0);
+    let step = builder(mlp()).optimizer(Sgd::new(0.5)).scaler(settings).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    for number in 1..=9 {
+        let done = run(&step, &mut store, 0, f32::NAN);
+        assert_eq!((done.backoffs, done.warning.is_some()), (number, number % 4 == 0));
+        if let Some(warning) = done.warning {
+            assert!(warning.contains(&format!("{number} steps in a row")), "{warning}");
+        }
+    }
+    assert_eq!(numbers(&store, "amp.scale"), [8192.0], "the floor");
+    assert_eq!(run(&step, &mut store, 0, 1.0).backoffs, 0);
+}
+
+#[test]
+fn errors_point_at_the_lines_that_made_the_step() {
+    let message = |builder: TrainStepBuilder| {
+        let step = builder.build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        try_run(&step, &mut store, 0, 1.0).unwrap_err().to_string()
+    };
+    let vector = TrainStep::new(mlp(), |t, model| model.forward(t.input("x")));
+    let bad = ScalerOptions { growth_factor: 0.5, ..ScalerOptions::default() };
+    let messages = [
+        message(vector.optimizer(Sgd::new(0.1))),
+        message(builder(mlp()).optimizer(Sgd::new(0.1).nesterov())),
+        message(builder(mlp()).optimizer(Sgd::new(0.1)).scaler(bad)),
+        message(builder(mlp()).optimizer(Sgd::new(0.1)).micro_batches(5, &["x", "y"])),
+        message(builder(mlp()).optimizer(Sgd::new(0.1)).autocast("toaster", None)),
+        message(builder(Relu).optimizer(Sgd::new(0.1))),
+    ];
+    for message in messages {
+        assert!(message.contains("tests/train_step.rs"), "{message}");
+    }
+}
+
+#[test]
+fn settings_without_meaning_are_refused() {
+    let refused = |builder: TrainStepBuilder| {
+        builder.optimizer(Sgd::new(0.1)).build().err().map(|error| error.to_string()).unwrap()
+    };
+    assert!(refused(builder(mlp()).micro_batches(0, &["x"])).contains("at least one part"));
+    assert!(refused(builder(mlp()).micro_batches(2, &[])).contains("one input"));
+    assert!(refused(builder(mlp()).ema(1.5)).contains("1.5"));
+    assert!(refused(builder(mlp()).ema(f64::NAN)).contains("NaN"));
+}
+
+#[test]
+fn an_empty_batch_is_refused() {
+    let step = builder(mlp()).optimizer(Sgd::new(0.5)).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    let before = contents(&store);
+    let ((x, y), poison) = (batch(0, 0), Tensor::scalar(1f32));
+    let error = step.run(&mut store, &[("x", &x), ("y", &y), ("poison", &poison)]).unwrap_err();
+    assert!(
+        error.to_string().contains("`x`") && error.to_string().contains("f32[0, 6]"),
+        "{error}"
+    );
+    assert_eq!(contents(&store), before);
+}
