@@ -1,0 +1,228 @@
+//! The workloads, as programs: what `workloads.py` computes with its frameworks.
+
+use crate::data::{cast, fill, labels, magnitude, weight};
+use tracecast::ir::ops::amp::LossScaling;
+use tracecast::nn::{Linear, Relu, Sequential};
+use tracecast::prelude::*;
+use tracecast::runtime::Outputs;
+
+/// What a run is asked for: workload, dtype and threads, as on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) workload: String,
+    pub(crate) dtype: DType,
+    pub(crate) threads: usize,
+}
+
+/// A program with its data.
+pub(crate) struct Workload {
+    run: Box<Run>,
+    store: Store,
+    /// The inputs of a run; several take turns.
+    inputs: Vec<Vec<(&'static str, Tensor)>>,
+    check: Box<Check>,
+    runs: usize,
+    last: Option<Outputs>,
+}
+
+/// Runs a program on a store and inputs.
+type Run = dyn Fn(&mut Store, &[(&str, &Tensor)]) -> tracecast::Result<Outputs>;
+
+/// Sums up the outputs of a run, or what it did to the store.
+type Check = dyn Fn(&Store, &Outputs) -> f64;
+
+impl Workload {
+    fn new(
+        run: impl Fn(&mut Store, &[(&str, &Tensor)]) -> tracecast::Result<Outputs> + 'static,
+        check: impl Fn(&Store, &Outputs) -> f64 + 'static,
+    ) -> Self {
+        let (run, check) = (Box::new(run), Box::new(check));
+        Workload { run, store: Store::new(), inputs: vec![Vec::new()], check, runs: 0, last: None }
+    }
+
+    /// One run.
+    pub(crate) fn step(&mut self) {
+        let inputs = &self.inputs[self.runs % self.inputs.len()];
+        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
+        self.last = Some((self.run)(&mut self.store, &inputs).expect("a run"));
+        self.runs += 1;
+    }
+
+    /// The number by which the last run is compared with that of the peers.
+    pub(crate) fn check(&self) -> f64 {
+        self.last.as_ref().map_or(f64::NAN, |outputs| (self.check)(&self.store, outputs))
+    }
+}
+
+/// The workloads there are programs for.
+pub(crate) const WORKLOADS: [&str; 7] =
+    ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train"];
+
+/// The workloads whose check is made of the first three steps; that of the others is made of the first.
+pub(crate) fn checks_three(workload: &str) -> bool {
+    matches!(workload, "adamw" | "mlp-train")
+}
+
+/// The workloads that are defined in f32 only.
+pub(crate) fn only_f32(workload: &str) -> bool {
+    matches!(workload, "unscale" | "adamw")
+}
+
+/// The workload of a case, with its data.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
+    let Case { workload, dtype, .. } = case;
+    if only_f32(workload) && *dtype != DType::F32 {
+        return Err(format!("`{workload}` is defined in f32 only, found {dtype}"));
+    }
+    let options = Options::new().threads(case.threads);
+    Ok(match workload.as_str() {
+        "chain" => chain(options, *dtype),
+        "softmax" => {
+            let data = [("x", fill(&WIDE, 1, -4.0, 4.0))];
+            kernel(options, *dtype, data, |t| t.input("x").softmax(-1, None))
+        }
+        "layernorm" => layernorm(options, *dtype),
+        "matmul" => {
+            let [x, y] = [1, 2].map(|seed| fill(&[1024, 1024], seed, -1.0, 1.0));
+            kernel(options, *dtype, [("x", x), ("y", y)], |t| t.input("x").matmul(t.input("y")))
+        }
+        "unscale" => unscale(options),
+        "adamw" => adamw(options),
+        "mlp-train" => mlp(options, *dtype),
+        other => {
+            return Err(format!("no workload `{other}`: expected one of {}", WORKLOADS.join(", ")));
+        }
+    })
+}
+
+/// The shape of the elementwise and the row workloads.
+const WIDE: [usize; 2] = [4096, 1024];
+
+/// A program of inputs, which are put into the dtype, and one output.
+fn kernel<const N: usize>(
+    options: Options,
+    dtype: DType,
+    data: [(&'static str, Tensor); N],
+    body: impl for<'t> Fn(&'t Trace) -> Var<'t> + Send + Sync + 'static,
+) -> Workload {
+    let program = jit(options, move |t| t.output("out", body(t)));
+    let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| program.run(store, inputs);
+    let mut workload = Workload::new(run, |_, outputs| magnitude(&outputs["out"]));
+    workload.inputs = vec![data.into_iter().map(|(name, x)| (name, cast(&x, dtype))).collect()];
+    workload
+}
+
+fn chain(options: Options, dtype: DType) -> Workload {
+    let [x, r] = [1, 2].map(|seed| fill(&WIDE, seed, -1.0, 1.0));
+    let b = fill(&WIDE[1..], 3, -1.0, 1.0);
+    kernel(options, dtype, [("x", x), ("r", r), ("b", b)], |t| {
+        (t.input("x") + t.input("b")).gelu(Some("tanh")) * 0.5 + t.input("r")
+    })
+}
+
+fn layernorm(options: Options, dtype: DType) -> Workload {
+    let x = fill(&WIDE, 1, -1.0, 1.0);
+    let [weight, bias] = [2, 3].map(|seed| fill(&WIDE[1..], seed, -1.0, 1.0));
+    kernel(options, dtype, [("x", x), ("weight", weight), ("bias", bias)], |t| {
+        t.input("x").layer_norm(Some(t.input("weight")), Some(t.input("bias")), &[1024], 1e-5)
+    })
+}
+
+/// Gradients that are unscaled in place.
+const GRADS: usize = 64;
+
+/// The scale is 0.5 and 2 in turn, so that the gradients stay what they are.
+fn unscale(options: Options) -> Workload {
+    let shape = [256, 1024];
+    let name = |i: usize| format!("grad.{i}");
+    let program = jit(options, move |t| {
+        let mut any: Option<Var<'_>> = None;
+        for i in 0..GRADS {
+            let grad = t.state_of(&name(i), TensorType::new(DType::F32, shape));
+            let done = grad.unscale_check(t.input("inverse"));
+            t.update(grad, done);
+            let found = done.result(1);
+            any = Some(any.map_or(found, |any| any.maximum(found)));
+        }
+        if let Some(any) = any {
+            t.output("found", any);
+        }
+    });
+    let check = move |store: &Store, outputs: &Outputs| {
+        let grads = (0..GRADS).map(|i| magnitude(&store.get(&name(i)).expect("a gradient")));
+        magnitude(&outputs["found"]) + grads.sum::<f64>()
+    };
+    let mut workload = Workload::new(move |store, inputs| program.run(store, inputs), check);
+    for i in 0..GRADS {
+        workload.store.insert(&name(i), fill(&shape, 50 + i as u32, -1.0, 1.0));
+    }
+    workload.inputs = [2f32, 0.5].map(|x| vec![("inverse", Tensor::scalar(x))]).into();
+    workload
+}
+
+/// Parameters of the `adamw` workload.
+const PARAMS: usize = 10;
+
+fn adamw(options: Options) -> Workload {
+    let shape = [1024, 1024];
+    let named = |kind: &str, i: usize| format!("{kind}.{i}");
+    let program = jit(options, move |t| {
+        let ty = TensorType::new(DType::F32, shape);
+        let params: Vec<_> =
+            (0..PARAMS).map(|i| t.param_of(&named("param", i), ty.clone())).collect();
+        let grads = (0..PARAMS).map(|i| t.state_of(&named("grad", i), ty.clone())).collect();
+        let rule = AdamW::new(1e-3);
+        let mut optimizer = Recorded::new(t, &rule, &params);
+        optimizer.set_grads(grads);
+        optimizer.step();
+    });
+    let check = move |store: &Store, _: &Outputs| {
+        magnitude(&store.get(&named("param", 0)).expect("a parameter"))
+    };
+    let mut workload = Workload::new(move |store, inputs| program.run(store, inputs), check);
+    for i in 0..PARAMS {
+        workload.store.insert(&named("param", i), fill(&shape, i as u32, -1.0, 1.0));
+        workload.store.insert(&named("grad", i), fill(&shape, 100 + i as u32, -1.0, 1.0));
+    }
+    workload
+}
+
+fn mlp(options: Options, dtype: DType) -> Workload {
+    let sizes = [784, 1024, 1024, 10];
+    let layer = |l: usize| Linear::new(sizes[l], sizes[l + 1]);
+    let model = Sequential::new()
+        .named("0", layer(0))
+        .named("relu0", Relu)
+        .named("1", layer(1))
+        .named("relu1", Relu)
+        .named("2", layer(2));
+    let step =
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+            .optimizer(Sgd::new(0.1).momentum(0.9))
+            .options(options);
+    let step = match dtype {
+        DType::F32 => step,
+        DType::F16 => {
+            let options = ScalerOptions { init_scale: 4096.0, ..ScalerOptions::default() };
+            step.autocast("cpu", DType::F16).scaler(options)
+        }
+        low => step.autocast("cpu", low),
+    };
+    let step = step.build().expect("there is an optimizer");
+    let mut store = Store::new();
+    step.init(&mut store, 0).expect("parameters of these sizes");
+    let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| step.jit().run(store, inputs);
+    let mut workload = Workload::new(run, |_, outputs| outputs["loss"].to_f64s()[0]);
+    workload.store = store;
+    for l in 0..3 {
+        let [inputs, outputs, seed] = [sizes[l], sizes[l + 1], 10 + 2 * l];
+        let values = weight(&[outputs, inputs], seed as u32, inputs);
+        workload.store.insert(&format!("{l}.weight"), values);
+        workload.store.insert(&format!("{l}.bias"), weight(&[outputs], seed as u32 + 1, inputs));
+    }
+    workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
+    workload
+}
