@@ -79,7 +79,7 @@ pub use tracecast_runtime::{Device, Executable, Outputs, Store, Tensor};
 
 /// What most programs use: `use tracecast::prelude::*`.
 pub mod prelude {
-    pub use crate::amp::{Autocast, GradScaler, ScalerOptions, autocast};
+    pub use crate::amp::{Autocast, CustomGrad, GradScaler, ScalerOptions, autocast, custom_grad};
     pub use crate::nn::Module;
     pub use crate::optim::{AdamW, Recorded, Sgd};
     pub use crate::{

@@ -280,9 +280,17 @@ impl Trace {
         let outermost = self.depth.get() == 0;
         let region =
             if outermost { region.with_scope(self.tracer.next_cache_scope()) } else { region };
-        self.depth.set(self.depth.get() + 1);
-        let _leave = Leave(&self.depth);
+        let _depth = Depth { of: &self.depth, outer: self.depth.replace(self.depth.get() + 1) };
         self.tracer.in_region(&region, body)
+    }
+
+    /// Runs `body` under this autocast state as if outside of every region: what is opened inside is an outermost one.
+    pub(crate) fn afresh<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
+        let _depth = Depth { of: &self.depth, outer: self.depth.replace(0) };
+        if region.is_off() {
+            return self.tracer.in_region(&region, body);
+        }
+        self.inside(region, body)
     }
 
     pub(crate) fn finish(self) -> Result<Traced> {
@@ -312,11 +320,14 @@ impl Deref for Trace {
     }
 }
 
-/// Counts one region less, also when the body panics.
-struct Leave<'a>(&'a Cell<usize>);
+/// Puts the number of open regions back, also when the body panics.
+struct Depth<'a> {
+    of: &'a Cell<usize>,
+    outer: usize,
+}
 
-impl Drop for Leave<'_> {
+impl Drop for Depth<'_> {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.of.set(self.outer);
     }
 }

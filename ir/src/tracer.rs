@@ -413,6 +413,12 @@ impl Tracer {
         body()
     }
 
+    /// The device type a value lives on, as policies see it: that of its port, or of the first operand of the op that made it.
+    pub fn device_of(&self, value: Var<'_>) -> DeviceType {
+        let state = self.state.borrow();
+        state.devices.get(value.id.node.index()).copied().unwrap_or(DeviceType::Cpu)
+    }
+
     /// The current autocast state.
     pub fn region(&self) -> Region {
         let state = self.state.borrow();

@@ -14,7 +14,7 @@ use tracecast_ir::{DType, Graph, OpDef, TensorType, Tracer, Var};
 use tracecast_passes::{PassOptions, standard};
 
 /// Ops whose gradient is by definition not the derivative of what they compute.
-const BY_DEFINITION: [&str; 2] = ["detach", "round_to"];
+const BY_DEFINITION: [&str; 3] = ["detach", "round_to", "custom_grad"];
 
 /// Operands that PyTorch takes as constants: class weights.
 const CONSTANT: [(&str, usize); 2] = [("nll_loss", 2), ("cross_entropy_loss", 2)];

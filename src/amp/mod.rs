@@ -1,7 +1,8 @@
-//! Mixed precision as the user says it: [`autocast`] regions, the [`GradScaler`] of a recorded step, and the [`EagerScaler`] of an
-//! eager loop.
+//! Mixed precision as the user says it: [`autocast`] regions, functions with a gradient of their own ([`custom_grad`]), the
+//! [`GradScaler`] of a recorded step, and the [`EagerScaler`] of an eager loop.
 
 mod autocast;
+mod custom;
 mod eager;
 mod nested;
 mod options;
@@ -12,6 +13,7 @@ mod scaler;
 mod settings;
 
 pub use autocast::{Autocast, autocast};
+pub use custom::{CustomGrad, custom_grad};
 pub use eager::{EagerScaler, NewScale, Stage, unscale_grads};
 pub use nested::{Nested, Scalable};
 pub use options::{ScalerOptions, ScalerSettings};

@@ -53,9 +53,9 @@ pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, 
         }
         values[port.node.index()].push(Some(value.clone()));
     }
-    let mut uses = count_uses(&core);
+    let (mut uses, live) = (count_uses(&core), core.live());
     for id in core.nodes() {
-        if core.port_of(id).is_some() {
+        if core.port_of(id).is_some() || !live[id.index()] {
             continue;
         }
         values[id.index()] = node(&core, id, &values)?.into_iter().map(Some).collect();

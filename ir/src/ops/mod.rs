@@ -2,6 +2,7 @@
 
 pub mod amp;
 pub mod cast;
+pub mod custom;
 mod docs;
 pub mod elementwise;
 pub mod fused;
@@ -40,6 +41,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("cast", cast::OPS),
         ("amp", amp::OPS),
         ("grad", grad::OPS),
+        ("custom", custom::OPS),
         ("fused", fused::OPS),
     ]
 }
