@@ -4,6 +4,7 @@
 //! [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is traced again.
 
 use crate::op::OpRef;
+use crate::point::{Origin, Point};
 use crate::policy::{Decision, DeviceType, Region};
 use crate::{Attrs, TensorType};
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
@@ -82,6 +83,8 @@ pub struct Node {
     pub part_of: Option<&'static str>,
     /// The number of the port that it stands for.
     port: Option<u32>,
+    /// Which part of the traced program it stands for.
+    pub origin: Origin,
     first_edge: u32,
     arity: u16,
 }
@@ -136,6 +139,7 @@ pub struct Graph {
     pub(crate) updates: Vec<(usize, ValueId)>,
     pub(crate) regions: Vec<Region>,
     pub(crate) policy: u64,
+    pub(crate) points: Arc<Vec<Point>>,
     index: Index,
 }
 
@@ -161,6 +165,7 @@ impl Graph {
             regions: vec![Region::default()],
             policy: 0,
             index: Index::default(),
+            points: Arc::default(),
         }
     }
 
@@ -366,6 +371,7 @@ impl Node {
             source: Source::Unknown,
             part_of: None,
             port: None,
+            origin: Origin::default(),
             first_edge: 0,
             arity: 0,
         }

@@ -56,6 +56,11 @@ impl Graph {
         mut rule: impl for<'t> FnMut(&'t Tracer, NodeId, &Node, Args<'t>) -> Results<'t>,
     ) -> Result<Mapping, TraceError> {
         let mut mapping: Mapping = vec![SmallVec::new(); self.len()];
+        // A user's tracer asks for every cast anew.
+        let carries = tracer.is_explicit();
+        if carries {
+            tracer.with_graph_mut(|graph| graph.points = self.points.clone());
+        }
         for port in &self.ports {
             let old = &self.dag[port.node];
             let var = tracer.at(old.source.clone(), || {
@@ -78,7 +83,11 @@ impl Graph {
                 .map(|a| tracer.var(mapping[a.node.index()][a.result as usize]))
                 .collect();
             let args = Args { vars, groups: node.groups.clone() };
-            let record = || tracer.scope_path(&node.scope, || rule(tracer, id, node, args));
+            let record = || {
+                tracer.retracing(id, node, carries, || {
+                    tracer.scope_path(&node.scope, || rule(tracer, id, node, args))
+                })
+            };
             let results = tracer.at(node.source.clone(), || match node.part_of {
                 Some(op) => tracer.part_of(op, record),
                 None => record(),

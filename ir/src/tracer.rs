@@ -9,6 +9,7 @@ use crate::error::TraceError;
 use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
 use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
 use crate::ops::{cast, source, view};
+use crate::point::Trail;
 use crate::policy::{Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
@@ -22,6 +23,7 @@ pub struct Tracer {
     state: RefCell<State>,
     policies: Arc<PolicySet>,
     explicit: bool,
+    pub(crate) trail: RefCell<Trail>,
 }
 
 struct State {
@@ -70,7 +72,7 @@ impl Tracer {
             streams: 0,
             cache_scopes: 0,
         };
-        Tracer { state: RefCell::new(state), policies, explicit }
+        Tracer { state: RefCell::new(state), policies, explicit, trail: RefCell::default() }
     }
 
     /// The policies that decide casts.
@@ -292,9 +294,11 @@ impl Tracer {
         if same { Ok(()) } else { Err("is the name of another op of this trace".to_owned()) }
     }
 
-    fn push<'t>(&'t self, node: Node, args: &Args<'t>) -> Results<'t> {
+    fn push<'t>(&'t self, mut node: Node, args: &Args<'t>) -> Results<'t> {
         let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id).collect();
         let mut state = self.state.borrow_mut();
+        let from = ids.first().map(|id| state.graph.ty(*id).dtype);
+        self.mark(&mut state.graph, &mut node, from);
         let count = node.results.len();
         let device = ids.first().map_or(DeviceType::Cpu, |a| state.devices[a.node.index()]);
         state.devices.push(device);
@@ -501,6 +505,16 @@ impl Tracer {
     /// If `read` records something: the graph is lent for reading only.
     pub fn with_graph<R>(&self, read: impl FnOnce(&Graph) -> R) -> R {
         read(&self.state.borrow().graph)
+    }
+
+    /// Lends the graph so far to what completes nodes.
+    pub(crate) fn with_graph_mut<R>(&self, change: impl FnOnce(&mut Graph) -> R) -> R {
+        change(&mut self.state.borrow_mut().graph)
+    }
+
+    /// True for a tracer of passes.
+    pub(crate) fn is_explicit(&self) -> bool {
+        self.explicit
     }
 
     fn poison(&self) -> Var<'_> {

@@ -21,7 +21,8 @@ use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::{Decision, PolicySet};
 use tracecast_ir::{
-    Args, DType, Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified,
+    Args, DType, Graph, Node, NodeId, Reason, Results, Stage, TraceError, Tracer, ValueId, Var,
+    Verified,
 };
 
 /// Turns autocast decisions into casts.
@@ -98,10 +99,12 @@ fn decided<'t>(
     let node = graph.node(id);
     for (i, (old, cast)) in graph.args(id).iter().zip(&decision.casts).enumerate() {
         let Some(to) = cast.filter(|to| *to != args.vars[i].dtype()) else { continue };
-        args.vars[i] = match is_cached(graph, id, *old) {
-            true => shared(t, cache, (*old, to, graph.region(id).scope()), args.vars[i]),
-            false => args.vars[i].cast(to),
-        };
+        let leaf = args.vars[i];
+        args.vars[i] =
+            t.because(Reason::Policy { operand: i as u16 }, || match is_cached(graph, id, *old) {
+                true => shared(t, cache, (*old, to, graph.region(id).scope()), leaf),
+                false => leaf.cast(to),
+            });
     }
     let mut attrs = node.attrs.clone();
     if let Some(dtype) = decision.dtype_arg {
@@ -125,6 +128,7 @@ fn shared<'t>(
     leaf: Var<'t>,
 ) -> Var<'t> {
     if let Some(&id) = cache.get(&key) {
+        t.also_stands(t.var(id));
         return t.var(id);
     }
     let low = leaf.cast(key.1);

@@ -28,8 +28,8 @@ use std::ops::Range;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads};
 use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::{
-    Args, Attrs, Graph, Node, NodeId, OpRef, Results, Source, Stage, TensorType, TraceError,
-    Tracer, ValueId, Var, Verified,
+    Args, Attrs, Graph, Node, NodeId, OpRef, Origin, Results, Source, Stage, TensorType,
+    TraceError, Tracer, ValueId, Var, Verified,
 };
 
 /// Differentiates.
@@ -160,6 +160,7 @@ struct Step<'t> {
     types: Vec<TensorType>,
     scope: String,
     source: Source,
+    origin: Origin,
 }
 
 impl<'t> Step<'t> {
@@ -176,6 +177,7 @@ impl<'t> Step<'t> {
             scope: node.scope.to_string(),
             op: node.op,
             attrs: node.attrs,
+            origin: node.origin,
         }
     }
 }
@@ -213,7 +215,9 @@ fn walk(t: &Tracer, nodes: Range<usize>, reached: &mut Reached, adjoints: &mut A
         let dys: Vec<_> = step.outs.iter().map(|out| adjoints.get(t, out.id())).collect();
         if dys.iter().any(Option::is_some) {
             t.at(step.source.clone(), || {
-                t.scope_path(&step.scope, || differentiate(t, &step, &dys, reached, adjoints))
+                t.scope_path(&step.scope, || {
+                    t.gradient_of(&step.origin, || differentiate(t, &step, &dys, reached, adjoints))
+                })
             });
         }
     }

@@ -14,13 +14,16 @@
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
 
+mod points;
+
 use crate::pass::Pass;
 use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, splat, swept};
+use points::{Moved, Points};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Results, TraceError, Tracer, Var, Verified,
+    Args, Attrs, DType, Graph, Node, OpRef, Reason, Results, TraceError, Tracer, Var, Verified,
 };
 
 /// Views that a narrowing is moved above.
@@ -65,14 +68,25 @@ impl Pass for Place {
 
 fn placed(graph: &Graph) -> Result<Graph, TraceError> {
     let demands = demands(graph);
+    let moved = Moved::of(graph, &demands);
     let mut is_root = vec![false; graph.len()];
     graph.roots().for_each(|v| is_root[v.node.index()] = true);
     let mut shared = Shared::default();
     let next = graph.retrace(|tracer, id, node, args| {
         let wanted = graph.args(id).iter().map(|a| graph.ty(*a).dtype).collect();
-        let demand = demands[id.index()];
-        let mut placer = Placer { tracer, shared: &mut shared, node, wanted, demand };
-        placer.node(args, is_root[id.index()])
+        let widened = graph.args(id).iter().map(|a| &moved.widened[a.node.index()]).collect();
+        let (demand, own) = (demands[id.index()], &moved.widened[id.index()]);
+        let mut placer = Placer {
+            tracer,
+            shared: &mut shared,
+            node,
+            wanted,
+            widened,
+            demand,
+            demanded: &moved.demanded[id.index()],
+        };
+        let root = is_root[id.index()].then_some(own);
+        tracer.because(Reason::Rewrite, || placer.node(args, root))
     })?;
     swept(next)
 }
@@ -177,11 +191,16 @@ struct Placer<'a, 't> {
     node: &'a Node,
     /// The operands' dtypes in the old graph.
     wanted: SmallVec<[DType; 4]>,
+    /// What the widenings that they may have skipped stand for.
+    widened: SmallVec<[&'a Points; 4]>,
     demand: Demand,
+    /// What the narrowing that is demanded stands for.
+    demanded: &'a Points,
 }
 
 impl<'t> Placer<'_, 't> {
-    fn node(&mut self, args: Args<'t>, is_root: bool) -> Results<'t> {
+    /// `root`: what the widenings of a value that is wanted as a result stand for.
+    fn node(&mut self, args: Args<'t>, root: Option<&Points>) -> Results<'t> {
         if self.node.results.len() != 1 {
             return self.fixed(&args);
         }
@@ -195,9 +214,15 @@ impl<'t> Placer<'_, 't> {
             },
         };
         let var = match self.demand {
-            Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => self.narrowed(var, dtype, to),
-            _ if is_root => self.held_as(var, dtype, dtype),
-            _ => var,
+            Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => {
+                self.tracer.standing_for(self.demanded, || self.narrowed(var, dtype, to))
+            }
+            _ => match root {
+                Some(points) => {
+                    self.tracer.standing_for(points, || self.held_as(var, dtype, dtype))
+                }
+                None => var,
+            },
         };
         SmallVec::from_elem(var, 1)
     }
@@ -244,8 +269,11 @@ impl<'t> Placer<'_, 't> {
     /// The op as it was, on operands as they were.
     fn fixed(&mut self, args: &Args<'t>) -> Results<'t> {
         let wanted = self.wanted.clone();
-        let vars: SmallVec<[Var<'t>; 4]> =
-            args.vars.iter().zip(wanted).map(|(v, dtype)| self.held_as(*v, dtype, dtype)).collect();
+        let mut vars: SmallVec<[Var<'t>; 4]> = SmallVec::new();
+        for (i, (held, dtype)) in args.vars.iter().zip(wanted).enumerate() {
+            let points = self.widened[i];
+            vars.push(self.tracer.standing_for(points, || self.held_as(*held, dtype, dtype)));
+        }
         let args = Args { vars, groups: args.groups.clone() };
         self.shared.record(self.tracer, self.node.op.clone(), args, self.node.attrs.clone())
     }
@@ -341,7 +369,11 @@ impl<'t> Placer<'_, 't> {
         let mut vars: SmallVec<[Var<'t>; 4]> = SmallVec::new();
         for (i, held) in args.vars.iter().enumerate() {
             let dtype = if through.data.contains(&i) { to } else { wanted[i] };
-            vars.push(self.narrowed(*held, wanted[i], dtype));
+            let demanded = dtype != wanted[i] && self.source(*held).dtype() != dtype;
+            let points = if demanded { self.demanded } else { self.widened[i] };
+            let narrowed =
+                self.tracer.standing_for(points, || self.narrowed(*held, wanted[i], dtype));
+            vars.push(narrowed);
         }
         let mut attrs = self.node.attrs.clone();
         if let Some(value) = attrs.float("value") {

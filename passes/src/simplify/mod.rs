@@ -27,7 +27,8 @@ use crate::pass::{Pass, error_at, need_decided, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{
-    Args, Attrs, Graph, NodeId, OpDef, OpRef, Results, Stage, TraceError, Tracer, Var, Verified,
+    Args, Attrs, Graph, NodeId, OpDef, OpRef, Reason, Results, Stage, TraceError, Tracer, Var,
+    Verified,
 };
 
 /// Rules that may fire one inside the other.
@@ -72,7 +73,8 @@ fn simplified(graph: &Graph) -> Result<Graph, TraceError> {
     let mut shared = Shared::default();
     let next = graph.retrace(|tracer, _, node, args| {
         let mut recorder = Recorder { tracer, shared: &mut shared, depth: 0 };
-        recorder.record(node.op.clone(), args, node.attrs.clone())
+        tracer
+            .because(Reason::Rewrite, || recorder.record(node.op.clone(), args, node.attrs.clone()))
     })?;
     swept(next)
 }

@@ -34,7 +34,9 @@ impl Shared {
             tracer.with_graph(|g| nodes.iter().copied().find(|n| wanted.is(g, *n)))
         });
         if let Some(node) = known {
-            return tracer.var(ValueId { node, result: 0 }).results();
+            let value = tracer.var(ValueId { node, result: 0 });
+            tracer.also_stands(value);
+            return value.results();
         }
         let results = tracer.apply(op, args, attrs);
         if !results.is_empty() && !results[0].is_poison() {

@@ -1,0 +1,187 @@
+//! [`Point`]: one change of dtype that a program asks for, with the reason; and how a node knows which points it stands for.
+//!
+//! Passes move casts, share them, cancel them. So that every cast of the last program can still be explained, each carries the
+//! numbers of the points it stands for. A cast that a retrace records again keeps its points; one that replaces several has
+//! those of all; one that appears for the first time makes a new point, for the reason that the pass has [given](Tracer::because).
+//! A point that no cast of a program stands for any longer has been cancelled.
+
+use crate::graph::{Graph, Node, NodeId};
+use crate::ops::cast::{CAST, ROUND_TO};
+use crate::{DType, Tracer, Var};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The number of a point: an index into [`Graph::points`].
+pub type PointId = u32;
+
+/// Why a dtype changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The program says so.
+    Written,
+    /// An autocast policy casts this operand.
+    Policy {
+        /// Its number among the flat operands.
+        operand: u16,
+    },
+    /// The operands of an op are of different dtypes.
+    Promotion,
+    /// An op computes in another dtype than it is given, or rounds what it has computed.
+    Inside(&'static str),
+    /// A gradient takes the dtype of what it is the gradient of.
+    Gradient,
+    /// A rewrite put it where it costs less.
+    Rewrite,
+}
+
+/// One change of dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Why.
+    pub reason: Reason,
+    /// The node of the traced program for whose sake.
+    pub node: NodeId,
+    /// True if it is part of that node's gradient.
+    pub backward: bool,
+    /// The dtype before.
+    pub from: DType,
+    /// The dtype after.
+    pub to: DType,
+    /// The number of elements.
+    pub numel: usize,
+}
+
+/// Which part of the traced program a node stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The node of the traced program; `None` within it.
+    pub node: Option<NodeId>,
+    /// True if it is part of that node's gradient.
+    pub backward: bool,
+    /// What a `cast` or `round_to` stands for; empty for other ops.
+    pub points: SmallVec<[PointId; 2]>,
+}
+
+/// What the next nodes of a tracer stand for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    origin: Origin,
+    reason: Option<Reason>,
+}
+
+impl Graph {
+    /// Every change of dtype that it, or the programs it was made from, asked for.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+}
+
+impl Tracer {
+    /// Runs `body` with new casts recorded for that reason.
+    pub fn because<R>(&self, reason: Reason, body: impl FnOnce() -> R) -> R {
+        let trail = Trail { reason: Some(reason), ..self.trail.borrow().clone() };
+        self.following(trail, body)
+    }
+
+    /// Runs `body` with casts recorded as standing for these points; for none of them, for new ones.
+    pub fn standing_for<R>(&self, points: &[PointId], body: impl FnOnce() -> R) -> R {
+        let mut trail = self.trail.borrow().clone();
+        trail.origin.points = SmallVec::from_slice(points);
+        self.following(trail, body)
+    }
+
+    /// Runs `body`, which records the gradient of a node of that origin.
+    pub fn gradient_of<R>(&self, origin: &Origin, body: impl FnOnce() -> R) -> R {
+        let origin = Origin { node: origin.node, backward: true, points: SmallVec::new() };
+        self.following(Trail { origin, reason: Some(Reason::Gradient) }, body)
+    }
+
+    /// Runs `body`, which records a node of a graph again.
+    pub(crate) fn retracing<R>(
+        &self,
+        id: NodeId,
+        node: &Node,
+        carries: bool,
+        body: impl FnOnce() -> R,
+    ) -> R {
+        if !carries {
+            return body();
+        }
+        let origin = Origin { node: node.origin.node.or(Some(id)), ..node.origin.clone() };
+        let reason = self.trail.borrow().reason;
+        self.following(Trail { origin, reason }, body)
+    }
+
+    fn following<R>(&self, trail: Trail, body: impl FnOnce() -> R) -> R {
+        let before = self.trail.replace(trail);
+        let out = body();
+        self.trail.replace(before);
+        out
+    }
+
+    /// Lets a cast that is recorded already stand for the cast that would be recorded here as well.
+    pub fn also_stands(&self, cast: Var<'_>) {
+        if cast.is_poison() {
+            return;
+        }
+        let trail = self.trail.borrow();
+        if trail.origin.points.is_empty() && trail.reason == Some(Reason::Rewrite) {
+            return;
+        }
+        self.with_graph_mut(|graph| {
+            let node = cast.id().node;
+            if !changes_dtype(graph.node(node)) {
+                return;
+            }
+            let from = graph.ty(graph.args(node)[0]).dtype;
+            let target = graph.node(node).clone();
+            let points = self.points_of(graph, &trail, &target, from, node);
+            let known = &mut graph.dag[node].origin.points;
+            known.extend(points);
+            known.sort_unstable();
+            known.dedup();
+        });
+    }
+
+    /// Notes what a node about to be recorded stands for.
+    pub(crate) fn mark(&self, graph: &mut Graph, node: &mut Node, from: Option<DType>) {
+        let trail = self.trail.borrow();
+        node.origin.node = trail.origin.node;
+        node.origin.backward = trail.origin.backward;
+        if let Some(from) = from.filter(|_| changes_dtype(node)) {
+            let id = NodeId::new(graph.len());
+            node.origin.points = self.points_of(graph, &trail, node, from, id);
+        }
+    }
+
+    /// The points that are carried along, or a new one.
+    fn points_of(
+        &self,
+        graph: &mut Graph,
+        trail: &Trail,
+        node: &Node,
+        from: DType,
+        id: NodeId,
+    ) -> SmallVec<[PointId; 2]> {
+        if !trail.origin.points.is_empty() {
+            return trail.origin.points.clone();
+        }
+        let reason = match (trail.reason, node.part_of) {
+            (Some(reason), _) => reason,
+            (None, Some(op)) => Reason::Inside(op),
+            (None, None) if self.is_explicit() => Reason::Promotion,
+            (None, None) => Reason::Written,
+        };
+        let to = node.attrs.dtype("to").unwrap_or(from);
+        let (node_id, backward) = (trail.origin.node.unwrap_or(id), trail.origin.backward);
+        let numel = node.results[0].numel();
+        let points = Arc::make_mut(&mut graph.points);
+        points.push(Point { reason, node: node_id, backward, from, to, numel });
+        SmallVec::from_elem(points.len() as PointId - 1, 1)
+    }
+}
+
+/// True for the ops that stand for points.
+fn changes_dtype(node: &Node) -> bool {
+    node.op.is(&CAST) || node.op.is(&ROUND_TO)
+}
