@@ -8,6 +8,7 @@
 //! This crate knows no pass, no device and no buffer.
 
 pub mod args;
+mod ask;
 pub mod attrs;
 pub mod dtype;
 pub mod error;

@@ -5,12 +5,13 @@
 //! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
 
 use crate::args::{Args, Results};
+use crate::ask::Question;
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
 use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
-use crate::policy::{Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region};
+use crate::policy::{Decision, DeviceType, PolicySet, Region};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -332,47 +333,30 @@ impl Tracer {
         attrs: &Attrs,
     ) -> Result<Option<Decision>, String> {
         let state = self.state.borrow();
-        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) =
-            op.def().dispatch
-        else {
+        if !matches!(op.def().dispatch, Dispatch::Listed { .. } | Dispatch::ListedOrExpands { .. })
+        {
             return Ok(None);
-        };
+        }
         let region = &state.graph.regions[state.region as usize];
         if state.region == 0 || region.is_off() {
             return Ok(None);
         }
-        let takes_dtype = op.def().schema.attrs.iter().any(|a| a.name == "dtype");
-        let mut kinds = SmallVec::<[OperandKind; 4]>::new();
-        for (operand, &n) in op.def().schema.operands.iter().zip(&args.groups) {
-            let kind = match operand.kind {
-                crate::op::OperandKind::One => OperandKind::Tensor,
-                crate::op::OperandKind::Optional => OperandKind::Optional,
-                crate::op::OperandKind::List => OperandKind::ListItem,
-            };
-            kinds.extend(std::iter::repeat_n(kind, usize::from(n)));
-        }
-        let operands: SmallVec<[OperandInfo; 4]> = args
+        let operands = args
             .vars
             .iter()
-            .zip(kinds)
-            .map(|(v, kind)| OperandInfo {
-                dtype: state.graph.ty(v.id).dtype,
-                device: state.devices[v.id.node.index()],
-                kind,
-            })
-            .collect();
-        let number = state.counts.get(&(state.scope.clone(), op.name())).copied().unwrap_or(0);
-        let node = crate::graph::node_name(&state.scope, op.name(), number);
-        let query = Query {
-            op: op.name(),
-            overload,
+            .map(|v| (state.graph.ty(v.id).dtype, state.devices[v.id.node.index()]));
+        let question = Question {
+            op,
+            attrs,
+            groups: &args.groups,
+            operands: operands.collect(),
             scope: &state.scope,
-            node: &node,
-            operands: &operands,
-            dtype_arg: takes_dtype.then(|| attrs.dtype("dtype")),
+            number: state.counts.get(&(state.scope.clone(), op.name())).copied().unwrap_or(0),
             region,
         };
-        let decision = self.policies.decide(&query);
+        let Some(decision) = question.put(|query| self.policies.decide(query)) else {
+            return Ok(None);
+        };
         match decision.error {
             Some(refusal) => Err(refusal.to_string()),
             None => Ok(Some(decision).filter(|d| !d.is_trivial())),

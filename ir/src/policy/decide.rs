@@ -44,16 +44,20 @@ impl OperandInfo {
         OperandInfo { dtype, device, kind: OperandKind::Tensor }
     }
 
-    /// True if the region of `device` may cast this operand. The cuda region takes xla operands too, as PyTorch's does.
+    /// True if it lives where the region of `device` reaches. The cuda region takes xla operands too, as PyTorch's does.
+    pub(super) fn is_on(&self, device: DeviceType) -> bool {
+        self.device == device || (device == DeviceType::Cuda && self.device == DeviceType::Xla)
+    }
+
+    /// True if the region of `device` may cast this operand.
     fn is_eligible(&self, device: DeviceType) -> bool {
         self.is_within_reach(device, false)
     }
 
     /// [`OperandInfo::is_eligible`], for a table that may cast f64 as well.
     fn is_within_reach(&self, device: DeviceType, casts_f64: bool) -> bool {
-        let here =
-            self.device == device || (device == DeviceType::Cuda && self.device == DeviceType::Xla);
-        here && self.kind != OperandKind::Ignored
+        self.is_on(device)
+            && self.kind != OperandKind::Ignored
             && self.dtype.is_float()
             && (casts_f64 || self.dtype != DType::F64)
     }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use super::{DeviceType, Policy, pattern};
+use super::{DeviceType, Policy, Query, pattern};
 
 /// Which rule decided, for messages and explanations: `torch-cpu/matmul:lower_precision_fp`.
 ///
@@ -123,8 +123,15 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// True if it is about this call on one of the device types that it holds for: it decides, unless a stronger rule does.
+    pub fn speaks_of(&self, query: &Query<'_>) -> bool {
+        let here =
+            self.device.is_none_or(|only| query.operands.iter().any(|operand| operand.is_on(only)));
+        here && self.target.matches(query.op, query.overload, query.scope, query.node)
+    }
+
     /// The id that decisions of this rule carry.
-    pub(super) fn rule_id(&self) -> RuleId {
+    pub fn rule_id(&self) -> RuleId {
         RuleId::new(format!("rule/{}:{}", self.target, self.policy))
     }
 }

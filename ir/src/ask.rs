@@ -1,0 +1,114 @@
+//! What policies are asked about an op, when it is recorded and again when it is explained.
+
+use crate::graph::{Graph, node_name};
+use crate::op::{Dispatch, OpRef, OperandKind as Operand};
+use crate::policy::{
+    Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region, Rule,
+};
+use crate::{Attrs, DType};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+
+/// One op application, as policies see it.
+pub(crate) struct Question<'a> {
+    pub(crate) op: &'a OpRef,
+    pub(crate) attrs: &'a Attrs,
+    pub(crate) groups: &'a [u16],
+    /// The dtype and the device of every flat operand.
+    pub(crate) operands: SmallVec<[(DType, DeviceType); 4]>,
+    /// The module path.
+    pub(crate) scope: &'a str,
+    /// How many nodes of this op there are before it in its module.
+    pub(crate) number: usize,
+    pub(crate) region: &'a Region,
+}
+
+impl Question<'_> {
+    /// Puts the question to `answer`; `None` for an op that no policy ever sees.
+    pub(crate) fn put<R>(&self, answer: impl FnOnce(&Query<'_>) -> R) -> Option<R> {
+        let def = self.op.def();
+        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = def.dispatch
+        else {
+            return None;
+        };
+        let takes_dtype = def.schema.attrs.iter().any(|a| a.name == "dtype");
+        let mut kinds = SmallVec::<[OperandKind; 4]>::new();
+        for (operand, &n) in def.schema.operands.iter().zip(self.groups) {
+            let kind = match operand.kind {
+                Operand::One => OperandKind::Tensor,
+                Operand::Optional => OperandKind::Optional,
+                Operand::List => OperandKind::ListItem,
+            };
+            kinds.extend(std::iter::repeat_n(kind, usize::from(n)));
+        }
+        let operands: SmallVec<[OperandInfo; 4]> = self
+            .operands
+            .iter()
+            .zip(kinds)
+            .map(|(&(dtype, device), kind)| OperandInfo { dtype, device, kind })
+            .collect();
+        let node = node_name(self.scope, self.op.name(), self.number);
+        Some(answer(&Query {
+            op: self.op.name(),
+            overload,
+            scope: self.scope,
+            node: &node,
+            operands: &operands,
+            dtype_arg: takes_dtype.then(|| self.attrs.dtype("dtype")),
+            region: self.region,
+        }))
+    }
+}
+
+impl Graph {
+    /// The device type that each node's results live on, as policies see it: that of its port, or of its first operand.
+    pub fn devices(&self) -> Vec<DeviceType> {
+        let mut devices = vec![DeviceType::Cpu; self.len()];
+        for port in &self.ports {
+            devices[port.node.index()] = port.device;
+        }
+        for id in self.nodes() {
+            if let Some(first) = self.args(id).first() {
+                devices[id.index()] = devices[first.node.index()];
+            }
+        }
+        devices
+    }
+
+    /// What `policies` decide about each node of a traced program, also where that changes nothing; `None` for an op that no
+    /// policy ever sees.
+    pub fn decisions(&self, policies: &PolicySet) -> Vec<Option<Decision>> {
+        self.put_questions(|query| policies.decide(query))
+    }
+
+    /// The nodes of a traced program that a rule speaks of, whether or not a stronger one decides.
+    pub fn matched_by(&self, rule: &Rule) -> Vec<crate::NodeId> {
+        let matches = self.put_questions(|query| rule.speaks_of(query));
+        self.nodes().filter(|id| matches[id.index()] == Some(true)).collect()
+    }
+
+    fn put_questions<R>(&self, answer: impl Fn(&Query<'_>) -> R) -> Vec<Option<R>> {
+        let devices = self.devices();
+        let mut numbers = HashMap::<(&str, &str), usize>::new();
+        self.nodes()
+            .map(|id| {
+                let node = self.node(id);
+                let number = numbers.entry((&node.scope, node.op.name())).or_default();
+                *number += 1;
+                let operands = self.args(id).into_iter();
+                let question = Question {
+                    op: &node.op,
+                    attrs: &node.attrs,
+                    groups: &node.groups,
+                    operands: operands
+                        .map(|a| (self.ty(a).dtype, devices[a.node.index()]))
+                        .collect(),
+                    scope: &node.scope,
+                    number: *number - 1,
+                    region: self.region(id),
+                };
+                question.put(&answer)
+            })
+            .collect()
+    }
+}
