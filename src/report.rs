@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tracecast_ir::kernel::{Form, Kernel, ScalarOp, Sink};
+use tracecast_ir::kernel::Kernel;
 use tracecast_ir::op::{Body, Lower};
-use tracecast_ir::{Attr, Graph, NodeId, Source, Stage, ValueId, Verified};
+use tracecast_ir::{Attr, Graph, NodeId, Stage, ValueId, Verified};
 use tracecast_runtime::Program;
 
 /// What became of a program on its way to an executable.
@@ -60,7 +60,7 @@ impl CompileReport {
         for kernel in kernels(graph) {
             self.kernels += 1;
             *self.forms.entry(kernel.form_name()).or_default() += 1;
-            self.standalone_casts += usize::from(only_casts(kernel));
+            self.standalone_casts += usize::from(kernel.only_casts());
         }
     }
 }
@@ -71,22 +71,6 @@ fn kernels(graph: &Graph) -> impl Iterator<Item = &Kernel> {
         Some(Attr::Kernel(kernel)) => Some(kernel.as_ref()),
         _ => None,
     })
-}
-
-/// True if a kernel moves one value from one dtype to another and does nothing else.
-fn only_casts(kernel: &Kernel) -> bool {
-    let Form::Nest(nest) = &kernel.form else { return false };
-    let changes = kernel.outputs.len() == 1
-        && kernel.inputs.len() == 1
-        && kernel.inputs[0].dtype != kernel.outputs[0].ty.dtype;
-    let is_move =
-        |op: &ScalarOp| matches!(op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_));
-    changes
-        && nest.is_map()
-        && nest.stages.iter().all(|stage| {
-            stage.body.insts.iter().all(|inst| is_move(&inst.op))
-                && stage.sinks.iter().all(|sink| matches!(sink, Sink::Store { .. }))
-        })
 }
 
 /// The bytes of the distinct forward values that gradient ops of a core program read: behind casts and views, without ports and
@@ -118,5 +102,5 @@ fn behind_moves(graph: &Graph, value: ValueId) -> ValueId {
 
 /// True if differentiation recorded a node.
 fn is_gradient(graph: &Graph, id: NodeId) -> bool {
-    matches!(&graph.node(id).source, Source::Text(text) if text.starts_with("grad of"))
+    graph.node(id).origin.backward
 }

@@ -333,10 +333,6 @@ impl Tracer {
         attrs: &Attrs,
     ) -> Result<Option<Decision>, String> {
         let state = self.state.borrow();
-        if !matches!(op.def().dispatch, Dispatch::Listed { .. } | Dispatch::ListedOrExpands { .. })
-        {
-            return Ok(None);
-        }
         let region = &state.graph.regions[state.region as usize];
         if state.region == 0 || region.is_off() {
             return Ok(None);

@@ -102,6 +102,22 @@ impl Kernel {
             Form::Scatter(_) => "scatter",
         }
     }
+
+    /// True if it moves one value from one dtype to another and does nothing else.
+    pub fn only_casts(&self) -> bool {
+        let Form::Nest(nest) = &self.form else { return false };
+        let changes = self.outputs.len() == 1
+            && self.inputs.len() == 1
+            && self.inputs[0].dtype != self.outputs[0].ty.dtype;
+        let is_move = |inst: &Inst| {
+            matches!(inst.op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_))
+        };
+        let moves = |stage: &Stage| {
+            stage.body.insts.iter().all(is_move)
+                && stage.sinks.iter().all(|sink| matches!(sink, Sink::Store { .. }))
+        };
+        changes && nest.is_map() && nest.stages.iter().all(moves)
+    }
 }
 
 /// Parallel outer axes and one inner axis, the row, over which stages run in order.

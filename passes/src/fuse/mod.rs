@@ -8,8 +8,11 @@
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
 mod grouping;
+mod homes;
 mod reach;
 mod segments;
+
+pub use homes::{Home, Housed, homes};
 
 use crate::Pass;
 use grouping::Groups;
@@ -18,6 +21,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
+use tracecast_ir::kernel::Kernel;
 use tracecast_ir::kernel::build::{self, Built, Context, Group};
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
@@ -38,23 +42,54 @@ impl Pass for Fuse {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        let reach = Reach::of(graph);
-        let groups = Groups::form(graph, &reach);
-        let kernels = needed(graph, kernels(graph, &reach, &groups)?);
-        let kernels = segments::merge(graph, kernels);
-        record(graph, kernels)
+        record(graph, Fused::of(graph, &Reach::of(graph))?)
+    }
+}
+
+/// What becomes of a graph.
+struct Fused {
+    /// In no order.
+    kernels: Vec<Built>,
+    /// The nodes behind each kernel, and what they store; kernels that run the same code share one with others.
+    groups: Vec<(Group, Vec<ValueId>)>,
+}
+
+impl Fused {
+    fn of(graph: &Graph, reach: &Reach) -> Result<Fused, TraceError> {
+        let made = needed(graph, kernels(graph, reach, &Groups::form(graph, reach))?);
+        let groups = made.iter().map(|(group, built)| (group.clone(), built.outputs.clone()));
+        let groups = groups.collect();
+        let kernels = made.into_iter().map(|(_, built)| built).collect();
+        Ok(Fused { kernels: segments::merge(graph, kernels), groups })
+    }
+
+    /// The names of the kernels: the first of several of one name keeps it.
+    fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new(); self.kernels.len()];
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        for i in ordered(&self.kernels) {
+            let name = &self.kernels[i].kernel.name;
+            let count = seen.entry(name).or_default();
+            *count += 1;
+            names[i] = if *count > 1 { format!("{name}_{count}") } else { name.clone() };
+        }
+        names
     }
 }
 
 /// The kernel of every group; a group that turns out not to fit in one kernel is taken apart.
-fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, TraceError> {
+fn kernels(
+    graph: &Graph,
+    reach: &Reach,
+    groups: &Groups,
+) -> Result<Vec<(Group, Built)>, TraceError> {
     let stored = groups.stored(graph, reach);
     let inline = |n: NodeId| reach.inline[n.index()];
     let mut out = Vec::new();
     for group in groups.iter() {
         let needed = |n: NodeId| stored.contains(&n);
         match build::kernel(&Context { graph, inline: &inline, stored: &needed }, group) {
-            Ok(built) => out.push(built),
+            Ok(built) => out.push((group.clone(), built)),
             Err(_) => {
                 for &m in &group.members {
                     let alone = Group { members: vec![m], domain: build::domain(graph, m) };
@@ -63,7 +98,7 @@ fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, 
                         &alone,
                     )
                     .map_err(|message| error(graph, m, message))?;
-                    out.push(built);
+                    out.push((alone, built));
                 }
             }
         }
@@ -72,12 +107,15 @@ fn kernels(graph: &Graph, reach: &Reach, groups: &Groups) -> Result<Vec<Built>, 
 }
 
 /// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
-fn needed(graph: &Graph, mut kernels: Vec<Built>) -> Vec<Built> {
+fn needed(graph: &Graph, mut kernels: Vec<(Group, Built)>) -> Vec<(Group, Built)> {
     loop {
-        let read: HashSet<ValueId> =
-            kernels.iter().flat_map(|k| k.inputs.iter().copied()).chain(graph.roots()).collect();
+        let read: HashSet<ValueId> = kernels
+            .iter()
+            .flat_map(|(_, k)| k.inputs.iter().copied())
+            .chain(graph.roots())
+            .collect();
         let before = kernels.len();
-        kernels.retain(|k| k.outputs.iter().any(|v| read.contains(v)));
+        kernels.retain(|(_, k)| k.outputs.iter().any(|v| read.contains(v)));
         if kernels.len() == before {
             return kernels;
         }
@@ -128,7 +166,8 @@ fn ordered(kernels: &[Built]) -> Vec<usize> {
 }
 
 /// Records ports and kernels.
-fn record(graph: &Graph, kernels: Vec<Built>) -> Result<Graph, TraceError> {
+fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
+    let names = fused.names();
     let tracer = Tracer::explicit(graph.name());
     let mut made: HashMap<ValueId, ValueId> = HashMap::new();
     for port in graph.ports() {
@@ -138,15 +177,9 @@ fn record(graph: &Graph, kernels: Vec<Built>) -> Result<Graph, TraceError> {
         });
         made.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
-    let mut names: HashMap<String, usize> = HashMap::new();
-    for i in ordered(&kernels) {
-        let Built { kernel, inputs, outputs } = &kernels[i];
-        let mut kernel = kernel.clone();
-        let seen = names.entry(kernel.name.clone()).or_default();
-        *seen += 1;
-        if *seen > 1 {
-            kernel.name = format!("{}_{seen}", kernel.name);
-        }
+    for i in ordered(&fused.kernels) {
+        let Built { kernel, inputs, outputs } = &fused.kernels[i];
+        let kernel = Kernel { name: names[i].clone(), ..kernel.clone() };
         let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
         let node = graph.node(first);
         let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
