@@ -14,6 +14,26 @@ use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar};
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
 
+/// Rows and columns are cut at multiples of these.
+const UNITS: [usize; 2] = [2, 32];
+
+/// What preparing an element of an operand costs, in elements of the result for one step of `k`.
+const PREPARING: f64 = 12.0;
+
+/// Into how many parts to cut rows and columns, for at most that many parts in all: those whose largest part costs least. Every
+/// part prepares its rows of the left operand and its columns of the right one.
+fn grid(m: usize, n: usize, parts: usize) -> [usize; 2] {
+    let [units_down, units_across] = [m.div_ceil(UNITS[0]), n.div_ceil(UNITS[1])];
+    let cost = |down: usize| {
+        let across = (parts / down).min(units_across).max(1);
+        let rows = (units_down.div_ceil(down) * UNITS[0]).min(m) as f64;
+        let cols = (units_across.div_ceil(across) * UNITS[1]).min(n) as f64;
+        (rows * cols + PREPARING * (rows + cols), [down, across])
+    };
+    let all = (1..=parts.clamp(1, units_down.max(1))).map(cost);
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).map_or([1, 1], |(_, grid)| grid)
+}
+
 /// A contraction, ready to be run by the functions of its plans.
 #[derive(Debug)]
 pub(crate) struct ContractRun {
@@ -97,15 +117,13 @@ impl ContractRun {
             return;
         }
         let parts = team.parts(batches * self.m * self.n * self.cost.max(1), usize::MAX);
-        // Cutting columns repeats the work on the left operand, cutting rows that on the right one.
-        let by_columns = self.m <= self.n;
-        let (length, unit) = if by_columns { (self.n, 16) } else { (self.m, 6) };
-        let cuts = parts.div_ceil(batches).min(length.div_ceil(unit));
         let groups = parts.min(batches);
-        team.each(groups * cuts, |i| {
-            let range = part(length, unit, cuts, i % cuts);
-            let (rows, cols) = if by_columns { (0..self.m, range) } else { (range, 0..self.n) };
-            for batch in part(batches, 1, groups, i / cuts) {
+        let [down, across] = grid(self.m, self.n, parts.div_ceil(batches));
+        team.each(groups * down * across, |i| {
+            let (i, group) = (i % (down * across), i / (down * across));
+            let rows = part(self.m, UNITS[0], down, i / across);
+            let cols = part(self.n, UNITS[1], across, i % across);
+            for batch in part(batches, 1, groups, group) {
                 let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
                 self.block(code, tiles, operands, batch, block, status);
             }
@@ -140,11 +158,11 @@ impl ContractRun {
         let a = self.operand(&self.factors[0], operands, batch, &left);
         let b = self.operand(&self.factors[1], operands, batch, &right);
         let epilogue = &code[self.epilogue];
-        let mut finish = |row: usize, col: usize, n: usize, sums: Address| {
+        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
             slots.set_last(sums);
             let row = batch * self.m + row;
             with_scratch(|scratch| {
-                epilogue.call(&slots, row..row + 1, col..col + n, scratch, status)
+                epilogue.call(&slots, row..row + rows, col..col + cols, scratch, status)
             });
         };
         contract(tiles, self.acc, block, [a, b], &mut finish);
@@ -168,5 +186,25 @@ impl ContractRun {
         }
         let base = operands.get(*input).offset(element as isize * dtype.bytes() as isize);
         Operand::Matrix { base, dtype: *dtype, row: *row, col: *col }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_columns_are_both_cut() {
+        assert_eq!(grid(1024, 1024, 1), [1, 1]);
+        assert_eq!(grid(1024, 1024, 4), [2, 2]);
+        assert_eq!(grid(4096, 64, 4), [4, 1]);
+        assert_eq!(grid(3, 4096, 4), [1, 4]);
+        assert_eq!(grid(2048, 512, 16), [8, 2]);
+        // Too little to cut.
+        assert_eq!(grid(1, 32, 8), [1, 1]);
+        for (m, n, parts) in [(7, 100, 3), (100, 7, 5), (1000, 1000, 7)] {
+            let [down, across] = grid(m, n, parts);
+            assert!(down * across <= parts);
+        }
     }
 }

@@ -310,33 +310,24 @@ pub(crate) struct Block {
     pub(crate) k: usize,
 }
 
-/// Contracts a block and hands every run of sums to `epilogue(row, column, n, sums)`.
+/// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
 pub(crate) fn contract(
     tiles: &Tiles,
     acc: DType,
     block: Block,
     [a, b]: [Operand<'_>; 2],
-    epilogue: &mut dyn FnMut(usize, usize, usize, Address),
+    epilogue: &mut dyn FnMut(usize, usize, usize, usize, Address),
 ) {
     let mut packed = PACKED.take().unwrap_or_default();
-    let mut finish = |row: usize, col: usize, n: usize, sums: *const u8| {
-        epilogue(row, col, n, Address(sums.cast_mut()))
+    let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+        epilogue(row, rows, col, cols, Address(sums.cast_mut()))
     };
+    let cpu = tile::Cpu::of(tiles);
     let Block { rows, cols, k } = block;
     // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
     unsafe {
-        tile::contract(
-            tiles,
-            acc,
-            rows,
-            cols,
-            k,
-            &a.source(),
-            &b.source(),
-            &mut packed,
-            &mut finish,
-        )
+        tile::contract(&cpu, acc, rows, cols, k, &a.source(), &b.source(), &mut packed, &mut finish)
     };
     PACKED.set(Some(packed));
 }

@@ -1,11 +1,17 @@
 //! Contractions on one thread: `C[i, j] = sum over k of A[i, k] * B[k, j]`, with the sums handed to an epilogue.
 //!
-//! Each sum is one chain in the order that [`CONTRACT_BLOCK`] defines, so it has the same bits whatever the range, the CPU and the
-//! way the work is cut: columns in groups whose panels stay in the cache, rows in groups whose sums do, `k` in blocks.
+//! Each sum is one chain in the order that [`CONTRACT_BLOCK`] defines, so it has the same bits whatever the range, the CPU, its
+//! caches and the way the work is cut: columns in groups, rows in groups, `k` in blocks and these in parts whose chains go on
+//! where the last part left them.
+//!
+//! With a single group of rows the left operand is prepared once and the right one as it is used; otherwise the right operand is
+//! prepared for a group of columns and the left one as it is used. Preparing is packing, unless the operand can be read where it
+//! lies and is used too little to be worth a copy.
 
-use super::Tiles;
-use super::micro::{Engine, PlainF32, PlainF64, ROWS, Strip};
-use super::pack::{Matrix, Strided, Wider, left_room, pack_left, pack_right, right_spare};
+use super::blocking::{Blocking, Cpu, Vectors};
+use super::micro::portable::{PlainF32, PlainF64};
+use super::micro::{Engine, Number, Strip};
+use super::pack::{Lines, Part, Wider, pack, panels, room, strips};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -37,8 +43,8 @@ pub(crate) enum Source<'a> {
 pub(crate) struct Scratch {
     left: Buffer,
     right: Buffer,
-    spare: Buffer,
     filled: Buffer,
+    chains: Buffer,
     sums: Buffer,
 }
 
@@ -46,7 +52,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// How much memory it holds.
     pub(super) fn bytes(&self) -> usize {
-        let all = [&self.left, &self.right, &self.spare, &self.filled, &self.sums];
+        let all = [&self.left, &self.right, &self.filled, &self.chains, &self.sums];
         all.map(|b| b.0.capacity() * size_of::<Line>()).iter().sum()
     }
 }
@@ -69,31 +75,31 @@ impl Buffer {
     }
 }
 
-/// The rows of a group: their packed left operand and their sums stay in the second-level cache.
-const GROUP_ROWS: usize = 96;
-/// The most columns of a group, for the same reason.
-const GROUP_COLUMNS: usize = 512;
-/// The most numbers in the panels of a group, unless that left fewer than 64 columns.
-const GROUP_PANELS: usize = 1 << 19;
-/// Up to this many rows, panels are used so rarely that a right operand in place is better.
-const FEW_ROWS: usize = 2 * ROWS;
 /// Up to this many columns, rows and columns trade places.
 const FEW_COLUMNS: usize = 4;
+/// From this many columns on, a left operand is used often enough to be packed.
+const MANY_COLUMNS: usize = 96;
+/// Runs at least this many bytes apart share few cache sets and need a page each.
+const FAR_APART: usize = 1024;
+/// Results of fewer columns are handed to the epilogue in one piece.
+const NARROW: usize = 64;
 
-/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64.
-///
-/// `epilogue(row, column, n, sums)` gets every sum once: `n` of them in a row, from that column on.
+/// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
+pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
+
+/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64. The epilogue gets
+/// every sum once.
 ///
 /// # Safety
 ///
-/// `tiles` must be of this CPU. Matrices must be readable for the rows, the columns and `k`.
+/// `cpu` must be this CPU. Matrices must be readable for the rows, the columns and `k`.
 ///
 /// # Panics
 ///
 /// If `acc` is neither f32 nor f64.
 #[allow(clippy::too_many_arguments, reason = "the one entry; a struct would only rename them")]
 pub(crate) unsafe fn contract(
-    tiles: &Tiles,
+    cpu: &Cpu,
     acc: DType,
     rows: Range<usize>,
     cols: Range<usize>,
@@ -101,7 +107,7 @@ pub(crate) unsafe fn contract(
     a: &Source<'_>,
     b: &Source<'_>,
     scratch: &mut Scratch,
-    epilogue: &mut dyn FnMut(usize, usize, usize, *const u8),
+    epilogue: &mut Epilogue<'_>,
 ) {
     assert!(
         matches!(acc, DType::F32 | DType::F64),
@@ -111,74 +117,69 @@ pub(crate) unsafe fn contract(
         return;
     }
     let traded = cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
-    let (a, b) = (Operand { source: *a, traded: false }, Operand { source: *b, traded: false });
+    // Lines of the left operand are rows, of the right one columns.
+    let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
     let work = if traded {
-        Work { tiles, rows: cols, cols: rows, k, a: b.trade(), b: a.trade(), traded }
+        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded }
     } else {
-        Work { tiles, rows, cols, k, a, b, traded }
+        Work { cpu, rows, cols, k, a, b, traded }
     };
-    match (acc, tiles.wide) {
+    macro_rules! run {
+        ($single:ty, $double:ty) => {
+            if acc == DType::F32 {
+                // SAFETY: the caller's contract.
+                unsafe { work.run::<$single>(scratch, epilogue) }
+            } else {
+                // SAFETY: as above.
+                unsafe { work.run::<$double>(scratch, epilogue) }
+            }
+        };
+    }
+    match cpu.vectors {
+        Vectors::Portable => run!(PlainF32, PlainF64),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the caller's contract; wide tiles mean AVX2 and FMA.
-        (DType::F32, true) => unsafe { work.run::<super::micro::WideF32>(scratch, epilogue) },
+        Vectors::Avx2 => run!(super::micro::avx2::WideF32, super::micro::avx2::WideF64),
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        (_, true) => unsafe { work.run::<super::micro::WideF64>(scratch, epilogue) },
-        // SAFETY: the caller's contract.
-        (DType::F32, _) => unsafe { work.run::<PlainF32>(scratch, epilogue) },
-        // SAFETY: the caller's contract.
-        (_, _) => unsafe { work.run::<PlainF64>(scratch, epilogue) },
+        Vectors::Avx512 => run!(super::micro::avx512::VastF32, super::micro::avx512::VastF64),
+        #[cfg(target_arch = "aarch64")]
+        Vectors::Neon => run!(super::micro::neon::NeonF32, super::micro::neon::NeonF64),
     }
 }
 
-/// A source, and whether its rows are to be read as columns.
+/// A source, and whether its lines are its columns.
 #[derive(Clone, Copy)]
 struct Operand<'a> {
     source: Source<'a>,
-    traded: bool,
+    columns: bool,
 }
 
 impl Operand<'_> {
-    fn trade(self) -> Self {
-        Operand { traded: !self.traded, ..self }
-    }
-
-    /// A block in memory; a computed one is written to `filled` first.
-    fn block<T: Wider>(
-        &self,
-        rows: Range<usize>,
-        cols: Range<usize>,
-        filled: &mut Buffer,
-    ) -> Matrix {
-        let (outer, inner) = if self.traded { (cols, rows) } else { (rows, cols) };
-        let m = match self.source {
-            Source::Matrix { base, dtype, row, col } => {
-                Matrix { base, dtype, row, col }.from(outer.start, inner.start)
-            }
-            Source::Fill(fill) => {
-                let base = filled.room::<T>(outer.len() * inner.len()).cast::<u8>();
-                fill(outer.start, outer.len(), inner.start, inner.len(), base);
-                Matrix { base, dtype: T::DTYPE, row: inner.len() as isize, col: 1 }
-            }
-        };
-        if self.traded { m.transposed() } else { m }
-    }
-
-    /// True if the block can be read by the innermost loop as it lies, as a right operand.
-    fn is_in_place<T: Wider>(&self) -> bool {
+    /// Lines in memory; computed ones are written to `filled` first.
+    fn lines<T: Wider>(&self, lines: Range<usize>, k: Range<usize>, filled: &mut Buffer) -> Lines {
         match self.source {
-            Source::Matrix { dtype, row, col, .. } => {
-                dtype == T::DTYPE && (if self.traded { row } else { col }) == 1
+            Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
+            Source::Fill(fill) => {
+                let base = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
+                let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
+                fill(rows.start, rows.len(), cols.start, cols.len(), base);
+                let (row, col) = (cols.len() as isize, 1);
+                let (across, along) = if self.columns { (col, row) } else { (row, col) };
+                Some(Lines { base, dtype: T::DTYPE, across, along })
             }
-            Source::Fill(_) => false,
         }
+        .expect("a matrix is in memory")
+    }
+
+    /// All of it, unless it is computed.
+    fn in_memory(&self) -> Option<Lines> {
+        let Source::Matrix { base, dtype, row, col } = self.source else { return None };
+        let (across, along) = if self.columns { (col, row) } else { (row, col) };
+        Some(Lines { base, dtype, across, along })
     }
 }
 
-type Epilogue<'a> = dyn FnMut(usize, usize, usize, *const u8) + 'a;
-
 struct Work<'a> {
-    tiles: &'a Tiles,
+    cpu: &'a Cpu,
     rows: Range<usize>,
     cols: Range<usize>,
     k: usize,
@@ -188,102 +189,175 @@ struct Work<'a> {
     traded: bool,
 }
 
+/// A left operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+enum Left<T> {
+    /// In strips, a block of `k` after the other, so many rows in all.
+    Packed(*const T, usize),
+    /// As it lies: row by step, distances in numbers.
+    InPlace { base: *const T, row: isize, step: isize },
+}
+
+/// A right operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+struct Right<T> {
+    /// Columns that are read as they lie, from the first one on.
+    in_place: Option<(Lines, usize)>,
+    /// The others in panels, a block of `k` after the other.
+    packed: *const T,
+    /// The packed columns, the last panel filled up.
+    width: usize,
+}
+
+impl<T> Left<T> {
+    /// The part from a step on.
+    fn from(self, step: usize) -> Self {
+        match self {
+            Left::Packed(base, rows) => Left::Packed(base.wrapping_add(step * rows), rows),
+            Left::InPlace { base, row, step: along } => {
+                let base = base.wrapping_offset(step as isize * along);
+                Left::InPlace { base, row, step: along }
+            }
+        }
+    }
+}
+
+impl<T> Right<T> {
+    /// The part from a step on.
+    fn from(self, step: usize) -> Self {
+        Right {
+            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
+            packed: self.packed.wrapping_add(step * self.width),
+            ..self
+        }
+    }
+}
+
+/// Some columns of a right operand, as an innermost loop reads them.
+#[derive(Clone, Copy)]
+struct Columns {
+    base: *const u8,
+    /// From a step to the next, in bytes.
+    step: isize,
+    cell: DType,
+    count: usize,
+}
+
+/// Where the sums of a group go.
+#[derive(Clone, Copy)]
+struct Out<T> {
+    sums: *mut T,
+    ld: usize,
+    add: bool,
+}
+
 impl Work<'_> {
     /// # Safety
     ///
     /// As [`contract`], and the CPU must be the engine's.
-    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>)
-    where
-        E::Num: Wider,
-    {
-        let fitting = (GROUP_PANELS / self.k.max(1) / E::WIDTH * E::WIDTH).clamp(64, GROUP_COLUMNS);
-        for start in self.cols.clone().step_by(fitting) {
-            let cols = start..self.cols.end.min(start + fitting);
-            let in_place = self.rows.len() <= FEW_ROWS && self.b.is_in_place::<E::Num>();
+    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+        let sizes = [self.rows.len(), self.cols.len(), self.k];
+        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK);
+        let all = 0..self.k;
+        let one_group = self.rows.len() <= blocking.rows;
+        // SAFETY: the caller's contract.
+        let left =
+            one_group.then(|| unsafe { self.left::<E>(self.rows.clone(), all.clone(), scratch) });
+        for cols in groups(&self.cols, blocking.columns) {
             // SAFETY: the caller's contract.
-            unsafe { self.panels::<E>(cols.clone(), in_place, scratch) };
-            for start in self.rows.clone().step_by(GROUP_ROWS) {
-                let rows = start..self.rows.end.min(start + GROUP_ROWS);
-                // SAFETY: the caller's contract.
-                unsafe { self.sums::<E>(rows.clone(), cols.clone(), in_place, scratch) };
+            let right = (!one_group)
+                .then(|| unsafe { self.right::<E>(cols.clone(), all.clone(), scratch) });
+            for rows in groups(&self.rows, blocking.rows) {
+                let ld = leading::<E>(cols.len());
+                let sums = scratch.sums.room::<E::Num>(rows.len() * ld);
+                if self.k == 0 {
+                    for i in 0..rows.len() * ld {
+                        // SAFETY: within the room of the sums.
+                        unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
+                    }
+                }
+                for from in all.clone().step_by(CONTRACT_BLOCK) {
+                    let k = from..self.k.min(from + CONTRACT_BLOCK);
+                    let left = left.map(|left| left.from(from)).unwrap_or_else(|| {
+                        // SAFETY: the caller's contract.
+                        unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
+                    });
+                    let right = right.map(|right| right.from(from)).unwrap_or_else(|| {
+                        // SAFETY: the caller's contract.
+                        unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
+                    });
+                    let out = Out { sums, ld, add: from > 0 };
+                    let sizes = [rows.len(), cols.len(), k.len()];
+                    // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
+                    unsafe { block::<E>(sizes, left, right, out, blocking.steps, scratch) };
+                }
                 self.finish::<E>(rows, cols.clone(), scratch, epilogue);
             }
         }
     }
 
-    /// Packs the right operand for a group of columns, all of `k`: block after block, panels as in [`pack_right`]. With
-    /// `in_place`, only an incomplete panel.
+    /// Makes the left operand ready for some rows and steps.
     ///
     /// # Safety
     ///
     /// As [`Work::run`].
-    unsafe fn panels<E: Engine>(&self, cols: Range<usize>, in_place: bool, scratch: &mut Scratch)
-    where
-        E::Num: Wider,
-    {
-        let width = cols.len().next_multiple_of(E::WIDTH);
-        let whole = if in_place { cols.len() / E::WIDTH * E::WIDTH } else { 0 };
-        if whole == cols.len() {
-            return;
+    unsafe fn left<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        k: Range<usize>,
+        scratch: &mut Scratch,
+    ) -> Left<E::Num> {
+        if let Some(Lines { base, dtype, across, along }) = self.a.in_memory() {
+            let far = across.unsigned_abs().max(along.unsigned_abs()) * size_of::<E::Num>();
+            if dtype == E::Num::DTYPE && !(far > FAR_APART && self.cols.len() >= MANY_COLUMNS) {
+                let base = Lines { base, dtype, across, along }.from(rows.start, k.start).base;
+                return Left::InPlace { base: base.cast(), row: across, step: along };
+            }
         }
-        let packed = scratch.right.room::<E::Num>(width * self.k);
-        let rest = cols.start + whole..cols.end;
-        let spare =
-            scratch.spare.room::<E::Num>(right_spare::<E>(self.k.min(CONTRACT_BLOCK), rest.len()));
-        for from in (0..self.k).step_by(CONTRACT_BLOCK) {
-            let k = from..self.k.min(from + CONTRACT_BLOCK);
-            let m = self.b.block::<E::Num>(k.clone(), rest.clone(), &mut scratch.filled);
-            let out = packed.wrapping_add(from * width + whole * k.len());
-            // SAFETY: the block is readable by the caller's contract, or filled; both rooms have been sized for it.
-            unsafe { pack_right::<E>(self.tiles, m, k.len(), rest.len(), spare, out) };
+        let packed = scratch.left.room::<E::Num>(room(rows.len(), 1, k.len()));
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            let lines = self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled);
+            let to = packed.wrapping_add((from - k.start) * rows.len());
+            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
+            unsafe { pack::<E>(lines, strips(rows.len(), E::ROWS), count, to) };
         }
+        Left::Packed(packed, rows.len())
     }
 
-    /// Computes the sums of a group of rows and columns.
+    /// Makes the right operand ready for some columns and steps.
     ///
     /// # Safety
     ///
-    /// As [`Work::run`], after [`Work::panels`] for these columns.
-    unsafe fn sums<E: Engine>(
+    /// As [`Work::run`].
+    unsafe fn right<E: Engine>(
         &self,
-        rows: Range<usize>,
         cols: Range<usize>,
-        in_place: bool,
+        k: Range<usize>,
         scratch: &mut Scratch,
-    ) where
-        E::Num: Wider,
-    {
-        let width = cols.len().next_multiple_of(E::WIDTH);
-        let sums = scratch.sums.room::<E::Num>(rows.len() * width);
-        if self.k == 0 {
-            for i in 0..rows.len() * width {
-                // SAFETY: within the room of the sums.
-                unsafe { sums.wrapping_add(i).write(<E::Num as super::micro::Number>::ZERO) };
-            }
-            return;
+    ) -> Right<E::Num> {
+        let few_rows = self.rows.len() <= 2 * E::ROWS;
+        let in_place = self
+            .b
+            .in_memory()
+            .filter(|b| few_rows && b.across == 1 && E::reads(b.dtype))
+            .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
+        let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
+        let width = rest.len().next_multiple_of(E::WIDTH);
+        if rest.is_empty() {
+            return Right { in_place, packed: std::ptr::null(), width };
         }
-        let packed = scratch.right.room::<E::Num>(0);
-        for from in (0..self.k).step_by(CONTRACT_BLOCK) {
-            let k = from..self.k.min(from + CONTRACT_BLOCK);
-            let m = self.a.block::<E::Num>(rows.clone(), k.clone(), &mut scratch.filled);
-            let room = scratch.left.room::<E::Num>(left_room(rows.len(), k.len()));
-            // SAFETY: the block is readable by the caller's contract, or filled; the room is sized for it.
-            let left = unsafe { pack_left(self.tiles, m, rows.len(), k.len(), cols.len(), room) };
-            for j in (0..cols.len()).step_by(E::WIDTH) {
-                let n = E::WIDTH.min(cols.len() - j);
-                let right = if in_place && n == E::WIDTH {
-                    let at = cols.start + j;
-                    let m = self.b.block::<E::Num>(k.clone(), at..at + n, &mut scratch.filled);
-                    Strided { base: m.base.cast(), row: 0, step: m.row }
-                } else {
-                    let base = packed.wrapping_add(from * width + j * k.len());
-                    Strided { base: base.cast_const(), row: 0, step: E::WIDTH as isize }
-                };
-                let out = Out { sums: sums.wrapping_add(j), ld: width, add: from > 0 };
-                // SAFETY: the operands are packed or in place; the sums have room for whole panels.
-                unsafe { panel::<E>(rows.len(), n, k.len(), left, right, out) };
-            }
+        let packed = scratch.right.room::<E::Num>(room(rest.len(), E::WIDTH, k.len()));
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let to = packed.wrapping_add((from - k.start) * width);
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            let lines = self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled);
+            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
+            unsafe { pack::<E>(lines, panels(rest.len(), E::WIDTH), count, to) };
         }
+        Right { in_place, packed, width }
     }
 
     /// Hands the sums of a group to the epilogue.
@@ -294,65 +368,139 @@ impl Work<'_> {
         scratch: &mut Scratch,
         epilogue: &mut Epilogue<'_>,
     ) {
-        let width = cols.len().next_multiple_of(E::WIDTH);
+        let ld = leading::<E>(cols.len());
         let sums = scratch.sums.room::<E::Num>(0);
-        if !self.traded {
+        let (m, n) = (rows.len(), cols.len());
+        if !self.traded && (m == 1 || n >= NARROW) {
             for (i, row) in rows.enumerate() {
-                epilogue(
-                    row,
-                    cols.start,
-                    cols.len(),
-                    sums.wrapping_add(i * width).cast_const().cast(),
-                );
+                let line = sums.wrapping_add(i * ld).cast_const().cast();
+                epilogue(row, 1, cols.start, n, line);
             }
             return;
         }
-        // At most `FEW_COLUMNS` rows here, which are columns of the result.
-        let mut line = [<E::Num as super::micro::Number>::ZERO; FEW_COLUMNS];
-        for (j, col) in cols.enumerate() {
-            for (i, sum) in line.iter_mut().enumerate().take(rows.len()) {
-                // SAFETY: within the sums of this group, which `Work::sums` has written.
-                *sum = unsafe { sums.wrapping_add(i * width + j).read() };
+        if !self.traded && n == ld {
+            epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
+            return;
+        }
+        let dense = scratch.filled.room::<E::Num>(m * n);
+        let (row, col) = if self.traded { (1, m) } else { (n, 1) };
+        for i in 0..m {
+            for j in 0..n {
+                // SAFETY: within the sums of this group, which `block` has written.
+                let sum = unsafe { sums.wrapping_add(i * ld + j).read() };
+                // SAFETY: within the room of `m * n`.
+                unsafe { dense.wrapping_add(i * row + j * col).write(sum) };
             }
-            epilogue(col, rows.start, rows.len(), line.as_ptr().cast());
+        }
+        let dense = dense.cast_const().cast();
+        if self.traded {
+            epilogue(cols.start, n, rows.start, m, dense);
+        } else {
+            epilogue(rows.start, m, cols.start, n, dense);
         }
     }
 }
 
-#[derive(Clone, Copy)]
-struct Out<T> {
-    sums: *mut T,
-    ld: usize,
-    add: bool,
+/// A range in groups of at most that length.
+fn groups(range: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.clone().step_by(length).map(move |start| start..end.min(start + length))
 }
 
-/// All rows of a group by one panel of `n` columns.
+/// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
+fn leading<E: Engine>(columns: usize) -> usize {
+    let ld = columns.next_multiple_of(E::LANES);
+    if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
+}
+
+/// Computes a block of the sums of `[rows, columns, steps]`.
 ///
 /// # Safety
 ///
-/// As [`Engine::strip`], for all strips.
-unsafe fn panel<E: Engine>(
-    rows: usize,
-    n: usize,
-    k: usize,
-    left: Strided<E::Num>,
-    right: Strided<E::Num>,
+/// The CPU must be the engine's, the operands ready for these rows, columns and steps; the sums must have room for them.
+unsafe fn block<E: Engine>(
+    [m, n, k]: [usize; 3],
+    left: Left<E::Num>,
+    right: Right<E::Num>,
     out: Out<E::Num>,
+    steps: usize,
+    scratch: &mut Scratch,
 ) {
-    let vectors = if 2 * n <= E::WIDTH { 1 } else { 2 };
-    for i in (0..rows).step_by(ROWS) {
-        let strip = Strip {
-            k,
-            a: left.base.wrapping_offset(i as isize * left.row),
-            row: left.row,
-            step: left.step,
-            b: right.base,
-            b_step: right.step,
-            out: out.sums.wrapping_add(i * out.ld),
-            ld: out.ld,
-            add: out.add,
-        };
-        // SAFETY: the caller's contract.
-        unsafe { E::strip(ROWS.min(rows - i), vectors, &strip) };
+    let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
+    let chains = scratch.chains.room::<E::Num>(m * widest.max(E::WIDTH));
+    let whole = right.in_place.map_or(0, |(_, whole)| whole);
+    let span = |start: usize, columns: Columns| {
+        let out = Out { sums: out.sums.wrapping_add(start), ..out };
+        // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
+        unsafe { span::<E>(m, k, left, columns, out, steps, chains) };
+    };
+    if let Some((lines, whole)) = right.in_place {
+        let bytes = lines.dtype.bytes() as isize;
+        for start in (0..whole).step_by(widest) {
+            let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
+            span(start, Columns { base, step: lines.along * bytes, cell: lines.dtype, count });
+        }
+    }
+    for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
+        let base = right.packed.wrapping_add(start * k).cast();
+        let step = (ld * size_of::<E::Num>()) as isize;
+        span(whole + start, Columns { base, step, cell: E::Num::DTYPE, count });
+    }
+}
+
+/// All rows of a block by some columns.
+///
+/// # Safety
+///
+/// As [`block`]; the chains must have room for all rows and columns in whole vectors.
+unsafe fn span<E: Engine>(
+    m: usize,
+    k: usize,
+    left: Left<E::Num>,
+    columns: Columns,
+    out: Out<E::Num>,
+    steps: usize,
+    chains: *mut E::Num,
+) {
+    let vectors = columns.count.div_ceil(E::LANES);
+    let width = vectors * E::LANES;
+    // Strips after the first find the columns in the first-level cache.
+    let steps = if m <= E::ROWS { k } else { steps };
+    for from in (0..k).step_by(steps) {
+        let count = if k - from < 2 * steps { k - from } else { steps };
+        for Part { start, count: rows, .. } in strips(m, E::ROWS) {
+            let (a, row, step) = match left {
+                Left::Packed(base, _) => {
+                    (base.wrapping_add(start * k + from * rows), 1, rows as isize)
+                }
+                Left::InPlace { base, row, step } => {
+                    let at = start as isize * row + from as isize * step;
+                    (base.wrapping_offset(at), row, step)
+                }
+            };
+            let chain = chains.wrapping_add(start * width);
+            let last = from + count == k;
+            let (to, ld) =
+                if last { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
+            let strip = Strip {
+                k: count,
+                a,
+                row,
+                step,
+                b: columns.base.wrapping_offset(from as isize * columns.step),
+                b_step: columns.step,
+                cell: columns.cell,
+                from: if from == 0 { std::ptr::null() } else { chain },
+                from_ld: width,
+                out: to,
+                ld,
+                add: last && out.add,
+            };
+            // SAFETY: the caller's contract.
+            unsafe { E::strip(rows, vectors, &strip) };
+        }
+        if from + count == k {
+            break;
+        }
     }
 }

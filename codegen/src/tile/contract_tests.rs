@@ -1,6 +1,6 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
-use super::{Scratch, Source, Tiles, contract};
+use super::{Cpu, Scratch, Source, Tiles, contract};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -73,7 +73,7 @@ fn sum(acc: DType, k: usize, a: impl Fn(usize) -> f64, b: impl Fn(usize) -> f64)
 
 /// Contracts a range and returns the bits of the sums, checking that each comes once.
 fn run(
-    tiles: &Tiles,
+    cpu: &Cpu,
     acc: DType,
     (rows, cols, k): (Range<usize>, Range<usize>, usize),
     (a, b): (&Source<'_>, &Source<'_>),
@@ -81,22 +81,23 @@ fn run(
 ) -> Vec<u64> {
     let mut out = vec![None; rows.len() * cols.len()];
     let (r0, c0, n) = (rows.start, cols.start, cols.len());
-    let mut epilogue = |row: usize, col: usize, count: usize, sums: *const u8| {
-        for i in 0..count {
+    let mut epilogue = |row: usize, count: usize, col: usize, width: usize, sums: *const u8| {
+        for i in 0..count * width {
             let at = sums.wrapping_add(i * acc.bytes());
             let bits = if acc == DType::F64 {
-                // SAFETY: the epilogue gets `count` sums.
+                // SAFETY: the epilogue gets so many sums.
                 unsafe { at.cast::<u64>().read() }
             } else {
                 // SAFETY: as above.
                 u64::from(unsafe { at.cast::<u32>().read() })
             };
-            let place = &mut out[(row - r0) * n + col - c0 + i];
-            assert!(place.replace(bits).is_none(), "({row}, {}) comes twice", col + i);
+            let (row, col) = (row + i / width, col + i % width);
+            let place = &mut out[(row - r0) * n + col - c0];
+            assert!(place.replace(bits).is_none(), "({row}, {col}) comes twice");
         }
     };
     // SAFETY: the tests' tensors hold what their ranges and strides span.
-    unsafe { contract(tiles, acc, rows, cols, k, a, b, scratch, &mut epilogue) };
+    unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &mut epilogue) };
     out.into_iter().map(|bits| bits.expect("every sum comes")).collect()
 }
 
@@ -105,21 +106,21 @@ fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
     let fill_a = fill(a, acc);
     let fill_b = fill(b, acc);
     let (i0, j0) = (m / 3, n / 4);
-    for tiles in [Tiles::detect(false), Tiles::detect(true)] {
-        let whole = run(tiles, acc, (0..m, 0..n, k), (&a.source(), &b.source()), &mut scratch);
+    for cpu in &Cpu::all() {
+        let whole = run(cpu, acc, (0..m, 0..n, k), (&a.source(), &b.source()), &mut scratch);
         for i in 0..m {
             for j in 0..n {
                 let want = sum(acc, k, |p| a.get(i, p), |p| b.get(p, j));
-                assert_eq!(whole[i * n + j], want, "{m}x{n}x{k} wide {} at ({i}, {j})", tiles.wide);
+                assert_eq!(whole[i * n + j], want, "{m}x{n}x{k} at ({i}, {j}) with {cpu:?}");
             }
         }
         let computed = (&Source::Fill(&fill_a), &Source::Fill(&fill_b));
         assert_eq!(
-            run(tiles, acc, (0..m, 0..n, k), computed, &mut scratch),
+            run(cpu, acc, (0..m, 0..n, k), computed, &mut scratch),
             whole,
             "{m}x{n}x{k} filled"
         );
-        let part = run(tiles, acc, (i0..m, j0..n, k), (&a.source(), computed.1), &mut scratch);
+        let part = run(cpu, acc, (i0..m, j0..n, k), (&a.source(), computed.1), &mut scratch);
         let want: Vec<u64> =
             (i0..m).flat_map(|i| whole[i * n + j0..(i + 1) * n].to_vec()).collect();
         assert_eq!(part, want, "{m}x{n}x{k} in part");
@@ -144,7 +145,7 @@ fn fill(t: &Tensor, acc: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) 
     }
 }
 
-const SHAPES: [(usize, usize, usize); 18] = [
+const SHAPES: [(usize, usize, usize); 19] = [
     (1, 1, 1),
     (1, 33, 40),
     (33, 1, 40),
@@ -161,6 +162,7 @@ const SHAPES: [(usize, usize, usize); 18] = [
     (32, 64, 128),
     (64, 32, 128),
     (32, 10, 128),
+    (41, 70, 600),
     (9, 100, 300),
     (260, 97, 5),
 ];
@@ -226,9 +228,9 @@ fn a_steady_state_allocates_nothing() {
         Tensor::new(DType::BF16, 600 * 40, 2, (40, 1)),
     );
     let mut scratch = Scratch::default();
-    let tiles = Tiles::detect(false);
+    let cpu = Cpu::of(Tiles::detect(false));
     let mut once = || {
-        run(tiles, DType::F32, (0..100, 0..40, 600), (&a.source(), &b.source()), &mut scratch);
+        run(&cpu, DType::F32, (0..100, 0..40, 600), (&a.source(), &b.source()), &mut scratch);
         scratch.bytes()
     };
     let first = once();

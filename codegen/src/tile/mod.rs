@@ -9,6 +9,7 @@
     reason = "tile routines use vector instructions and the pointers of generated code"
 )]
 
+mod blocking;
 mod contract;
 #[cfg(test)]
 mod contract_tests;
@@ -21,6 +22,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+pub(crate) use blocking::Cpu;
 pub(crate) use contract::{Scratch, Source, contract};
 
 use tracecast_ir::DType;

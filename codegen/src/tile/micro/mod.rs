@@ -1,0 +1,226 @@
+//! The innermost loop of a contraction: a few rows times a few vectors of columns, summed along `k` in registers.
+//!
+//! One definition serves every element type and CPU; [`Engine`] names the combinations.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
+pub(super) mod portable;
+
+use super::pack::{Lines, Wider, pack_singly};
+use tracecast_ir::DType;
+
+/// An accumulator type.
+pub(super) trait Number: Copy + 'static {
+    const ZERO: Self;
+}
+
+impl Number for f32 {
+    const ZERO: f32 = 0.0;
+}
+
+impl Number for f64 {
+    const ZERO: f64 = 0.0;
+}
+
+/// A product of a strip of rows with some columns over a part of a block of `k`.
+pub(super) struct Strip<T> {
+    pub(super) k: usize,
+    /// The first row's first number; rows are `row` numbers apart and steps along `k` are `step` apart.
+    pub(super) a: *const T,
+    pub(super) row: isize,
+    pub(super) step: isize,
+    /// The first step's first column, of dtype `cell`; columns are side by side, steps along `k` are `b_step` bytes apart.
+    pub(super) b: *const u8,
+    pub(super) b_step: isize,
+    pub(super) cell: DType,
+    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero.
+    pub(super) from: *const T,
+    pub(super) from_ld: usize,
+    /// Where the sums go, rows `ld` numbers apart.
+    pub(super) out: *mut T,
+    pub(super) ld: usize,
+    /// Adds the sums to what is there instead of replacing it.
+    pub(super) add: bool,
+}
+
+/// Vectors of one type on one kind of CPU.
+pub(super) trait Engine {
+    type Num: Wider;
+    /// Numbers of a vector.
+    const LANES: usize;
+    /// The columns of a packed panel.
+    const WIDTH: usize;
+    /// The most rows of a strip.
+    const ROWS: usize;
+
+    /// The most columns of a strip with so few rows: enough chains to keep the CPU busy.
+    fn columns(rows: usize) -> usize;
+
+    /// True if a strip can read right operands of that dtype.
+    fn reads(cell: DType) -> bool;
+
+    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them).
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Everything the strip spans must be readable, and its sums writable. The engine must read
+    /// the strip's `cell`.
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>);
+
+    /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
+    /// not defined.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. The lines must be readable, `ld` not below `count`, and `k * ld + 8` numbers writable.
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) {
+        // SAFETY: the caller's contract.
+        unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) }
+    }
+}
+
+/// A vector of numbers. The methods may be called only on a CPU that has it.
+trait Vector: Copy {
+    type Num: Number;
+    const LANES: usize;
+    fn splat(x: Self::Num) -> Self;
+    /// # Safety
+    ///
+    /// `p` must be readable for `LANES` numbers.
+    unsafe fn load(p: *const Self::Num) -> Self;
+    /// # Safety
+    ///
+    /// `p` must be writable for `LANES` numbers.
+    unsafe fn store(self, p: *mut Self::Num);
+    /// `self * b + acc`, rounded once.
+    fn fma(self, b: Self, acc: Self) -> Self;
+    fn add(self, o: Self) -> Self;
+}
+
+/// How elements in memory become a vector.
+trait Cell<T: Vector> {
+    const BYTES: usize;
+    /// # Safety
+    ///
+    /// `p` must be readable for as many elements as the vector has lanes.
+    unsafe fn load(p: *const u8) -> T;
+}
+
+/// Elements that are numbers already.
+struct Same;
+
+impl<T: Vector> Cell<T> for Same {
+    const BYTES: usize = size_of::<T::Num>();
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> T {
+        // SAFETY: the caller's contract.
+        unsafe { T::load(p.cast()) }
+    }
+}
+
+/// bf16 in memory.
+struct Brain;
+
+/// f16 in memory.
+struct Half;
+
+/// # Safety
+///
+/// As [`Engine::strip`], for `R` rows and `V` vectors.
+#[inline(always)]
+unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Strip<T::Num>) {
+    let mut acc = [[T::splat(T::Num::ZERO); V]; R];
+    if !s.from.is_null() {
+        for (i, row) in acc.iter_mut().enumerate() {
+            for (v, sum) in row.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the chains' memory.
+                *sum = unsafe { T::load(s.from.wrapping_add(i * s.from_ld + v * T::LANES)) };
+            }
+        }
+    }
+    if s.row == 1 {
+        let mut a = s.a;
+        let mut b = s.b;
+        for _ in 0..s.k {
+            // SAFETY: this step's row of the panel and of the strip, for which the caller vouches.
+            unsafe { step::<T, C, R, V>(b, |i| a.wrapping_add(i), &mut acc) };
+            a = a.wrapping_offset(s.step);
+            b = b.wrapping_offset(s.b_step);
+        }
+    } else {
+        let mut rows = [s.a; R];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = s.a.wrapping_offset(i as isize * s.row);
+        }
+        let mut b = s.b;
+        let mut at = 0isize;
+        for _ in 0..s.k {
+            // SAFETY: as above.
+            unsafe { step::<T, C, R, V>(b, |i| rows[i].wrapping_offset(at), &mut acc) };
+            at += s.step;
+            b = b.wrapping_offset(s.b_step);
+        }
+    }
+    for (i, row) in acc.iter().enumerate() {
+        for (v, sum) in row.iter().enumerate() {
+            let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
+            let mut total = *sum;
+            if s.add {
+                // SAFETY: the caller vouches for the sums' memory.
+                total = unsafe { T::load(out) }.add(total);
+            }
+            // SAFETY: as above.
+            unsafe { total.store(out) };
+        }
+    }
+}
+
+/// One step along `k`.
+///
+/// # Safety
+///
+/// `b` must be readable for `V` vectors of cells, `a` must give addresses of numbers.
+#[inline(always)]
+unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
+    b: *const u8,
+    a: impl Fn(usize) -> *const T::Num,
+    acc: &mut [[T; V]; R],
+) {
+    let mut right = [T::splat(T::Num::ZERO); V];
+    for (v, right) in right.iter_mut().enumerate() {
+        // SAFETY: the caller's contract.
+        *right = unsafe { C::load(b.wrapping_add(v * T::LANES * C::BYTES)) };
+    }
+    for (i, row) in acc.iter_mut().enumerate() {
+        // SAFETY: the caller's contract.
+        let left = T::splat(unsafe { a(i).read_unaligned() });
+        for (v, sum) in row.iter_mut().enumerate() {
+            *sum = left.fma(right[v], *sum);
+        }
+    }
+}
+
+/// Calls [`product`] for a strip's number of rows, listed, and of vectors, which few rows have more of.
+macro_rules! sizes {
+    ($vector:ty, $cell:ty, $rows:expr, $vectors:expr, $strip:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
+        match ($rows, $vectors) {
+            // SAFETY: the caller vouches for a strip of this size.
+            $(($r, 1) => unsafe { product::<$vector, $cell, $r, 1>($strip) },
+            // SAFETY: as above.
+            ($r, 2) => unsafe { product::<$vector, $cell, $r, 2>($strip) },)*
+            // SAFETY: as above.
+            $(($few, 3) => unsafe { product::<$vector, $cell, $few, 3>($strip) },
+            // SAFETY: as above.
+            ($few, 4) => unsafe { product::<$vector, $cell, $few, 4>($strip) },)*
+            // SAFETY: as above.
+            $(($v, 3) => unsafe { product::<$vector, $cell, $v, 3>($strip) },)*
+            (rows, vectors) => unreachable!("no strip of {rows} rows by {vectors} vectors"),
+        }
+    };
+}
+
+use sizes;

@@ -1,0 +1,171 @@
+//! Bringing the operands of a contraction into the shape the innermost loop reads, widening on the way.
+//!
+//! Both operands are packed alike: *lines* (rows of the left operand, columns of the right one) run along `k`, and some lines
+//! side by side become a strip or a panel, step after step. Lines may lie in memory in any way; those whose elements or whose
+//! beginnings are neighbours are read in vectors.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86;
+
+use super::micro::{Engine, Number};
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
+
+/// Lines of an operand in memory: elements of `dtype`, strides in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub(super) base: *const u8,
+    pub(super) dtype: DType,
+    /// From a line to the next.
+    pub(super) across: isize,
+    /// From a step of `k` to the next.
+    pub(super) along: isize,
+}
+
+impl Lines {
+    /// The part that begins at a line and a step.
+    #[inline]
+    pub(super) fn from(self, line: usize, step: usize) -> Lines {
+        let at = line as isize * self.across + step as isize * self.along;
+        Lines { base: self.base.wrapping_offset(at * self.dtype.bytes() as isize), ..self }
+    }
+}
+
+/// Accumulator numbers that every float dtype can be read as.
+pub(super) trait Wider: Number {
+    /// The dtype of these numbers in memory.
+    const DTYPE: DType;
+
+    /// Reads one element; other dtypes than floats read as zero.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for an element of `dtype`.
+    unsafe fn read(dtype: DType, p: *const u8) -> Self;
+}
+
+/// # Safety
+///
+/// `p` must be readable for a `T`, any bits of which are valid.
+#[inline(always)]
+unsafe fn at<T: Copy>(p: *const u8) -> T {
+    // SAFETY: the caller's contract.
+    unsafe { p.cast::<T>().read_unaligned() }
+}
+
+impl Wider for f32 {
+    const DTYPE: DType = DType::F32;
+
+    #[inline(always)]
+    unsafe fn read(dtype: DType, p: *const u8) -> f32 {
+        match dtype {
+            // SAFETY: the caller's contract.
+            DType::F32 => unsafe { at(p) },
+            // SAFETY: the caller's contract.
+            DType::F16 => half::f16_to_f32(unsafe { at(p) }),
+            // SAFETY: the caller's contract.
+            DType::BF16 => half::bf16_to_f32(unsafe { at(p) }),
+            // SAFETY: the caller's contract.
+            DType::F64 => (unsafe { at::<f64>(p) }) as f32,
+            _ => 0.0,
+        }
+    }
+}
+
+impl Wider for f64 {
+    const DTYPE: DType = DType::F64;
+
+    #[inline(always)]
+    unsafe fn read(dtype: DType, p: *const u8) -> f64 {
+        match dtype {
+            // SAFETY: the caller's contract.
+            DType::F64 => unsafe { at(p) },
+            // SAFETY: the caller's contract.
+            _ => f64::from(unsafe { f32::read(dtype, p) }),
+        }
+    }
+}
+
+/// [`Engine::pack`], number by number, for some of the lines and steps.
+///
+/// # Safety
+///
+/// As [`Engine::pack`].
+#[inline(always)]
+pub(super) unsafe fn pack_singly<T: Wider>(
+    lines: &Lines,
+    which: Range<usize>,
+    steps: Range<usize>,
+    dst: *mut T,
+    ld: usize,
+) {
+    for p in steps {
+        for j in which.clone() {
+            // SAFETY: an element of the operand.
+            let x = unsafe { T::read(lines.dtype, lines.from(j, p).base) };
+            // SAFETY: its place.
+            unsafe { dst.wrapping_add(p * ld + j).write(x) };
+        }
+    }
+}
+
+/// Some lines that are packed side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// The first line.
+    pub(super) start: usize,
+    /// How many there are.
+    pub(super) count: usize,
+    /// Numbers from a step to the next.
+    pub(super) ld: usize,
+}
+
+/// Strips of at most `most` rows, as even as can be, packed without gaps.
+pub(super) fn strips(rows: usize, most: usize) -> impl Iterator<Item = Part> + Clone {
+    let strips = rows.div_ceil(most).max(1);
+    let border = move |i: usize| rows * i / strips;
+    (0..strips).map(move |i| {
+        let count = border(i + 1) - border(i);
+        Part { start: border(i), count, ld: count }
+    })
+}
+
+/// Panels of `width` columns; the last one may have fewer but is as wide.
+pub(super) fn panels(columns: usize, width: usize) -> impl Iterator<Item = Part> + Clone {
+    (0..columns).step_by(width).map(move |start| Part {
+        start,
+        count: width.min(columns - start),
+        ld: width,
+    })
+}
+
+/// How many numbers [`pack`] may write for that many lines.
+pub(super) fn room(lines: usize, width: usize, k: usize) -> usize {
+    lines.next_multiple_of(width) * k + 8
+}
+
+/// How many steps of lines that lie across memory are packed before the next part, so that memory is read in order.
+const CHUNK: usize = 16;
+
+/// Packs the parts of an operand: the numbers of a part begin at `dst[start * k]`.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. The lines must be readable for `k` steps, `dst` writable for [`room`].
+pub(super) unsafe fn pack<E: Engine>(
+    lines: Lines,
+    parts: impl Iterator<Item = Part> + Clone,
+    k: usize,
+    dst: *mut E::Num,
+) {
+    let chunk = if lines.across == 1 && lines.along != 1 { CHUNK } else { k.max(1) };
+    for p in (0..k).step_by(chunk) {
+        let steps = chunk.min(k - p);
+        for Part { start, count, ld } in parts.clone() {
+            let to = dst.wrapping_add(start * k + p * ld);
+            // SAFETY: the caller's contract. What a part writes beyond its own numbers is written again by the next one.
+            unsafe { E::pack(&lines.from(start, p), count, steps, to, ld) };
+        }
+    }
+}

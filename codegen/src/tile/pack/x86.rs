@@ -1,0 +1,164 @@
+//! Packing into f32 with AVX2 and F16C: eight lines by eight steps at a time.
+
+use super::{Lines, pack_singly};
+use core::arch::x86_64 as x86;
+use tracecast_ir::DType;
+
+/// How many bytes before it is needed a line's memory is asked for.
+const AHEAD: usize = 512;
+
+/// Elements that eight at a time become f32.
+trait Octet {
+    /// Of one element.
+    const BYTES: usize;
+    /// # Safety
+    ///
+    /// `p` must be readable for eight elements, and the CPU must have AVX2 and F16C.
+    unsafe fn load(p: *const u8) -> x86::__m256;
+}
+
+struct Single;
+struct Brain;
+struct Half;
+
+impl Octet for Single {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_loadu_ps(p.cast()) }
+    }
+}
+
+impl Octet for Brain {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_castsi256_ps(x) }
+    }
+}
+
+impl Octet for Half {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_cvtph_ps(x) }
+    }
+}
+
+/// [`Engine::pack`](super::Engine::pack) for f32.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX2 and F16C.
+pub(in crate::tile) unsafe fn pack_f32(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut f32,
+    ld: usize,
+) {
+    match lines.dtype {
+        // SAFETY: the caller's contract.
+        DType::F32 => unsafe { pack_octets::<Single>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        DType::BF16 => unsafe { pack_octets::<Brain>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        DType::F16 => unsafe { pack_octets::<Half>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
+    }
+}
+
+/// # Safety
+///
+/// As [`pack_f32`], for lines of the octets' dtype.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
+    if lines.across == 1 && count >= 8 {
+        let along = lines.along * O::BYTES as isize;
+        let (mut from, mut to) = (lines.base, dst);
+        for _ in 0..k {
+            for j in eights(count) {
+                // SAFETY: eight neighbouring lines at one step.
+                let x = unsafe { O::load(from.wrapping_add(j * O::BYTES)) };
+                // SAFETY: their places.
+                unsafe { x86::_mm256_storeu_ps(to.wrapping_add(j), x) };
+            }
+            from = from.wrapping_offset(along);
+            to = to.wrapping_add(ld);
+        }
+    } else if lines.along == 1 {
+        let steps = k / 8 * 8;
+        let across = lines.across * O::BYTES as isize;
+        for j in eights(count) {
+            let first = lines.from(j, 0).base;
+            let mut starts = [first; 8];
+            for (l, start) in starts.iter_mut().enumerate() {
+                // Where there are fewer than eight lines, the last one stands for those that are missing.
+                *start = first.wrapping_offset(l.min(count - 1 - j) as isize * across);
+            }
+            for p in (0..steps).step_by(8) {
+                let mut rows = [x86::_mm256_setzero_ps(); 8];
+                for (row, start) in rows.iter_mut().zip(starts) {
+                    let from = start.wrapping_add(p * O::BYTES);
+                    if (p * O::BYTES).is_multiple_of(64) {
+                        let ahead = from.wrapping_add(AHEAD);
+                        x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(ahead.cast());
+                    }
+                    // SAFETY: eight steps of a line.
+                    *row = unsafe { O::load(from) };
+                }
+                let to = dst.wrapping_add(p * ld + j);
+                for (q, row) in transpose(rows).into_iter().enumerate() {
+                    // SAFETY: their places. Fewer than eight lines spill into the following steps, which come later, or into the
+                    // eight numbers after the last step.
+                    unsafe { x86::_mm256_storeu_ps(to.wrapping_add(q * ld), row) };
+                }
+            }
+        }
+        // SAFETY: the caller's contract.
+        unsafe { pack_singly(lines, 0..count, steps..k, dst, ld) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
+    }
+}
+
+/// The beginnings of runs of eight that cover so many; the last run may overlap the one before it.
+fn eights(count: usize) -> impl Iterator<Item = usize> {
+    (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose(r: [x86::__m256; 8]) -> [x86::__m256; 8] {
+    let mut t = r;
+    for i in 0..4 {
+        t[2 * i] = x86::_mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = x86::_mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    let mut u = t;
+    for i in [0, 4] {
+        u[i] = x86::_mm256_shuffle_ps::<0x44>(t[i], t[i + 2]);
+        u[i + 1] = x86::_mm256_shuffle_ps::<0xee>(t[i], t[i + 2]);
+        u[i + 2] = x86::_mm256_shuffle_ps::<0x44>(t[i + 1], t[i + 3]);
+        u[i + 3] = x86::_mm256_shuffle_ps::<0xee>(t[i + 1], t[i + 3]);
+    }
+    let mut out = u;
+    for i in 0..4 {
+        out[i] = x86::_mm256_permute2f128_ps::<0x20>(u[i], u[i + 4]);
+        out[i + 4] = x86::_mm256_permute2f128_ps::<0x31>(u[i], u[i + 4]);
+    }
+    out
+}
