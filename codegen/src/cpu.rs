@@ -54,7 +54,7 @@ impl CpuDevice {
 }
 
 /// The instruction set and routines of this CPU.
-fn target(portable: bool) -> std::result::Result<Target, Error> {
+pub(crate) fn target(portable: bool) -> std::result::Result<Target, Error> {
     let machine = |e: &dyn fmt::Display| Error::Machine(e.to_string());
     let mut flags = settings::builder();
     for (name, value) in [
@@ -84,7 +84,10 @@ fn target(portable: bool) -> std::result::Result<Target, Error> {
     let floor = true;
     let unaligned = cfg!(not(target_arch = "x86_64"))
         || isa.isa_flags().iter().any(|f| f.name == "has_avx" && f.as_bool() == Some(true));
-    Ok(Target { isa, tiles: Tiles::detect(portable), floor, unaligned })
+    let tiles = Tiles::detect(portable);
+    // Wide loops are called as the System V ABI has it.
+    let wide = tiles.wide && isa.default_call_conv() == isa::CallConv::SystemV;
+    Ok(Target { isa, tiles, floor, unaligned, wide })
 }
 
 /// Features of x86-64 that the portable code does without.
@@ -278,7 +281,7 @@ mod tests {
         let again = program::load(target, team, &all[..1]).unwrap();
         assert!(Arc::ptr_eq(&programs[0], &again[0]));
         let text = device.load(&kernels[0]).unwrap().text().unwrap();
-        assert!(text.contains("@tanh_tile"), "{text}");
+        assert!(text.contains("@tanh_tile") || text.contains("Fma"), "{text}");
     }
 
     #[test]

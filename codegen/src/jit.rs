@@ -9,10 +9,10 @@
 )]
 
 use crate::error::{Error, Result};
-use crate::lower::{Lowered, Target, signature};
+use crate::lower::{Lowered, NAMESPACE, Target, signature, wide_signature};
 use crate::tile::{self, Tiles};
 use cranelift::codegen::Context;
-use cranelift::codegen::ir::UserFuncName;
+use cranelift::codegen::ir::{UserExternalName, UserFuncName};
 use cranelift::jit::{JITBuilder, JITModule};
 use cranelift::module::{FuncId, Module, default_libcall_names};
 use smallvec::SmallVec;
@@ -123,8 +123,17 @@ fn define(
 ) -> std::result::Result<FuncId, String> {
     let signature = signature(module.isa().default_call_conv());
     let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
+    let loops = define_loops(module, &lowered)?;
     module.clear_context(context);
     context.func = lowered.function;
+    let names: Vec<_> =
+        context.func.params.user_named_funcs().iter().map(|(r, n)| (r, n.clone())).collect();
+    for (reference, name) in names {
+        if name.namespace == NAMESPACE {
+            let id = loops[name.index as usize].as_u32();
+            context.func.params.reset_user_func_name(reference, UserExternalName::new(0, id));
+        }
+    }
     context.func.name = UserFuncName::user(0, id.as_u32());
     let define = std::panic::AssertUnwindSafe(|| {
         module.define_function(id, context).map_err(|e| format!("{e:?}"))
@@ -138,6 +147,20 @@ fn define(
             Err(format!("panic: {}", text.unwrap_or("unknown")))
         }
     }
+}
+
+/// Puts a function's wide loops into the module.
+fn define_loops(
+    module: &mut JITModule,
+    lowered: &Lowered,
+) -> std::result::Result<Vec<FuncId>, String> {
+    let signature = wide_signature(module.isa().default_call_conv());
+    let define = |wide: &crate::wide::Compiled| {
+        let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
+        module.define_function_bytes(id, 32, &wide.bytes, &[]).map_err(|e| e.to_string())?;
+        Ok(id)
+    };
+    lowered.loops.iter().map(define).collect()
 }
 
 /// Where an operand lives.

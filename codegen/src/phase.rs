@@ -15,7 +15,7 @@ use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::schedule::uniform;
 use std::collections::BTreeSet;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Function, Inst, Reduction, Scalar, ScalarOp, Val};
 
 /// How a value is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +84,18 @@ pub(crate) fn is_vector(ty: Scalar) -> bool {
     matches!(ty, Scalar::F32 | Scalar::I32 | Scalar::Bool)
 }
 
+/// What vector loops have instructions for, besides what they always have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Has {
+    /// Rounding to integral floats.
+    pub(crate) floor: bool,
+    /// Everything the wide loops can do: 16-bit floats and most functions.
+    pub(crate) wide: bool,
+}
+
 /// Cuts a row stage.
-pub(crate) fn cut(plan: &Plan, stage: &Stage, floor: bool) -> Phases {
-    let mut cut = Cut::new(plan, stage, floor);
+pub(crate) fn cut(plan: &Plan, stage: &Stage, has: Has) -> Phases {
+    let mut cut = Cut::new(plan, stage, has);
     cut.prefer_scalar();
     cut.assign();
     cut.finish()
@@ -95,6 +104,7 @@ pub(crate) fn cut(plan: &Plan, stage: &Stage, floor: bool) -> Phases {
 struct Cut<'a> {
     plan: &'a Plan,
     stage: &'a Stage,
+    wide: bool,
     class: Vec<Class>,
     needed: Vec<bool>,
     home: Vec<usize>,
@@ -103,7 +113,7 @@ struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    fn new(plan: &'a Plan, stage: &'a Stage, floor: bool) -> Self {
+    fn new(plan: &'a Plan, stage: &'a Stage, has: Has) -> Self {
         let body = &stage.body;
         let row = plan.row_axis();
         let still = uniform(body, &plan.loads, |i| plan.positions[i as usize].strides[row] == 0);
@@ -117,7 +127,9 @@ impl<'a> Cut<'a> {
                 return Class::Uniform;
             }
             match inst.op {
-                ScalarOp::Load(l) => load_class(&plan.loads[l as usize], inst, &still),
+                ScalarOp::Load(l) => {
+                    load_class(plan, &plan.loads[l as usize], inst, &still, has.wide)
+                }
                 ScalarOp::Index(_) => Class::Free,
                 ScalarOp::Row(b) if is_vector(inst.ty) => {
                     if kept.contains(&(b as usize)) {
@@ -126,10 +138,10 @@ impl<'a> Cut<'a> {
                         Class::Free
                     }
                 }
-                ScalarOp::Floor if !floor => Class::Scalar,
+                ScalarOp::Floor if !has.floor => Class::Scalar,
                 _ => {
                     let types = inst.args.iter().all(|a| is_vector(body.ty(*a)));
-                    computed_class(plan, inst, types, |v: Val| {
+                    computed_class(plan, inst, (types, has.wide), |v: Val| {
                         (&body.insts[v as usize], still[v as usize])
                     })
                 }
@@ -140,6 +152,7 @@ impl<'a> Cut<'a> {
         let mut cut = Cut {
             plan,
             stage,
+            wide: has.wide,
             class,
             needed: vec![false; count],
             home: vec![usize::MAX; count],
@@ -214,7 +227,7 @@ impl<'a> Cut<'a> {
                     Kind::Scalar
                 } else if class(*value) == Class::Uniform {
                     Kind::Vector
-                } else if *dtype == DType::F16 {
+                } else if *dtype == DType::F16 && !self.wide {
                     if class(*value) == Class::Scalar { Kind::Scalar } else { Kind::Tile }
                 } else {
                     vector_if(*value, is_vector(ty(*value)))
@@ -364,7 +377,8 @@ impl<'a> Cut<'a> {
     }
 }
 
-fn load_class(source: &Source, inst: &Inst, still: &[bool]) -> Class {
+/// The class of a load. Wide loops read on when a guard of the row fails, and so need as many elements as the row has.
+fn load_class(plan: &Plan, source: &Source, inst: &Inst, still: &[bool], wide: bool) -> Class {
     let dense = source.place.row_stride() == 1
         && inst.args.iter().all(|a| still[*a as usize])
         && match &source.place {
@@ -375,7 +389,8 @@ fn load_class(source: &Source, inst: &Inst, still: &[bool]) -> Class {
         };
     let guarded = matches!(&source.place, Place::At(a) if !a.guards.is_empty());
     match source.dtype {
-        _ if !dense => Class::Scalar,
+        _ if !dense || wide && guarded && source.elements < plan.row() => Class::Scalar,
+        DType::F16 if wide => Class::Vector,
         DType::F32 | DType::I32 if source.fixed && !guarded => Class::Free,
         DType::F32 | DType::I32 | DType::BF16 | DType::U8 | DType::Bool => Class::Vector,
         DType::F16 if !guarded => Class::Tile,
@@ -387,7 +402,7 @@ fn load_class(source: &Source, inst: &Inst, still: &[bool]) -> Class {
 fn computed_class<'a>(
     plan: &Plan,
     inst: &Inst,
-    types: bool,
+    (types, wide): (bool, bool),
     of: impl Fn(Val) -> (&'a Inst, bool),
 ) -> Class {
     if let ScalarOp::Random { .. } = inst.op {
@@ -402,7 +417,9 @@ fn computed_class<'a>(
         return Class::Scalar;
     }
     match inst.op {
-        ScalarOp::Call(_) | ScalarOp::Round(DType::F16) => Class::Tile,
+        ScalarOp::Call(Function::Sin | Function::Cos) => Class::Tile,
+        ScalarOp::Call(_) | ScalarOp::Round(DType::F16) if !wide => Class::Tile,
+        ScalarOp::Check(_) if wide => Class::Scalar,
         ScalarOp::Div if inst.ty != Scalar::F32 => Class::Scalar,
         ScalarOp::Rem | ScalarOp::Load(_) | ScalarOp::Row(_) => Class::Scalar,
         _ => Class::Vector,

@@ -3,7 +3,7 @@
 use crate::contract::{self, ContractRun};
 use crate::error::{Error, Result};
 use crate::jit::{self, Code, Slots};
-use crate::lower::{Lowered, Target, lower};
+use crate::lower::{Lowered, NAMESPACE, Target, lower};
 use crate::nest::{self, NestRun};
 use crate::plan::Plan;
 use crate::scatter::{self, ScatterRun};
@@ -53,20 +53,37 @@ fn lowered(target: &Target, kernel: &Kernel, plans: &[Plan]) -> Result<Vec<Lower
     plans.iter().map(one).collect::<std::result::Result<_, _>>().map_err(unsupported)
 }
 
+/// The functions of a kernel before they are compiled.
+///
+/// # Errors
+/// If the kernel has no code.
+pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>> {
+    let (plans, _) = draft(kernel)?;
+    lowered(target, kernel, &plans)
+}
+
 /// The functions of a kernel as text, with names for the addresses of routines.
 ///
 /// # Errors
 /// If the kernel has no code.
 pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
-    let (plans, _) = draft(kernel)?;
     let mut text = String::new();
-    for function in lowered(target, kernel, &plans)? {
+    for function in functions(target, kernel)? {
         let mut clif = function.function.display().to_string();
         for (address, name) in &function.symbols {
             let number = cranelift::prelude::Imm64::new(*address as i64).to_string();
             clif = clif.replace(&number, &format!("@{name}"));
         }
         text.push_str(&clif);
+        for (number, wide) in function.loops.iter().enumerate() {
+            // Writing to a string does not fail.
+            let _ = write!(
+                text,
+                "wide loop u{NAMESPACE}:{number}, {} bytes\n{}",
+                wide.bytes.len(),
+                wide.text
+            );
+        }
     }
     Ok(text)
 }

@@ -33,7 +33,23 @@ pub(super) struct Base {
     bounds: Option<(Value, i64)>,
 }
 
+impl Base {
+    /// The condition on the whole row.
+    pub(super) fn guard(&self) -> Option<Value> {
+        self.row_guard
+    }
+}
+
 impl Emitter<'_> {
+    /// The address of position 0, or, if the row's guard fails, of element 0: something that can be read.
+    pub(super) fn safe_address(&mut self, base: &Base) -> Value {
+        let address = self.address(base, None, &[]);
+        match base.row_guard {
+            Some(holds) => self.fb.ins().select(holds, address, base.start),
+            None => address,
+        }
+    }
+
     /// Computes what is the same along the row. `still(i)` is the value of indirect index `i` if that is the same, too.
     pub(super) fn base(
         &mut self,

@@ -14,12 +14,15 @@ mod reduce;
 mod row;
 mod scalar;
 mod sink;
+mod wide;
 
 pub(crate) use reduce::identity_bits;
+pub(crate) use wide::{NAMESPACE, signature as wide_signature};
 
-use crate::phase::{self, Phases};
+use crate::phase::{self, Has, Phases};
 use crate::plan::{Plan, Sink, Stage, Strides};
 use crate::tile::Tiles;
+use crate::wide::Compiled;
 use cranelift::codegen::cursor::{Cursor, FuncCursor};
 use cranelift::codegen::ir::{BlockArg, ConstantData, Endianness, Function, SigRef};
 use cranelift::codegen::isa::CallConv;
@@ -44,6 +47,8 @@ pub(crate) struct Target {
     pub(crate) floor: bool,
     /// True if vector instructions take operands from memory at any address.
     pub(crate) unaligned: bool,
+    /// True if vector loops are wide ones.
+    pub(crate) wide: bool,
 }
 
 /// A function of Cranelift's IR.
@@ -54,6 +59,8 @@ pub(crate) struct Lowered {
     pub(crate) scratch: usize,
     /// The addresses in it, and what they are.
     pub(crate) symbols: BTreeMap<usize, String>,
+    /// The wide loops it calls, by the number in their names.
+    pub(crate) loops: Vec<Compiled>,
 }
 
 /// The signature of every function.
@@ -76,12 +83,12 @@ pub(crate) fn lower(
     function.signature = signature(target.isa.default_call_conv());
     let mut emitter = Emitter::new(FunctionBuilder::new(&mut function, context), target, plan);
     emitter.rows();
-    let Emitter { mut fb, scratch_bytes, symbols, failed, .. } = emitter;
+    let Emitter { mut fb, scratch_bytes, symbols, loops, failed, .. } = emitter;
     fb.seal_all_blocks();
     fb.finalize(target.isa.frontend_config());
     match failed {
         Some(what) => Err(what),
-        None => Ok(Lowered { function, scratch: scratch_bytes as usize, symbols }),
+        None => Ok(Lowered { function, scratch: scratch_bytes as usize, symbols, loops }),
     }
 }
 
@@ -139,6 +146,7 @@ struct Emitter<'a> {
     constants: HashMap<(Type, u128), Value>,
     signatures: HashMap<(Vec<Type>, Option<Type>), SigRef>,
     symbols: BTreeMap<usize, String>,
+    loops: Vec<Compiled>,
     failed: Option<String>,
 }
 
@@ -187,6 +195,7 @@ impl<'a> Emitter<'a> {
             constants: HashMap::new(),
             signatures: HashMap::new(),
             symbols: BTreeMap::new(),
+            loops: Vec::new(),
             failed: None,
             fb,
             target,
@@ -269,7 +278,8 @@ impl<'a> Emitter<'a> {
 
     /// A row stage: its uniform values, then its phases over the row, in chunks if it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage) {
-        let phases = phase::cut(self.plan, stage, self.target.floor);
+        let has = Has { floor: self.target.floor, wide: self.target.wide };
+        let phases = phase::cut(self.plan, stage, has);
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
         let mut row = row::Row::new(self, stage, &phases);
         row.once_per_row(self);

@@ -28,6 +28,8 @@ pub(super) struct Row<'p> {
     pub(super) starts: Values,
     /// By sink.
     pub(super) reductions: HashMap<usize, Reduce>,
+    /// The wide loops of phases.
+    pub(super) wide: HashMap<usize, usize>,
 }
 
 /// One pass through a phase's code.
@@ -67,6 +69,7 @@ impl<'p> Row<'p> {
             first: HashMap::new(),
             starts: HashMap::new(),
             reductions,
+            wide: HashMap::new(),
         }
     }
 
@@ -116,6 +119,9 @@ impl<'p> Row<'p> {
         for (i, sink) in self.stage.sinks.iter().enumerate() {
             self.target(em, i, sink);
         }
+        if em.target.wide && em.plan.row() > 0 {
+            self.prepare_wide(em);
+        }
     }
 
     fn uniform(&self, em: &mut Emitter<'_>, v: Val, inst: &Inst) -> Value {
@@ -147,7 +153,7 @@ impl<'p> Row<'p> {
         }
         let phases = &self.cut.phases;
         if phases.len() == 1 && phases[0].kind != Kind::Tile {
-            self.phase(em, &phases[0], low, high);
+            self.phase(em, 0, low, high);
             return;
         }
         let (head, exit) = (em.fb.create_block(), em.fb.create_block());
@@ -156,7 +162,7 @@ impl<'p> Row<'p> {
         em.fb.switch_to_block(head);
         let end = em.fb.ins().iadd_imm_s(start, self.cut.tile);
         let end = em.fb.ins().smin(end, high);
-        for phase in phases {
+        for phase in 0..phases.len() {
             self.phase(em, phase, start, end);
         }
         let more = em.fb.ins().icmp(IntCC::SignedLessThan, end, high);
@@ -164,8 +170,15 @@ impl<'p> Row<'p> {
         em.fb.switch_to_block(exit);
     }
 
-    fn phase(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
+    fn phase(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
+        let phase = &self.cut.phases[number];
         match phase.kind {
+            Kind::Vector if em.target.wide => {
+                // Without one, the function has failed already.
+                if let Some(number) = self.wide.get(&number) {
+                    em.call_wide(*number, low, high);
+                }
+            }
             Kind::Tile => self.tiles(em, phase, low, high),
             Kind::Scalar => self.ones(em, phase, low, low, high),
             Kind::Vector if em.plan.aligned => self.groups(em, phase, low, high),

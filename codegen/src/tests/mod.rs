@@ -1,5 +1,6 @@
 //! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
 
+mod bodies;
 mod maps;
 mod products;
 mod random;

@@ -113,7 +113,7 @@ fn view(n: &mut Numbers, extents: &[usize]) -> (SmallVec<[i64; 4]>, Vec<usize>, 
     }
 }
 
-fn random(seed: u64) -> Kernel {
+pub(super) fn random(seed: u64) -> Kernel {
     let mut n = Numbers(seed);
     let rank = 1 + n.below(3);
     let extents: Vec<usize> =

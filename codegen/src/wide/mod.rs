@@ -1,0 +1,334 @@
+//! Loops in 256-bit vectors: machine code of our own for x86-64 with AVX2, FMA and F16C.
+//!
+//! Cranelift stops at 128 bits. So where the CPU has more, the vector phases of a row (`phase`) become small functions of straight-line
+//! code with a loop around it, linked next to the function of the plan and called by it. Everything else stays with Cranelift, and so do
+//! all phases on other CPUs.
+//!
+//! ```text
+//! fn(scratch, low, high)       the positions from `low` to `high`, sixteen at a time, the last ones under a mask
+//! ```
+//!
+//! Addresses and numbers that are the same along the row are put into cells of the scratch by the caller. `select` makes instructions of a
+//! phase (`compute` of its arithmetic, `record` of the scalar functions), `assign` gives them registers, `asm` encodes them, and here they
+//! become a function. Results have the bits of the interpreter: the operations, and their order, are the same.
+
+mod asm;
+mod assign;
+mod compute;
+mod frame;
+mod ops;
+mod record;
+mod select;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use frame::CELL;
+
+use crate::phase::{Phase, Phases};
+use crate::plan::{Plan, Stage};
+use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
+use assign::{Pins, REGISTERS, accumulator, emit, still};
+use frame::{Frame, PointerFrom};
+use ops::{Inst, Op};
+use select::{Select, Staged, Tables, needed, one_by_one, pressure};
+use std::collections::HashMap;
+use tracecast_ir::kernel::Val;
+
+/// A phase to compile.
+pub(crate) struct Task<'a> {
+    /// The loops around it.
+    pub(crate) plan: &'a Plan,
+    /// Its stage.
+    pub(crate) stage: &'a Stage,
+    /// How the stage is cut.
+    pub(crate) cut: &'a Phases,
+    /// The phase.
+    pub(crate) phase: &'a Phase,
+    /// Where row buffers are in the scratch.
+    pub(crate) buffers: &'a [i32],
+    /// Where waiting values are in the scratch.
+    pub(crate) waits: i32,
+    /// Where the lanes of reductions are in the scratch, by sink.
+    pub(crate) lanes: HashMap<usize, i32>,
+    /// Where the scratch is free; a multiple of 64.
+    pub(crate) area: i32,
+}
+
+/// What the caller puts into a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// The address of a load at position 0, valid along the row even if a guard fails.
+    Load(Val),
+    /// The address of a sink at position 0.
+    Sink(usize),
+    /// A value that is the same along the row, as 32 bits; truth as all of them.
+    Uniform(Val),
+    /// The number of position 0 of an index, as 32 bits.
+    Start(Val),
+    /// Whether the guard of a load holds: all of 32 bits or none.
+    Guard(Val),
+    /// Whether the row is the first of its chunk of a column: all of 32 bits or none.
+    First(usize),
+    /// Sixteen bytes of a stored value that is the same along the row.
+    Bits(usize),
+    /// Nothing: which positions of a half exist in the last group.
+    Mask(u8),
+}
+
+/// The function of a phase.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    /// Its machine code, position-independent, followed by constants.
+    pub(crate) bytes: Vec<u8>,
+    /// The bytes that are instructions.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests read the instructions back"))]
+    pub(crate) instructions: usize,
+    /// What the caller puts where before the call: from the area on, [`CELL`] bytes each.
+    pub(crate) cells: Vec<Cell>,
+    /// The bytes of the scratch it uses, from the area on.
+    pub(crate) area_bytes: i32,
+    /// The body, one line for each instruction.
+    pub(crate) text: String,
+}
+
+const BROADCAST: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x18);
+const BROADCAST_128: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x1a);
+const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
+const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
+
+/// Compiles a phase.
+///
+/// # Errors
+/// If something in it has no vector instructions; what that is.
+pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
+    let mut tables = Tables::default();
+    let mut body = |wanted: bool, last: bool| match wanted {
+        true => Select::body(task, &mut tables, last).map(|b| Some(needed(b))),
+        false => Ok(None),
+    };
+    let main = body(task.plan.row() >= 16, false)?;
+    let last = body(!task.plan.aligned, true)?;
+    let room = REGISTERS - 2 * tables.accumulators.len();
+    let order = |body: Vec<Inst>| {
+        let side_by_side = pressure(&body);
+        if side_by_side < room {
+            return (body, side_by_side);
+        }
+        let other = one_by_one(&body);
+        let peak = pressure(&other);
+        if peak < side_by_side { (other, peak) } else { (body, side_by_side) }
+    };
+    let main = main.map(order);
+    let last = last.map(order).map(|(body, _)| body);
+    let pins = match &main {
+        Some((body, peak)) => {
+            pins(body, room.saturating_sub(peak + 1), 2 * tables.accumulators.len())
+        }
+        None => Pins::new(),
+    };
+    let frame = Frame {
+        area: task.area,
+        cells: tables.cells.len(),
+        ready: tables.ready.len(),
+        stages: tables.staged.len(),
+        pointers: tables.pointers.clone(),
+    };
+    let main = main.map(|(body, _)| body);
+    let mut text = String::new();
+    for (name, body) in [("sixteen", &main), ("the last", &last)] {
+        list(&mut text, name, body.as_deref().unwrap_or_default());
+    }
+    let function = Function { asm: Asm::default(), frame, tables, pins, spilled: 0 };
+    let (bytes, instructions, area_bytes, cells) = function.build(main.as_deref(), last.as_deref());
+    Ok(Compiled { bytes, instructions, cells, area_bytes, text })
+}
+
+/// Registers for constants that are used most.
+fn pins(body: &[Inst], room: usize, taken: usize) -> Pins {
+    let mut weight: HashMap<Op, usize> = HashMap::new();
+    let mut order: Vec<Op> = Vec::new();
+    for inst in body {
+        for (i, a) in inst.args.iter().enumerate() {
+            let op = body[*a as usize].op;
+            if op.is_still() {
+                // Only the last operand can be read from memory.
+                let must_load = i + 1 < inst.args.len();
+                if !weight.contains_key(&op) {
+                    order.push(op);
+                }
+                *weight.entry(op).or_default() += if must_load { 3 } else { 1 };
+            }
+        }
+    }
+    order.sort_by_key(|op| std::cmp::Reverse(weight[op]));
+    order
+        .iter()
+        .take(room)
+        .enumerate()
+        .map(|(i, op)| (*op, accumulator((taken + i) as u8)))
+        .collect()
+}
+
+fn list(text: &mut String, name: &str, body: &[Inst]) {
+    use std::fmt::Write;
+    if body.is_empty() {
+        return;
+    }
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{name}:");
+    for (at, inst) in body.iter().enumerate() {
+        let _ = writeln!(text, "    %{at} = {:?} {:?}", inst.op, inst.args.as_slice());
+    }
+}
+
+/// A function in the making.
+struct Function {
+    asm: Asm,
+    frame: Frame,
+    tables: Tables,
+    pins: Pins,
+    spilled: usize,
+}
+
+fn scratch(displacement: i32) -> Rm {
+    Rm::Mem(Mem { base: RDI, index: None, displacement })
+}
+
+impl Function {
+    fn build(
+        mut self,
+        main: Option<&[Inst]>,
+        last: Option<&[Inst]>,
+    ) -> (Vec<u8>, usize, i32, Vec<Cell>) {
+        let saved = self.frame.saved();
+        saved.iter().for_each(|r| self.asm.push(*r));
+        self.start();
+        let (done, rest) = (self.asm.label(), self.asm.label());
+        if let Some(body) = main {
+            let top = self.asm.label();
+            self.asm.lea(RSI, Mem { base: RDX, index: None, displacement: -16 });
+            self.asm.compare(RAX, RSI);
+            self.asm.jump(When::Greater, rest);
+            self.asm.bind(top);
+            self.body(body);
+            self.asm.add_number(RAX, 16);
+            self.asm.compare(RAX, RSI);
+            self.asm.jump(When::LessEqual, top);
+        }
+        self.asm.bind(rest);
+        if let Some(body) = last {
+            self.asm.compare(RAX, RDX);
+            self.asm.jump(When::GreaterEqual, done);
+            self.last(body);
+        }
+        self.asm.bind(done);
+        for (i, lanes) in self.tables.accumulators.clone().into_iter().enumerate() {
+            for half in [0, 1] {
+                let from = accumulator(2 * i as u8 + half);
+                self.asm.vex(STORE, from, 0, scratch(lanes + 32 * i32::from(half)), None);
+            }
+        }
+        self.asm.leave(&saved);
+        let bytes = self.frame.bytes(self.spilled);
+        let (code, instructions) = self.asm.finish();
+        (code, instructions, bytes, self.tables.cells)
+    }
+
+    fn body(&mut self, body: &[Inst]) {
+        let taken = (0..2 * self.tables.accumulators.len() as u8)
+            .fold(0u16, |set, n| set | 1 << accumulator(n));
+        let spilled = emit(&mut self.asm, &self.frame, body, &self.pins, taken);
+        self.spilled = self.spilled.max(spilled);
+    }
+
+    /// Everything before the loop.
+    fn start(&mut self) {
+        self.asm.mov(RAX, RSI);
+        for (i, from) in self.frame.pointers.clone().into_iter().enumerate() {
+            let Some(to) = self.frame.pointer(i as u16) else { break };
+            match from {
+                PointerFrom::Cell(cell) => {
+                    let displacement = self.frame.cell(cell);
+                    self.asm.load(to, Mem { base: RDI, index: None, displacement });
+                }
+                PointerFrom::Waits => {
+                    self.asm.mov(to, RSI);
+                    self.asm.negate(to);
+                    self.asm.lea(to, Mem { base: RDI, index: Some((to, 2)), displacement: 0 });
+                }
+            }
+        }
+        for (number, (cell, wide)) in self.tables.ready.clone().into_iter().enumerate() {
+            if matches!(self.tables.cells[usize::from(cell)], Cell::Mask(_)) {
+                continue;
+            }
+            let op = if wide { BROADCAST_128 } else { BROADCAST };
+            let pin = self.pins.get(&Op::Ready(number as u16)).copied();
+            self.asm.vex(op, pin.unwrap_or(0), 0, scratch(self.frame.cell(cell)), None);
+            if pin.is_none() {
+                self.asm.vex(STORE, 0, 0, scratch(self.frame.ready(number as u16)), None);
+            }
+        }
+        let mut constants: Vec<(Op, Reg)> = self.pins.iter().map(|(op, r)| (*op, *r)).collect();
+        constants.sort_by_key(|c| c.1);
+        for (op, to) in constants {
+            if !matches!(op, Op::Ready(_)) {
+                let from = still(&mut self.asm, &self.frame, op);
+                self.asm.vex(MOVE, to, 0, from, None);
+            }
+        }
+        for (i, lanes) in self.tables.accumulators.clone().into_iter().enumerate() {
+            for half in [0, 1] {
+                let to = accumulator(2 * i as u8 + half);
+                self.asm.vex(MOVE, to, 0, scratch(lanes + 32 * i32::from(half)), None);
+            }
+        }
+    }
+
+    /// The last positions, of which there are between one and fifteen.
+    fn last(&mut self, body: &[Inst]) {
+        // From now on the end is how many are left.
+        self.asm.sub(RDX, RAX);
+        if let Some(masks) = self.tables.masks {
+            let (all, none) = ([u32::MAX; 8], [0; 8]);
+            let table = self.asm.pool_run(&[all, all, none, none]);
+            self.asm.mov(RCX, RDX);
+            self.asm.negate(RCX);
+            self.asm.lea_pool(R11, table);
+            for (half, slot) in masks.into_iter().enumerate() {
+                let at =
+                    Mem { base: R11, index: Some((RCX, 2)), displacement: 64 + 32 * half as i32 };
+                self.asm.vex(MOVE, 0, 0, Rm::Mem(at), None);
+                self.asm.vex(STORE, 0, 0, scratch(self.frame.ready(slot)), None);
+            }
+        }
+        let staged = self.tables.staged.clone();
+        staged.iter().filter(|s| !s.out).for_each(|s| self.copy(s));
+        self.body(body);
+        staged.iter().filter(|s| s.out).for_each(|s| self.copy(s));
+    }
+
+    /// Copies the last elements of an operand one by one.
+    fn copy(&mut self, staged: &Staged) {
+        let Staged { pointer, size, stage, out } = *staged;
+        let scale = size.trailing_zeros() as u8;
+        let base = self.frame.pointer(pointer).unwrap_or_else(|| {
+            let displacement = self.frame.pointer_cell(pointer);
+            self.asm.load(R11, Mem { base: RDI, index: None, displacement });
+            R11
+        });
+        self.asm.lea(R11, Mem { base, index: Some((RAX, scale)), displacement: 0 });
+        let operand = Mem { base: R11, index: Some((RSI, scale)), displacement: 0 };
+        let copy =
+            Mem { base: RDI, index: Some((RSI, scale)), displacement: self.frame.stage(stage) };
+        let (from, to) = if out { (copy, operand) } else { (operand, copy) };
+        self.asm.sub(RSI, RSI);
+        let again = self.asm.label();
+        self.asm.bind(again);
+        self.asm.load_bytes(size, RCX, from);
+        self.asm.store_bytes(size, to, RCX);
+        self.asm.add_number(RSI, 1);
+        self.asm.compare(RSI, RDX);
+        self.asm.jump(When::Less, again);
+    }
+}

@@ -1,0 +1,284 @@
+//! The instructions of a loop's body: single-assignment values of eight 32-bit lanes.
+
+use super::asm::{Map, Opcode, Prefix};
+use smallvec::SmallVec;
+
+/// The number of an instruction, which is the number of its result.
+pub(crate) type V = u32;
+
+/// Where memory operands lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Base {
+    /// At a pointer of the loop, moved by the position times the size of an element.
+    Pointer { pointer: u16, size: u8 },
+    /// In the scratch at that offset, moved by the position times four.
+    Row(i32),
+    /// In the scratch at that offset.
+    Fixed(i32),
+    /// Where the elements of an operand are while fewer than sixteen are left, by number.
+    Stage(u16),
+}
+
+/// A memory operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) base: Base,
+    /// Bytes further.
+    pub(super) offset: i32,
+}
+
+/// Instructions of two operands, the second of which may be in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Two {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// The first where it is smaller, else the second.
+    Min,
+    /// The first where it is larger, else the second.
+    Max,
+    And,
+    /// The second without the bits of the first.
+    AndNot,
+    Or,
+    Xor,
+    /// A mask of a comparison of floats, with the processor's number for it.
+    Compare(u8),
+    IntAdd,
+    IntSub,
+    IntMul,
+    IntMax,
+    IntMin,
+    IntEqual,
+    IntGreater,
+    /// 32-bit integers as unsigned 16-bit ones, saturated, in each half.
+    NarrowU16,
+    /// 32-bit integers as signed 16-bit ones, saturated, in each half.
+    NarrowI16,
+    /// 16-bit integers as unsigned bytes, saturated, in each half.
+    NarrowU8,
+    /// 16-bit integers as signed bytes, saturated, in each half.
+    NarrowI8,
+}
+
+impl Two {
+    /// True if the operands may change places.
+    pub(super) fn commutes(self) -> bool {
+        use Two::{Add, And, IntAdd, IntEqual, IntMax, IntMin, IntMul, Mul, Or, Xor};
+        matches!(self, Add | Mul | And | Or | Xor | IntAdd | IntMul | IntMax | IntMin | IntEqual)
+    }
+
+    /// Its encoding.
+    pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
+        use Map::{M0F, M0F38};
+        use Prefix::{None as P, P66};
+        let (map, prefix, byte) = match self {
+            Two::Add => (M0F, P, 0x58),
+            Two::Mul => (M0F, P, 0x59),
+            Two::Sub => (M0F, P, 0x5c),
+            Two::Min => (M0F, P, 0x5d),
+            Two::Div => (M0F, P, 0x5e),
+            Two::Max => (M0F, P, 0x5f),
+            Two::And => (M0F, P, 0x54),
+            Two::AndNot => (M0F, P, 0x55),
+            Two::Or => (M0F, P, 0x56),
+            Two::Xor => (M0F, P, 0x57),
+            Two::Compare(_) => (M0F, P, 0xc2),
+            Two::IntAdd => (M0F, P66, 0xfe),
+            Two::IntSub => (M0F, P66, 0xfa),
+            Two::IntMul => (M0F38, P66, 0x40),
+            Two::IntMax => (M0F38, P66, 0x3d),
+            Two::IntMin => (M0F38, P66, 0x39),
+            Two::IntEqual => (M0F, P66, 0x76),
+            Two::IntGreater => (M0F, P66, 0x66),
+            Two::NarrowU16 => (M0F38, P66, 0x2b),
+            Two::NarrowI16 => (M0F, P66, 0x6b),
+            Two::NarrowU8 => (M0F, P66, 0x67),
+            Two::NarrowI8 => (M0F, P66, 0x63),
+        };
+        let imm = if let Two::Compare(code) = self { Some(code) } else { None };
+        (Opcode::new(map, prefix, byte), imm)
+    }
+}
+
+/// Comparisons of floats: false for NaN, but `NOT_EQUAL` and `UNORDERED` true.
+pub(super) mod compare {
+    /// `a == b`.
+    pub(in super::super) const EQUAL: u8 = 0x00;
+    /// `a < b`.
+    pub(in super::super) const LESS: u8 = 0x11;
+    /// `a <= b`.
+    pub(in super::super) const LESS_EQUAL: u8 = 0x12;
+    /// Either is NaN.
+    pub(in super::super) const UNORDERED: u8 = 0x03;
+    /// `a != b`, or either is NaN.
+    pub(in super::super) const NOT_EQUAL: u8 = 0x04;
+    /// `a >= b`.
+    pub(in super::super) const GREATER_EQUAL: u8 = 0x1d;
+    /// Neither is NaN.
+    pub(in super::super) const ORDERED: u8 = 0x07;
+}
+
+/// Instructions of one operand, which may be in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum One {
+    Sqrt,
+    Floor,
+    /// 32-bit integers to floats.
+    ToFloat,
+    /// Floats to 32-bit integers, truncated; the smallest where there is none.
+    ToInt,
+    IntAbs,
+    /// Eight f16 to floats.
+    FromHalf,
+    /// Quarters in the order of four pairs of bits.
+    Quarters(u8),
+}
+
+impl One {
+    /// Its encoding.
+    pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
+        use Map::{M0F, M0F3A, M0F38};
+        use Prefix::{None as P, P66, PF3};
+        match self {
+            One::Sqrt => (Opcode::new(M0F, P, 0x51), None),
+            One::Floor => (Opcode::new(M0F3A, P66, 0x08), Some(0x09)),
+            One::ToFloat => (Opcode::new(M0F, P, 0x5b), None),
+            One::ToInt => (Opcode::new(M0F, PF3, 0x5b), None),
+            One::IntAbs => (Opcode::new(M0F38, P66, 0x1e), None),
+            One::FromHalf => (Opcode::new(M0F38, P66, 0x13), None),
+            One::Quarters(order) => {
+                (Opcode { w: true, ..Opcode::new(M0F3A, P66, 0x00) }, Some(order))
+            }
+        }
+    }
+}
+
+/// Loads that are an instruction of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Load {
+    /// Eight times 32 bits.
+    Whole,
+    /// The same under a mask, the operand; zero elsewhere.
+    Masked,
+    /// Eight unsigned 16-bit integers.
+    U16,
+    /// Eight bytes.
+    U8,
+    /// Eight f16.
+    Half,
+}
+
+impl Load {
+    /// Its encoding.
+    pub(super) fn opcode(self) -> Opcode {
+        use Map::{M0F, M0F38};
+        use Prefix::{None as P, P66};
+        match self {
+            Load::Whole => Opcode::new(M0F, P, 0x10),
+            Load::Masked => Opcode::new(M0F38, P66, 0x2c),
+            Load::U16 => Opcode::new(M0F38, P66, 0x33),
+            Load::U8 => Opcode::new(M0F38, P66, 0x31),
+            Load::Half => Opcode::new(M0F38, P66, 0x13),
+        }
+    }
+}
+
+/// Stores of the first operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Store {
+    /// All 256 bits.
+    Whole,
+    /// The lanes of a mask, the second operand.
+    Masked,
+    /// The low 128 bits.
+    Low,
+    /// As eight f16.
+    Half,
+}
+
+/// How two vectors shift by a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Shift {
+    Left,
+    /// Filling with zeros.
+    Right,
+    /// Filling with the sign.
+    Signed,
+}
+
+impl Shift {
+    /// The part of the opcode that is in a register's place.
+    pub(super) fn digit(self) -> u8 {
+        match self {
+            Shift::Left => 6,
+            Shift::Right => 2,
+            Shift::Signed => 4,
+        }
+    }
+}
+
+/// What an instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Op {
+    /// Those bits in every lane. No code: it is in the pool.
+    Splat(u32),
+    /// The lanes `start + step * lane`. No code: it is in the pool.
+    Steps {
+        start: i32,
+        step: i32,
+    },
+    /// A vector that the start of the loop has put into the scratch, by number. No code.
+    Ready(u16),
+    /// The accumulator of a reduction: stays in its register.
+    Acc(u8),
+    /// A load that may happen where it is needed. No code.
+    Lazy(Place),
+    /// A load that happens here.
+    Load(Load, Place),
+    /// A position's number in every lane: 32 bits of a cell, and the position times a step.
+    Position {
+        cell: u16,
+        step: i32,
+    },
+    Two(Two),
+    One(One),
+    Shift(Shift, u8),
+    /// The product of the first two and the third, rounded once.
+    Fma,
+    /// Operands (where clear, where set, mask): chooses by the sign bits of the mask.
+    Blend,
+    /// Eight f16 in the low half.
+    ToHalf,
+    /// A store.
+    Store(Store, Place),
+}
+
+/// One instruction.
+#[derive(Clone, Debug)]
+pub(super) struct Inst {
+    pub(super) op: Op,
+    pub(super) args: SmallVec<[V; 3]>,
+    /// The half of the group it works on, or 2 for both.
+    pub(super) half: u8,
+    /// The register that takes the result, if that is fixed.
+    pub(super) fixed: Option<u8>,
+}
+
+impl Op {
+    /// True if it has no code, and its value can be read from memory again and again.
+    pub(super) fn is_at_home(self) -> bool {
+        matches!(self, Op::Splat(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_))
+    }
+
+    /// True if it is the same in every turn of the loop.
+    pub(super) fn is_still(self) -> bool {
+        matches!(self, Op::Splat(_) | Op::Steps { .. } | Op::Ready(_))
+    }
+
+    /// True if it has no result.
+    pub(super) fn is_store(self) -> bool {
+        matches!(self, Op::Store(..))
+    }
+}

@@ -1,0 +1,482 @@
+//! From a phase of a plan to instructions on two vectors of eight: sixteen positions.
+//!
+//! Both halves take the same steps side by side, so that each fills the other's waits. Values that are the same along the row are one
+//! vector for both halves. Truth values are masks.
+
+use super::frame::PointerFrom;
+use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare};
+use super::record::{Sequence, sequence};
+use super::{Cell, Task};
+use crate::phase::Class;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
+
+/// The two halves of a group.
+pub(super) type Pair = [V; 2];
+
+/// Why a phase has no code.
+pub(super) type Result<T> = std::result::Result<T, String>;
+
+/// An operand's last group that is copied, since there are no masks for its small elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Staged {
+    pub(super) pointer: u16,
+    pub(super) size: u8,
+    pub(super) stage: u16,
+    /// Into the operand rather than from it.
+    pub(super) out: bool,
+}
+
+/// What both bodies of a loop share.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub(super) cells: Vec<Cell>,
+    pub(super) pointers: Vec<PointerFrom>,
+    /// The cells whose numbers are made ready, and whether all 16 bytes count.
+    pub(super) ready: Vec<(u16, bool)>,
+    /// Reductions in registers: where their lanes are in the scratch.
+    pub(super) accumulators: Vec<i32>,
+    pub(super) staged: Vec<Staged>,
+    /// The two vectors that say which of the last positions there are.
+    pub(super) masks: Option<[u16; 2]>,
+}
+
+/// Reductions that stay in registers.
+const ACCUMULATORS: usize = 3;
+
+impl Tables {
+    pub(super) fn cell(&mut self, cell: Cell) -> u16 {
+        let at = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
+            self.cells.push(cell);
+            self.cells.len() - 1
+        });
+        at as u16
+    }
+
+    pub(super) fn ready(&mut self, cell: Cell, wide: bool) -> u16 {
+        let from = (self.cell(cell), wide);
+        let at = self.ready.iter().position(|r| *r == from).unwrap_or_else(|| {
+            self.ready.push(from);
+            self.ready.len() - 1
+        });
+        at as u16
+    }
+
+    pub(super) fn pointer(&mut self, from: PointerFrom) -> u16 {
+        let at = self.pointers.iter().position(|p| *p == from).unwrap_or_else(|| {
+            self.pointers.push(from);
+            self.pointers.len() - 1
+        });
+        at as u16
+    }
+
+    fn stage(&mut self, pointer: u16, size: u8, out: bool) -> u16 {
+        let same = |s: &&Staged| s.pointer == pointer && s.size == size && s.out == out;
+        if let Some(found) = self.staged.iter().find(same) {
+            return found.stage;
+        }
+        let stage = self.staged.len() as u16;
+        self.staged.push(Staged { pointer, size, stage, out });
+        stage
+    }
+}
+
+/// A body in the making.
+pub(super) struct Select<'a> {
+    pub(super) task: &'a Task<'a>,
+    pub(super) tables: &'a mut Tables,
+    pub(super) insts: Vec<Inst>,
+    /// Fewer than sixteen positions are left.
+    pub(super) last: bool,
+    values: HashMap<Val, Pair>,
+    known: HashMap<Op, V>,
+    /// Rounded values before their low halves are cleared, for stores.
+    pub(super) rounded: HashMap<Val, Pair>,
+    /// Rounded values as f16.
+    pub(super) halves: HashMap<Val, Pair>,
+}
+
+impl<'a> Select<'a> {
+    /// The body of a phase, for whole groups or for the last one.
+    pub(super) fn body(
+        task: &'a Task<'a>,
+        tables: &'a mut Tables,
+        last: bool,
+    ) -> Result<Vec<Inst>> {
+        let mut select = Select {
+            task,
+            tables,
+            insts: Vec::new(),
+            last,
+            values: HashMap::new(),
+            known: HashMap::new(),
+            rounded: HashMap::new(),
+            halves: HashMap::new(),
+        };
+        // The pointer to waiting values comes first: it has no cell to be fetched from.
+        if task.cut.waits.iter().any(Option::is_some) {
+            select.tables.pointer(PointerFrom::Waits);
+        }
+        if last {
+            select.masks();
+        }
+        for v in &task.phase.insts {
+            let pair = select.value_of(*v)?;
+            if let Some(offset) = task.cut.waits[*v as usize] {
+                let place = select.waiting(offset);
+                select.store_whole(place, pair);
+            }
+            select.values.insert(*v, pair);
+        }
+        for sink in &task.phase.sinks {
+            select.sink(*sink)?;
+        }
+        Ok(select.insts)
+    }
+
+    pub(super) fn ty(&self, v: Val) -> Scalar {
+        self.task.stage.body.ty(v)
+    }
+
+    /// Appends an instruction for one half, or for both if that is 2.
+    pub(super) fn push(&mut self, op: Op, args: &[V], half: u8) -> V {
+        self.insts.push(Inst { op, args: SmallVec::from_slice(args), half, fixed: None });
+        (self.insts.len() - 1) as V
+    }
+
+    /// A value that is the same for both halves and made without operands.
+    pub(super) fn source(&mut self, op: Op) -> V {
+        if let Some(v) = self.known.get(&op) {
+            return *v;
+        }
+        let v = self.push(op, &[], 2);
+        self.known.insert(op, v);
+        v
+    }
+
+    pub(super) fn splat(&mut self, bits: u32) -> Pair {
+        [self.source(Op::Splat(bits)); 2]
+    }
+
+    pub(super) fn float(&mut self, v: f32) -> Pair {
+        self.splat(v.to_bits())
+    }
+
+    /// The same instruction for both halves; one, if the operands are the same.
+    pub(super) fn both(&mut self, op: Op, args: &[Pair]) -> Pair {
+        if args.iter().all(|a| a[0] == a[1]) {
+            let args: SmallVec<[V; 3]> = args.iter().map(|a| a[0]).collect();
+            return [self.push(op, &args, 2); 2];
+        }
+        [0, 1].map(|half| {
+            let args: SmallVec<[V; 3]> = args.iter().map(|a| a[half]).collect();
+            self.push(op, &args, half as u8)
+        })
+    }
+
+    pub(super) fn two(&mut self, op: Two, a: Pair, b: Pair) -> Pair {
+        self.both(Op::Two(op), &[a, b])
+    }
+
+    pub(super) fn one(&mut self, op: One, a: Pair) -> Pair {
+        self.both(Op::One(op), &[a])
+    }
+
+    pub(super) fn shift(&mut self, shift: Shift, by: u8, a: Pair) -> Pair {
+        self.both(Op::Shift(shift, by), &[a])
+    }
+
+    pub(super) fn blend(&mut self, mask: Pair, set: Pair, clear: Pair) -> Pair {
+        self.both(Op::Blend, &[clear, set, mask])
+    }
+
+    /// The masks of the last group.
+    pub(super) fn masks(&mut self) -> Pair {
+        let slots = match self.tables.masks {
+            Some(slots) => slots,
+            None => {
+                let slots = [0, 1].map(|half| self.tables.ready(Cell::Mask(half), false));
+                self.tables.masks = Some(slots);
+                slots
+            }
+        };
+        slots.map(|s| self.source(Op::Ready(s)))
+    }
+
+    /// A scratch place of the positions of both halves.
+    fn waiting(&mut self, offset: i32) -> Place {
+        let pointer = self.tables.pointer(PointerFrom::Waits);
+        Place { base: Base::Pointer { pointer, size: 4 }, offset: self.task.waits + offset }
+    }
+
+    /// Reads both halves where they are, each time they are needed.
+    fn lazy(&mut self, place: Place) -> Pair {
+        [0u8, 1].map(|half| {
+            let place = Place { offset: place.offset + 32 * i32::from(half), ..place };
+            self.push(Op::Lazy(place), &[], half)
+        })
+    }
+
+    /// Loads both halves now.
+    pub(super) fn load(&mut self, load: Load, place: Place, half_bytes: i32) -> Pair {
+        [0u8, 1].map(|half| {
+            let place = Place { offset: place.offset + half_bytes * i32::from(half), ..place };
+            self.push(Op::Load(load, place), &[], half)
+        })
+    }
+
+    /// Loads both halves of 32-bit elements now; under the mask, if there are fewer than sixteen.
+    pub(super) fn load_32(&mut self, pointer: u16) -> Pair {
+        let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
+        if !self.last {
+            return self.load(Load::Whole, place, 32);
+        }
+        let masks = self.masks();
+        [0usize, 1].map(|half| {
+            let place = Place { offset: 32 * half as i32, ..place };
+            self.push(Op::Load(Load::Masked, place), &[masks[half]], half as u8)
+        })
+    }
+
+    /// Stores both halves without a mask.
+    pub(super) fn store_whole(&mut self, place: Place, pair: Pair) {
+        for half in [0usize, 1] {
+            let place = Place { offset: place.offset + 32 * half as i32, ..place };
+            self.push(Op::Store(Store::Whole, place), &[pair[half]], half as u8);
+        }
+    }
+
+    /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
+    pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> Place {
+        if !self.last {
+            return Place { base: Base::Pointer { pointer, size }, offset: 0 };
+        }
+        let stage = self.tables.stage(pointer, size, out);
+        Place { base: Base::Stage(stage), offset: 0 }
+    }
+
+    /// A number that the caller knows, in every lane.
+    pub(super) fn given(&mut self, cell: Cell) -> Pair {
+        let slot = self.tables.ready(cell, false);
+        [self.source(Op::Ready(slot)); 2]
+    }
+
+    /// An operand of this phase.
+    pub(super) fn arg(&mut self, v: Val) -> Result<Pair> {
+        if let Some(pair) = self.values.get(&v) {
+            return Ok(*pair);
+        }
+        let pair = if self.task.cut.class[v as usize] == Class::Uniform {
+            match self.task.stage.body.insts[v as usize].op {
+                ScalarOp::Const(bits) => match self.ty(v) {
+                    Scalar::Bool => self.splat(if bits == 0 { 0 } else { u32::MAX }),
+                    _ => self.splat(bits as u32),
+                },
+                _ => self.given(Cell::Uniform(v)),
+            }
+        } else {
+            let offset = self.task.cut.waits[v as usize]
+                .ok_or("a value of another phase does not wait for this one")?;
+            let place = self.waiting(offset);
+            self.lazy(place)
+        };
+        self.values.insert(v, pair);
+        Ok(pair)
+    }
+
+    fn value_of(&mut self, v: Val) -> Result<Pair> {
+        let inst = &self.task.stage.body.insts[v as usize];
+        match inst.op {
+            ScalarOp::Load(l) => self.operand(v, l as usize),
+            ScalarOp::Index(i) => {
+                let affine = &self.task.plan.positions[i as usize];
+                let step = affine.strides.last().copied().unwrap_or(0) as i32;
+                let cell = self.tables.cell(Cell::Start(v));
+                let first = self.push(Op::Position { cell, step }, &[], 2);
+                let starts = [0, step.wrapping_mul(8)];
+                let steps = starts.map(|start| self.source(Op::Steps { start, step }));
+                Ok(self.two(Two::IntAdd, [first; 2], steps))
+            }
+            ScalarOp::Row(b) => {
+                let place = Place { base: Base::Row(self.task.buffers[b as usize]), offset: 0 };
+                // A buffer that this stage writes as well is read here and now.
+                match self.task.cut.class[v as usize] {
+                    Class::Free => Ok(self.lazy(place)),
+                    _ => Ok(self.load(Load::Whole, place, 32)),
+                }
+            }
+            _ => {
+                let args = inst
+                    .args
+                    .iter()
+                    .map(|a| self.arg(*a))
+                    .collect::<Result<SmallVec<[Pair; 3]>>>()?;
+                self.compute(v, inst, &args)
+            }
+        }
+    }
+
+    /// A load along the row, widened.
+    fn operand(&mut self, v: Val, number: usize) -> Result<Pair> {
+        use tracecast_ir::DType;
+        let source = &self.task.plan.loads[number];
+        let cell = self.tables.cell(Cell::Load(v));
+        let pointer = self.tables.pointer(PointerFrom::Cell(cell));
+        let pair = match source.dtype {
+            DType::F32 | DType::I32 if self.last || !source.fixed => self.load_32(pointer),
+            DType::F32 | DType::I32 => {
+                self.lazy(Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 })
+            }
+            DType::BF16 => {
+                let place = self.group(pointer, 2, false);
+                let bits = self.load(Load::U16, place, 16);
+                self.shift(Shift::Left, 16, bits)
+            }
+            DType::F16 => {
+                let place = self.group(pointer, 2, false);
+                self.load(Load::Half, place, 16)
+            }
+            DType::U8 | DType::Bool => {
+                let place = self.group(pointer, 1, false);
+                let bytes = self.load(Load::U8, place, 8);
+                if source.dtype == DType::U8 {
+                    bytes
+                } else {
+                    let zero = self.splat(0);
+                    self.two(Two::IntGreater, bytes, zero)
+                }
+            }
+            other => return Err(format!("vectors of {other}")),
+        };
+        let crate::plan::Place::At(access) = &source.place else { return Ok(pair) };
+        if access.guards.is_empty() {
+            return Ok(pair);
+        }
+        let fill = match self.ty(v) {
+            Scalar::Bool if access.fill != 0 => u32::MAX,
+            _ => access.fill as u32,
+        };
+        let (fill, holds) = (self.splat(fill), self.given(Cell::Guard(v)));
+        Ok(self.blend(holds, pair, fill))
+    }
+
+    /// A function as the instructions of its definition.
+    pub(super) fn call(&mut self, steps: &'static Sequence, x: Pair) -> Pair {
+        let mut values: Vec<Pair> = vec![x];
+        for (op, args) in &steps.steps {
+            let args: SmallVec<[Pair; 3]> = args.iter().map(|a| values[*a as usize]).collect();
+            let pair = if op.is_at_home() { [self.source(*op); 2] } else { self.both(*op, &args) };
+            values.push(pair);
+        }
+        values[steps.result as usize]
+    }
+
+    /// A reduction's accumulators: in registers, or, if there are many, in the scratch.
+    pub(super) fn accumulator(&mut self, lanes: i32) -> Option<[u8; 2]> {
+        let at = self.tables.accumulators.iter().position(|a| *a == lanes).or_else(|| {
+            let room = self.tables.accumulators.len() < ACCUMULATORS;
+            room.then(|| {
+                self.tables.accumulators.push(lanes);
+                self.tables.accumulators.len() - 1
+            })
+        })?;
+        Some([2 * at as u8, 2 * at as u8 + 1])
+    }
+
+    /// The steps of a function of one float.
+    pub(super) fn function(&mut self, f: tracecast_ir::kernel::Function, x: Pair) -> Result<Pair> {
+        let steps = sequence(f).ok_or_else(|| format!("{f:?} of vectors"))?;
+        Ok(self.call(steps, x))
+    }
+
+    /// True where the value is NaN.
+    pub(super) fn is_nan(&mut self, x: Pair) -> Pair {
+        self.two(Two::Compare(compare::UNORDERED), x, x)
+    }
+
+    /// All bits inverted.
+    pub(super) fn not(&mut self, x: Pair) -> Pair {
+        let ones = self.splat(u32::MAX);
+        self.two(Two::Xor, x, ones)
+    }
+}
+
+/// Removes what nothing needs.
+pub(super) fn needed(insts: Vec<Inst>) -> Vec<Inst> {
+    let mut keep = vec![false; insts.len()];
+    for at in (0..insts.len()).rev() {
+        let root = insts[at].op.is_store() || insts[at].fixed.is_some();
+        if root || keep[at] {
+            keep[at] = true;
+            insts[at].args.iter().for_each(|a| keep[*a as usize] = true);
+        }
+    }
+    let order: SmallVec<[usize; 64]> = (0..insts.len()).filter(|at| keep[*at]).collect();
+    in_order(&insts, &order)
+}
+
+/// The instructions at those places, renumbered.
+pub(super) fn in_order(insts: &[Inst], order: &[usize]) -> Vec<Inst> {
+    let mut number = vec![V::MAX; insts.len()];
+    let mut out: Vec<Inst> = Vec::with_capacity(order.len());
+    for at in order {
+        number[*at] = out.len() as V;
+        let mut inst = insts[*at].clone();
+        inst.args = inst.args.iter().map(|a| number[*a as usize]).collect();
+        out.push(inst);
+    }
+    out
+}
+
+/// The halves one after the other rather than side by side: fewer values live at a time.
+pub(super) fn one_by_one(insts: &[Inst]) -> Vec<Inst> {
+    let mut done = vec![false; insts.len()];
+    let mut order: Vec<usize> = Vec::with_capacity(insts.len());
+    for half in [0, 1] {
+        for (at, inst) in insts.iter().enumerate() {
+            let ready = inst.args.iter().all(|a| done[*a as usize]);
+            let mine = inst.half == half || inst.half == 2;
+            if !done[at] && mine && ready {
+                done[at] = true;
+                order.push(at);
+            }
+        }
+    }
+    if order.len() < insts.len() {
+        return insts.to_vec();
+    }
+    in_order(insts, &order)
+}
+
+/// How many registers the values of a body need at most, apart from what can stay in memory.
+pub(super) fn pressure(insts: &[Inst]) -> usize {
+    let mut last = vec![0usize; insts.len()];
+    let mut first = vec![usize::MAX; insts.len()];
+    let mut count = vec![0usize; insts.len()];
+    for (at, inst) in insts.iter().enumerate() {
+        for a in &inst.args {
+            let a = *a as usize;
+            (last[a], count[a]) = (at, count[a] + 1);
+            first[a] = first[a].min(at);
+        }
+    }
+    let mut change = vec![0i32; insts.len() + 1];
+    for (at, inst) in insts.iter().enumerate() {
+        let from = match inst.op {
+            Op::Lazy(_) if count[at] > 1 => first[at],
+            op if op.is_at_home() => continue,
+            Op::Acc(_) | Op::Store(..) => continue,
+            _ if inst.fixed.is_some() || count[at] == 0 => continue,
+            _ => at,
+        };
+        change[from] += 1;
+        change[last[at]] -= 1;
+    }
+    let mut live = 0;
+    let peak = change.iter().map(|c| {
+        live += c;
+        live
+    });
+    peak.max().unwrap_or(0).max(0) as usize
+}
