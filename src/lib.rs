@@ -54,6 +54,7 @@ mod jit;
 pub mod nn;
 pub mod optim;
 mod options;
+mod profile;
 mod report;
 mod shorthand;
 mod trace;
@@ -64,13 +65,14 @@ pub use entry::{Entry, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, Recompilation, jit};
 pub use options::{Observer, Options};
+pub use profile::{Ceiling, KernelProfile, Profile};
 pub use report::CompileReport;
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
 pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
 
 #[cfg(feature = "cpu")]
-pub use tracecast_codegen::{CpuDevice, CpuOptions};
+pub use tracecast_codegen::{CpuDevice, CpuOptions, Limits};
 pub use tracecast_ir as ir;
 pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
 pub use tracecast_passes as passes;

@@ -12,6 +12,7 @@ mod failure;
 mod ops;
 mod plot;
 mod policy;
+mod profile;
 mod program;
 mod report;
 mod run;
@@ -39,6 +40,7 @@ enum Command {
     Train(train::Train),
     Dump(dump::Dump),
     Run(run::Run),
+    Profile(profile::ProfileCommand),
     Ops(ops::Ops),
     Policy(policy::PolicyCommand),
 }
@@ -66,6 +68,7 @@ fn execute(command: &Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Train(train) => train.execute(out),
         Command::Dump(dump) => dump.execute(out),
         Command::Run(run) => run.execute(out),
+        Command::Profile(profile) => profile.execute(out),
         Command::Ops(ops) => ops.execute(out),
         Command::Policy(policy) => policy.execute(out),
     }

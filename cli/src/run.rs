@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tracecast::{DType, Graph, Store, Tensor, compile};
 use tracecast_ir::{Port, Role};
@@ -38,15 +38,11 @@ impl Run {
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
         let updated = self.updated(&graph)?;
-        let mut arrays = self.arrays(graph.ports())?;
+        let mut arrays = Arrays::read(&self.inputs, graph.ports())?;
         let mut store = Store::new();
         let mut inputs = Vec::new();
         for port in graph.ports() {
-            let tensor = self.take(&mut arrays, port)?;
-            match port.role {
-                Role::Input => inputs.push((port.name.clone(), tensor)),
-                Role::Param | Role::State => store.insert(&port.name, tensor),
-            }
+            keep(port, arrays.take(port)?, &mut inputs, &mut store);
         }
         let executable = compile(graph, &self.target.options())?;
         let inputs: Vec<(&str, &Tensor)> =
@@ -77,48 +73,66 @@ impl Run {
             None => Ok(updated),
         }
     }
+}
 
-    /// The arrays of the file by name; each has to belong to a port.
-    fn arrays(&self, ports: &[Port]) -> Result<HashMap<String, Tensor>, Failure> {
+/// The arrays of a file by name.
+pub(crate) struct Arrays<'f> {
+    file: &'f Path,
+    arrays: HashMap<String, Tensor>,
+}
+
+impl<'f> Arrays<'f> {
+    /// The arrays of the file; each has to belong to a port.
+    pub(crate) fn read(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
         let mut arrays = HashMap::new();
-        for (name, tensor) in npz::read(&self.inputs)? {
+        for (name, tensor) in npz::read(file)? {
             if !ports.iter().any(|port| port.name == name) {
                 let message =
                     format!("no port is called `{name}`: the program has {}", listed(ports));
-                return Err(Failure::in_file(&self.inputs, message));
+                return Err(Failure::in_file(file, message));
             }
             if arrays.insert(name.clone(), tensor).is_some() {
-                return Err(Failure::in_file(
-                    &self.inputs,
-                    format!("two arrays are called `{name}`"),
-                ));
+                return Err(Failure::in_file(file, format!("two arrays are called `{name}`")));
             }
         }
-        Ok(arrays)
+        Ok(Arrays { file, arrays })
     }
 
     /// The array of a port, in its dtype.
-    fn take(&self, arrays: &mut HashMap<String, Tensor>, port: &Port) -> Result<Tensor, Failure> {
-        let tensor = arrays.remove(&port.name).ok_or_else(|| {
+    pub(crate) fn take(&mut self, port: &Port) -> Result<Tensor, Failure> {
+        let tensor = self.arrays.remove(&port.name).ok_or_else(|| {
             let message = format!("there is no array `{}`: expected {}", port.name, port.ty);
-            Failure::in_file(&self.inputs, message)
+            Failure::in_file(self.file, message)
         })?;
         let is_bf16 = port.ty.dtype == DType::BF16 && tensor.dtype() == DType::F32;
-        let tensor = if is_bf16 { self.narrow(tensor, port)? } else { tensor };
+        let tensor = if is_bf16 { narrow(tensor, port)? } else { tensor };
         if *tensor.ty() == port.ty {
             return Ok(tensor);
         }
         let message = format!("array `{}`: expected {}, found {}", port.name, port.ty, tensor.ty());
-        Err(Failure::in_file(&self.inputs, message))
+        Err(Failure::in_file(self.file, message))
     }
+}
 
-    /// f32 as bf16, with a word about it if that changes a number.
-    fn narrow(&self, tensor: Tensor, port: &Port) -> Result<Tensor, Failure> {
-        let narrow = tensor.cast(DType::BF16)?;
-        if narrow.cast(DType::F32)?.bytes() != tensor.bytes() {
-            note("note", format!("`{}` is rounded from f32 to bf16", port.name));
-        }
-        Ok(narrow)
+/// f32 as bf16, with a word about it if that changes a number.
+fn narrow(tensor: Tensor, port: &Port) -> Result<Tensor, Failure> {
+    let narrow = tensor.cast(DType::BF16)?;
+    if narrow.cast(DType::F32)?.bytes() != tensor.bytes() {
+        note("note", format!("`{}` is rounded from f32 to bf16", port.name));
+    }
+    Ok(narrow)
+}
+
+/// Sorts a port's tensor into inputs and state.
+pub(crate) fn keep(
+    port: &Port,
+    tensor: Tensor,
+    inputs: &mut Vec<(String, Tensor)>,
+    store: &mut Store,
+) {
+    match port.role {
+        Role::Input => inputs.push((port.name.clone(), tensor)),
+        Role::Param | Role::State => store.insert(&port.name, tensor),
     }
 }
 

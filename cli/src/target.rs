@@ -32,6 +32,13 @@ impl Target {
             .portable(self.portable)
     }
 
+    /// The threads of the CPU, and whether it does without wide vectors; nothing if programs run elsewhere.
+    pub(crate) fn cpu(&self) -> Option<(usize, bool)> {
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if self.threads == 0 { available() } else { usize::from(self.threads) };
+        (self.device == "cpu").then_some((threads, self.portable))
+    }
+
     /// The device itself.
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         Ok(self.options().target()?)

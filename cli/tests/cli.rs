@@ -115,7 +115,7 @@ fn array(path: &str, name: &str) -> Tensor {
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["train", "dump", "run", "ops"] {
+    for command in ["train", "dump", "run", "profile", "ops"] {
         assert!(good(&["--help"]).contains(&format!("\n  {command} ")), "{command}");
         let help = good(&[command, "--help"]);
         assert!(help.contains(&format!("Usage: tracecast {command}")), "{help}");
@@ -300,6 +300,29 @@ fn runs_under_autocast_with_threads_and_without_wide_instructions() {
     let options = ["--autocast", "cpu:bf16", "--threads", "2", "--portable"];
     good(&[&["run", &file, "--inputs", &inputs, "--outputs", &outputs], &options[..]].concat());
     assert_eq!(array(&outputs, "loss").item::<f32>().unwrap(), 12.5);
+}
+
+#[test]
+fn profiles_name_kernels_their_work_and_the_limits() {
+    let scratch = Scratch::new("profile");
+    let (file, trace) = (example("train_step.tc"), scratch.path("trace.json"));
+    let table = good(&["profile", &file, "--runs", "3", "--trace", &trace]);
+    assert!(table.starts_with("kernel ") && table.contains("; limits "), "{table}");
+    let events: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&trace).unwrap()).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    assert_eq!(events.len() + 2, table.lines().count(), "{table}");
+    assert!(events.iter().all(|e| e["ph"] == "X" && e["ts"].is_f64() && e["dur"].is_f64()));
+    let inputs = step_inputs(&scratch);
+    let json = good(&["profile", &file, "--inputs", &inputs, "--runs", "1", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() == events.len() && lines.iter().all(|l| l["of_limit"].is_f64()), "{json}");
+    let table = good(&["profile", &file, "--device", "reference", "--runs", "1"]);
+    assert!(!table.contains("limits") && table.contains('–'), "{table}");
+    bad(2, &["profile", &file, "--runs", "0"], "", &["--runs"]);
+    bad(1, &["profile", &file, "--inputs", &trace], "", &["trace.json"]);
+    bad(1, &["profile", &file, "--trace", "/no/such/folder/t.json"], "", &["t.json"]);
 }
 
 #[test]

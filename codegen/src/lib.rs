@@ -12,6 +12,7 @@ mod cpu;
 mod error;
 mod form;
 mod jit;
+mod limits;
 mod lower;
 mod nest;
 mod phase;
@@ -26,3 +27,4 @@ mod tile;
 mod wide;
 
 pub use cpu::{CpuDevice, CpuOptions};
+pub use limits::Limits;

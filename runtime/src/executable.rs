@@ -26,6 +26,18 @@ pub struct Executable {
     pool: Mutex<Pool>,
 }
 
+/// When a step of a run began, counted from the start of the run, and how long it took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timing {
+    /// Since the start of the run.
+    pub start: Duration,
+    /// From the launch to its end.
+    pub time: Duration,
+}
+
+/// Runs a kernel, which is that step.
+type Launching<'a> = dyn FnMut(&dyn Bound, usize) -> Result<()> + Send + 'a;
+
 /// What is kept between runs.
 #[derive(Default)]
 struct Pool {
@@ -102,9 +114,39 @@ impl Executable {
     /// If an input is missing, unknown, given twice or of another type; if an entry of the store is missing or of another type; if
     /// the data has no meaning for an op. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        self.run_with(store, inputs, &mut |kernel, _| kernel.run())
+    }
+
+    /// As [`run`](Executable::run), with the time that each step of [`Program::steps`] takes.
+    ///
+    /// # Errors
+    /// As those of [`run`](Executable::run).
+    pub fn run_timed(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<(Outputs, Vec<Timing>)> {
+        let count = self.program.layout.steps.len();
+        let mut times = vec![Timing::default(); count];
+        let origin = Instant::now();
+        let outputs = self.run_with(store, inputs, &mut |kernel, step| {
+            let start = origin.elapsed();
+            let done = kernel.run();
+            times[step] = Timing { start, time: origin.elapsed() - start };
+            done
+        })?;
+        Ok((outputs, times))
+    }
+
+    fn run_with(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        launch: &mut Launching<'_>,
+    ) -> Result<Outputs> {
         self.check_inputs(inputs)?;
         let mut states = self.pool().lists.pop().unwrap_or_default();
-        let result = self.run_on(store, inputs, &mut states);
+        let result = self.run_on(store, inputs, &mut states, launch);
         states.clear();
         self.pool().lists.push(states);
         result
@@ -115,13 +157,14 @@ impl Executable {
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
         states: &mut Vec<Memory>,
+        launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
         for &port in &self.program.layout.states {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device)?);
         }
         let mut workspace = self.workspace(states)?;
-        let result = self.step(&workspace, inputs);
+        let result = self.step(&workspace, inputs, launch);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
                 let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
@@ -133,7 +176,12 @@ impl Executable {
     }
 
     /// Everything but the exchange of fresh memory for state.
-    fn step(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+    fn step(
+        &self,
+        workspace: &Workspace,
+        inputs: &[(&str, &Tensor)],
+        launch: &mut Launching<'_>,
+    ) -> Result<Outputs> {
         let layout = &self.program.layout;
         for (port, place) in self.program.parts.ports.iter().zip(&layout.inputs) {
             let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == port.name) else {
@@ -147,7 +195,7 @@ impl Executable {
                 _ => {}
             }
         }
-        let result = self.launch(workspace, inputs);
+        let result = self.launch(workspace, inputs, launch);
         if result.is_err() {
             for loan in &workspace.loans {
                 loan.get::<HostLoan>()?.take();
@@ -157,7 +205,12 @@ impl Executable {
     }
 
     /// Takes room for the outputs, runs the kernels, and makes tensors of the outputs.
-    fn launch(&self, workspace: &Workspace, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+    fn launch(
+        &self,
+        workspace: &Workspace,
+        inputs: &[(&str, &Tensor)],
+        launch: &mut Launching<'_>,
+    ) -> Result<Outputs> {
         let layout = &self.program.layout;
         // Taken before the kernels run: once state is written nothing may fail any more.
         let mut rooms = Vec::with_capacity(layout.outputs.len());
@@ -166,8 +219,8 @@ impl Executable {
         }
         let binding = &workspace.bindings[0];
         self.device.run_step(&mut || {
-            for (kernel, step) in binding.kernels.iter().zip(&layout.steps) {
-                kernel.run().map_err(|error| named(error, &step.name))?;
+            for (i, (kernel, step)) in binding.kernels.iter().zip(&layout.steps).enumerate() {
+                launch(&**kernel, i).map_err(|error| named(error, &step.name))?;
             }
             Ok(())
         })?;

@@ -29,7 +29,7 @@ pub mod tensor;
 
 pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch};
 pub use error::{Error, Result};
-pub use executable::Executable;
+pub use executable::{Executable, Timing};
 pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory};
 pub use outputs::Outputs;

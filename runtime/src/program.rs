@@ -93,6 +93,11 @@ impl Program {
         steps.map(|s| (s.name.as_str(), &self.parts.kernels[s.kernel]))
     }
 
+    /// The steps of a run with their kernels, in order, copies included.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, &Kernel)> {
+        self.layout.steps.iter().map(|s| (s.name.as_str(), &self.parts.kernels[s.kernel]))
+    }
+
     /// How many plain copies a step makes besides, of state that cannot be updated in place.
     pub fn copies(&self) -> usize {
         self.layout.steps.iter().filter(|s| s.is_copy).count()

@@ -15,6 +15,7 @@ mod contract;
 mod contract_tests;
 mod micro;
 mod pack;
+mod peak;
 mod plain;
 mod random;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod wide;
 
 pub(crate) use blocking::Cpu;
 pub(crate) use contract::{Scratch, Source, contract};
+pub(crate) use peak::flops as peak_flops;
 
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Function;

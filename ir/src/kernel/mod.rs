@@ -23,6 +23,7 @@
 //! The identity of a sum is `0.0`, of a maximum `-inf` (or the smallest integer).
 
 pub mod build;
+mod cost;
 mod emit;
 pub mod half;
 pub mod index;
@@ -31,6 +32,7 @@ pub mod philox;
 mod scalar;
 pub mod update;
 
+pub use cost::Cost;
 pub use scalar::{Body, Cmp, Function, Inst, Scalar, ScalarOp, Val};
 
 use crate::TensorType;

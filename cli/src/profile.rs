@@ -1,0 +1,125 @@
+//! `tracecast profile`: where the time of a program goes.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tracecast::{Ceiling, Limits, Profile, Store, Tensor, TensorType, compile};
+
+use crate::failure::Failure;
+use crate::program::ProgramFile;
+use crate::run::{Arrays, keep};
+use crate::target::Target;
+
+/// Runs a program many times and tells what each of its kernels takes
+///
+/// A kernel's bytes are those that it has to read and write, its operations those on floats. Its limit is the time in which the machine
+/// could do as much, measured before: data that stays in a cache may exceed it. Without arrays the program runs on numbers from 0 to 1
+/// and on zeros where it takes integers.
+#[derive(clap::Args)]
+pub(crate) struct ProfileCommand {
+    #[command(flatten)]
+    program: ProgramFile,
+
+    /// The arrays to run on, one for each port
+    #[arg(long, value_name = "FILE.npz")]
+    inputs: Option<PathBuf>,
+
+    /// The number of runs that are timed
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    runs: u32,
+
+    /// Writes the run of median length in the trace event format, which Perfetto shows
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
+
+    /// Prints one line of JSON for each kernel instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+impl ProfileCommand {
+    /// Runs the program; writes the table.
+    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let graph = self.program.read_one()?;
+        let mut arrays = match &self.inputs {
+            Some(path) => Some(Arrays::read(path, graph.ports())?),
+            None => None,
+        };
+        let mut store = Store::new();
+        let mut inputs = Vec::new();
+        for (seed, port) in graph.ports().iter().enumerate() {
+            let tensor = match &mut arrays {
+                Some(arrays) => arrays.take(port)?,
+                None => sample(&port.ty, seed as u64)?,
+            };
+            keep(port, tensor, &mut inputs, &mut store);
+        }
+        let executable = compile(graph, &self.target.options())?;
+        let inputs: Vec<(&str, &Tensor)> =
+            inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
+        let profile =
+            Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.ceiling())?;
+        if let Some(path) = &self.trace {
+            fs::write(path, trace_events(&profile).to_string())
+                .map_err(|error| Failure::in_file(path, error.to_string()))?;
+        }
+        if self.json {
+            profile.kernels.iter().try_for_each(|kernel| {
+                let limit = profile.ceiling.map(|ceiling| kernel.of_limit(ceiling));
+                let line = json!({
+                    "kernel": kernel.name,
+                    "form": kernel.form,
+                    "us": kernel.time.as_secs_f64() * 1e6,
+                    "bytes": kernel.cost.bytes(),
+                    "flops": kernel.cost.flops,
+                    "gflops": kernel.gflops(),
+                    "gbytes": kernel.gbytes(),
+                    "of_limit": limit,
+                });
+                writeln!(out, "{line}")
+            })?;
+        } else {
+            write!(out, "{profile}")?;
+        }
+        Ok(())
+    }
+
+    /// The limits of the machine; there are none to compare with for a device that interprets.
+    fn ceiling(&self) -> Option<Ceiling> {
+        let (threads, portable) = self.target.cpu()?;
+        Some(Limits::measure(threads, portable).into())
+    }
+}
+
+/// Numbers that every program can take.
+fn sample(ty: &TensorType, seed: u64) -> Result<Tensor, Failure> {
+    if ty.dtype.is_float() {
+        return Ok(Tensor::rand(ty.shape.clone(), seed)?.cast(ty.dtype)?);
+    }
+    Ok(Tensor::zeros(ty.clone())?)
+}
+
+/// The run of median length as complete events, in microseconds.
+fn trace_events(profile: &Profile) -> Value {
+    let events = profile.kernels.iter().map(|kernel| {
+        json!({
+            "name": kernel.name,
+            "cat": kernel.form,
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "ts": kernel.typical.start.as_secs_f64() * 1e6,
+            "dur": kernel.typical.time.as_secs_f64() * 1e6,
+            "args": {
+                "bytes": kernel.cost.bytes(),
+                "flops": kernel.cost.flops,
+            },
+        })
+    });
+    json!({ "traceEvents": events.collect::<Vec<_>>(), "displayTimeUnit": "ns" })
+}

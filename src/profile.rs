@@ -1,0 +1,175 @@
+//! [`Profile`]: where the time of a program goes, kernel by kernel, and how far each kernel is from what the machine can do.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::time::{Duration, Instant};
+use tracecast_ir::kernel::Cost;
+use tracecast_runtime::{Executable, Store, Tensor, Timing};
+
+/// What a machine can do at best: operations of f32 and bytes of memory per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ceiling {
+    /// Floating-point operations per second.
+    pub flops: f64,
+    /// Bytes per second.
+    pub bytes: f64,
+}
+
+#[cfg(feature = "cpu")]
+impl From<crate::Limits> for Ceiling {
+    fn from(limits: crate::Limits) -> Self {
+        Ceiling { flops: limits.flops, bytes: limits.bytes }
+    }
+}
+
+/// One step of a program: a kernel, or a copy of state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelProfile {
+    /// The name of the kernel.
+    pub name: String,
+    /// `map`, `rows`, `contraction` or `scatter`.
+    pub form: &'static str,
+    /// The median of its times, launch included.
+    pub time: Duration,
+    /// Bytes and operations of one run.
+    pub cost: Cost,
+    /// When it began and how long it took in the run of median length.
+    pub typical: Timing,
+}
+
+impl KernelProfile {
+    /// Billions of floating-point operations per second.
+    pub fn gflops(&self) -> f64 {
+        self.cost.flops as f64 / self.seconds() / 1e9
+    }
+
+    /// Billions of bytes per second.
+    pub fn gbytes(&self) -> f64 {
+        self.cost.bytes() as f64 / self.seconds() / 1e9
+    }
+
+    /// The least time by a ceiling over the time it took: 1 is as fast as the machine allows. Data in a cache can come faster than from
+    /// memory, so a kernel on little data may exceed 1.
+    pub fn of_limit(&self, ceiling: Ceiling) -> f64 {
+        let compute = self.cost.flops as f64 / ceiling.flops;
+        let memory = self.cost.bytes() as f64 / ceiling.bytes;
+        compute.max(memory) / self.seconds()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Where the time of a program goes. Printing gives a table.
+///
+/// ```
+/// use tracecast::prelude::*;
+/// use tracecast::Profile;
+///
+/// let graph = trace("square", |t| {
+///     let x = t.input_of("x", TensorType::new(DType::F32, [1000]));
+///     t.output("y", x * x);
+/// })?;
+/// let program = compile(graph, &Options::new())?;
+/// let x = Tensor::rand([1000], 0)?;
+/// let profile = Profile::of(&program, &mut Store::new(), &[("x", &x)], 5, None)?;
+/// assert_eq!((profile.kernels.len(), profile.kernels[0].cost.bytes()), (1, 8000));
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The steps in order.
+    pub kernels: Vec<KernelProfile>,
+    /// The median time of a whole run, with what comes before and after the kernels.
+    pub run: Duration,
+    /// The number of runs that were timed.
+    pub runs: usize,
+    /// The limits of the machine, if they were measured.
+    pub ceiling: Option<Ceiling>,
+}
+
+impl Profile {
+    /// Runs a program that many times, after one run that is not timed. State changes as in any run.
+    ///
+    /// # Errors
+    /// Those of a run; if `runs` is 0.
+    pub fn of(
+        program: &Executable,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        runs: usize,
+        ceiling: Option<Ceiling>,
+    ) -> Result<Self> {
+        if runs == 0 {
+            let message = "expected at least one run, found 0".to_owned();
+            return Err(Error::Option { option: "runs", message });
+        }
+        program.run(store, inputs)?;
+        let mut all: Vec<(Duration, Vec<Timing>)> = Vec::with_capacity(runs);
+        for _ in 0..runs {
+            let start = Instant::now();
+            let (_, times) = program.run_timed(store, inputs)?;
+            all.push((start.elapsed(), times));
+        }
+        all.sort_by_key(|(time, _)| *time);
+        let (run, typical) = &all[runs / 2];
+        let kernels = program.program().steps().enumerate().map(|(step, (name, kernel))| {
+            let mut times: Vec<Duration> = all.iter().map(|(_, times)| times[step].time).collect();
+            times.sort();
+            KernelProfile {
+                name: name.to_owned(),
+                form: kernel.form_name(),
+                time: times[runs / 2],
+                cost: kernel.cost(),
+                typical: typical[step],
+            }
+        });
+        Ok(Profile { kernels: kernels.collect(), run: *run, runs, ceiling })
+    }
+
+    /// The time in kernels: the sum of their medians.
+    pub fn in_kernels(&self) -> Duration {
+        self.kernels.iter().map(|kernel| kernel.time).sum()
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.kernels.iter().map(|k| k.name.len()).max().unwrap_or(0).clamp(6, 60);
+        writeln!(
+            f,
+            "{:<width$}  {:<11}  {:>9}  {:>5}  {:>8}  {:>8}  {:>7}  {:>8}",
+            "kernel", "form", "µs", "share", "KiB", "GFLOP/s", "GB/s", "of limit"
+        )?;
+        let total = self.in_kernels().as_secs_f64().max(1e-9);
+        for kernel in &self.kernels {
+            let share = 100.0 * kernel.time.as_secs_f64() / total;
+            let limit = self.ceiling.map(|c| format!("{:.0} %", 100.0 * kernel.of_limit(c)));
+            writeln!(
+                f,
+                "{:<width$}  {:<11}  {:>9.2}  {:>3.0} %  {:>8.1}  {:>8.2}  {:>7.2}  {:>8}",
+                kernel.name,
+                kernel.form,
+                kernel.time.as_secs_f64() * 1e6,
+                share,
+                kernel.cost.bytes() as f64 / 1024.0,
+                kernel.gflops(),
+                kernel.gbytes(),
+                limit.unwrap_or_else(|| "–".to_owned()),
+            )?;
+        }
+        write!(
+            f,
+            "{} steps: {:.2} µs in kernels, {:.2} µs a run (medians of {})",
+            self.kernels.len(),
+            self.in_kernels().as_secs_f64() * 1e6,
+            self.run.as_secs_f64() * 1e6,
+            self.runs
+        )?;
+        if let Some(Ceiling { flops, bytes }) = self.ceiling {
+            write!(f, "; limits {:.1} GFLOP/s, {:.1} GB/s", flops / 1e9, bytes / 1e9)?;
+        }
+        writeln!(f)
+    }
+}
