@@ -24,6 +24,7 @@ pub mod autodiff;
 pub mod decompose;
 mod error;
 pub mod fuse;
+mod invariants;
 mod pass;
 pub mod place;
 pub mod scaler;

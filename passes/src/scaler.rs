@@ -14,16 +14,12 @@
 //!
 //! Steps are predicated already: the recorded scaler and optimizers choose between the old and the new state by the check's answer.
 //!
-//! The pass also refuses a program in which a gradient is unscaled by the reciprocal of one value although another scales the
-//! loss, as far as both can be seen: the gradient has to depend on a port that the reciprocal comes from.
+//! First it refuses programs that scale, unscale or step as no loss scaler means: see `invariants.rs`.
 
-use crate::pass::{Pass, Renamed, error_at, need_decided, without_dead_code};
-use petgraph::visit::{Dfs, Reversed, VisitMap, Visitable, Walker};
+use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
 use std::collections::HashMap;
 use tracecast_ir::ops::amp::{NONFINITE, UNSCALE, UNSCALE_CHECK};
-use tracecast_ir::{
-    Args, Attrs, DType, Graph, NodeId, Port, Role, Stage, TensorType, TraceError, ValueId, Verified,
-};
+use tracecast_ir::{Args, Attrs, Graph, NodeId, Stage, TraceError, ValueId, Verified};
 
 /// Pairs unscaling and checking, or separates them.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +45,7 @@ impl Pass for Scaler {
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
         need_decided(graph)?;
-        check_scales(graph)?;
+        crate::invariants::check(graph)?;
         if self.fold { separate(graph) } else { pair(graph) }
     }
 }
@@ -120,60 +116,4 @@ fn pairs_of(graph: &Graph) -> Vec<Pair> {
         }
     }
     pairs
-}
-
-/// Fails if a gradient cannot have been scaled by the value whose reciprocal unscales it.
-fn check_scales(graph: &Graph) -> Result<(), TraceError> {
-    let mut descendants: HashMap<ValueId, Option<(String, Vec<bool>)>> = HashMap::new();
-    for id in graph.nodes() {
-        let node = graph.node(id);
-        if !node.op.is(&UNSCALE) && !node.op.is(&UNSCALE_CHECK) {
-            continue;
-        }
-        let args = graph.args(id);
-        let scaled = descendants.entry(args[1]).or_insert_with(|| scaled_by(graph, args[1]));
-        let unscaled = scaled.as_ref().filter(|(_, scaled)| !scaled[args[0].node.index()]);
-        if let Some((names, _)) = unscaled.filter(|_| depends_on_a_scale(graph, args[0])) {
-            let message = format!(
-                "the gradient does not depend on {names}, whose reciprocal unscales it: another value scales the loss"
-            );
-            return Err(error_at(node, message));
-        }
-    }
-    Ok(())
-}
-
-/// True if a value comes from state that could scale a loss: one f32. A gradient that another program left, or that is given, does not.
-fn depends_on_a_scale(graph: &Graph, value: ValueId) -> bool {
-    let dag = Reversed(graph.petgraph());
-    let is_scale = |p: &Port| p.role == Role::State && p.ty == TensorType::scalar(DType::F32);
-    Dfs::new(dag, value.node).iter(dag).any(|n| graph.port_of(n).is_some_and(is_scale))
-}
-
-/// The names of the state that a reciprocal comes from, and which nodes depend on it; `None` if it comes from none.
-fn scaled_by(graph: &Graph, inverse: ValueId) -> Option<(String, Vec<bool>)> {
-    let dag = graph.petgraph();
-    if graph.port_of(inverse.node).is_some() {
-        return None;
-    }
-    let mut sources = dag.visit_map();
-    for id in Dfs::new(Reversed(dag), inverse.node).iter(Reversed(dag)) {
-        sources.visit(id);
-    }
-    let scales: Vec<_> = graph
-        .ports()
-        .iter()
-        .filter(|p| p.role == Role::State && sources.is_visited(&p.node))
-        .collect();
-    if scales.is_empty() {
-        return None;
-    }
-    let mut depends = vec![false; graph.len()];
-    for port in &scales {
-        for id in Dfs::new(dag, port.node).iter(dag) {
-            depends[id.index()] = true;
-        }
-    }
-    let names: Vec<_> = scales.iter().map(|p| format!("`{}`", p.name)).collect();
-    Some((names.join(" or "), depends))
 }

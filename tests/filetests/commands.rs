@@ -70,12 +70,18 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
     })
 }
 
-/// `test PASS [after=PASS,PASS] [no-fold] [show=…]`: the graph, read as it is printed after other passes, behind this one.
+/// `test PASS [after=PASS,PASS] [no-fold] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
+/// with `error`, why this one refuses it.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["after", "no-fold", "show"])?;
+    file.knows(&["after", "no-fold", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
     let graph = stage_of(graph)?;
-    print(file, run_passes(file, graph, Some(&file.command))?)
+    match run_passes(file, graph, Some(&file.command)) {
+        Ok(_) if file.flag("error") => Err("expected an error, found none".to_owned()),
+        Ok(graph) => print(file, graph),
+        Err(error) if file.flag("error") => Ok(format!("{error}\n")),
+        Err(error) => Err(error),
+    }
 }
 
 /// `test autocast [device=cuda dtype=bf16] [show=…]`: the graph as traced, or as it would have been traced in a region of that
