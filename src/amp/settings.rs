@@ -3,7 +3,7 @@
 use crate::amp::{EagerScaler, ScalerError};
 use crate::error::Result;
 use std::collections::BTreeMap;
-use tracecast_runtime::Tensor;
+use tracecast_runtime::{Store, Tensor};
 
 /// The state of a scaler by name, with PyTorch's names; empty for a disabled one.
 pub type ScalerState = BTreeMap<String, f64>;
@@ -126,6 +126,44 @@ impl EagerScaler {
         self.init_tracker = entry(GROWTH_TRACKER)? as i32;
         if let Some(state) = &self.state {
             state.tracker.set(&Tensor::scalar(self.init_tracker))?;
+        }
+        Ok(())
+    }
+
+    /// Puts the scale and the growth tracker into a store, as `NAME.scale` and `NAME.growth_tracker`: a recorded
+    /// [`GradScaler`](crate::amp::GradScaler) of that name goes on from them. The factors are settings and not stored.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn save(&self, store: &mut Store, name: &str) -> Result<()> {
+        if self.options.enabled {
+            store.insert(&format!("{name}.scale"), Tensor::scalar(self.get_scale()? as f32));
+            let tracker = Tensor::scalar(self.get_growth_tracker()? as i32);
+            store.insert(&format!("{name}.growth_tracker"), tracker);
+        }
+        Ok(())
+    }
+
+    /// Goes on from the scale and the growth tracker that [`save`](EagerScaler::save) or a recorded scaler of this name left in a
+    /// store. If disabled, does nothing.
+    ///
+    /// # Errors
+    /// If one of them is not there or not one number; then nothing has changed. If the device fails.
+    pub fn load(&mut self, store: &Store, name: &str) -> Result<()> {
+        if !self.options.enabled {
+            return Ok(());
+        }
+        let scale = store.get(&format!("{name}.scale"))?.item::<f32>()?;
+        let tracker = store.get(&format!("{name}.growth_tracker"))?.item::<i32>()?;
+        self.go_on_from(f64::from(scale), tracker)
+    }
+
+    /// Takes a scale and a growth tracker, on the device if they are there already.
+    fn go_on_from(&mut self, scale: f64, tracker: i32) -> Result<()> {
+        (self.options.init_scale, self.init_tracker) = (scale, tracker);
+        if let Some(state) = &self.state {
+            state.scale.set(&Tensor::scalar(scale as f32))?;
+            state.tracker.set(&Tensor::scalar(tracker))?;
         }
         Ok(())
     }
