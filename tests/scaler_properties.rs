@@ -260,7 +260,8 @@ fn both_forms_follow_the_state_machine() {
         Machine { scale: 1024.0, tracker: 0, growth: 4.0, backoff: 0.25, interval: 5 };
     let (mut random, mut taken) = (Random::new(11), 0.0);
     for number_of in 0..10_000 {
-        let found = random.below(6) == 0;
+        // Many overflows for a while, then few: the scale goes down and up, to where it cannot grow any more.
+        let found = random.below(if number_of % 400 < 150 { 4 } else { 20 }) == 0;
         let g = if found { [f32::INFINITY, f32::NAN][random.below(2)] } else { 1.0 };
         let before = f64::from(machine.scale);
         machine.update(found);

@@ -18,7 +18,7 @@ use crate::trace::{Trace, trace_with};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::{Args, Attrs, OpDef, Var};
+use tracecast_ir::{Args, Attrs, OpDef, TensorType, Var};
 use tracecast_runtime::{Device, Error, Executable, Store, Tensor};
 
 /// How many programs are kept; then all are forgotten and compiled anew when they are needed.
@@ -49,7 +49,14 @@ struct Context {
 
 /// Compiled programs by what they do, the types of their operands and their device.
 #[derive(Default)]
-pub(crate) struct Programs(Mutex<HashMap<String, Arc<Executable>>>);
+pub(crate) struct Programs(Mutex<HashMap<String, Arc<Compiled>>>);
+
+/// A program and the types of its results. Results are state of the program like its operands, so they stay on the device: only a
+/// caller that asks for numbers waits for them.
+struct Compiled {
+    executable: Executable,
+    results: Vec<TensorType>,
+}
 
 impl Eager {
     /// Tensors on the device of these options.
@@ -123,9 +130,11 @@ impl Eager {
     ) -> Result<Vec<DeviceTensor>> {
         let (distinct, places) = self.distinct(operands)?;
         let program = self.program(programs, label, &distinct, &places, body)?;
-        let outputs = tensor::with_values(&distinct, |store: &mut Store| program.run(store, &[]))??;
-        let results = outputs.iter().map(|(_, value)| self.tensor(value.clone()));
-        Ok(results.collect())
+        let results = program.results.iter().map(|ty| Ok(self.tensor(Tensor::zeros(ty.clone())?)));
+        let results = results.collect::<Result<Vec<_>>>()?;
+        let all: Vec<&DeviceTensor> = distinct.into_iter().chain(&results).collect();
+        tensor::with_values(&all, |store: &mut Store| program.executable.run(store, &[]))??;
+        Ok(results)
     }
 
     /// The different ones among some tensors, and for each of those its place among these.
@@ -161,7 +170,7 @@ impl Eager {
         distinct: &[&DeviceTensor],
         places: &[usize],
         body: impl for<'t> FnOnce(&'t Trace, &[Var<'t>]) -> Vec<Var<'t>>,
-    ) -> Result<Arc<Executable>> {
+    ) -> Result<Arc<Compiled>> {
         let types = places.iter().map(|place| format!(" {place}:{}", distinct[*place].ty()));
         let device = Arc::as_ptr(&self.0.device);
         let key = format!("{device:p} {label}{}", types.collect::<String>());
@@ -169,6 +178,7 @@ impl Eager {
         if let Some(program) = kept.get(&key) {
             return Ok(program.clone());
         }
+        let mut results = Vec::new();
         let graph = trace_with("eager", &self.0.options, |t| {
             let ports: Vec<Var<'_>> = distinct
                 .iter()
@@ -177,10 +187,13 @@ impl Eager {
                 .collect();
             let operands: Vec<Var<'_>> = places.iter().map(|place| ports[*place]).collect();
             for (i, result) in body(t, &operands).into_iter().enumerate() {
-                t.output(&format!("y{i}"), result);
+                results.push(result.ty());
+                let place = tensor::port(distinct.len() + i);
+                t.update(t.state_of(&place, result.ty()), result);
             }
         })?;
-        let program = Arc::new(compile(graph, &self.0.options)?);
+        let executable = compile(graph, &self.0.options)?;
+        let program = Arc::new(Compiled { executable, results });
         if kept.len() >= MOST_PROGRAMS {
             kept.clear();
         }

@@ -20,7 +20,8 @@ fn step() -> TrainStep {
 fn run(step: &TrainStep, store: &mut Store, number: u64) -> f32 {
     let (x, y) =
         (Tensor::rand([4, 5], number).unwrap(), Tensor::rand([4, 2], 90 + number).unwrap());
-    let poison = Tensor::scalar(if number % 4 == 3 { f32::INFINITY } else { 1.0 });
+    let bad = number % 4 == 3 || (8..12).contains(&number);
+    let poison = Tensor::scalar(if bad { f32::INFINITY } else { 1.0 });
     step.run(store, &[("x", &x), ("y", &y), ("poison", &poison)]).unwrap().loss
 }
 
@@ -34,6 +35,7 @@ fn state_survives_a_checkpoint() {
     let path = std::env::temp_dir().join(format!("tracecast-scaler-{}.npz", std::process::id()));
     let mut store = Store::new();
     step().init(&mut store, 5).unwrap();
+    let mut reached = false;
     for number_of in 0..16 {
         let loss = run(&whole, &mut expected, number_of);
         // A new step in a new store each time, with nothing but the file in between.
@@ -47,9 +49,10 @@ fn state_survives_a_checkpoint() {
         assert_eq!(run(&step(), &mut store, number_of).to_bits(), loss.to_bits());
         assert!(contents(&store) == contents(&expected), "step {number_of}");
         assert!(number(&store, "amp.scale") >= 1024.0, "the floor");
+        reached |= number(&store, "amp.scale") == 1024.0;
     }
     std::fs::remove_file(path).unwrap();
-    assert_eq!(number(&expected, "amp.scale"), 1024.0, "the floor was reached");
+    assert!(reached, "the floor was reached");
 }
 
 /// The same for the eager form, whose state goes on in a new scaler or in a recorded step, and comes back.

@@ -54,7 +54,7 @@ fn looking_at_gradients_skips_fewer_steps_than_waiting_for_overflows() {
     let (back_off, usual) = skips(settings(ScalePolicy::BackOff), &gradients);
     let (log_max, by_size) = skips(settings(LogMax::default().into()), &gradients);
     let (histogram, by_share) = skips(settings(Histogram::default().into()), &gradients);
-    println!(
+    eprintln!(
         "skipped: back-off {back_off} (mean log2 scale {usual:.1}), LogMax {log_max} ({by_size:.1}), histogram {histogram} ({by_share:.1})"
     );
     assert!(back_off > 60, "the stream is hard enough: {back_off}");
@@ -62,7 +62,8 @@ fn looking_at_gradients_skips_fewer_steps_than_waiting_for_overflows() {
         log_max * 4 < back_off && histogram * 4 < back_off,
         "{log_max}, {histogram}, {back_off}"
     );
-    assert!(by_size > usual - 4.5 && by_share > usual - 4.5, "{by_size} and {by_share}, {usual}");
+    // The price is a smaller scale: three deviations of a size that drifts.
+    assert!(by_size > usual - 6.0 && by_share > usual - 4.0, "{by_size} and {by_share}, {usual}");
 }
 
 #[test]
