@@ -8,7 +8,7 @@ use tracecast::prelude::*;
 
 /// In what precision a model is trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Precision {
+pub(crate) enum Precision {
     /// Everything in f32.
     F32,
     /// Autocast to bf16.
@@ -20,26 +20,26 @@ pub enum Precision {
 }
 
 /// Images of 64 pixels from 0 to 1, and the digits they show. Every fifth row is for testing.
-pub struct Digits {
+pub(crate) struct Digits {
     rows: Vec<(Vec<f32>, i64)>,
 }
 
 /// What a training came to.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The share of test rows that the model gets right, in percent.
-    pub accuracy: f64,
+    pub(crate) accuracy: f64,
     /// How many steps were skipped.
-    pub skipped: usize,
+    pub(crate) skipped: usize,
     /// In how many steps the loss was multiplied by infinity or NaN.
-    pub poisoned: usize,
+    pub(crate) poisoned: usize,
 }
 
 const BATCH: usize = 32;
 
 impl Digits {
     /// The table that comes with the command line tool.
-    pub fn load() -> Digits {
+    pub(crate) fn load() -> Digits {
         let packed: &[u8] = include_bytes!("../../cli/data/digits.csv.gz");
         let mut table = String::new();
         GzDecoder::new(packed).read_to_string(&mut table).expect("a table of digits");
@@ -68,7 +68,7 @@ impl Digits {
     ///
     /// # Errors
     /// Those of compiling and running.
-    pub fn train(
+    pub(crate) fn train(
         &self,
         precision: Precision,
         seed: u64,
@@ -119,7 +119,7 @@ impl Digits {
 ///
 /// # Errors
 /// Those of compiling and running.
-pub fn tiny_loss(precision: Precision, steps: u64) -> tracecast::Result<(f32, f32)> {
+pub(crate) fn tiny_loss(precision: Precision, steps: u64) -> tracecast::Result<(f32, f32)> {
     let shrink = f64::from(-20).exp2();
     let model = Sequential::new().then(Linear::new(8, 32)).then(Relu).then(Linear::new(32, 3));
     let step = TrainStep::new(model, move |t, model| {
