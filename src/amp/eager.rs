@@ -45,6 +45,7 @@ use tracecast_runtime::Tensor;
 pub struct EagerScaler {
     pub(super) options: ScalerOptions,
     pub(super) parity: bool,
+    pub(super) sharded: bool,
     pub(super) init_tracker: i32,
     pub(super) state: Option<State>,
     pub(super) seen: Vec<Seen>,
@@ -98,7 +99,7 @@ impl EagerScaler {
     pub fn new(options: ScalerOptions) -> Result<Self> {
         options.check()?;
         let (state, seen) = (None, Vec::new());
-        Ok(EagerScaler { options, parity: false, init_tracker: 0, state, seen })
+        Ok(EagerScaler { options, parity: false, sharded: false, init_tracker: 0, state, seen })
     }
 
     /// With PyTorch's behaviour in every case. Otherwise flags of several devices or optimizers are joined to 0 or 1 where PyTorch
@@ -107,6 +108,17 @@ impl EagerScaler {
     #[must_use]
     pub fn parity(mut self, parity: bool) -> Self {
         self.parity = parity;
+        self
+    }
+
+    /// For training whose parameters are divided among processes, as PyTorch's `ShardedGradScaler`: what is scaled keeps its dtype,
+    /// f16 gradients are unscaled, repeated places of a sparse one are added in f32, and an optimizer without gradients has a flag
+    /// too. Between `unscale_` and `step` each process gives its flags to the others: see
+    /// [`set_found_inf`](EagerScaler::set_found_inf). With `parity` the scale can grow to infinity, and a fused optimizer that counts
+    /// its steps is refused after an explicit `unscale_`.
+    #[must_use]
+    pub fn sharded(mut self, sharded: bool) -> Self {
+        self.sharded = sharded;
         self
     }
 
@@ -121,9 +133,12 @@ impl EagerScaler {
         }
         outputs.scaled(&mut |tensor| {
             let scale = self.state_on(tensor.eager()).scale.to(tensor.eager())?;
-            let product = tensor
-                .eager()
-                .run("amp scale", &[tensor, &scale], |_, x| vec![times(x[0], x[1])])?;
+            let keep = self.sharded;
+            let product =
+                tensor.eager().run(&format!("amp scale {keep}"), &[tensor, &scale], |_, x| {
+                    let product = times(x[0], x[1]);
+                    vec![if keep { product.to_dtype(x[0].dtype()) } else { product }]
+                })?;
             Ok(product[0].clone())
         })
     }
@@ -144,7 +159,11 @@ impl EagerScaler {
             Stage::Stepped => return Err(ScalerError::UnscaleAfterStep.into()),
             Stage::Ready => {}
         }
-        let found = unscale_grads(optimizer, &reciprocal_scale(&scale)?, false)?;
+        let inverse = reciprocal_scale(&scale)?;
+        let mut found = unscale_all(optimizer, &inverse, self.sharded, self.sharded)?;
+        if self.sharded && found.is_empty() {
+            found.push(scale.eager().tensor(Tensor::scalar(0.0f32)));
+        }
         let seen = self.seen_mut(optimizer);
         seen.found = found;
         seen.stage = Stage::Unscaled;
@@ -213,9 +232,50 @@ impl EagerScaler {
             self.joined(state.scale.eager(), &flags)?.ok_or(ScalerError::NothingToUpdate)?;
         let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
         let (scale, tracker) = (&state.scale, &state.tracker);
+        if self.sharded && self.parity {
+            self.update_unguarded(found.number()?)?;
+            self.seen.clear();
+            return Ok(());
+        }
         amp_update_scale(scale, tracker, &found, growth_factor, backoff_factor, growth_interval)?;
         self.seen.clear();
         Ok(())
+    }
+
+    /// The update of PyTorch's sharded scaler on the CPU: on the host, and without a guard against infinity.
+    fn update_unguarded(&mut self, found: f64) -> Result<()> {
+        let ScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.options;
+        let (scale, tracker) = (self.get_scale()?, self.get_growth_tracker()? as i32);
+        let count = tracker.wrapping_add(1);
+        let (factor, count) = match found {
+            found if found >= 1.0 => (backoff_factor, 0),
+            _ if i64::from(count) == growth_interval => (growth_factor, 0),
+            _ => (1.0, count),
+        };
+        self.go_on_from(f64::from((scale * factor) as f32), count)
+    }
+
+    /// Lets an optimizer that takes the scaler step by itself, as PyTorch's do whose `step` has the argument `grad_scaler`: nothing
+    /// is unscaled or checked here.
+    ///
+    /// # Errors
+    /// If nothing was scaled yet or the optimizer has stepped since the last update; those of `step`.
+    pub fn step_by<R>(
+        &mut self,
+        optimizer: &mut EagerOptimizer,
+        step: impl FnOnce(&mut EagerScaler, &mut EagerOptimizer) -> Result<R>,
+    ) -> Result<R> {
+        if self.options.enabled {
+            self.state("step")?;
+            if self.stage(optimizer) == Stage::Stepped {
+                return Err(ScalerError::AlreadyStepped.into());
+            }
+        }
+        let result = step(self, optimizer)?;
+        if self.options.enabled {
+            self.seen_mut(optimizer).stage = Stage::Stepped;
+        }
+        Ok(result)
     }
 
     /// Goes on with this scale, whatever was found. The growth tracker stays.
@@ -296,6 +356,9 @@ impl EagerScaler {
         if found.is_none() && !self.parity {
             return Err(ScalerError::NothingChecked.into());
         }
+        if self.sharded && self.parity && !ready && optimizer.counts_steps() {
+            return Err(ScalerError::FlagShape.into());
+        }
         optimizer.step_scaled(Scaling {
             grad_scale: ready.then_some(&scale),
             found_inf: found.as_ref(),
@@ -370,6 +433,16 @@ pub fn unscale_grads(
     inverse: &DeviceTensor,
     allow_f16: bool,
 ) -> Result<Vec<DeviceTensor>> {
+    unscale_all(optimizer, inverse, allow_f16, false)
+}
+
+/// The same; with `wide`, repeated places of a sparse f16 gradient are added in f32.
+fn unscale_all(
+    optimizer: &EagerOptimizer,
+    inverse: &DeviceTensor,
+    allow_f16: bool,
+    wide: bool,
+) -> Result<Vec<DeviceTensor>> {
     let mut devices: Vec<(Eager, Vec<Gradient>)> = Vec::new();
     for param in optimizer.params() {
         let Some(mut grad) = param.grad() else { continue };
@@ -379,7 +452,7 @@ pub fn unscale_grads(
             }
             if grad.is_sparse() {
                 // The sum at a place may overflow where its terms do not.
-                grad = grad.coalesced()?;
+                grad = if wide { grad.coalesced_wide()? } else { grad.coalesced()? };
                 param.set_grad(grad.clone())?;
             }
         }

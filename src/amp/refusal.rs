@@ -51,6 +51,11 @@ pub enum ScalerError {
     /// A flag of all processes for an optimizer that was not unscaled, or has stepped.
     #[error("a flag of all processes is set between unscale_() and step(): call unscale_() first")]
     NotUnscaled,
+    /// A fused optimizer after an explicit `unscale_` of a sharded scaler, with `parity`.
+    #[error(
+        "the flag of a sharded scaler has the shape [1] and the count of steps has none: PyTorch refuses this step of a fused optimizer"
+    )]
+    FlagShape,
     /// A step that computes the loss again.
     #[error(
         "step() takes no closure while scaling is on: compute the loss and its gradients before step()"

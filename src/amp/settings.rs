@@ -159,7 +159,7 @@ impl EagerScaler {
     }
 
     /// Takes a scale and a growth tracker, on the device if they are there already.
-    fn go_on_from(&mut self, scale: f64, tracker: i32) -> Result<()> {
+    pub(super) fn go_on_from(&mut self, scale: f64, tracker: i32) -> Result<()> {
         (self.options.init_scale, self.init_tracker) = (scale, tracker);
         if let Some(state) = &self.state {
             state.scale.set(&Tensor::scalar(scale as f32))?;
@@ -183,7 +183,8 @@ impl EagerScaler {
         }
         let init_tracker = self.get_growth_tracker()? as i32;
         let (state, seen) = (None, Vec::new());
-        Ok(EagerScaler { options, parity: self.parity, init_tracker, state, seen })
+        let (parity, sharded) = (self.parity, self.sharded);
+        Ok(EagerScaler { options, parity, sharded, init_tracker, state, seen })
     }
 
     fn known<T>(&self, what: &'static str, value: T) -> Result<T> {

@@ -73,6 +73,10 @@ impl EagerOptimizer {
         self.takes_scale
     }
 
+    pub(crate) fn counts_steps(&self) -> bool {
+        self.rule.counts_steps()
+    }
+
     /// The parameters.
     pub fn params(&self) -> &[Parameter] {
         &self.params

@@ -162,7 +162,7 @@ impl Gradient {
     pub fn to_dense(&self) -> Result<DeviceTensor> {
         let Some(places) = &self.sparse else { return Ok(self.values.clone()) };
         let mut all = vec![0.0; places.ty.numel()];
-        for (offset, sum) in self.sums(places)? {
+        for (offset, sum) in self.sums(places, self.values.dtype())? {
             all[offset] = sum;
         }
         Ok(self.values.eager().tensor(Tensor::from_f64s(places.ty.clone(), &all)?))
@@ -173,22 +173,32 @@ impl Gradient {
     /// # Errors
     /// If the device fails.
     pub fn coalesced(&self) -> Result<Gradient> {
+        self.coalesced_in(self.values.dtype())
+    }
+
+    /// The same with sums made in f32 and rounded once.
+    pub(crate) fn coalesced_wide(&self) -> Result<Gradient> {
+        self.coalesced_in(DType::F32)
+    }
+
+    fn coalesced_in(&self, sum: DType) -> Result<Gradient> {
         let Some(places) = &self.sparse else { return Ok(self.clone()) };
-        let (offsets, sums): (Vec<usize>, Vec<f64>) = self.sums(places)?.into_iter().unzip();
+        let sums = self.sums(places, sum)?;
+        let (offsets, sums): (Vec<usize>, Vec<f64>) = sums.into_iter().unzip();
         let ty = TensorType::new(self.values.dtype(), [sums.len()]);
         let values = self.values.eager().tensor(Tensor::from_f64s(ty, &sums)?);
         let places = Places { ty: places.ty.clone(), offsets };
         Ok(Gradient { values, sparse: Some(Arc::new(places)) })
     }
 
-    /// The sum at each place, rounded to the dtype after each addition.
-    fn sums(&self, places: &Places) -> Result<BTreeMap<usize, f64>> {
+    /// The sum at each place, rounded to that dtype after each addition.
+    fn sums(&self, places: &Places, dtype: DType) -> Result<BTreeMap<usize, f64>> {
         let mut sums: BTreeMap<usize, f64> = BTreeMap::new();
         for (offset, value) in places.offsets.iter().zip(self.values.to_host()?.to_f64s()) {
             let sum = match sums.get(offset) {
                 None => value,
                 Some(sum) => {
-                    let ty = TensorType::scalar(self.values.dtype());
+                    let ty = TensorType::scalar(dtype);
                     Tensor::from_f64s(ty, &[sum + value])?.to_f64s()[0]
                 }
             };

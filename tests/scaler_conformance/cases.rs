@@ -31,8 +31,13 @@ pub(crate) fn number(value: &Value) -> f64 {
     }
 }
 
+/// The numbers of a list, of lists in it too, in order.
 pub(crate) fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().map_or_else(|| vec![number(value)], |list| list.iter().map(number).collect())
+    match value {
+        Value::Array(list) => list.iter().flat_map(numbers).collect(),
+        Value::Null => Vec::new(),
+        _ => vec![number(value)],
+    }
 }
 
 /// The tensor with these numbers; by default of one axis.
@@ -74,7 +79,12 @@ pub(crate) fn same(what: &str, found: &[f64], expected: &[f64]) -> Result<(), St
 /// The class of the Python exception that stands for an error.
 pub(crate) fn class(error: &Error) -> &'static str {
     use ScalerError as E;
-    let Error::Scaler(error) = error else { return "another error" };
+    let error = match error {
+        Error::Scaler(error) => error,
+        // A tensor of another type or on another device.
+        Error::Runtime(_) => return "RuntimeError",
+        _ => return "another error",
+    };
     match error {
         E::GrowthFactor(_)
         | E::BackoffFactor(_)
@@ -88,6 +98,7 @@ pub(crate) fn class(error: &Error) -> &'static str {
         | E::AlreadyStepped
         | E::Closure
         | E::EmptyState
+        | E::FlagShape
         | E::Operand { .. } => "RuntimeError",
         E::HalfGradient | E::NotTensor(_) => "ValueError",
         E::IntegerScale(_) | E::Disabled(_) => "AttributeError",

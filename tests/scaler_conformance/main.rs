@@ -8,6 +8,7 @@
 
 mod cases;
 mod machine;
+mod plan;
 mod prose;
 mod ranks;
 mod raw;

@@ -50,12 +50,20 @@ pub(crate) const TESTS: &[(&str, &str, Test)] = &[
     ("upstream_suite", "grad_scaling_multiple", training::multiple),
     ("upstream_suite", "grad_scaling_autocast_fused_optimizers", training::fused),
     ("upstream_suite", "graph_grad_scaling", training::recorded_loop),
+    ("upstream_suite", "grad_scaling_penalty", training::penalty),
+    ("upstream_suite", "grad_scaler_pass_itself", scale_aware),
+    ("upstream_suite", "sharded: scale", containers_on_two_devices),
+    ("upstream_suite", "sharded: sparse", ranks::sparse),
+    ("upstream_suite", "sharded: parity with DDP", ranks::as_one_process),
     ("upstream_suite", "sharded: inf skips", ranks::inf_skips),
     ("upstream_suite", "sharded: found_inf", ranks::found_inf),
     ("sharded_cases", "two ranks, rank 0 sees inf in iteration 1", ranks::two_ranks),
     ("sharded_cases", "rank 1 has no gradient", ranks::rank_without_gradient),
     ("sharded_cases", "fused optimizer without explicit unscale_", ranks::fused_ranks_diverge),
     ("sharded_cases", "flag value after the reduction", ranks::flags_add_up),
+    ("sharded_cases", "return dtype of scale()", ranks::dtype_is_kept),
+    ("sharded_cases", "growth past the f32 limit on cpu", ranks::grows_to_infinity),
+    ("sharded_cases", "fused Adam after explicit unscale_ on cpu", ranks::fused_after_unscale),
 ];
 
 /// Entries about what cannot be said here.
@@ -381,6 +389,40 @@ fn invalidated(eager: &Eager, _: &Eager) -> Checked {
         check(eager, AdamW::new(0.1), fused)?;
         check(eager, AdamW::new(0.1).weight_decay(0.0), fused)?;
         check(eager, Adagrad::new(0.1), fused)?;
+    }
+    Ok(())
+}
+
+/// An optimizer that takes the scaler does everything itself; one that takes scale and flag is told both for its step.
+fn scale_aware(eager: &Eager, _: &Eager) -> Checked {
+    let param = Parameter::new(list(eager, "f32", &[1.0, 2.0]));
+    let own = std::slice::from_ref(&param);
+    let set = |grad: [f64; 2]| param.set_grad(list(eager, "f32", &grad)).map_err(text);
+    let mut scaler = scaler(8.0);
+    let mut sgd = EagerOptimizer::new(Sgd::new(1.0), own);
+    refused("AssertionError", scaler.step_by(&mut sgd, |_, _| Ok(())))?;
+    scaler.scale(&one(eager, "f32", 1.0)).map_err(text)?;
+    set([8.0, 16.0])?;
+    let seen = scaler.step_by(&mut sgd, |scaler, optimizer| {
+        let found = scaler.found_inf(optimizer)?;
+        Ok((scaler.get_scale()?, found.len(), optimizer.params().len()))
+    });
+    need("the scaler itself and no flag", seen.map_err(text)? == (8.0, 0, 1))?;
+    need("stepped", scaler.stage(&sgd) == Stage::Stepped)?;
+    refused("RuntimeError", scaler.step_by(&mut sgd, |_, _| Ok(())))?;
+    refused("AssertionError", scaler.update())?;
+    scaler.update_to(8.0).map_err(text)?;
+
+    let mut fused = EagerOptimizer::new(Sgd::new(1.0), own).fused(true);
+    for (grad, value, left) in [
+        ([8.0, 16.0], [0.0, 0.0], [1.0, 2.0]),
+        ([f64::INFINITY, 16.0], [0.0, 0.0], [f64::INFINITY, 16.0]),
+    ] {
+        set(grad)?;
+        need("called", scaler.step(&mut fused).map_err(text)?)?;
+        same("parameter", &read(param.value()), &value)?;
+        same("gradient", &read(param.grad().expect("set above").values()), &left)?;
+        scaler.update_to(8.0).map_err(text)?;
     }
     Ok(())
 }

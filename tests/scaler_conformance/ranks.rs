@@ -2,10 +2,10 @@
 //! `unscale_` and `step`.
 
 use crate::cases::{read, same};
-use tracecast::Tensor;
 use tracecast::amp::{EagerScaler, ScalerOptions};
-use tracecast::eager::{Eager, EagerOptimizer, Parameter};
-use tracecast::optim::Sgd;
+use tracecast::eager::{Eager, EagerOptimizer, Gradient, Parameter};
+use tracecast::optim::{AdamW, Sgd};
+use tracecast::{DType, Tensor, TensorType};
 
 type Checked = Result<(), String>;
 
@@ -25,7 +25,7 @@ fn rank(eager: &Eager, init_scale: f64, growth_interval: i64, fused: bool) -> Ra
     let options = ScalerOptions { init_scale, growth_interval, ..ScalerOptions::default() };
     Rank {
         optimizer: EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param)).fused(fused),
-        scaler: EagerScaler::new(options).expect("good factors").parity(true),
+        scaler: EagerScaler::new(options).expect("good factors").parity(true).sharded(true),
         param,
     }
 }
@@ -171,6 +171,141 @@ pub(crate) fn found_inf(eager: &Eager, _: &Eager) -> Checked {
             }
             same("scale", &rank.state()?[..1], &[scale])?;
         }
+    }
+    Ok(())
+}
+
+pub(crate) fn dtype_is_kept(eager: &Eager, _: &Eager) -> Checked {
+    for (sharded, shape, expected) in [
+        (true, &[1][..], DType::F16),
+        (true, &[], DType::F16),
+        (false, &[1], DType::F16),
+        (false, &[], DType::F32),
+    ] {
+        let options = ScalerOptions { init_scale: 8.0, ..ScalerOptions::default() };
+        let mut scaler = EagerScaler::new(options).map_err(text)?.sharded(sharded);
+        let loss = Tensor::full(TensorType::new(DType::F16, shape), 4.0);
+        let scaled = scaler.scale(&eager.tensor(loss.map_err(|e| e.to_string())?));
+        let scaled = scaled.map_err(text)?;
+        same("scaled", &read(&scaled), &[32.0])?;
+        if scaled.dtype() != expected {
+            return Err(format!("{shape:?}: expected {expected}, found {}", scaled.dtype()));
+        }
+    }
+    Ok(())
+}
+
+/// With `parity`; without it the scale stays where it can still grow no further.
+pub(crate) fn grows_to_infinity(eager: &Eager, _: &Eager) -> Checked {
+    for parity in [true, false] {
+        let mut rank = rank(eager, 3e38, 1, false);
+        rank.scaler = rank.scaler.parity(parity);
+        rank.start(Some([1.0, 1.0]))?;
+        rank.finish()?;
+        let expected = if parity { f64::INFINITY } else { f64::from(3e38f32) };
+        same("scale", &rank.state()?[..1], &[expected])?;
+    }
+    Ok(())
+}
+
+pub(crate) fn fused_after_unscale(eager: &Eager, _: &Eager) -> Checked {
+    for parity in [true, false] {
+        let mut rank = rank(eager, 8.0, 2, true);
+        let params = std::slice::from_ref(&rank.param);
+        rank.optimizer = EagerOptimizer::new(AdamW::new(0.1).weight_decay(0.0), params).fused(true);
+        rank.scaler = rank.scaler.parity(parity);
+        rank.start(Some([8.0, 16.0]))?;
+        rank.scaler.unscale_(&rank.optimizer).map_err(text)?;
+        let stepped = rank.scaler.step(&mut rank.optimizer);
+        match stepped {
+            Err(error) if parity && crate::cases::class(&error) == "RuntimeError" => {}
+            Ok(true) if !parity => {}
+            other => return Err(format!("parity {parity}: {other:?}")),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn sparse(eager: &Eager, _: &Eager) -> Checked {
+    let (apart, twice) = ([[0, 1, 1], [2, 0, 2]], [[1, 1, 1], [0, 0, 2]]);
+    let cases = [
+        (DType::F32, [16.0, 32.0, 64.0], apart, 0.0),
+        (DType::F32, [16.0, 32.0, f64::INFINITY], apart, 1.0),
+        (DType::F32, [16.0, 32.0, f64::NAN], apart, 1.0),
+        (DType::F16, [32768.0, 32768.0, 1.0], twice, 1.0),
+        // 2048 + 1 + 1 is 2050 in f32, and would be 2048 with a sum in f16.
+        (DType::F16, [2048.0, 1.0, 1.0], [[1, 1, 1], [0, 0, 0]], 0.0),
+    ];
+    for (dtype, values, indices, expected) in cases {
+        let mut rank = rank(eager, 2.0, 2000, false);
+        let zeros = Tensor::zeros(TensorType::new(dtype, [2, 3])).map_err(|e| e.to_string())?;
+        let param = eager.parameter(zeros);
+        rank.optimizer = EagerOptimizer::new(Sgd::new(1.0), std::slice::from_ref(&param));
+        rank.start(None)?;
+        let values = Tensor::from_f64s(TensorType::new(dtype, [3]), &values);
+        let values = eager.tensor(values.map_err(|e| e.to_string())?);
+        let indices = indices.map(Vec::from);
+        param.set_grad(Gradient::sparse(values, &indices, &[2, 3]).map_err(text)?).map_err(text)?;
+        rank.scaler.unscale_(&rank.optimizer).map_err(text)?;
+        same("found", &rank.scaler.found_inf(&rank.optimizer).map_err(text)?, &[expected])?;
+        if expected == 0.0 {
+            let grad = param.grad().expect("set above").coalesced().map_err(text)?;
+            let halves = if dtype == DType::F16 { vec![1025.0] } else { vec![8.0, 16.0, 32.0] };
+            same("values / 2", &read(grad.values()), &halves)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two ranks that own half of a parameter each end where one process with the plain scaler ends that owns all of it, also when a
+/// gradient of one half is infinite.
+pub(crate) fn as_one_process(eager: &Eager, _: &Eager) -> Checked {
+    let options =
+        || ScalerOptions { init_scale: 2048.0, growth_interval: 3, ..ScalerOptions::default() };
+    let parameter = |numbers: &[f32]| -> Result<Parameter, String> {
+        Ok(eager.parameter(Tensor::new([numbers.len()], numbers).map_err(|e| e.to_string())?))
+    };
+    let start: Vec<f32> = (0..8).map(|i| i as f32 / 4.0 - 1.0).collect();
+    let whole = parameter(&start)?;
+    let mut optimizer = EagerOptimizer::new(AdamW::new(0.1), std::slice::from_ref(&whole));
+    let mut scaler = EagerScaler::new(options()).map_err(text)?;
+    let mut ranks = Vec::new();
+    for half in start.chunks(4) {
+        let param = parameter(half)?;
+        let optimizer = EagerOptimizer::new(AdamW::new(0.1), std::slice::from_ref(&param));
+        let scaler = EagerScaler::new(options()).map_err(text)?.sharded(true);
+        ranks.push(Rank { param, optimizer, scaler });
+    }
+    let set = |param: &Parameter, grad: &[f32]| -> Checked {
+        let grad = Tensor::new([grad.len()], grad).map_err(|e| e.to_string())?;
+        param.set_grad(eager.tensor(grad)).map_err(text)
+    };
+    for iteration in 0..12 {
+        let scale = scaler.get_scale().map_err(text)? as f32;
+        let mut grad: Vec<f32> = (0..8).map(|i| scale * ((i * 5 + iteration) % 7) as f32).collect();
+        if iteration % 5 == 3 {
+            grad[iteration % 8] = INF;
+        }
+        let one = eager.tensor(Tensor::scalar(1f32));
+        scaler.scale(&one).map_err(text)?;
+        set(&whole, &grad)?;
+        scaler.step(&mut optimizer).map_err(text)?;
+        scaler.update().map_err(text)?;
+        for (rank, grad) in ranks.iter_mut().zip(grad.chunks(4)) {
+            rank.scaler.scale(&one).map_err(text)?;
+            set(&rank.param, grad)?;
+        }
+        reduce(&mut ranks)?;
+        let mut parts = Vec::new();
+        for rank in &mut ranks {
+            rank.finish()?;
+            parts.extend(read(rank.param.value()));
+            let found = rank.scaler.state_dict().map_err(text)?;
+            if found != scaler.state_dict().map_err(text)? {
+                return Err(format!("iteration {iteration}: {found:?}"));
+            }
+        }
+        same("parameter", &parts, &read(whole.value()))?;
     }
     Ok(())
 }

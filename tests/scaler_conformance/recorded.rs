@@ -1,139 +1,201 @@
-//! Scenarios as recorded steps: the same calls inside a trace, one program per iteration, must end in the same bits.
+//! Scenarios as recorded steps: the calls between two updates inside one trace, which must end in the same bits, or be refused
+//! where PyTorch refuses them.
 
 use crate::cases::{number, numbers, read, same, tensor};
-use crate::replay::{options, rule};
+use crate::plan::{Call, End, Iteration, Plan, plan};
+use crate::replay::{Closeness, rule};
 use serde_json::Value;
 use std::sync::Arc;
-use tracecast::amp::{GradScaler, ScalerSettings};
+use tracecast::amp::{GradScaler, ScalerOptions, ScalerSettings};
 use tracecast::eager::Eager;
 use tracecast::ir::ops::cast::Cast;
 use tracecast::ir::ops::elementwise::Elementwise;
+use tracecast::ir::ops::reduce::Reductions;
+use tracecast::ir::{DType, TensorType, Var};
 use tracecast::optim::{Optimizer, Recorded};
-use tracecast::{Options, Store, Tensor, jit};
+use tracecast::{Jit, Options, Store, Tensor, Trace, jit};
 
-/// What happens between two updates.
-#[derive(Clone, Default)]
-struct Iteration {
-    /// The gradient of each parameter.
-    grads: Vec<Option<Vec<f64>>>,
-    /// `unscale` or `step`, and of which optimizer.
-    calls: Vec<(bool, usize)>,
-    after: Value,
-}
+type Checked = Result<(), String>;
 
-/// Replays a scenario; false if a recorded step cannot say it: a refused call, a change of settings, sparse gradients, a parameter
-/// in two optimizers, an iteration without update.
+/// Replays a scenario; false if a recorded step cannot say it.
 pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
-    let Some((params, iterations)) = plan(case) else { return Ok(false) };
+    let Some(plan) = plan(case) else { return Ok(false) };
     let described = case["optimizers"].as_array().expect("a plan has optimizers");
     let rules = described.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
-    let rules: Arc<Vec<Box<dyn Optimizer>>> = Arc::new(rules);
+    if plan.leaves_out_gradients && rules.iter().any(|rule| rule.counts_steps()) {
+        // One count serves all parameters of a recorded optimizer.
+        return Ok(false);
+    }
+    let rules = Arc::new(rules);
     let mut store = Store::new();
-    let mut owners = Vec::new();
-    for (i, (owner, param)) in params.iter().enumerate() {
+    for (i, (_, param)) in plan.params.iter().enumerate() {
         let dtype = param["dtype"].as_str().unwrap_or("f32");
         let start = tensor(eager, dtype, param.get("shape"), &numbers(&param["value"]))?;
         store.insert(&format!("p{i}"), start.to_host().map_err(|e| e.to_string())?);
-        owners.push(*owner);
     }
-    let settings = ScalerSettings::from(options(&case["config"])).parity(true);
-    for (at, iteration) in iterations.iter().enumerate() {
-        let (rules, owners, settings) = (rules.clone(), owners.clone(), settings.clone());
-        let calls = iteration.calls.clone();
-        let step = jit(Options::new().on(eager.device().clone()), move |t| {
-            let mut scaler = GradScaler::recorded(t, "amp", settings.clone());
-            let mut optimizers: Vec<Recorded<'_, '_>> = Vec::new();
-            for (opt, rule) in rules.iter().enumerate() {
-                let own: Vec<usize> = (0..owners.len()).filter(|i| owners[*i] == opt).collect();
-                let params: Vec<_> = own.iter().map(|i| t.param(&format!("p{i}"))).collect();
-                let mut optimizer =
-                    Recorded::named(t, &format!("opt{opt}"), rule.as_ref(), &params);
-                let grads = own.iter().map(|i| {
-                    let grad = t.input(&format!("g{i}"));
-                    // A gradient depends on the scale; one that is given is made to.
-                    match scaler.get_scale() {
-                        Some(scale) => grad + scale.mul(None, Some(0.0)).cast(grad.dtype()),
-                        None => grad,
-                    }
-                });
-                optimizer.set_grads(grads.collect());
-                optimizers.push(optimizer);
-            }
-            for (is_step, opt) in &calls {
-                match is_step {
-                    true => scaler.step(&mut optimizers[*opt]),
-                    false => scaler.unscale_(&mut optimizers[*opt]),
-                }
-            }
-            scaler.update();
-        });
-        let mut inputs: Vec<(String, Tensor)> = Vec::new();
-        for (i, grad) in iteration.grads.iter().enumerate() {
-            let ty = store.ty(&format!("p{i}")).expect("inserted above").clone();
-            let grad = grad.as_ref().expect("a plan has all gradients");
-            let grad = Tensor::from_f64s(ty, grad).map_err(|e| e.to_string())?;
-            inputs.push((format!("g{i}"), grad));
-        }
-        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, g)| (n.as_str(), g)).collect();
+    let close = Closeness::of(case);
+    for (at, iteration) in plan.iterations.iter().enumerate() {
         let place = |e: String| format!("iteration {at}: {e}");
-        step.run(&mut store, &inputs).map_err(|e| place(e.to_string()))?;
-        compare(eager, &store, &iteration.after).map_err(place)?;
+        if let Some(state) = &iteration.loaded {
+            load(&mut store, state).map_err(place)?;
+        }
+        let step = record(eager, &plan, rules.clone(), iteration.clone());
+        let inputs = inputs(&plan, iteration).map_err(place)?;
+        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, g)| (n.as_str(), g)).collect();
+        let ran = step.run(&mut store, &inputs).map_err(|e| e.to_string());
+        match (ran, iteration.refused) {
+            (Ok(_), true) => return Err(place("went through, expected a refusal".to_owned())),
+            (Err(_), true) => return Ok(true),
+            (ran, false) => {
+                let outputs = ran.map_err(place)?;
+                for (name, value) in outputs.iter() {
+                    let Some(i) = name.strip_prefix("grad") else { continue };
+                    let i: usize = i.parse().expect("the number of a parameter");
+                    let expected = numbers(&iteration.after["grads"][i]);
+                    close.compare("gradient", &value.to_f64s(), &expected).map_err(place)?;
+                }
+                compare(&store, iteration, &close).map_err(place)?;
+            }
+        }
     }
     Ok(true)
 }
 
-fn compare(eager: &Eager, store: &Store, after: &Value) -> Result<(), String> {
-    let entry = |name: &str| -> Result<Vec<f64>, String> {
-        Ok(read(&eager.tensor(store.get(name).map_err(|e| e.to_string())?)))
+/// What `load_state_dict` does between two steps.
+fn load(store: &mut Store, state: &Value) -> Checked {
+    store.insert("amp.scale", Tensor::scalar(number(&state["scale"]) as f32));
+    let tracker = state["_growth_tracker"].as_i64().ok_or("a growth tracker")?;
+    store.insert("amp.growth_tracker", Tensor::scalar(tracker as i32));
+    Ok(())
+}
+
+/// The calls of an iteration as a program.
+fn record(
+    eager: &Eager,
+    plan: &Plan,
+    rules: Arc<Vec<Box<dyn Optimizer>>>,
+    iteration: Iteration,
+) -> Jit {
+    let owners: Vec<usize> = plan.params.iter().map(|(owner, _)| *owner).collect();
+    jit(Options::new().on(eager.device().clone()), move |t| {
+        let settings = ScalerSettings::from(iteration.options.clone()).parity(true);
+        let mut scaler = GradScaler::recorded(t, "amp", settings);
+        let mut optimizers: Vec<Recorded<'_, '_>> = Vec::new();
+        let mut own: Vec<Vec<usize>> = Vec::new();
+        for (opt, rule) in rules.iter().enumerate() {
+            let all: Vec<usize> = (0..owners.len()).filter(|i| owners[*i] == opt).collect();
+            let with_grads: Vec<usize> =
+                all.iter().copied().filter(|i| !iteration.grads[*i].is_empty()).collect();
+            // Without any gradient it keeps its parameters, so that the scaler can refuse it.
+            let of = if with_grads.is_empty() { &all } else { &with_grads };
+            let params: Vec<_> = of.iter().map(|i| t.param(&format!("p{i}"))).collect();
+            let grads: Vec<_> = with_grads.iter().map(|i| gradient(t, &iteration, *i)).collect();
+            let mut optimizer = Recorded::named(t, &format!("opt{opt}"), rule.as_ref(), &params);
+            if !grads.is_empty() {
+                optimizer.set_grads(grads);
+            }
+            optimizers.push(optimizer);
+            own.push(with_grads);
+        }
+        for call in &iteration.calls {
+            let optimizer = &mut optimizers[call.optimizer(&owners)];
+            match call {
+                Call::Unscale(_) => scaler.unscale_(optimizer),
+                Call::Step(_) => scaler.step(optimizer),
+                Call::Clip(_, max_norm) => clip(t, optimizer.grads_mut(), *max_norm),
+                Call::Replace(param, number) => {
+                    let at = own[owners[*param]].iter().position(|i| i == param);
+                    let at = at.expect("a parameter with a gradient");
+                    optimizer.grads_mut()[at] = t.input(&format!("r{number}"));
+                }
+            }
+        }
+        for (optimizer, own) in optimizers.iter().zip(&own) {
+            for (i, grad) in own.iter().zip(optimizer.grads()) {
+                if !iteration.fused {
+                    t.output(&format!("grad{i}"), *grad);
+                }
+            }
+        }
+        match iteration.end {
+            End::Update => scaler.update(),
+            End::NewScale(scale) => {
+                scaler.update_to(t.full(TensorType::scalar(DType::F32), scale));
+            }
+            End::Open => {}
+        }
+    })
+}
+
+/// The sum of what was set and added.
+fn gradient<'t>(t: &'t Trace, iteration: &Iteration, i: usize) -> Var<'t> {
+    let parts = (0..iteration.grads[i].len()).map(|part| t.input(&format!("g{i}.{part}")));
+    parts.reduce(|a, b| a + b).expect("a gradient has a part")
+}
+
+/// `clip_grad_norm_`: all gradients times `min(1, max_norm / (norm + 1e-6))`.
+fn clip<'t>(t: &'t Trace, grads: &mut [Var<'t>], max_norm: f64) {
+    let wide = |x: Var<'t>| if x.dtype().is_low() { x.cast(DType::F32) } else { x };
+    let length = |x: Var<'t>| (x * x).sum(&[], false, None).sqrt();
+    let lengths: Vec<Var<'t>> = grads.iter().map(|grad| length(wide(*grad))).collect();
+    let norm = match lengths[..] {
+        [only] => only,
+        _ => {
+            let squares = lengths.into_iter().map(|x| x * x).reduce(|a, b| a + b);
+            squares.expect("a gradient").sqrt()
+        }
     };
-    if store.contains("amp.scale") {
+    let one = t.ones_like(norm);
+    let coefficient = (one / (norm + 1e-6) * max_norm).minimum(one);
+    for grad in grads {
+        let wide = wide(*grad);
+        let product = wide
+            * if wide.dtype() == coefficient.dtype() {
+                coefficient
+            } else {
+                coefficient.cast(wide.dtype())
+            };
+        *grad = if product.dtype() == grad.dtype() { product } else { product.cast(grad.dtype()) };
+    }
+}
+
+fn inputs(plan: &Plan, iteration: &Iteration) -> Result<Vec<(String, Tensor)>, String> {
+    let ty = |i: usize| -> Result<TensorType, String> {
+        let (_, param) = &plan.params[i];
+        let dtype: DType = param["dtype"].as_str().unwrap_or("f32").parse().map_err(|_| "dtype")?;
+        let shape = param.get("shape").and_then(Value::as_array);
+        let shape = match shape {
+            Some(sizes) => sizes.iter().map(|n| n.as_u64().unwrap_or(0) as usize).collect(),
+            None => vec![numbers(&param["value"]).len()],
+        };
+        Ok(TensorType::new(dtype, &shape[..]))
+    };
+    let mut inputs = Vec::new();
+    for (i, parts) in iteration.grads.iter().enumerate() {
+        for (part, values) in parts.iter().enumerate() {
+            let value = Tensor::from_f64s(ty(i)?, values).map_err(|e| e.to_string())?;
+            inputs.push((format!("g{i}.{part}"), value));
+        }
+    }
+    for (number, (i, values)) in iteration.replaced.iter().enumerate() {
+        let value = Tensor::from_f64s(ty(*i)?, values).map_err(|e| e.to_string())?;
+        inputs.push((format!("r{number}"), value));
+    }
+    Ok(inputs)
+}
+
+fn compare(store: &Store, iteration: &Iteration, close: &Closeness) -> Checked {
+    let after = &iteration.after;
+    let entry = |name: &str| -> Result<Vec<f64>, String> {
+        Ok(store.get(name).map_err(|e| e.to_string())?.to_f64s())
+    };
+    let ScalerOptions { enabled, .. } = iteration.options;
+    if enabled {
         same("scale", &entry("amp.scale")?, &[number(&after["scale"])])?;
         same("tracker", &entry("amp.growth_tracker")?, &[number(&after["growth_tracker"])])?;
     }
     let params = after["params"].as_array().into_iter().flatten().enumerate();
     params.into_iter().try_for_each(|(i, expected)| {
-        same("parameter", &entry(&format!("p{i}"))?, &numbers(expected))
+        close.compare("parameter", &entry(&format!("p{i}"))?, &numbers(expected))
     })
-}
-
-/// The parameters, each with its optimizer, and the iterations of a scenario.
-#[expect(clippy::type_complexity, reason = "two lists, named in the line above")]
-fn plan(case: &Value) -> Option<(Vec<(usize, Value)>, Vec<Iteration>)> {
-    let mut params = Vec::new();
-    for (opt, optimizer) in case["optimizers"].as_array()?.iter().enumerate() {
-        for param in optimizer["params"].as_array()? {
-            if param.get("shared").is_some() || param["dtype"] == "f16" {
-                return None;
-            }
-            params.push((opt, param.clone()));
-        }
-    }
-    let fresh = || Iteration { grads: vec![None; params.len()], ..Iteration::default() };
-    let (mut iterations, mut current) = (Vec::new(), fresh());
-    for op in case["ops"].as_array()? {
-        if op.get("error").is_some() || op["after"].is_null() {
-            return None;
-        }
-        let opt = op["opt"].as_u64().unwrap_or(0) as usize;
-        match op["op"].as_str()? {
-            "scale" | "get_scale" | "get" | "state_dict" => {}
-            "set_grad" if current.calls.is_empty() && op.get("sparse").is_none() => {
-                current.grads[op["param"].as_u64()? as usize] = Some(numbers(&op["value"]));
-            }
-            name @ ("unscale" | "step") => {
-                let call = (name == "step", opt);
-                if current.calls.contains(&call) || current.grads.iter().any(Option::is_none) {
-                    return None;
-                }
-                current.calls.push(call);
-            }
-            "update" if op.get("new_scale").is_none() => {
-                current.after = op["after"].clone();
-                iterations.push(std::mem::replace(&mut current, fresh()));
-            }
-            _ => return None,
-        }
-    }
-    let done = current.calls.is_empty() && !iterations.is_empty();
-    done.then_some((params, iterations))
 }

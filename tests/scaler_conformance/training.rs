@@ -4,7 +4,7 @@ use crate::cases::{read, same};
 use tracecast::amp::{EagerScaler, GradScaler, ScalerOptions, autocast};
 use tracecast::eager::{Eager, EagerOptimizer, Parameter, clip_grad_norm};
 use tracecast::optim::{Adagrad, AdamW, Optimizer, Recorded, Sgd};
-use tracecast::prelude::{Cast, Products, Shorthand};
+use tracecast::prelude::{Cast, Elementwise, Products, Shorthand};
 use tracecast::{DType, Jit, Options, Store, Tensor, TensorType, jit};
 
 type Checked = Result<(), String>;
@@ -326,6 +326,50 @@ pub(crate) fn recorded_loop(eager: &Eager, _: &Eager) -> Checked {
             let found = store.get(name).map_err(|e| e.to_string())?;
             same(name, &found.to_f64s(), &[expected])?;
         }
+    }
+    Ok(())
+}
+
+/// The norm of the unscaled gradients, found with the scaled loss, is a part of the loss: gradients of gradients.
+pub(crate) fn penalty(eager: &Eager, _: &Eager) -> Checked {
+    let program = jit(Options::new().on(eager.device().clone()), |t| {
+        let params: Vec<_> = (0..4).map(|i| t.input(&format!("p{i}"))).collect();
+        let hidden = t.input("x").matmul(params[0]) + params[1];
+        let out = hidden.matmul(params[2]) + params[3];
+        let (loss, scale) = (out.mean_squared_error(t.input("y")), t.input("scale"));
+        let inverse = t.ones_like(scale) / scale;
+        let squares = t.grad(loss * scale, &params).into_iter().map(|grad| {
+            let unscaled = grad * inverse;
+            (unscaled * unscaled).sum_all()
+        });
+        let norm = squares.reduce(|a, b| a + b).expect("four parameters").sqrt();
+        for (i, grad) in t.grad((loss + norm) * scale, &params).into_iter().enumerate() {
+            t.output(&format!("d{i}"), grad);
+        }
+    });
+    for enabled in [true, false] {
+        let train = |scaled: bool| -> Result<(Vec<Parameter>, f64), String> {
+            let params = model(eager, 10);
+            let mut optimizer = EagerOptimizer::new(Sgd::new(0.1), &params);
+            let mut scaler = EagerScaler::new(options(enabled && scaled)).map_err(text)?;
+            for batch in 0..ITERATIONS {
+                optimizer.zero_grad();
+                scaler.scale(&eager.tensor(Tensor::scalar(1.0f32))).map_err(text)?;
+                accumulate(&program, &params, batch, scaler.get_scale().map_err(text)?)?;
+                if batch == BAD && enabled {
+                    spoil(&params)?;
+                    if !scaled {
+                        continue;
+                    }
+                }
+                scaler.step(&mut optimizer).map_err(text)?;
+                scaler.update().map_err(text)?;
+            }
+            Ok((params, scaler.get_scale().map_err(text)?))
+        };
+        let ((found, scale), (expected, _)) = (train(true)?, train(false)?);
+        close(&found, &expected, 1e-5)?;
+        same("scale", &[scale], &[if enabled { 512.0 } else { 1.0 }])?;
     }
     Ok(())
 }
