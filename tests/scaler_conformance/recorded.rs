@@ -1,7 +1,7 @@
 //! Scenarios as recorded steps: the calls between two updates inside one trace, which must end in the same bits, or be refused
 //! where PyTorch refuses them.
 
-use crate::cases::{number, numbers, read, same, tensor};
+use crate::cases::{number, numbers, same, tensor};
 use crate::plan::{Call, End, Iteration, Plan, plan};
 use crate::replay::{Closeness, rule};
 use serde_json::Value;
