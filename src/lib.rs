@@ -83,7 +83,7 @@ pub use tracecast_runtime::{Device, Executable, Outputs, Store, Tensor};
 pub mod prelude {
     pub use crate::amp::{Autocast, CustomGrad, GradScaler, ScalerOptions, autocast, custom_grad};
     pub use crate::nn::Module;
-    pub use crate::optim::{AdamW, Recorded, Sgd};
+    pub use crate::optim::{Adam, AdamW, Clip, Groups, Recorded, Schedule, Sgd};
     pub use crate::{
         DType, Jit, Options, Shape, Shorthand, Store, Tensor, TensorType, Trace, TrainStep, Var,
         compile, jit, trace,

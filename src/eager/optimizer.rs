@@ -3,7 +3,7 @@
 use crate::eager::parameter::wide;
 use crate::eager::{DeviceTensor, Parameter, Programs};
 use crate::error::Result;
-use crate::optim::Optimizer;
+use crate::optim::{Clock, Optimizer, moment_entries};
 use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
@@ -155,10 +155,13 @@ impl EagerOptimizer {
     }
 
     fn fresh(&self, value: &DeviceTensor) -> Result<Memory> {
-        let zeros = |ty: TensorType| Ok(value.eager().tensor(Tensor::zeros(ty)?));
-        let moments = self.rule.moments().iter().map(|_| zeros(value.ty().clone()));
+        let entries = moment_entries(self.rule.as_ref(), "", "", value.ty());
+        let moments = entries.iter().map(|entry| Ok(value.eager().tensor(entry.tensor(0)?)));
         let moments = moments.collect::<Result<_>>()?;
-        let steps = self.rule.counts_steps().then(|| zeros(TensorType::scalar(DType::F32)));
+        let zero = || -> Result<_> {
+            Ok(value.eager().tensor(Tensor::zeros(TensorType::scalar(DType::F32))?))
+        };
+        let steps = self.rule.counts_steps().then(zero);
         Ok(Memory { moments, steps: steps.transpose()? })
     }
 }
@@ -199,7 +202,14 @@ impl Form {
             t.update(old, skip.map_or(new, |skip| skip.choose(old, new)));
         };
         let next_steps = steps.map(|steps| steps + 1.0);
-        let shared = rule.prepare(t, next_steps.map(|next| next.cast(DType::F64)));
+        if let Some(problem) = rule.problem() {
+            t.fail("optimizer", problem);
+        }
+        if rule.rule_for("").is_some() || rule.moment_dtype().is_some() {
+            t.fail("optimizer", "groups and moments in 16 bits are for recorded steps: give each group an optimizer of its own");
+        }
+        let step = next_steps.map(|next| next.cast(DType::F64));
+        let shared = rule.prepare(t, Clock { step, run: None });
         if t.error().is_some() {
             return;
         }

@@ -1,23 +1,35 @@
 //! [`Adagrad`]: steps that shrink with the sum of squared gradients.
 
-use crate::optim::{Factor, Next, Optimizer, Rate, Shared};
+use crate::optim::settings::not_negative;
+use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
 
-/// `torch.optim.Adagrad` with sums that start at zero.
+/// Adagrad: the formula of [`torch.optim.Adagrad`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html), in the
+/// order of operations of its single-tensor form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adagrad {
     rate: Rate,
     rate_decay: f64,
     eps: f64,
     weight_decay: f64,
+    start: f64,
+    maximize: bool,
 }
 
 impl Adagrad {
-    /// With a learning rate (a number, or the name of an input), eps 1e-10, no decay of the rate and no weight decay.
+    /// With a learning rate (a number, the name of an input, or a schedule), eps 1e-10, no decay of the rate, no weight decay, and sums
+    /// that start at zero.
     pub fn new(rate: impl Into<Rate>) -> Self {
-        Adagrad { rate: rate.into(), rate_decay: 0.0, eps: 1e-10, weight_decay: 0.0 }
+        Adagrad {
+            rate: rate.into(),
+            rate_decay: 0.0,
+            eps: 1e-10,
+            weight_decay: 0.0,
+            start: 0.0,
+            maximize: false,
+        }
     }
 
     /// With a learning rate divided by 1 + `decay` times the number of steps before.
@@ -40,6 +52,20 @@ impl Adagrad {
         self.weight_decay = decay;
         self
     }
+
+    /// With sums that start at this number.
+    #[must_use]
+    pub fn initial_sum(mut self, sum: f64) -> Self {
+        self.start = sum;
+        self
+    }
+
+    /// Up the gradient instead of down.
+    #[must_use]
+    pub fn maximize(mut self) -> Self {
+        self.maximize = true;
+        self
+    }
 }
 
 impl Optimizer for Adagrad {
@@ -47,16 +73,31 @@ impl Optimizer for Adagrad {
         &["sum"]
     }
 
+    fn moment_start(&self, _: &str) -> f64 {
+        self.start
+    }
+
     fn counts_steps(&self) -> bool {
         true
     }
 
-    fn prepare<'t>(&self, t: &'t Trace, step: Option<Var<'t>>) -> Shared<'t> {
-        let step = step.expect("steps are counted");
-        let minus_rate = match self.rate.record(t) {
-            Factor::Number(rate) => t.full(step.ty(), -rate),
-            Factor::Value(rate) => -rate,
-        };
+    fn counts_runs(&self) -> bool {
+        self.rate.counts_runs()
+    }
+
+    fn problem(&self) -> Option<String> {
+        let numbers = [
+            ("the decay of the learning rate", self.rate_decay),
+            ("eps", self.eps),
+            ("the weight decay", self.weight_decay),
+            ("the first sum", self.start),
+        ];
+        self.rate.problem().or_else(|| not_negative(&numbers))
+    }
+
+    fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {
+        let step = clock.step.expect("steps are counted");
+        let minus_rate = self.rate.record(t, clock).map(|rate| -rate, |rate| -rate).value(t, step);
         let below = (step - 1.0) * self.rate_decay + 1.0;
         vec![Factor::Value(minus_rate / below)]
     }
@@ -68,6 +109,7 @@ impl Optimizer for Adagrad {
         grad: Var<'t>,
         moments: &[Var<'t>],
     ) -> Next<'t> {
+        let grad = if self.maximize { -grad } else { grad };
         let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
         let sum = moments[0] + grad * grad;
         let step = shared[0].times(grad) / (sum.sqrt() + self.eps);

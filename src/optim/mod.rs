@@ -3,32 +3,77 @@
 //! An [`Optimizer`] is a rule without numbers of its own. [`Recorded`] is one of them within a trace: it holds parameters and
 //! gradients, and records their next values. All parameters get the same elementwise program over the same few scalars, so that
 //! one kernel can do them all.
+//!
+//! A learning rate is a number, an input, or a [`Schedule`] of the count of steps. [`Clip`] limits gradients, [`Groups`] gives some
+//! parameters another rule, [`LowMoments`] keeps what is remembered in bf16. All of them are part of the program: the host decides
+//! nothing.
 
 mod adagrad;
-mod adamw;
+mod adam;
+mod clip;
+mod groups;
+mod lion;
+mod low;
+mod rate;
 mod recorded;
+mod rmsprop;
+mod schedule;
+mod settings;
 mod sgd;
 
 pub use adagrad::Adagrad;
-pub use adamw::AdamW;
+pub use adam::{Adam, AdamW};
+pub use clip::{Clip, Clipped, NormKind};
+pub use groups::Groups;
+pub use lion::Lion;
+pub use low::{LowMoments, stochastic_round};
+pub use rate::{Factor, Rate, Shared};
 pub use recorded::Recorded;
+pub use rmsprop::RmsProp;
+pub use schedule::{OneCycle, Schedule};
 pub use sgd::Sgd;
 
 use crate::entry::{Entry, Start};
 use crate::trace::Trace;
-use tracecast_ir::ops::cast::Cast;
-use tracecast_ir::{DType, TensorType, Var};
+use tracecast_ir::{DType, Role, TensorType, Var};
 
 /// How parameters are updated.
 pub trait Optimizer: Send + Sync {
-    /// What is remembered of each parameter, in its type and starting at zero: `exp_avg`, …
+    /// What is remembered of each parameter, in its type: `exp_avg`, …
     fn moments(&self) -> &'static [&'static str];
+
+    /// What every element of that moment starts with.
+    fn moment_start(&self, moment: &str) -> f64 {
+        let _ = moment;
+        0.0
+    }
+
+    /// The dtype in which moments are kept, if not that of the parameter. They are rounded to it stochastically.
+    fn moment_dtype(&self) -> Option<DType> {
+        None
+    }
 
     /// Whether good steps are counted: then `OPTIMIZER.step` is a state of the program.
     fn counts_steps(&self) -> bool;
 
-    /// Records the scalars that all parameters share. `step` is the number of this step, counted from 1, in f64.
-    fn prepare<'t>(&self, t: &'t Trace, step: Option<Var<'t>>) -> Shared<'t>;
+    /// Whether all steps are counted, skipped ones too: then `OPTIMIZER.run` is a state of the program.
+    fn counts_runs(&self) -> bool {
+        false
+    }
+
+    /// What is wrong with its settings, if anything is.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Which rule is for the parameter of that name; `None` if this one is.
+    fn rule_for(&self, param: &str) -> Option<&dyn Optimizer> {
+        let _ = param;
+        None
+    }
+
+    /// Records the scalars that all parameters share.
+    fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t>;
 
     /// Records the next value of one parameter, and those of its moments. Everything is f32 or f64.
     fn advance<'t>(
@@ -41,21 +86,38 @@ pub trait Optimizer: Send + Sync {
 
     /// What an optimizer of this name keeps in the store for these parameters.
     fn entries(&self, name: &str, params: &[Entry]) -> Vec<Entry> {
-        let step = self.counts_steps().then(|| step_entry(name));
-        let moments = params
-            .iter()
-            .filter(|param| param.role == tracecast_ir::Role::Param)
-            .flat_map(|param| {
-                self.moments()
-                    .iter()
-                    .map(|moment| moment_entry(name, &param.name, moment, param.ty.clone()))
+        let trained = || params.iter().filter(|param| param.role == Role::Param);
+        let rules: Vec<&dyn Optimizer> =
+            trained().filter_map(|param| self.rule_for(&param.name)).collect();
+        let any = |asks: &dyn Fn(&dyn Optimizer) -> bool| rules.iter().any(|rule| asks(*rule));
+        let mut entries = Vec::new();
+        if self.counts_steps() || any(&|rule| rule.counts_steps()) {
+            entries.push(count_entry(name, STEP));
+        }
+        if self.counts_runs() || any(&|rule| rule.counts_runs()) {
+            entries.push(count_entry(name, RUN));
+        }
+        if self.moment_dtype().is_some() || any(&|rule| rule.moment_dtype().is_some()) {
+            entries.push(seed_entry(name));
+        }
+        for param in trained() {
+            entries.extend(match self.rule_for(&param.name) {
+                Some(rule) => moment_entries(rule, name, &param.name, &param.ty),
+                None => moment_entries(self, name, &param.name, &param.ty),
             });
-        step.into_iter().chain(moments).collect()
+        }
+        entries
     }
 }
 
-/// Scalars that the updates of all parameters use, as their optimizer recorded them.
-pub type Shared<'t> = Vec<Factor<'t>>;
+/// Which step this is, counted from 1, in f64.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock<'t> {
+    /// Among the good ones, if those are counted.
+    pub step: Option<Var<'t>>,
+    /// Among all, if those are counted.
+    pub run: Option<Var<'t>>,
+}
 
 /// The next value of a parameter and of its moments.
 #[derive(Clone, Debug)]
@@ -66,93 +128,30 @@ pub struct Next<'t> {
     pub moments: Vec<Var<'t>>,
 }
 
-/// A number that is known when tracing, or a value without axes, in f64.
-#[derive(Clone, Copy, Debug)]
-pub enum Factor<'t> {
-    /// Known.
-    Number(f64),
-    /// Computed.
-    Value(Var<'t>),
+/// The names of the counts.
+const STEP: &str = "step";
+const RUN: &str = "run";
+
+fn count_entry(name: &str, count: &str) -> Entry {
+    Entry::state(format!("{name}.{count}"), TensorType::scalar(DType::F32), Start::Constant(0.0))
 }
 
-impl<'t> Factor<'t> {
-    /// `x` times this, rounded to the dtype of `x` first.
-    #[track_caller]
-    pub fn times(self, x: Var<'t>) -> Var<'t> {
-        match self {
-            Factor::Number(number) => x * number,
-            Factor::Value(value) => x * value.cast(x.dtype()),
-        }
-    }
-
-    /// `x` divided by this, rounded to the dtype of `x` first.
-    #[track_caller]
-    pub fn divides(self, x: Var<'t>) -> Var<'t> {
-        match self {
-            Factor::Number(number) => x / number,
-            Factor::Value(value) => x / value.cast(x.dtype()),
-        }
-    }
-
-    /// The same as another number or value.
-    #[track_caller]
-    #[must_use]
-    pub fn map(
-        self,
-        number: impl FnOnce(f64) -> f64,
-        value: impl FnOnce(Var<'t>) -> Var<'t>,
-    ) -> Self {
-        match self {
-            Factor::Number(v) => Factor::Number(number(v)),
-            Factor::Value(v) => Factor::Value(value(v)),
-        }
-    }
+/// The key and the step number of the random numbers that moments are rounded with.
+fn seed_entry(name: &str) -> Entry {
+    Entry::state(format!("{name}.rng"), TensorType::new(DType::I64, [2]), Start::Seed)
 }
 
-/// The learning rate: a number, or an input of every run.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Rate {
-    /// The same in every step.
-    Constant(f64),
-    /// The input of that name, f32 or f64 without axes.
-    Input(String),
-}
-
-impl From<f64> for Rate {
-    fn from(rate: f64) -> Self {
-        Rate::Constant(rate)
-    }
-}
-
-impl From<&str> for Rate {
-    fn from(name: &str) -> Self {
-        Rate::Input(name.to_owned())
-    }
-}
-
-impl Rate {
-    /// The rate within a trace.
-    #[track_caller]
-    pub fn record<'t>(&self, t: &'t Trace) -> Factor<'t> {
-        let name = match self {
-            Rate::Constant(rate) => return Factor::Number(*rate),
-            Rate::Input(name) => name,
-        };
-        let ty = t.input_type(name).unwrap_or(TensorType::scalar(DType::F32));
-        if ty.shape.rank() != 0 || !matches!(ty.dtype, DType::F32 | DType::F64) {
-            return Factor::Value(t.fail(
-                "optimizer",
-                format!("the learning rate `{name}` is {ty}, expected f32[] or f64[]"),
-            ));
-        }
-        Factor::Value(t.input_of(name, ty).cast(DType::F64))
-    }
-}
-
-fn step_entry(name: &str) -> Entry {
-    Entry::state(format!("{name}.step"), TensorType::scalar(DType::F32), Start::Constant(0.0))
-}
-
-fn moment_entry(name: &str, param: &str, moment: &str, ty: TensorType) -> Entry {
-    Entry::state(format!("{name}.{param}.{moment}"), ty, Start::Constant(0.0))
+/// What a rule remembers of one parameter.
+pub(crate) fn moment_entries<O: Optimizer + ?Sized>(
+    rule: &O,
+    name: &str,
+    param: &str,
+    ty: &TensorType,
+) -> Vec<Entry> {
+    let ty = rule.moment_dtype().map_or_else(|| ty.clone(), |dtype| ty.with_dtype(dtype));
+    let entry = |moment: &&str| {
+        let start = Start::Constant(rule.moment_start(moment));
+        Entry::state(format!("{name}.{param}.{moment}"), ty.clone(), start)
+    };
+    rule.moments().iter().map(entry).collect()
 }

@@ -1,21 +1,27 @@
 //! [`Recorded`]: an optimizer within a trace.
 
-use crate::optim::{Optimizer, moment_entry, step_entry};
+use crate::optim::{
+    Clip, Clipped, Clock, Optimizer, RUN, STEP, Shared, count_entry, moment_entries, seed_entry,
+    stochastic_round,
+};
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::random::Random;
 use tracecast_ir::{DType, Var};
 
 /// An optimizer, the parameters it updates, and their gradients in this step.
 ///
 /// Moments and the count of steps are entries of the store named after the optimizer and the parameter, such as
-/// `optim.0.weight.exp_avg` and `optim.step`; a run puts them there, as zeros, if they are missing.
+/// `optim.0.weight.exp_avg` and `optim.step`; a run puts them there, with what they start with, if they are missing.
 pub struct Recorded<'t, 'o> {
     trace: &'t Trace,
     rule: &'o dyn Optimizer,
     name: String,
     params: Vec<Var<'t>>,
     grads: Vec<Var<'t>>,
+    /// f32: if one of them is not zero, the step is skipped.
+    refused: Vec<Var<'t>>,
     stepped: bool,
 }
 
@@ -43,12 +49,16 @@ impl<'t, 'o> Recorded<'t, 'o> {
         if distinct.is_empty() {
             trace.fail("optimizer", format!("`{name}` has no parameters"));
         }
+        if let Some(problem) = rule.problem() {
+            trace.fail("optimizer", format!("`{name}`: {problem}"));
+        }
         Recorded {
             trace,
             rule,
             name: name.to_owned(),
             params: distinct,
             grads: Vec::new(),
+            refused: Vec::new(),
             stepped: false,
         }
     }
@@ -99,7 +109,15 @@ impl<'t, 'o> Recorded<'t, 'o> {
         &mut self.grads
     }
 
-    /// Records the next value of every parameter.
+    /// Records clipped gradients in the place of the others. A clip that skips steps has the optimizer skip them.
+    #[track_caller]
+    pub fn clip(&mut self, clip: &Clip) -> Clipped<'t> {
+        let clipped = clip.record(self.trace, &mut self.grads);
+        self.refused.extend(clipped.nonfinite);
+        clipped
+    }
+
+    /// The next value of every parameter.
     #[track_caller]
     pub fn step(&mut self) {
         self.record(None);
@@ -127,42 +145,100 @@ impl<'t, 'o> Recorded<'t, 'o> {
             return;
         }
         self.stepped = true;
-        let skip = found.map(|found| found.ne(None, Some(0.0)));
+        let flags = found.into_iter().chain(self.refused.iter().copied());
+        let skip = flags.reduce(|a, b| a.maximum(b)).map(|found| found.ne(None, Some(0.0)));
         let tracer = self.trace.tracer();
         tracer.at_caller(|| tracer.scope(&self.name, || self.record_all(skip)));
     }
 
     fn record_all(&self, skip: Option<Var<'t>>) {
         let t = self.trace;
-        let count = self.rule.counts_steps().then(|| t.state_from(step_entry(&self.name)));
-        let next_count = count.map(|count| count + 1.0);
-        let shared = self.rule.prepare(t, next_count.map(|next| next.cast(DType::F64)));
-        if t.error().is_some() {
-            return;
-        }
-        for (&param, &grad) in self.params.iter().zip(&self.grads) {
-            let Some(name) = t.name_of(param) else {
+        let mut names = Vec::new();
+        for param in &self.params {
+            let Some(name) = t.name_of(*param) else {
                 t.fail("optimizer", "takes parameters of the program, found a computed value");
                 return;
             };
-            let moments: Vec<Var<'t>> = self
-                .rule
-                .moments()
-                .iter()
-                .map(|moment| t.state_from(moment_entry(&self.name, &name, moment, param.ty())))
-                .collect();
-            let wide = |x: Var<'t>| if x.dtype().is_low() { x.cast(DType::F32) } else { x };
-            let wide_moments: Vec<Var<'t>> = moments.iter().map(|m| wide(*m)).collect();
-            let next = self.rule.advance(&shared, wide(param), wide(grad), &wide_moments);
-            keep_or_update(t, skip, param, next.param);
-            for (old, new) in moments.into_iter().zip(next.moments) {
-                keep_or_update(t, skip, old, new);
-            }
+            names.push(name);
         }
-        if let (Some(count), Some(next)) = (count, next_count) {
-            keep_or_update(t, skip, count, next);
+        let rules: Vec<&dyn Optimizer> =
+            names.iter().map(|name| self.rule.rule_for(name).unwrap_or(self.rule)).collect();
+        let clock = self.count(&rules, skip);
+        let rng = self.generator(&rules, skip);
+        let mut prepared: Vec<(&dyn Optimizer, Shared<'t>)> = Vec::new();
+        for (i, &rule) in rules.iter().enumerate() {
+            let known = prepared.iter().position(|(known, _)| same(*known, rule));
+            let at = known.unwrap_or_else(|| {
+                prepared.push((rule, rule.prepare(t, clock)));
+                prepared.len() - 1
+            });
+            if t.error().is_some() {
+                return;
+            }
+            self.record_one(i, &names[i], rule, &prepared[at].1, rng, skip);
         }
     }
+
+    /// The next value of one parameter and of its moments.
+    fn record_one(
+        &self,
+        i: usize,
+        name: &str,
+        rule: &dyn Optimizer,
+        shared: &Shared<'t>,
+        rng: Option<Var<'t>>,
+        skip: Option<Var<'t>>,
+    ) {
+        let t = self.trace;
+        let (param, grad) = (self.params[i], self.grads[i]);
+        let entries = moment_entries(rule, &self.name, name, &param.ty());
+        let moments: Vec<Var<'t>> = entries.into_iter().map(|entry| t.state_from(entry)).collect();
+        let wide = |x: Var<'t>| {
+            let dtype = param.dtype().compute();
+            if x.dtype() == dtype { x } else { x.cast(dtype) }
+        };
+        let wide_moments: Vec<Var<'t>> = moments.iter().map(|m| wide(*m)).collect();
+        let next = rule.advance(shared, wide(param), wide(grad), &wide_moments);
+        keep_or_update(t, skip, param, next.param);
+        for (old, new) in moments.into_iter().zip(next.moments) {
+            let drawn = rng.filter(|_| rule.moment_dtype().is_some());
+            let new = drawn.map_or(new, |rng| {
+                let unit = new.uniform(rng, 0.0, 1.0, i64::from(t.next_stream()));
+                stochastic_round(new, unit, old.dtype())
+            });
+            keep_or_update(t, skip, old, new);
+        }
+    }
+
+    /// The counts that a rule asks for, each with its next value.
+    fn count(&self, rules: &[&dyn Optimizer], skip: Option<Var<'t>>) -> Clock<'t> {
+        let t = self.trace;
+        let next = |name: &str, skip: Option<Var<'t>>| {
+            let count = t.state_from(count_entry(&self.name, name));
+            let next = count + 1.0;
+            keep_or_update(t, skip, count, next);
+            next.cast(DType::F64)
+        };
+        let step = rules.iter().any(|rule| rule.counts_steps()).then(|| next(STEP, skip));
+        let run = rules.iter().any(|rule| rule.counts_runs()).then(|| next(RUN, None));
+        Clock { step, run }
+    }
+
+    /// The state that random numbers are drawn from, if a rule asks for it; its step grows.
+    fn generator(&self, rules: &[&dyn Optimizer], skip: Option<Var<'t>>) -> Option<Var<'t>> {
+        let t = self.trace;
+        rules.iter().any(|rule| rule.moment_dtype().is_some()).then(|| {
+            let rng = t.state_from(seed_entry(&self.name));
+            let one_step = t.constant(DType::I64, &[2], &[0.0, 1.0]);
+            keep_or_update(t, skip, rng, rng + one_step);
+            rng
+        })
+    }
+}
+
+/// True if both are one object; those without a size all lie in one place.
+fn same(a: &dyn Optimizer, b: &dyn Optimizer) -> bool {
+    std::ptr::addr_eq(a, b) && size_of_val(a) > 0
 }
 
 /// Gives a state its next value, in its own dtype, or the old one if the step is skipped.

@@ -1,28 +1,55 @@
 //! [`Sgd`]: steps down the gradient, with momentum if wanted.
 
-use crate::optim::{Next, Optimizer, Rate, Shared};
+use crate::optim::settings::not_negative;
+use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
 use tracecast_ir::Var;
+use tracecast_ir::ops::elementwise::Elementwise;
 
-/// Stochastic gradient descent, as `torch.optim.SGD` without dampening.
+/// Stochastic gradient descent: the formula of
+/// [`torch.optim.SGD`](https://docs.pytorch.org/docs/stable/generated/torch.optim.SGD.html), in the order of its single-tensor form.
+///
+/// ```
+/// use tracecast::optim::{Optimizer, Sgd};
+///
+/// let rule = Sgd::new(0.1).momentum(0.9).nesterov().weight_decay(1e-4);
+/// assert_eq!(rule.moments(), ["momentum_buffer"]);
+/// assert!(Sgd::new(-1.0).problem().is_some());
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sgd {
     rate: Rate,
     momentum: f64,
+    dampening: f64,
     nesterov: bool,
     weight_decay: f64,
+    maximize: bool,
 }
 
 impl Sgd {
-    /// With a learning rate: a number, or the name of an input.
+    /// With a learning rate: a number, the name of an input, or a schedule.
     pub fn new(rate: impl Into<Rate>) -> Self {
-        Sgd { rate: rate.into(), momentum: 0.0, nesterov: false, weight_decay: 0.0 }
+        Sgd {
+            rate: rate.into(),
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            maximize: false,
+        }
     }
 
     /// With a share of the last step in each step.
     #[must_use]
     pub fn momentum(mut self, momentum: f64) -> Self {
         self.momentum = momentum;
+        self
+    }
+
+    /// With so much less of each gradient but the first in the momentum.
+    #[must_use]
+    pub fn dampening(mut self, dampening: f64) -> Self {
+        self.dampening = dampening;
         self
     }
 
@@ -39,6 +66,18 @@ impl Sgd {
         self.weight_decay = decay;
         self
     }
+
+    /// Up the gradient instead of down.
+    #[must_use]
+    pub fn maximize(mut self) -> Self {
+        self.maximize = true;
+        self
+    }
+
+    /// True if the first step differs from the others.
+    fn first_differs(&self) -> bool {
+        self.momentum != 0.0 && self.dampening != 0.0
+    }
 }
 
 impl Optimizer for Sgd {
@@ -47,14 +86,35 @@ impl Optimizer for Sgd {
     }
 
     fn counts_steps(&self) -> bool {
-        false
+        self.first_differs() || self.rate.counts_steps()
     }
 
-    fn prepare<'t>(&self, t: &'t Trace, _: Option<Var<'t>>) -> Shared<'t> {
-        if self.nesterov && self.momentum <= 0.0 {
-            t.fail("sgd", "Nesterov's form needs a momentum above 0");
+    fn counts_runs(&self) -> bool {
+        self.rate.counts_runs()
+    }
+
+    fn problem(&self) -> Option<String> {
+        let numbers = [("the momentum", self.momentum), ("the weight decay", self.weight_decay)];
+        let nesterov = self.nesterov && (self.momentum <= 0.0 || self.dampening != 0.0);
+        self.rate.problem().or_else(|| not_negative(&numbers)).or_else(|| {
+            if self.dampening.is_nan() {
+                return Some("the dampening is NaN".to_owned());
+            }
+            let why = "Nesterov's form needs a momentum above 0 and no dampening";
+            nesterov.then(|| why.to_owned())
+        })
+    }
+
+    /// The negative rate, and in a first step that differs what momentum and gradient are multiplied by.
+    fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t> {
+        let minus_rate = self.rate.record(t, clock).map(|rate| -rate, |rate| -rate);
+        if !self.first_differs() {
+            return vec![minus_rate];
         }
-        vec![self.rate.record(t).map(|rate| -rate, |rate| -rate)]
+        let step = clock.step.expect("steps are counted");
+        let number = |number: f64| t.full(step.ty(), number);
+        let share = step.gt(None, Some(1.0)).choose(number(1.0 - self.dampening), number(1.0));
+        vec![minus_rate, Factor::Value(share)]
     }
 
     fn advance<'t>(
@@ -65,11 +125,13 @@ impl Optimizer for Sgd {
         moments: &[Var<'t>],
     ) -> Next<'t> {
         let minus_rate = shared[0];
+        let grad = if self.maximize { -grad } else { grad };
         let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
         let Some(&buffer) = moments.first() else {
             return Next { param: param + minus_rate.times(grad), moments: Vec::new() };
         };
-        let buffer = buffer * self.momentum + grad;
+        let added = shared.get(1).map_or(grad, |share| share.times(grad));
+        let buffer = buffer * self.momentum + added;
         let step = if self.nesterov { grad + buffer * self.momentum } else { buffer };
         Next { param: param + minus_rate.times(step), moments: vec![buffer] }
     }

@@ -231,6 +231,33 @@ ERF = erf(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
+/// The sine.
+SIN = sin(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(rule(&|cx| smallvec![Some(cx.args[0].cos().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Sin, x[0]))),
+    rounding: "the result; each step of the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// The cosine.
+COS = cos(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(rule(&|cx| smallvec![Some(cx.args[0].sin().neg().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Cos, x[0]))),
+    rounding: "the result; each step of the gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
+/// The largest integral number not above.
+FLOOR = floor(x) -> (y) {
+    dispatch: LISTED,
+    infer:    &infer::float,
+    body:     core(Grad::Zero, map(&|cx, x| cx.body.unary(ScalarOp::Floor, x[0]))),
+    rounding: "nowhere: integral numbers have fewer bits",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
+}
+
 /// `1 / (1 + exp(-x))`.
 SIGMOID = sigmoid(x) -> (y) {
     dispatch: LISTED,

@@ -31,6 +31,7 @@ mod table;
 pub use change::Change;
 pub use decide::{Casts, Decision, OperandInfo, OperandKind, Query, Refusal};
 pub use device::{Accepted, DeviceType};
+pub use pattern::matches as matches_name;
 pub use region::Region;
 pub use rule::{Rule, RuleId, Target};
 pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable};

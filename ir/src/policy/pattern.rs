@@ -1,7 +1,7 @@
 //! Patterns over names with dots: `encoder.*.norm` and `encoder.**`.
 
 /// True if all of `text` matches: `*` stands for any run of characters without a dot, `**` for any run at all.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let Some(star) = pattern.find('*') else { return pattern == text };
     let (head, tail) = pattern.split_at(star);
     let Some(text) = text.strip_prefix(head) else { return false };

@@ -1,0 +1,161 @@
+//! [`Clip`]: gradients limited before a step.
+
+use crate::trace::Trace;
+use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::reduce::Reductions;
+use tracecast_ir::{DType, TensorType, Var};
+
+/// How the length of all gradients together is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// The root of the sum of squares.
+    Euclidean,
+    /// The largest absolute value.
+    Largest,
+}
+
+/// Limits gradients, as PyTorch's [`clip_grad_norm_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html)
+/// and [`clip_grad_value_`](https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_value_.html).
+///
+/// ```
+/// use tracecast::optim::Clip;
+/// use tracecast::prelude::*;
+///
+/// let step = jit(Options::new(), |t| {
+///     let w = t.param("w");
+///     let sgd = Sgd::new(1.0);
+///     let mut optimizer = Recorded::new(t, &sgd, &[w]);
+///     optimizer.backward((w * w).sum_all());
+///     let clipped = optimizer.clip(&Clip::norm(1.0));
+///     t.output("norm", clipped.norm.expect("clipped by norm"));
+///     optimizer.step();
+/// });
+/// let mut store = Store::new().with("w", Tensor::new([2], &[1.5f32, 2.0])?);
+/// let norm = step.run(&mut store, &[])?["norm"].item::<f32>()?;
+/// assert_eq!(norm, 5.0);
+/// assert!((store.get("w")?.to_vec::<f32>()?[0] - 0.9).abs() < 1e-6);
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clip {
+    limit: f64,
+    norm: Option<NormKind>,
+    refuses: bool,
+}
+
+/// What clipping found.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clipped<'t> {
+    /// The norm of all gradients together, before; `None` if they were clipped by value.
+    pub norm: Option<Var<'t>>,
+    /// f32, 1 if the norm is not finite, else 0; only if that is to skip the step.
+    pub nonfinite: Option<Var<'t>>,
+}
+
+impl Clip {
+    /// To a Euclidean norm of all gradients together.
+    pub fn norm(max: f64) -> Self {
+        Clip::norm_of(NormKind::Euclidean, max)
+    }
+
+    /// To another norm.
+    pub fn norm_of(kind: NormKind, max: f64) -> Self {
+        Clip { limit: max, norm: Some(kind), refuses: false }
+    }
+
+    /// Each element to between `-limit` and `limit`.
+    pub fn value(limit: f64) -> Self {
+        Clip { limit, norm: None, refuses: false }
+    }
+
+    /// With steps skipped in which the norm is infinite or NaN. PyTorch raises an error there (`error_if_nonfinite`); a compiled step
+    /// tells it with its results.
+    #[must_use]
+    pub fn skip_if_nonfinite(mut self) -> Self {
+        self.refuses = true;
+        self
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if self.limit.is_nan() || self.limit < 0.0 {
+            return Some(format!("gradients are clipped to {}, expected at least 0", self.limit));
+        }
+        (self.refuses && self.norm.is_none())
+            .then(|| "clipping by value has no norm that could be infinite".to_owned())
+    }
+
+    /// Records the clipped gradients in the place of the others.
+    ///
+    /// By norm, each is multiplied by the smaller of 1 and `max / (norm + 1e-6)`, as PyTorch computes it: one value for all.
+    #[track_caller]
+    pub fn record<'t>(&self, t: &'t Trace, grads: &mut [Var<'t>]) -> Clipped<'t> {
+        if let Some(problem) = self.problem() {
+            t.fail("clip", problem);
+        }
+        if t.error().is_some() || grads.is_empty() {
+            return Clipped::default();
+        }
+        let Some(kind) = self.norm else {
+            for grad in grads {
+                *grad = clamp(t, *grad, self.limit);
+            }
+            return Clipped::default();
+        };
+        let norm = total(kind, grads);
+        let one = t.ones_like(norm);
+        let coefficient = (one / (norm + 1e-6) * self.limit).minimum(one);
+        for grad in grads {
+            let wide = widened(*grad);
+            let clipped = wide * coefficient.cast(wide.dtype());
+            *grad = if wide.dtype() == grad.dtype() { clipped } else { clipped.cast(grad.dtype()) };
+        }
+        Clipped { norm: Some(norm), nonfinite: self.refuses.then(|| flag(t, norm)) }
+    }
+}
+
+/// 1 if a number is infinite or NaN, else 0.
+fn flag<'t>(t: &'t Trace, x: Var<'t>) -> Var<'t> {
+    let ty = TensorType::scalar(DType::F32);
+    x.abs().lt(None, Some(f64::INFINITY)).choose(t.full(ty.clone(), 0.0), t.full(ty, 1.0))
+}
+
+/// NaN stays NaN.
+fn clamp<'t>(t: &'t Trace, x: Var<'t>, limit: f64) -> Var<'t> {
+    let at = |limit: f64| t.full(x.ty(), limit);
+    x.maximum(at(-limit)).minimum(at(limit))
+}
+
+fn widened(x: Var<'_>) -> Var<'_> {
+    if x.dtype().is_low() { x.cast(DType::F32) } else { x }
+}
+
+/// The norm of the norms of all, in the widest of their dtypes, at least f32.
+fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
+    let dtype = if x.iter().any(|x| x.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
+    let mut own = x.iter().map(|x| {
+        let wide = widened(*x);
+        let norm = match kind {
+            NormKind::Euclidean => (wide * wide).sum(&[], false, None).sqrt(),
+            NormKind::Largest => largest(wide),
+        };
+        if norm.dtype() == dtype { norm } else { norm.cast(dtype) }
+    });
+    let joined = match kind {
+        NormKind::Euclidean if x.len() > 1 => {
+            own.map(|norm| norm * norm).reduce(|a, b| a + b).map(Elementwise::sqrt)
+        }
+        NormKind::Euclidean => own.next(),
+        NormKind::Largest => own.reduce(|a, b| a.maximum(b)),
+    };
+    joined.expect("there is a gradient")
+}
+
+/// The largest absolute value, 0 if there is none.
+fn largest(x: Var<'_>) -> Var<'_> {
+    if x.ty().numel() == 0 {
+        return x.tracer().full(TensorType::scalar(x.dtype()), 0.0);
+    }
+    x.abs().amax(&[], false)
+}
