@@ -50,6 +50,11 @@ impl Region {
         self.low[device as usize]
     }
 
+    /// True if it is the low dtype of a device that is on.
+    pub fn computes_in(&self, dtype: DType) -> bool {
+        DeviceType::ALL.into_iter().any(|d| self.is_enabled(d) && self.low(d) == dtype)
+    }
+
     /// True if casts of weights are shared within the scope.
     pub fn cache(&self) -> bool {
         self.cache

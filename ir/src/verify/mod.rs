@@ -1,12 +1,32 @@
 //! The verifier: the only maker of [`Verified`].
 //!
-//! It derives every type again with the op's own rule and compares, checks operand counts, attributes, ports, updates and the
-//! stage, and reports everything it finds.
+//! [`verify()`] looks at one program: it derives every type again with the op's own rule and compares, checks operand counts,
+//! attributes, ports, updates and the stage, and reports everything it finds. [`compare`] looks at a program and at what a pass has
+//! made of it. Together they keep ten invariants of mixed precision:
+//!
+//! | | invariant | where it is checked |
+//! |---|---|---|
+//! | V1 | the dtypes of operands are those the op computes with: nothing is promoted silently | [`verify()`] from [`Stage::Cast`] on |
+//! | V2 | every op, result and next state has the type that it had in the program as it was traced | [`verify()`]; [`compare`] after every pass |
+//! | V3 | a cast keeps the shape, and autocast casts floats only | [`verify()`] |
+//! | V4 | autocast casts to a low dtype of the region or to f32, and to nothing else | [`verify()`] in [`Stage::Traced`]; [`compare`] after `autocast` |
+//! | V5 | the next value of state has the type of the state, so a step can follow itself | [`verify()`] |
+//! | V6 | what the program rounds itself stays rounded | [`compare`] after every pass up to `fuse` |
+//! | V7 | a pass drops no rounding that a result depends on, and one that moves casts adds none | [`compare`] after every pass up to `fuse` |
+//! | V8 | sums and products are accumulated in f32 or wider | [`verify()`], on reductions and on kernels |
+//! | V9 | a cast is shared where the weight cache of eager autocast shares it, and nowhere else | [`compare`] after `autocast` |
+//! | V10 | operands come before uses; behind a pass that moves casts none is dead and no two are equal | [`verify()`]; [`compare`] after `simplify` and `place` |
+//!
+//! There is no control flow, so the value that a loop carries is state, and V5 is about state. Which rounding is which is told by
+//! the [points](crate::point) that casts stand for.
+
+mod accumulators;
 
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, Node, NodeId, Role};
 use crate::op::{Body, InferCx, Lower};
-use crate::{Attrs, DType, TensorType};
+use crate::policy::{Decision, Region};
+use crate::{Attr, Attrs, DType, TensorType};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -138,10 +158,40 @@ fn check_node(graph: &Graph, id: NodeId, stage: Stage) -> Vec<String> {
         if stage != Stage::Traced {
             wrong.push("an autocast decision is still open".to_owned());
         }
+        check_decision(decision, graph.region(id), &types, &mut wrong);
         crate::tracer::apply_decision(decision, &mut types, &mut attrs);
     }
     check_types(node, &types, &attrs, stage, &mut wrong);
+    if let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") {
+        wrong.extend(accumulators::narrow(kernel));
+    }
     wrong
+}
+
+/// Autocast casts floats, to f32 or to what a region that is on computes in.
+fn check_decision(
+    decision: &Decision,
+    region: &Region,
+    types: &[TensorType],
+    wrong: &mut Vec<String>,
+) {
+    if decision.casts.len() != types.len() {
+        wrong.push(format!(
+            "its autocast decision speaks of {} operands, expected {}",
+            decision.casts.len(),
+            types.len()
+        ));
+    }
+    for (i, (ty, to)) in types.iter().zip(&decision.casts).enumerate() {
+        let Some(to) = *to else { continue };
+        if !ty.dtype.is_float() {
+            wrong.push(format!("autocast casts operand {i}, {ty}, to {to}: it casts floats only"));
+        } else if to != DType::F32 && !region.computes_in(to) {
+            wrong.push(format!(
+                "autocast casts operand {i}, {ty}, to {to}, expected f32 or what the region {region} computes in"
+            ));
+        }
+    }
 }
 
 fn check_types(
@@ -195,3 +245,6 @@ fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
 fn list(types: &[TensorType]) -> String {
     types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests;

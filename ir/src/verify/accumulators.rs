@@ -1,0 +1,68 @@
+//! What kernels add up is held in f32 or wider, and no narrower than what is added.
+
+use crate::kernel::{Body, Form, Kernel, Reduction, Scalar, Sink, Val};
+
+/// The accumulators of a kernel that are narrower than what they take.
+pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut check = |what: &str, acc: Scalar, term: Scalar| {
+        if bits(acc) < bits(term) || acc.is_float() != term.is_float() {
+            wrong.push(format!(
+                "@{}: {what} of {} is accumulated in {}",
+                kernel.name,
+                term.name(),
+                acc.name()
+            ));
+        }
+    };
+    match &kernel.form {
+        Form::Nest(nest) => {
+            for (stage, sink) in
+                nest.stages.iter().flat_map(|s| s.sinks.iter().map(move |k| (s, k)))
+            {
+                match sink {
+                    Sink::Reduce { reduction: Reduction::Sum, value, register } => {
+                        let acc = nest.registers.get(*register).copied();
+                        if let (Some(acc), Some(term)) = (acc, scalar(&stage.body, *value)) {
+                            check("a sum along the row", acc, term);
+                        }
+                    }
+                    Sink::Column { reduction: Reduction::Sum, value, dtype, .. } => {
+                        if let (Some(acc), Some(term)) =
+                            (Scalar::of(*dtype), scalar(&stage.body, *value))
+                        {
+                            check("a sum down a column", acc, term);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Form::Contract(contract) => {
+            for factor in [&contract.a, &contract.b] {
+                if let Some(term) = scalar(&factor.body, factor.value) {
+                    check("a product", contract.acc, term);
+                }
+            }
+        }
+        Form::Scatter(scatter) => {
+            let acc = kernel.outputs.first().and_then(|o| Scalar::of(o.ty.dtype));
+            if let (Some(acc), Some(term)) = (acc, scalar(&scatter.body, scatter.value)) {
+                check("a scattered sum", acc, term);
+            }
+        }
+    }
+    wrong
+}
+
+fn scalar(body: &Body, value: Val) -> Option<Scalar> {
+    body.insts.get(value as usize).map(|inst| inst.ty)
+}
+
+fn bits(scalar: Scalar) -> usize {
+    match scalar {
+        Scalar::Bool => 1,
+        Scalar::F32 | Scalar::I32 => 32,
+        Scalar::F64 | Scalar::I64 => 64,
+    }
+}
