@@ -40,4 +40,4 @@ pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
 pub use tracer::Tracer;
 pub use var::Var;
-pub use verify::{Stage, Verified, verify};
+pub use verify::{Promise, Stage, Verified, compare, verify};

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::{Decision, PolicySet};
 use tracecast_ir::{
-    Args, DType, Graph, Node, NodeId, Reason, Results, Stage, TraceError, Tracer, ValueId, Var,
-    Verified,
+    Args, DType, Graph, Node, NodeId, Promise, Reason, Results, Stage, TraceError, Tracer, ValueId,
+    Var, Verified,
 };
 
 /// Turns autocast decisions into casts.
@@ -71,6 +71,10 @@ impl Pass for Autocast {
 
     fn ensures(&self, before: Stage) -> Stage {
         before.max(Stage::Cast)
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Casts
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {

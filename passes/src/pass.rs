@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tracecast_ir::{
-    Graph, Node, NodeId, Results, Stage, TraceError, Tracer, ValueId, Var, Verified, verify,
+    Graph, Node, NodeId, Promise, Results, Stage, TraceError, Tracer, ValueId, Var, Verified,
+    compare, verify,
 };
 
 /// One rewrite of a program that keeps its meaning.
@@ -19,6 +20,11 @@ pub trait Pass: Send + Sync {
     /// The stage the result is in; most passes stay where they are.
     fn ensures(&self, before: Stage) -> Stage {
         before
+    }
+
+    /// What it may do to casts, which the verifier holds it to; passes from elsewhere mostly add code.
+    fn promise(&self) -> Promise {
+        Promise::Adds
     }
 
     /// A new graph with the same meaning.
@@ -104,8 +110,13 @@ impl Pipeline {
         for pass in &self.passes {
             let (start, name) = (Instant::now(), pass.name());
             let next = pass.run(&graph).map_err(|error| Error::InPass { pass: name, error })?;
-            graph = verify(next, pass.ensures(graph.stage()))
-                .map_err(|errors| Error::AfterPass { pass: name, errors })?;
+            let wrong = |errors| Error::AfterPass { pass: name, errors };
+            let next = verify(next, pass.ensures(graph.stage())).map_err(wrong)?;
+            // What policies decided is checked always, what rewrites do to it while they are developed.
+            if cfg!(debug_assertions) || pass.promise() == Promise::Casts {
+                compare(&graph, &next, pass.promise()).map_err(wrong)?;
+            }
+            graph = next;
             observe(name, &graph, start.elapsed());
         }
         Ok(graph)

@@ -23,7 +23,8 @@ use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Reason, Results, TraceError, Tracer, Var, Verified,
+    Args, Attrs, DType, Graph, Node, OpRef, Promise, Reason, Results, TraceError, Tracer, Var,
+    Verified,
 };
 
 /// Views that a narrowing is moved above.
@@ -59,6 +60,10 @@ impl Place {
 impl Pass for Place {
     fn name(&self) -> &'static str {
         "place"
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Moves
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {

@@ -21,6 +21,11 @@
 //! the [points](crate::point) that casts stand for.
 
 mod accumulators;
+mod autocast;
+mod compare;
+mod roundings;
+
+pub use compare::{Promise, compare};
 
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, Node, NodeId, Role};

@@ -25,7 +25,8 @@ use tracecast_ir::kernel::Kernel;
 use tracecast_ir::kernel::build::{self, Built, Context, Group};
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
-    Args, Attr, Attrs, Graph, NodeId, Role, Source, Stage, TraceError, Tracer, ValueId, Verified,
+    Args, Attr, Attrs, Graph, NodeId, Promise, Role, Source, Stage, TraceError, Tracer, ValueId,
+    Verified,
 };
 
 /// Core ops become kernels.
@@ -39,6 +40,10 @@ impl Pass for Fuse {
 
     fn ensures(&self, _: Stage) -> Stage {
         Stage::Fused
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Lowers
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {

@@ -27,8 +27,8 @@ use crate::pass::{Pass, error_at, need_decided, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{
-    Args, Attrs, Graph, NodeId, OpDef, OpRef, Reason, Results, Stage, TraceError, Tracer, Var,
-    Verified,
+    Args, Attrs, Graph, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TraceError, Tracer,
+    Var, Verified,
 };
 
 /// Rules that may fire one inside the other.
@@ -41,6 +41,10 @@ pub struct Simplify;
 impl Pass for Simplify {
     fn name(&self) -> &'static str {
         "simplify"
+    }
+
+    fn promise(&self) -> Promise {
+        Promise::Moves
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {

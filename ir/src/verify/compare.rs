@@ -1,0 +1,171 @@
+//! A program against what a pass has made of it: [`compare`].
+
+use super::roundings::Roundings;
+use super::{Verified, autocast};
+use crate::error::{VerifyError, VerifyErrors};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::{DType, Point, Reason};
+use std::collections::{HashMap, HashSet};
+
+/// What a pass may do to the casts of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// It makes casts of the autocast decisions, and of nothing else but promotions.
+    Casts,
+    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays.
+    Adds,
+    /// It moves, shares and cancels casts where that changes no bit.
+    Moves,
+    /// It turns ops into kernels.
+    Lowers,
+}
+
+/// Holds a program against what a pass has made of it: its interface, and the roundings that the promise is about.
+///
+/// # Errors
+/// Every invariant that the pass broke, with the op, its line and the dtypes.
+pub fn compare(before: &Verified, after: &Verified, promise: Promise) -> Result<(), VerifyErrors> {
+    let mut errors = Vec::new();
+    interface(before, after, &mut errors);
+    match promise {
+        Promise::Casts => {
+            autocast::check(before, after, &mut errors);
+            kept(before, after, &mut errors);
+        }
+        Promise::Adds => kept(before, after, &mut errors),
+        Promise::Moves => {
+            kept(before, after, &mut errors);
+            only_old(before, after, &mut errors);
+            tidy(after, &mut errors);
+        }
+        Promise::Lowers => {}
+    }
+    if errors.is_empty() { Ok(()) } else { Err(VerifyErrors(errors)) }
+}
+
+/// An error about a node of either program.
+pub(super) fn error_at(graph: &Graph, id: NodeId, message: String) -> VerifyError {
+    let node = graph.node(id);
+    VerifyError {
+        node: id.index(),
+        op: node.op.name().to_owned(),
+        message,
+        source_line: node.source.to_string(),
+    }
+}
+
+/// V2: ports, results and next values are what they were.
+fn interface(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
+    let ports = |g: &Graph| -> Vec<String> {
+        let port = |p: &crate::Port| format!("{:?} `{}`: {} on {}", p.role, p.name, p.ty, p.device);
+        g.ports().iter().map(port).collect()
+    };
+    let results = |g: &Graph| -> Vec<String> {
+        let result = |(name, v): &(String, ValueId)| format!("result `{name}`: {}", g.ty(*v));
+        g.outputs().iter().map(result).collect()
+    };
+    let updates = |g: &Graph| -> Vec<String> {
+        let update = |(port, v): &(usize, ValueId)| {
+            format!("next value of `{}`: {}", g.ports()[*port].name, g.ty(*v))
+        };
+        g.updates().iter().map(update).collect()
+    };
+    let mut differ = |was: Vec<String>, is: Vec<String>, at: &dyn Fn(usize) -> Option<NodeId>| {
+        let Some(i) = (0..was.len().max(is.len())).find(|i| was.get(*i) != is.get(*i)) else {
+            return;
+        };
+        let show = |all: &[String]| all.get(i).map_or("nothing".to_owned(), Clone::clone);
+        let message = format!("expected {}, found {}", show(&was), show(&is));
+        errors.push(match at(i) {
+            Some(id) => error_at(before, id, message),
+            None => VerifyError {
+                node: before.len(),
+                op: "return".to_owned(),
+                message,
+                source_line: String::new(),
+            },
+        });
+    };
+    differ(ports(before), ports(after), &|i| before.ports().get(i).map(|p| p.node));
+    differ(results(before), results(after), &|i| before.outputs().get(i).map(|(_, v)| v.node));
+    differ(updates(before), updates(after), &|i| before.updates().get(i).map(|(_, v)| v.node));
+}
+
+/// V6 and V7: every rounding that a result depends on is still there.
+fn kept(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
+    let there: HashSet<u32> = casts(after)
+        .flat_map(|id| after.node(id).origin.points.iter().copied().collect::<Vec<_>>())
+        .collect();
+    let roundings = Roundings::of(before);
+    for (id, number) in roundings.needed(before) {
+        if there.contains(&number) {
+            continue;
+        }
+        let point = before.points()[number as usize];
+        let what = if point.reason == Reason::Written {
+            "the program rounds here"
+        } else {
+            "a result depends on this rounding"
+        };
+        let message =
+            format!("{what}, {} to {}, and nothing does so any more", point.from, point.to);
+        errors.push(error_at(before, id, message));
+    }
+}
+
+/// V7: no rounding appears where casts are only moved.
+fn only_old(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
+    let old: HashSet<u32> = Roundings::all(before).map(|(_, number)| number).collect();
+    for id in casts(after) {
+        let (from, to) = dtypes(after, id);
+        let stands =
+            |number: &u32| old.contains(number) && after.points()[*number as usize].to == to;
+        let rounds = rounds(from, to);
+        if rounds && !after.node(id).origin.points.iter().any(stands) {
+            let message = format!("rounds {from} to {to} where the program before did not");
+            errors.push(error_at(after, id, message));
+        }
+    }
+}
+
+/// V10: no dead cast, no two equal casts of one value.
+fn tidy(after: &Graph, errors: &mut Vec<VerifyError>) {
+    let live = after.live();
+    let mut seen: HashMap<(ValueId, DType), NodeId> = HashMap::new();
+    for id in after.nodes().filter(|id| after.node(*id).op.is(&crate::ops::cast::CAST)) {
+        let (from, to) = dtypes(after, id);
+        if !live[id.index()] {
+            let message = format!("nothing needs this cast of {from} to {to}");
+            errors.push(error_at(after, id, message));
+        }
+        if let Some(first) = seen.insert((after.args(id)[0], to), id) {
+            let message = format!("casts {from} to {to} as %{} does already", first.index());
+            errors.push(error_at(after, id, message));
+        }
+    }
+}
+
+/// The nodes that change a dtype.
+pub(super) fn casts(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
+    use crate::ops::cast::{CAST, ROUND_TO};
+    graph.nodes().filter(|id| {
+        let op = &graph.node(*id).op;
+        op.is(&CAST) || op.is(&ROUND_TO)
+    })
+}
+
+/// The dtype before a cast, and the one it casts or rounds to.
+pub(super) fn dtypes(graph: &Graph, cast: NodeId) -> (DType, DType) {
+    let from = graph.ty(graph.args(cast)[0]).dtype;
+    (from, graph.node(cast).attrs.dtype("to").unwrap_or(from))
+}
+
+/// True if the change from one float to the other loses digits.
+pub(super) fn rounds(from: DType, to: DType) -> bool {
+    from.is_float() && to.is_float() && !from.fits_in(to)
+}
+
+/// True if the point is a rounding.
+pub(super) fn is_rounding(point: &Point) -> bool {
+    rounds(point.from, point.to)
+}

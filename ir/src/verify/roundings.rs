@@ -1,0 +1,161 @@
+//! Which roundings of a program its results depend on.
+//!
+//! A rounding may go if what it rounds is known to fit already, if it works on numbers known in advance (then it was done), or if
+//! nothing depends on it. The last is a matter of taste where an op may turn out not to need an operand: a choice under a known
+//! condition, a slice of joined parts, a product with an integer zero. So a rounding counts as needed only if arithmetic on floats
+//! leads from it to a result: that never does without an operand.
+
+use super::compare::{casts, dtypes, is_rounding};
+use crate::DType;
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::{Body, Lower};
+
+/// The floats that values can be known to fit in.
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+/// What the results of a program are known to be and to need.
+pub(super) struct Roundings {
+    /// For every node, the floats that hold its result exactly, one bit each.
+    fits: Vec<u8>,
+    /// True for values that depend on no port.
+    known: Vec<bool>,
+    /// True for values that arithmetic takes to a result.
+    needed: Vec<bool>,
+}
+
+impl Roundings {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let mut all = Roundings {
+            fits: vec![0; graph.len()],
+            known: vec![false; graph.len()],
+            needed: vec![false; graph.len()],
+        };
+        for id in graph.nodes() {
+            let args = graph.args(id);
+            all.known[id.index()] =
+                graph.port_of(id).is_none() && args.iter().all(|a| all.known[a.node.index()]);
+            all.fits[id.index()] = all.fits_of(graph, id);
+        }
+        for root in graph.roots() {
+            all.needed[root.node.index()] = true;
+        }
+        for id in graph.nodes().rev() {
+            if all.needed[id.index()] && takes_all(graph, id) {
+                graph.args(id).iter().for_each(|a| all.needed[a.node.index()] = true);
+            }
+        }
+        all
+    }
+
+    /// Every rounding that a cast stands for: the cast, and the number of the point.
+    pub(super) fn all(graph: &Graph) -> impl Iterator<Item = (NodeId, u32)> + '_ {
+        casts(graph).flat_map(move |id| {
+            let points = graph.node(id).origin.points.iter().copied();
+            points.filter(|p| is_rounding(&graph.points()[*p as usize])).map(move |p| (id, p))
+        })
+    }
+
+    /// The roundings that must not be lost.
+    pub(super) fn needed<'a>(
+        &'a self,
+        graph: &'a Graph,
+    ) -> impl Iterator<Item = (NodeId, u32)> + 'a {
+        Roundings::all(graph).filter(|(id, _)| {
+            let x = graph.args(*id)[0].node.index();
+            let (from, to) = dtypes(graph, *id);
+            let changes = super::compare::rounds(from, to) && self.fits[x] & bit(to) == 0;
+            changes && self.needed[id.index()] && !self.known[x]
+        })
+    }
+
+    fn fits_of(&self, graph: &Graph, id: NodeId) -> u8 {
+        let node = graph.node(id);
+        let Some(result) = node.results.first() else { return 0 };
+        let own = holders(result.dtype);
+        let args = graph.args(id);
+        if matches!(node.op.name(), "cast" | "round_to") {
+            let (from, to) = dtypes(graph, id);
+            let before = self.fits[args[0].node.index()];
+            let unchanged = from.is_float() && before & bit(to) != 0;
+            return own | holders(to) | if unchanged { before } else { 0 };
+        }
+        let data = match (lowering(graph, id), node.op.name()) {
+            (Some(Lower::View(_) | Lower::Gather), _) => &args[..1],
+            (Some(Lower::Cat), _) | (_, "relu" | "neg" | "abs" | "maximum" | "minimum") => {
+                &args[..]
+            }
+            (_, "where") => &args[1..],
+            (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
+                if graph.ty(args[0]).numel() == result.numel() =>
+            {
+                &args[..]
+            }
+            (_, "add" | "sub" | "rsub" | "mul" | "div") if is_neutral(node) => &args[..],
+            _ => return own,
+        };
+        own | data.iter().fold(u8::MAX, |all, a| {
+            all & if self.known[a.node.index()] { u8::MAX } else { self.fits[a.node.index()] }
+        })
+    }
+}
+
+/// True for `x + 0`, `x * 1` and their like, which change a sign at most.
+fn is_neutral(node: &Node) -> bool {
+    let neutral = if matches!(node.op.name(), "mul" | "div") { 1.0 } else { 0.0 };
+    node.attrs.float("scalar").is_some_and(|c| c.abs() == neutral)
+}
+
+/// True for arithmetic on floats and whole views, which always need every operand that has elements.
+fn takes_all(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let floats = node.results.iter().all(|ty| ty.dtype.is_float() && ty.numel() > 0)
+        && graph.args(id).iter().all(|a| graph.ty(*a).dtype.is_float() && graph.ty(*a).numel() > 0);
+    floats
+        && matches!(
+            node.op.name(),
+            "cast"
+                | "round_to"
+                | "add"
+                | "sub"
+                | "rsub"
+                | "mul"
+                | "div"
+                | "neg"
+                | "abs"
+                | "exp"
+                | "log"
+                | "tanh"
+                | "erf"
+                | "sqrt"
+                | "rsqrt"
+                | "sigmoid"
+                | "relu"
+                | "gelu"
+                | "contract"
+                | "matmul"
+                | "linear"
+                | "reduce_row"
+                | "reduce_column"
+                | "sum"
+                | "mean"
+                | "reshape"
+                | "permute"
+                | "expand"
+        )
+}
+
+fn lowering(graph: &Graph, id: NodeId) -> Option<&Lower> {
+    match &graph.node(id).op.def().body {
+        Body::Core { kernel, .. } | Body::Source(kernel) => Some(kernel),
+        _ => None,
+    }
+}
+
+fn bit(dtype: DType) -> u8 {
+    FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
+}
+
+/// The floats that hold every number of a dtype.
+fn holders(dtype: DType) -> u8 {
+    FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
+}
