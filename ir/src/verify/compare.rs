@@ -93,7 +93,9 @@ fn interface(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
 
 /// V6 and V7: every rounding that a result depends on is still there.
 fn kept(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
+    let live = after.live();
     let there: HashSet<u32> = casts(after)
+        .filter(|id| live[id.index()])
         .flat_map(|id| after.node(id).origin.points.iter().copied().collect::<Vec<_>>())
         .collect();
     let roundings = Roundings::of(before);
