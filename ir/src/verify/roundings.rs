@@ -8,6 +8,7 @@
 use super::compare::{casts, dtypes, is_rounding};
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId};
+use crate::kernel::half;
 use crate::op::{Body, Lower};
 
 /// The floats that values can be known to fit in.
@@ -17,7 +18,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 pub(super) struct Roundings {
     /// For every node, the floats that hold its result exactly, one bit each.
     fits: Vec<u8>,
-    /// True for values that depend on no port.
+    /// True for values that depend on no float from outside: numbers known in advance, and integers, which may turn out to be.
     known: Vec<bool>,
     /// True for values that arithmetic takes to a result.
     needed: Vec<bool>,
@@ -32,8 +33,10 @@ impl Roundings {
         };
         for id in graph.nodes() {
             let args = graph.args(id);
-            all.known[id.index()] =
-                graph.port_of(id).is_none() && args.iter().all(|a| all.known[a.node.index()]);
+            let counted = graph.node(id).results.iter().all(|ty| !ty.dtype.is_float());
+            all.known[id.index()] = counted
+                || graph.port_of(id).is_none() && args.iter().all(|a| all.known[a.node.index()])
+                || all.may_be_known(graph, id);
             all.fits[id.index()] = all.fits_of(graph, id);
         }
         for root in graph.roots() {
@@ -68,6 +71,36 @@ impl Roundings {
         })
     }
 
+    /// True for a choice between a known number and such a choice: under one condition the number may be all that is left.
+    fn may_be_known(&self, graph: &Graph, id: NodeId) -> bool {
+        let chooses_known = |id: NodeId| {
+            let args = graph.args(id);
+            let is_choice = graph.node(id).op.name() == "where";
+            (is_choice && args[1..].iter().any(|a| self.known[a.node.index()])).then_some(args)
+        };
+        let behind_views = |mut at: NodeId| {
+            while matches!(lowering(graph, at), Some(Lower::View(_))) {
+                at = graph.args(at)[0].node;
+            }
+            at
+        };
+        chooses_known(id).is_some_and(|args| {
+            args[1..].iter().any(|a| chooses_known(behind_views(a.node)).is_some())
+        })
+    }
+
+    /// True for `x + 0`, `x * 1` and their like, which change a sign at most, and for what may turn out to be such.
+    fn is_neutral(&self, graph: &Graph, id: NodeId) -> bool {
+        let node = graph.node(id);
+        let neutral = if matches!(node.op.name(), "mul" | "div") { 1.0 } else { 0.0 };
+        let is_neutral = |c: f64| c.abs() == neutral;
+        node.attrs.float("scalar").is_some_and(is_neutral)
+            || graph
+                .args(id)
+                .iter()
+                .any(|a| self.known[a.node.index()] && number(graph, a.node).is_none_or(is_neutral))
+    }
+
     fn fits_of(&self, graph: &Graph, id: NodeId) -> u8 {
         let node = graph.node(id);
         let Some(result) = node.results.first() else { return 0 };
@@ -76,7 +109,7 @@ impl Roundings {
         if matches!(node.op.name(), "cast" | "round_to") {
             let (from, to) = dtypes(graph, id);
             let before = self.fits[args[0].node.index()];
-            let unchanged = from.is_float() && before & bit(to) != 0;
+            let unchanged = from.fits_in(to) || before & bit(to) != 0;
             return own | holders(to) | if unchanged { before } else { 0 };
         }
         let data = match (lowering(graph, id), node.op.name()) {
@@ -85,12 +118,16 @@ impl Roundings {
                 &args[..]
             }
             (_, "where") => &args[1..],
+            (Some(Lower::Pad), _) => {
+                let value = node.attrs.float("value").unwrap_or(0.0);
+                return own | self.fits[args[0].node.index()] & holders_of(value);
+            }
             (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
                 if graph.ty(args[0]).numel() == result.numel() =>
             {
                 &args[..]
             }
-            (_, "add" | "sub" | "rsub" | "mul" | "div") if is_neutral(node) => &args[..],
+            (_, "add" | "sub" | "rsub" | "mul" | "div") if self.is_neutral(graph, id) => &args[..],
             _ => return own,
         };
         own | data.iter().fold(u8::MAX, |all, a| {
@@ -99,10 +136,14 @@ impl Roundings {
     }
 }
 
-/// True for `x + 0`, `x * 1` and their like, which change a sign at most.
-fn is_neutral(node: &Node) -> bool {
-    let neutral = if matches!(node.op.name(), "mul" | "div") { 1.0 } else { 0.0 };
-    node.attrs.float("scalar").is_some_and(|c| c.abs() == neutral)
+/// The number that all elements of a constant hold, perhaps behind views and casts.
+fn number(graph: &Graph, id: NodeId) -> Option<f64> {
+    let mut at = id;
+    while matches!(lowering(graph, at), Some(Lower::View(_))) || graph.node(at).op.name() == "cast"
+    {
+        at = graph.args(at)[0].node;
+    }
+    graph.node(at).attrs.float("value").filter(|_| graph.node(at).op.name() == "constant")
 }
 
 /// True for arithmetic on floats and whole views, which always need every operand that has elements.
@@ -158,4 +199,16 @@ fn bit(dtype: DType) -> u8 {
 /// The floats that hold every number of a dtype.
 fn holders(dtype: DType) -> u8 {
     FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
+}
+
+/// The floats that hold a number.
+fn holders_of(value: f64) -> u8 {
+    let single = f64::from(value as f32);
+    let held = |dtype: &DType| match dtype {
+        DType::F16 => f64::from(half::round_to_f16(value as f32)) == single,
+        DType::BF16 => f64::from(half::round_to_bf16(value as f32)) == single,
+        DType::F32 => single == value,
+        _ => true,
+    };
+    FLOATS.iter().filter(|d| value.is_nan() || held(d)).fold(0, |all, d| all | bit(*d))
 }

@@ -46,7 +46,9 @@ pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
 fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<Var<'t>> {
     let mut views = Vec::new();
     let mut below = r.made(x)?;
+    let mut below_id = x.id().node;
     while matches!(below.lowering(), Some(Lower::View(_))) && views.len() < REACH {
+        below_id = below.x().id().node;
         let next = r.made(below.x())?;
         views.push(std::mem::replace(&mut below, next));
     }
@@ -58,7 +60,17 @@ fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<V
     if below.name() == "cast" && !folds(inner.dtype(), below.attrs.dtype("to")?, to) {
         return None;
     }
-    let mut y = r.apply(&cast::CAST, &[inner], Attrs::new().with("to", to));
+    let attrs = Attrs::new().with("to", to);
+    let mut y = if below.name() == "round_to" {
+        // One rounding takes the place of two.
+        let tracer = r.tracer;
+        let points = tracer.with_graph(|g| g.node(below_id).origin.points.clone());
+        let y = tracer.standing_for(&points, || r.apply(&cast::CAST, &[inner], attrs));
+        tracer.also_stands(y);
+        y
+    } else {
+        r.apply(&cast::CAST, &[inner], attrs)
+    };
     for view in views.iter().rev() {
         y = r.again(view, &[y]);
     }
