@@ -7,7 +7,7 @@
 
 use super::compare::{casts, dtypes, is_rounding};
 use crate::DType;
-use crate::graph::{Graph, Node, NodeId};
+use crate::graph::{Graph, NodeId};
 use crate::kernel::half;
 use crate::op::{Body, Lower};
 
