@@ -180,6 +180,10 @@ impl Iteration {
             },
             "load_state_dict" if before => {
                 let state = &op["value"];
+                for name in ["scale", "_growth_tracker", "growth_factor", "backoff_factor"] {
+                    // An empty one does nothing or is refused, without a step.
+                    state.get(name)?;
+                }
                 self.options.growth_factor = number(&state["growth_factor"]);
                 self.options.backoff_factor = number(&state["backoff_factor"]);
                 self.options.growth_interval = state["growth_interval"].as_i64()?;

@@ -190,7 +190,7 @@ fn compare(store: &Store, iteration: &Iteration, close: &Closeness) -> Checked {
         Ok(store.get(name).map_err(|e| e.to_string())?.to_f64s())
     };
     let ScalerOptions { enabled, .. } = iteration.options;
-    if enabled {
+    if enabled && !after["growth_tracker"].is_null() {
         same("scale", &entry("amp.scale")?, &[number(&after["scale"])])?;
         same("tracker", &entry("amp.growth_tracker")?, &[number(&after["growth_tracker"])])?;
     }
