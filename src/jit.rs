@@ -120,7 +120,7 @@ impl Jit {
     /// # Errors
     /// The first op that could not be recorded.
     pub fn graph(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Graph> {
-        let trace = Trace::new(&self.name, self.options.policies(), types(store, inputs)?);
+        let trace = Trace::new(&self.name, &self.options, types(store, inputs)?);
         (self.body)(&trace);
         Ok(trace.finish()?.graph)
     }
@@ -163,7 +163,7 @@ impl Jit {
     fn compile(&self, types: Types) -> Result<Compiled> {
         let start = Instant::now();
         let inputs = types.inputs.clone();
-        let trace = Trace::new(&self.name, self.options.policies(), types);
+        let trace = Trace::new(&self.name, &self.options, types);
         (self.body)(&trace);
         let traced = trace.finish()?;
         let time = start.elapsed();

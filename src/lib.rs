@@ -50,6 +50,7 @@ mod compile;
 pub mod eager;
 mod entry;
 mod error;
+mod home;
 mod jit;
 pub mod nn;
 pub mod optim;

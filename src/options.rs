@@ -1,12 +1,13 @@
 //! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
 
 use crate::error::Result;
+use crate::home::Home;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use tracecast_ir::Verified;
-use tracecast_ir::policy::PolicySet;
+use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_ir::{DType, Verified};
 use tracecast_passes::{PassOptions, Precision};
-use tracecast_runtime::{Device, ReferenceDevice, Registry};
+use tracecast_runtime::{AmpSupport, Device, ReferenceDevice, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
@@ -27,7 +28,8 @@ pub struct Options {
     portable: bool,
     precision: Precision,
     fold: bool,
-    policies: Arc<PolicySet>,
+    /// Those of the device if none were given.
+    policies: Option<Arc<PolicySet>>,
     observer: Option<Arc<Observer>>,
     keep_history: bool,
     seed: u64,
@@ -58,7 +60,7 @@ impl Options {
             portable: false,
             precision: Precision::default(),
             fold: true,
-            policies: Arc::new(PolicySet::standard()),
+            policies: None,
             observer: None,
             keep_history: false,
             seed: 0,
@@ -109,10 +111,11 @@ impl Options {
         self
     }
 
-    /// Under other autocast policies.
+    /// Under other autocast policies than those of the device. To add rules to those, start with
+    /// `options.policies().as_ref().clone()`.
     #[must_use]
     pub fn with_policies(mut self, policies: impl Into<Arc<PolicySet>>) -> Self {
-        self.policies = policies.into();
+        self.policies = Some(policies.into());
         self
     }
 
@@ -144,9 +147,35 @@ impl Options {
         self
     }
 
-    /// The policies.
+    /// The policies: those given, else those of the device.
     pub fn policies(&self) -> Arc<PolicySet> {
-        self.policies.clone()
+        match (&self.policies, self.amp()) {
+            (Some(given), _) => given.clone(),
+            (None, Some(amp)) => Arc::new(amp.policies),
+            (None, None) => Arc::new(PolicySet::standard()),
+        }
+    }
+
+    /// What a guest device says about autocast; `None` for the devices that come with this crate, which say nothing new and
+    /// need not be opened for it.
+    fn amp(&self) -> Option<AmpSupport> {
+        match &self.device {
+            Choice::Given(device) => device.amp(),
+            Choice::Named(name) if matches!(&**name, "cpu" | "reference") => None,
+            Choice::Named(_) => self.target().ok()?.amp(),
+        }
+    }
+
+    /// The device as a trace sees it.
+    pub(crate) fn home(&self) -> Home {
+        let name = match &self.device {
+            Choice::Given(device) => device.name().to_owned(),
+            Choice::Named(name) => name.clone(),
+        };
+        match self.amp() {
+            Some(amp) => Home { name, device: amp.device_type, low: amp.dtypes },
+            None => Home { name, device: DeviceType::Cpu, low: vec![DType::BF16, DType::F16] },
+        }
     }
 
     /// The device itself, opened at the first call.
@@ -186,11 +215,7 @@ impl Options {
 
     /// What the passes are told.
     pub fn passes(&self) -> PassOptions {
-        PassOptions {
-            policies: Some(self.policies.clone()),
-            precision: self.precision,
-            fold: self.fold,
-        }
+        PassOptions { policies: Some(self.policies()), precision: self.precision, fold: self.fold }
     }
 
     pub(crate) fn observe(&self, pass: &str, graph: &Verified) {

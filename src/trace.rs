@@ -2,13 +2,16 @@
 
 use crate::entry::Entry;
 use crate::error::Result;
+use crate::home::Home;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use tracecast_ir::ops::view::Views;
-use tracecast_ir::policy::{PolicySet, Region};
+use tracecast_ir::policy::Region;
+use tracecast_ir::policy::parity::RegionObject;
 use tracecast_ir::{Graph, Role, TensorType, Tracer, ValueId, Var};
 
 /// Records what `body` computes, under the standard policies.
@@ -36,7 +39,7 @@ pub fn trace(name: &str, body: impl FnOnce(&Trace)) -> Result<Graph> {
 /// # Errors
 /// The first op that could not be recorded, with its line.
 pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> Result<Graph> {
-    let trace = Trace::new(name, options.policies(), Types::default());
+    let trace = Trace::new(name, options, Types::default());
     body(&trace);
     Ok(trace.finish()?.graph)
 }
@@ -50,6 +53,8 @@ pub struct Trace {
     bound: RefCell<BTreeMap<String, ValueId>>,
     part: RefCell<Option<Part>>,
     depth: Cell<usize>,
+    home: Home,
+    objects: RefCell<Vec<(usize, Weak<RefCell<RegionObject>>)>>,
 }
 
 /// One of several parts of a batch: inputs of these names are divided along their first axis.
@@ -76,15 +81,17 @@ pub(crate) struct Traced {
 }
 
 impl Trace {
-    pub(crate) fn new(name: &str, policies: Arc<PolicySet>, types: Types) -> Self {
+    pub(crate) fn new(name: &str, options: &Options, types: Types) -> Self {
         Trace {
-            tracer: Tracer::with_policies(name, policies),
+            tracer: Tracer::with_policies(name, options.policies()),
             types,
             starts: RefCell::default(),
             warnings: RefCell::default(),
             bound: RefCell::default(),
             part: RefCell::default(),
             depth: Cell::new(0),
+            home: options.home(),
+            objects: RefCell::default(),
         }
     }
 
@@ -100,7 +107,7 @@ impl Trace {
             return value;
         }
         match self.types.inputs.get(name) {
-            Some(ty) => self.part_of_batch(name, self.tracer.input(name, ty.clone())),
+            Some(ty) => self.part_of_batch(name, self.here(name, ty.clone(), Role::Input)),
             None => self.unknown(
                 "input",
                 name,
@@ -122,7 +129,7 @@ impl Trace {
                 );
                 self.tracer.fail("input", message)
             }
-            None => self.part_of_batch(name, self.tracer.input(name, ty)),
+            None => self.part_of_batch(name, self.here(name, ty, Role::Input)),
         }
     }
 
@@ -187,7 +194,7 @@ impl Trace {
     #[track_caller]
     pub fn param(&self, name: &str) -> Var<'_> {
         match self.types.store.get(name) {
-            Some(ty) => self.tracer.param(name, ty.clone()),
+            Some(ty) => self.param_of(name, ty.clone()),
             None => {
                 self.unknown("parameter", name, "is not in the store, which has", &self.types.store)
             }
@@ -197,14 +204,14 @@ impl Trace {
     /// A trained parameter, of this type.
     #[track_caller]
     pub fn param_of(&self, name: &str, ty: TensorType) -> Var<'_> {
-        self.tracer.param(name, ty)
+        self.here(name, ty, Role::Param)
     }
 
     /// Other state, of the type it has in the store: a frozen parameter, a counter.
     #[track_caller]
     pub fn state(&self, name: &str) -> Var<'_> {
         match self.types.store.get(name) {
-            Some(ty) => self.tracer.state(name, ty.clone()),
+            Some(ty) => self.state_of(name, ty.clone()),
             None => {
                 self.unknown("state", name, "is not in the store, which has", &self.types.store)
             }
@@ -214,19 +221,14 @@ impl Trace {
     /// Other state, of this type.
     #[track_caller]
     pub fn state_of(&self, name: &str, ty: TensorType) -> Var<'_> {
-        self.tracer.state(name, ty)
+        self.here(name, ty, Role::State)
     }
 
     /// Other state that a run puts into the store by itself if it is not there yet.
     #[track_caller]
     pub fn state_from(&self, entry: Entry) -> Var<'_> {
-        let state = self.tracer.port(
-            &entry.name,
-            entry.ty.clone(),
-            Role::State,
-            false,
-            tracecast_ir::policy::DeviceType::Cpu,
-        );
+        let state =
+            self.tracer.port(&entry.name, entry.ty.clone(), Role::State, false, self.home.device);
         let mut starts = self.starts.borrow_mut();
         if !starts.iter().any(|known| known.name == entry.name) {
             starts.push(entry);
@@ -291,6 +293,37 @@ impl Trace {
             return self.tracer.in_region(&region, body);
         }
         self.inside(region, body)
+    }
+
+    /// A port on the device that the program is for.
+    #[track_caller]
+    fn here(&self, name: &str, ty: TensorType, role: Role) -> Var<'_> {
+        self.tracer.port(name, ty, role, false, self.home.device)
+    }
+
+    /// The device that the program is for.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The object for a region that is entered now, if the region is.
+    pub(crate) fn object(&self, key: usize) -> Option<Rc<RefCell<RegionObject>>> {
+        let objects = self.objects.borrow();
+        let entered = objects.iter().rev().find(|(known, _)| *known == key)?;
+        entered.1.upgrade()
+    }
+
+    /// Remembers the object for a region for as long as it is entered.
+    pub(crate) fn keep_object(
+        &self,
+        key: usize,
+        object: RegionObject,
+    ) -> Rc<RefCell<RegionObject>> {
+        let object = Rc::new(RefCell::new(object));
+        let mut objects = self.objects.borrow_mut();
+        objects.retain(|(_, object)| object.strong_count() > 0);
+        objects.push((key, Rc::downgrade(&object)));
+        object
     }
 
     pub(crate) fn finish(self) -> Result<Traced> {

@@ -27,9 +27,12 @@ impl Question<'_> {
     /// Puts the question to `answer`; `None` for an op that no policy ever sees.
     pub(crate) fn put<R>(&self, answer: impl FnOnce(&Query<'_>) -> R) -> Option<R> {
         let def = self.op.def();
-        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = def.dispatch
-        else {
-            return None;
+        let (overload, declared) = match &def.dispatch {
+            Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload } => {
+                (*overload, None)
+            }
+            Dispatch::Declares(policy) => ("", Some(policy)),
+            Dispatch::Expands | Dispatch::Internal => return None,
         };
         let takes_dtype = def.schema.attrs.iter().any(|a| a.name == "dtype");
         let mut kinds = SmallVec::<[OperandKind; 4]>::new();
@@ -56,6 +59,7 @@ impl Question<'_> {
             operands: &operands,
             dtype_arg: takes_dtype.then(|| self.attrs.dtype("dtype")),
             region: self.region,
+            declared,
         }))
     }
 }

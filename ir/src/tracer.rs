@@ -4,13 +4,15 @@
 //! and stores the decision on the node; a pass's tracer is *explicit*: it records casts and expansions that an op asks for as
 //! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
 
+mod region;
+
 use crate::args::{Args, Results};
-use crate::ask::Question;
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
 use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
+use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Region};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
@@ -41,6 +43,10 @@ struct State {
     devices: Vec<DeviceType>,
     streams: u32,
     cache_scopes: u32,
+    /// PyTorch's autocast state with its defects, if the policies ask for parity.
+    thread: Option<Box<Thread>>,
+    /// For that state: what a tensor was changed to in place, and which tensor it is.
+    changed: HashMap<ValueId, ValueId>,
 }
 
 impl Tracer {
@@ -72,6 +78,8 @@ impl Tracer {
             devices: Vec::new(),
             streams: 0,
             cache_scopes: 0,
+            thread: policies.parity().then(Box::default),
+            changed: HashMap::new(),
         };
         Tracer { state: RefCell::new(state), policies, explicit, trail: RefCell::default() }
     }
@@ -184,8 +192,11 @@ impl Tracer {
         if state.is_poison() || next.is_poison() {
             return;
         }
-        if let Err(message) = self.try_update(state, next) {
-            self.fail("update", message);
+        match self.try_update(state, next) {
+            Ok(()) => self.changed_in_place(state, next),
+            Err(message) => {
+                self.fail("update", message);
+            }
         }
     }
 
@@ -244,7 +255,7 @@ impl Tracer {
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, &mut attrs)?;
         let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
-        let decision = if self.explicit { None } else { self.decide(&op, &args, &attrs)? };
+        let decision = if self.explicit { None } else { self.decide(&op, &mut args, &attrs)? };
         let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. })
             && decision.is_none();
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
@@ -326,39 +337,6 @@ impl Tracer {
         node
     }
 
-    fn decide(
-        &self,
-        op: &OpRef,
-        args: &Args<'_>,
-        attrs: &Attrs,
-    ) -> Result<Option<Decision>, String> {
-        let state = self.state.borrow();
-        let region = &state.graph.regions[state.region as usize];
-        if state.region == 0 || region.is_off() {
-            return Ok(None);
-        }
-        let operands = args
-            .vars
-            .iter()
-            .map(|v| (state.graph.ty(v.id).dtype, state.devices[v.id.node.index()]));
-        let question = Question {
-            op,
-            attrs,
-            groups: &args.groups,
-            operands: operands.collect(),
-            scope: &state.scope,
-            number: state.counts.get(&(state.scope.clone(), op.name())).copied().unwrap_or(0),
-            region,
-        };
-        let Some(decision) = question.put(|query| self.policies.decide(query)) else {
-            return Ok(None);
-        };
-        match decision.error {
-            Some(refusal) => Err(refusal.to_string()),
-            None => Ok(Some(decision).filter(|d| !d.is_trivial())),
-        }
-    }
-
     /// Runs `body` with ops recorded at the caller's line, or at the line already set.
     #[track_caller]
     pub fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
@@ -369,18 +347,16 @@ impl Tracer {
     /// Runs `body` with every op recorded as coming from `source`.
     pub fn at<R>(&self, source: Source, body: impl FnOnce() -> R) -> R {
         let before = self.state.borrow_mut().origin.replace(source);
-        let out = body();
-        self.state.borrow_mut().origin = before;
-        out
+        let _restore = Restore(self, Some(Former::Origin(before)));
+        body()
     }
 
     /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
     pub fn part_of<R>(&self, op: &'static str, body: impl FnOnce() -> R) -> R {
         let before = self.state.borrow().part_of;
         self.state.borrow_mut().part_of = before.or(Some(op));
-        let out = body();
-        self.state.borrow_mut().part_of = before;
-        out
+        let _restore = Restore(self, Some(Former::PartOf(before)));
+        body()
     }
 
     /// Runs `body` inside a module of that name: node names start with the path of modules.
@@ -393,51 +369,8 @@ impl Tracer {
     /// Runs `body` with this whole module path.
     pub fn scope_path<R>(&self, path: &str, body: impl FnOnce() -> R) -> R {
         let outer = std::mem::replace(&mut self.state.borrow_mut().scope, Arc::from(path));
-        let _restore = Restore { tracer: self, scope: Some(outer), region: None };
+        let _restore = Restore(self, Some(Former::Scope(outer)));
         body()
-    }
-
-    /// The device type a value lives on, as policies see it: that of its port, or of the first operand of the op that made it.
-    pub fn device_of(&self, value: Var<'_>) -> DeviceType {
-        let state = self.state.borrow();
-        state.devices.get(value.id.node.index()).copied().unwrap_or(DeviceType::Cpu)
-    }
-
-    /// The current autocast state.
-    pub fn region(&self) -> Region {
-        let state = self.state.borrow();
-        state.graph.regions[state.region as usize].clone()
-    }
-
-    /// Runs `body` under an autocast state; the former one returns however `body` ends.
-    pub fn in_region<R>(&self, region: &Region, body: impl FnOnce() -> R) -> R {
-        let index = self.region_index(region);
-        self.in_region_number(index, body)
-    }
-
-    /// A number for a cache scope, not used before in this trace.
-    pub fn next_cache_scope(&self) -> u32 {
-        let mut state = self.state.borrow_mut();
-        state.cache_scopes += 1;
-        state.cache_scopes
-    }
-
-    fn in_region_number<R>(&self, index: u32, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.state.borrow_mut().region, index);
-        let _restore = Restore { tracer: self, scope: None, region: Some(outer) };
-        body()
-    }
-
-    fn region_index(&self, region: &Region) -> u32 {
-        let graph = &mut self.state.borrow_mut().graph;
-        let at = graph.regions.iter().position(|r| r == region).unwrap_or_else(|| {
-            graph.regions.push(region.clone());
-            graph.regions.len() - 1
-        });
-        if at > 0 {
-            graph.policy = self.policies.hash();
-        }
-        at as u32
     }
 
     /// A stream of random numbers that no other op of this trace draws from.
@@ -518,21 +451,32 @@ impl Tracer {
     }
 }
 
-/// Puts the scope or the region back, also when the body panics.
-struct Restore<'t> {
-    tracer: &'t Tracer,
-    scope: Option<Arc<str>>,
-    region: Option<u32>,
+/// What a body was recorded under before.
+enum Former {
+    Scope(Arc<str>),
+    Origin(Option<Source>),
+    PartOf(Option<&'static str>),
+    /// The number of the region, and the one of PyTorch's state.
+    Region(u32, Option<Region>),
 }
+
+/// Puts it back, also when the body panics.
+struct Restore<'t>(&'t Tracer, Option<Former>);
 
 impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        let mut state = self.tracer.state.borrow_mut();
-        if let Some(scope) = self.scope.take() {
-            state.scope = scope;
-        }
-        if let Some(region) = self.region {
-            state.region = region;
+        let mut state = self.0.state.borrow_mut();
+        match self.1.take() {
+            Some(Former::Scope(scope)) => state.scope = scope,
+            Some(Former::Origin(origin)) => state.origin = origin,
+            Some(Former::PartOf(part_of)) => state.part_of = part_of,
+            Some(Former::Region(region, before)) => {
+                state.region = region;
+                if let (Some(thread), Some(before)) = (&mut state.thread, before) {
+                    thread.swap(before);
+                }
+            }
+            None => {}
         }
     }
 }

@@ -148,7 +148,7 @@ fn gradient_rules_agree_with_differences() {
             // Large samples exercise the order of sums, not the rules.
             if !in_f64
                 || !graph.outputs().iter().any(|(name, _)| name == "total")
-                || op.name == "detach"
+                || ["detach", "custom_grad"].contains(&op.name)
                 || sample.operands.iter().any(|(t, _)| t.numel() > 100)
             {
                 continue;

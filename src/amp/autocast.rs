@@ -1,12 +1,15 @@
 //! [`autocast`]: recording under an autocast state, with PyTorch's rules for entering and leaving.
 //!
 //! A region is a value of the trace and not of the thread: it is left however its body ends, and can be entered any number of
-//! times. Entering is decided by [`Region::enter`](tracecast_ir::policy::Region::enter); an outermost region is a cache scope
-//! of its own, also when it is switched off.
+//! times. Entering is decided by [`Region::enter`]; an outermost region is a cache scope of its own, also when it is switched
+//! off. Under policies with [parity](tracecast_ir::policy::parity) a region is an object as in PyTorch instead.
 
 use crate::trace::Trace;
+use std::cell::RefCell;
 use std::panic::Location;
-use tracecast_ir::policy::DeviceType;
+use std::rc::Rc;
+use tracecast_ir::policy::parity::RegionObject;
+use tracecast_ir::policy::{DeviceType, PolicyError, Region};
 use tracecast_ir::{DType, Source};
 
 /// Records `body` under autocast for a device, in `dtype`, or in the current low dtype of that device if there is none.
@@ -47,7 +50,8 @@ pub struct Autocast {
 }
 
 impl Autocast {
-    /// A region of this device type, such as `cpu` or `cuda:0`, in its current low dtype.
+    /// A region of this device type, such as `cpu` or `cuda:0`, or of the device of that name which the program is for, in its
+    /// current low dtype.
     pub fn new(device: impl Into<String>) -> Self {
         Autocast { device: device.into(), dtype: None, enabled: true, cache: None }
     }
@@ -86,21 +90,70 @@ impl Autocast {
         line: &'static Location<'static>,
         body: impl FnOnce() -> R,
     ) -> R {
-        let device = self.device.split_once(':').map_or(self.device.as_str(), |(device, _)| device);
-        let entered = device
-            .parse::<DeviceType>()
-            .and_then(|device| t.region().enter(device, self.dtype, self.enabled, self.cache));
+        let entered = if t.policies().parity() {
+            self.object(t).map(Entered::Object)
+        } else {
+            self.enter(t).map(|(_, region)| Entered::State(region))
+        };
         match entered {
-            Ok((region, warning)) => {
-                if let Some(warning) = warning {
-                    t.warn(warning);
-                }
-                t.inside(region, body)
-            }
+            Ok(Entered::State(region)) => t.inside(region, body),
+            Ok(Entered::Object(object)) => t.in_object(&object, body),
             Err(error) => {
                 t.at(Source::Rust(line), || t.fail("autocast", error.to_string()));
                 body()
             }
         }
     }
+
+    /// The function that records `body` inside the region at each call: what a decorator is in PyTorch.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let region = Autocast::new("cpu");
+    /// trace("layers", |t| {
+    ///     let (x, w) = (t.input_of("x", TensorType::new(DType::F32, [2, 2])), t.param_of("w", TensorType::new(DType::F32, [2, 2])));
+    ///     let layer = region.wrap(t, |x: Var<'_>| x.matmul(w).relu());
+    ///     assert_eq!(layer(layer(x)).dtype(), DType::BF16);
+    ///     assert_eq!(x.matmul(w).dtype(), DType::F32);
+    /// })?;
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn wrap<'a, A, R>(
+        &'a self,
+        t: &'a Trace,
+        body: impl Fn(A) -> R + 'a,
+    ) -> impl Fn(A) -> R + 'a {
+        let line = Location::caller();
+        move |arguments| self.run_from(t, line, || body(arguments))
+    }
+
+    /// The device and the state inside.
+    fn enter(&self, t: &Trace) -> Result<(DeviceType, Region), PolicyError> {
+        let device = t.home().device_type(&self.device)?;
+        let accepted = t.home().accepted(device);
+        let (region, warning) =
+            t.region().enter_accepting(accepted, device, self.dtype, self.enabled, self.cache)?;
+        if let Some(warning) = warning {
+            t.warn(warning);
+        }
+        Ok((device, region))
+    }
+
+    /// PyTorch's object for this region: the one it was entered with, if it is entered inside itself.
+    fn object(&self, t: &Trace) -> Result<Rc<RefCell<RegionObject>>, PolicyError> {
+        let key = std::ptr::from_ref(self) as usize;
+        if let Some(entered) = t.object(key) {
+            return Ok(entered);
+        }
+        let (device, region) = self.enter(t)?;
+        Ok(t.keep_object(key, RegionObject::new(device, region)))
+    }
+}
+
+/// What a body runs in.
+enum Entered {
+    State(Region),
+    Object(Rc<RefCell<RegionObject>>),
 }

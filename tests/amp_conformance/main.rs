@@ -10,6 +10,7 @@ mod decided;
 mod programs;
 mod recorded;
 mod registration;
+mod replay;
 mod script;
 
 use cases::Call;
@@ -114,13 +115,15 @@ fn behaviour_programs() {
             *tally.not_applicable.entry(reason).or_default() += 1;
             continue;
         }
-        let mut found = programs::replay(program);
+        let mut found = replay::replay(program);
         let traced = programs::traced(program);
         match traced.left_out {
             0 => tally.note("every call traced too"),
             _ => tally.note("some calls not traced, their ops or dtypes are not registered"),
         }
         found.extend(traced.found.into_iter().map(|what| format!("traced: {what}")));
+        let parity = programs::traced_with_parity(program).found.into_iter();
+        found.extend(parity.map(|what| format!("traced with parity: {what}")));
         tally.ran(&program["id"], &found);
     }
     tally.finish("behaviour_programs");

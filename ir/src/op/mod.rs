@@ -8,6 +8,7 @@ mod macros;
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 
 use crate::kernel::Val;
+use crate::policy::Policy;
 use crate::{DType, Var};
 use smallvec::SmallVec;
 use std::fmt;
@@ -196,7 +197,7 @@ pub enum AttrKind {
 }
 
 /// How a policy meets an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// Looked up by name; with this overload name if a table distinguishes overloads.
     Listed {
@@ -211,6 +212,9 @@ pub enum Dispatch {
         /// The overload, or `""`.
         overload: &'static str,
     },
+    /// Looked up by name; where no table and no rule names it, the op's own policy holds, on every device type. For ops from
+    /// outside of the tables: they bring their policy with them.
+    Declares(Policy),
     /// Ours alone: no table names it, and it never casts.
     Internal,
 }

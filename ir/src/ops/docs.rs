@@ -86,13 +86,14 @@ fn kind(attr: &AttrDef) -> &'static str {
 
 /// What the policy tables of cpu and cuda say.
 fn precision(op: &OpDef) -> String {
-    let (overload, else_expands) = match op.dispatch {
+    let (overload, else_expands) = match &op.dispatch {
         Dispatch::Internal => return "no policy casts it".to_owned(),
+        Dispatch::Declares(policy) => return format!("its own, {policy}"),
         Dispatch::Expands => {
             return "that of its parts, which policies meet in its place".to_owned();
         }
-        Dispatch::Listed { overload } => (overload, false),
-        Dispatch::ListedOrExpands { overload } => (overload, true),
+        Dispatch::Listed { overload } => (*overload, false),
+        Dispatch::ListedOrExpands { overload } => (*overload, true),
     };
     let said: Vec<_> = PolicyTable::standard()
         .iter()

@@ -9,6 +9,11 @@ use super::{DeviceType, Policy, PolicySet, PolicyTable, Promotion, Rule};
 pub enum Change {
     /// `promote` works another way.
     Promotion(Promotion, Promotion),
+    /// A trace has PyTorch's defects too, or no more.
+    Parity {
+        /// True if it has now.
+        after: bool,
+    },
     /// A device type has another table: the name and version of each.
     Table {
         /// The device type.
@@ -49,6 +54,13 @@ impl fmt::Display for Change {
         let table = |table: &Option<String>| table.clone().unwrap_or_else(|| "no table".into());
         match self {
             Change::Promotion(before, after) => write!(f, "promote by {before} -> {after}"),
+            Change::Parity { after } => {
+                write!(
+                    f,
+                    "{} the defects of PyTorch's regions",
+                    if *after { "with" } else { "without" }
+                )
+            }
             Change::Table { device, before, after } => {
                 write!(f, "{device}: {} -> {}", table(before), table(after))
             }
@@ -71,11 +83,14 @@ impl fmt::Display for Change {
 }
 
 impl PolicySet {
-    /// What is other in `after`: promotion, then tables by device type and op, then rules. Empty only if the sets are equal.
+    /// What is other in `after`: promotion and parity, then tables by device type and op, then rules. Empty only if the sets are equal.
     pub fn diff(&self, after: &PolicySet) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.promotion() != after.promotion() {
             changes.push(Change::Promotion(self.promotion(), after.promotion()));
+        }
+        if self.parity() != after.parity() {
+            changes.push(Change::Parity { after: after.parity() });
         }
         for device in DeviceType::ALL {
             let (before, after) = (self.table(device), after.table(device));
@@ -155,12 +170,14 @@ mod tests {
         assert_eq!(set.diff(&set.clone()), []);
         let mut other = set.clone();
         other.set_promotion(Promotion::Join);
+        other.set_parity(true);
         other.add_rule(Target::Op("gelu".into()), Some(DeviceType::Cpu), Policy::Fp32);
         let text = PolicyTable::named("torch-cpu").unwrap().to_string();
         let text = text.replace("\"mm\" = \"lower_precision_fp\"", "\"mm\" = \"fp32\"");
         other.set_table(Arc::new(PolicyTable::parse(&text).unwrap()));
         let said: Vec<_> = set.diff(&other).iter().map(Change::to_string).collect();
         assert_eq!(said[0], "promote by scan -> join");
+        assert_eq!(said[1], "with the defects of PyTorch's regions");
         assert!(said.contains(&"cpu: mm: lower_precision_fp -> fp32".to_owned()), "{said:?}");
         assert_eq!(said.last().unwrap(), "+ op gelu on cpu: fp32");
     }

@@ -80,12 +80,23 @@ pub struct Query<'a> {
     pub dtype_arg: Option<Option<DType>>,
     /// The autocast state.
     pub region: &'a Region,
+    /// The policy that the op itself declares, for devices whose table does not name it.
+    pub declared: Option<&'a Policy>,
 }
 
 impl<'a> Query<'a> {
     /// A call of the default overload, without dtype argument and outside of every module.
     pub fn new(op: &'a str, operands: &'a [OperandInfo], region: &'a Region) -> Query<'a> {
-        Query { op, overload: "", scope: "", node: "", operands, dtype_arg: None, region }
+        Query {
+            op,
+            overload: "",
+            scope: "",
+            node: "",
+            operands,
+            dtype_arg: None,
+            region,
+            declared: None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! promote = "scan"                                    # or "join"
+//! parity = false                                      # or true: with the defects of PyTorch's regions
 //! tables = ["torch-cpu@2.15.0", "torch-cuda@2.15.0"]  # built-in tables, by name and version
 //!
 //! [[table]]                                           # a table of one's own, as a table file
@@ -40,6 +41,9 @@ impl PolicySet {
         let names: Vec<_> = built_in.iter().map(|table| quoted(&title(table))).collect();
         let mut out =
             format!("promote = \"{}\"\ntables = [{}]\n", self.promotion(), names.join(", "));
+        if self.parity() {
+            out.insert_str(0, "parity = true\n");
+        }
         for table in own {
             let text = table.to_string().replace("\n[ops]\n", "\n[table.ops]\n");
             write!(out, "\n[[table]]\n{text}").expect("writing to a string cannot fail");
@@ -71,7 +75,7 @@ impl PolicySet {
             at(text, error.span().map_or(0, |span| span.start), error.message())
         })?;
         let reader = Reader { text };
-        reader.only(root.get_ref(), &["promote", "tables", "table", "rule"])?;
+        reader.only(root.get_ref(), &["promote", "parity", "tables", "table", "rule"])?;
         reader.set(root.get_ref())
     }
 }
@@ -110,6 +114,13 @@ impl Reader<'_> {
                     return Err(self.error(way, message));
                 }
             });
+        }
+        if let Some(parity) = root.get("parity") {
+            let found = parity.get_ref();
+            let wrong = || {
+                self.error(parity, format!("expected true or false, found {}", found.type_str()))
+            };
+            set.set_parity(found.as_bool().ok_or_else(wrong)?);
         }
         let mut seen = Vec::new();
         for (entry, fields) in self.entries(root, "table")? {
@@ -257,6 +268,7 @@ mod tests {
     fn rules() -> PolicySet {
         let mut set = PolicySet::torchax();
         set.set_promotion(Promotion::Join);
+        set.set_parity(true);
         set.add_rule(Target::DeviceOp("mm".into()), Some(DeviceType::Cpu), Policy::Fp32);
         set.add_rule(
             Target::Op("my \"op\"".into()),
@@ -287,6 +299,7 @@ mod tests {
         for (text, line, says) in [
             ("\nx = 1", 2, "`x`"),
             ("promote = \"max\"", 1, "scan"),
+            ("parity = \"yes\"", 1, "true or false"),
             ("tables = [\"torch-cpu@1.0\"]", 1, "torch-cpu@2.15.0"),
             ("tables = [\"torchax\", \"privateuse1\"]", 1, "two tables"),
             ("[[rule]]\nop = \"mm\"", 1, "`policy`"),

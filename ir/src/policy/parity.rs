@@ -1,12 +1,17 @@
 //! PyTorch's autocast state as it is, defects included, for those who must reproduce a recorded run.
 //!
-//! Three things that [`Region`] and the passes do right go wrong there:
+//! Three things that [`Region`] and the passes do right go wrong there. A policy set with
+//! [`set_parity`](super::PolicySet::set_parity), in a file `parity = true`, brings them back: a
+//! [`Tracer`](crate::Tracer) under it records what PyTorch does.
 //!
-//! | What | PyTorch | Here |
+//! | What | PyTorch, and parity | Here |
 //! |---|---|---|
 //! | a region object that is entered twice | keeps one saved state: after the last exit autocast stays on | regions are values: leaving one restores what was before |
 //! | a weight that changes in place inside a region | keeps its stale cast until the outermost exit | every version has its own cast |
 //! | one weight under regions of two low dtypes | the cache is keyed without dtype: the op gets the outer region's cast | the key has the dtype |
+//!
+//! In a trace, a weight changes in place when [`update`](crate::Tracer::update) gives it its next value, or where
+//! [`changed_in_place`](crate::Tracer::changed_in_place) says so: from then on that value is the weight.
 
 use std::collections::HashMap;
 
@@ -19,14 +24,33 @@ pub struct RegionObject {
     device: DeviceType,
     inner: Region,
     saved: Option<Region>,
-    warning: Option<String>,
 }
 
 impl RegionObject {
-    /// The warning with which the region was switched off when it was made.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    /// An object that gives this device its state in `inner`, and all devices its cache flag.
+    pub fn new(device: DeviceType, inner: Region) -> Self {
+        RegionObject { device, inner, saved: None }
     }
+}
+
+/// A tensor as the cast cache knows it: a leaf that requires a gradient and is no view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Which tensor it is; the same after a change in place.
+    pub id: u64,
+    /// Which contents it has now.
+    pub version: u64,
+}
+
+/// What an op gets for an operand that is to be cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The dtype.
+    pub dtype: DType,
+    /// True if a cast was made for it, false if it came from the cache.
+    pub made: bool,
+    /// The contents that were cast; `None` for what is no leaf.
+    pub version: Option<u64>,
 }
 
 /// The autocast state of one thread, with PyTorch's cast cache.
@@ -34,7 +58,7 @@ impl RegionObject {
 pub struct Thread {
     region: Region,
     depth: u32,
-    cache: HashMap<u64, DType>,
+    cache: HashMap<u64, (DType, u64)>,
     inference: bool,
 }
 
@@ -44,7 +68,8 @@ impl Thread {
         &self.region
     }
 
-    /// Makes a region object; dtype and cache flag that are not given are the current ones.
+    /// Makes a region object, and the warning if it had to be switched off; dtype and cache flag that are not given are the
+    /// current ones.
     ///
     /// # Errors
     /// Those of [`Region::enter`].
@@ -54,9 +79,9 @@ impl Thread {
         dtype: Option<DType>,
         enabled: bool,
         cache: Option<bool>,
-    ) -> Result<RegionObject, PolicyError> {
+    ) -> Result<(RegionObject, Option<String>), PolicyError> {
         let (inner, warning) = self.region.enter(device, dtype, enabled, cache)?;
-        Ok(RegionObject { device, inner, saved: None, warning })
+        Ok((RegionObject::new(device, inner), warning))
     }
 
     /// Enters a region, and overwrites what the object saved when it was entered before.
@@ -66,15 +91,22 @@ impl Thread {
         self.depth += 1;
     }
 
-    /// Leaves a region: restores what the object saved last, and clears the cache after the outermost exit.
-    pub fn exit(&mut self, object: &RegionObject) {
+    /// Leaves a region: restores what the object saved last. After the outermost exit the cache is cleared: casts made from then
+    /// on are of this cache scope.
+    pub fn exit(&mut self, object: &RegionObject, scope: u32) {
         self.depth = self.depth.saturating_sub(1);
         if self.depth == 0 {
             self.cache.clear();
+            self.region = self.region.clone().with_scope(scope);
         }
         if let Some(saved) = &object.saved {
             self.region = set(&self.region, object.device, saved);
         }
+    }
+
+    /// Puts another state in the place of the current one, which is returned; the cache stays.
+    pub(crate) fn swap(&mut self, region: Region) -> Region {
+        std::mem::replace(&mut self.region, region)
     }
 
     /// Switches inference mode, in which nothing is cached.
@@ -82,26 +114,23 @@ impl Thread {
         self.inference = inference;
     }
 
-    /// Casts an operand as [`Decision::casts`](super::Decision::casts) says, and returns the dtype that the op gets and whether
-    /// a cast was made. `leaf` names the tensor if it is a leaf that requires a gradient and is no view; only such casts of f32
-    /// to the low dtype of the region are cached.
+    /// What an op gets for an operand that [`Decision::casts`](super::Decision::casts) wants cast. Only casts of an f32 leaf to
+    /// the low dtype of the region are cached.
     pub fn cast(
         &mut self,
         device: DeviceType,
-        leaf: Option<u64>,
+        leaf: Option<Leaf>,
         from: DType,
         to: DType,
-    ) -> (DType, bool) {
+    ) -> Given {
         let to_low = to == self.region.low(device) && from == DType::F32;
         match leaf.filter(|_| to_low && self.region.cache() && !self.inference) {
-            None => (to, true),
-            Some(leaf) => match self.cache.get(&leaf) {
-                Some(stale) => (*stale, false),
-                None => {
-                    self.cache.insert(leaf, to);
-                    (to, true)
-                }
-            },
+            None => Given { dtype: to, made: true, version: leaf.map(|leaf| leaf.version) },
+            Some(leaf) => {
+                let made = !self.cache.contains_key(&leaf.id);
+                let (dtype, version) = *self.cache.entry(leaf.id).or_insert((to, leaf.version));
+                Given { dtype, made, version: Some(version) }
+            }
         }
     }
 }
@@ -121,29 +150,34 @@ mod tests {
     #[test]
     fn an_object_that_is_entered_twice_leaves_autocast_on() {
         let mut thread = Thread::default();
-        let mut object = thread.object(Cpu, None, true, None).unwrap();
+        let (mut object, warning) = thread.object(Cpu, None, true, None).unwrap();
         for _ in 0..2 {
             thread.enter(&mut object);
         }
         for _ in 0..2 {
-            thread.exit(&object);
+            thread.exit(&object, 1);
         }
         assert!(thread.region().is_enabled(Cpu));
-        assert_eq!(object.warning(), None);
+        assert_eq!(warning, None);
     }
 
     #[test]
     fn the_cache_forgets_dtype_and_version() {
         let mut thread = Thread::default();
-        let mut outer = thread.object(Cpu, None, true, None).unwrap();
+        let (mut outer, _) = thread.object(Cpu, None, true, None).unwrap();
         thread.enter(&mut outer);
-        assert_eq!(thread.cast(Cpu, Some(1), F32, BF16), (BF16, true));
-        let mut inner = thread.object(Cpu, Some(F16), true, None).unwrap();
+        let weight = |version| Some(Leaf { id: 1, version });
+        let given = |dtype, made, version| Given { dtype, made, version };
+        assert_eq!(thread.cast(Cpu, weight(7), F32, BF16), given(BF16, true, Some(7)));
+        assert_eq!(thread.cast(Cpu, weight(8), F32, BF16), given(BF16, false, Some(7)));
+        let (mut inner, _) = thread.object(Cpu, Some(F16), true, None).unwrap();
         thread.enter(&mut inner);
-        assert_eq!(thread.cast(Cpu, Some(1), F32, F16), (BF16, false));
-        assert_eq!(thread.cast(Cpu, None, F32, F16), (F16, true));
-        thread.exit(&inner);
-        thread.exit(&outer);
+        assert_eq!(thread.cast(Cpu, weight(8), F32, F16), given(BF16, false, Some(7)));
+        assert_eq!(thread.cast(Cpu, None, F32, F16), given(F16, true, None));
+        thread.exit(&inner, 1);
+        assert_eq!(thread.region().scope(), 0);
+        thread.exit(&outer, 2);
         assert!(thread.region().is_off() && thread.cache.is_empty());
+        assert_eq!(thread.region().scope(), 2, "the next casts are others");
     }
 }

@@ -37,7 +37,8 @@ impl fmt::Display for Promotion {
 /// All that decides about precision: a table per device type, and rules on top of them.
 ///
 /// A rule about a node wins over one about a module, that over one about an op, that over what a device declares, that
-/// over the device's table; an op that nobody names falls through. Between rules of one kind the last one wins, and
+/// over the device's table, that over what the op itself declares
+/// ([`Dispatch::Declares`](crate::op::Dispatch::Declares)); an op that nobody names falls through. Between rules of one kind the last one wins, and
 /// removing it brings the one before back.
 #[derive(Clone, Debug)]
 pub struct PolicySet {
@@ -45,6 +46,7 @@ pub struct PolicySet {
     rules: Vec<(Rule, RuleId)>,
     next: u32,
     promotion: Promotion,
+    parity: bool,
 }
 
 impl Default for PolicySet {
@@ -60,6 +62,7 @@ impl PartialEq for PolicySet {
             |(rule, _): &(Rule, RuleId)| (rule.target.clone(), rule.device, rule.policy.clone());
         self.tables == other.tables
             && self.promotion == other.promotion
+            && self.parity == other.parity
             && self.rules.iter().map(rule).eq(other.rules.iter().map(rule))
     }
 }
@@ -72,6 +75,7 @@ impl PolicySet {
             rules: Vec::new(),
             next: 0,
             promotion: Promotion::Scan,
+            parity: false,
         }
     }
 
@@ -107,6 +111,16 @@ impl PolicySet {
         self.promotion = promotion;
     }
 
+    /// True if a trace has PyTorch's defects too: see [`parity`](super::parity).
+    pub fn parity(&self) -> bool {
+        self.parity
+    }
+
+    /// Sets whether a trace has PyTorch's defects too.
+    pub fn set_parity(&mut self, parity: bool) {
+        self.parity = parity;
+    }
+
     /// Adds a rule, for one device type or for all, and returns the number to remove it by.
     pub fn add_rule(&mut self, target: Target, device: Option<DeviceType>, policy: Policy) -> u32 {
         let id = self.next;
@@ -132,6 +146,9 @@ impl PolicySet {
     pub fn hash(&self) -> u64 {
         let mut hash = Fnv::new();
         hash.add(&self.promotion);
+        if self.parity {
+            hash.add(&"parity");
+        }
         for (rule, _) in &self.rules {
             hash.add(rule);
         }
@@ -142,19 +159,26 @@ impl PolicySet {
     }
 
     /// The policy for one op on one device type, and who says so.
-    pub(super) fn policy(&self, query: &Query<'_>, device: DeviceType) -> (&Policy, RuleId) {
+    pub(super) fn policy<'p>(
+        &'p self,
+        query: &Query<'p>,
+        device: DeviceType,
+    ) -> (&'p Policy, RuleId) {
         if let Some((rule, id)) = self.rule(query, device) {
             return (&rule.policy, id.clone());
         }
-        match &self.tables[device as usize] {
-            None => {
-                (&Policy::Fallthrough, RuleId::new(format!("{device} has no table:fallthrough")))
-            }
-            Some(table) => match table.get(query.op, query.overload) {
-                Some((policy, rule)) => (policy, rule.clone()),
-                None => (&Policy::Fallthrough, table.unlisted().clone()),
-            },
+        let table = self.tables[device as usize].as_ref();
+        if let Some((policy, rule)) = table.and_then(|t| t.get(query.op, query.overload)) {
+            return (policy, rule.clone());
         }
+        let unnamed = match (query.declared, table) {
+            (Some(policy), _) => {
+                return (policy, RuleId::new(format!("op/{}:{policy}", query.op)));
+            }
+            (None, Some(table)) => table.unlisted().clone(),
+            (None, None) => RuleId::new(format!("{device} has no table:fallthrough")),
+        };
+        (&Policy::Fallthrough, unnamed)
     }
 
     /// The strongest rule about this op on this device type, the last of its kind.
@@ -171,7 +195,8 @@ impl PolicySet {
 
 impl fmt::Display for PolicySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "policy set {:016x}, promote by {}", self.hash(), self.promotion)?;
+        let parity = if self.parity { ", with the defects of PyTorch's regions" } else { "" };
+        writeln!(f, "policy set {:016x}, promote by {}{parity}", self.hash(), self.promotion)?;
         for (rule, _) in &self.rules {
             writeln!(f, "rule {}: {rule}", rule.id)?;
         }
@@ -229,9 +254,29 @@ mod tests {
     }
 
     #[test]
+    fn what_an_op_declares_holds_where_no_table_names_it() {
+        let region = Region::default().with_device(DeviceType::Cpu, true, DType::BF16);
+        let operands = [OperandInfo::tensor(DType::F32, DeviceType::Cpu)];
+        let rule = |op, set: &PolicySet| {
+            let declared = Some(&Policy::Fp32);
+            set.decide(&Query { declared, ..Query::new(op, &operands, &region) }).rule.to_string()
+        };
+        let set = PolicySet::standard();
+        assert_eq!(rule("matmul", &set), "torch-cpu/matmul:lower_precision_fp");
+        assert_eq!(rule("my_op", &set), "op/my_op:fp32");
+        assert_eq!(rule("my_op", &PolicySet::empty()), "op/my_op:fp32");
+        let mut set = set;
+        set.add_rule(Target::DeviceOp("my_op".into()), None, Policy::Fallthrough);
+        assert_eq!(rule("my_op", &set), "rule/device op my_op:fallthrough");
+    }
+
+    #[test]
     fn the_last_rule_of_a_kind_wins_on_its_device() {
         let mut set = PolicySet::standard();
         let target = || Target::Op("relu".into());
+        let plain = set.hash();
+        set.set_parity(true);
+        assert!(set.hash() != plain && set != PolicySet::standard());
         set.add_rule(target(), None, Policy::Fp32);
         set.add_rule(target(), Some(DeviceType::Cuda), Policy::LowerPrecisionFp);
         let policy = |device| {

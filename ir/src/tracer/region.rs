@@ -1,0 +1,177 @@
+//! The autocast state of a tracer: which region ops are recorded under, and what the policies then say.
+
+use super::{Former, Restore, State, Tracer};
+use crate::args::Args;
+use crate::ask::Question;
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::op::OpRef;
+use crate::policy::parity::{Leaf, RegionObject, Thread};
+use crate::policy::{Decision, DeviceType, Region};
+use crate::{Attrs, DType, Var};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+impl Tracer {
+    /// The device type a value lives on, as policies see it: that of its port, or of the first operand of the op that made it.
+    pub fn device_of(&self, value: Var<'_>) -> DeviceType {
+        let state = self.state.borrow();
+        state.devices.get(value.id.node.index()).copied().unwrap_or(DeviceType::Cpu)
+    }
+
+    /// The current autocast state.
+    pub fn region(&self) -> Region {
+        let state = self.state.borrow();
+        state.graph.regions[state.region as usize].clone()
+    }
+
+    /// Runs `body` under an autocast state; the former one returns however `body` ends.
+    pub fn in_region<R>(&self, region: &Region, body: impl FnOnce() -> R) -> R {
+        let index = self.region_index(region);
+        let mut state = self.state.borrow_mut();
+        let outer = std::mem::replace(&mut state.region, index);
+        let thread = state.thread.as_mut().map(|thread| thread.swap(region.clone()));
+        drop(state);
+        let _restore = Restore(self, Some(Former::Region(outer, thread)));
+        body()
+    }
+
+    /// Runs `body` inside a region object as PyTorch has it, which leaves autocast on if it is entered twice.
+    ///
+    /// Only a tracer whose policies ask for [parity](crate::policy::parity) knows such objects; elsewhere `body` runs as if there
+    /// were none.
+    pub fn in_object<R>(&self, object: &RefCell<RegionObject>, body: impl FnOnce() -> R) -> R {
+        self.change(|thread, _| thread.enter(&mut object.borrow_mut()));
+        let _leave = Leave { tracer: self, object };
+        body()
+    }
+
+    /// Says that PyTorch would have changed `tensor` in place here, to `next`. It matters to policies that ask for
+    /// [parity](crate::policy::parity) alone: its cast cache takes both for one tensor. [`Tracer::update`] says the same.
+    pub fn changed_in_place(&self, tensor: Var<'_>, next: Var<'_>) {
+        let mut state = self.state.borrow_mut();
+        if state.thread.is_some() {
+            let first = state.changed.get(&tensor.id).copied().unwrap_or(tensor.id);
+            state.changed.insert(next.id, first);
+        }
+    }
+
+    /// Changes PyTorch's state of the thread, if there is one, and takes over the region that comes of it. `change` is also given
+    /// a number for a new cache scope.
+    fn change(&self, change: impl FnOnce(&mut Thread, u32)) {
+        let scope = self.next_cache_scope();
+        let mut state = self.state.borrow_mut();
+        let Some(thread) = &mut state.thread else { return };
+        change(thread, scope);
+        let region = thread.region().clone();
+        drop(state);
+        let index = self.region_index(&region);
+        self.state.borrow_mut().region = index;
+    }
+
+    /// What PyTorch's cast cache does to a decision: an operand may get the cast of another dtype or of an earlier version.
+    fn recall(
+        &self,
+        decision: &mut Decision,
+        operands: &[(DType, DeviceType)],
+        args: &mut Args<'_>,
+    ) {
+        let State { graph, thread, changed, .. } = &mut *self.state.borrow_mut();
+        let Some(thread) = thread else { return };
+        for (i, cast) in decision.casts.iter_mut().enumerate() {
+            let Some(to) = *cast else { continue };
+            let leaf = leaf(graph, changed, args.vars[i].id);
+            let (dtype, device) = operands[i];
+            let given = thread.cast(device, leaf, dtype, to);
+            *cast = Some(given.dtype);
+            if let Some(version) = given.version {
+                args.vars[i].id = contents(version);
+            }
+        }
+    }
+
+    /// A number for a cache scope, not used before in this trace.
+    pub fn next_cache_scope(&self) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.cache_scopes += 1;
+        state.cache_scopes
+    }
+
+    fn region_index(&self, region: &Region) -> u32 {
+        let graph = &mut self.state.borrow_mut().graph;
+        let at = graph.regions.iter().position(|r| r == region).unwrap_or_else(|| {
+            graph.regions.push(region.clone());
+            graph.regions.len() - 1
+        });
+        if at > 0 {
+            graph.policy = self.policies.hash();
+        }
+        at as u32
+    }
+
+    /// What the policies say about an op under the current autocast state; `None` if that is nothing.
+    ///
+    /// # Errors
+    /// If they refuse it.
+    pub(super) fn decide(
+        &self,
+        op: &OpRef,
+        args: &mut Args<'_>,
+        attrs: &Attrs,
+    ) -> Result<Option<Decision>, String> {
+        let state = self.state.borrow();
+        let region = &state.graph.regions[state.region as usize];
+        if state.region == 0 || region.is_off() {
+            return Ok(None);
+        }
+        let operands: SmallVec<[(DType, DeviceType); 4]> = args
+            .vars
+            .iter()
+            .map(|v| (state.graph.ty(v.id).dtype, state.devices[v.id.node.index()]))
+            .collect();
+        let question = Question {
+            op,
+            attrs,
+            groups: &args.groups,
+            operands: operands.clone(),
+            scope: &state.scope,
+            number: state.counts.get(&(state.scope.clone(), op.name())).copied().unwrap_or(0),
+            region,
+        };
+        let Some(mut decision) = question.put(|query| self.policies.decide(query)) else {
+            return Ok(None);
+        };
+        if let Some(refusal) = decision.error {
+            return Err(refusal.to_string());
+        }
+        drop(state);
+        self.recall(&mut decision, &operands, args);
+        Ok(Some(decision).filter(|d| !d.is_trivial()))
+    }
+}
+
+/// The tensor that a value is for PyTorch's cast cache, if it is a leaf that requires a gradient.
+fn leaf(graph: &Graph, changed: &HashMap<ValueId, ValueId>, value: ValueId) -> Option<Leaf> {
+    let tensor = changed.get(&value).copied().unwrap_or(value);
+    let port = graph.port_of(tensor.node).filter(|port| port.requires_grad())?;
+    let version = u64::from(value.result) << 32 | value.node.index() as u64;
+    Some(Leaf { id: port.node.index() as u64, version })
+}
+
+/// The value that a version of a leaf is.
+fn contents(version: u64) -> ValueId {
+    let node = NodeId::new((version & u64::from(u32::MAX)) as usize);
+    ValueId { node, result: (version >> 32) as u16 }
+}
+
+/// Leaves a region object, also when the body panics.
+struct Leave<'t> {
+    tracer: &'t Tracer,
+    object: &'t RefCell<RegionObject>,
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.tracer.change(|thread, scope| thread.exit(&self.object.borrow(), scope));
+    }
+}
