@@ -17,6 +17,9 @@ pub(crate) fn op_of(name: &str) -> (&str, &str, bool) {
     match name {
         "bce" => ("binary_cross_entropy", "", false),
         "softmax" | "log_softmax" => (name, "int", false),
+        "norm" => (name, "Scalar", false),
+        "pow" => (name, "Tensor_Scalar", false),
+        "conv_transpose2d" | "conv_transpose3d" => (name, "input", false),
         "cat" | "stack" => (name, "", true),
         _ => (name, "", false),
     }
@@ -57,8 +60,9 @@ pub(crate) fn unknown_step(program: &Value) -> Option<String> {
     names.find(|name| !known.contains(name)).map(|name| format!("a step `{name}`"))
 }
 
-/// The programs that record a defect of PyTorch's, with what is right put in: pointer and value.
-fn put_right(program: &Value) -> Value {
+/// A program that records a defect of PyTorch's, with what is right put in: pointer and value. `None` if it is not known what
+/// that is.
+pub(crate) fn put_right(program: &Value) -> Option<Value> {
     let changes: &[(&str, Value)] = match program["id"].as_str() {
         Some("region/reentered_instance") => &[
             ("/program/4/state/enabled", json!(false)),
@@ -74,13 +78,13 @@ fn put_right(program: &Value) -> Value {
             json!({"do": "call", "op": "linear", "args": ["x", "w"], "out": "f16",
                 "casts": [["w", "f32", "f16"], ["x", "f32", "f16"]]}),
         )],
-        _ => &[],
+        _ => return None,
     };
     let mut program = program.clone();
     for (pointer, value) in changes {
-        *program.pointer_mut(pointer).expect("the program has the recorded form") = value.clone();
+        *program.pointer_mut(pointer)? = value.clone();
     }
-    program
+    Some(program)
 }
 
 /// What came of a program that was traced.
@@ -97,9 +101,9 @@ fn refused(program: &Value) -> impl Iterator<Item = (usize, &Value)> {
     steps.enumerate().filter(|(_, step)| step.get("error").is_some())
 }
 
-/// Traces a program with PyTorch's defects put right, as [`compared`] does; a defect that is not known is not compared.
+/// Traces a program without PyTorch's defects, and compares it as [`compared`] does.
 pub(crate) fn traced(program: &Value) -> Traced {
-    compared(&put_right(program), false)
+    compared(program, false)
 }
 
 /// Traces a program under policies with parity, as it was recorded. A call that is refused ends a trace, so each has one.

@@ -3,11 +3,20 @@
 use crate::cases::{device, dtype};
 use crate::programs::{is_nameless, line, names, op_of, recorded_casts, state_of};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use tracecast::ir::policy::parity::{Leaf, RegionObject, Thread};
-use tracecast::ir::policy::{DeviceType, OperandInfo, OperandKind, PolicySet, Query};
+use tracecast::ir::policy::{DeviceType, OperandInfo, OperandKind, Policy, PolicySet, Query};
 
-/// Runs a program on the model of PyTorch's own state; every difference to the record.
-pub(crate) fn replay(program: &Value) -> Vec<String> {
+/// What came of a program.
+pub(crate) struct Replayed {
+    /// Every difference to the record.
+    pub(crate) found: Vec<String>,
+    /// True if it meets a defect of PyTorch's.
+    pub(crate) is_defect: bool,
+}
+
+/// Runs a program on the model of PyTorch's own state.
+pub(crate) fn replay(program: &Value) -> Replayed {
     let mut run = Replay {
         program,
         home: device(&program["device"]),
@@ -15,12 +24,13 @@ pub(crate) fn replay(program: &Value) -> Vec<String> {
         objects: Vec::new(),
         open: Vec::new(),
         set: PolicySet::standard(),
-        found: Vec::new(),
+        versions: BTreeMap::new(),
+        done: Replayed { found: Vec::new(), is_defect: false },
     };
     for step in program["program"].as_array().into_iter().flatten() {
         run.step(step);
     }
-    run.found
+    run.done
 }
 
 struct Replay<'c> {
@@ -31,7 +41,9 @@ struct Replay<'c> {
     /// The objects that are entered, `None` for inference mode.
     open: Vec<Option<usize>>,
     set: PolicySet,
-    found: Vec<String>,
+    /// How often tensors were changed in place.
+    versions: BTreeMap<String, u64>,
+    done: Replayed,
 }
 
 impl Replay<'_> {
@@ -45,6 +57,10 @@ impl Replay<'_> {
             Some("inference_mode") => {
                 self.open.push(None);
                 self.thread.set_inference(true);
+            }
+            Some("scale_in_place") => {
+                let name = step["tensor"].as_str().unwrap_or("?").to_owned();
+                *self.versions.entry(name).or_default() += 1;
             }
             Some("call") => self.call(step),
             Some("other_thread") => {
@@ -60,13 +76,15 @@ impl Replay<'_> {
 
     fn compare(&mut self, what: &str, is: Value, should: &Value) {
         if is != *should {
-            self.found.push(format!("{what}: {is}, recorded {should}"));
+            self.done.found.push(format!("{what}: {is}, recorded {should}"));
         }
     }
 
     fn enter(&mut self, step: &Value) {
-        let at = if step["reuse"] == true {
-            self.objects.len() - 1
+        let at = if step["reuse"] == true && !self.objects.is_empty() {
+            let last = self.objects.len() - 1;
+            self.done.is_defect |= self.open.contains(&Some(last));
+            last
         } else {
             let enabled = step.get("enabled").is_none_or(|enabled| *enabled == true);
             let cache = step.get("cache_enabled").and_then(Value::as_bool);
@@ -109,14 +127,19 @@ impl Replay<'_> {
             };
             let leaf = matches!(tensors[*name]["kind"].as_str(), Some("param" | "grad_input"));
             let key = tensors.as_object().and_then(|all| all.keys().position(|key| key == name));
-            let leaf = key.filter(|_| leaf).map(|key| Leaf { id: key as u64, version: 0 });
+            let leaf = key.filter(|_| leaf).map(|key| Leaf {
+                id: key as u64,
+                version: self.versions.get(*name).copied().unwrap_or(0),
+            });
             let got = self.thread.cast(self.home, leaf, from, to);
+            self.done.is_defect |= got.dtype != to || got.version != leaf.map(|leaf| leaf.version);
             given.push(got.dtype);
             if got.made && !is_nameless(op, at) {
                 casts.push(line(name, from, got.dtype));
             }
         }
-        let is_product = matches!(op, "mm" | "bmm" | "matmul" | "linear" | "addmm");
+        // Products, convolutions and the like refuse operands of several dtypes.
+        let is_product = decision.policy == Policy::LowerPrecisionFp;
         let mixed = is_product && given.iter().any(|dtype| *dtype != given[0]);
         let refused = decision.error.is_some() || mixed;
         self.compare(&format!("{op} refused"), json!(refused), &json!(step.get("error").is_some()));
