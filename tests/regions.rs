@@ -231,6 +231,54 @@ fn a_weight_in_two_dtypes_is_mixed_up_only_on_request() {
     assert!(error.contains("matmul") && error.contains("f16") && error.contains("bf16"), "{error}");
 }
 
+/// What torchax's autocast does not do.
+#[test]
+fn torchax_takes_lists_knows_devices_and_has_every_policy() {
+    use DType::{BF16, F16, F32};
+    use tracecast::ir::policy::{OperandInfo, Query, Region};
+    let outside = DeviceType::PrivateUse1;
+    let mut set = PolicySet::torchax();
+    set.add_rule(Target::Op("softmax".to_owned()), None, Policy::Fp32SetOptDtype);
+    set.add_rule(Target::Op("norm".to_owned()), None, Policy::Fp32AppendDtype);
+    let region = Region::default().with_device(outside, true, BF16);
+    let decide = |op: &str, device, dtypes: &[DType]| {
+        let operands: Vec<_> = dtypes.iter().map(|d| OperandInfo::tensor(*d, device)).collect();
+        let dtype_arg = Some(None);
+        set.decide(&Query { dtype_arg, ..Query::new(op, &operands, &region) })
+    };
+    // The device of an operand counts: a region of one device leaves the others alone.
+    assert_eq!(decide("mm", outside, &[F32]).casts[..], [Some(BF16)]);
+    assert!(decide("mm", DeviceType::Cpu, &[F32]).is_trivial());
+    // Lists are operands like others, and integers have no say.
+    assert_eq!(decide("cat", outside, &[BF16, F32]).casts[..], [Some(F32), None]);
+    assert_eq!(decide("cat", outside, &[BF16, DType::I64]).casts[..], [None, None]);
+    // No policy is missing.
+    assert_eq!(decide("softmax", outside, &[F16]).dtype_arg, Some(F32));
+    assert_eq!(decide("norm", outside, &[F16]).dtype_arg, Some(F32));
+}
+
+/// Where TorchScript's pass goes wrong.
+#[test]
+fn no_dtype_is_unknown_and_a_dtype_argument_is_set_without_casts() {
+    standard(|t, x, w| {
+        autocast(t, "cpu", None, || {
+            // TorchScript takes the dtype of an inner result for unknown, and that for f32.
+            let y = x.matmul(w);
+            assert_eq!(tracecast::ir::ops::view::cat(&[y, y * 2.0], 0).dtype(), DType::BF16);
+            assert_eq!(((y * y).dtype(), (y * 2.0).dtype()), (DType::BF16, DType::BF16));
+        });
+    });
+    let graph = standard(|t, _, _| {
+        let ty = TensorType::new(DType::F16, [2, 2]);
+        let x = t.port("h", ty, Role::Input, false, DeviceType::Cuda);
+        autocast(t, "cuda", None, || t.output("y", x.softmax(-1, None)));
+    });
+    let softmax = graph.nodes().find(|id| graph.node(*id).op.name() == "softmax").unwrap();
+    let decision = graph.node(softmax).decision.as_ref().unwrap();
+    assert_eq!((decision.dtype_arg, &decision.casts[..]), (Some(DType::F32), &[None][..]));
+    assert_eq!(graph.ty(graph.outputs()[0].1).dtype, DType::F32);
+}
+
 #[test]
 fn policies_that_differ_in_parity_are_not_taken_for_each_other() {
     let graph = with(recorded(), |t, x, w| {
