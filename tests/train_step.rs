@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use tracecast::amp::ScalerSettings;
-use tracecast::nn::{Dropout, Linear, Module, Relu, Sequential};
+use tracecast::nn::{Dropout, Embedding, Frozen, Linear, Module, Relu, Sequential};
+use tracecast::optim::{Clip, Schedule};
 use tracecast::prelude::*;
 use tracecast::{StepResult, TrainStepBuilder};
 
@@ -94,12 +95,8 @@ fn full() -> TrainStep {
         .scaler(ScalerOptions { growth_interval: 3, ..ScalerOptions::default() })
         .micro_batches(2, &["x", "y"])
         .schedule("rate", |_, step| (step + 1.0) * 0.001)
-        .clip(|t, grads| {
-            for grad in grads {
-                let bound = t.full(grad.ty(), 0.05);
-                *grad = grad.minimum(bound).maximum(-bound);
-            }
-        })
+        .change_gradients(|_, grads| grads.iter_mut().for_each(|grad| *grad = *grad * 2.0))
+        .clip(Clip::norm(0.05))
         .ema(0.75)
         .report_gradients(true)
         .build()
@@ -256,4 +253,82 @@ fn an_empty_batch_is_refused() {
         "{error}"
     );
     assert_eq!(contents(&store), before);
+}
+
+/// A norm that overflows although no gradient does: the clip has the step skipped, and nothing moves.
+#[test]
+fn a_clip_can_skip_the_step_too() {
+    let step = builder(mlp()).optimizer(AdamW::new(1e-2)).scaler(ScalerOptions::default());
+    let step =
+        step.change_gradients(|_, grads| grads.iter_mut().for_each(|grad| *grad = *grad * 1e25));
+    let step = step.clip(Clip::norm(1.0).skip_if_nonfinite()).ema(0.5).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 1).unwrap();
+    let before = contents(&store);
+    let done = run(&step, &mut store, 0, 1.0);
+    assert!(done.skipped && done.grad_norm.unwrap().is_infinite());
+    for (name, bytes) in contents(&store) {
+        assert!(name.starts_with("amp.") || bytes == before[&name], "{name} changed");
+    }
+    assert_eq!((numbers(&store, "amp.scale"), done.backoffs), (vec![65536.0], 0), "no overflow");
+}
+
+#[test]
+fn norms_are_of_the_unscaled_gradients() {
+    let norm = |scaled: bool| {
+        let step = builder(mlp()).optimizer(Sgd::new(0.1)).clip(Clip::norm(0.5));
+        let step = if scaled { step.scaler(ScalerOptions::default()) } else { step };
+        let step = step.build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        let norm = run(&step, &mut store, 0, 1.0).grad_norm.unwrap();
+        (norm.to_bits(), contents(&store)["0.weight"].clone())
+    };
+    assert_eq!(norm(true), norm(false));
+}
+
+/// Schedules of the optimizer wait for skipped steps, unless they are asked to count them.
+#[test]
+fn schedules_of_the_optimizer_are_part_of_the_step() {
+    for (skipped, expected) in [(false, 2.0), (true, 3.0)] {
+        let rate = Schedule::exponential(0.1, 0.5);
+        let rate = if skipped { rate.count_skipped() } else { rate };
+        let step = builder(mlp()).optimizer(Sgd::new(rate)).scaler(ScalerOptions::default());
+        let step = step.build().unwrap();
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        for poison in [1.0, f32::NAN, 1.0] {
+            run(&step, &mut store, 0, poison);
+        }
+        let name = if skipped { "optim.run" } else { "optim.step" };
+        assert_eq!(numbers(&store, name), [expected], "{name}");
+    }
+}
+
+/// The words of a table, and logits by the same table.
+#[test]
+fn a_layer_can_be_tied_to_a_frozen_one_and_not_to_none() {
+    let model = |tied: &str| {
+        Sequential::new()
+            .named("words", Frozen(Embedding::new(6, 4)))
+            .named("mix", Linear::new(4, 4))
+            .named("head", Linear::new(4, 6).without_bias().tied_to(tied))
+    };
+    let build = |tied: &str| {
+        TrainStep::new(model(tied), |t, model| {
+            model.forward(t.input("x")).cross_entropy(t.input("y"))
+        })
+        .optimizer(Sgd::new(0.5))
+        .build()
+    };
+    let (step, mut store) = (build("words.weight").unwrap(), Store::new());
+    step.init(&mut store, 1).unwrap();
+    let before = contents(&store);
+    let x = Tensor::new([3], &[0i64, 2, 5]).unwrap();
+    step.run(&mut store, &[("x", &x), ("y", &x)]).unwrap();
+    let after = contents(&store);
+    assert_eq!(after["words.weight"], before["words.weight"]);
+    assert_ne!(after["mix.weight"], before["mix.weight"]);
+    let error = build("wrods.weight").unwrap_err().to_string();
+    assert!(error.contains("`wrods.weight`") && error.contains("words.weight"), "{error}");
 }

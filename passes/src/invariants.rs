@@ -193,7 +193,8 @@ impl<'g> Scaling<'g> {
             let port = &graph.ports()[*port];
             let condition = self.predicate(port, *next);
             let guarded = condition.is_some_and(|at| checked[at.node.index()].is_some());
-            if !guarded && (read[port.node.index()] || read[next.node.index()]) {
+            let waits = !port.name.ends_with(RUNS);
+            if waits && !guarded && (read[port.node.index()] || read[next.node.index()]) {
                 return self.moves(port, *next);
             }
         }
@@ -286,6 +287,8 @@ impl<'g> Scaling<'g> {
 
 const UNSCALES: [&OpDef; 2] = [&UNSCALE, &UNSCALE_CHECK];
 const CHECKS: [&OpDef; 2] = [&NONFINITE, &UNSCALE_CHECK];
+/// What the name of a count ends with that counts skipped steps too, because it was asked to.
+const RUNS: &str = ".run";
 /// What is behind these is not the business of a step.
 const STOPS: [&OpDef; 9] = [
     &UNSCALE,

@@ -2,9 +2,11 @@
 
 use crate::nn::Module;
 use crate::trace::Trace;
+use std::collections::BTreeSet;
 use std::panic::Location;
+use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
-use tracecast_ir::{Source, TensorType, Var};
+use tracecast_ir::{Role, Source, TensorType, Var};
 
 /// Where a module is called: its path, and whether the model trains or is evaluated.
 #[derive(Clone)]
@@ -15,6 +17,8 @@ pub struct Context<'t> {
     frozen: bool,
     /// What the names of trained parameters start with, which are state then.
     prefix: Option<&'static str>,
+    /// The names of what is not trained, as far as the model tells them.
+    states: Arc<BTreeSet<String>>,
     caller: &'static Location<'static>,
 }
 
@@ -28,6 +32,7 @@ impl<'t> Context<'t> {
             training: true,
             frozen: false,
             prefix: None,
+            states: Arc::default(),
             caller: Location::caller(),
         }
     }
@@ -90,7 +95,7 @@ impl<'t> Context<'t> {
     /// A parameter of any module, by its full name.
     pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
         self.here(|| match self.prefix {
-            _ if self.frozen => self.trace.state_of(name, ty),
+            _ if self.frozen || self.states.contains(name) => self.trace.state_of(name, ty),
             None => self.trace.param_of(name, ty),
             Some(prefix) => {
                 let stored = self.trace.state(&format!("{prefix}.{name}"));
@@ -113,7 +118,9 @@ pub struct Model<'m, 't> {
 impl<'m, 't> Model<'m, 't> {
     /// A module at a place.
     pub fn new(module: &'m dyn Module, context: Context<'t>) -> Self {
-        Model { module, context }
+        let states = module.entries().into_iter().filter(|entry| entry.role == Role::State);
+        let states = Arc::new(states.map(|entry| entry.name).collect());
+        Model { module, context: Context { states, ..context } }
     }
 
     /// Records what the model computes; the ops of its layers are recorded at the line of this call.

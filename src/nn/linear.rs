@@ -37,7 +37,7 @@ impl Linear {
         self
     }
 
-    /// With the weight of another module, such as `embed.weight`, in the place of its own.
+    /// With the weight of another module, such as `embed.weight`, in the place of its own. If that one is frozen, so is this.
     #[must_use]
     pub fn tied_to(mut self, weight: impl Into<String>) -> Self {
         self.tied = Some(weight.into());
@@ -58,6 +58,10 @@ impl Module for Linear {
         let bias =
             self.bias.then(|| cx.parameter("bias", TensorType::new(self.dtype, [self.outputs])));
         cx.here(|| x.linear(weight, bias))
+    }
+
+    fn ties(&self) -> Vec<String> {
+        self.tied.iter().cloned().collect()
     }
 
     fn entries(&self) -> Vec<Entry> {

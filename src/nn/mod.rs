@@ -62,6 +62,11 @@ pub trait Module: Send + Sync {
     /// What it keeps in the store, with names as seen from inside.
     fn entries(&self) -> Vec<Entry>;
 
+    /// The full names of parameters of other modules that it uses in the place of its own: see [`Linear::tied_to`].
+    fn ties(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What it keeps in the store if it is called `path` in another module.
     fn under(&self, path: &str) -> Vec<Entry> {
         self.entries().into_iter().map(|entry| entry.under(path)).collect()

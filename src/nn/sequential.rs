@@ -44,6 +44,10 @@ impl Module for Sequential {
         self.modules.iter().fold(x, |x, (name, module)| cx.part(name, module.as_ref(), x))
     }
 
+    fn ties(&self) -> Vec<String> {
+        self.modules.iter().flat_map(|(_, module)| module.ties()).collect()
+    }
+
     fn entries(&self) -> Vec<Entry> {
         self.modules.iter().flat_map(|(name, module)| module.under(name)).collect()
     }
@@ -61,6 +65,10 @@ impl<M: Module> Module for Frozen<M> {
         self.0.forward(&cx.frozen(), x)
     }
 
+    fn ties(&self) -> Vec<String> {
+        self.0.ties()
+    }
+
     fn entries(&self) -> Vec<Entry> {
         self.0.entries().into_iter().map(Entry::frozen).collect()
     }
@@ -71,6 +79,10 @@ impl<M: Module + ?Sized> Module for Box<M> {
         self.as_ref().forward(cx, x)
     }
 
+    fn ties(&self) -> Vec<String> {
+        self.as_ref().ties()
+    }
+
     fn entries(&self) -> Vec<Entry> {
         self.as_ref().entries()
     }
@@ -79,6 +91,10 @@ impl<M: Module + ?Sized> Module for Box<M> {
 impl<M: Module + ?Sized> Module for Arc<M> {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         self.as_ref().forward(cx, x)
+    }
+
+    fn ties(&self) -> Vec<String> {
+        self.as_ref().ties()
     }
 
     fn entries(&self) -> Vec<Entry> {

@@ -4,7 +4,7 @@ use crate::amp::{Autocast, ScalerSettings};
 use crate::error::{Error, Result};
 use crate::jit::jit;
 use crate::nn::Module;
-use crate::optim::Optimizer;
+use crate::optim::{Clip, Optimizer};
 use crate::options::Options;
 use crate::trace::Trace;
 use crate::train::recipe::{Placed, Recipe};
@@ -21,6 +21,7 @@ const REPORT_AFTER: u32 = 20;
 ///
 /// ```
 /// use tracecast::nn::{Linear, Module};
+/// use tracecast::optim::Clip;
 /// use tracecast::prelude::*;
 ///
 /// let step = TrainStep::new(Linear::new(4, 1), |t, model| model.forward(t.input("x")).mean_squared_error(t.input("y")))
@@ -30,13 +31,7 @@ const REPORT_AFTER: u32 = 20;
 ///     .micro_batches(2, &["x", "y"])
 ///     // Half the rate every 100 steps.
 ///     .schedule("rate", |_, step| (step * (-std::f64::consts::LN_2 / 100.0)).exp() * 0.1)
-///     // No element of a gradient beyond 1.
-///     .clip(|t, grads| {
-///         for grad in grads {
-///             let one = t.ones_like(*grad);
-///             *grad = grad.minimum(one).maximum(-one);
-///         }
-///     })
+///     .clip(Clip::norm(1.0))
 ///     .ema(0.99)
 ///     .report_gradients(true)
 ///     .build()?;
@@ -67,6 +62,7 @@ impl TrainStepBuilder {
             scaler: None,
             parts: 1,
             divided: Arc::from([]),
+            change: None,
             clip: None,
             schedule: None,
             ema: None,
@@ -124,20 +120,30 @@ impl TrainStepBuilder {
         self
     }
 
-    /// With gradients that are changed between unscaling and the step: clipped by norm or value, for example. `clip` gets the
-    /// unscaled gradients in the order of the parameters, each in the type of its parameter, and puts others of these types in
-    /// their places.
+    /// With unscaled gradients clipped before the step: see [`Clip`]. Clipped by norm, the program has the output `grad_norm`, the norm
+    /// before.
     #[must_use]
     #[track_caller]
-    pub fn clip(
-        mut self,
-        clip: impl for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync + 'static,
-    ) -> Self {
-        self.recipe.clip = Some(Placed::here(Box::new(clip)));
+    pub fn clip(mut self, clip: Clip) -> Self {
+        self.recipe.clip = Some(Placed::here(clip));
         self
     }
 
-    /// With a learning rate that the step computes by itself, for an optimizer whose rate is the input `rate`: `Sgd::new("rate")`.
+    /// With unscaled gradients changed in another way before the step, and before they are clipped. `change` gets them in the order
+    /// of the parameters, each in the type of its parameter, and puts others of these types in their places.
+    #[must_use]
+    #[track_caller]
+    pub fn change_gradients(
+        mut self,
+        change: impl for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync + 'static,
+    ) -> Self {
+        self.recipe.change = Some(Placed::here(Box::new(change)));
+        self
+    }
+
+    /// With a learning rate that the step computes by a closure, for an optimizer whose rate is the input `rate`: `Sgd::new("rate")`.
+    /// The usual ones are a [`Schedule`](crate::optim::Schedule) that the optimizer is made with.
+    ///
     /// `schedule` gets the number of steps taken before this one, f64 without axes, and returns the rate, f32 or f64 without axes. A
     /// skipped step does not count. The count is `train.steps` in the store; the rate is an output of that name.
     #[must_use]
@@ -183,7 +189,7 @@ impl TrainStepBuilder {
     /// The step.
     ///
     /// # Errors
-    /// If there is no optimizer, or a setting has no meaning. What is wrong with the model, the loss or the optimizer is told by the
+    /// If there is no optimizer, a setting has no meaning, or a layer is tied to a parameter that no module has. What is wrong with the model, the loss or the optimizer is told by the
     /// first run, which records them.
     pub fn build(self) -> Result<TrainStep> {
         if let Some((option, message)) = self.problem {
@@ -194,6 +200,13 @@ impl TrainStepBuilder {
                 option: "optimizer",
                 message: "a training step needs one".to_owned(),
             });
+        }
+        let entries = self.recipe.module.entries();
+        let known = |tie: &String| entries.iter().any(|entry| entry.name == *tie);
+        if let Some(tie) = self.recipe.module.ties().into_iter().find(|tie| !known(tie)) {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            let message = format!("a layer is tied to `{tie}`, found only {}", names.join(", "));
+            return Err(Error::Option { option: "module", message });
         }
         let recipe = Arc::new(self.recipe);
         let recorded = recipe.clone();

@@ -23,7 +23,7 @@ type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
 type Schedule = dyn for<'t> Fn(&'t Trace, Var<'t>) -> Var<'t> + Send + Sync;
 
 /// Replaces unscaled gradients by others of their types.
-type Clip = dyn for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync;
+type Change = dyn for<'t> Fn(&'t Trace, &mut [Var<'t>]) + Send + Sync;
 
 /// A training step: forward, backward, accumulation over micro-batches, unscaling, checks, clipping, the optimizer, the next scale,
 /// the schedule and the moving average of the weights, compiled as one program. Nothing in it is decided by the host: if a
@@ -62,7 +62,9 @@ pub struct TrainStep {
 pub struct StepResult {
     /// The loss, before scaling; the mean of those of all micro-batches.
     pub loss: f32,
-    /// Whether the step was skipped because a gradient was not finite.
+    /// Whether the step was skipped: a gradient was not finite, or a norm that [`Clip::skip_if_nonfinite`] looks at.
+    ///
+    /// [`Clip::skip_if_nonfinite`]: crate::optim::Clip::skip_if_nonfinite
     pub skipped: bool,
     /// The scale that the loss was multiplied by; 1 without a scaler.
     pub scale: f32,
@@ -71,6 +73,8 @@ pub struct StepResult {
     /// What to do about it, every time that many steps in a row were skipped that a report was asked for: see
     /// [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after).
     pub warning: Option<String>,
+    /// The norm of all gradients together before they were clipped, if they were clipped by norm.
+    pub grad_norm: Option<f32>,
     /// What each gradient was like, if [`report_gradients`](TrainStepBuilder::report_gradients) asked for it.
     pub gradients: Vec<GradientReport>,
     /// Everything else that the loss closure named with `t.output`, and the above.
@@ -144,6 +148,7 @@ impl TrainStep {
             scale,
             backoffs,
             warning: self.recipe.warning(backoffs, scale),
+            grad_norm: number("grad_norm")?,
             gradients,
             outputs,
         })

@@ -3,9 +3,9 @@
 use crate::amp::{Autocast, GradScaler, ScalerOptions, ScalerSettings};
 use crate::entry::{Entry, Start};
 use crate::nn::{Context, Model, Module};
-use crate::optim::{Optimizer, Recorded};
+use crate::optim::{Clip, Optimizer, Recorded};
 use crate::trace::{Part, Trace};
-use crate::train::{Clip, Loss, Schedule, average};
+use crate::train::{Change, Loss, Schedule, average};
 use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::ops::amp::LossScaling;
@@ -23,7 +23,8 @@ pub(crate) struct Recipe {
     /// The number of micro-batches, and the inputs that are divided.
     pub(crate) parts: usize,
     pub(crate) divided: Arc<[String]>,
-    pub(crate) clip: Option<Placed<Box<Clip>>>,
+    pub(crate) change: Option<Placed<Box<Change>>>,
+    pub(crate) clip: Option<Placed<Clip>>,
     /// The rate's name, and how it is computed.
     pub(crate) schedule: Option<(String, Placed<Box<Schedule>>)>,
     pub(crate) ema: Option<Placed<f64>>,
@@ -61,22 +62,38 @@ impl Recipe {
         if self.report_gradients {
             at(t, self.loss.line, || report(t, &scaler, &optimizer));
         }
-        if let Some(clip) = &self.clip {
-            at(t, clip.line, || (clip.what)(t, optimizer.grads_mut()));
-        }
+        let refused = self.change(t, &mut optimizer);
         at(t, rule.line, || scaler.step(&mut optimizer));
         at(t, scaler_line, || scaler.update());
-        self.count(t, &scaler, &optimizer, steps);
+        // What the optimizer goes by, so that averages and counts wait with it.
+        let found = scaler.found().into_iter().chain(refused).reduce(|a, b| a.maximum(b));
+        self.count(t, found, &optimizer, steps);
         at(t, self.loss.line, || {
             t.output("loss", if loss.dtype() == DType::F32 { loss } else { loss.cast(DType::F32) });
-            if let (Some(found), Some(scale)) = (scaler.found(), scaler.get_scale()) {
-                t.output("skipped", found);
-                t.output("scale", scale);
+            let told = [("skipped", found), ("scale", scaler.get_scale())];
+            for (name, value) in told {
+                value.into_iter().for_each(|value| t.output(name, value));
             }
             if let Some(backoffs) = scaler.backoffs() {
                 t.output("backoffs", backoffs);
             }
         });
+    }
+
+    /// Changes and clips the unscaled gradients; returns the flag that clipping has the step skipped by, if it does.
+    fn change<'t>(&self, t: &'t Trace, optimizer: &mut Recorded<'t, '_>) -> Option<Var<'t>> {
+        if let Some(change) = &self.change {
+            at(t, change.line, || (change.what)(t, optimizer.grads_mut()));
+        }
+        let clip = self.clip.as_ref()?;
+        at(t, clip.line, || {
+            let clipped = optimizer.clip(&clip.what);
+            if let Some(norm) = clipped.norm {
+                let norm = if norm.dtype() == DType::F32 { norm } else { norm.cast(DType::F32) };
+                t.output("grad_norm", norm);
+            }
+            clipped.nonfinite
+        })
     }
 
     /// Lets the scheduled rate stand for the input of its name.
@@ -131,7 +148,7 @@ impl Recipe {
     fn count<'t>(
         &self,
         t: &'t Trace,
-        scaler: &GradScaler<'t>,
+        found: Option<Var<'t>>,
         optimizer: &Recorded<'t, '_>,
         steps: Option<Var<'t>>,
     ) {
@@ -139,7 +156,7 @@ impl Recipe {
         if t.error().is_some() {
             return;
         }
-        let skip = scaler.found().map(|found| found.ne(None, Some(0.0)));
+        let skip = found.map(|found| found.ne(None, Some(0.0)));
         if let Some(decay) = &self.ema {
             at(t, decay.line, || {
                 average::record(t, optimizer.params(), decay.what, steps, skip);

@@ -2,49 +2,123 @@
 
 use crate::cases::{class, eagers, read, same};
 use std::collections::BTreeMap;
-use tracecast::Tensor;
 use tracecast::amp::raw::amp_update_scale;
-use tracecast::amp::{EagerScaler, ScalerOptions, Stage};
+use tracecast::amp::{EagerScaler, GradScaler, ScalerOptions, ScalerSettings, Stage};
 use tracecast::eager::{Eager, EagerOptimizer, Parameter};
-use tracecast::optim::{AdamW, Sgd};
+use tracecast::optim::{AdamW, Recorded, Sgd};
+use tracecast::{Options, Store, Tensor, jit};
 
 const UPDATES: usize = 100_000;
+
+/// `_amp_update_scale_` on plain numbers.
+struct Model {
+    scale: f32,
+    tracker: i32,
+    settings: (f64, f64, i64),
+}
+
+impl Model {
+    fn update(&mut self, found: f32) {
+        let (growth, backoff, interval) = self.settings;
+        if found != 0.0 {
+            (self.scale, self.tracker) = ((f64::from(self.scale) * backoff) as f32, 0);
+            return;
+        }
+        self.tracker += 1;
+        if i64::from(self.tracker) == interval {
+            let grown = (f64::from(self.scale) * growth) as f32;
+            (self.scale, self.tracker) = (if grown.is_finite() { grown } else { self.scale }, 0);
+        }
+    }
+
+    fn state(&self) -> [f64; 2] {
+        [f64::from(self.scale), f64::from(self.tracker)]
+    }
+}
+
+/// Settings, and a model that starts with a scale of 2^16.
+fn models() -> [Model; 3] {
+    [(2.0, 0.5, 7), (1.1, 0.7, 3), (16.0, 0.25, 1)].map(|settings| Model {
+        scale: 65536.0,
+        tracker: 0,
+        settings,
+    })
+}
+
+/// Flags, one of twenty not zero, that are the same in every run.
+fn flags() -> impl Iterator<Item = usize> {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    std::iter::repeat_with(move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        if random.is_multiple_of(20) { 1 + (random >> 8) as usize % 4 } else { 0 }
+    })
+}
+
+const FLAGS: [f32; 5] = [0.0, 1.0, 2.0, 0.5, f32::NAN];
 
 #[test]
 fn updates_follow_the_formulae() {
     let [cpu, _] = eagers();
-    let settings = [(2.0, 0.5, 7), (1.1, 0.7, 3), (16.0, 0.25, 1)];
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    for (growth, backoff, interval) in settings {
+    let mut picks = flags();
+    for mut model in models() {
+        let (growth, backoff, interval) = model.settings;
         let (scale, tracker) =
             (cpu.tensor(Tensor::scalar(65536f32)), cpu.tensor(Tensor::scalar(0i32)));
-        let flags = [0f32, 1.0, 2.0, 0.5, f32::NAN].map(|flag| cpu.tensor(Tensor::scalar(flag)));
-        let (mut model_scale, mut model_tracker) = (65536f32, 0i32);
-        for update in 0..UPDATES / settings.len() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let pick = if random.is_multiple_of(20) { 1 + (random >> 8) as usize % 4 } else { 0 };
+        let flags = FLAGS.map(|flag| cpu.tensor(Tensor::scalar(flag)));
+        for update in 0..=UPDATES / 3 {
+            let pick = picks.next().expect("there is no end");
             amp_update_scale(&scale, &tracker, &flags[pick], growth, backoff, interval)
                 .expect("runs");
-            if pick != 0 {
-                (model_scale, model_tracker) = ((f64::from(model_scale) * backoff) as f32, 0);
-            } else if i64::from(model_tracker) + 1 == interval {
-                let grown = (f64::from(model_scale) * growth) as f32;
-                (model_scale, model_tracker) =
-                    (if grown.is_finite() { grown } else { model_scale }, 0);
-            } else {
-                model_tracker += 1;
-            }
+            model.update(FLAGS[pick]);
             // Reading back every time would be most of the work.
-            if update % 64 == 0 {
+            if update % 64 == 0 || update == UPDATES / 3 {
                 let found = [read(&scale)[0], read(&tracker)[0]];
-                let expected = [f64::from(model_scale), f64::from(model_tracker)];
-                same(&format!("update {update} of {interval}"), &found, &expected).expect("equal");
+                same(&format!("update {update} of {interval}"), &found, &model.state())
+                    .expect("equal");
             }
         }
-        let found = [read(&scale)[0], read(&tracker)[0]];
-        same("end", &found, &[f64::from(model_scale), f64::from(model_tracker)]).expect("equal");
+    }
+}
+
+/// The recorded form, in which a flag comes from a gradient; scale and tracker are compared in every step.
+#[test]
+fn recorded_updates_follow_the_formulae() {
+    let mut picks = flags();
+    for mut model in models() {
+        let (growth_factor, backoff_factor, growth_interval) = model.settings;
+        let options = ScalerOptions {
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+            ..ScalerOptions::default()
+        };
+        let settings = ScalerSettings::from(options).parity(true);
+        let step = jit(Options::new().threads(1), move |t| {
+            let (w, sgd) = (t.param("w"), Sgd::new(0.0));
+            let mut scaler = GradScaler::recorded(t, "amp", settings.clone());
+            let mut optimizer = Recorded::new(t, &sgd, &[w]);
+            optimizer.set_grads(vec![t.input("g")]);
+            scaler.step(&mut optimizer);
+            scaler.update();
+            t.output("scale", scaler.get_scale().expect("enabled"));
+            t.output("tracker", t.state("amp.growth_tracker"));
+        });
+        let mut store = Store::new()
+            .with("w", Tensor::scalar(0f32))
+            .with("amp.scale", Tensor::scalar(65536f32))
+            .with("amp.growth_tracker", Tensor::scalar(0i32));
+        let gradients = [1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
+        let gradients = gradients.map(Tensor::scalar);
+        for update in 0..=UPDATES / 3 {
+            let pick = picks.next().expect("there is no end");
+            let out = step.run(&mut store, &[("g", &gradients[pick])]).expect("runs");
+            let found = [out["scale"].to_f64s()[0], out["tracker"].to_f64s()[0]];
+            same(&format!("update {update} of {growth_interval}"), &found, &model.state())
+                .expect("equal");
+            model.update(FLAGS[pick]);
+        }
     }
 }
 

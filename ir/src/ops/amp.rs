@@ -61,8 +61,6 @@ UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff
         for (i, dtype) in [DType::F32, DType::I32, DType::F32].into_iter().enumerate() {
             one(cx, i, dtype)?;
         }
-        let interval = cx.attrs.int("growth_interval").expect("required");
-        i32::try_from(interval).map_err(|_| format!("`growth_interval` is {interval}, expected an i32"))?;
         Ok(Inferred::many([cx.operand(0).clone(), cx.operand(1).clone()]))
     },
     body:     composite_own(Some(Grad::Zero), &|cx| {
@@ -71,7 +69,11 @@ UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff
         let interval = cx.attrs.int("growth_interval").expect("required");
         let overflow = found.ne(None, Some(0.0));
         let (grown, count) = (times("growth_factor"), tracker.add(None, Some(1.0)));
-        let due = count.eq(None, Some(interval as f64));
+        // A count of 32 bits never reaches a longer interval.
+        let due = match i32::try_from(interval) {
+            Ok(interval) => count.eq(None, Some(f64::from(interval))),
+            Err(_) => count.ne(Some(count), None),
+        };
         let kept = due.logical_and(finite(grown)).choose(grown, scale);
         let zero = cx.tracer.zeros_like(tracker);
         let next = overflow.choose(times("backoff_factor"), kept);
