@@ -289,7 +289,7 @@ impl Trace {
     /// Runs `body` under this autocast state as if outside of every region: what is opened inside is an outermost one.
     pub(crate) fn afresh<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
         let _depth = Depth { of: &self.depth, outer: self.depth.replace(0) };
-        if region.is_off() {
+        if region.is_off() && !self.policies().parity() {
             return self.tracer.in_region(&region, body);
         }
         self.inside(region, body)

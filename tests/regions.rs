@@ -280,6 +280,45 @@ fn no_dtype_is_unknown_and_a_dtype_argument_is_set_without_casts() {
 }
 
 #[test]
+fn what_parity_recorded_reads_back_under_parity() {
+    use tracecast::ir::text::{ParseOptions, parse_with};
+    let graph = with(recorded(), |t, x, w| {
+        for dtype in [DType::BF16, DType::F16] {
+            autocast(t, "cpu", dtype, || {
+                let y = x.matmul(w);
+                let next = w * 10.0;
+                t.changed_in_place(w, next);
+                t.output(dtype.name(), x.matmul(next) + y);
+            });
+        }
+    });
+    let options = ParseOptions { policies: Arc::new(recorded()), ..ParseOptions::default() };
+    let text = graph.to_string();
+    assert_eq!(parse_with(&text, &options).unwrap().to_string(), text);
+}
+
+#[test]
+fn regions_in_backward_do_not_find_the_casts_of_forward() {
+    with(recorded(), |t, x, w| {
+        autocast(t, "cpu", DType::BF16, || {
+            assert_eq!(x.matmul(w).dtype(), DType::BF16);
+            CustomGrad::new().cast_inputs(DType::F32).apply(
+                t,
+                [x],
+                |[x]| ([x * 2.0], ()),
+                |(), [dy]| {
+                    autocast(t, "cpu", DType::F16, || {
+                        assert_eq!(x.matmul(w).dtype(), DType::F16);
+                    });
+                    [Some(dy)]
+                },
+            );
+            assert_eq!(x.matmul(w).dtype(), DType::BF16);
+        });
+    });
+}
+
+#[test]
 fn policies_that_differ_in_parity_are_not_taken_for_each_other() {
     let graph = with(recorded(), |t, x, w| {
         autocast(t, "cpu", None, || t.output("y", x.matmul(w)));

@@ -58,7 +58,8 @@ pub struct Given {
 pub struct Thread {
     region: Region,
     depth: u32,
-    cache: HashMap<u64, (DType, u64)>,
+    /// By cache scope and leaf, so that what is recorded in a scope of its own finds its own casts.
+    cache: HashMap<(u32, u64), (DType, u64)>,
     inference: bool,
 }
 
@@ -127,8 +128,9 @@ impl Thread {
         match leaf.filter(|_| to_low && self.region.cache() && !self.inference) {
             None => Given { dtype: to, made: true, version: leaf.map(|leaf| leaf.version) },
             Some(leaf) => {
-                let made = !self.cache.contains_key(&leaf.id);
-                let (dtype, version) = *self.cache.entry(leaf.id).or_insert((to, leaf.version));
+                let key = (self.region.scope(), leaf.id);
+                let made = !self.cache.contains_key(&key);
+                let (dtype, version) = *self.cache.entry(key).or_insert((to, leaf.version));
                 Given { dtype, made, version: Some(version) }
             }
         }
