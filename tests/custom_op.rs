@@ -182,6 +182,44 @@ fn an_op_brings_its_policy_along() -> Result<(), Error> {
 }
 
 #[test]
+fn rules_name_ops_modules_and_nodes_of_a_trace() -> Result<(), Error> {
+    use DType::{BF16, F16, F32};
+    let seen = |set: &PolicySet| {
+        let mut dtypes = Vec::new();
+        trace_with("rules", &Options::new().with_policies(set.clone()), |t| {
+            let x = t.input_of("x", TensorType::new(F16, [2, 2]));
+            autocast(t, "cpu", BF16, || {
+                t.scope("enc", || {
+                    t.scope("0", || dtypes.extend([x.matmul(x).dtype(), x.matmul(x).dtype()]));
+                });
+                dtypes.push(x.matmul(x).dtype());
+            });
+        })?;
+        Ok::<_, Error>(dtypes)
+    };
+    let mut set = PolicySet::standard();
+    assert_eq!(seen(&set)?, [BF16, BF16, BF16]);
+    set.add_rule(Target::Op("matmul".to_owned()), None, Policy::Fallthrough);
+    assert_eq!(seen(&set)?, [F16, F16, F16]);
+    let module = set.add_rule(Target::Module("enc".to_owned()), None, Policy::Fp32);
+    assert_eq!(seen(&set)?, [F32, F32, F16]);
+    set.add_rule(Target::Node("enc.0/matmul#1".to_owned()), None, Policy::LowerPrecisionFp);
+    assert_eq!(seen(&set)?, [F32, BF16, F16]);
+    set.add_rule(Target::Op("matmul".to_owned()), None, Policy::Fp32);
+    assert_eq!(
+        seen(&set)?,
+        [F32, BF16, F32],
+        "a later rule of a weaker kind changes nothing there"
+    );
+    set.remove_rule(module);
+    assert_eq!(
+        seen(&PolicySet::parse(&set.to_toml()).expect("reads what it wrote"))?,
+        [F32, BF16, F32]
+    );
+    Ok(())
+}
+
+#[test]
 fn a_banned_op_gives_its_advice() {
     let advice = "use `cube` in its place".into();
     let op = OpRef::Shared(Arc::new(OpDef {
