@@ -5,7 +5,7 @@ use crate::jit::Slots;
 use crate::lower::Target;
 use crate::program::{self, Program};
 use crate::team::Team;
-use crate::tile::Tiles;
+use crate::tile::{Cpu, Tiles};
 use cranelift::prelude::{Configurable, isa, settings};
 use std::fmt;
 use std::sync::Arc;
@@ -87,7 +87,9 @@ pub(crate) fn target(portable: bool) -> std::result::Result<Target, Error> {
     let tiles = Tiles::detect(portable);
     // Wide loops are called as the System V ABI has it.
     let wide = tiles.wide && isa.default_call_conv() == isa::CallConv::SystemV;
-    Ok(Target { isa, tiles, floor, unaligned, wide })
+    // Four cores share the last cache. Tests stream nearly everything.
+    let streamed_from = if cfg!(test) { 1 << 10 } else { 4 * Cpu::of(tiles).caches.l3 as i64 };
+    Ok(Target { isa, tiles, floor, unaligned, wide, streamed_from })
 }
 
 /// Features of x86-64 that the portable code does without.

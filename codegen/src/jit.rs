@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
+use tracecast_ir::kernel::{Reduction, Scalar};
 use tracecast_runtime::{Arg, HostLoan, HostMemory};
 
 type Entry = unsafe extern "C" fn(*const Address, i64, i64, i64, i64, *mut u8, *const AtomicU32);
@@ -238,6 +239,36 @@ impl Slots {
     pub(crate) fn read_f32(&self, slot: usize) -> f32 {
         // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
         unsafe { self.0[slot].0.cast::<f32>().read_unaligned() }
+    }
+}
+
+/// Replaces the first of some results by what all of them amount to, combined in order.
+pub(crate) fn combine(reduction: Reduction, scalar: Scalar, first: Address, count: usize) {
+    fn all<T: Copy>(first: Address, count: usize, f: impl Fn(T, T) -> T) {
+        let at = first.0.cast::<T>();
+        // SAFETY: the caller's results lie one after another in memory lent for this run, and no thread writes them any more.
+        let result = |i: usize| unsafe { at.wrapping_add(i).read_unaligned() };
+        let total = (1..count).fold(result(0), |sum, i| f(sum, result(i)));
+        // SAFETY: as above.
+        unsafe { at.write_unaligned(total) };
+    }
+    fn best<T: Copy + PartialOrd>(how: Reduction, first: Address, count: usize) {
+        // Not a number is unlike itself.
+        let is_nan = |v: T| v.partial_cmp(&v).is_none();
+        all(first, count, |a: T, b: T| {
+            let stays = if how == Reduction::Max { b <= a } else { a <= b };
+            if is_nan(a) || !is_nan(b) && stays { a } else { b }
+        });
+    }
+    match (reduction, scalar) {
+        (Reduction::Sum, Scalar::F32) => all(first, count, |a: f32, b: f32| a + b),
+        (Reduction::Sum, Scalar::F64) => all(first, count, |a: f64, b: f64| a + b),
+        (Reduction::Sum, Scalar::I64) => all(first, count, i64::wrapping_add),
+        (Reduction::Sum, _) => all(first, count, i32::wrapping_add),
+        (_, Scalar::F32) => best::<f32>(reduction, first, count),
+        (_, Scalar::F64) => best::<f64>(reduction, first, count),
+        (_, Scalar::I64) => best::<i64>(reduction, first, count),
+        _ => best::<i32>(reduction, first, count),
     }
 }
 

@@ -10,6 +10,7 @@
 mod contract;
 mod cpu;
 mod error;
+mod flat;
 mod form;
 mod jit;
 mod limits;

@@ -1,6 +1,7 @@
 //! Nests: what their functions are, and how a run splits rows and positions among threads.
 
 use crate::error::Result;
+use crate::flat::{self, FlatRun};
 use crate::form::{self, Column};
 use crate::jit::{Code, Slots, with_scratch, with_shared};
 use crate::lower::identity_bits;
@@ -27,6 +28,8 @@ pub(crate) struct NestRun {
     cost: usize,
     split: Split,
     columns: Vec<ColumnRun>,
+    /// Instead of all that: one long row.
+    flat: Option<FlatRun>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +74,14 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
     let split = split(&plan, &columns, rows);
     let cost = plan.stages.iter().map(|s| cost(&s.body)).sum();
     let positions = segments.iter().map(|s| s.1).sum();
+    if columns.is_empty()
+        && segments.len() == 1
+        && let Some((plans, flat)) = flat::cut(&plan, cost)
+    {
+        let columns = Vec::new();
+        let run = NestRun { rows, segments, positions, cost, split, columns, flat: Some(flat) };
+        return Ok((plans.into(), run));
+    }
     let mut plans = vec![plan];
     let mut runs = Vec::new();
     for column in columns {
@@ -83,7 +94,7 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         let finish = (!column.is_direct()).then(|| push(finish(&column)));
         runs.push(ColumnRun { column, output, sum, finish });
     }
-    Ok((plans, NestRun { rows, segments, positions, cost, split, columns: runs }))
+    Ok((plans, NestRun { rows, segments, positions, cost, split, columns: runs, flat: None }))
 }
 
 /// How the threads may share a nest without meeting at an accumulator.
@@ -182,6 +193,9 @@ impl NestRun {
         segments: &[Slots],
         status: &AtomicU32,
     ) {
+        if let Some(flat) = &self.flat {
+            return flat.run(code, team, &segments[0], status);
+        }
         if self.columns.is_empty() {
             return self.main(&code[0], team, segments, status);
         }

@@ -44,6 +44,21 @@ impl Plan {
     pub(crate) fn rows(&self) -> i64 {
         self.extents[..self.row_axis()].iter().product()
     }
+
+    /// About how many bytes are read and written if nothing is updated in place; 0 if something may be.
+    pub(crate) fn traffic(&self) -> i64 {
+        if self.loads.iter().any(|l| !l.fixed) {
+            return 0;
+        }
+        let read = self.loads.iter().map(|l| l.elements * l.dtype.bytes() as i64);
+        let written = self.stages.iter().flat_map(|s| &s.sinks).map(|s| match s {
+            Sink::Store { dtype, place, .. } if place.row_stride() != 0 => {
+                self.rows() * self.row() * dtype.bytes() as i64
+            }
+            _ => 0,
+        });
+        read.chain(written).sum()
+    }
 }
 
 /// `offset + Σ strides[axis] * position`.

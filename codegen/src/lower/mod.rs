@@ -49,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) unaligned: bool,
     /// True if vector loops are wide ones.
     pub(crate) wide: bool,
+    /// Kernels that touch that many bytes write past the caches.
+    pub(crate) streamed_from: i64,
 }
 
 /// A function of Cranelift's IR.

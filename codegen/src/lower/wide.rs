@@ -35,6 +35,7 @@ impl Row<'_> {
                 waits: em.waits,
                 lanes: self.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
                 area,
+                streams: em.plan.traffic() >= em.target.streamed_from,
             };
             let compiled = match wide::compile(&task) {
                 Ok(compiled) => compiled,

@@ -3,15 +3,15 @@
 use super::{check, inputs, load, nest, no_loops, store, strides};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
-    Body, Cmp, Function, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage,
+    Body, Cmp, Function, Kernel, Nest, Over, ROW_CHUNK, Reduction, Scalar, ScalarOp, Sink, Stage,
 };
 use tracecast_ir::{DType, TensorType};
 
 const ROWS: [&[usize]; 8] =
     [&[1], &[3, 5], &[2, 16], &[4, 100], &[3, 2, 33], &[2, 4096], &[2, 4097], &[2, 9000]];
 
-/// A sum, a maximum, a minimum and the first maximum of every row.
-fn reductions(extents: &[usize], dtype: DType) -> Kernel {
+/// Reductions of every row, and each element added to itself.
+fn reductions(extents: &[usize], dtype: DType, hows: &[Reduction]) -> Kernel {
     let scalar = Scalar::of(dtype).unwrap();
     let dense = strides(extents);
     let (outer, _) = extents.split_at(extents.len() - 1);
@@ -19,12 +19,13 @@ fn reductions(extents: &[usize], dtype: DType) -> Kernel {
     kept.push(0);
     let mut body = Body::default();
     let x = body.push(ScalarOp::Load(0), &[], scalar);
-    let hows = [Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::ArgMax];
-    let sinks = hows
+    let mut sinks: Vec<Sink> = hows
         .iter()
         .enumerate()
         .map(|(i, r)| Sink::Reduce { reduction: *r, value: x, register: i })
         .collect();
+    let twice = body.binary(ScalarOp::Add, x, x);
+    sinks.push(store(hows.len(), dtype, &dense, twice));
     let first = Stage { over: Over::Row, body, sinks };
     let mut body = Body::default();
     let mut sinks = Vec::new();
@@ -38,6 +39,7 @@ fn reductions(extents: &[usize], dtype: DType) -> Kernel {
         sinks.push(store(i, to, &kept, v));
         outs.push(TensorType::new(to, outer));
     }
+    outs.push(TensorType::new(dtype, extents));
     let last = Stage { over: Over::Once, body, sinks };
     let form = Nest {
         loads: vec![load(0, dtype, &dense)],
@@ -52,9 +54,21 @@ fn reductions(extents: &[usize], dtype: DType) -> Kernel {
 fn reductions_along_rows() {
     for extents in ROWS.into_iter().chain([&[3usize, 0][..], &[0, 3]]) {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::BF16] {
-            let k = reductions(extents, dtype);
+            let hows = [Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::ArgMax];
+            let k = reductions(extents, dtype, &hows);
             check(&k, &inputs(&k, 1, false));
             check(&k, &inputs(&k, 2, true));
+        }
+    }
+}
+
+#[test]
+fn one_long_row_is_shared_by_threads() {
+    for n in [2 * ROW_CHUNK, 2 * ROW_CHUNK + 1, 5 * ROW_CHUNK - 17] {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::U8] {
+            let k = reductions(&[n], dtype, &[Reduction::Sum, Reduction::Max, Reduction::Min]);
+            check(&k, &inputs(&k, 3, false));
+            check(&k, &inputs(&k, 4, true));
         }
     }
 }

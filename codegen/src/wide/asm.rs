@@ -93,6 +93,10 @@ pub(super) enum When {
     Greater,
     /// Greater or equal, signed.
     GreaterEqual,
+    /// After a test: some of the bits are set.
+    Some,
+    /// Always.
+    Always,
 }
 
 /// Code in the making.
@@ -248,6 +252,16 @@ impl Asm {
         self.integer(true, &[0x3b], a, Rm::Reg(b), None);
     }
 
+    /// Tests bits of a register, for the jumps that follow.
+    pub(super) fn test(&mut self, a: Reg, bits: i32) {
+        self.integer(true, &[0xf7], 0, Rm::Reg(a), Some(bits));
+    }
+
+    /// Waits until streamed stores can be seen by others.
+    pub(super) fn fence(&mut self) {
+        self.code.extend([0x0f, 0xae, 0xf8]);
+    }
+
     /// `to = 1, 2, 4 or 8 bytes at from`.
     pub(super) fn load_bytes(&mut self, bytes: u8, to: Reg, from: Mem) {
         let (wide, opcode): (bool, &[u8]) = match bytes {
@@ -305,6 +319,8 @@ impl Asm {
     /// Jumps to a label.
     pub(super) fn jump(&mut self, when: When, to: Label) {
         match when {
+            When::Always => self.code.push(0xe9),
+            When::Some => self.code.extend([0x0f, 0x85]),
             When::Less => self.code.extend([0x0f, 0x8c]),
             When::GreaterEqual => self.code.extend([0x0f, 0x8d]),
             When::LessEqual => self.code.extend([0x0f, 0x8e]),

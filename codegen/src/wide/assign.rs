@@ -62,6 +62,7 @@ struct Assign<'a> {
 
 const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
 const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
+pub(super) const STREAM: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x2b);
 const STORE_MASKED: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x2e);
 const TO_HALF: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x1d);
 const BLEND: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x4a);
@@ -148,6 +149,8 @@ impl Assign<'_> {
         let to = Rm::Mem(self.mem(place));
         match store {
             Store::Whole => self.asm.vex(STORE, from, 0, to, None),
+            Store::Streamed => self.asm.vex(STREAM, from, 0, to, None),
+            Store::StreamedLow => self.asm.vex(Opcode { long: false, ..STREAM }, from, 0, to, None),
             Store::Masked => self.asm.vex(STORE_MASKED, from, mask, to, None),
             Store::Low => self.asm.vex(Opcode { long: false, ..STORE }, from, 0, to, None),
             Store::Half => self.asm.vex(TO_HALF, from, 0, to, Some(0)),

@@ -206,7 +206,7 @@ impl Select<'_> {
                 let first = self.given(Cell::First(number));
                 let before = self.blend(first, start, before);
                 let after = self.combine(*reduction, ty, before, pair)?;
-                self.store_32(pointer, after);
+                self.store_again(pointer, after);
                 Ok(())
             }
             Sink::Add { dtype, value, .. } => {
@@ -219,7 +219,7 @@ impl Select<'_> {
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
                 let before = self.load_32(pointer);
                 let after = self.combine(Reduction::Sum, ty, before, pair)?;
-                self.store_32(pointer, after);
+                self.store_again(pointer, after);
                 Ok(())
             }
             Sink::Set { .. } => Err("a register set in a row stage".to_owned()),
@@ -254,8 +254,20 @@ impl Select<'_> {
         Ok(self.blend(masks, after, before))
     }
 
-    /// Stores 32-bit elements; those there are, if fewer than sixteen are left.
+    /// Stores 32-bit results.
     fn store_32(&mut self, pointer: u16, pair: Pair) {
+        if self.last {
+            return self.store_again(pointer, pair);
+        }
+        let base = Base::Pointer { pointer, size: 4 };
+        for half in [0u8, 1] {
+            let place = Place { base, offset: 32 * i32::from(half) };
+            self.put(Store::Whole, place, pair[usize::from(half)], half);
+        }
+    }
+
+    /// Stores 32-bit elements that have been loaded; those there are, if fewer than sixteen are left.
+    fn store_again(&mut self, pointer: u16, pair: Pair) {
         let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
         if !self.last {
             self.store_whole(place, pair);
@@ -283,7 +295,7 @@ impl Select<'_> {
                         Some(ready) => (Store::Low, ready[half]),
                         None => (Store::Half, pair[half]),
                     };
-                    self.push(Op::Store(how, place), &[from], half as u8);
+                    self.put(how, place, from, half as u8);
                 }
             }
             DType::BF16 => {
@@ -314,7 +326,7 @@ impl Select<'_> {
     fn store_words(&mut self, words: u32, pointer: u16) {
         let words = self.push(Op::One(One::Quarters(0b11_01_10_00)), &[words], 2);
         let place = self.group(pointer, 2, true);
-        self.push(Op::Store(Store::Whole, place), &[words], 2);
+        self.put(Store::Whole, place, words, 2);
     }
 
     /// Stores sixteen words as bytes.
@@ -327,7 +339,7 @@ impl Select<'_> {
             bytes = self.push(Op::Two(Two::And), &[bytes, mask], 2);
         }
         let place = self.group(pointer, 1, true);
-        self.push(Op::Store(Store::Low, place), &[bytes], 2);
+        self.put(Store::Low, place, bytes, 2);
     }
 
     /// Stores a value that is the same all along the row, given as it lies in memory.
@@ -343,7 +355,7 @@ impl Select<'_> {
         let how = if size == 1 { Store::Low } else { Store::Whole };
         for part in 0..(16 * i32::from(size) + 31) / 32 {
             let place = Place { offset: place.offset + 32 * part, ..place };
-            self.push(Op::Store(how, place), &[pattern], 2);
+            self.put(how, place, pattern, 2);
         }
     }
 }

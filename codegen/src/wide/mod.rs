@@ -30,7 +30,7 @@ use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, 
 use assign::{Pins, REGISTERS, accumulator, emit, still};
 use frame::{Frame, PointerFrom};
 use ops::{Inst, Op};
-use select::{Select, Staged, Tables, needed, one_by_one, pressure};
+use select::{Part, Select, Staged, Tables, needed, one_by_one, pressure};
 use std::collections::HashMap;
 use tracecast_ir::kernel::Val;
 
@@ -52,6 +52,8 @@ pub(crate) struct Task<'a> {
     pub(crate) lanes: HashMap<usize, i32>,
     /// Where the scratch is free; a multiple of 64.
     pub(crate) area: i32,
+    /// Results are too large to be found in a cache later on.
+    pub(crate) streams: bool,
 }
 
 /// What the caller puts into a cell.
@@ -102,12 +104,14 @@ const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
 /// If something in it has no vector instructions; what that is.
 pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     let mut tables = Tables::default();
-    let mut body = |wanted: bool, last: bool| match wanted {
-        true => Select::body(task, &mut tables, last).map(|b| Some(needed(b))),
+    let mut body = |wanted: bool, part: Part| match wanted {
+        true => Select::body(task, &mut tables, part).map(|b| Some(needed(b))),
         false => Ok(None),
     };
-    let main = body(task.plan.row() >= 16, false)?;
-    let last = body(!task.plan.aligned, true)?;
+    let main = body(task.plan.row() >= 16, Part::Group)?;
+    let streamed = body(task.plan.row() >= 16 && task.streams, Part::Streamed)?;
+    let last = body(!task.plan.aligned, Part::Last)?;
+    let streamed = streamed.filter(|_| !tables.streamed.is_empty());
     let room = REGISTERS - 2 * tables.accumulators.len();
     let order = |body: Vec<Inst>| {
         let side_by_side = pressure(&body);
@@ -119,7 +123,7 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         if peak < side_by_side { (other, peak) } else { (body, side_by_side) }
     };
     let main = main.map(order);
-    let last = last.map(order).map(|(body, _)| body);
+    let [streamed, last] = [streamed, last].map(|body| body.map(order).map(|(body, _)| body));
     let pins = match &main {
         Some((body, peak)) => {
             pins(body, room.saturating_sub(peak + 1), 2 * tables.accumulators.len())
@@ -139,7 +143,8 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
     let function = Function { asm: Asm::default(), frame, tables, pins, spilled: 0 };
-    let (bytes, instructions, area_bytes, cells) = function.build(main.as_deref(), last.as_deref());
+    let bodies = [&main, &streamed, &last].map(|b| b.as_deref());
+    let (bytes, instructions, area_bytes, cells) = function.build(bodies);
     Ok(Compiled { bytes, instructions, cells, area_bytes, text })
 }
 
@@ -195,25 +200,29 @@ fn scratch(displacement: i32) -> Rm {
 }
 
 impl Function {
-    fn build(
-        mut self,
-        main: Option<&[Inst]>,
-        last: Option<&[Inst]>,
-    ) -> (Vec<u8>, usize, i32, Vec<Cell>) {
+    fn build(mut self, bodies: [Option<&[Inst]>; 3]) -> (Vec<u8>, usize, i32, Vec<Cell>) {
+        let [main, streamed, last] = bodies;
         let saved = self.frame.saved();
         saved.iter().for_each(|r| self.asm.push(*r));
         self.start();
         let (done, rest) = (self.asm.label(), self.asm.label());
         if let Some(body) = main {
-            let top = self.asm.label();
             self.asm.lea(RSI, Mem { base: RDX, index: None, displacement: -16 });
             self.asm.compare(RAX, RSI);
             self.asm.jump(When::Greater, rest);
-            self.asm.bind(top);
-            self.body(body);
-            self.asm.add_number(RAX, 16);
-            self.asm.compare(RAX, RSI);
-            self.asm.jump(When::LessEqual, top);
+            if let Some(body) = streamed {
+                let unaligned = self.asm.label();
+                for (pointer, size) in self.tables.streamed.clone() {
+                    self.address(pointer, size);
+                    self.asm.test(R11, 31);
+                    self.asm.jump(When::Some, unaligned);
+                }
+                self.groups(body);
+                self.asm.fence();
+                self.asm.jump(When::Always, rest);
+                self.asm.bind(unaligned);
+            }
+            self.groups(body);
         }
         self.asm.bind(rest);
         if let Some(body) = last {
@@ -232,6 +241,27 @@ impl Function {
         let bytes = self.frame.bytes(self.spilled);
         let (code, instructions) = self.asm.finish();
         (code, instructions, bytes, self.tables.cells)
+    }
+
+    /// The loop over groups of sixteen, of which there is at least one.
+    fn groups(&mut self, body: &[Inst]) {
+        let top = self.asm.label();
+        self.asm.bind(top);
+        self.body(body);
+        self.asm.add_number(RAX, 16);
+        self.asm.compare(RAX, RSI);
+        self.asm.jump(When::LessEqual, top);
+    }
+
+    /// Where an operand's element at the position is, into R11.
+    fn address(&mut self, pointer: u16, size: u8) {
+        let base = self.frame.pointer(pointer).unwrap_or_else(|| {
+            let displacement = self.frame.pointer_cell(pointer);
+            self.asm.load(R11, Mem { base: RDI, index: None, displacement });
+            R11
+        });
+        let index = Some((RAX, size.trailing_zeros() as u8));
+        self.asm.lea(R11, Mem { base, index, displacement: 0 });
     }
 
     fn body(&mut self, body: &[Inst]) {
@@ -312,12 +342,7 @@ impl Function {
     fn copy(&mut self, staged: &Staged) {
         let Staged { pointer, size, stage, out } = *staged;
         let scale = size.trailing_zeros() as u8;
-        let base = self.frame.pointer(pointer).unwrap_or_else(|| {
-            let displacement = self.frame.pointer_cell(pointer);
-            self.asm.load(R11, Mem { base: RDI, index: None, displacement });
-            R11
-        });
-        self.asm.lea(R11, Mem { base, index: Some((RAX, scale)), displacement: 0 });
+        self.address(pointer, size);
         let operand = Mem { base: R11, index: Some((RSI, scale)), displacement: 0 };
         let copy =
             Mem { base: RDI, index: Some((RSI, scale)), displacement: self.frame.stage(stage) };

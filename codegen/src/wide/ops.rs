@@ -190,6 +190,10 @@ impl Load {
 pub(super) enum Store {
     /// All 256 bits.
     Whole,
+    /// All 256 bits, past the caches, to a multiple of 32 bytes.
+    Streamed,
+    /// The low 128 bits, past the caches, to a multiple of 16 bytes.
+    StreamedLow,
     /// The lanes of a mask, the second operand.
     Masked,
     /// The low 128 bits.

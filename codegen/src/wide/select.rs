@@ -40,6 +40,8 @@ pub(super) struct Tables {
     pub(super) staged: Vec<Staged>,
     /// The two vectors that say which of the last positions there are.
     pub(super) masks: Option<[u16; 2]>,
+    /// The pointers, and sizes of elements, that are streamed to.
+    pub(super) streamed: Vec<(u16, u8)>,
 }
 
 /// Reductions that stay in registers.
@@ -82,6 +84,17 @@ impl Tables {
     }
 }
 
+/// Which positions a body is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Sixteen.
+    Group,
+    /// Sixteen, whose results go past the caches.
+    Streamed,
+    /// Fewer than sixteen.
+    Last,
+}
+
 /// A body in the making.
 pub(super) struct Select<'a> {
     pub(super) task: &'a Task<'a>,
@@ -89,6 +102,7 @@ pub(super) struct Select<'a> {
     pub(super) insts: Vec<Inst>,
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
+    streams: bool,
     values: HashMap<Val, Pair>,
     known: HashMap<Op, V>,
     /// Rounded values before their low halves are cleared, for stores.
@@ -98,17 +112,18 @@ pub(super) struct Select<'a> {
 }
 
 impl<'a> Select<'a> {
-    /// The body of a phase, for whole groups or for the last one.
+    /// The body of a phase.
     pub(super) fn body(
         task: &'a Task<'a>,
         tables: &'a mut Tables,
-        last: bool,
+        part: Part,
     ) -> Result<Vec<Inst>> {
         let mut select = Select {
             task,
             tables,
             insts: Vec::new(),
-            last,
+            last: part == Part::Last,
+            streams: part == Part::Streamed,
             values: HashMap::new(),
             known: HashMap::new(),
             rounded: HashMap::new(),
@@ -118,7 +133,7 @@ impl<'a> Select<'a> {
         if task.cut.waits.iter().any(Option::is_some) {
             select.tables.pointer(PointerFrom::Waits);
         }
-        if last {
+        if select.last {
             select.masks();
         }
         for v in &task.phase.insts {
@@ -245,6 +260,25 @@ impl<'a> Select<'a> {
             let place = Place { offset: place.offset + 32 * half as i32, ..place };
             self.push(Op::Store(Store::Whole, place), &[pair[half]], half as u8);
         }
+    }
+
+    /// Stores a result, past the caches if this body does that.
+    pub(super) fn put(&mut self, store: Store, place: Place, value: V, half: u8) {
+        let streamed = match store {
+            Store::Whole => Store::Streamed,
+            Store::Low | Store::Half => Store::StreamedLow,
+            other => other,
+        };
+        let (Base::Pointer { pointer, size }, true) = (place.base, self.streams) else {
+            self.push(Op::Store(store, place), &[value], half);
+            return;
+        };
+        if !self.tables.streamed.contains(&(pointer, size)) {
+            self.tables.streamed.push((pointer, size));
+        }
+        let value =
+            if store == Store::Half { self.push(Op::ToHalf, &[value], half) } else { value };
+        self.push(Op::Store(streamed, place), &[value], half);
     }
 
     /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.

@@ -169,6 +169,8 @@ fn instructions_of_one_operand_loads_and_stores() {
     let m = Mem { base: 8, index: Some((RAX, 1)), displacement: 16 };
     let i = one(|asm| asm.vex(STORE, 12, 0, Rm::Mem(m), None));
     assert_eq!((name(&i).as_str(), i.op1_register()), ("vmovups", ymm(12)));
+    let i = one(|asm| asm.vex(assign::STREAM, 12, 0, Rm::Mem(m), None));
+    assert_eq!((name(&i).as_str(), i.op1_register()), ("vmovntps", ymm(12)));
     for (opcode, mnemonic) in assign::FUSED {
         let i = one(|asm| asm.vex(opcode, 12, 3, Rm::Mem(m), None));
         let masked_store = [i.op1_register(), i.op2_register()] == [ymm(3), ymm(12)];
@@ -180,7 +182,9 @@ fn instructions_of_one_operand_loads_and_stores() {
 #[test]
 fn integer_instructions() {
     let m = Mem { base: R11, index: Some((RSI, 1)), displacement: 0 };
-    let cases: [(&str, Instruction); 10] = [
+    let cases: [(&str, Instruction); 12] = [
+        ("sfence", one(Asm::fence)),
+        ("test", one(|asm| asm.test(R11, 31))),
         ("mov", one(|asm| asm.mov(12, RSI))),
         ("mov", one(|asm| asm.load(13, Mem { base: RDI, index: None, displacement: 640 }))),
         ("lea", one(|asm| asm.lea(9, m))),
