@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use timed::Timed;
 use tracecast::ir::ops::amp::LossScaling;
+use tracecast::optim::Recorded;
 use tracecast::prelude::*;
 use tracecast::{Executable, compile};
 
@@ -115,6 +116,13 @@ fn maps(c: &mut Criterion) {
         }
     };
     let bell = |dtype| move |t: &Trace| write(t, "y", read(t, "x", dtype, &[SMALL]).gelu(None));
+    let chain = |dtype| {
+        move |t: &Trace| {
+            let [x, r] = ["x", "r"].map(|name| read(t, name, dtype, &[64, SMALL / 64]));
+            let b = read(t, "b", dtype, &[SMALL / 64]);
+            write(t, "y", (x + b).gelu(Some("tanh")) * 0.5 + r);
+        }
+    };
     let mut group = c.benchmark_group("map");
     for dtype in DTYPES {
         group.throughput(Throughput::Elements(SMALL as u64));
@@ -127,6 +135,7 @@ fn maps(c: &mut Criterion) {
         );
         measure(&mut group, BenchmarkId::new("gelu", dtype), &one_thread(), bell(dtype));
         measure(&mut group, BenchmarkId::new("gelu portable", dtype), &portable(), bell(dtype));
+        measure(&mut group, BenchmarkId::new("chain", dtype), &one_thread(), chain(dtype));
         group.throughput(Throughput::Elements(LARGE as u64));
         let id = BenchmarkId::new("ax+b from memory", dtype);
         measure(&mut group, id, &one_thread(), line(dtype, LARGE));
@@ -270,6 +279,39 @@ fn scaling(c: &mut Criterion) {
     group.finish();
 }
 
+/// A step of AdamW over four tensors in one kernel, elements per second.
+fn optimizer(c: &mut Criterion) {
+    let names = ["p0", "p1", "p2", "p3"];
+    let step = |t: &Trace| {
+        let params = names.map(|name| read(t, name, DType::F32, &[SMALL / 4]));
+        let grads = names.map(|name| read(t, &format!("{name}.grad"), DType::F32, &[SMALL / 4]));
+        let rule = AdamW::new(1e-3);
+        let mut recorded = Recorded::new(t, &rule, &params);
+        recorded.set_grads(grads.to_vec());
+        recorded.step();
+    };
+    let mut group = c.benchmark_group("adamw");
+    group.throughput(Throughput::Elements(SMALL as u64));
+    measure(&mut group, BenchmarkId::from_parameter("one kernel"), &one_thread(), step);
+    let mut state = [1, 2, 3].map(|_| floats(SMALL));
+    let grad = floats(SMALL);
+    group.bench_function("plain", |b| {
+        b.iter(|| plain_adamw(black_box(&mut state), black_box(&grad)));
+    });
+    group.finish();
+}
+
+/// The same arithmetic in one loop.
+fn plain_adamw([param, average, square]: &mut [Vec<f32>; 3], grad: &[f32]) {
+    let (decay, step_size, root) = (0.99999f32, -1e-3f32, 1.0f32);
+    let state = param.iter_mut().zip(average).zip(square);
+    for (((p, m), v), g) in state.zip(grad) {
+        *m += (g - *m) * 0.1;
+        *v = *v * 0.999 + g * 0.001 * g;
+        *p = *p * decay + step_size * *m / (v.sqrt() / root + 1e-8);
+    }
+}
+
 /// The time of that many rounds of these programs.
 fn in_turn(parts: &mut [Work], rounds: u64) -> Duration {
     (0..rounds).map(|_| parts.iter_mut().map(|part| part.run(1)).sum::<Duration>()).sum()
@@ -330,6 +372,6 @@ criterion_group! {
         .sample_size(20)
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(600));
-    targets = maps, rows, contractions, indexed, scaling, fusion, threads
+    targets = maps, rows, contractions, indexed, scaling, optimizer, fusion, threads
 }
 criterion_main!(benches);
