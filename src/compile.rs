@@ -5,6 +5,7 @@ use crate::options::Options;
 use crate::report::CompileReport;
 use std::time::Instant;
 use tracecast_ir::Graph;
+use tracecast_passes::explain::warnings;
 use tracecast_passes::standard;
 use tracecast_runtime::{Executable, Program};
 
@@ -37,8 +38,12 @@ pub fn compile(graph: Graph, options: &Options) -> Result<Executable> {
 pub fn compile_reported(graph: Graph, options: &Options) -> Result<(Executable, CompileReport)> {
     let mut report = CompileReport::default();
     let device = options.target()?;
+    let traced = graph.clone();
     let kernels = standard(&options.passes()).run(graph, |pass, graph, time| {
         report.passed(pass, graph, time, options.keeps_history());
+        if pass == "autocast" {
+            report.warnings = warnings(&traced, graph, &options.policies());
+        }
         options.observe(pass, graph);
     })?;
     let start = Instant::now();

@@ -3,9 +3,10 @@
 use crate::compile::compile_reported;
 use crate::entry::Entry;
 use crate::error::Result;
+use crate::explain::{Explanation, Warning, explain};
 use crate::options::Options;
 use crate::report::CompileReport;
-use crate::trace::{Trace, Types};
+use crate::trace::{Trace, Traced, Types};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,9 +121,26 @@ impl Jit {
     /// # Errors
     /// The first op that could not be recorded.
     pub fn graph(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Graph> {
+        Ok(self.traced(store, inputs)?.graph)
+    }
+
+    /// Why every op of the program for the types of these inputs has the precision that it has, and what becomes of every cast. The
+    /// program is not compiled.
+    ///
+    /// # Errors
+    /// The first op that could not be recorded, or the pass that could not finish.
+    pub fn explain(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Explanation> {
+        let traced = self.traced(store, inputs)?;
+        let mut explained = explain(&traced.graph, &self.options)?;
+        let noticed = traced.warnings.into_iter().map(Warning::of_tracing);
+        explained.warnings.splice(0..0, noticed);
+        Ok(explained)
+    }
+
+    fn traced(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Traced> {
         let trace = Trace::new(&self.name, &self.options, types(store, inputs)?);
         (self.body)(&trace);
-        Ok(trace.finish()?.graph)
+        trace.finish()
     }
 
     /// Why and when programs were compiled, the last 64 of them, oldest first.
@@ -171,7 +189,8 @@ impl Jit {
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
         let (executable, mut report) = compile_reported(traced.graph, &self.options)?;
         report.trace = time;
-        report.warnings = traced.warnings;
+        let noticed = traced.warnings.into_iter().map(Warning::of_tracing);
+        report.warnings.splice(0..0, noticed);
         Ok(Compiled { inputs, state, starts: traced.starts, executable, report })
     }
 

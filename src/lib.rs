@@ -39,6 +39,7 @@
 //! | compile a graph | [`compile`] |
 //! | run a closure for whatever types it meets | [`jit`] |
 //! | choose precision | [`amp`] |
+//! | see why it is as it is | [`explain`](mod@explain) |
 //! | run ops one by one | [`eager`] |
 //! | put a model together | [`nn`] |
 //! | train it | [`TrainStep`], [`optim`] |
@@ -50,6 +51,7 @@ mod compile;
 pub mod eager;
 mod entry;
 mod error;
+pub mod explain;
 mod home;
 mod jit;
 pub mod nn;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{Attr, Graph, NodeId, Stage, ValueId, Verified};
+use tracecast_passes::explain::Warning;
 use tracecast_runtime::Program;
 
 /// What became of a program on its way to an executable.
@@ -31,8 +32,8 @@ pub struct CompileReport {
     pub peak_bytes: usize,
     /// The text of the program after each pass, if [`Options::keep_history`](crate::Options::keep_history) asked for it.
     pub history: Vec<(String, String)>,
-    /// What was odd but no error.
-    pub warnings: Vec<String>,
+    /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision chosen for them.
+    pub warnings: Vec<Warning>,
 }
 
 impl CompileReport {

@@ -235,7 +235,7 @@ fn a_refused_dtype_is_a_warning_in_the_report() {
     assert_eq!(out["y"].dtype(), DType::F32);
     let report = program.report().unwrap();
     assert!(
-        report.warnings.len() == 1 && report.warnings[0].contains("f64"),
+        report.warnings.len() == 1 && report.warnings[0].message.contains("f64"),
         "{:?}",
         report.warnings
     );

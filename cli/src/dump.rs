@@ -70,6 +70,7 @@ impl Dump {
             return Err(Failure::Usage(message.to_owned()));
         }
         let graphs = self.program.read()?;
+        self.program.warn_of_idle_choices(&graphs)?;
         if self.emit == Emit::Text {
             writeln!(out, "tracecast {}", tracecast_ir::text::VERSION)?;
         }

@@ -8,6 +8,7 @@ mod digits;
 mod dot;
 mod dump;
 mod excerpt;
+mod explain;
 mod failure;
 mod ops;
 mod plot;
@@ -39,6 +40,7 @@ struct Arguments {
 enum Command {
     Train(train::Train),
     Dump(dump::Dump),
+    Explain(explain::Explain),
     Run(run::Run),
     Profile(profile::ProfileCommand),
     Ops(ops::Ops),
@@ -67,6 +69,7 @@ fn execute(command: &Command, out: &mut impl Write) -> Result<(), Failure> {
     match command {
         Command::Train(train) => train.execute(out),
         Command::Dump(dump) => dump.execute(out),
+        Command::Explain(explain) => explain.execute(out),
         Command::Run(run) => run.execute(out),
         Command::Profile(profile) => profile.execute(out),
         Command::Ops(ops) => ops.execute(out),

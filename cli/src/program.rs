@@ -1,13 +1,15 @@
 //! Programs from files: reading the text, and recording it again under autocast.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
 use tracecast_ir::text::{ParseOptions, parse_file};
 use tracecast_ir::{DType, Graph};
+use tracecast_passes::explain::warnings::of_choices;
 
 use crate::excerpt::excerpt;
 use crate::failure::{Failure, note};
@@ -25,6 +27,10 @@ pub(crate) struct ProgramFile {
     /// Records what is in no region of its own under autocast, for instance `cpu:bf16`
     #[arg(long, value_name = "DEVICE:DTYPE")]
     autocast: Option<Autocast>,
+
+    /// Decides about precision by this policy set, a file as `tracecast policy check` reads it; without it PyTorch's tables do
+    #[arg(long, value_name = "FILE.toml")]
+    policy: Option<PathBuf>,
 }
 
 /// A device type and its low dtype, written `cpu:bf16`.
@@ -51,14 +57,19 @@ impl ProgramFile {
         let name =
             if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
-        let options = ParseOptions { file: Some(name.clone()), ..ParseOptions::default() };
+        let policies = self.policies()?;
+        let options = ParseOptions {
+            file: Some(name.clone()),
+            policies: policies.clone(),
+            ..ParseOptions::default()
+        };
         let graphs = parse_file(&text, &options)
             .map_err(|error| Failure::Input(excerpt(&name, &text, &error)))?
             .graphs;
         if graphs.is_empty() {
             return Err(Failure::Input(format!("{name}: there is no graph in this file")));
         }
-        graphs.into_iter().map(|graph| self.recorded(graph)).collect()
+        graphs.into_iter().map(|graph| self.recorded(graph, &policies)).collect()
     }
 
     /// The only graph of the file.
@@ -70,6 +81,25 @@ impl ProgramFile {
                 Err(Failure::in_file(&self.path, format!("expected one graph, found {count}")))
             }
         }
+    }
+
+    /// What decides about precision.
+    pub(crate) fn policies(&self) -> Result<Arc<PolicySet>, Failure> {
+        let Some(path) = &self.policy else { return Ok(PolicySet::standard().into()) };
+        let text = fs::read_to_string(path).map_err(|error| Failure::in_file(path, error))?;
+        let set = PolicySet::parse(&text).map_err(|error| Failure::in_file(path, error))?;
+        Ok(set.into())
+    }
+
+    /// Warns of an `--autocast` and of rules that have no effect on the programs.
+    pub(crate) fn warn_of_idle_choices(&self, graphs: &[Graph]) -> Result<(), Failure> {
+        let policies = self.policies()?;
+        for graph in graphs {
+            for warning in of_choices(graph, &policies) {
+                note("warning", format!("@{}: {warning}", graph.name()));
+            }
+        }
+        Ok(())
     }
 
     /// Where the program comes from, for messages.
@@ -86,7 +116,7 @@ impl ProgramFile {
     }
 
     /// The graph as it would be had it been traced inside the region.
-    fn recorded(&self, graph: Graph) -> Result<Graph, Failure> {
+    fn recorded(&self, graph: Graph, policies: &Arc<PolicySet>) -> Result<Graph, Failure> {
         let Some(Autocast { device, dtype }) = self.autocast else { return Ok(graph) };
         let (region, warning) = Region::default()
             .enter(device, Some(dtype), true, None)
@@ -96,7 +126,7 @@ impl ProgramFile {
         }
         let last_scope = graph.regions().iter().map(Region::scope).max().unwrap_or_default();
         let region = region.with_scope(last_scope.saturating_add(1));
-        Ok(graph.retrace_under(PolicySet::standard().into(), &region)?)
+        Ok(graph.retrace_under(policies.clone(), &region)?)
     }
 }
 

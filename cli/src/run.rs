@@ -37,6 +37,7 @@ impl Run {
     /// Runs the program; writes what it wrote where.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
+        self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let updated = self.updated(&graph)?;
         let mut arrays = Arrays::read(&self.inputs, graph.ports())?;
         let mut store = Store::new();
@@ -44,7 +45,8 @@ impl Run {
         for port in graph.ports() {
             keep(port, arrays.take(port)?, &mut inputs, &mut store);
         }
-        let executable = compile(graph, &self.target.options())?;
+        let executable =
+            compile(graph, &self.target.options().with_policies(self.program.policies()?))?;
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let outputs = executable.run(&mut store, &inputs)?;

@@ -14,8 +14,8 @@ use crate::pass::{Pass, need_decided, without_dead_code};
 use tracecast_ir::op::{Body, ExpandCx, Inside};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Results, Stage, TensorType, TraceError, Tracer, Var,
-    Verified,
+    Args, Attrs, DType, Graph, Node, OpRef, Reason, Results, Stage, TensorType, TraceError, Tracer,
+    Var, Verified,
 };
 
 /// How deep composites may lie inside each other.
@@ -74,8 +74,12 @@ pub(crate) fn record_parts<'t>(
     let Body::Composite { expand, inside, .. } = &op.def().body else {
         return refuse("is not made of other ops".to_owned());
     };
-    let inner: Vec<Var<'t>> =
-        args.vars.iter().map(|&x| if *inside == Inside::F32 { widen(x) } else { x }).collect();
+    let own = |cast: &mut dyn FnMut() -> Var<'t>| t.because(Reason::Inside(op.name()), cast);
+    let inner: Vec<Var<'t>> = args
+        .vars
+        .iter()
+        .map(|&x| if *inside == Inside::F32 { own(&mut || widen(x)) } else { x })
+        .collect();
     let cx = ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types };
     let parts = t.part_of(op.name(), || expand(&cx));
     if t.error().is_some() {
@@ -84,7 +88,7 @@ pub(crate) fn record_parts<'t>(
     if parts.len() != types.len() {
         return refuse(format!("expands to {} results, expected {}", parts.len(), types.len()));
     }
-    let fits = |(part, ty): (&Var<'t>, &TensorType)| match part.to(ty.dtype) {
+    let fits = |(part, ty): (&Var<'t>, &TensorType)| match own(&mut || part.to(ty.dtype)) {
         y if y.ty() == *ty => y,
         y => t.fail(op.name(), format!("expands to {}, expected {ty}", y.ty())),
     };

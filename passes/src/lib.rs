@@ -23,6 +23,7 @@ pub mod autocast;
 pub mod autodiff;
 pub mod decompose;
 mod error;
+pub mod explain;
 pub mod fuse;
 mod invariants;
 mod pass;

@@ -4,7 +4,8 @@
 use crate::{Case, TestFile};
 use crate::{devices, values};
 use std::fmt::Write;
-use tracecast_ir::policy::{DeviceType, PolicySet, Region};
+use std::sync::Arc;
+use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::text::{ParseOptions, Printer, parse_with};
 use tracecast_ir::{Graph, Stage, Verified, verify};
 use tracecast_passes::{Pass, PassOptions, Pipeline, standard};
@@ -22,10 +23,11 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
         "run" => devices::run,
         "clif" => devices::clif,
         "autocast" => autocast,
+        "explain" => explain,
         _ if tracecast_passes::names().contains(&name) => pass,
         _ => {
             return Err(format!(
-                "unknown command `{name}`: expected parse, verify, pipeline, eval, run, clif or the name of a pass"
+                "unknown command `{name}`: expected parse, verify, pipeline, explain, eval, run, clif or the name of a pass"
             ));
         }
     })
@@ -102,6 +104,47 @@ fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     print(file, graph)
 }
 
+/// `test explain [about=NODE] [device=cuda dtype=bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [warnings]`:
+/// why every op, or the one asked about, has its precision, what became of the casts, and what is odd; with `warnings` only that.
+fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["about", "device", "dtype", "rule", "module", "node", "no-fold", "warnings"])?;
+    let policies = Arc::new(policies(file)?);
+    let graph = traced_under(file, case, Some("text"), policies.clone())?;
+    let options = PassOptions { policies: Some(policies), ..pipeline_options(file) };
+    let explained =
+        tracecast_passes::explain::explain(&graph, &options).map_err(|e| e.to_string())?;
+    if file.flag("warnings") {
+        let lines = explained.warnings.iter().map(|warning| format!("warning: {warning}\n"));
+        let lines: String = lines.collect();
+        return Ok(if lines.is_empty() { "no warnings\n".to_owned() } else { lines });
+    }
+    match file.option("about") {
+        Some(node) => match explained.about(node) {
+            Ok(about) => Ok(about.to_string()),
+            Err(unknown) => Ok(format!("error: {unknown}\n")),
+        },
+        None => Ok(explained.to_string()),
+    }
+}
+
+/// The standard policies with the rules `rule=gelu:fp32`, `module=…` and `node=…` of a file.
+fn policies(file: &TestFile) -> Result<PolicySet, String> {
+    let mut set = PolicySet::standard();
+    for option in &file.options {
+        let Some((kind, rule)) = option.split_once('=') else { continue };
+        let target: fn(String) -> Target = match kind {
+            "rule" => Target::Op,
+            "module" => Target::Module,
+            "node" => Target::Node,
+            _ => continue,
+        };
+        let (name, policy) = rule.rsplit_once(':').ok_or("expected `NAME:POLICY`")?;
+        let policy = Policy::named(policy, "").map_err(|e| e.to_string())?;
+        set.add_rule(target(name.to_owned()), None, policy);
+    }
+    Ok(set)
+}
+
 /// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold]`: the values that the interpreter gives for the `; input` lines,
 /// for the traced graph or behind each of these passes, which must not change a bit.
 fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
@@ -141,7 +184,16 @@ fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
 /// The graph of a case as user code would have traced it, in the region that `device` and `dtype` open; its lines are those of a file
 /// of that name.
 pub(crate) fn traced(file: &TestFile, case: &Case, name: Option<&str>) -> Result<Graph, String> {
-    let options = ParseOptions { file: name.map(str::to_owned), ..options(false) };
+    traced_under(file, case, name, PolicySet::standard().into())
+}
+
+fn traced_under(
+    file: &TestFile,
+    case: &Case,
+    name: Option<&str>,
+    policies: Arc<PolicySet>,
+) -> Result<Graph, String> {
+    let options = ParseOptions { file: name.map(str::to_owned), policies, ..options(false) };
     let graph = parse_with(&case.text, &options).map_err(|e| e.to_string())?;
     let Some(device) = file.option("device") else { return Ok(graph) };
     let device: DeviceType =

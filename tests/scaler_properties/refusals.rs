@@ -189,7 +189,7 @@ fn inexact_factors_are_warned_about() {
     step.run(&mut Store::new().with("w", Tensor::new([2], &[1f32; 2]).unwrap()), &[]).unwrap();
     let warnings = step.report().unwrap().warnings;
     assert!(
-        warnings.iter().any(|w| w.contains("growth factor") && w.contains("1.5")),
+        warnings.iter().any(|w| w.message.contains("growth factor") && w.message.contains("1.5")),
         "{warnings:?}"
     );
 }

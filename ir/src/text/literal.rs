@@ -32,7 +32,7 @@ fn unknown_dtype(text: &str) -> String {
     format!(
         "unknown dtype `{}`{}",
         shorten(text),
-        nearest::hint(text, DType::ALL.iter().map(|d| d.name()))
+        nearest::did_you_mean(text, DType::ALL.iter().map(|d| d.name()))
     )
 }
 

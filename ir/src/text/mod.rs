@@ -27,7 +27,8 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-pub use printer::Printer;
+pub use nearest::did_you_mean;
+pub use printer::{Names, Printer};
 
 use crate::op::OpRef;
 use crate::policy::PolicySet;

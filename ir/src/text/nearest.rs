@@ -1,7 +1,7 @@
 //! Which known names a mistyped one is close to.
 
 /// `: did you mean …?` with up to three names, the closest first; empty if none is close.
-pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     let names = nearest(word, known);
     if names.is_empty() { String::new() } else { format!(": did you mean {}?", names.join(" or ")) }
 }
@@ -57,12 +57,12 @@ mod tests {
     #[test]
     fn close_names_are_found() {
         let known = ["matmul", "mul", "mean", "layer_norm", "relu"];
-        assert_eq!(hint("matmull", known.into_iter()), ": did you mean `matmul` or `mul`?");
-        assert_eq!(hint("rleu", known.into_iter()), ": did you mean `relu`?");
-        assert_eq!(hint("norm", known.into_iter()), ": did you mean `layer_norm`?");
-        assert_eq!(hint("quantize", known.into_iter()), "");
-        assert_eq!(hint("%y", ["%x"].into_iter()), "");
-        assert_eq!(hint(&"x".repeat(1000), known.into_iter()), "");
+        assert_eq!(did_you_mean("matmull", known.into_iter()), ": did you mean `matmul` or `mul`?");
+        assert_eq!(did_you_mean("rleu", known.into_iter()), ": did you mean `relu`?");
+        assert_eq!(did_you_mean("norm", known.into_iter()), ": did you mean `layer_norm`?");
+        assert_eq!(did_you_mean("quantize", known.into_iter()), "");
+        assert_eq!(did_you_mean("%y", ["%x"].into_iter()), "");
+        assert_eq!(did_you_mean(&"x".repeat(1000), known.into_iter()), "");
     }
 
     #[test]

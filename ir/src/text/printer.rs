@@ -55,15 +55,16 @@ struct Shown<'a> {
     graph: &'a Graph,
 }
 
-/// What values are called.
-struct Names<'a> {
+/// What the text of a graph calls its values.
+pub struct Names<'a> {
     graph: &'a Graph,
     /// For each node its port, or the number of its first result.
     of: Vec<Result<&'a Port, usize>>,
 }
 
 impl<'a> Names<'a> {
-    fn new(graph: &'a Graph) -> Self {
+    /// Of a graph.
+    pub fn new(graph: &'a Graph) -> Self {
         let mut of = vec![Err(0); graph.len()];
         for port in graph.ports() {
             of[port.node.index()] = Ok(port);
@@ -78,11 +79,17 @@ impl<'a> Names<'a> {
         Names { graph, of }
     }
 
-    fn value(&self, value: ValueId) -> impl Display + use<'a> {
+    /// A value: `%weight` for a port, `%3` for the fourth result of the nodes.
+    pub fn value(&self, value: ValueId) -> impl Display + use<'a> {
         ValueName(match self.of[value.node.index()] {
             Ok(port) => Ok(&port.name),
             Err(first) => Err(first + usize::from(value.result)),
         })
+    }
+
+    /// The first result of a node.
+    pub fn node(&self, node: NodeId) -> impl Display + use<'a> {
+        self.value(ValueId { node, result: 0 })
     }
 
     fn results(&self, id: NodeId) -> impl Iterator<Item = impl Display + use<'a>> {

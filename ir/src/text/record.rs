@@ -198,7 +198,7 @@ impl<'t> Recorder<'t, '_> {
         }
         crate::ops::find(name).map(OpRef::Static).ok_or_else(|| {
             let known = crate::ops::all().map(|op| op.name).chain(self.extra.keys().copied());
-            format!("unknown op `{}`{}", shorten(name), nearest::hint(name, known))
+            format!("unknown op `{}`{}", shorten(name), nearest::did_you_mean(name, known))
         })
     }
 
@@ -270,7 +270,7 @@ impl<'t> Recorder<'t, '_> {
                 self.values.keys().map(|(_, name)| format!("%{name}")).collect();
             let is_number = key.1.bytes().all(|b| b.is_ascii_digit());
             let known = known.iter().map(String::as_str).filter(|_| !is_number);
-            let hint = nearest::hint(token.text, known);
+            let hint = nearest::did_you_mean(token.text, known);
             cursor.fail(
                 token,
                 format!("`{}` is not defined before this line{hint}", shorten(token.text)),

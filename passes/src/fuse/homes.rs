@@ -58,11 +58,20 @@ pub struct Housed {
     pub moved: usize,
 }
 
-/// The homes of all casts of a program of core ops, kernel after kernel. A cast that several kernels compute has several.
+/// The casts of a program in its kernels.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Homes {
+    /// Kernel after kernel. A cast that several kernels compute is there several times.
+    pub casts: Vec<Housed>,
+    /// The number of kernels.
+    pub kernels: usize,
+}
+
+/// The homes of all casts of a program of core ops, which is about to be fused.
 ///
 /// # Errors
 /// As the pass [`Fuse`](super::Fuse).
-pub fn homes(graph: &Graph) -> Result<Vec<Housed>, TraceError> {
+pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
     let reach = Reach::of(graph);
     let fused = Fused::of(graph, &reach)?;
     let names = fused.names();
@@ -72,17 +81,17 @@ pub fn homes(graph: &Graph) -> Result<Vec<Housed>, TraceError> {
         .enumerate()
         .flat_map(|(i, kernel)| kernel.outputs.iter().map(move |v| (*v, i)))
         .collect();
-    let mut housed = Vec::new();
+    let mut casts = Vec::new();
     for (group, outputs) in &fused.groups {
         let Some(&kernel) = outputs.first().and_then(|v| kernel_of.get(v)) else { continue };
         let stored = outputs.iter().map(|v| v.node).collect();
         let rooms = Rooms { graph, reach: &reach, group, stored, kernel: &fused.kernels[kernel] };
         for (cast, home) in rooms.casts() {
             let moved = rooms.moved(cast, home);
-            housed.push(Housed { cast, home, kernel: names[kernel].clone(), moved });
+            casts.push(Housed { cast, home, kernel: names[kernel].clone(), moved });
         }
     }
-    Ok(housed)
+    Ok(Homes { casts, kernels: fused.kernels.len() })
 }
 
 /// A group of nodes that became a kernel.

@@ -12,7 +12,7 @@ mod homes;
 mod reach;
 mod segments;
 
-pub use homes::{Home, Housed, homes};
+pub use homes::{Home, Homes, Housed, homes};
 
 use crate::Pass;
 use grouping::Groups;

@@ -1,0 +1,193 @@
+//! [`CastNote`]: where a cast comes from, and where it went.
+
+use crate::fuse::{Home, Housed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use tracecast_ir::policy::{Decision, PolicySet, RuleId};
+use tracecast_ir::text::Names;
+use tracecast_ir::{DType, Graph, NodeId, PointId, Reason};
+
+/// One cast that the program asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CastNote {
+    /// The number of its [point](tracecast_ir::Graph::points).
+    pub point: PointId,
+    /// The node of the traced program for whose sake it is made.
+    pub node: NodeId,
+    /// That node as the text of the program calls it, such as `%3`.
+    pub value: String,
+    /// What is cast, as far as it has a name in the traced program.
+    pub operand: Option<String>,
+    /// True if it belongs to the gradient of the node.
+    pub backward: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The rule that decided, if a policy did.
+    pub rule: Option<RuleId>,
+    /// The table of that rule with its version, such as `torch-cpu 2.15.0`.
+    pub table: Option<String>,
+    /// The region of the node: its number in the text.
+    pub region: u32,
+    /// The module path of the node.
+    pub scope: String,
+    /// The line that recorded the node.
+    pub source: String,
+    /// The dtype before.
+    pub from: DType,
+    /// The dtype after.
+    pub to: DType,
+    /// What a kernel of its own would read and write.
+    pub bytes: usize,
+    /// What is read and written in a run only because of it. Casts that share a home share these bytes.
+    pub moved: usize,
+    /// Where it is; empty if nothing was left of it to do.
+    pub homes: Vec<HomeNote>,
+    /// The nodes for whose sake the same cast is made too, as the text calls them.
+    pub shared: Vec<String>,
+}
+
+/// A home and the kernel that it is in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HomeNote {
+    /// What the cast is a part of.
+    pub home: Home,
+    /// The name of the kernel.
+    pub kernel: String,
+}
+
+impl CastNote {
+    /// True if it is a kernel that does nothing else.
+    pub fn is_standalone(&self) -> bool {
+        self.homes.iter().any(|at| at.home == Home::Kernel)
+    }
+
+    /// True if nothing was left to do: what is cast had been widened from that very dtype, or is computed in it.
+    pub fn is_cancelled(&self) -> bool {
+        self.homes.is_empty()
+    }
+}
+
+impl fmt::Display for HomeNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.home {
+            Home::Kernel => write!(f, "stand-alone: @{}", self.kernel),
+            home => write!(f, "{home} of @{}", self.kernel),
+        }
+    }
+}
+
+/// A program on its way.
+pub(super) struct Found<'a> {
+    pub(super) traced: &'a Graph,
+    /// Of core ops: which casts there are at all.
+    pub(super) core: Option<&'a Graph>,
+    /// Simplified and placed: what is left of them.
+    pub(super) placed: &'a Graph,
+    pub(super) housed: &'a [Housed],
+}
+
+impl Found<'_> {
+    /// What the kernels read and write only because of casts.
+    pub(super) fn moved(&self) -> usize {
+        self.housed.iter().map(|h| h.moved).sum()
+    }
+
+    pub(super) fn notes(
+        &self,
+        policies: &PolicySet,
+        decisions: &[Option<Decision>],
+    ) -> Vec<CastNote> {
+        let names = Names::new(self.traced);
+        let left = standing(self.placed);
+        let mut homes: BTreeMap<NodeId, Vec<&Housed>> = BTreeMap::new();
+        for housed in self.housed {
+            homes.entry(housed.cast).or_default().push(housed);
+        }
+        let asked = self.core.map(standing).unwrap_or_default();
+        let points = asked.keys().chain(left.keys()).copied().collect::<BTreeSet<_>>();
+        let mut notes = Vec::new();
+        for point in points {
+            let casts = left.get(&point).map_or(&[][..], Vec::as_slice);
+            let housed: Vec<&Housed> =
+                casts.iter().filter_map(|c| homes.get(c)).flatten().copied().collect();
+            let mut note = self.note(point, &names, &housed);
+            if let (Reason::Policy { .. }, Some(Some(decision))) =
+                (note.reason, decisions.get(note.node.index()))
+            {
+                note.table = table(policies, &decision.rule);
+                note.rule = Some(decision.rule.clone());
+            }
+            note.shared = self.shared(point, casts, &names);
+            notes.push(note);
+        }
+        notes
+    }
+
+    fn note(&self, id: PointId, names: &Names<'_>, housed: &[&Housed]) -> CastNote {
+        let point = self.placed.points()[id as usize];
+        let node = self.traced.node(point.node);
+        let args = self.traced.args(point.node);
+        let operand = match point.reason {
+            Reason::Policy { operand } => args.get(usize::from(operand)),
+            Reason::Written if !point.backward => args.first(),
+            _ => None,
+        };
+        let homes: BTreeSet<HomeNote> =
+            housed.iter().map(|h| HomeNote { home: h.home, kernel: h.kernel.clone() }).collect();
+        CastNote {
+            point: id,
+            node: point.node,
+            value: names.node(point.node).to_string(),
+            operand: operand.map(|v| names.value(*v).to_string()),
+            backward: point.backward,
+            reason: point.reason,
+            rule: None,
+            table: None,
+            region: node.region,
+            scope: node.scope.to_string(),
+            source: node.source.to_string(),
+            from: point.from,
+            to: point.to,
+            bytes: point.numel.saturating_mul(point.from.bytes() + point.to.bytes()),
+            moved: housed.iter().map(|h| h.moved).sum(),
+            homes: homes.into_iter().collect(),
+            shared: Vec::new(),
+        }
+    }
+
+    /// The other nodes whose casts became the same ones.
+    fn shared(&self, id: PointId, casts: &[NodeId], names: &Names<'_>) -> Vec<String> {
+        let own = self.placed.points()[id as usize];
+        let mut nodes = BTreeSet::new();
+        for cast in casts {
+            for &other in &self.placed.node(*cast).origin.points {
+                let point = self.placed.points()[other as usize];
+                if other != id && point.node != own.node && point.backward == own.backward {
+                    nodes.insert(point.node);
+                }
+            }
+        }
+        nodes.into_iter().map(|n| names.node(n).to_string()).collect()
+    }
+}
+
+/// The live casts of a program that stand for each point.
+fn standing(graph: &Graph) -> BTreeMap<PointId, Vec<NodeId>> {
+    let live = graph.live();
+    let mut casts: BTreeMap<PointId, Vec<NodeId>> = BTreeMap::new();
+    for id in graph.nodes().filter(|id| live[id.index()]) {
+        for &point in &graph.node(id).origin.points {
+            casts.entry(point).or_default().push(id);
+        }
+    }
+    casts
+}
+
+/// The table that a rule stands in, with its version.
+pub(super) fn table(policies: &PolicySet, rule: &RuleId) -> Option<String> {
+    let name = rule.as_str().split_once('/')?.0;
+    let tables =
+        tracecast_ir::policy::DeviceType::ALL.into_iter().filter_map(|d| policies.table(d));
+    let found = tables.into_iter().find(|table| table.name() == name)?;
+    Some(format!("{} {}", found.name(), found.version()))
+}

@@ -1,0 +1,141 @@
+//! `explain`: why every op has the precision that it has, and what has become of every cast.
+//!
+//! The program goes through the passes up to `place`, and fusion says where it would put the casts that are left. Every change of
+//! dtype is a [`Point`](tracecast_ir::Point) that the casts carry along, so each is told with its reason, and with its home or
+//! that it has cancelled. [`warnings()`] are about numbers that do not fit the precision chosen for them.
+//!
+//! ```
+//! use tracecast_ir::text::parse;
+//! use tracecast_passes::{PassOptions, explain::explain};
+//!
+//! let graph = parse("
+//! region #1 = {cpu: bf16} cache on scope 1
+//! graph @head(%x: f32[8, 4], %w: f32[4, 2] param) {
+//!   %0 = matmul %x, %w : bf16[8, 2] @#1
+//!   return y = %0
+//! }").unwrap();
+//! let explained = explain(&graph, &PassOptions::default()).unwrap();
+//! assert_eq!(explained.ops[0].rule.as_ref().unwrap().as_str(), "torch-cpu/matmul:lower_precision_fp");
+//! assert_eq!(explained.casts.len(), 2);
+//! assert_eq!(explained.casts[0].homes[0].to_string(), "pack of @contract");
+//! ```
+
+mod casts;
+mod ops;
+mod select;
+mod text;
+pub mod warnings;
+
+pub use casts::{CastNote, HomeNote};
+pub use ops::{OpNote, Why, Width};
+pub use select::UnknownNode;
+pub use warnings::{Warning, WarningKind, warnings};
+
+use crate::{Error, PassOptions, standard};
+use std::sync::Arc;
+use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_ir::text::Names;
+use tracecast_ir::{Graph, NodeId, TraceError};
+
+/// All about the precision of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The name of the program.
+    pub program: String,
+    /// The policy tables of the device types that regions are on for, with their versions, and the number of rules over them.
+    pub policies: Vec<String>,
+    /// The regions of the program, in text; the first is "off everywhere".
+    pub regions: Vec<String>,
+    /// The values that come from outside, as the text calls them, such as `%x`.
+    pub ports: Vec<(String, NodeId)>,
+    /// Every op that computes something, in the order of recording.
+    pub ops: Vec<OpNote>,
+    /// Every cast, in the order in which they were asked for.
+    pub casts: Vec<CastNote>,
+    /// The node it is limited to, if it is [about](Explanation::about) one.
+    pub about: Option<String>,
+    /// What is odd.
+    pub warnings: Vec<Warning>,
+    /// The number of kernels.
+    pub kernels: usize,
+    /// The bytes that kernels read and write in a run only because of casts.
+    pub moved: usize,
+    /// The traced program as text.
+    pub text: String,
+}
+
+impl Explanation {
+    /// The ops that stayed in f32 or f64 although they lie in a region that is on.
+    pub fn wide(&self) -> impl Iterator<Item = &OpNote> {
+        self.ops.iter().filter(|op| op.is_on && matches!(op.width, Width::Wide(_)))
+    }
+
+    /// The casts that are kernels of their own.
+    pub fn standalone(&self) -> impl Iterator<Item = &CastNote> {
+        self.casts.iter().filter(|cast| cast.is_standalone())
+    }
+
+    /// The casts made for the sake of an op.
+    pub fn casts_of<'a>(&'a self, op: &'a OpNote) -> impl Iterator<Item = &'a CastNote> {
+        self.casts.iter().filter(|cast| cast.node == op.node)
+    }
+}
+
+/// Explains a traced program.
+///
+/// # Errors
+/// What is wrong with the program, or the pass that could not finish.
+pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
+    let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
+    let pipeline = standard(options).up_to("place").unwrap_or_default();
+    let (mut cast, mut core) = (None, None);
+    let placed = pipeline.run(graph.clone(), |pass, graph, _| match pass {
+        "autocast" => cast = Some(graph.clone()),
+        "decompose" => core = Some(graph.clone()),
+        _ => {}
+    })?;
+    let names = Names::new(graph);
+    let fuse = |error: TraceError| Error::InPass { pass: "fuse", error };
+    let housed = crate::fuse::homes(&placed).map_err(fuse)?;
+    let found = casts::Found {
+        traced: graph,
+        core: core.as_deref(),
+        placed: &placed,
+        housed: &housed.casts,
+    };
+    let decisions = graph.decisions(&policies);
+    let casts = found.notes(&policies, &decisions);
+    let warnings = cast.map(|cast| warnings(graph, &cast, &policies)).unwrap_or_default();
+    Ok(Explanation {
+        program: graph.name().to_owned(),
+        policies: tables(graph, &policies),
+        regions: graph.regions().iter().map(ToString::to_string).collect(),
+        ports: graph.ports().iter().map(|p| (names.node(p.node).to_string(), p.node)).collect(),
+        ops: ops::notes(graph, &decisions, &casts),
+        casts,
+        about: None,
+        warnings,
+        kernels: housed.kernels,
+        moved: found.moved(),
+        text: graph.to_string(),
+    })
+}
+
+/// What decides in the regions of a program.
+fn tables(graph: &Graph, policies: &PolicySet) -> Vec<String> {
+    let is_on = |device: &DeviceType| graph.regions().iter().any(|r| r.is_enabled(*device));
+    let mut tables: Vec<String> = DeviceType::ALL
+        .into_iter()
+        .filter(is_on)
+        .map(|device| match policies.table(device) {
+            Some(table) => format!("{} {} for {device}", table.name(), table.version()),
+            None => format!("no table for {device}"),
+        })
+        .collect();
+    match policies.rules().count() {
+        0 => {}
+        1 => tables.push("1 rule".to_owned()),
+        count => tables.push(format!("{count} rules")),
+    }
+    tables
+}

@@ -1,0 +1,109 @@
+//! Choices without effect: regions in which nothing lives, rules that decide nothing.
+
+use super::{Warning, WarningKind};
+use std::collections::BTreeSet;
+use tracecast_ir::policy::{Decision, DeviceType, PolicySet, Rule, RuleId, Target};
+use tracecast_ir::text::{Names, did_you_mean};
+use tracecast_ir::{Graph, NodeId};
+
+pub(super) fn look(traced: &Graph, policies: &PolicySet) -> Vec<Warning> {
+    if traced.regions().len() == 1 && policies.rules().next().is_none() {
+        return Vec::new();
+    }
+    let decisions = traced.decisions(policies);
+    let mut found = regions(traced, &decisions);
+    found.extend(policies.rules().filter_map(|rule| idle_rule(traced, rule, &decisions)));
+    found
+}
+
+/// Regions that are on, and in which every op that policies see lives elsewhere.
+fn regions(graph: &Graph, decisions: &[Option<Decision>]) -> Vec<Warning> {
+    let mut found = Vec::new();
+    let devices = graph.devices();
+    for (number, region) in graph.regions().iter().enumerate().filter(|(_, r)| !r.is_off()) {
+        let inside = |id: &NodeId| {
+            graph.node(*id).region as usize == number && decisions[id.index()].is_some()
+        };
+        let nodes: Vec<NodeId> = graph.nodes().filter(inside).collect();
+        let idle = |id: &NodeId| {
+            decisions[id.index()].as_ref().is_some_and(|d| d.rule == RuleId::ELSEWHERE)
+        };
+        if nodes.is_empty() || !nodes.iter().all(idle) {
+            continue;
+        }
+        let on: Vec<_> = DeviceType::ALL.into_iter().filter(|d| region.is_enabled(*d)).collect();
+        let there: BTreeSet<_> = nodes.iter().map(|id| devices[id.index()].name()).collect();
+        let (on, there) = (names(on.iter().map(|d| d.name())), names(there.into_iter()));
+        let count = nodes.len();
+        let message = format!(
+            "region #{number} is on for {on}, but {} in it {} on {there}: nothing is cast",
+            if count == 1 { "the op".to_owned() } else { format!("all {count} ops") },
+            if count == 1 { "is" } else { "are" },
+        );
+        let advice = format!(
+            "open it for {there}, or say of the inputs and parameters that they are on {on}"
+        );
+        found.push(Warning::new(WarningKind::IdleRegion, message, advice));
+    }
+    found
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(" and ")
+}
+
+/// A rule that speaks of nothing, of nothing inside a region, or only where a stronger rule decides.
+fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Option<Warning> {
+    let id = rule.rule_id();
+    if decisions.iter().flatten().any(|d| d.rule == id) {
+        return None;
+    }
+    let matched = graph.matched_by(rule);
+    let Some(first) = matched.first() else {
+        let message = format!(
+            "rule {} (`{rule}`) matches no op of this program{}",
+            rule.id,
+            near(graph, &rule.target)
+        );
+        let advice = "correct its name or remove it";
+        return Some(Warning::new(WarningKind::IdleRule, message, advice));
+    };
+    let asked = |id: &NodeId| {
+        decisions[id.index()]
+            .as_ref()
+            .filter(|d| d.rule != RuleId::OFF && d.rule != RuleId::ELSEWHERE)
+    };
+    let (message, advice) = match matched.iter().find_map(asked) {
+        None => (
+            format!(
+                "rule {} (`{rule}`) matches {}, in no region that is on for its device",
+                rule.id,
+                several(&Names::new(graph).node(*first).to_string(), matched.len())
+            ),
+            "rules decide inside regions only",
+        ),
+        Some(stronger) => (
+            format!(
+                "rule {} (`{rule}`) decides nothing: where it matches, `{}` is stronger",
+                rule.id, stronger.rule
+            ),
+            "a rule about a node wins over one about a module, that over one about an op, and of two the later one",
+        ),
+    };
+    Some(Warning::new(WarningKind::IdleRule, message, advice))
+}
+
+fn several(first: &str, count: usize) -> String {
+    if count == 1 { first.to_owned() } else { format!("{first} and {} more", count - 1) }
+}
+
+/// Names of the program that are close to what a rule says.
+fn near(graph: &Graph, target: &Target) -> String {
+    let nodes = graph.nodes().map(|id| graph.node(id));
+    let known: BTreeSet<String> = match target {
+        Target::DeviceOp(_) | Target::Op(_) => nodes.map(|n| n.op.name().to_owned()).collect(),
+        Target::Module(_) => nodes.map(|n| n.scope.to_string()).collect(),
+        Target::Node(_) => graph.names().into_iter().collect(),
+    };
+    did_you_mean(target.text(), known.iter().map(String::as_str))
+}

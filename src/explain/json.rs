@@ -1,0 +1,188 @@
+//! An [`Explanation`] as one object of JSON.
+
+use super::{CastNote, Explanation, OpNote, Warning, Width};
+use std::fmt::Write;
+use tracecast_ir::Reason;
+
+/// The explanation as JSON, for programs that read it.
+///
+/// The fields are those of [`Explanation`], its notes and its warnings; what an enum of reasons says is there twice, as a word in
+/// `why`, `reason` or `kind` and as the text that people read.
+///
+/// ```
+/// use tracecast::explain::{explain, json};
+/// use tracecast::prelude::*;
+///
+/// let graph = trace("sum", |t| {
+///     let x = t.input_of("x", TensorType::new(DType::F32, [3]));
+///     t.output("y", x + x);
+/// })?;
+/// let text = json(&explain(&graph, &Options::new())?);
+/// assert!(text.starts_with("{\"program\":\"sum\""));
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+pub fn json(explained: &Explanation) -> String {
+    let mut object = Object::default();
+    object
+        .text("program", &explained.program)
+        .list("policies", explained.policies.iter().map(|p| quoted(p)))
+        .list("regions", explained.regions.iter().map(|r| quoted(r)))
+        .number("kernels", explained.kernels)
+        .number("moved_bytes", explained.moved)
+        .number("standalone_casts", explained.standalone().count())
+        .list("ops", explained.ops.iter().map(op))
+        .list("casts", explained.casts.iter().map(cast))
+        .list("warnings", explained.warnings.iter().map(warning));
+    object.finish()
+}
+
+fn op(op: &OpNote) -> String {
+    let mut object = Object::default();
+    let width = match op.width {
+        Width::Low(_) => "low",
+        Width::Wide(_) => "wide",
+        Width::NoFloat => "none",
+    };
+    object
+        .number("node", op.node.index())
+        .text("value", &op.value)
+        .text("name", &op.name)
+        .text("op", op.op)
+        .maybe("part_of", op.part_of)
+        .list("operands", op.operands.iter().map(|o| quoted(o)))
+        .list("results", op.results.iter().map(|ty| quoted(&ty.to_string())))
+        .text("width", width)
+        .text("why", op.why.name())
+        .text("because", &op.why.to_string())
+        .maybe("policy", op.policy.as_ref().map(|p| p.name()))
+        .maybe("rule", op.rule.as_ref().map(|r| r.as_str()))
+        .number("region", op.region as usize)
+        .flag("autocast", op.is_on)
+        .text("scope", &op.scope)
+        .text("source", &op.source)
+        .number("casts", op.casts);
+    object.finish()
+}
+
+fn cast(cast: &CastNote) -> String {
+    let mut object = Object::default();
+    let home = |home: &super::HomeNote| {
+        let mut object = Object::default();
+        object.text("home", home.home.name()).text("kernel", &home.kernel);
+        object.finish()
+    };
+    let (reason, inside) = match cast.reason {
+        Reason::Written => ("written", None),
+        Reason::Policy { .. } => ("policy", None),
+        Reason::Promotion => ("promotion", None),
+        Reason::Inside(op) => ("inside", Some(op)),
+        Reason::Gradient => ("gradient", None),
+        Reason::Rewrite => ("rewrite", None),
+    };
+    object
+        .number("point", cast.point as usize)
+        .number("node", cast.node.index())
+        .text("value", &cast.value)
+        .maybe("operand", cast.operand.as_deref())
+        .flag("backward", cast.backward)
+        .text("reason", reason)
+        .maybe("inside", inside)
+        .maybe("rule", cast.rule.as_ref().map(|r| r.as_str()))
+        .maybe("table", cast.table.as_deref())
+        .number("region", cast.region as usize)
+        .text("scope", &cast.scope)
+        .text("source", &cast.source)
+        .text("from", cast.from.name())
+        .text("to", cast.to.name())
+        .number("bytes", cast.bytes)
+        .number("moved_bytes", cast.moved)
+        .list("homes", cast.homes.iter().map(home))
+        .list("shared_with", cast.shared.iter().map(|s| quoted(s)));
+    object.finish()
+}
+
+fn warning(warning: &Warning) -> String {
+    let mut object = Object::default();
+    object.text("kind", warning.kind.name());
+    if let Some(node) = warning.node {
+        object.number("node", node.index());
+    }
+    object
+        .text("subject", &warning.subject)
+        .text("source", &warning.source)
+        .text("message", &warning.message)
+        .text("advice", &warning.advice);
+    object.finish()
+}
+
+/// An object that is being written.
+#[derive(Default)]
+struct Object(String);
+
+impl Object {
+    fn field(&mut self, name: &str, value: &str) -> &mut Self {
+        let separator = if self.0.is_empty() { '{' } else { ',' };
+        self.0.push(separator);
+        self.0 += &format!("\"{name}\":{value}");
+        self
+    }
+
+    fn text(&mut self, name: &str, value: &str) -> &mut Self {
+        self.field(name, &quoted(value))
+    }
+
+    /// `null` for nothing.
+    fn maybe(&mut self, name: &str, value: Option<&str>) -> &mut Self {
+        let value = value.map_or_else(|| "null".to_owned(), quoted);
+        self.field(name, &value)
+    }
+
+    fn number(&mut self, name: &str, value: usize) -> &mut Self {
+        self.field(name, &value.to_string())
+    }
+
+    fn flag(&mut self, name: &str, value: bool) -> &mut Self {
+        self.field(name, if value { "true" } else { "false" })
+    }
+
+    fn list(&mut self, name: &str, items: impl Iterator<Item = String>) -> &mut Self {
+        let items: Vec<String> = items.collect();
+        self.field(name, &format!("[{}]", items.join(",")))
+    }
+
+    fn finish(self) -> String {
+        if self.0.is_empty() { "{}".to_owned() } else { self.0 + "}" }
+    }
+}
+
+/// A string of JSON (RFC 8259, section 7).
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out += "\\\"",
+            '\\' => out += "\\\\",
+            '\n' => out += "\\n",
+            '\t' => out += "\\t",
+            c if u32::from(c) < 0x20 => {
+                write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn strings_read_back() {
+        for text in ["", "a\"b\\c", "line\nnext\ttab", "\u{1}\u{1f}\u{7f}é😀"] {
+            let back: String = serde_json::from_str(&quoted(text)).unwrap();
+            assert_eq!(back, text);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! [`explain`]: why every op of a program has the precision that it has, and what has become of every cast; as data, as text, as
+//! JSON, as a page.
+//!
+//! ```
+//! use tracecast::explain::explain;
+//! use tracecast::prelude::*;
+//!
+//! let graph = trace("head", |t| {
+//!     let x = t.input_of("x", TensorType::new(DType::F32, [8, 4]));
+//!     let w = t.param_of("w", TensorType::new(DType::F32, [4, 2]));
+//!     t.output("y", autocast(t, "cpu", DType::BF16, || x.matmul(w).softmax(1, None)));
+//! })?;
+//! let explained = explain(&graph, &Options::new())?;
+//! for op in &explained.ops {
+//!     println!("{op}");                                   // %0 matmul : bf16[8, 2] … low, bf16: operands are cast to bf16 …
+//! }
+//! assert_eq!(explained.casts[1].operand.as_deref(), Some("%w"));
+//! assert!(explained.casts.iter().all(|cast| !cast.is_standalone()));
+//! assert!(explained.warnings.is_empty());
+//! let only_matmul = explained.about("matmul#0")?;
+//! assert_eq!(only_matmul.ops.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod html;
+mod json;
+
+pub use html::html;
+pub use json::json;
+pub use tracecast_passes::explain::{
+    CastNote, Explanation, HomeNote, OpNote, UnknownNode, Warning, WarningKind, Why, Width,
+};
+pub use tracecast_passes::fuse::Home;
+
+use crate::error::Result;
+use crate::options::Options;
+use tracecast_ir::Graph;
+
+/// Explains a traced program, as it would be compiled with these options.
+///
+/// # Errors
+/// What is wrong with the program, or the pass that could not finish.
+pub fn explain(graph: &Graph, options: &Options) -> Result<Explanation> {
+    Ok(tracecast_passes::explain::explain(graph, &options.passes())?)
+}
