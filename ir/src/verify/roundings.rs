@@ -8,7 +8,6 @@
 use super::compare::{casts, dtypes, is_rounding};
 use crate::DType;
 use crate::graph::{Graph, NodeId};
-use crate::kernel::half;
 use crate::op::{Body, Lower};
 
 /// The floats that values can be known to fit in.
@@ -113,15 +112,12 @@ impl Roundings {
             return own | holders(to) | if unchanged { before } else { 0 };
         }
         let data = match (lowering(graph, id), node.op.name()) {
-            (Some(Lower::View(_) | Lower::Gather), _) => &args[..1],
+            // What `pad` fills with is known in advance.
+            (Some(Lower::View(_) | Lower::Gather | Lower::Pad), _) => &args[..1],
             (Some(Lower::Cat), _) | (_, "relu" | "neg" | "abs" | "maximum" | "minimum") => {
                 &args[..]
             }
             (_, "where") => &args[1..],
-            (Some(Lower::Pad), _) => {
-                let value = node.attrs.float("value").unwrap_or(0.0);
-                return own | self.fits[args[0].node.index()] & holders_of(value);
-            }
             (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
                 if graph.ty(args[0]).numel() == result.numel() =>
             {
@@ -199,16 +195,4 @@ fn bit(dtype: DType) -> u8 {
 /// The floats that hold every number of a dtype.
 fn holders(dtype: DType) -> u8 {
     FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
-}
-
-/// The floats that hold a number.
-fn holders_of(value: f64) -> u8 {
-    let single = f64::from(value as f32);
-    let held = |dtype: &DType| match dtype {
-        DType::F16 => f64::from(half::round_to_f16(value as f32)) == single,
-        DType::BF16 => f64::from(half::round_to_bf16(value as f32)) == single,
-        DType::F32 => single == value,
-        _ => true,
-    };
-    FLOATS.iter().filter(|d| value.is_nan() || held(d)).fold(0, |all, d| all | bit(*d))
 }
