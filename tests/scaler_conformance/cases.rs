@@ -15,6 +15,11 @@ pub(crate) fn cases() -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// True if the cases are not those of the repository.
+pub(crate) fn are_others() -> bool {
+    std::env::var_os("TRACECAST_CASES").is_some()
+}
+
 /// The CPU and the reference device.
 pub(crate) fn eagers() -> [Eager; 2] {
     ["cpu", "reference"].map(|name| Eager::new(Options::new().device(name)).expect("a device"))

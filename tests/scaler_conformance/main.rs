@@ -1,8 +1,8 @@
 //! The eager scaler against what PyTorch 2.15 was recorded to do, on the CPU and on the reference device.
 //!
 //! The cases are `tests/data/gradscaler-cases.json`; `TRACECAST_CASES` names another folder with a file of that name. Scenarios are
-//! replayed call by call, raw cases run through the raw ops; prose entries map by name to tests in `prose.rs`, and those that have
-//! none yet are listed in the output.
+//! replayed call by call and, where a recorded step can say them, as recorded steps; raw cases run through the raw ops; prose
+//! entries map by name to tests in `prose.rs`.
 
 #![allow(clippy::print_stdout, reason = "the output says what was and was not covered")]
 
@@ -26,7 +26,10 @@ fn all(
     run: impl Fn(&tracecast::eager::Eager, &Value) -> Result<(), String>,
 ) {
     let cases = cases();
-    let list = cases[section].as_array().unwrap_or_else(|| panic!("no section `{section}`"));
+    let none = Vec::new();
+    let list = cases[section].as_array().unwrap_or(&none);
+    // Other files may have some of the sections only.
+    assert!(!list.is_empty() || cases::are_others(), "no section `{section}`");
     let mut failures = Vec::new();
     for eager in eagers() {
         for (i, case) in list.iter().enumerate() {
@@ -57,7 +60,7 @@ fn scenarios_as_recorded_steps() {
     });
     let replayed = replayed.into_inner().expect("no test panics here");
     println!("{} scenarios in both forms: {replayed:?}", replayed.len());
-    assert!(!replayed.is_empty());
+    assert!(replayed.len() >= 38 || cases::are_others(), "{}", replayed.len());
 }
 
 #[test]
@@ -109,4 +112,5 @@ fn prose_entries() {
     }
     println!("prose: {run} entries covered; not yet covered:\n  {}", missing.join("\n  "));
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(missing.is_empty() || cases::are_others(), "entries without a test: {missing:?}");
 }

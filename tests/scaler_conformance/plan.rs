@@ -80,6 +80,8 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
     let mut scaled = false;
     for op in case["ops"].as_array()? {
         scaled |= op["op"] == "scale";
+        // A copy has no scale on its device before it scales.
+        scaled &= op["op"] != "pickle";
         if op.get("error").is_some() {
             return plan.refuse(current, op, scaled);
         }

@@ -22,8 +22,9 @@ pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
     let Some(plan) = plan(case) else { return Ok(false) };
     let described = case["optimizers"].as_array().expect("a plan has optimizers");
     let rules = described.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
-    if plan.leaves_out_gradients && rules.iter().any(|rule| rule.counts_steps()) {
-        // One count serves all parameters of a recorded optimizer.
+    let disabled = case["config"]["enabled"] == false;
+    if plan.leaves_out_gradients && (disabled || rules.iter().any(|rule| rule.counts_steps())) {
+        // One count serves all parameters of a recorded optimizer, and one without gradients does not step by itself.
         return Ok(false);
     }
     let rules = Arc::new(rules);
