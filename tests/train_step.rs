@@ -88,8 +88,9 @@ fn every_part_draws_its_own_random_numbers() {
 }
 
 /// Clips, schedules, averages and reports, in f16.
-fn full() -> TrainStep {
+fn full(options: Options) -> TrainStep {
     builder(mlp())
+        .options(options)
         .optimizer(AdamW::new("rate"))
         .autocast("cpu", DType::F16)
         .scaler(ScalerOptions { growth_interval: 3, ..ScalerOptions::default() })
@@ -105,7 +106,7 @@ fn full() -> TrainStep {
 
 #[test]
 fn a_skipped_step_leaves_everything_but_the_scale() {
-    let step = full();
+    let step = full(Options::new());
     let mut store = Store::new();
     step.init(&mut store, 1).unwrap();
     for seed in 0..3 {
@@ -136,11 +137,41 @@ fn a_skipped_step_leaves_everything_but_the_scale() {
     }
 }
 
+/// Where and how the step runs changes no bit of what it leaves and tells.
+#[test]
+fn a_full_step_is_the_same_everywhere() {
+    let train = |options: Options| {
+        let step = full(options);
+        let mut store = Store::new();
+        step.init(&mut store, 1).unwrap();
+        let told: Vec<_> = [1.0, 1.0, f32::NAN, 1.0]
+            .into_iter()
+            .zip(0..)
+            .map(|(poison, seed)| {
+                let done = run(&step, &mut store, seed, poison);
+                let amax: Vec<u32> = done
+                    .gradients
+                    .iter()
+                    .map(|g| if g.amax.is_nan() { 0 } else { g.amax.to_bits() })
+                    .collect();
+                (done.skipped, done.scale, done.grad_norm.map(f32::is_nan), amax)
+            })
+            .collect();
+        (contents(&store), told)
+    };
+    let one = train(Options::new().threads(1));
+    assert!(one == train(Options::new().threads(2)), "two threads");
+    assert!(one == train(Options::new().threads(1).portable(true)), "portable instructions");
+    assert!(one == train(Options::new().device("reference")), "the reference device");
+    assert!(one == train(Options::new().threads(1).fold(false)), "gradients swept apart");
+}
+
 #[test]
 fn the_average_follows_the_weights() {
     let step = builder(mlp()).optimizer(Sgd::new(0.5)).ema(0.75).build().unwrap();
     let mut store = Store::new();
     step.init(&mut store, 1).unwrap();
+    assert_eq!(numbers(&store, "ema.2.weight"), numbers(&store, "2.weight"), "at first");
     let mut expected: Vec<f32> = Vec::new();
     for seed in 0..5 {
         run(&step, &mut store, seed, 1.0);

@@ -106,12 +106,17 @@ impl TrainStep {
         TrainStepBuilder::new(Box::new(module), Box::new(loss))
     }
 
-    /// Puts first values of everything the step keeps into a store: parameters, moments, counts, the loss scale, the seed.
+    /// Puts first values of everything the step keeps into a store: parameters, moments, counts, the loss scale, the seed. An average
+    /// starts as its parameter.
     ///
     /// # Errors
     /// If no tensor has the type of a parameter.
     pub fn init(&self, store: &mut Store, seed: u64) -> Result<()> {
-        self.recipe.entries().iter().try_for_each(|entry| entry.put(store, seed))
+        self.recipe.entries().iter().try_for_each(|entry| entry.put(store, seed))?;
+        if self.recipe.ema.is_some() {
+            average::start(store, &self.recipe.module.entries())?;
+        }
+        Ok(())
     }
 
     /// Takes one step.
