@@ -17,7 +17,7 @@
 mod points;
 
 use crate::pass::Pass;
-use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, splat, swept};
+use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, simply, splat, swept};
 use points::{Moved, Points};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
@@ -232,8 +232,9 @@ impl<'t> Placer<'_, 't> {
         SmallVec::from_elem(var, 1)
     }
 
+    /// Records an op; what casts no longer keep apart is simplified.
     fn record(&mut self, op: OpRef, args: Args<'t>, attrs: Attrs) -> Var<'t> {
-        self.shared.record(self.tracer, op, args, attrs)[0]
+        simply(self.tracer, self.shared, op, args, attrs)[0]
     }
 
     /// A held value of dtype `wanted` in dtype `to`.
@@ -280,7 +281,7 @@ impl<'t> Placer<'_, 't> {
             vars.push(self.tracer.standing_for(points, || self.held_as(*held, dtype, dtype)));
         }
         let args = Args { vars, groups: args.groups.clone() };
-        self.shared.record(self.tracer, self.node.op.clone(), args, self.node.attrs.clone())
+        simply(self.tracer, self.shared, self.node.op.clone(), args, self.node.attrs.clone())
     }
 
     /// A widening waits for its uses; a narrowing is made above the views that it follows.

@@ -47,6 +47,9 @@ impl Pass for Fuse {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
+        if graph.stage() == Stage::Fused {
+            return Ok(Graph::clone(graph));
+        }
         record(graph, Fused::of(graph, &Reach::of(graph))?)
     }
 }

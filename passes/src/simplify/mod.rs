@@ -93,6 +93,17 @@ pub(crate) fn swept(graph: Graph) -> Result<Graph, TraceError> {
     without_dead_code(&graph)
 }
 
+/// Records an op, simpler if a rule knows how: for rewrites that move casts out of the way of other rules.
+pub(crate) fn simply<'t>(
+    tracer: &'t Tracer,
+    shared: &mut Shared,
+    op: OpRef,
+    args: Args<'t>,
+    attrs: Attrs,
+) -> Results<'t> {
+    Recorder { tracer, shared, depth: 0 }.record(op, args, attrs)
+}
+
 /// Records ops, simpler if a rule knows how.
 pub(crate) struct Recorder<'a, 't> {
     pub(crate) tracer: &'t Tracer,

@@ -1,0 +1,86 @@
+//! Programs as sets of values: the same for programs that differ in the order of recording alone.
+
+use super::random::Dice;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use tracecast_ir::policy::PolicySet;
+use tracecast_ir::{Args, Graph, NodeId, Tracer, ValueId, Var};
+
+/// What a program is made of: how many nodes there are of each op, attributes and operands, and which of them are wanted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Canonical {
+    nodes: BTreeMap<String, usize>,
+    wanted: BTreeMap<String, String>,
+}
+
+/// Two programs are isomorphic if these are equal: a node's name is made of its op, its attributes and its operands' names. Dead nodes
+/// do not count.
+pub(super) fn canonical(graph: &Graph) -> Canonical {
+    let live = graph.live();
+    let mut names: Vec<String> = Vec::new();
+    let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
+    for id in graph.nodes() {
+        names.push(name_of(graph, id, &names));
+        if live[id.index()] || graph.port_of(id).is_some() {
+            *nodes.entry(names[id.index()].clone()).or_default() += 1;
+        }
+    }
+    let name = |v: &ValueId| format!("{}.{}", names[v.node.index()], v.result);
+    let outputs = graph.outputs().iter().map(|(n, v)| (n.clone(), name(v)));
+    let next = |p: usize| format!("next {}", graph.ports()[p].name);
+    let updates = graph.updates().iter().map(|(p, v)| (next(*p), name(v)));
+    Canonical { nodes, wanted: outputs.chain(updates).collect() }
+}
+
+/// A name that does not depend on numbers: the op, and a hash of its operands' names, those of commutative ops in order.
+fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
+    let node = graph.node(id);
+    let operand = |a: &ValueId| format!("{}.{}", names[a.node.index()], a.result);
+    let mut args: Vec<String> = graph.args(id).iter().map(operand).collect();
+    if matches!(node.op.name(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or") {
+        args.sort();
+    }
+    let mut hasher = DefaultHasher::new();
+    args.hash(&mut hasher);
+    node.groups.hash(&mut hasher);
+    graph.port_of(id).map(|p| &p.name).hash(&mut hasher);
+    node.attrs.get("kernel").map(|k| format!("{k:?}")).hash(&mut hasher);
+    let types: Vec<String> = node.results.iter().map(ToString::to_string).collect();
+    format!("{} {} {} #{:016x}", node.op.name(), node.attrs, types.join(", "), hasher.finish())
+}
+
+/// The same traced program with its nodes recorded in another order.
+pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
+    let t = Tracer::with_policies(graph.name(), std::sync::Arc::new(PolicySet::standard()));
+    let mut new: HashMap<ValueId, ValueId> = HashMap::new();
+    for port in graph.ports() {
+        let var = t.port(&port.name, port.ty.clone(), port.role, port.grad, port.device);
+        new.insert(ValueId { node: port.node, result: 0 }, var.id());
+    }
+    let live = graph.live();
+    let mut left: Vec<NodeId> =
+        graph.nodes().filter(|id| graph.port_of(*id).is_none() && live[id.index()]).collect();
+    while !left.is_empty() {
+        let ready: Vec<usize> = (0..left.len())
+            .filter(|i| graph.args(left[*i]).iter().all(|a| new.contains_key(a)))
+            .collect();
+        let id = left.remove(ready[dice.below(ready.len())]);
+        let node = graph.node(id);
+        let vars: Vec<Var<'_>> = graph.args(id).iter().map(|a| t.var(new[a])).collect();
+        let results =
+            t.in_region(graph.region(id), || t.again(node, Args::grouped(&vars, &node.groups)));
+        for (result, var) in results.iter().enumerate() {
+            new.insert(ValueId { node: id, result: result as u16 }, var.id());
+        }
+    }
+    for (name, value) in graph.outputs() {
+        t.output(name, t.var(new[value]));
+    }
+    for (port, value) in graph.updates() {
+        t.update(
+            t.var(new[&ValueId { node: graph.ports()[*port].node, result: 0 }]),
+            t.var(new[value]),
+        );
+    }
+    t.finish().expect("the same ops")
+}

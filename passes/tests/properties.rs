@@ -1,0 +1,264 @@
+//! Properties of the passes over random well-typed programs: rounding points, idempotence, independence of order, bytes, programs
+//! outside of regions, mutations, and state carried from step to step.
+//!
+//! `TRACECAST_RANDOM_PROGRAMS` sets how many programs each property is tried on.
+
+#[path = "../../tests/support/random.rs"]
+#[allow(dead_code, reason = "each test uses its own part of this module")]
+mod random;
+
+mod canonical;
+
+use canonical::{canonical, reordered};
+use random::{Dice, INDEX_LIMIT};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tracecast_ir::eval::{self, Value};
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::policy::{DeviceType, PolicySet, Region};
+use tracecast_ir::{
+    DType, Graph, NodeId, Promise, Reason, Stage, TensorType, Tracer, ValueId, Var, Verified,
+    compare, verify,
+};
+use tracecast_passes::{Pass, PassOptions, Pipeline, find, names, standard};
+
+fn count(default: u64) -> u64 {
+    let set = std::env::var("TRACECAST_RANDOM_PROGRAMS").ok();
+    set.and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn up_to(last: &str) -> Pipeline {
+    standard(&PassOptions::default()).up_to(last).expect("a standard pass")
+}
+
+fn run(pipeline: &Pipeline, stage: Stage, graph: Graph) -> Verified {
+    pipeline.run_from(stage, graph, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn pass(name: &str) -> Box<dyn Pass> {
+    find(name, &PassOptions::default()).expect("a standard pass")
+}
+
+fn once(pass: &dyn Pass, graph: &Verified) -> Verified {
+    let next = pass.run(graph).unwrap_or_else(|e| panic!("{}: {e}", pass.name()));
+    verify(next, pass.ensures(graph.stage())).unwrap_or_else(|e| panic!("{}: {e}", pass.name()))
+}
+
+fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
+    let mut dice = Dice::new(seed ^ 0xabcd);
+    let make = |ty: &TensorType, name: &str, dice: &mut Dice| {
+        let number = |dice: &mut Dice| match ty.dtype {
+            _ if name.starts_with("index") => dice.below(INDEX_LIMIT) as f64,
+            d if d.is_float() => dice.unit() * 2.0,
+            DType::Bool => dice.below(2) as f64,
+            _ => dice.below(9) as f64,
+        };
+        let numbers: Vec<f64> = (0..ty.numel()).map(|_| number(dice)).collect();
+        Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
+    };
+    graph.ports().iter().map(|p| (p.name.clone(), make(&p.ty, &p.name, &mut dice))).collect()
+}
+
+/// P4: the pipeline compares only in debug builds; this does so always.
+#[test]
+fn no_pass_loses_or_adds_a_rounding() {
+    for seed in 0..count(300) {
+        let mut graph = verify(random::program(seed, 14), Stage::Traced).expect("well formed");
+        for name in names() {
+            let pass = pass(name);
+            let next = once(&*pass, &graph);
+            compare(&graph, &next, pass.promise())
+                .unwrap_or_else(|e| panic!("seed {seed}, {name}: {e}\n{}\n{}", *graph, *next));
+            graph = next;
+        }
+    }
+}
+
+/// P5.
+#[test]
+fn a_second_run_changes_nothing() {
+    for seed in 0..count(300) {
+        let mut graph = verify(random::program(seed, 14), Stage::Traced).expect("well formed");
+        for name in names() {
+            let pass = pass(name);
+            graph = once(&*pass, &graph);
+            let again = once(&*pass, &graph);
+            assert_eq!(
+                canonical(&again),
+                canonical(&graph),
+                "seed {seed}, {name} twice\n{}\n{}",
+                *graph,
+                *again
+            );
+        }
+        let placed = run(&up_to("place"), Stage::Traced, random::program(seed, 14));
+        let again = run(&up_to("place"), Stage::Core, Graph::clone(&placed));
+        assert_eq!(
+            canonical(&again),
+            canonical(&placed),
+            "seed {seed}, all twice\n{}\n{}",
+            *placed,
+            *again
+        );
+    }
+}
+
+/// P6. The order in which a gradient adds up contributions is that of the uses, so programs with gradients are left out.
+#[test]
+fn the_order_of_recording_does_not_matter() {
+    let mut compared = 0;
+    for seed in 0..count(300) {
+        let graph = random::program(seed, 14);
+        if graph.nodes().any(|id| graph.node(id).op.name() == "grad") {
+            continue;
+        }
+        let other = reordered(&graph, &mut Dice::new(seed));
+        assert_eq!(canonical(&graph), canonical(&other), "seed {seed}: the same program");
+        for last in ["autocast", "decompose", "simplify", "place"] {
+            let (a, b) = (
+                run(&up_to(last), Stage::Traced, graph.clone()),
+                run(&up_to(last), Stage::Traced, other.clone()),
+            );
+            assert_eq!(canonical(&a), canonical(&b), "seed {seed}, {last}\n{}\n{}", *a, *b);
+        }
+        compared += 1;
+    }
+    assert!(compared > count(300) / 4, "{compared} programs without gradients");
+}
+
+/// P8.
+#[test]
+fn outside_of_regions_nothing_is_cast() {
+    let off = Region::default().with_device(DeviceType::Cpu, false, DType::BF16).with_scope(7);
+    for seed in 0..count(300) {
+        let graph = random::program(seed, 14);
+        if graph.nodes().any(|id| !graph.region(id).is_off()) {
+            continue;
+        }
+        let in_island =
+            graph.retrace_under(Arc::new(PolicySet::standard()), &off).expect("records");
+        for last in ["autocast", "place", "fuse"] {
+            let (plain, island) = (
+                run(&up_to(last), Stage::Traced, graph.clone()),
+                run(&up_to(last), Stage::Traced, in_island.clone()),
+            );
+            assert_eq!(plain.to_string(), island.to_string(), "seed {seed}, {last}");
+            let by_policy = |reason: Reason| matches!(reason, Reason::Policy { .. });
+            assert!(!plain.points().iter().any(|p| by_policy(p.reason)), "seed {seed}, {last}");
+        }
+    }
+}
+
+/// P14: of any rounding that is needed, the verifier notices that it is gone.
+#[test]
+fn a_lost_rounding_is_noticed() {
+    let (mut lost, mut noticed) = (0, 0);
+    for seed in 0..count(500) {
+        let graph = run(&up_to("decompose"), Stage::Traced, random::program(seed, 14));
+        for cast in graph.nodes().filter(|id| rounds_only(&graph, *id)) {
+            let without = without_rounding(&graph, cast);
+            let noticed_it = compare(&graph, &without, Promise::Moves).is_err();
+            let values = inputs(&graph, seed);
+            let same = match (eval::graph(&graph, &values), eval::graph(&without, &values)) {
+                (Ok(a), Ok(b)) => a
+                    .outputs
+                    .iter()
+                    .zip(&b.outputs)
+                    .all(|((_, a), (_, b))| a.first_difference(b).is_none()),
+                _ => true,
+            };
+            lost += usize::from(!same);
+            noticed += usize::from(!same && noticed_it);
+        }
+    }
+    assert!(lost > 20, "{lost} roundings change a result");
+    // What a choice, a slice or a comparison may not need is not asked for.
+    assert!(noticed * 4 >= lost * 3, "{noticed} of {lost} were noticed");
+}
+
+/// True for a narrowing all of whose uses widen again.
+fn rounds_only(graph: &Graph, id: NodeId) -> bool {
+    let node = graph.node(id);
+    let Some(from) = graph.args(id).first().map(|a| graph.ty(*a).dtype) else { return false };
+    let to = node.results[0].dtype;
+    let narrows = node.op.name() == "cast" && from.is_float() && to.is_float() && !from.fits_in(to);
+    let widens = |user: NodeId| {
+        graph.node(user).op.name() == "cast" && graph.node(user).results[0].dtype == from
+    };
+    let mut users =
+        graph.nodes().filter(|u| graph.args(*u).iter().any(|a| a.node == id)).peekable();
+    narrows && users.peek().is_some() && users.all(widens) && graph.roots().all(|v| v.node != id)
+}
+
+/// The program with one rounding taken out: what widens it again takes what was rounded.
+fn without_rounding(graph: &Verified, lost: NodeId) -> Verified {
+    let mut made: HashMap<NodeId, ValueId> = HashMap::new();
+    let from = graph.args(lost)[0].node;
+    let next = graph.retrace(|t, id, node, args| {
+        if graph.port_of(from).is_some() && id == lost {
+            made.insert(from, args.vars[0].id());
+        }
+        let results = match graph.args(id)[..] {
+            [x] if x.node == lost => t.var(made[&from]).results(),
+            _ => t.again(node, args),
+        };
+        made.insert(id, results[0].id());
+        results
+    });
+    verify(next.expect("records"), graph.stage()).expect("well formed")
+}
+
+type Body = for<'t> fn(&'t Tracer, Var<'t>, Var<'t>) -> Var<'t>;
+
+/// P15: there are no loops in a program; what a loop would carry is state, given back to the next run.
+#[test]
+fn steps_one_after_another_are_the_unrolled_program() {
+    let bodies: [Body; 4] = [
+        |_, s, x| s.matmul(x).to(s.dtype()),
+        |_, s, x| s.mul(x, None).add(s, None).tanh().to(s.dtype()),
+        |_, s, x| s.matmul(x).softmax(-1, None).add(s, None).to(s.dtype()),
+        |_, s, x| s.cast(DType::F16).mul(x, None).sum(&[0], true, None).add(s, None).to(s.dtype()),
+    ];
+    const STEPS: u32 = 4;
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        for (number, body) in bodies.into_iter().enumerate() {
+            let what = format!("body {number} in {dtype}");
+            let ty = TensorType::new(dtype, [4, 4]);
+            let region = |scope| {
+                Region::default()
+                    .with_device(
+                        DeviceType::Cpu,
+                        true,
+                        if dtype == DType::F16 { dtype } else { DType::BF16 },
+                    )
+                    .with_scope(scope)
+            };
+            let t = Tracer::new("step");
+            let (s, x) = (t.state("s", ty.clone()), t.input("x", ty.clone()));
+            t.update(s, t.in_region(&region(1), || body(&t, s, x)));
+            let step = run(&up_to("fuse"), Stage::Traced, t.finish().expect("records"));
+            let t = Tracer::new("unrolled");
+            let (s, x) = (t.state("s", ty.clone()), t.input("x", ty.clone()));
+            let last =
+                (1..=STEPS).fold(s, |s, scope| t.in_region(&region(scope), || body(&t, s, x)));
+            assert_eq!(last.ty(), ty, "{what}: the carried type is a fixpoint");
+            t.update(s, last);
+            let unrolled = run(&up_to("fuse"), Stage::Traced, t.finish().expect("records"));
+            let mut values = inputs(&step, 7);
+            let wanted = eval::graph(&unrolled, &values).expect("runs");
+            for _ in 0..STEPS {
+                let next = eval::graph(&step, &values)
+                    .expect("runs")
+                    .update("s")
+                    .expect("updated")
+                    .clone();
+                values.insert("s".to_owned(), next);
+            }
+            assert_eq!(
+                values["s"].first_difference(wanted.update("s").expect("updated")),
+                None,
+                "{what}"
+            );
+        }
+    }
+}
