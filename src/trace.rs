@@ -259,7 +259,7 @@ impl Trace {
     }
 
     /// The value that a parameter or other state has after this run, as far as recorded.
-    pub(crate) fn next_of<'t>(&'t self, state: Var<'t>) -> Option<Var<'t>> {
+    pub fn next_of<'t>(&'t self, state: Var<'t>) -> Option<Var<'t>> {
         if state.is_poison() {
             return None;
         }

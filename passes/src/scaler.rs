@@ -7,10 +7,11 @@
 //! not folded:                  %5, %6 = unscale_check %dw, %inv : f32[8, 2], f32[]
 //! ```
 //!
-//! Folded, an `unscale_check` becomes the pair, so that fusion can put the check into the kernel that writes the gradient and the
+//! Folded, an `unscale_check` becomes the pair, so that fusion can put the check into the kernel that has the gradient in hand and the
 //! multiplication into the loads of those that read it: no unscaled gradient is ever stored. Not folded, the pair becomes one op
 //! and the gradient is swept once more, as eager PyTorch does. Both check the stored, still scaled gradient and multiply it by the
-//! same number, so no bit of any result depends on the choice.
+//! same number, so no bit of any result depends on the choice. An unscaled gradient that is itself a result, or the new value of a
+//! state, has to be stored anyway: then one sweep is the best there is, and it is taken in both.
 //!
 //! Steps are predicated already: the recorded scaler and optimizers choose between the old and the new state by the check's answer.
 //!
@@ -46,14 +47,27 @@ impl Pass for Scaler {
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
         need_decided(graph)?;
         crate::invariants::check(graph)?;
-        if self.fold { separate(graph) } else { pair(graph) }
+        if !self.fold {
+            return pair(graph, &|_| true);
+        }
+        let separated = separate(graph)?;
+        let is_result = |of: NodeId| is_result(&separated, of);
+        if pairs_of(&separated).iter().any(|p| is_result(p.unscale)) {
+            return pair(&separated, &is_result);
+        }
+        Ok(separated)
     }
 }
 
-/// Every `unscale_check` becomes `unscale` and `nonfinite`.
+/// True if what a node computes first is an output or the new value of a state.
+fn is_result(graph: &Graph, node: NodeId) -> bool {
+    graph.roots().any(|value| value == ValueId { node, result: 0 })
+}
+
+/// Every `unscale_check` becomes `unscale` and `nonfinite`, unless the product is a result.
 fn separate(graph: &Graph) -> Result<Graph, TraceError> {
-    let separated = graph.retrace(|t, _, node, args| {
-        if !node.op.is(&UNSCALE_CHECK) {
+    let separated = graph.retrace(|t, id, node, args| {
+        if !node.op.is(&UNSCALE_CHECK) || is_result(graph, id) {
             return t.again(node, args);
         }
         let mut results = t.apply(&UNSCALE, Args::of(&args.vars[..2]), Attrs::new());
@@ -72,10 +86,10 @@ struct Pair {
     inverse: ValueId,
 }
 
-/// Every gradient's first `unscale` and first `nonfinite` become one `unscale_check`, where the earlier of them stood.
-fn pair(graph: &Graph) -> Result<Graph, TraceError> {
+/// Every gradient's first `unscale`, if it is to be, and first `nonfinite` become one `unscale_check`, where the earlier of them stood.
+fn pair(graph: &Graph, to_be: &dyn Fn(NodeId) -> bool) -> Result<Graph, TraceError> {
     let mut pairs = HashMap::new();
-    for p in pairs_of(graph) {
+    for p in pairs_of(graph).into_iter().filter(|p| to_be(p.unscale)) {
         pairs.insert(p.unscale, p);
         pairs.insert(p.check, p);
     }

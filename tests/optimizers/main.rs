@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clip;
+mod folding;
 mod groups;
 mod low;
 mod model;

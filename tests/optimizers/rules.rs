@@ -8,7 +8,7 @@ use tracecast::prelude::*;
 
 struct Case {
     name: &'static str,
-    rule: fn() -> Box<dyn Optimizer>,
+    rule: Make,
     formula: Formula,
     settings: Settings,
 }
@@ -49,8 +49,16 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// Makes an optimizer.
+pub(crate) type Make = fn() -> Box<dyn Optimizer>;
+
+/// All of them with their settings.
+pub(crate) fn all() -> Vec<(&'static str, Make)> {
+    cases().into_iter().map(|case| (case.name, case.rule)).collect()
+}
+
 /// An optimizer that was chosen at run time.
-struct Chosen(Box<dyn Optimizer>);
+pub(crate) struct Chosen(pub(crate) Box<dyn Optimizer>);
 
 impl Optimizer for Chosen {
     fn moments(&self) -> &'static [&'static str] {

@@ -1,34 +1,52 @@
 //! Marks outputs that may replace state in place, and kernels that run only in good steps.
 
 use super::build::Built;
-use super::{Access, Form, Sink};
+use super::{Access, Form, Nest, Over, ScalarOp, Sink, Stage};
 use crate::graph::{Graph, NodeId, Role, ValueId};
 use crate::op::{Body, Lower};
 
-/// Sets [`Output::update`](super::Output::update) and [`Kernel::when`](super::Kernel::when) where the graph allows it.
+/// Sets [`Output::update`](super::Output::update) where the graph and the kernel allow it: everything that is read of the old state is
+/// read in the stage that writes the new one, at the same position.
 pub(super) fn mark(graph: &Graph, built: &mut Built) {
     let Form::Nest(nest) = &built.kernel.form else { return };
-    if !nest.is_map() || nest.segments.len() > 1 {
+    if nest.segments.len() > 1 {
         return;
     }
     for (i, value) in built.outputs.iter().enumerate() {
         let Some(port) = graph.updated_by(*value) else { continue };
         let port = ValueId { node: port.node, result: 0 };
         let Some(input) = built.inputs.iter().position(|v| *v == port) else { continue };
-        let Some(place) = store_access(&nest.stages[0].sinks, i) else { continue };
-        let dense = nest.loads.iter().filter(|l| l.input == input).all(|l| l.access == *place);
+        let Some((stage, place)) = written(nest, i) else { continue };
+        let own = nest.loads.iter().filter(|l| l.input == input).all(|l| l.access == *place);
+        let elsewhere = nest
+            .stages
+            .iter()
+            .enumerate()
+            .any(|(s, other)| s != stage && reads(nest, other, input));
         let taken = built.kernel.outputs.iter().any(|o| o.update == Some(input));
-        if dense && !taken {
+        if own && !elsewhere && !taken {
             built.kernel.outputs[i].update = Some(input);
         }
     }
 }
 
-fn store_access(sinks: &[Sink], output: usize) -> Option<&Access> {
-    sinks.iter().find_map(|s| match s {
-        Sink::Store { output: o, access, .. } if *o == output => Some(access),
-        _ => None,
-    })
+/// The stage along rows that stores an output, and where.
+fn written(nest: &Nest, output: usize) -> Option<(usize, &Access)> {
+    nest.stages.iter().enumerate().filter(|(_, stage)| stage.over == Over::Row).find_map(
+        |(s, stage)| {
+            stage.sinks.iter().find_map(|sink| match sink {
+                Sink::Store { output: o, access, .. } if *o == output => Some((s, access)),
+                _ => None,
+            })
+        },
+    )
+}
+
+/// True if a stage loads from an input.
+fn reads(nest: &Nest, stage: &Stage, input: usize) -> bool {
+    let of_input =
+        |op: &ScalarOp| matches!(op, ScalarOp::Load(l) if nest.loads[*l as usize].input == input);
+    stage.body.insts.iter().any(|inst| of_input(&inst.op))
 }
 
 /// If `value` is `where(found != 0, old, new)` and updates the port `old`: the f32 scalar `found`, and `new`.

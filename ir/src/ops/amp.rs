@@ -4,7 +4,10 @@ use super::cast::Cast;
 use super::elementwise::Elementwise;
 use super::infer;
 use super::reduce::Reductions;
-use crate::op::{Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, composite_own};
+use crate::kernel::ScalarOp;
+use crate::op::{
+    Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, composite_own, core, map, rule,
+};
 use crate::{DType, TensorType, Var};
 use smallvec::smallvec;
 
@@ -45,9 +48,30 @@ UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
         one(cx, 1, DType::F32)?;
         Ok(Inferred::many([cx.operand(0).clone(), TensorType::scalar(DType::F32)]))
     },
-    body:     composite(None, &|cx| smallvec![scaled(cx.args[0], cx.args[1]), found(cx.args[0])]),
+    body:     composite(None, &|cx| {
+        let (g, inv) = (cx.args[0], cx.args[1]);
+        // The check first: the product then joins the kernel that reads the gradient for it.
+        let found = found(g);
+        smallvec![g.unscaled(inv.to(g.dtype()).expand_to(&g.shape())), found]
+    }),
     rounding: "the product",
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], f32[] > 0", "T[0], f32[] > 0"] },
+}
+
+/// The product that `unscale_check` gives: as `mul`, but made where the gradient is checked, and stored there. No kernel that reads it
+/// computes it again.
+UNSCALED = unscaled(g, inv) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        infer::need_float(cx.operand(0))?;
+        infer::arithmetic(cx)
+    },
+    body:     core(
+        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[1], None)), Some(cx.dy().mul(cx.args[0], None))]),
+        map(&|cx, x| cx.body.binary(ScalarOp::Mul, x[0], x[1])),
+    ),
+    rounding: "the result; each gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
 /// The next loss scale and growth tracker, as PyTorch's `_amp_update_scale_`.
@@ -121,5 +145,18 @@ fn found(g: Var<'_>) -> Var<'_> {
     if g.ty().numel() == 0 {
         return g.tracer().full(TensorType::scalar(DType::F32), 0.0);
     }
-    finite(g).logical_not().cast(DType::F32).amax(&[], false)
+    let flags = finite(g).logical_not().cast(DType::F32);
+    // Threads share the rows of a large gradient.
+    match g.rank() {
+        rank if rank > 1 && g.size(rank - 1) >= ROW && g.ty().numel() >= LARGE => {
+            flags.amax(&[-1], false).amax(&[], false)
+        }
+        _ => flags.amax(&[], false),
+    }
 }
+
+/// Gradients with fewer elements are checked along one row.
+const LARGE: usize = 1 << 16;
+
+/// Shorter rows are not worth a result of their own.
+const ROW: usize = 64;

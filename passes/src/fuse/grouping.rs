@@ -11,6 +11,7 @@ use std::collections::{HashMap, HashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::op::Lower;
+use tracecast_ir::ops::amp::UNSCALED;
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// A set of kernel numbers.
@@ -138,7 +139,8 @@ impl Groups {
             reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
         let is_reduction =
             matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
-        if is_reduction || reach.step[n.index()] {
+        let swept = graph.node(n).op.is(&UNSCALED);
+        if is_reduction || swept || reach.step[n.index()] {
             let beside = |r: &&Read| {
                 let shape = &graph.node(r.node).results[0].shape;
                 *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::op::{Lower, Position};
+use tracecast_ir::ops::amp::UNSCALED;
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
@@ -233,7 +234,8 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     Some(Index::Axes(axes))
 }
 
-/// Elementwise nodes that only new state needs, with no reduction or contraction between.
+/// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
+/// one of them.
 fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
     let users = graph.users();
     let outputs: HashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
@@ -241,8 +243,11 @@ fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
     for n in graph.nodes().rev().filter(|n| live[n.index()]) {
         let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
         let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
-        step[n.index()] =
-            elementwise && !outputs.contains(&n) && users.all(|(user, _)| step[user.index()]);
+        let swept = graph.node(n).op.is(&UNSCALED);
+        step[n.index()] = elementwise
+            && !swept
+            && !outputs.contains(&n)
+            && users.all(|(user, _)| step[user.index()]);
     }
     step
 }
