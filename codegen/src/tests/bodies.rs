@@ -1,7 +1,7 @@
 //! Random straight-line code with many values alive at a time, in vectors of every kind, and the machine code of it all.
 
 use super::random::random;
-use super::{Numbers, check, inputs, load, nest, no_loops, store, strides};
+use super::{Numbers, check, inputs, load, map, nest, no_loops, store, strides};
 use crate::cpu::target;
 use crate::program::functions;
 use crate::wide;
@@ -126,6 +126,28 @@ fn random_bodies_agree_with_the_interpreter() {
     for seed in 0..300 {
         let k = wide_body(seed);
         check(&k, &inputs(&k, seed ^ 0x77, seed % 3 == 0));
+    }
+}
+
+/// Every bf16, and f32 of all kinds, NaNs with any bits among them, rounded and stored.
+#[test]
+fn rounding_takes_every_number() {
+    let n = 1 << 16;
+    for dtype in [DType::BF16, DType::F32] {
+        let to = [DType::BF16, DType::F16, DType::F32, DType::BF16, DType::F32];
+        let k = map(&[n], &[dtype], &to, |b, x| {
+            let minus = b.unary(ScalarOp::Neg, x[0]);
+            let product = b.binary(ScalarOp::Mul, x[0], minus);
+            let near = b.unary(ScalarOp::Round(DType::BF16), product);
+            let half = b.unary(ScalarOp::Round(DType::F16), minus);
+            let again = b.unary(ScalarOp::Round(DType::BF16), half);
+            vec![minus, minus, near, product, again]
+        });
+        let bits = |i: u32| match dtype {
+            DType::BF16 => (i as u16).to_le_bytes().to_vec(),
+            _ => (i << 16 | i).to_le_bytes().to_vec(),
+        };
+        check(&k, &[(0..n as u32).flat_map(bits).collect()]);
     }
 }
 

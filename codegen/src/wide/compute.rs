@@ -163,13 +163,16 @@ impl Select<'_> {
     fn nearest_bf16(&mut self, x: Pair) -> Pair {
         let one = self.splat(1);
         let less = self.splat(0x7fff);
-        let quiet = self.splat(0x7fc0_0000);
         let high = self.shift(Shift::Right, 16, x);
         let odd = self.two(Two::And, high, one);
         let sum = self.two(Two::IntAdd, x, less);
         let sum = self.two(Two::IntAdd, sum, odd);
+        if self.tame {
+            return sum;
+        }
+        // All bits set are a NaN.
         let nan = self.is_nan(x);
-        self.blend(nan, quiet, sum)
+        self.two(Two::Or, sum, nan)
     }
 
     /// What happens to a result of the phase.

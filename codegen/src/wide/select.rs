@@ -103,6 +103,8 @@ pub(super) struct Select<'a> {
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
     streams: bool,
+    /// No NaN can have so many bits set that rounding it carries into its sign.
+    pub(super) tame: bool,
     values: HashMap<Val, Pair>,
     known: HashMap<Op, V>,
     /// Rounded values before their low halves are cleared, for stores.
@@ -124,6 +126,7 @@ impl<'a> Select<'a> {
             insts: Vec::new(),
             last: part == Part::Last,
             streams: part == Part::Streamed,
+            tame: is_tame(task),
             values: HashMap::new(),
             known: HashMap::new(),
             rounded: HashMap::new(),
@@ -434,6 +437,23 @@ impl<'a> Select<'a> {
         let ones = self.splat(u32::MAX);
         self.two(Two::Xor, x, ones)
     }
+}
+
+/// True if every NaN is one that the processor makes, or a bf16: nothing else is loaded, and arithmetic keeps their bits.
+fn is_tame(task: &Task<'_>) -> bool {
+    use tracecast_ir::DType::{BF16, Bool, I32, I64, U8};
+    let plain = |l: &crate::plan::Source| match &l.place {
+        crate::plan::Place::At(access) => !f32::from_bits(access.fill as u32).is_nan(),
+        crate::plan::Place::Stream => true,
+    };
+    let loads = &task.plan.loads;
+    let loads = loads.iter().all(|l| matches!(l.dtype, BF16 | Bool | I32 | I64 | U8) && plain(l));
+    let number = |inst: &tracecast_ir::kernel::Inst| match (inst.op, inst.ty) {
+        (ScalarOp::Const(bits), Scalar::F32) => !f32::from_bits(bits as u32).is_nan(),
+        (ScalarOp::Const(_), Scalar::F64) => false,
+        _ => true,
+    };
+    loads && task.plan.stages.iter().flat_map(|s| &s.body.insts).all(number)
 }
 
 /// Removes what nothing needs.

@@ -178,8 +178,12 @@ pub fn tanh<L: Lane>(x: L) -> L {
     let t = b.fma(L::splat(2.0 * std::f32::consts::LOG2_E), L::splat(SHIFTER));
     let n = t.sub(L::splat(SHIFTER));
     let r = n.fma(L::splat(-HALF_LN2), b);
-    let p = poly(r, [2.0, 1.333_326_1, 6.666_649e-1, 2.676_225e-1, 8.912_776_6e-2]);
-    let q = p.fma(r.mul(r), r.add(r));
+    let rr = r.mul(r);
+    // In two parts, which do not wait for each other.
+    let low = poly(r, [2.0, 1.333_326_1]);
+    let high = poly(r, [6.666_649e-1, 2.676_225e-1]);
+    let p = L::splat(8.912_776_6e-2).fma(rr, high).fma(rr, low);
+    let q = p.fma(rr, r.add(r));
     let power = L::from_bits(L::int_add(L::shl::<23>(t.bits()), L::splat_bits(127 << 23)));
     let e = power.fma(q, power.sub(L::splat(1.0)));
     let large = e.div(e.add(L::splat(2.0)));
