@@ -6,6 +6,7 @@ use std::io::Write;
 use tracecast_ir::op::{AttrKind, Dispatch, OpDef, OperandKind};
 use tracecast_ir::ops;
 use tracecast_ir::policy::{DeviceType, Policy, PolicyTable};
+use tracecast_ir::text::did_you_mean;
 
 use crate::failure::Failure;
 
@@ -30,19 +31,11 @@ impl Ops {
 }
 
 fn unknown(name: &str) -> Failure {
-    let near: Vec<_> = ops::all().map(|op| op.name).filter(|op| is_near(op, name)).collect();
-    let hint = if near.is_empty() {
-        "`tracecast ops` lists them all".to_owned()
-    } else {
-        format!("there is {}", near.join(", "))
+    let hint = match did_you_mean(name, ops::all().map(|op| op.name)) {
+        none if none.is_empty() => "; `tracecast ops` lists them all".to_owned(),
+        names => names,
     };
-    Failure::Usage(format!("there is no op `{name}`; {hint}"))
-}
-
-/// Whether one name is a part of the other.
-fn is_near(op: &str, name: &str) -> bool {
-    let (op, name) = (op.to_lowercase(), name.to_lowercase());
-    !name.is_empty() && (op.contains(&name) || name.contains(&op))
+    Failure::Usage(format!("there is no op `{name}`{hint}"))
 }
 
 fn table(out: &mut impl Write) -> Result<(), Failure> {

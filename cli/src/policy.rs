@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use tracecast_ir::ops;
 use tracecast_ir::policy::{
-    Change, DeviceType, Policy, PolicySet, PolicyTable, ScriptClass, ScriptTable, Target,
+    Change, DeviceType, Policy, PolicySet, PolicyTable, ScriptClass, ScriptTable, review,
 };
+use tracecast_ir::text::did_you_mean;
 
 use crate::failure::{Failure, note};
 
@@ -38,6 +39,9 @@ enum Action {
         b: String,
     },
     /// Reads a policy set or a policy table and says what is wrong with it
+    ///
+    /// An error is a file that does not read. Warnings are of ops that nobody knows, of rules that are said twice and of rules that
+    /// never decide because a stronger one covers them.
     Check {
         /// The file
         file: PathBuf,
@@ -79,7 +83,11 @@ fn find(name: &str) -> Result<Source, Failure> {
     if !path.exists() {
         let tables: Vec<_> = PolicyTable::built_in().map(|table| table.name()).collect();
         return Err(Failure::Usage(format!(
-            "there is no device type, table or file `{name}`; device types are {}, tables are {}",
+            "there is no device type, table or file `{name}`{}; device types are {}, tables are {}",
+            did_you_mean(
+                name,
+                DeviceType::ALL.iter().map(|d| d.name()).chain(tables.iter().copied())
+            ),
             DeviceType::names(),
             tables.join(", ")
         )));
@@ -192,22 +200,14 @@ fn check(out: &mut impl Write, file: &Path) -> Result<(), Failure> {
         Source::Set(set) => {
             writeln!(out, "{}: a policy set of {} rules", file.display(), set.rules().count())?;
             write!(out, "{set}")?;
-            warn_of_unknown_ops(&set);
         }
+    }
+    let text = fs::read_to_string(file).map_err(|error| Failure::in_file(file, error))?;
+    let ops: Vec<&str> = ops::all().map(|op| op.name).collect();
+    let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| did_you_mean(name, known);
+    let findings = review(&text, &ops, &hint).map_err(|error| Failure::in_file(file, error))?;
+    for finding in findings {
+        note("warning", format!("{}: {finding}", file.display()));
     }
     Ok(())
-}
-
-/// Warns of rules about ops that no table lists and this version does not have.
-fn warn_of_unknown_ops(set: &PolicySet) {
-    for rule in set.rules() {
-        let (Target::Op(text) | Target::DeviceOp(text)) = &rule.target else { continue };
-        let name = text.split('.').next().unwrap_or(text);
-        let lists = |table: &&Arc<PolicyTable>| {
-            table.iter().any(|(op, _)| op.split('.').next() == Some(name))
-        };
-        if ops::find(name).is_none() && PolicyTable::built_in().find(lists).is_none() {
-            note("warning", format!("rule {}: no op has the name `{name}`: a custom op?", rule.id));
-        }
-    }
 }

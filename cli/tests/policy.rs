@@ -60,10 +60,30 @@ fn diff_writes_one_line_a_change() {
 #[test]
 fn check_names_the_line_and_warns_of_unknown_ops() {
     let bad = file("bad.toml", "[[rule]]\nop = \"gelu\"\npolicy = \"fp23\"\n");
-    assert!(refusal(&["check", &bad], 1).contains("line 3: unknown policy `fp23`"));
+    assert!(refusal(&["check", &bad], 1).contains("line 3, column 10: unknown policy `fp23`"));
     let custom = file("custom.toml", "[[rule]]\nop = \"gelo\"\npolicy = \"fp32\"\n");
     let output = policy(&["check", &custom]);
     assert!(output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("warning: rule 0: no op has the name `gelo`"), "{said}");
+    let expected = format!(
+        "warning: {custom}: line 2, column 6: no op has the name `gelo`: did you mean `gelu`"
+    );
+    assert!(said.starts_with(&expected), "{said}");
+}
+
+#[test]
+fn check_warns_of_rules_without_effect() {
+    let rule = |lines: &str| format!("[[rule]]\n{lines}\n");
+    let text = rule("op = \"mm\"\npolicy = \"fp32\"")
+        + &rule("op = \"mm\"\npolicy = \"fp32\"")
+        + &rule("op = \"mm\"\ndevice = \"cpu\"\npolicy = \"promote\"");
+    let path = file("twice.toml", &text);
+    let output = policy(&["check", &path]);
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("line 2, column 6: `op mm: fp32` is said again on line 5"), "{said}");
+    let good = file("good.toml", &rule("op = \"gelu\"\npolicy = \"fp32\""));
+    let output = policy(&["check", &good]);
+    assert!(output.status.success() && output.stderr.is_empty());
 }

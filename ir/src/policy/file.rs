@@ -25,6 +25,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+use super::review::place;
 use super::table::quoted;
 use super::{DeviceType, Policy, PolicyError, PolicySet, PolicyTable, Promotion, Target};
 
@@ -91,8 +92,8 @@ const fn key(target: &Target) -> &'static str {
 }
 
 fn at(text: &str, at: usize, message: impl ToString) -> PolicyError {
-    let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-    PolicyError::Set { line, message: message.to_string() }
+    let (line, column) = place(text, at);
+    PolicyError::Set { line, column, message: message.to_string() }
 }
 
 struct Reader<'a> {
@@ -166,8 +167,10 @@ impl Reader<'_> {
     ) -> Result<PolicyTable, PolicyError> {
         PolicyTable::within(self.text, fields).map_err(|error| match error {
             // What is missing stands nowhere: the line of the entry is the best there is.
-            PolicyError::Table { message, line: 1 } => self.error(entry, message),
-            PolicyError::Table { message, line } => PolicyError::Set { line, message },
+            PolicyError::Table { message, line: 1, .. } => self.error(entry, message),
+            PolicyError::Table { message, line, column } => {
+                PolicyError::Set { line, column, message }
+            }
             other => other,
         })
     }
@@ -317,7 +320,9 @@ mod tests {
             ),
         ] {
             let error = PolicySet::parse(text).unwrap_err();
-            let PolicyError::Set { line: found, ref message } = error else { panic!("{error}") };
+            let PolicyError::Set { line: found, ref message, .. } = error else {
+                panic!("{error}")
+            };
             assert!(found == line && message.contains(says), "{error} (expected line {line})");
         }
     }

@@ -23,6 +23,7 @@ mod file;
 pub mod parity;
 mod pattern;
 mod region;
+mod review;
 mod rule;
 mod script;
 mod set;
@@ -33,6 +34,7 @@ pub use decide::{Casts, Decision, OperandInfo, OperandKind, Query, Refusal};
 pub use device::{Accepted, DeviceType};
 pub use pattern::matches as matches_name;
 pub use region::Region;
+pub use review::{Finding, review};
 pub use rule::{Rule, RuleId, Target};
 pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable};
 pub use set::{PolicySet, Promotion};
@@ -130,18 +132,22 @@ pub enum PolicyError {
         name: String,
     },
     /// A table file does not say what a table must say.
-    #[error("policy table, line {line}: {message}")]
+    #[error("policy table, line {line}, column {column}: {message}")]
     Table {
         /// The line, counted from 1.
         line: usize,
+        /// The column, counted from 1.
+        column: usize,
         /// What was expected and what was found.
         message: String,
     },
     /// A policy set file does not say what it must say.
-    #[error("policy set, line {line}: {message}")]
+    #[error("policy set, line {line}, column {column}: {message}")]
     Set {
         /// The line, counted from 1.
         line: usize,
+        /// The column, counted from 1.
+        column: usize,
         /// What was expected and what was found.
         message: String,
     },

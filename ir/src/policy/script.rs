@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use toml::de::{DeTable, DeValue};
 
+use super::review::place;
 use super::{DeviceType, PolicyError, Region};
 use crate::DType;
 
@@ -104,9 +105,9 @@ impl ScriptTable {
     /// # Errors
     /// With the line, if the text is no TOML, a field is missing, a class has no such name, or an op stands in two classes.
     pub fn parse(text: &str) -> Result<ScriptTable, PolicyError> {
-        let error = |at: usize, message: String| PolicyError::Table {
-            line: 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count(),
-            message,
+        let error = |at: usize, message: String| {
+            let (line, column) = place(text, at);
+            PolicyError::Table { line, column, message }
         };
         let root = DeTable::parse(text).map_err(|wrong| {
             error(wrong.span().map_or(0, |span| span.start), wrong.message().to_string())
@@ -235,7 +236,7 @@ mod tests {
             (format!("{head}banned = [\"a\"]\nwidest = [\"a\"]"), 5, "twice"),
             ("name = \"t\"".to_string(), 1, "`classes`"),
         ] {
-            let PolicyError::Table { line: found, message } =
+            let PolicyError::Table { line: found, message, .. } =
                 ScriptTable::parse(&text).unwrap_err()
             else {
                 panic!("{text}")

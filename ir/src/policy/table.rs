@@ -22,6 +22,7 @@ use std::sync::{Arc, LazyLock};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::review::place;
 use super::rule::{Fnv, OpPattern};
 use super::{DeviceType, Policy, PolicyError, RuleId};
 
@@ -313,11 +314,8 @@ impl Reader<'_> {
     }
 
     fn error(&self, at: usize, message: impl ToString) -> PolicyError {
-        let before = self.text.bytes().take(at);
-        PolicyError::Table {
-            line: 1 + before.filter(|byte| *byte == b'\n').count(),
-            message: message.to_string(),
-        }
+        let (line, column) = place(self.text, at);
+        PolicyError::Table { line, column, message: message.to_string() }
     }
 }
 
@@ -380,7 +378,9 @@ mod tests {
             ("name = \"t\"\n".to_string(), 1, "`device` is missing"),
         ] {
             let error = PolicyTable::parse(&text).unwrap_err();
-            let PolicyError::Table { line: found, ref message } = error else { panic!("{error}") };
+            let PolicyError::Table { line: found, ref message, .. } = error else {
+                panic!("{error}")
+            };
             assert!(found == line && message.contains(says), "{error} (expected line {line})");
         }
     }

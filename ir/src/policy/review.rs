@@ -1,0 +1,287 @@
+//! [`Finding`]s: what is odd about a policy file that reads.
+//!
+//! A rule may speak of an op that nobody knows, say what another rule says already, or never decide because a stronger rule covers
+//! it. None of this is an error: the op may be a custom one, the stronger rule may be removed again.
+
+use std::fmt;
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::rule::OpPattern;
+use super::{PolicyError, PolicySet, PolicyTable, Rule, Target};
+
+/// The line and the column of a place in a text, counted from 1.
+pub(super) fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+    (line, 1 + String::from_utf8_lossy(&before[start..]).chars().count())
+}
+
+/// Something odd in a policy file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column, counted from 1.
+    pub column: usize,
+    /// What is odd.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+/// Looks through the file of a policy set or of a policy table.
+///
+/// `ops` are the ops that can be recorded; those that a built-in table lists are known besides. `hint` completes the name of an
+/// unknown op by names that are close to it.
+///
+/// # Errors
+/// If the file is neither of the two.
+pub fn review(
+    text: &str,
+    ops: &[&str],
+    hint: &dyn Fn(&str, &mut dyn Iterator<Item = &str>) -> String,
+) -> Result<Vec<Finding>, PolicyError> {
+    let (set, rules) = match PolicySet::parse(text) {
+        Ok(set) => {
+            let rules = set.rules().cloned().collect();
+            (set, rules)
+        }
+        Err(error) => {
+            let table = PolicyTable::parse(text).map_err(|_| error)?;
+            let mut set = PolicySet::empty();
+            set.set_table(Arc::new(table));
+            (set, Vec::new())
+        }
+    };
+    let review = Review { text, ops, hint, set: &set, places: Places::of(text) };
+    let mut findings = review.rules(&rules);
+    findings.extend(review.tables());
+    findings.sort();
+    Ok(findings)
+}
+
+/// Where the rules and the lines of tables stand in a file.
+#[derive(Default)]
+struct Places {
+    /// The target of each rule.
+    rules: Vec<usize>,
+    /// The ops of tables that are written out.
+    listed: Vec<(String, usize)>,
+}
+
+impl Places {
+    fn of(text: &str) -> Places {
+        let mut places = Places::default();
+        let Ok(root) = DeTable::parse(text) else { return places };
+        let root = root.into_inner();
+        let entries = |name: &str| root.get(name).and_then(|v| v.get_ref().as_array());
+        for rule in entries("rule").into_iter().flat_map(|rules| rules.iter()) {
+            let fields = rule.get_ref().as_table();
+            let target = ["op", "device_op", "module", "node"]
+                .iter()
+                .find_map(|name| fields.and_then(|fields| fields.get(*name)));
+            places.rules.push(target.map_or(rule.span().start, |target| target.span().start));
+        }
+        let tables = entries("table").into_iter().flat_map(|tables| tables.iter());
+        let within = tables.filter_map(|table| table.get_ref().as_table()?.get("ops"));
+        for ops in within.chain(root.get("ops")).filter_map(|ops| ops.get_ref().as_table()) {
+            for key in ops.keys() {
+                places.listed.push((key.get_ref().to_string(), key.span().start));
+            }
+        }
+        places
+    }
+}
+
+struct Review<'a> {
+    text: &'a str,
+    ops: &'a [&'a str],
+    hint: &'a dyn Fn(&str, &mut dyn Iterator<Item = &str>) -> String,
+    set: &'a PolicySet,
+    places: Places,
+}
+
+impl Review<'_> {
+    fn finding(&self, at: usize, message: String) -> Finding {
+        let (line, column) = place(self.text, at);
+        Finding { line, column, message }
+    }
+
+    /// Rules about unknown ops, rules said twice, rules that never decide.
+    fn rules(&self, rules: &[Rule]) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let line = |number: usize| place(self.text, self.place(number)).0;
+        for (number, rule) in rules.iter().enumerate() {
+            if let Target::Op(text) | Target::DeviceOp(text) = &rule.target {
+                findings.extend(self.unknown(text).map(|m| self.finding(self.place(number), m)));
+            }
+            let same = |other: &Rule| {
+                (&other.target, other.device, &other.policy)
+                    == (&rule.target, rule.device, &rule.policy)
+            };
+            let stronger = rules.iter().enumerate().find(|(other, by)| {
+                let later = *other > number;
+                covers(by, rule) && (by.target.rank() > rule.target.rank() || later)
+            });
+            let message = match stronger {
+                Some((other, by)) if same(by) => {
+                    format!("`{rule}` is said again on line {}", line(other))
+                }
+                Some((other, by)) => {
+                    format!("`{rule}` never decides: `{by}` on line {} is stronger", line(other))
+                }
+                None => continue,
+            };
+            findings.push(self.finding(self.place(number), message));
+        }
+        findings
+    }
+
+    fn place(&self, rule: usize) -> usize {
+        self.places.rules.get(rule).copied().unwrap_or(0)
+    }
+
+    /// Lines of tables about unknown ops.
+    fn tables(&self) -> Vec<Finding> {
+        let lines = self.places.listed.iter();
+        lines.filter_map(|(op, at)| Some(self.finding(*at, self.unknown(op)?))).collect()
+    }
+
+    /// What is wrong with the name of an op, if nobody knows it.
+    fn unknown(&self, text: &str) -> Option<String> {
+        let (name, pattern) = OpPattern::in_table(text);
+        let keys: Vec<&str> = PolicyTable::built_in()
+            .flat_map(|table| table.iter().map(|(key, _)| key))
+            .filter(|key| OpPattern::in_table(key).0 == name)
+            .collect();
+        if keys.is_empty() && !self.ops.contains(&name) {
+            let listed = PolicyTable::built_in().flat_map(|t| t.iter().map(|(key, _)| key));
+            let mut known =
+                listed.map(|key| OpPattern::in_table(key).0).chain(self.ops.iter().copied());
+            let hint = (self.hint)(name, &mut known);
+            let end = if hint.is_empty() { ": is it a custom op?" } else { "" };
+            return Some(format!("no op has the name `{name}`{hint}{end}"));
+        }
+        let overload = match &pattern {
+            OpPattern::One(overload) if !overload.is_empty() => overload,
+            _ => return None,
+        };
+        // An op that no table lists may have any overloads, and so may one of which a table lists all.
+        let matches = |key: &&str| match OpPattern::in_table(key).1 {
+            OpPattern::Any => true,
+            OpPattern::One(one) => one == *overload,
+        };
+        if keys.is_empty() || keys.iter().any(matches) || self.own_overload(name) {
+            return None;
+        }
+        Some(format!(
+            "no built-in table has an overload `{overload}` of `{name}`: they list {}",
+            listed(keys)
+        ))
+    }
+
+    /// True if a table of the file itself lists the op: then its author knows the overloads.
+    fn own_overload(&self, name: &str) -> bool {
+        let tables = super::DeviceType::ALL.into_iter().filter_map(|d| self.set.table(d));
+        let own = |table: &&Arc<PolicyTable>| !PolicyTable::built_in().any(|b| b == *table);
+        let mut keys = tables.filter(own).flat_map(|t| t.iter().map(|(key, _)| key));
+        keys.any(|key| OpPattern::in_table(key).0 == name)
+    }
+}
+
+/// Distinct keys, in order.
+fn listed(mut keys: Vec<&str>) -> String {
+    keys.sort_unstable();
+    keys.dedup();
+    keys.join(", ")
+}
+
+/// True if a rule is about everything that another one is about.
+fn covers(by: &Rule, rule: &Rule) -> bool {
+    let everything = matches!(&by.target, Target::Module(all) | Target::Node(all) if all == "**");
+    let targets = everything
+        || match (&by.target, &rule.target) {
+            (Target::Op(by), Target::Op(op) | Target::DeviceOp(op))
+            | (Target::DeviceOp(by), Target::DeviceOp(op)) => {
+                by == op || Some(by.as_str()) == op.split('.').next()
+            }
+            (Target::Module(by), Target::Module(module)) => by == module,
+            (Target::Node(by), Target::Node(node)) => by == node,
+            _ => false,
+        };
+    targets && (by.device.is_none() || by.device == rule.device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| {
+            crate::text::did_you_mean(name, known)
+        };
+        review(text, &["gelu", "own"], &hint).unwrap().iter().map(Finding::to_string).collect()
+    }
+
+    #[test]
+    fn unknown_ops_and_overloads_are_told() {
+        let rule = |op: &str| format!("[[rule]]\nop = \"{op}\"\npolicy = \"fp32\"\n");
+        let said = found(&rule("gelo"));
+        assert!(
+            said[0].starts_with("line 2, column 6: no op has the name `gelo`: did you mean `gelu`"),
+            "{said:?}"
+        );
+        assert!(found(&rule("xyzzy"))[0].ends_with("`xyzzy`: is it a custom op?"));
+        assert_eq!(found(&rule("sum.dim_IntLst")).len(), 1);
+        for known in ["gelu", "own", "own.x", "mm", "sum.dim_IntList", "conv3d", "matmul.*"] {
+            assert_eq!(found(&rule(known)), [""; 0], "{known}");
+        }
+        let table = "name = \"t\"\ndevice = \"cpu\"\nversion = \"1\"\n[ops]\nmn = \"fp32\"\n";
+        assert!(found(table)[0].starts_with("line 5, column 1: no op has the name `mn`"));
+        let within = "[[table]]\nname = \"t\"\ndevice = \"cpu\"\nversion = \"1\"\n[table.ops]\n  mn = \"fp32\"\n";
+        assert!(found(within)[0].starts_with("line 6, column 3: no op has the name `mn`"));
+    }
+
+    #[test]
+    fn rules_that_never_decide_are_told() {
+        let rules = |lines: &[&str]| {
+            let rule = |line: &&str| format!("[[rule]]\n{line}\n");
+            found(&lines.iter().map(rule).collect::<String>())
+        };
+        let fp32 = "op = \"mm\"\npolicy = \"fp32\"";
+        let low = "op = \"mm\"\npolicy = \"lower_precision_fp\"";
+        let on_cpu = "op = \"mm\"\ndevice = \"cpu\"\npolicy = \"promote\"";
+        let everywhere = "module = \"**\"\npolicy = \"fallthrough\"";
+        assert_eq!(
+            rules(&[fp32, fp32]),
+            ["line 2, column 6: `op mm: fp32` is said again on line 5"]
+        );
+        let shadowed = "line 2, column 6: `op mm: fp32` never decides: `op mm: lower_precision_fp` on line 5 is stronger";
+        assert_eq!(rules(&[fp32, low]), [shadowed]);
+        assert_eq!(rules(&[low, on_cpu]), [""; 0]);
+        assert_eq!(rules(&[on_cpu, low]).len(), 1);
+        assert_eq!(rules(&[everywhere, low, on_cpu]).len(), 2);
+        assert_eq!(rules(&["device_op = \"mm\"\npolicy = \"promote\"", low]).len(), 1);
+        assert_eq!(rules(&["node = \"mm\"\npolicy = \"promote\"", low]), [""; 0]);
+    }
+
+    #[test]
+    fn what_does_not_read_is_an_error() {
+        assert!(review("rule = 3", &[], &|_, _| String::new()).is_err());
+    }
+
+    #[test]
+    fn places_count_letters() {
+        assert_eq!(
+            (place("aé\nüx", 3), place("aé\nüx", 6), place("", 9)),
+            ((1, 3), (2, 2), (1, 1))
+        );
+    }
+}
