@@ -5,6 +5,7 @@ mod maps;
 mod products;
 mod random;
 mod rows;
+mod shapes;
 
 use crate::{CpuDevice, CpuOptions};
 use smallvec::{SmallVec, smallvec};
