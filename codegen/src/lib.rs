@@ -29,3 +29,5 @@ mod wide;
 
 pub use cpu::{CpuDevice, CpuOptions};
 pub use limits::Limits;
+#[cfg(feature = "versus")]
+pub use tile::versus::gemm_f32;

@@ -44,6 +44,11 @@ impl Limits {
         });
         Limits { flops, bytes: times(taken) }
     }
+
+    /// [`Limits::flops`] of the calling thread, in less than a millisecond.
+    pub fn peak_flops(portable: bool) -> f64 {
+        peak_flops(Tiles::detect(portable).wide)
+    }
 }
 
 fn on_each<T: Send>(threads: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {

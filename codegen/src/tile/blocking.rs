@@ -135,13 +135,18 @@ pub(super) struct Blocking {
 }
 
 impl Blocking {
-    /// For a contraction of that size, in blocks of `block` steps.
-    pub(super) fn of<E: Engine>(caches: &Caches, [m, n, k]: [usize; 3], block: usize) -> Blocking {
+    /// For a contraction of that size, in blocks of `block` steps; panel by panel, or as many columns as fit.
+    pub(super) fn of<E: Engine>(
+        caches: &Caches,
+        [m, n, k]: [usize; 3],
+        block: usize,
+        by_panel: bool,
+    ) -> Blocking {
         let size = size_of::<E::Num>();
         let kb = k.clamp(1, block);
         let rows = multiple(caches.l2 / 4 / (kb * size), E::ROWS, 24 / E::ROWS + 1);
         let rows = rows.min(MOST_ROWS / E::ROWS * E::ROWS);
-        let columns = if m <= E::ROWS {
+        let columns = if by_panel {
             E::WIDTH
         } else if m <= rows {
             caches.l2 / 4 / (kb * size)
@@ -155,6 +160,13 @@ impl Blocking {
         let rows = if m <= rows { rows } else { m.div_ceil(m.div_ceil(rows)) };
         let steps = multiple(caches.l1 / ((E::WIDTH + E::ROWS) * size), 64, 1);
         Blocking { rows, columns, steps }
+    }
+}
+
+impl Blocking {
+    /// Into what parts to cut blocks of a single panel: a power of two that divides the block.
+    pub(super) fn part(&self, block: usize) -> usize {
+        (1 << self.steps.ilog2()).min(block)
     }
 }
 

@@ -10,8 +10,9 @@
 
 use super::blocking::{Blocking, Cpu, Vectors};
 use super::micro::portable::{PlainF32, PlainF64};
-use super::micro::{Engine, Number, Strip};
-use super::pack::{Lines, Part, Wider, pack, panels, room, strips};
+use super::micro::{Engine, Number};
+use super::pack::{Lines, Wider, pack, panels, room, strips};
+use super::span::{Left, Out, Right, block, chain_room, leading};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -189,75 +190,16 @@ struct Work<'a> {
     traded: bool,
 }
 
-/// A left operand that is ready for the innermost loop.
-#[derive(Clone, Copy)]
-enum Left<T> {
-    /// In strips, a block of `k` after the other, so many rows in all.
-    Packed(*const T, usize),
-    /// As it lies: row by step, distances in numbers.
-    InPlace { base: *const T, row: isize, step: isize },
-}
-
-/// A right operand that is ready for the innermost loop.
-#[derive(Clone, Copy)]
-struct Right<T> {
-    /// Columns that are read as they lie, from the first one on.
-    in_place: Option<(Lines, usize)>,
-    /// The others in panels, a block of `k` after the other.
-    packed: *const T,
-    /// The packed columns, the last panel filled up.
-    width: usize,
-}
-
-impl<T> Left<T> {
-    /// The part from a step on.
-    fn from(self, step: usize) -> Self {
-        match self {
-            Left::Packed(base, rows) => Left::Packed(base.wrapping_add(step * rows), rows),
-            Left::InPlace { base, row, step: along } => {
-                let base = base.wrapping_offset(step as isize * along);
-                Left::InPlace { base, row, step: along }
-            }
-        }
-    }
-}
-
-impl<T> Right<T> {
-    /// The part from a step on.
-    fn from(self, step: usize) -> Self {
-        Right {
-            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
-            packed: self.packed.wrapping_add(step * self.width),
-            ..self
-        }
-    }
-}
-
-/// Some columns of a right operand, as an innermost loop reads them.
-#[derive(Clone, Copy)]
-struct Columns {
-    base: *const u8,
-    /// From a step to the next, in bytes.
-    step: isize,
-    cell: DType,
-    count: usize,
-}
-
-/// Where the sums of a group go.
-#[derive(Clone, Copy)]
-struct Out<T> {
-    sums: *mut T,
-    ld: usize,
-    add: bool,
-}
-
 impl Work<'_> {
     /// # Safety
     ///
     /// As [`contract`], and the CPU must be the engine's.
     unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
-        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK);
+        // A panel that few rows use is packed and used in parts that stay in the first-level cache.
+        let by_panel = self.rows.len() <= E::ROWS && self.as_it_lies::<E>().is_none();
+        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
+        let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
         let all = 0..self.k;
         let one_group = self.rows.len() <= blocking.rows;
         // SAFETY: the caller's contract.
@@ -276,8 +218,8 @@ impl Work<'_> {
                         unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
                     }
                 }
-                for from in all.clone().step_by(CONTRACT_BLOCK) {
-                    let k = from..self.k.min(from + CONTRACT_BLOCK);
+                for from in all.clone().step_by(part) {
+                    let k = from..self.k.min(from + part);
                     let left = left.map(|left| left.from(from)).unwrap_or_else(|| {
                         // SAFETY: the caller's contract.
                         unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
@@ -286,10 +228,13 @@ impl Work<'_> {
                         // SAFETY: the caller's contract.
                         unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
                     });
-                    let out = Out { sums, ld, add: from > 0 };
+                    let begins = from % CONTRACT_BLOCK == 0;
+                    let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
+                    let out = Out { sums, ld, add: from >= CONTRACT_BLOCK, begins, ends };
                     let sizes = [rows.len(), cols.len(), k.len()];
+                    let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
                     // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
-                    unsafe { block::<E>(sizes, left, right, out, blocking.steps, scratch) };
+                    unsafe { block::<E>(sizes, left, right, out, blocking.steps, chains) };
                 }
                 self.finish::<E>(rows, cols.clone(), scratch, epilogue);
             }
@@ -326,6 +271,12 @@ impl Work<'_> {
         Left::Packed(packed, rows.len())
     }
 
+    /// The right operand, if it is read as it lies, apart from columns that fill no vector.
+    fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
+        let few_rows = self.rows.len() <= 2 * E::ROWS;
+        self.b.in_memory().filter(|b| few_rows && b.across == 1 && E::reads(b.dtype))
+    }
+
     /// Makes the right operand ready for some columns and steps.
     ///
     /// # Safety
@@ -337,11 +288,8 @@ impl Work<'_> {
         k: Range<usize>,
         scratch: &mut Scratch,
     ) -> Right<E::Num> {
-        let few_rows = self.rows.len() <= 2 * E::ROWS;
         let in_place = self
-            .b
-            .in_memory()
-            .filter(|b| few_rows && b.across == 1 && E::reads(b.dtype))
+            .as_it_lies::<E>()
             .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
         let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
         let width = rest.len().next_multiple_of(E::WIDTH);
@@ -405,102 +353,4 @@ impl Work<'_> {
 fn groups(range: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
     let end = range.end;
     range.clone().step_by(length).map(move |start| start..end.min(start + length))
-}
-
-/// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
-fn leading<E: Engine>(columns: usize) -> usize {
-    let ld = columns.next_multiple_of(E::LANES);
-    if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
-}
-
-/// Computes a block of the sums of `[rows, columns, steps]`.
-///
-/// # Safety
-///
-/// The CPU must be the engine's, the operands ready for these rows, columns and steps; the sums must have room for them.
-unsafe fn block<E: Engine>(
-    [m, n, k]: [usize; 3],
-    left: Left<E::Num>,
-    right: Right<E::Num>,
-    out: Out<E::Num>,
-    steps: usize,
-    scratch: &mut Scratch,
-) {
-    let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
-    let chains = scratch.chains.room::<E::Num>(m * widest.max(E::WIDTH));
-    let whole = right.in_place.map_or(0, |(_, whole)| whole);
-    let span = |start: usize, columns: Columns| {
-        let out = Out { sums: out.sums.wrapping_add(start), ..out };
-        // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
-        unsafe { span::<E>(m, k, left, columns, out, steps, chains) };
-    };
-    if let Some((lines, whole)) = right.in_place {
-        let bytes = lines.dtype.bytes() as isize;
-        for start in (0..whole).step_by(widest) {
-            let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
-            span(start, Columns { base, step: lines.along * bytes, cell: lines.dtype, count });
-        }
-    }
-    for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
-        let base = right.packed.wrapping_add(start * k).cast();
-        let step = (ld * size_of::<E::Num>()) as isize;
-        span(whole + start, Columns { base, step, cell: E::Num::DTYPE, count });
-    }
-}
-
-/// All rows of a block by some columns.
-///
-/// # Safety
-///
-/// As [`block`]; the chains must have room for all rows and columns in whole vectors.
-unsafe fn span<E: Engine>(
-    m: usize,
-    k: usize,
-    left: Left<E::Num>,
-    columns: Columns,
-    out: Out<E::Num>,
-    steps: usize,
-    chains: *mut E::Num,
-) {
-    let vectors = columns.count.div_ceil(E::LANES);
-    let width = vectors * E::LANES;
-    // Strips after the first find the columns in the first-level cache.
-    let steps = if m <= E::ROWS { k } else { steps };
-    for from in (0..k).step_by(steps) {
-        let count = if k - from < 2 * steps { k - from } else { steps };
-        for Part { start, count: rows, .. } in strips(m, E::ROWS) {
-            let (a, row, step) = match left {
-                Left::Packed(base, _) => {
-                    (base.wrapping_add(start * k + from * rows), 1, rows as isize)
-                }
-                Left::InPlace { base, row, step } => {
-                    let at = start as isize * row + from as isize * step;
-                    (base.wrapping_offset(at), row, step)
-                }
-            };
-            let chain = chains.wrapping_add(start * width);
-            let last = from + count == k;
-            let (to, ld) =
-                if last { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
-            let strip = Strip {
-                k: count,
-                a,
-                row,
-                step,
-                b: columns.base.wrapping_offset(from as isize * columns.step),
-                b_step: columns.step,
-                cell: columns.cell,
-                from: if from == 0 { std::ptr::null() } else { chain },
-                from_ld: width,
-                out: to,
-                ld,
-                add: last && out.add,
-            };
-            // SAFETY: the caller's contract.
-            unsafe { E::strip(rows, vectors, &strip) };
-        }
-        if from + count == k {
-            break;
-        }
-    }
 }

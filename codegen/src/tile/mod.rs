@@ -18,8 +18,11 @@ mod pack;
 mod peak;
 mod plain;
 mod random;
+mod span;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "versus")]
+pub(crate) mod versus;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 

@@ -25,7 +25,11 @@ type Run = fn(f32) -> f32;
 
 #[cfg(target_arch = "x86_64")]
 fn kernel(wide: bool) -> (Run, usize) {
-    if wide { (|x| wide_sums(x), 8) } else { (plain_sums, 4) }
+    match (wide, is_x86_feature_detected!("avx512f")) {
+        (true, true) => (|x| vast_sums(x), 16),
+        (true, false) => (|x| wide_sums(x), 8),
+        (false, _) => (plain_sums, 4),
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -53,6 +57,29 @@ fn wide_sums(x: f32) -> f32 {
     }
 
     // SAFETY: `Tiles::detect` found AVX2 and FMA on a CPU whose tiles are wide.
+    unsafe { sums(x) }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn vast_sums(x: f32) -> f32 {
+    use std::arch::x86_64::{
+        _mm512_add_ps, _mm512_cvtss_f32, _mm512_fmadd_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    };
+
+    #[target_feature(enable = "avx512f")]
+    fn sums(x: f32) -> f32 {
+        let factor = _mm512_set1_ps(x);
+        let mut chains = [_mm512_setzero_ps(); CHAINS];
+        for _ in 0..ROUNDS {
+            for chain in &mut chains {
+                *chain = _mm512_fmadd_ps(*chain, factor, factor);
+            }
+        }
+        let sum = chains.into_iter().fold(_mm512_setzero_ps(), |a, b| _mm512_add_ps(a, b));
+        _mm512_cvtss_f32(sum)
+    }
+
+    // SAFETY: `kernel` found AVX-512F.
     unsafe { sums(x) }
 }
 

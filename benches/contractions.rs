@@ -1,0 +1,195 @@
+//! How near contractions come to what a core can do, and how they compare with the `gemm` crate.
+//!
+//! Everything is measured in one run and in turns: a round times fused multiply-adds in registers, the contraction in each dtype,
+//! and, with `--features versus`, the `gemm` crate on the same operands in f32. Given are ratios of the
+//! least times over the rounds: other work on the machine only ever adds to a time. Before it is timed, 64 results of each contraction are compared with sums in
+//! f64.
+//!
+//! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose name contains `PART`.
+
+#[path = "support/timed.rs"]
+mod timed;
+
+use std::sync::Arc;
+#[cfg(feature = "versus")]
+use std::time::Instant;
+use timed::Timed;
+use tracecast::prelude::*;
+use tracecast::{Executable, Limits, compile};
+
+const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+
+/// Rounds unless the command line says otherwise.
+const ROUNDS: usize = 25;
+
+/// Floating-point operations of a round, at least.
+const ROUND: f64 = 1e7;
+
+/// Rows, summed axis, columns, and whether the left and the right operand are transposed: the square, layers and their gradients,
+/// and sizes without much to do.
+const SHAPES: [(usize, usize, usize, [bool; 2]); 26] = [
+    (1024, 1024, 1024, [false, false]),
+    (1024, 1024, 1024, [true, false]),
+    (1024, 1024, 1024, [false, true]),
+    (1024, 1024, 1024, [true, true]),
+    (256, 784, 1024, [false, true]),
+    (256, 1024, 1024, [false, true]),
+    (256, 1024, 1024, [false, false]),
+    (1024, 256, 1024, [true, false]),
+    (784, 256, 1024, [true, false]),
+    (256, 1024, 10, [false, true]),
+    (256, 10, 1024, [false, false]),
+    (10, 256, 1024, [true, false]),
+    (32, 64, 128, [false, true]),
+    (32, 128, 10, [false, true]),
+    (128, 32, 64, [true, false]),
+    (100, 100, 100, [false, false]),
+    (768, 64, 768, [false, true]),
+    (768, 768, 64, [false, false]),
+    (16, 768, 3072, [false, true]),
+    (16, 768, 3072, [false, false]),
+    (3, 768, 768, [false, false]),
+    (1, 768, 768, [false, false]),
+    (1, 768, 768, [false, true]),
+    (768, 768, 1, [false, false]),
+    (768, 3, 768, [false, false]),
+    (3072, 768, 16, [false, false]),
+];
+
+/// One contraction in one dtype.
+struct Work {
+    program: Executable,
+    device: Arc<Timed>,
+    store: Store,
+}
+
+impl Work {
+    fn new((m, k, n, transposed): (usize, usize, usize, [bool; 2]), dtype: DType) -> Self {
+        let device = Timed::new(Options::new().threads(1).target().expect("the device"));
+        fn operand<'t>(t: &'t Trace, name: &str, ty: TensorType, transposed: bool) -> Var<'t> {
+            if !transposed {
+                return t.state_of(name, ty);
+            }
+            let [rows, cols] = ty.shape[..] else { unreachable!("operands are matrices") };
+            t.state_of(name, TensorType::new(ty.dtype, [cols, rows])).t()
+        }
+        let [left, right] = [[m, k], [k, n]].map(|shape| TensorType::new(dtype, shape));
+        let graph = trace("product", |t: &Trace| {
+            let a = operand(t, "a", left, transposed[0]);
+            let y = a.matmul(operand(t, "b", right, transposed[1]));
+            t.update(t.state_of("y", y.ty()), y);
+        })
+        .expect("a program");
+        let mut store = Store::new();
+        for (seed, port) in graph.ports().iter().enumerate() {
+            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
+            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
+            store.insert(&port.name, numbers);
+        }
+        let program = compile(graph, &Options::new().on(device.clone())).expect("code");
+        Work { program, device, store }
+    }
+
+    /// Seconds in the kernel, on average over so many runs.
+    fn run(&mut self, times: usize) -> f64 {
+        for _ in 0..times {
+            self.program.run(&mut self.store, &[]).expect("a run");
+        }
+        let taken: f64 = self.device.take().iter().map(|(_, time)| time.as_secs_f64()).sum();
+        taken / times as f64
+    }
+
+    fn numbers(&self, name: &str) -> Vec<f32> {
+        let tensor = self.store.get(name).and_then(|x| x.cast(DType::F32));
+        tensor.and_then(|x| x.to_vec()).expect("numbers")
+    }
+
+    /// Compares 64 results with sums in f64.
+    fn check(&mut self, (m, k, n, [ta, tb]): (usize, usize, usize, [bool; 2]), epsilon: f64) {
+        self.run(1);
+        let [a, b, y] = ["a", "b", "y"].map(|name| self.numbers(name));
+        for sample in 0..64 {
+            let (i, j) = (sample * 7919 % m, sample * 104_729 % n);
+            let (mut sum, mut size) = (0.0, 0.0);
+            for p in 0..k {
+                let x = f64::from(a[if ta { p * m + i } else { i * k + p }]);
+                let z = f64::from(b[if tb { j * k + p } else { p * n + j }]);
+                sum += x * z;
+                size += (x * z).abs();
+            }
+            let found = f64::from(y[i * n + j]);
+            let bound = 2.0 * k as f64 * f64::from(f32::EPSILON) * size + epsilon * sum.abs();
+            assert!((found - sum).abs() <= bound, "{m}x{k}x{n} at ({i}, {j}): {sum}, {found}");
+        }
+    }
+}
+
+/// Seconds that the `gemm` crate takes.
+#[cfg(feature = "versus")]
+fn versus(
+    work: &Work,
+    (m, k, n, transposed): (usize, usize, usize, [bool; 2]),
+) -> Option<impl FnMut(usize) -> f64 + use<>> {
+    let (a, b, mut c) = (work.numbers("a"), work.numbers("b"), vec![0.0; m * n]);
+    Some(move |times: usize| {
+        let start = Instant::now();
+        for _ in 0..times {
+            tracecast_codegen::gemm_f32([m, n, k], (&a, &b), transposed, &mut c);
+        }
+        start.elapsed().as_secs_f64() / times as f64
+    })
+}
+
+#[cfg(not(feature = "versus"))]
+fn versus(
+    _: &Work,
+    _: (usize, usize, usize, [bool; 2]),
+) -> Option<impl FnMut(usize) -> f64 + use<>> {
+    None::<fn(usize) -> f64>
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let part = words.first().cloned().unwrap_or_default();
+    let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    println!(
+        "rows x summed x columns  | per cent of peak: f32 bf16 f16 | bf16/f32 f16/f32 | f32/gemm"
+    );
+    let mut logarithms = Vec::new();
+    for shape in SHAPES {
+        let (m, k, n, [ta, tb]) = shape;
+        let letter = |transposed| if transposed { 't' } else { 'n' };
+        let name = format!("{m}x{k}x{n} {}{}", letter(ta), letter(tb));
+        if !name.contains(&part) {
+            continue;
+        }
+        let operations = 2.0 * (m * k * n) as f64;
+        let times = (ROUND / operations).ceil() as usize;
+        let mut works = DTYPES.map(|dtype| Work::new(shape, dtype));
+        for (work, epsilon) in works.iter_mut().zip([0.0, 4e-3, 1e-3]) {
+            work.check(shape, epsilon);
+        }
+        let mut other = versus(&works[0], shape);
+        let mut best = [f64::INFINITY; 5];
+        for _ in 0..rounds {
+            let peak = operations / Limits::peak_flops(false);
+            let [f32, bf16, f16] = works.each_mut().map(|work| work.run(times));
+            let gemm = other.as_mut().map_or(f64::NAN, |gemm| gemm(times));
+            for (best, time) in best.iter_mut().zip([peak, f32, bf16, f16, gemm]) {
+                *best = best.min(time);
+            }
+        }
+        let ratio = |of: usize, to: usize| best[of] / best[to];
+        let [f32, bf16, f16] = [1, 2, 3].map(|dtype| 100.0 * ratio(0, dtype));
+        let versus = ratio(1, 4);
+        logarithms.push(versus.ln());
+        println!(
+            "{name:>24} | {f32:20.1} {bf16:5.1} {f16:5.1} | {:8.3} {:7.3} | {versus:.3}",
+            ratio(2, 1),
+            ratio(3, 1)
+        );
+    }
+    let mean = logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64;
+    println!("geometric mean against gemm: {:.3}", mean.exp());
+}

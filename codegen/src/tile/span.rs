@@ -1,0 +1,176 @@
+//! A block of a contraction: operands that are ready, and all their strips and panels.
+
+use super::micro::{Engine, Strip};
+use super::pack::{Lines, Part, Wider, panels, strips};
+use tracecast_ir::DType;
+
+/// A left operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) enum Left<T> {
+    /// In strips, a block of `k` after the other, so many rows in all.
+    Packed(*const T, usize),
+    /// As it lies: row by step, distances in numbers.
+    InPlace { base: *const T, row: isize, step: isize },
+}
+
+/// A right operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) struct Right<T> {
+    /// Columns that are read as they lie, from the first one on.
+    pub(super) in_place: Option<(Lines, usize)>,
+    /// The others in panels, a block of `k` after the other.
+    pub(super) packed: *const T,
+    /// The packed columns, the last panel filled up.
+    pub(super) width: usize,
+}
+
+impl<T> Left<T> {
+    /// The part from a step on.
+    pub(super) fn from(self, step: usize) -> Self {
+        match self {
+            Left::Packed(base, rows) => Left::Packed(base.wrapping_add(step * rows), rows),
+            Left::InPlace { base, row, step: along } => {
+                let base = base.wrapping_offset(step as isize * along);
+                Left::InPlace { base, row, step: along }
+            }
+        }
+    }
+}
+
+impl<T> Right<T> {
+    /// The part from a step on.
+    pub(super) fn from(self, step: usize) -> Self {
+        Right {
+            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
+            packed: self.packed.wrapping_add(step * self.width),
+            ..self
+        }
+    }
+}
+
+/// Some columns of a right operand, as an innermost loop reads them.
+#[derive(Clone, Copy)]
+struct Columns {
+    base: *const u8,
+    /// From a step to the next, in bytes.
+    step: isize,
+    cell: DType,
+    count: usize,
+}
+
+/// Where the sums of a group go.
+#[derive(Clone, Copy)]
+pub(super) struct Out<T> {
+    pub(super) sums: *mut T,
+    pub(super) ld: usize,
+    /// Adds the sums of a block of `k` to what is there.
+    pub(super) add: bool,
+    /// The chains begin, with these steps.
+    pub(super) begins: bool,
+    /// The chains end: they are sums now.
+    pub(super) ends: bool,
+}
+
+/// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
+pub(super) fn leading<E: Engine>(columns: usize) -> usize {
+    let ld = columns.next_multiple_of(E::LANES);
+    if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
+}
+
+/// How many numbers [`block`] needs for the chains of so many rows.
+pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
+    rows * E::columns(1).max(E::WIDTH)
+}
+
+/// Computes a block of the sums of `[rows, columns, steps]`; or, of a single panel, a part of a block, whose chains stay where
+/// they are for the next part.
+///
+/// # Safety
+///
+/// The CPU must be the engine's, the operands ready for these rows, columns and steps; the sums must have room for them, the
+/// chains for [`chain_room`] numbers.
+pub(super) unsafe fn block<E: Engine>(
+    [m, n, k]: [usize; 3],
+    left: Left<E::Num>,
+    right: Right<E::Num>,
+    out: Out<E::Num>,
+    steps: usize,
+    chains: *mut E::Num,
+) {
+    let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
+    let whole = right.in_place.map_or(0, |(_, whole)| whole);
+    let span = |start: usize, columns: Columns| {
+        let out = Out { sums: out.sums.wrapping_add(start), ..out };
+        // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
+        unsafe { span::<E>(m, k, left, columns, out, steps, chains) };
+    };
+    if let Some((lines, whole)) = right.in_place {
+        let bytes = lines.dtype.bytes() as isize;
+        for start in (0..whole).step_by(widest) {
+            let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
+            span(start, Columns { base, step: lines.along * bytes, cell: lines.dtype, count });
+        }
+    }
+    for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
+        let base = right.packed.wrapping_add(start * k).cast();
+        let step = (ld * size_of::<E::Num>()) as isize;
+        span(whole + start, Columns { base, step, cell: E::Num::DTYPE, count });
+    }
+}
+
+/// All rows of a block by some columns.
+///
+/// # Safety
+///
+/// As [`block`]; the chains must have room for all rows and columns in whole vectors.
+unsafe fn span<E: Engine>(
+    m: usize,
+    k: usize,
+    left: Left<E::Num>,
+    columns: Columns,
+    out: Out<E::Num>,
+    steps: usize,
+    chains: *mut E::Num,
+) {
+    let vectors = columns.count.div_ceil(E::LANES);
+    let width = vectors * E::LANES;
+    // Strips after the first find the columns in the first-level cache.
+    let steps = if m <= E::ROWS { k } else { steps };
+    for from in (0..k).step_by(steps) {
+        let count = if k - from < 2 * steps { k - from } else { steps };
+        for Part { start, count: rows, .. } in strips(m, E::ROWS) {
+            let (a, row, step) = match left {
+                Left::Packed(base, _) => {
+                    (base.wrapping_add(start * k + from * rows), 1, rows as isize)
+                }
+                Left::InPlace { base, row, step } => {
+                    let at = start as isize * row + from as isize * step;
+                    (base.wrapping_offset(at), row, step)
+                }
+            };
+            let chain = chains.wrapping_add(start * width);
+            let last = from + count == k && out.ends;
+            let (to, ld) =
+                if last { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
+            let strip = Strip {
+                k: count,
+                a,
+                row,
+                step,
+                b: columns.base.wrapping_offset(from as isize * columns.step),
+                b_step: columns.step,
+                cell: columns.cell,
+                from: if from == 0 && out.begins { std::ptr::null() } else { chain },
+                from_ld: width,
+                out: to,
+                ld,
+                add: last && out.add,
+            };
+            // SAFETY: the caller's contract.
+            unsafe { E::strip(rows, vectors, &strip) };
+        }
+        if from + count == k {
+            break;
+        }
+    }
+}
