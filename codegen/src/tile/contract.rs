@@ -82,6 +82,8 @@ const FEW_COLUMNS: usize = 4;
 const MANY_COLUMNS: usize = 96;
 /// Runs at least this many bytes apart share few cache sets and need a page each.
 const FAR_APART: usize = 1024;
+/// Panels of no more steps than this are small enough to be packed together.
+const LONG_CHAIN: usize = 128;
 /// Results of fewer columns are handed to the epilogue in one piece.
 const NARROW: usize = 64;
 
@@ -197,7 +199,8 @@ impl Work<'_> {
     unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
         // A panel that few rows use is packed and used in parts that stay in the first-level cache.
-        let by_panel = self.rows.len() <= E::ROWS && self.as_it_lies::<E>().is_none();
+        let by_panel =
+            self.rows.len() <= E::ROWS && self.k > LONG_CHAIN && self.as_it_lies::<E>().is_none();
         let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
         let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
         let all = 0..self.k;

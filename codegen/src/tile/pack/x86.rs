@@ -2,7 +2,9 @@
 
 use super::{Lines, pack_singly};
 use core::arch::x86_64 as x86;
+use std::ops::Range;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
 
 /// How many bytes before it is needed a line's memory is asked for.
 const AHEAD: usize = 512;
@@ -15,6 +17,12 @@ trait Octet {
     ///
     /// `p` must be readable for eight elements, and the CPU must have AVX2 and F16C.
     unsafe fn load(p: *const u8) -> x86::__m256;
+    /// A single one.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for an element, and the CPU must have F16C.
+    unsafe fn one(p: *const u8) -> f32;
 }
 
 struct Single;
@@ -27,6 +35,11 @@ impl Octet for Single {
     unsafe fn load(p: *const u8) -> x86::__m256 {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm256_loadu_ps(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<f32>().read_unaligned() }
     }
 }
 
@@ -43,6 +56,11 @@ impl Octet for Brain {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm256_castsi256_ps(x) }
     }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::bf16_to_f32(unsafe { p.cast::<u16>().read_unaligned() })
+    }
 }
 
 impl Octet for Half {
@@ -53,6 +71,17 @@ impl Octet for Half {
         let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
         // SAFETY: the caller's contract.
         unsafe { x86::_mm256_cvtph_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { p.cast::<u16>().read_unaligned() };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_cvtsi32_si128(i32::from(x)) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_cvtph_ps(x) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm_cvtss_f32(x) }
     }
 }
 
@@ -128,10 +157,36 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
             }
         }
         // SAFETY: the caller's contract.
-        unsafe { pack_singly(lines, 0..count, steps..k, dst, ld) };
+        unsafe { singly::<O>(lines, count, steps..k, dst, ld) };
     } else {
         // SAFETY: the caller's contract.
-        unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
+        unsafe { singly::<O>(lines, count, 0..k, dst, ld) };
+    }
+}
+
+/// Some steps, element by element.
+///
+/// # Safety
+///
+/// As [`pack_octets`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn singly<O: Octet>(
+    lines: &Lines,
+    count: usize,
+    steps: Range<usize>,
+    dst: *mut f32,
+    ld: usize,
+) {
+    let [across, along] = [lines.across, lines.along].map(|stride| stride * O::BYTES as isize);
+    for p in steps {
+        let from = lines.base.wrapping_offset(p as isize * along);
+        for j in 0..count {
+            // SAFETY: an element of the operand.
+            let x = unsafe { O::one(from.wrapping_offset(j as isize * across)) };
+            // SAFETY: its place.
+            unsafe { dst.wrapping_add(p * ld + j).write(x) };
+        }
     }
 }
 
