@@ -7,6 +7,7 @@
 
 mod cases;
 mod decided;
+mod mutations;
 mod programs;
 mod recorded;
 mod registration;

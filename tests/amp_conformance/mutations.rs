@@ -1,0 +1,130 @@
+//! Every line of the policy tables is held by recorded cases: with any other policy in its place, some case differs.
+//!
+//! Ops that are not listed are flipped as well: a line for them would be noticed. Most flips change what a case was seen to do (casts, a
+//! dtype argument, an error); the others, an op with one recorded call in the region's own dtype say, differ only in the policy's name.
+
+use crate::cases::{self, Call};
+use crate::decided;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Write, stdout};
+use std::sync::Arc;
+use tracecast::ir::policy::{DeviceType, Policy, PolicySet, PolicyTable};
+
+/// The calls of every line of a table, and of every op that it does not list.
+type Lines<'c> = BTreeMap<String, Vec<Call<'c>>>;
+
+/// Lines of which some flip is not noticed: of calls that the recording machine could not run there is no case, or one that has but the
+/// dtype of the result.
+const NOT_HELD: [&str; 9] = [
+    "cpu: mkldnn_rnn_layer",
+    "cuda: _thnn_fused_gru_cell",
+    "cuda: _thnn_fused_lstm_cell",
+    "cuda: cudnn_convolution",
+    "cuda: cudnn_convolution_transpose",
+    "cuda: equal",
+    "mps: _mps_convolution",
+    "mps: prod",
+    "mps: tan",
+];
+
+/// The differences between what was decided and what was recorded.
+fn differences(set: &PolicySet, call: &Call<'_>) -> Vec<String> {
+    decided::differences(call, &decided::decide(set, call))
+}
+
+/// The line of a table that speaks of a call; its own name if none does.
+fn line(table: &PolicyTable, call: &Call<'_>) -> String {
+    let exact = match call.overload.as_str() {
+        "" => call.op.clone(),
+        overload => format!("{}.{overload}", call.op),
+    };
+    let any = format!("{}.*", call.op);
+    let is_listed = |key: &str| table.iter().any(|(listed, _)| listed == key);
+    if !is_listed(&exact) && is_listed(&any) { any } else { exact }
+}
+
+/// The table with one policy in every line, where it was another.
+fn flipped(table: &PolicyTable, lines: &Lines<'_>, policy: &str) -> Arc<PolicyTable> {
+    let mut text = format!(
+        "name = \"flipped\"\ndevice = \"{}\"\nversion = \"0\"\ncasts_f64 = {}\n[ops]\n",
+        table.device(),
+        table.casts_f64()
+    );
+    let listed = table.iter().map(|(key, _)| key.to_owned());
+    for key in listed.chain(lines.keys().cloned()).collect::<BTreeSet<_>>() {
+        let value = match policy {
+            "banned" => "{ policy = \"banned\", advice = \"none\" }".to_owned(),
+            policy => format!("\"{policy}\""),
+        };
+        text += &format!("\"{key}\" = {value}\n");
+    }
+    Arc::new(PolicyTable::parse(&text).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The lines of a table and the recorded calls of each, those aside that differ already: they would be noticed with every table.
+fn lines<'c>(
+    file: &'c serde_json::Value,
+    set: &PolicySet,
+    table: &PolicyTable,
+) -> (Lines<'c>, usize) {
+    let mut lines: Lines<'_> = table.iter().map(|(key, _)| (key.to_owned(), Vec::new())).collect();
+    let mut differing = 0;
+    let aten = ["aten_op_cases", "single_probes"]
+        .map(|name| cases::section(file, name).iter().map(cases::by_aten_name).collect());
+    let python: Vec<_> =
+        cases::section(file, "upstream_list_cases").iter().map(cases::by_python_name).collect();
+    for call in aten.into_iter().chain([python]).flatten() {
+        if call.home != table.device() {
+            continue;
+        }
+        if differences(set, &call).is_empty() {
+            lines.entry(line(table, &call)).or_default().push(call);
+        } else {
+            differing += 1;
+        }
+    }
+    (lines, differing)
+}
+
+#[test]
+fn a_flipped_line_of_a_table_is_noticed() {
+    let file = cases::read();
+    let set = PolicySet::standard();
+    let mut not_held = BTreeSet::new();
+    let (mut flips, mut by_behaviour, mut by_name) = (0, 0, 0);
+    for device in [DeviceType::Cpu, DeviceType::Cuda, DeviceType::Mps] {
+        let table = set.table(device).expect("the device has a table").clone();
+        let (lines, differing) = lines(&file, &set, &table);
+        assert!(!cases::are_own() || differing == 0, "{differing} cases differ as it is");
+        let own: BTreeMap<&str, &Policy> = table.iter().collect();
+        // Lines do not look at each other, so all of them are flipped at once.
+        for policy in Policy::NAMES {
+            let mut other = set.clone();
+            other.set_table(flipped(&table, &lines, policy));
+            for (key, calls) in &lines {
+                let is = own.get(key.as_str()).map_or("fallthrough", |policy| policy.name());
+                if is == policy {
+                    continue;
+                }
+                flips += 1;
+                let found: Vec<_> =
+                    calls.iter().flat_map(|call| differences(&other, call)).collect();
+                if found.iter().any(|what| !what.starts_with("policy:")) {
+                    by_behaviour += 1;
+                } else if !found.is_empty() {
+                    by_name += 1;
+                } else {
+                    not_held.insert(format!("{device}: {key}"));
+                }
+            }
+        }
+    }
+    let line = format!(
+        "flipped lines: {flips}, of which {by_behaviour} noticed by what is done, {by_name} by the policy's name"
+    );
+    writeln!(stdout(), "{line}").expect("standard output is open");
+    if cases::are_own() {
+        assert_eq!(not_held.into_iter().collect::<Vec<_>>(), NOT_HELD);
+        assert!(by_behaviour > 4000 && by_behaviour > 7 * by_name, "{line}");
+    }
+}
