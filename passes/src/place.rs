@@ -9,7 +9,14 @@
 //!   zeros, of which they then take the first.
 //! * *Widening moves down*, through the same ops and through `maximum` and `minimum` as well, which find no new zeros among numbers
 //!   that are merely widened, and ends in front of the arithmetic that needs it. `fuse` makes it part of a load, as often as needed.
+//! * Where some use takes a value as it is, the value stays, and a narrow copy is made above a view only if the copy has two readers
+//!   or more: for one alone, what is written next to the wide value costs what the reader saves. Otherwise the cast stays in place.
 //! * `round_to` becomes a narrowing, which can be stored, and a widening.
+//!
+//! Bytes of computed values, counted as one kernel for each op with the casts at its ends a part of it: none more are moved than
+//! before; and where every use of a value ends in the same 16 bits, no other way to place the casts moves fewer
+//! (`tests/placement.rs` tries them all). Among values with f32 uses as well the choice is made use by use and is not always the
+//! best. `fuse` then weighs other things too.
 //!
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
@@ -20,15 +27,13 @@ use crate::pass::Pass;
 use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, simply, splat, swept};
 use points::{Moved, Points};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Promise, Reason, Results, TraceError, Tracer, Var,
-    Verified,
+    Args, Attrs, DType, Graph, Node, NodeId, OpRef, Promise, Reason, Results, TraceError, Tracer,
+    ValueId, Var, Verified,
 };
-
-/// Views that a narrowing is moved above.
-const REACH: usize = 16;
 
 /// Which results `place` may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +79,7 @@ impl Pass for Place {
 fn placed(graph: &Graph) -> Result<Graph, TraceError> {
     let demands = demands(graph);
     let moved = Moved::of(graph, &demands);
+    let copies = copied(graph, &demands);
     let mut is_root = vec![false; graph.len()];
     graph.roots().for_each(|v| is_root[v.node.index()] = true);
     let mut shared = Shared::default();
@@ -89,6 +95,7 @@ fn placed(graph: &Graph) -> Result<Graph, TraceError> {
             widened,
             demand,
             demanded: &moved.demanded[id.index()],
+            is_copied: copies[id.index()],
         };
         let root = is_root[id.index()].then_some(own);
         tracer.because(Reason::Rewrite, || placer.node(args, root))
@@ -135,6 +142,31 @@ fn demands(graph: &Graph) -> Vec<Demand> {
         }
     }
     demands
+}
+
+/// For every node, whether a narrow copy of its first operand is worth its bytes: all uses take the copy (a port has one, as it
+/// lies), or two at least. One alone would not get back, by what it reads, what is written next to the wide value.
+fn copied(graph: &Graph, demands: &[Demand]) -> Vec<bool> {
+    let live = graph.live();
+    let uses = |id: NodeId| {
+        let (node, args) = (graph.node(id), graph.args(id));
+        let asks = move |(operand, arg): (usize, ValueId)| {
+            let dtype = graph.ty(arg).dtype;
+            match demand_of(node, operand, dtype, demands[id.index()]) {
+                Demand::Narrow(to) if dtype.is_float() => Some((arg, to)),
+                _ => None,
+            }
+        };
+        args.into_iter().enumerate().filter_map(asks).collect::<SmallVec<[_; 2]>>()
+    };
+    let mut readers: HashMap<(ValueId, DType), usize> = HashMap::new();
+    for id in graph.nodes().filter(|id| live[id.index()]) {
+        uses(id).into_iter().for_each(|asked| *readers.entry(asked).or_default() += 1);
+    }
+    let is_shared = |asked: &(ValueId, DType)| {
+        demands[asked.0.node.index()] != Demand::Wide || readers.get(asked).is_some_and(|n| *n > 1)
+    };
+    graph.nodes().map(|id| uses(id).first().is_some_and(is_shared)).collect()
 }
 
 /// What one use makes of an operand of that dtype, where `own` is what becomes of its result.
@@ -201,6 +233,8 @@ struct Placer<'a, 't> {
     demand: Demand,
     /// What the narrowing that is demanded stands for.
     demanded: &'a Points,
+    /// True if a narrow copy of its operand is worth its bytes.
+    is_copied: bool,
 }
 
 impl<'t> Placer<'_, 't> {
@@ -220,7 +254,7 @@ impl<'t> Placer<'_, 't> {
         };
         let var = match self.demand {
             Demand::Narrow(to) if to.bytes() < var.dtype().bytes() => {
-                self.tracer.standing_for(self.demanded, || self.narrowed(var, dtype, to))
+                self.tracer.standing_for(self.demanded, || self.held_as(var, dtype, to))
             }
             _ => match root {
                 Some(points) => {
@@ -284,7 +318,7 @@ impl<'t> Placer<'_, 't> {
         simply(self.tracer, self.shared, self.node.op.clone(), args, self.node.attrs.clone())
     }
 
-    /// A widening waits for its uses; a narrowing is made above the views that it follows.
+    /// A widening waits for its uses.
     fn cast(&mut self, x: Var<'t>, to: DType) -> Var<'t> {
         let (wanted, source) = (self.wanted[0], self.source(x));
         let from = source.dtype();
@@ -294,28 +328,7 @@ impl<'t> Placer<'_, 't> {
         if wanted.fits_in(to) {
             return self.held_as(x, wanted, wanted);
         }
-        self.narrowed(x, wanted, to)
-    }
-
-    /// A held value of dtype `wanted` in dtype `to`; a narrowing is made above the views that it follows.
-    fn narrowed(&mut self, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
-        let is_narrowing = wanted.is_float() && to.is_float() && to.fits_in(wanted);
-        if !is_narrowing || held.dtype() != wanted || self.source(held).dtype() == to {
-            return self.held_as(held, wanted, to);
-        }
-        let mut views = Vec::new();
-        let mut base = held;
-        while let Some(d) =
-            made(self.tracer, base).filter(|d| views.len() < REACH && is_whole_view(d.lowering()))
-        {
-            base = d.x();
-            views.push(d);
-        }
-        let mut y = self.held_as(base, wanted, to);
-        for view in views.into_iter().rev() {
-            y = self.record(view.op, Args::grouped(&[y], &view.args.groups), view.attrs);
-        }
-        y
+        self.held_as(x, wanted, to)
     }
 
     /// A narrowing, of which the old value is the widening.
@@ -338,8 +351,8 @@ impl<'t> Placer<'_, 't> {
         let data = &args.vars[through.data.clone()];
         let some_narrow = data.iter().any(|v| self.source(*v).dtype() == to);
         let all_known = data.iter().all(|v| splat(self.tracer, *v).is_some());
-        let worthwhile =
-            through.rounds_either_way && (some_narrow || all_known || through.is_whole_view);
+        let worthwhile = through.rounds_either_way
+            && (some_narrow || all_known || (through.is_whole_view && self.is_copied));
         worthwhile.then(|| self.in_dtype(through, args, to))
     }
 
@@ -378,7 +391,7 @@ impl<'t> Placer<'_, 't> {
             let demanded = dtype != wanted[i] && self.source(*held).dtype() != dtype;
             let points = if demanded { self.demanded } else { self.widened[i] };
             let narrowed =
-                self.tracer.standing_for(points, || self.narrowed(*held, wanted[i], dtype));
+                self.tracer.standing_for(points, || self.held_as(*held, wanted[i], dtype));
             vars.push(narrowed);
         }
         let mut attrs = self.node.attrs.clone();
@@ -388,8 +401,4 @@ impl<'t> Placer<'_, 't> {
         let args = Args { vars, groups: args.groups.clone() };
         self.record(self.node.op.clone(), args, attrs)
     }
-}
-
-fn is_whole_view(lowering: Option<&Lower>) -> bool {
-    matches!(lowering, Some(Lower::View(view)) if *view != View::Slice)
 }
