@@ -16,14 +16,19 @@ use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Region};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
+/// How deep composites may lie inside each other.
+pub(crate) const DEEPEST: usize = 32;
+
 /// Records ops into a growing [`Graph`].
 pub struct Tracer {
     state: RefCell<State>,
+    /// How many expansions are being recorded, one inside the other.
+    expanding: Cell<usize>,
     policies: Arc<PolicySet>,
     explicit: bool,
     pub(crate) trail: RefCell<Trail>,
@@ -81,7 +86,13 @@ impl Tracer {
             thread: policies.parity().then(Box::default),
             changed: HashMap::new(),
         };
-        Tracer { state: RefCell::new(state), policies, explicit, trail: RefCell::default() }
+        Tracer {
+            state: RefCell::new(state),
+            expanding: Cell::new(0),
+            policies,
+            explicit,
+            trail: RefCell::default(),
+        }
     }
 
     /// The policies that decide casts.
@@ -269,7 +280,16 @@ impl Tracer {
                 attrs: &attrs,
                 results: &results,
             };
-            return Ok(self.at_caller(|| self.part_of(op.name(), || expand(&cx))));
+            let depth = self.expanding.get();
+            if depth == DEEPEST {
+                return Err(format!(
+                    "lies inside {DEEPEST} composites: it seems to be made of itself"
+                ));
+            }
+            self.expanding.set(depth + 1);
+            let parts = self.at_caller(|| self.part_of(op.name(), || expand(&cx)));
+            self.expanding.set(depth);
+            return Ok(parts);
         }
         let mut seen = attrs.clone();
         if let Some(d) = &decision {

@@ -21,7 +21,7 @@
 //!
 //! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
 
-use crate::decompose::record_parts;
+use crate::decompose::{DEEPEST, record_parts};
 use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -115,13 +115,17 @@ impl Adjoints {
 }
 
 /// For each node, whether a value asked for is among its results or reaches them by a path that carries gradients.
-struct Reached(Vec<bool>);
+struct Reached {
+    nodes: Vec<bool>,
+    /// How many composites the nodes lie inside of.
+    depth: usize,
+}
 
 impl Reached {
     fn from(t: &Tracer, wrt: &[Var<'_>], loss: NodeId) -> Self {
-        let mut reached = Reached(vec![false; loss.index() + 1]);
+        let mut reached = Reached { nodes: vec![false; loss.index() + 1], depth: 0 };
         for id in wrt.iter().map(|v| v.id().node).filter(|id| *id <= loss) {
-            reached.0[id.index()] = true;
+            reached.nodes[id.index()] = true;
         }
         reached.follow(t, 0..loss.index() + 1);
         reached
@@ -129,10 +133,10 @@ impl Reached {
 
     /// Extends the answer to more nodes, whose operands it knows.
     fn follow(&mut self, t: &Tracer, nodes: Range<usize>) {
-        self.0.resize(self.0.len().max(nodes.end), false);
+        self.nodes.resize(self.nodes.len().max(nodes.end), false);
         t.with_graph(|graph| {
             for index in nodes {
-                self.0[index] |= self.passes(graph, NodeId::new(index));
+                self.nodes[index] |= self.passes(graph, NodeId::new(index));
             }
         });
     }
@@ -147,7 +151,7 @@ impl Reached {
     }
 
     fn has(&self, id: NodeId) -> bool {
-        self.0.get(id.index()).copied().unwrap_or(false)
+        self.nodes.get(id.index()).copied().unwrap_or(false)
     }
 }
 
@@ -245,6 +249,12 @@ fn differentiate<'t>(
             accumulate(t, step, rule(&cx), reached, adjoints);
         }
         Body::Composite { grad: None, .. } => {
+            if reached.depth == DEEPEST {
+                let why =
+                    format!("lies inside {DEEPEST} composites: it seems to be made of itself");
+                t.fail(step.op.name(), why);
+                return;
+            }
             let from = t.with_graph(Graph::len);
             let parts = record_parts(t, &step.op, &step.args, &step.attrs, &step.types);
             let to = t.with_graph(Graph::len);
@@ -257,7 +267,9 @@ fn differentiate<'t>(
                     adjoints.add(t, part.id(), *dy);
                 }
             }
+            reached.depth += 1;
             walk(t, from..to, reached, adjoints);
+            reached.depth -= 1;
         }
         Body::Symbolic(pass) => {
             t.fail(step.op.name(), format!("has no gradient: `{pass}` has to remove it first"));

@@ -19,7 +19,7 @@ use tracecast_ir::{
 };
 
 /// How deep composites may lie inside each other.
-const DEEPEST: usize = 32;
+pub(crate) const DEEPEST: usize = 32;
 
 /// Expands composites.
 #[derive(Clone, Copy, Debug, Default)]

@@ -44,6 +44,15 @@ MISSHAPEN = misshapen(x) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 
+/// A composite that is made of itself as soon as it is recorded.
+ENDLESS_AT_ONCE = endless_at_once(x) -> (y) {
+    dispatch: Dispatch::Expands,
+    infer:    &infer::float,
+    body:     composite(None, &|cx| [cx.args[0].endless_at_once()].into_iter().collect()),
+    rounding: "nowhere",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
+}
+
 /// A composite that is made of itself.
 ENDLESS = endless(x) -> (y) {
     dispatch: Dispatch::Internal,
@@ -147,6 +156,25 @@ fn wrong_expansions_are_named() {
         message.contains("after pass `decompose`") && message.contains("endless: is composite"),
         "{message}"
     );
+    let message = refusal(Autodiff, gradient_of(|x| x.endless()));
+    assert!(message.contains("endless: lies inside 32 composites"), "{message}");
+    assert!(message.contains("rewrites.rs:"), "{message}");
+    let graph = with_param(|_, x| x.endless());
+    let inputs = graph
+        .ports()
+        .iter()
+        .map(|p| {
+            (p.name.clone(), Value::from_f64s(p.ty.clone(), &vec![1.0; p.ty.numel()]).unwrap())
+        })
+        .collect();
+    let message = eval::graph(&graph, &inputs).unwrap_err().to_string();
+    assert!(message.contains("endless: lies inside 32 composites"), "{message}");
+    let t = Tracer::new("endless");
+    let x = t.input("x", f32s(&[3]));
+    t.output("y", x.endless_at_once());
+    let message = t.finish().unwrap_err().to_string();
+    assert!(message.contains("endless_at_once: lies inside 32 composites"), "{message}");
+    assert!(message.contains("rewrites.rs:"), "{message}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::attrs::Attr;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::build;
 use crate::op::{Body, ExpandCx, Inside};
-use crate::tracer::Tracer;
+use crate::tracer::{DEEPEST, Tracer};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -147,7 +147,21 @@ fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
         }
         tracer.apply(node.op.clone(), args, attrs)
     })?;
-    while core.nodes().any(|id| matches!(core.node(id).op.def().body, Body::Composite { .. })) {
+    let mut layers = 0;
+    let composite = |core: &Graph| {
+        core.nodes().find(|id| matches!(core.node(*id).op.def().body, Body::Composite { .. }))
+    };
+    while let Some(id) = composite(&core) {
+        if layers == DEEPEST {
+            let node = core.node(id);
+            return Err(EvalError::from(crate::TraceError {
+                op: node.op.name().to_owned(),
+                message: format!("lies inside {DEEPEST} composites: it seems to be made of itself"),
+                source_line: node.source.to_string(),
+                scope: node.scope.to_string(),
+            }));
+        }
+        layers += 1;
         core = core.retrace(|tracer, _, node, args| expand(tracer, node, args))?;
     }
     Ok(core)
