@@ -116,6 +116,24 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
+fn two_modules_of_one_name_are_refused() {
+    let model = |second| {
+        let model = Sequential::new().named("fc", Linear::new(4, 4)).then(Relu);
+        model.named(second, Linear::new(4, 4))
+    };
+    // A number that is given by hand is a name like any other.
+    for name in ["fc", "1"] {
+        let model = model(name);
+        let message = refusal(|t| {
+            let model = Model::new(&model, Context::training(t));
+            t.output("y", model.forward(t.input_of("x", f32s(&[2, 4]))));
+        });
+        let why = format!("Sequential: has two modules that are called `{name}`");
+        assert!(message.contains(&why) && message.contains(file!()), "{message}");
+    }
+}
+
+#[test]
 fn errors_point_at_the_line_and_the_module() {
     let model = Sequential::new().named("wide", Linear::new(5, 3));
     let message = refusal(|t| {

@@ -1,6 +1,7 @@
 //! Modules made of modules: [`Sequential`] and [`Frozen`].
 
 use crate::nn::{Context, Entry, Module};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracecast_ir::Var;
 
@@ -31,7 +32,8 @@ impl Sequential {
         self.named(name, module)
     }
 
-    /// The same with one more module of that name.
+    /// The same with one more module of that name. A name that another module has is refused when the model is recorded: their
+    /// parameters would be one.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>, module: impl Module + 'static) -> Self {
         self.modules.push((name.into(), Box::new(module)));
@@ -41,6 +43,11 @@ impl Sequential {
 
 impl Module for Sequential {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let mut seen = BTreeSet::new();
+        if let Some((name, _)) = self.modules.iter().find(|(name, _)| !seen.insert(name)) {
+            let why = format!("has two modules that are called `{name}`");
+            return cx.here(|| cx.trace().tracer().fail("Sequential", why));
+        }
         self.modules.iter().fold(x, |x, (name, module)| cx.part(name, module.as_ref(), x))
     }
 
