@@ -147,10 +147,7 @@ impl Rule {
         let mut shared =
             vec![Factor::Value(step_size), Factor::Value(correction(second, step).sqrt())];
         if self.apart && self.weight_decay != 0.0 {
-            shared.push(rate.map(
-                |rate| 1.0 - rate * self.weight_decay,
-                |rate| (rate * self.weight_decay).rsub(1.0),
-            ));
+            shared.push(rate.decay(self.weight_decay));
         }
         shared
     }

@@ -60,10 +60,7 @@ impl Optimizer for Lion {
         let rate = self.rate.record(t, clock);
         let mut shared = vec![rate.map(|rate| -rate, |rate| -rate)];
         if self.weight_decay != 0.0 {
-            shared.push(rate.map(
-                |rate| 1.0 - rate * self.weight_decay,
-                |rate| (rate * self.weight_decay).rsub(1.0),
-            ));
+            shared.push(rate.decay(self.weight_decay));
         }
         shared
     }

@@ -3,6 +3,7 @@
 use crate::optim::{Clock, Schedule};
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, TensorType, Var};
 
 /// The learning rate: a number, an input of every run, or a function of the count of steps.
@@ -124,6 +125,12 @@ impl<'t> Factor<'t> {
             Factor::Number(v) => Factor::Number(number(v)),
             Factor::Value(v) => Factor::Value(value(v)),
         }
+    }
+
+    /// For a learning rate: what decoupled weight decay multiplies parameters by, `1 - rate * share`.
+    #[track_caller]
+    pub(crate) fn decay(self, share: f64) -> Self {
+        self.map(|rate| 1.0 - rate * share, |rate| (rate * share).rsub(1.0))
     }
 
     /// As a value of the type of `like`.
