@@ -163,7 +163,7 @@ impl<'t> GradScaler<'t> {
             return self.refuse(problem);
         }
         let checks = self.unscale_all(state, optimizer);
-        let found = self.join(checks.iter().map(|check| check.found_inf));
+        let found = any(checks.iter().map(|check| check.found_inf));
         let (name, params) = (optimizer.name().to_owned(), optimizer.params().to_vec());
         self.seen.push(Seen { optimizer: name, params, checks, found, stepped: false });
     }
@@ -226,7 +226,7 @@ impl<'t> GradScaler<'t> {
         let again = self.settings.check_updates.then(|| optimizer.grads().to_vec());
         let again = again.into_iter().flatten().map(|grad| grad.nonfinite());
         let at = self.seen.iter().position(|seen| seen.optimizer == optimizer.name());
-        let found = at.and_then(|at| self.join(self.seen[at].found.into_iter().chain(again)));
+        let found = at.and_then(|at| any(self.seen[at].found.into_iter().chain(again)));
         match (at, found) {
             (Some(at), Some(found)) => {
                 self.seen[at].found = Some(found);
@@ -294,10 +294,16 @@ impl<'t> GradScaler<'t> {
         self.trace.update(state.scale, new_scale);
     }
 
-    /// Whether any gradient checked so far was not finite: 1 or 0, f32; `None` if none was checked.
+    /// Whether any gradient checked so far was not finite: 1 or 0, with `parity` in how many optimizers, f32; `None` if none was checked.
     #[track_caller]
     pub fn found(&self) -> Option<Var<'t>> {
-        self.join(self.seen.iter().filter_map(|seen| seen.found))
+        let flags = self.seen.iter().filter_map(|seen| seen.found);
+        if self.settings.parity { flags.reduce(|a, b| a + b) } else { any(flags) }
+    }
+
+    /// Whether a gradient of this optimizer was not finite: 1 or 0, f32; `None` if none of it was checked.
+    pub fn found_inf(&self, optimizer: &Recorded<'t, '_>) -> Option<Var<'t>> {
+        self.seen(optimizer).and_then(|seen| seen.found)
     }
 
     /// What was found out about each gradient so far.
@@ -354,13 +360,6 @@ impl<'t> GradScaler<'t> {
         self.backoffs = Some(now);
     }
 
-    /// Several flags as one: 1 or 0, or their sum with `parity`.
-    #[track_caller]
-    fn join(&self, flags: impl IntoIterator<Item = Var<'t>>) -> Option<Var<'t>> {
-        let parity = self.settings.parity;
-        flags.into_iter().reduce(|a, b| if parity { a + b } else { a.maximum(b) })
-    }
-
     fn seen(&self, optimizer: &Recorded<'t, '_>) -> Option<&Seen<'t>> {
         self.seen.iter().find(|seen| seen.optimizer == optimizer.name())
     }
@@ -369,6 +368,12 @@ impl<'t> GradScaler<'t> {
     fn refuse(&self, why: impl Into<String>) {
         self.trace.fail("grad_scaler", why);
     }
+}
+
+/// Several flags, each 1 or 0, as one.
+#[track_caller]
+fn any<'t>(flags: impl IntoIterator<Item = Var<'t>>) -> Option<Var<'t>> {
+    flags.into_iter().reduce(|a, b| a.maximum(b))
 }
 
 /// A tensor times the scale, by PyTorch's rules for a factor without axes.

@@ -82,6 +82,16 @@ impl EagerOptimizer {
         &self.params
     }
 
+    /// The rule.
+    pub fn rule(&self) -> &dyn Optimizer {
+        self.rule.as_ref()
+    }
+
+    /// What is remembered of each parameter, in the order of [`Optimizer::moments`]; `None` if it has not been in a step yet.
+    pub fn moments(&self) -> Vec<Option<&[DeviceTensor]>> {
+        self.memories.iter().map(|memory| memory.as_ref().map(|m| &m.moments[..])).collect()
+    }
+
     /// The count of steps of each parameter; `None` if it has not been in a step yet or the rule does not count.
     ///
     /// # Errors

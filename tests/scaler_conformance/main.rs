@@ -1,11 +1,12 @@
 //! The eager scaler against what PyTorch 2.15 was recorded to do, on the CPU and on the reference device.
 //!
 //! The cases are `tests/data/gradscaler-cases.json`; `TRACECAST_CASES` names another folder with a file of that name. Scenarios are
-//! replayed call by call and, where a recorded step can say them, as recorded steps; raw cases run through the raw ops; prose
+//! replayed call by call and, where a recorded step can say them, as recorded steps, which end in the bits of the calls; raw cases run through the raw ops; prose
 //! entries map by name to tests in `prose.rs`.
 
 #![allow(clippy::print_stdout, reason = "the output says what was and was not covered")]
 
+mod both;
 mod cases;
 mod machine;
 mod plan;
@@ -50,17 +51,42 @@ fn scenarios() {
 
 #[test]
 fn scenarios_as_recorded_steps() {
-    let replayed = std::sync::Mutex::new(std::collections::BTreeSet::new());
+    let replayed = those(recorded::scenario);
+    println!("{} scenarios as recorded steps: {replayed:?}", replayed.len());
+    assert!(replayed.len() >= 38 || cases::are_others(), "{}", replayed.len());
+}
+
+#[test]
+fn scenarios_in_both_forms() {
+    let compared = those(both::scenario);
+    println!("{} scenarios in both forms: {compared:?}", compared.len());
+    assert!(compared.len() >= 38 || cases::are_others(), "{}", compared.len());
+}
+
+#[test]
+fn generated_scenarios_in_both_forms() {
+    for eager in eagers() {
+        for case in both::generated() {
+            let place = format!("{} on {}", case["name"], eager.device().name());
+            let compared = both::scenario(&eager, &case);
+            assert!(compared.unwrap_or_else(|e| panic!("{place}: {e}")), "{place}");
+        }
+    }
+}
+
+/// Runs every scenario, and says which of them could be run.
+fn those(
+    run: fn(&tracecast::eager::Eager, &Value) -> Result<bool, String>,
+) -> std::collections::BTreeSet<String> {
+    let ran = std::sync::Mutex::new(std::collections::BTreeSet::new());
     all("scenarios", "name", |eager, case| {
-        if recorded::scenario(eager, case)? {
+        if run(eager, case)? {
             let name = case["name"].as_str().unwrap_or_default().to_owned();
-            replayed.lock().expect("no test panics here").insert(name);
+            ran.lock().expect("no test panics here").insert(name);
         }
         Ok(())
     });
-    let replayed = replayed.into_inner().expect("no test panics here");
-    println!("{} scenarios in both forms: {replayed:?}", replayed.len());
-    assert!(replayed.len() >= 38 || cases::are_others(), "{}", replayed.len());
+    ran.into_inner().expect("no test panics here")
 }
 
 #[test]

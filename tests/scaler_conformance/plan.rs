@@ -22,6 +22,9 @@ pub(crate) struct Iteration {
     /// The parts of the gradient of each parameter, none if it has no gradient.
     pub(crate) grads: Vec<Vec<Vec<f64>>>,
     pub(crate) calls: Vec<Call>,
+    /// For each call its place among those of the scenario, and that of the last one.
+    pub(crate) places: Vec<usize>,
+    pub(crate) last: usize,
     /// The gradients that replace unscaled ones: of which parameter, and by what.
     pub(crate) replaced: Vec<(usize, Vec<f64>)>,
     pub(crate) end: End,
@@ -61,7 +64,8 @@ impl Call {
 }
 
 /// A scenario as recorded steps; `None` if that cannot be said: a parameter of two optimizers, a sparse gradient, the raw op, a call
-/// before the first `scale`, a refusal that depends on an earlier one.
+/// before the first `scale`, a refusal that depends on an earlier one, a fused step that
+/// divides by a scale whose reciprocal is not exact.
 pub(crate) fn plan(case: &Value) -> Option<Plan> {
     let mut params = Vec::new();
     let mut fused = false;
@@ -78,12 +82,15 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
     let mut plan = Plan { params, iterations: Vec::new(), leaves_out_gradients: false };
     let mut current = plan.fresh(start, fused, &case["initial"]);
     let mut scaled = false;
-    for op in case["ops"].as_array()? {
+    for (at, op) in case["ops"].as_array()?.iter().enumerate() {
         scaled |= op["op"] == "scale";
         // A copy has no scale on its device before it scales.
         scaled &= op["op"] != "pickle";
         if op.get("error").is_some() {
             return plan.refuse(current, op, scaled);
+        }
+        if fused && op["op"] == "step" && divides(&current, op) {
+            return None;
         }
         if op["op"] == "update" {
             current.end = match op.get("new_scale") {
@@ -93,7 +100,9 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
             };
         } else {
             current.call(&plan, op)?;
+            current.places.resize(current.calls.len(), at);
         }
+        current.last = at;
         current.after = op["after"].clone();
         if current.end != End::Open {
             let next = plan.fresh(current.options.clone(), fused, &current.after);
@@ -105,6 +114,14 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
     }
     let acts = plan.iterations.iter().any(|iteration| !iteration.calls.is_empty());
     acts.then_some(plan)
+}
+
+/// True if a fused step divides gradients by the scale, with other bits than a product with the reciprocal.
+fn divides(current: &Iteration, op: &Value) -> bool {
+    let opt = op["opt"].as_u64().unwrap_or(0) as usize;
+    let scale = number(&op["after"]["scale"]);
+    let exact = scale.is_normal() && scale.to_bits() << 12 == 0;
+    !exact && !current.calls.contains(&Call::Unscale(opt))
 }
 
 impl Plan {
@@ -119,6 +136,8 @@ impl Plan {
             loaded: None,
             grads: (0..self.params.len()).map(left).collect(),
             calls: Vec::new(),
+            places: Vec::new(),
+            last: 0,
             replaced: Vec::new(),
             end: End::Open,
             fused,
@@ -154,6 +173,16 @@ impl Plan {
 }
 
 impl Iteration {
+    /// What its first calls alone are.
+    pub(crate) fn first(&self, calls: usize) -> Iteration {
+        let mut part = self.clone();
+        part.calls.truncate(calls);
+        part.replaced
+            .truncate(part.calls.iter().filter(|call| matches!(call, Call::Replace(..))).count());
+        part.end = End::Open;
+        part
+    }
+
     /// Notes what happens inside the step, or before it.
     fn call(&mut self, plan: &Plan, op: &Value) -> Option<()> {
         let opt = op["opt"].as_u64().unwrap_or(0) as usize;

@@ -17,30 +17,45 @@ use tracecast::{Jit, Options, Store, Tensor, Trace, jit};
 
 type Checked = Result<(), String>;
 
+/// What a scenario needs as recorded steps.
+pub(crate) struct Scene {
+    pub(crate) plan: Plan,
+    pub(crate) rules: Arc<Vec<Box<dyn Optimizer>>>,
+    pub(crate) store: Store,
+}
+
+impl Scene {
+    /// `None` if a recorded step cannot say the scenario.
+    pub(crate) fn of(eager: &Eager, case: &Value) -> Result<Option<Scene>, String> {
+        let Some(plan) = plan(case) else { return Ok(None) };
+        let described = case["optimizers"].as_array().expect("a plan has optimizers");
+        let rules = described.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
+        let disabled = case["config"]["enabled"] == false;
+        if plan.leaves_out_gradients && (disabled || rules.iter().any(|rule| rule.counts_steps())) {
+            // One count serves all parameters of a recorded optimizer, and one without gradients does not step by itself.
+            return Ok(None);
+        }
+        let mut store = Store::new();
+        for (i, (_, param)) in plan.params.iter().enumerate() {
+            let dtype = param["dtype"].as_str().unwrap_or("f32");
+            let start = tensor(eager, dtype, param.get("shape"), &numbers(&param["value"]))?;
+            store.insert(&format!("p{i}"), start.to_host().map_err(|e| e.to_string())?);
+        }
+        Ok(Some(Scene { plan, rules: Arc::new(rules), store }))
+    }
+}
+
 /// Replays a scenario; false if a recorded step cannot say it.
 pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
-    let Some(plan) = plan(case) else { return Ok(false) };
-    let described = case["optimizers"].as_array().expect("a plan has optimizers");
-    let rules = described.iter().map(rule).collect::<Result<Vec<_>, _>>()?;
-    let disabled = case["config"]["enabled"] == false;
-    if plan.leaves_out_gradients && (disabled || rules.iter().any(|rule| rule.counts_steps())) {
-        // One count serves all parameters of a recorded optimizer, and one without gradients does not step by itself.
-        return Ok(false);
-    }
-    let rules = Arc::new(rules);
-    let mut store = Store::new();
-    for (i, (_, param)) in plan.params.iter().enumerate() {
-        let dtype = param["dtype"].as_str().unwrap_or("f32");
-        let start = tensor(eager, dtype, param.get("shape"), &numbers(&param["value"]))?;
-        store.insert(&format!("p{i}"), start.to_host().map_err(|e| e.to_string())?);
-    }
+    let Some(Scene { plan, rules, mut store }) = Scene::of(eager, case)? else { return Ok(false) };
     let close = Closeness::of(case);
     for (at, iteration) in plan.iterations.iter().enumerate() {
         let place = |e: String| format!("iteration {at}: {e}");
         if let Some(state) = &iteration.loaded {
             load(&mut store, state).map_err(place)?;
         }
-        let step = record(eager, &plan, rules.clone(), iteration.clone());
+        let options = Options::new().on(eager.device().clone());
+        let step = record(options, &plan, rules.clone(), iteration.clone());
         let inputs = inputs(&plan, iteration).map_err(place)?;
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, g)| (n.as_str(), g)).collect();
         let ran = step.run(&mut store, &inputs).map_err(|e| e.to_string());
@@ -63,22 +78,23 @@ pub(crate) fn scenario(eager: &Eager, case: &Value) -> Result<bool, String> {
 }
 
 /// What `load_state_dict` does between two steps.
-fn load(store: &mut Store, state: &Value) -> Checked {
+pub(crate) fn load(store: &mut Store, state: &Value) -> Checked {
     store.insert("amp.scale", Tensor::scalar(number(&state["scale"]) as f32));
     let tracker = state["_growth_tracker"].as_i64().ok_or("a growth tracker")?;
     store.insert("amp.growth_tracker", Tensor::scalar(tracker as i32));
     Ok(())
 }
 
-/// The calls of an iteration as a program.
-fn record(
-    eager: &Eager,
+/// The calls of an iteration as a program. Its outputs are `gradI` for the gradient of each parameter, unless an optimizer takes the
+/// scale itself, and `foundI` for the flag of each optimizer.
+pub(crate) fn record(
+    options: Options,
     plan: &Plan,
     rules: Arc<Vec<Box<dyn Optimizer>>>,
     iteration: Iteration,
 ) -> Jit {
     let owners: Vec<usize> = plan.params.iter().map(|(owner, _)| *owner).collect();
-    jit(Options::new().on(eager.device().clone()), move |t| {
+    jit(options, move |t| {
         let settings = ScalerSettings::from(iteration.options.clone()).parity(true);
         let mut scaler = GradScaler::recorded(t, "amp", settings);
         let mut optimizers: Vec<Recorded<'_, '_>> = Vec::new();
@@ -116,6 +132,11 @@ fn record(
                 if !iteration.fused {
                     t.output(&format!("grad{i}"), *grad);
                 }
+            }
+        }
+        for (opt, optimizer) in optimizers.iter().enumerate() {
+            if let Some(found) = scaler.found_inf(optimizer) {
+                t.output(&format!("found{opt}"), found);
             }
         }
         match iteration.end {
@@ -160,7 +181,7 @@ fn clip<'t>(t: &'t Trace, grads: &mut [Var<'t>], max_norm: f64) {
     }
 }
 
-fn inputs(plan: &Plan, iteration: &Iteration) -> Result<Vec<(String, Tensor)>, String> {
+pub(crate) fn inputs(plan: &Plan, iteration: &Iteration) -> Result<Vec<(String, Tensor)>, String> {
     let ty = |i: usize| -> Result<TensorType, String> {
         let (_, param) = &plan.params[i];
         let dtype: DType = param["dtype"].as_str().unwrap_or("f32").parse().map_err(|_| "dtype")?;
