@@ -1,5 +1,5 @@
 //! Random well-typed programs: compiled code agrees with the interpreter bit by bit, on any number of threads and without wide
-//! vectors; and text round-trips.
+//! vectors; it agrees with an eager run op by op as well; and text round-trips.
 //!
 //! `TRACECAST_RANDOM_PROGRAMS` sets how many, `TRACECAST_RANDOM_SEED` the first seed.
 
@@ -50,6 +50,34 @@ fn compiled_programs_agree_with_the_interpreter() {
         failures.len(),
         failures.join("\n")
     );
+}
+
+/// P1: neither a pass nor the planner changes a bit of what eager mode computes, gradients of every leaf included.
+#[test]
+fn compiled_programs_agree_with_an_eager_tape() {
+    let cpus: Vec<_> = [1, 2].map(support::cpu).into();
+    let (mut compared, mut failures) = (0, Vec::new());
+    for seed in seeds(1000) {
+        let graph = program(seed, 14);
+        let inputs = support::inputs(&graph, seed);
+        let wanted = support::eager_tape::run(&graph, &inputs)
+            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+        let (_, fused) =
+            support::lowered(graph.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for (threads, device) in (1..).zip(&cpus) {
+            let difference = match support::computed(&fused, device.clone(), &inputs) {
+                Ok(found) => support::difference(&found, &wanted),
+                Err(e) => Some(e),
+            };
+            failures.extend(difference.map(|d| format!("seed {seed} on {threads} threads: {d}")));
+            compared += 1;
+        }
+        if failures.len() > 30 {
+            break;
+        }
+    }
+    let all = failures.join("\n");
+    assert!(failures.is_empty(), "{} of {compared} differ:\n{all}", failures.len());
 }
 
 #[test]

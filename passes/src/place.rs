@@ -27,7 +27,7 @@ use crate::pass::Pass;
 use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, simply, splat, swept};
 use points::{Moved, Points};
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
@@ -72,8 +72,22 @@ impl Pass for Place {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        rewritten(graph, placed)
+        rewritten(graph, placed_twice)
     }
+}
+
+/// A value may be rounded from f64 to f32 and from there to 16 bits. The narrower rounding follows the wider one to where that goes.
+fn placed_twice(graph: &Graph) -> Result<Graph, TraceError> {
+    let once = placed(graph)?;
+    let rounds = |id: NodeId| -> Option<(DType, DType)> {
+        let (node, from) = (once.node(id), once.ty(*once.args(id).first()?).dtype);
+        node.attrs.dtype("to").filter(|to| to.is_float() && !from.fits_in(*to)).map(|to| (from, to))
+    };
+    let roundings: HashSet<_> = once.nodes().filter_map(rounds).collect();
+    let follows = |(from, to): &(DType, DType)| {
+        roundings.iter().any(|(_, wide)| wide == from && to.bytes() < from.bytes())
+    };
+    if roundings.iter().any(follows) { placed(&once) } else { Ok(once) }
 }
 
 fn placed(graph: &Graph) -> Result<Graph, TraceError> {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of this module")]
 
+pub mod eager_tape;
 pub mod random;
 
 use random::{Dice, INDEX_LIMIT};
@@ -28,6 +29,12 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
         }
     }
     all
+}
+
+/// The CPU with that many threads.
+pub fn cpu(threads: usize) -> Arc<dyn Device> {
+    let options = CpuOptions { threads: Some(threads), portable: false };
+    Arc::new(CpuDevice::new(options).expect("a host that compiles"))
 }
 
 /// Random elements for a type.

@@ -3,7 +3,7 @@
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::view;
 use tracecast_ir::policy::{DeviceType, Region};
-use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, Var};
+use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, ValueId, Var};
 
 /// A small generator of random numbers: splitmix64.
 #[derive(Clone, Debug)]
@@ -52,13 +52,7 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
             t.port("rng", TensorType::new(DType::I64, [2]), Role::State, false, DeviceType::Cpu);
         let shapes = shapes(&mut dice);
         let low = [Some(DType::BF16), Some(DType::F16), None, None][dice.below(4)];
-        let region = low.map_or_else(Region::default, |d| {
-            Region::default()
-                .enter(DeviceType::Cpu, Some(d), true, None)
-                .expect("cpu takes both")
-                .0
-                .with_scope(1)
-        });
+        let mut region = region(low, 1);
         for i in 0..3 + dice.below(3) {
             let any = [
                 DType::F32,
@@ -83,28 +77,24 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
                 DeviceType::Cpu,
             ));
         }
-        let leaves = pool.clone();
-        t.in_region(&region, || {
-            let mut budget = ops;
-            for attempt in 0..ops * 6 {
-                if budget == 0 {
-                    break;
-                }
-                if let Some(v) = step(&mut dice, t, &pool, rng, (attempt, low)) {
-                    assert!(
-                        t.error().is_none(),
-                        "seed {seed}: {}",
-                        t.error().expect("there is one")
-                    );
-                    if v.shape().checked_numel().is_some_and(|n| n <= 20_000) {
-                        pool.push(v);
-                        budget -= 1;
-                    }
-                }
+        let mut budget = ops;
+        for attempt in 0..ops * 6 {
+            if budget == 0 {
+                break;
             }
-        });
+            if let (Some(low), true) = (low, dice.chance(5)) {
+                region = moved_on(&mut dice, low, region);
+            }
+            let added = t.in_region(&region, || step(&mut dice, t, &pool, rng, (attempt, low)));
+            let Some(v) = added else { continue };
+            assert!(t.error().is_none(), "seed {seed}: {}", t.error().expect("there is one"));
+            if v.shape().checked_numel().is_some_and(|n| n <= 20_000) {
+                pool.push(v);
+                budget -= 1;
+            }
+        }
         if dice.chance(50) {
-            gradients(&mut dice, t, &pool, &leaves);
+            gradients(&mut dice, t, &pool);
         }
         for i in 0..2 + dice.below(3) {
             let from = pool.len() - 1 - dice.below((pool.len() - 1).min(6));
@@ -136,14 +126,50 @@ fn shapes(dice: &mut Dice) -> Vec<Vec<usize>> {
     all
 }
 
-fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>], leaves: &[Var<'_>]) {
+/// Autocast on the CPU with that dtype, if there is one.
+fn region(low: Option<DType>, scope: u32) -> Region {
+    low.map_or_else(Region::default, |low| {
+        let (region, _) = Region::default()
+            .enter(DeviceType::Cpu, Some(low), true, None)
+            .expect("the cpu takes both");
+        region.with_scope(scope)
+    })
+}
+
+/// The region left for another one, for an island without autocast, back from there, or with the cache switched.
+fn moved_on(dice: &mut Dice, low: DType, from: Region) -> Region {
+    match dice.below(4) {
+        0 => region(Some(low), from.scope() + 1),
+        1 => from.off(),
+        2 => from.with_device(DeviceType::Cpu, true, low),
+        _ => {
+            let cache = !from.cache();
+            from.with_cache(cache)
+        }
+    }
+}
+
+/// The gradients of one of the last values with respect to every float from outside, and sometimes the gradients of those.
+fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>]) {
     let floats: Vec<_> = pool.iter().copied().filter(|v| v.dtype().is_float()).collect();
-    let wrt: Vec<_> = leaves.iter().copied().filter(|v| v.dtype().is_float()).collect();
+    let ports: Vec<_> = t.with_graph(|g| g.ports().iter().map(|p| p.node).collect());
+    let wrt: Vec<_> = ports
+        .into_iter()
+        .map(|node| t.var(ValueId { node, result: 0 }))
+        .filter(|v| v.dtype().is_float())
+        .collect();
     if floats.is_empty() || wrt.is_empty() {
         return;
     }
     let loss = floats[floats.len() - 1 - dice.below(floats.len().min(4))].sum(&[], false, None);
-    for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
+    let first = t.grad(loss, &wrt);
+    if dice.chance(10) {
+        let of = first[dice.below(first.len())].sum(&[], false, None);
+        for (i, g) in t.grad(of, &wrt).into_iter().enumerate() {
+            t.output(&format!("h{i}"), g);
+        }
+    }
+    for (i, g) in first.into_iter().enumerate() {
         t.output(&format!("g{i}"), g);
     }
 }
@@ -167,7 +193,7 @@ fn step<'t>(
         2 | 3 => binary(dice, pool, x),
         4 => views(dice, x),
         5 => reduction(dice, x),
-        6 if float => product(dice, t, x, serial),
+        6 if float => product(dice, t, x),
         7 if float && x.rank() > 0 => Some(rows(dice, t, x, serial)),
         8 => {
             let to = dice.pick(&[
@@ -281,18 +307,20 @@ fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
     }
 }
 
-fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Option<Var<'t>> {
+/// A product with a weight. Weights of one type are one weight, used several times.
+fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
     let shape = x.shape();
     let inner = *shape.last()?;
-    let out = dice.pick(&[1, 3, 10, 16, 33]);
+    let out = dice.pick(&[1, 3, 10, 33, inner, inner]);
     let dtype = x.dtype();
-    if dice.chance(50) {
-        let w = t.param(&format!("w{serial}"), TensorType::new(dtype, [out, inner]));
-        let b =
-            dice.chance(50).then(|| t.param(&format!("b{serial}"), TensorType::new(dtype, [out])));
+    if dice.chance(60) {
+        let w = t.param(&format!("w_{out}_{inner}_{dtype}"), TensorType::new(dtype, [out, inner]));
+        let b = dice
+            .chance(50)
+            .then(|| t.param(&format!("b_{out}_{dtype}"), TensorType::new(dtype, [out])));
         return Some(x.linear(w, b));
     }
-    let w = t.input(&format!("m{serial}"), TensorType::new(dtype, [inner, out]));
+    let w = t.input(&format!("m_{inner}_{out}_{dtype}"), TensorType::new(dtype, [inner, out]));
     Some(x.matmul(w))
 }
 
@@ -312,7 +340,7 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
             }
         }
         _ => {
-            let w = t.param(&format!("gamma{serial}"), TensorType::new(dtype, [n]));
+            let w = t.param(&format!("gamma_{n}_{dtype}"), TensorType::new(dtype, [n]));
             x.layer_norm(w, None, &[n as i64], 1e-5)
         }
     }

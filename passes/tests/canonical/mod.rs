@@ -3,6 +3,7 @@
 use super::random::Dice;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::policy::PolicySet;
 use tracecast_ir::{Args, Graph, NodeId, Tracer, ValueId, Var};
 
@@ -49,7 +50,7 @@ fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
     format!("{} {} {} #{:016x}", node.op.name(), node.attrs, types.join(", "), hasher.finish())
 }
 
-/// The same traced program with its nodes recorded in another order.
+/// The same traced program with its nodes recorded in another order, the uses of each value in the same one if there are gradients.
 pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
     let t = Tracer::with_policies(graph.name(), std::sync::Arc::new(PolicySet::standard()));
     let mut new: HashMap<ValueId, ValueId> = HashMap::new();
@@ -58,12 +59,19 @@ pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
         new.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
     let live = graph.live();
+    let before = if graph.nodes().any(|id| graph.node(id).op.is(&GRAD)) {
+        earlier_uses(graph)
+    } else {
+        vec![Vec::new(); graph.len()]
+    };
     let mut left: Vec<NodeId> =
         graph.nodes().filter(|id| graph.port_of(*id).is_none() && live[id.index()]).collect();
     while !left.is_empty() {
-        let ready: Vec<usize> = (0..left.len())
-            .filter(|i| graph.args(left[*i]).iter().all(|a| new.contains_key(a)))
-            .collect();
+        let is_ready = |id: NodeId| {
+            graph.args(id).iter().all(|a| new.contains_key(a))
+                && before[id.index()].iter().all(|other| !left.contains(other))
+        };
+        let ready: Vec<usize> = (0..left.len()).filter(|i| is_ready(left[*i])).collect();
         let id = left.remove(ready[dice.below(ready.len())]);
         let node = graph.node(id);
         let vars: Vec<Var<'_>> = graph.args(id).iter().map(|a| t.var(new[a])).collect();
@@ -83,4 +91,16 @@ pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
         );
     }
     t.finish().expect("the same ops")
+}
+
+/// For each node, those that use one of its operands before it does.
+fn earlier_uses(graph: &Graph) -> Vec<Vec<NodeId>> {
+    let mut last: HashMap<ValueId, NodeId> = HashMap::new();
+    let mut before = vec![Vec::new(); graph.len()];
+    for id in graph.nodes() {
+        for arg in graph.args(id).into_iter().filter(|arg| graph.ty(*arg).dtype.is_float()) {
+            before[id.index()].extend(last.insert(arg, id).filter(|other| *other != id));
+        }
+    }
+    before
 }
