@@ -130,7 +130,7 @@ fn the_order_of_recording_does_not_matter() {
             assert_eq!(canonical(&a), canonical(&b), "seed {seed}, {last}\n{}\n{}", *a, *b);
         }
     }
-    let all = count(300);
+    let all = count(300) as usize;
     assert!(compared > all / 2, "{compared} programs of {all} could be recorded in another order");
     assert!(with_gradients > all / 4, "{with_gradients} programs of {all} have gradients");
 }

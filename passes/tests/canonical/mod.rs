@@ -97,7 +97,8 @@ pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
 fn earlier_uses(graph: &Graph) -> Vec<Vec<NodeId>> {
     let mut last: HashMap<ValueId, NodeId> = HashMap::new();
     let mut before = vec![Vec::new(); graph.len()];
-    for id in graph.nodes() {
+    let live = graph.live();
+    for id in graph.nodes().filter(|id| live[id.index()]) {
         for arg in graph.args(id).into_iter().filter(|arg| graph.ty(*arg).dtype.is_float()) {
             before[id.index()].extend(last.insert(arg, id).filter(|other| *other != id));
         }

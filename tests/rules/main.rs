@@ -1,130 +1,25 @@
-//! The rules by which casts move, each by itself and bit by bit: on every 16-bit number, and on f32 at random with every special number
-//! and tie among them. `TRACECAST_ALL_NUMBERS=1` takes ten million random numbers for each rule instead of some thousands.
+//! The rules by which casts move, each by itself and bit by bit: on every 16-bit number, on ten million of f32 and on two million
+//! of f64, random with every special number and tie among them.
 //!
 //! L1 to L10 are the laws of casts: same dtype, casts of casts, there and back, rounding, movement, monotone selections, sharing, what
 //! casts never pass, narrow storage, and free widening.
+//!
+//! `TRACECAST_NUMBERS` sets how many numbers of f32 each rule is tried on.
 
-#[path = "../../tests/support/random.rs"]
+mod check;
+#[path = "../support/random.rs"]
 #[allow(dead_code, reason = "only the dice are used here")]
 mod random;
 
-use random::Dice;
-use std::collections::HashMap;
-use tracecast_ir::eval::{self, Value};
+use check::{Step, after, casts, checked, leaves};
+use tracecast_ir::DType;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::view;
-use tracecast_ir::{DType, Graph, Stage, TensorType, Tracer, Var, Verified, verify};
-use tracecast_passes::{Fuse, Pass, Place, Simplify};
+use tracecast_passes::Fuse;
 
 use DType::{BF16, F16, F32, F64};
 
-/// The number of elements of a tensor in these programs, as rows of [`COLUMNS`].
-const NUMBERS: usize = 1 << 16;
-const COLUMNS: usize = 256;
 const FLOATS: [DType; 4] = [F16, BF16, F32, F64];
-
-/// What is done to a value.
-type Step<'a> = &'a dyn for<'t> Fn(&'t Tracer, Var<'t>) -> Var<'t>;
-type Program<'a> = &'a dyn for<'t> Fn(&'t Tracer, Var<'t>) -> Vec<Var<'t>>;
-
-fn recorded(dtype: DType, program: Program<'_>) -> Verified {
-    let t = Tracer::explicit("rule");
-    let x = t.input("x", TensorType::new(dtype, [NUMBERS / COLUMNS, COLUMNS]));
-    for (i, y) in program(&t, x).into_iter().enumerate() {
-        t.output(&format!("y{i}"), y);
-    }
-    verify(t.finish().expect("well formed"), Stage::Core).expect("well formed")
-}
-
-fn after(graph: &Verified, pass: &dyn Pass) -> Verified {
-    verify(pass.run(graph).expect("runs"), pass.ensures(graph.stage())).expect("well formed")
-}
-
-/// How many casts and roundings a program has.
-fn casts(graph: &Graph) -> usize {
-    graph.nodes().filter(|id| matches!(graph.node(*id).op.name(), "cast" | "round_to")).count()
-}
-
-/// Every 16-bit number, or a sample of wider ones: random bits, every special number, and the ties of each 16-bit float.
-fn numbers(dtype: DType, round: u64) -> Value {
-    let mut dice = Dice::new(round);
-    let ty = TensorType::new(dtype, [NUMBERS / COLUMNS, COLUMNS]);
-    let mut bytes = Vec::new();
-    for i in 0..NUMBERS {
-        let word = dice.word();
-        match dtype {
-            F16 | BF16 => bytes.extend((i as u16).to_le_bytes()),
-            F32 => bytes.extend(single(i, word).to_le_bytes()),
-            _ => bytes.extend(double(i, word).to_le_bytes()),
-        }
-    }
-    Value { ty, bytes }
-}
-
-/// The bits of an f32: one third random, one third 16-bit numbers and what is next to them, one third ties between those.
-fn single(i: usize, word: u64) -> u32 {
-    let random = word as u32;
-    let beside = ((word >> 32) % 3) as u32;
-    match i % 6 {
-        0 | 1 => random,
-        2 => (random & 0xffff_0000).wrapping_add(beside).wrapping_sub(1),
-        3 => (random & 0xffff_e000).wrapping_add(beside).wrapping_sub(1),
-        4 => (random & 0xffff_0000 | 0x8000).wrapping_add(beside).wrapping_sub(1),
-        _ => (random & 0xffff_e000 | 0x1000).wrapping_add(beside).wrapping_sub(1),
-    }
-}
-
-/// The bits of an f64: random, or an f32 of [`single`] and what is next to it.
-fn double(i: usize, word: u64) -> u64 {
-    if i.is_multiple_of(4) {
-        return word;
-    }
-    let wide = f64::from(f32::from_bits(single(i, word))).to_bits();
-    wide.wrapping_add(word >> 16 & 3).wrapping_sub(1)
-}
-
-fn rounds(dtype: DType) -> u64 {
-    let all = std::env::var_os("TRACECAST_ALL_NUMBERS").is_some();
-    match dtype {
-        F16 | BF16 => 1,
-        _ if all => 10_000_000_u64.div_ceil(NUMBERS as u64),
-        _ => 1,
-    }
-}
-
-/// Both programs, and all that passes make of them, give the same bits for every number; returns what is there before `fuse`.
-#[track_caller]
-fn checked(what: &str, dtype: DType, program: Program<'_>) -> Verified {
-    let before = recorded(dtype, program);
-    let simple = after(&before, &Simplify);
-    let placed = after(&simple, &Place::default());
-    let only_placed = after(&before, &Place::default());
-    let fused = after(&placed, &Fuse);
-    for round in 0..rounds(dtype) {
-        let inputs: HashMap<String, Value> = [("x".to_owned(), numbers(dtype, round))].into();
-        let wanted = eval::graph(&before, &inputs).expect("runs");
-        for after in [&simple, &placed, &only_placed, &fused] {
-            let found = eval::graph(after, &inputs).expect("runs");
-            for ((name, a), (_, b)) in wanted.outputs.iter().zip(&found.outputs) {
-                if let Some(at) = a.first_difference(b) {
-                    let pair = (a.to_f64s()[at], b.to_f64s()[at]);
-                    panic!(
-                        "{what}: {name}[{at}] is {pair:?} before and after\n{}\n{}",
-                        *before, **after
-                    );
-                }
-            }
-        }
-    }
-    placed
-}
-
-/// As [`checked`], with that many casts left.
-#[track_caller]
-fn leaves(casts_left: usize, what: &str, dtype: DType, program: Program<'_>) {
-    let placed = checked(what, dtype, program);
-    assert_eq!(casts(&placed), casts_left, "{what}\n{}", *placed);
-}
 
 #[test]
 fn l1_a_cast_to_the_own_dtype_is_nothing() {
@@ -173,7 +68,7 @@ fn l5_casts_pass_movement() {
         ("permute", &|_, x| x.permute(&[1, 0])),
         ("reshape", &|_, x| x.reshape(&[-1])),
         ("slice", &|_, x| x.slice(0, 3, 200, 2)),
-        ("expand", &|_, x| x.reshape(&[1, -1]).expand(&[2, NUMBERS as i64])),
+        ("expand", &|_, x| x.reshape(&[1, -1]).expand(&[2, check::NUMBERS as i64])),
         ("cat", &|_, x| view::cat(&[x, x.permute(&[1, 0])], 1)),
         ("pad", &|_, x| x.pad(&[1, 2], &[0, 1], 0.5)),
         ("gather", &|t, x| x.gather(t.iota(DType::I64, &x.shape(), 1), 1)),
