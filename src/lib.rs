@@ -79,6 +79,7 @@ pub use tracecast_codegen::{CpuDevice, CpuOptions, Limits};
 pub use tracecast_ir as ir;
 pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
 pub use tracecast_passes as passes;
+pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
 pub use tracecast_runtime::{Device, Executable, Outputs, Store, Tensor};
 

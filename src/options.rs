@@ -97,7 +97,22 @@ impl Options {
         self.closed()
     }
 
-    /// With another treatment of rounding points.
+    /// With another treatment of rounding points: `exact`, the default, rounds wherever PyTorch's ops do, `optimised` at a subset of
+    /// these points. See [`Precision`].
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    /// use tracecast::Precision;
+    ///
+    /// // In bf16 256 + 1 is 256, unless the sum stays in f32 until it is stored.
+    /// let sum = |precision| jit(Options::new().device("reference").precision(precision), |t| {
+    ///     t.output("y", (t.input("x") + 1.0) - 256.0)
+    /// });
+    /// let x = Tensor::new([1], &[256.0f32])?.cast(DType::BF16)?;
+    /// let value = |precision| sum(precision).run(&mut Store::new(), &[("x", &x)])?["y"].cast(DType::F32)?.item::<f32>();
+    /// assert_eq!((value(Precision::Exact)?, value(Precision::Optimised)?), (0.0, 1.0));
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
     #[must_use]
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;

@@ -14,6 +14,7 @@ mod workloads;
 
 use std::process::ExitCode;
 use std::time::Duration;
+use tracecast::Precision;
 use tracecast::prelude::*;
 use workloads::{Case, WORKLOADS};
 
@@ -24,13 +25,14 @@ struct Asked {
     /// Empty for all that the workload is defined in.
     dtypes: Vec<DType>,
     threads: usize,
+    precision: Precision,
     budget: Duration,
     json: bool,
     python: Option<String>,
 }
 
 const USAGE: &str = "usage: cargo bench --bench peers -- [--workload NAME]... [--dtype f32|bf16|f16]... \
-    [--threads N] [--budget SECONDS] [--json | --python PATH] [--list]";
+    [--threads N] [--precision exact|optimised] [--budget SECONDS] [--json | --python PATH] [--list]";
 
 fn main() -> ExitCode {
     match asked(std::env::args().skip(1)).and_then(|asked| asked.map_or(Ok(()), run)) {
@@ -48,6 +50,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
         workloads: Vec::new(),
         dtypes: Vec::new(),
         threads: std::thread::available_parallelism().map_or(1, usize::from),
+        precision: Precision::Exact,
         budget: Duration::from_secs(12),
         json: false,
         python: None,
@@ -70,6 +73,7 @@ fn asked(mut args: impl Iterator<Item = String>) -> Result<Option<Asked>, String
                 other => return Err(format!("expected f32, bf16 or f16, found `{other}`")),
             }),
             "--threads" => asked.threads = number(&arg, &value()?)?,
+            "--precision" => asked.precision = value()?.parse()?,
             "--budget" => asked.budget = Duration::from_secs_f64(number(&arg, &value()?)?),
             "--json" => asked.json = true,
             "--python" => asked.python = Some(value()?),
@@ -102,6 +106,7 @@ impl Asked {
                 workload: workload.clone(),
                 dtype: *dtype,
                 threads: self.threads,
+                precision: self.precision,
             }));
         }
         cases

@@ -43,6 +43,7 @@ pub(crate) fn measure(
         "workload": case.workload,
         "dtype": case.dtype.name(),
         "threads": case.threads,
+        "precision": case.precision.name(),
         "first_call_s": (first.as_secs_f64() * 1e4).round() / 1e4,
         "median_ms": ms(times[times.len() / 2]),
         "min_ms": ms(times[0]),

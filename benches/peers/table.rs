@@ -123,7 +123,7 @@ fn agreement(ours: &[Value], theirs: &[Vec<Value>]) -> String {
 fn ourselves(case: &Case, budget: Duration) -> Result<Value, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
-    command.arg("--json");
+    command.args(["--json", "--precision", case.precision.name()]);
     line(command, case, budget)
 }
 

@@ -1,17 +1,19 @@
 //! The workloads, as programs: what `workloads.py` computes with its frameworks.
 
 use crate::data::{cast, fill, labels, magnitude, weight};
+use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
 
-/// What a run is asked for: workload, dtype and threads, as on the command line.
+/// What a run is asked for: workload, dtype, threads and precision, as on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) workload: String,
     pub(crate) dtype: DType,
     pub(crate) threads: usize,
+    pub(crate) precision: Precision,
 }
 
 /// A program with its data.
@@ -77,7 +79,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
     if only_f32(workload) && *dtype != DType::F32 {
         return Err(format!("`{workload}` is defined in f32 only, found {dtype}"));
     }
-    let options = Options::new().threads(case.threads);
+    let options = Options::new().threads(case.threads).precision(case.precision);
     Ok(match workload.as_str() {
         "chain" => chain(options, *dtype),
         "softmax" => {

@@ -149,6 +149,7 @@ impl Dump {
     fn pipeline(&self) -> Pipeline {
         tracecast_passes::standard(&tracecast_passes::PassOptions {
             fold: !self.no_fold,
+            precision: self.target.precision(),
             ..Default::default()
         })
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
+use tracecast::Precision;
 use tracecast::explain::{Explanation, html, json};
 use tracecast_passes::{PassOptions, explain::explain};
 
@@ -35,6 +36,10 @@ pub(crate) struct Explain {
     /// Unscales and checks each gradient in one sweep of its own, not in the kernels around it
     #[arg(long)]
     no_fold: bool,
+
+    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
+    #[arg(long, value_name = "PRECISION", default_value_t)]
+    precision: Precision,
 }
 
 impl Explain {
@@ -43,7 +48,7 @@ impl Explain {
         let options = PassOptions {
             policies: Some(self.program.policies()?),
             fold: !self.no_fold,
-            ..PassOptions::default()
+            precision: self.precision,
         };
         let graphs = self.program.read()?;
         let explained: Vec<Explanation> =

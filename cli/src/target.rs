@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tracecast::Options;
+use tracecast::{Options, Precision};
 use tracecast_runtime::Device;
 
 use crate::failure::Failure;
@@ -21,6 +21,10 @@ pub(crate) struct Target {
     /// Uses only those instructions that every CPU of this kind has
     #[arg(long)]
     portable: bool,
+
+    /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
+    #[arg(long, value_name = "PRECISION", default_value_t)]
+    precision: Precision,
 }
 
 impl Target {
@@ -30,6 +34,12 @@ impl Target {
             .device(&self.device)
             .threads(usize::from(self.threads))
             .portable(self.portable)
+            .precision(self.precision)
+    }
+
+    /// Which roundings are kept.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// The threads of the CPU, and whether it does without wide vectors; nothing if programs run elsewhere.

@@ -1,6 +1,6 @@
 //! `place`: casts where they cost least: values lie in memory as narrow as their uses allow.
 //!
-//! Exact: rounding points move only across ops that hand elements on unchanged, so every bit of every result stays.
+//! In the precision `exact` rounding points move only across ops that hand elements on unchanged, so every bit of every result stays.
 //!
 //! * *Narrowing moves up.* If every use of a value, through movement (`reshape`, `permute`, `expand`, `slice`, `cat`, `pad`,
 //!   `gather`) and selection (`relu`, `neg`, `abs`, `where`), ends in a cast to the same narrower dtype, the value is cast right
@@ -21,7 +21,12 @@
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
 
+mod excess;
 mod points;
+mod precision;
+mod relax;
+
+pub use precision::Precision;
 
 use crate::pass::Pass;
 use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, simply, splat, swept};
@@ -31,18 +36,9 @@ use std::collections::{HashMap, HashSet};
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, NodeId, OpRef, Promise, Reason, Results, TraceError, Tracer,
-    ValueId, Var, Verified,
+    Args, Attrs, DType, Graph, Node, NodeId, OpRef, Promise, Reason, Results, Stage, TraceError,
+    Tracer, ValueId, Var, Verified,
 };
-
-/// Which results `place` may change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Precision {
-    /// None, by no bit.
-    #[default]
-    Exact,
-}
 
 /// Moves casts to where the fewest bytes are stored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,11 +64,19 @@ impl Pass for Place {
     }
 
     fn promise(&self) -> Promise {
-        Promise::Moves
+        match self.precision {
+            Precision::Exact => Promise::Moves,
+            Precision::Optimised => Promise::Drops,
+        }
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        rewritten(graph, placed_twice)
+        let placed = rewritten(graph, placed_twice)?;
+        match self.precision {
+            // Before `decompose` there are no kernels to speak of.
+            Precision::Optimised if graph.stage() == Stage::Core => relax::relaxed(&placed),
+            _ => Ok(placed),
+        }
     }
 }
 

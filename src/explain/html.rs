@@ -180,6 +180,9 @@ fn cast_row(out: &mut String, cast: &CastNote, number: usize) -> fmt::Result {
     if cast.is_cancelled() {
         homes.push("cancelled".to_owned());
     }
+    if cast.dropped {
+        homes.push("dropped, held in f32 within its kernel".to_owned());
+    }
     if !cast.shared.is_empty() {
         homes.push(format!("shared with {}", cast.shared.join(", ")));
     }

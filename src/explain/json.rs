@@ -96,6 +96,7 @@ fn cast(cast: &CastNote) -> String {
         .text("to", cast.to.name())
         .number("bytes", cast.bytes)
         .number("moved_bytes", cast.moved)
+        .flag("dropped", cast.dropped)
         .list("homes", cast.homes.iter().map(home))
         .list("shared_with", cast.shared.iter().map(|s| quoted(s)));
     object.finish()

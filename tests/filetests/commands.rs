@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::text::{ParseOptions, Printer, parse_with};
 use tracecast_ir::{Graph, Stage, Verified, verify};
-use tracecast_passes::{Pass, PassOptions, Pipeline, standard};
+use tracecast_passes::{Pass, PassOptions, Pipeline, Precision, standard};
 
 /// What a file does with each of its cases.
 pub(crate) type Command = fn(&TestFile, &Case) -> Result<String, String>;
@@ -72,10 +72,10 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
     })
 }
 
-/// `test PASS [after=PASS,PASS] [no-fold] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
+/// `test PASS [after=PASS,PASS] [no-fold] [optimised] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
 /// with `error`, why this one refuses it.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["after", "no-fold", "show", "error"])?;
+    file.knows(&["after", "no-fold", "optimised", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
     let graph = stage_of(graph)?;
     match run_passes(file, graph, Some(&file.command)) {
@@ -94,9 +94,9 @@ fn autocast(file: &TestFile, case: &Case) -> Result<String, String> {
     print(file, run_passes(file, traced, Some("autocast"))?)
 }
 
-/// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [show=…]`: the traced graph behind the standard passes.
+/// `test pipeline until=PASS [device=cuda dtype=bf16] [no-fold] [optimised] [show=…]`: the traced graph behind the standard passes.
 fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["until", "device", "dtype", "no-fold", "show"])?;
+    file.knows(&["until", "device", "dtype", "no-fold", "optimised", "show"])?;
     let until = file.option("until").ok_or("expected `until=PASS`")?;
     let graph = up_to(file, until)?
         .run(traced(file, case, None)?, |_, _, _| ())
@@ -104,10 +104,20 @@ fn pipeline(file: &TestFile, case: &Case) -> Result<String, String> {
     print(file, graph)
 }
 
-/// `test explain [about=NODE] [device=cuda dtype=bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [warnings]`:
+/// `test explain [about=NODE] [device=cuda dtype=bf16] [rule=OP:POLICY] [module=PATH:POLICY] [node=NAME:POLICY] [no-fold] [optimised] [warnings]`:
 /// why every op, or the one asked about, has its precision, what became of the casts, and what is odd; with `warnings` only that.
 fn explain(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["about", "device", "dtype", "rule", "module", "node", "no-fold", "warnings"])?;
+    file.knows(&[
+        "about",
+        "device",
+        "dtype",
+        "rule",
+        "module",
+        "node",
+        "no-fold",
+        "optimised",
+        "warnings",
+    ])?;
     let policies = Arc::new(policies(file)?);
     let graph = traced_under(file, case, Some("text"), policies.clone())?;
     let options = PassOptions { policies: Some(policies), ..pipeline_options(file) };
@@ -245,7 +255,8 @@ fn up_to(file: &TestFile, pass: &str) -> Result<Pipeline, String> {
 }
 
 pub(crate) fn pipeline_options(file: &TestFile) -> PassOptions {
-    PassOptions { fold: !file.flag("no-fold"), ..PassOptions::default() }
+    let precision = if file.flag("optimised") { Precision::Optimised } else { Precision::Exact };
+    PassOptions { fold: !file.flag("no-fold"), precision, ..PassOptions::default() }
 }
 
 fn options(explicit: bool) -> ParseOptions {

@@ -11,10 +11,10 @@ use tracecast_ir::{Graph, Role, Verified};
 use tracecast_passes::standard;
 use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
 
-/// `test run [on=cpu,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold]`: outputs and new state for the `; input` lines,
+/// `test run [on=cpu,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold] [optimised]`: outputs and new state for the `; input` lines,
 /// the same on each device. With `steps`, each run is made so often on one store.
 pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["on", "steps", "device", "dtype", "no-fold"])?;
+    file.knows(&["on", "steps", "device", "dtype", "no-fold", "optimised"])?;
     let graph = traced(file, case, Some("text"))?;
     let fused = fused(file, &graph)?;
     let steps: usize = match file.option("steps") {

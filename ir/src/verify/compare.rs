@@ -16,6 +16,8 @@ pub enum Promise {
     Adds,
     /// It moves, shares and cancels casts where that changes no bit.
     Moves,
+    /// It moves, shares and cancels casts, and leaves roundings away that the program does not write itself.
+    Drops,
     /// It turns ops into kernels.
     Lowers,
 }
@@ -30,12 +32,12 @@ pub fn compare(before: &Verified, after: &Verified, promise: Promise) -> Result<
     match promise {
         Promise::Casts => {
             autocast::check(before, after, &mut errors);
-            kept(before, after, &mut errors);
+            kept(before, after, promise, &mut errors);
         }
-        Promise::Adds => kept(before, after, &mut errors),
-        Promise::Moves => {
-            kept(before, after, &mut errors);
-            only_old(before, after, &mut errors);
+        Promise::Adds => kept(before, after, promise, &mut errors),
+        Promise::Moves | Promise::Drops => {
+            kept(before, after, promise, &mut errors);
+            only_old(before, after, promise, &mut errors);
             tidy(after, &mut errors);
         }
         Promise::Lowers => {}
@@ -91,8 +93,8 @@ fn interface(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
     differ(updates(before), updates(after), &|i| before.updates().get(i).map(|(_, v)| v.node));
 }
 
-/// V6 and V7: every rounding that a result depends on is still there.
-fn kept(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
+/// V6 and V7: every rounding that a result depends on is still there, or at least each that the program writes.
+fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
     let live = after.live();
     let there: HashSet<u32> = casts(after)
         .filter(|id| live[id.index()])
@@ -104,6 +106,9 @@ fn kept(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
             continue;
         }
         let point = before.points()[number as usize];
+        if promise == Promise::Drops && point.reason != Reason::Written {
+            continue;
+        }
         let what = if point.reason == Reason::Written {
             "the program rounds here"
         } else {
@@ -115,9 +120,12 @@ fn kept(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
     }
 }
 
-/// V7: no rounding appears where casts are only moved.
-fn only_old(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
-    let old: HashSet<u32> = Roundings::all(before).map(|(_, number)| number).collect();
+/// V7: no rounding appears where casts are only moved. Where some are left away, what an op rounded itself may have become a cast.
+fn only_old(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
+    let mut old: HashSet<u32> = Roundings::all(before).map(|(_, number)| number).collect();
+    if promise == Promise::Drops {
+        old.extend(of_results(before, after));
+    }
     for id in casts(after) {
         let (from, to) = dtypes(after, id);
         let stands =
@@ -128,6 +136,26 @@ fn only_old(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
             errors.push(error_at(after, id, message));
         }
     }
+}
+
+/// The new points that are roundings of results by ops of the program before, no more of them than there are such results.
+fn of_results(before: &Graph, after: &Graph) -> Vec<u32> {
+    let mut results: HashMap<(NodeId, bool, DType), usize> = HashMap::new();
+    for id in before.nodes() {
+        let node = before.node(id);
+        let (origin, backward) = (node.origin.node.unwrap_or(id), node.origin.backward);
+        for result in &node.results {
+            *results.entry((origin, backward, result.dtype)).or_default() += 1;
+        }
+    }
+    let first = before.points().len();
+    let new = after.points().iter().enumerate().skip(first);
+    let roundings = new.filter_map(|(number, point)| {
+        let left = results.get_mut(&(point.node, point.backward, point.to))?;
+        *left = left.checked_sub(1)?;
+        matches!(point.reason, Reason::Inside(_)).then_some(number as u32)
+    });
+    roundings.collect()
 }
 
 /// V10: no dead cast, no two equal casts of one value.

@@ -42,6 +42,8 @@ pub struct CastNote {
     pub moved: usize,
     /// Where it is; empty if nothing was left of it to do.
     pub homes: Vec<HomeNote>,
+    /// True for a rounding that the precision leaves away: who takes the value is in the kernel that makes it, and takes it in f32.
+    pub dropped: bool,
     /// The nodes for whose sake the same cast is made too, as the text calls them.
     pub shared: Vec<String>,
 }
@@ -63,7 +65,7 @@ impl CastNote {
 
     /// True if nothing was left to do: what is cast had been widened from that very dtype, or is computed in it.
     pub fn is_cancelled(&self) -> bool {
-        self.homes.is_empty()
+        self.homes.is_empty() && !self.dropped
     }
 }
 
@@ -83,6 +85,8 @@ pub(super) struct Found<'a> {
     pub(super) core: Option<&'a Graph>,
     /// Simplified and placed: what is left of them.
     pub(super) placed: &'a Graph,
+    /// Placed so that every rounding stays, if `placed` is not: what is left of them then.
+    pub(super) exact: Option<&'a Graph>,
     pub(super) housed: &'a [Housed],
 }
 
@@ -104,7 +108,9 @@ impl Found<'_> {
             homes.entry(housed.cast).or_default().push(housed);
         }
         let asked = self.core.map(standing).unwrap_or_default();
-        let points = asked.keys().chain(left.keys()).copied().collect::<BTreeSet<_>>();
+        let dropped = self.dropped(&left);
+        let points = asked.keys().chain(left.keys()).chain(&dropped).copied();
+        let points = points.collect::<BTreeSet<_>>();
         let mut notes = Vec::new();
         for point in points {
             let casts = left.get(&point).map_or(&[][..], Vec::as_slice);
@@ -118,9 +124,23 @@ impl Found<'_> {
                 note.rule = Some(decision.rule.clone());
             }
             note.shared = self.shared(point, casts, &names);
+            note.dropped = dropped.contains(&point);
             notes.push(note);
         }
         notes
+    }
+
+    /// The roundings that would be left if all stayed, those of results by ops among them, and are not.
+    fn dropped(&self, left: &BTreeMap<PointId, Vec<NodeId>>) -> BTreeSet<PointId> {
+        let Some(exact) = self.exact else { return BTreeSet::new() };
+        let points = self.placed.points();
+        let of_results = exact.points().len()..points.len();
+        let rounds = |p: &PointId| {
+            let point = points[*p as usize];
+            point.from.is_float() && point.to.is_float() && !point.from.fits_in(point.to)
+        };
+        let all = standing(exact).into_keys().chain(of_results.map(|p| p as PointId));
+        all.filter(|p| rounds(p) && !left.contains_key(p)).collect()
     }
 
     fn note(&self, id: PointId, names: &Names<'_>, housed: &[&Housed]) -> CastNote {
@@ -151,6 +171,7 @@ impl Found<'_> {
             bytes: point.numel.saturating_mul(point.from.bytes() + point.to.bytes()),
             moved: housed.iter().map(|h| h.moved).sum(),
             homes: homes.into_iter().collect(),
+            dropped: false,
             shared: Vec::new(),
         }
     }

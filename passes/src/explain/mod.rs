@@ -31,7 +31,7 @@ pub use ops::{OpNote, Why, Width};
 pub use select::UnknownNode;
 pub use warnings::{Warning, WarningKind, warnings};
 
-use crate::{Error, PassOptions, standard};
+use crate::{Error, Pass, PassOptions, Place, Precision, standard};
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_ir::text::Names;
@@ -88,12 +88,15 @@ impl Explanation {
 pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
     let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
     let pipeline = standard(options).up_to("place").unwrap_or_default();
-    let (mut cast, mut core) = (None, None);
+    let (mut cast, mut core, mut simple) = (None, None, None);
     let placed = pipeline.run(graph.clone(), |pass, graph, _| match pass {
         "autocast" => cast = Some(graph.clone()),
         "decompose" => core = Some(graph.clone()),
+        "simplify" if options.precision != Precision::Exact => simple = Some(graph.clone()),
         _ => {}
     })?;
+    let in_place = |error: TraceError| Error::InPass { pass: "place", error };
+    let exact = simple.map(|simple| Place::default().run(&simple)).transpose().map_err(in_place)?;
     let names = Names::new(graph);
     let fuse = |error: TraceError| Error::InPass { pass: "fuse", error };
     let housed = crate::fuse::homes(&placed).map_err(fuse)?;
@@ -101,6 +104,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Erro
         traced: graph,
         core: core.as_deref(),
         placed: &placed,
+        exact: exact.as_ref(),
         housed: &housed.casts,
     };
     let decisions = graph.decisions(&policies);

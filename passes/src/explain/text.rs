@@ -55,8 +55,15 @@ impl Explanation {
         write!(f, "\ncasts: {}", self.casts.len())?;
         let alone = self.standalone().count();
         let cancelled = self.casts.iter().filter(|c| c.is_cancelled()).count();
-        let housed = self.casts.len() - alone - cancelled;
-        listed(f, &[(housed, "inside kernels"), (alone, "stand-alone"), (cancelled, "cancelled")])?;
+        let dropped = self.casts.iter().filter(|c| c.dropped).count();
+        let housed = self.casts.len() - alone - cancelled - dropped;
+        let kinds = [
+            (housed, "inside kernels"),
+            (alone, "stand-alone"),
+            (cancelled, "cancelled"),
+            (dropped, "dropped"),
+        ];
+        listed(f, &kinds)?;
         writeln!(f, "; {} moved for them", plural(self.moved, "byte"))?;
         if !self.policies.is_empty() {
             writeln!(f, "policies: {}", self.policies.join(", "))?;
@@ -148,6 +155,9 @@ impl fmt::Display for CastNote {
         }
         if self.is_cancelled() {
             f.write_str("cancelled")?;
+        }
+        if self.dropped {
+            f.write_str("dropped, held in f32 within its kernel")?;
         }
         if !self.shared.is_empty() {
             write!(f, ", shared with {}", self.shared.join(", "))?;

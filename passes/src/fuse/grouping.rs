@@ -103,6 +103,17 @@ impl Groups {
         self.growing.iter().filter(|g| g.alive).map(|g| &g.group)
     }
 
+    /// The bytes that kernels read.
+    pub(super) fn bytes_read(&self, graph: &Graph, reach: &Reach) -> usize {
+        let read = |g: &Growing| {
+            let own: HashSet<NodeId> = g.group.members.iter().copied().collect();
+            let of = |m: &NodeId| reach.reads(graph, *m, &self.over(g, graph, *m));
+            let all: HashSet<NodeId> = own.iter().flat_map(of).map(|read| read.node).collect();
+            all.difference(&own).map(|n| graph.node(*n).results[0].bytes()).sum::<usize>()
+        };
+        self.growing.iter().filter(|g| g.alive).map(read).sum()
+    }
+
     /// The members whose values other kernels, outputs or updates need.
     pub(super) fn stored(&self, graph: &Graph, reach: &Reach) -> HashSet<NodeId> {
         let mut stored = reach.roots.clone();
@@ -122,6 +133,7 @@ impl Groups {
         stored
     }
 
+    /// The loops that a member is computed in.
     fn over(&self, g: &Growing, graph: &Graph, m: NodeId) -> Shape {
         if g.loops == Loops::Nest { g.group.domain.clone() } else { domain(graph, m) }
     }

@@ -7,11 +7,13 @@
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
+mod forecast;
 mod grouping;
 mod homes;
 mod reach;
 mod segments;
 
+pub(crate) use forecast::Forecast;
 pub use homes::{Home, Homes, Housed, homes};
 
 use crate::Pass;

@@ -1,0 +1,34 @@
+//! Which kernels the nodes of a program would be parts of, for passes that come before.
+
+use super::grouping::Groups;
+use super::reach::Reach;
+use std::collections::HashSet;
+use tracecast_ir::{Graph, NodeId};
+
+/// Which kernels the nodes of a program of core ops would be parts of, were it fused as it is.
+pub(crate) struct Forecast {
+    /// The number of each node's kernel; `None` for ports, dead nodes, and nodes that each kernel computes again where it needs them.
+    pub(crate) kernel: Vec<Option<usize>>,
+    /// The nodes that each kernel computes again where it needs them.
+    pub(crate) inline: Vec<bool>,
+    /// The nodes whose values kernels write to memory.
+    pub(crate) stored: HashSet<NodeId>,
+    /// The bytes that kernels read and write.
+    pub(crate) moved: usize,
+}
+
+impl Forecast {
+    pub(crate) fn of(graph: &Graph) -> Self {
+        let reach = Reach::of(graph);
+        let groups = Groups::form(graph, &reach);
+        let mut kernel = vec![None; graph.len()];
+        for (number, group) in groups.iter().enumerate() {
+            group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
+        }
+        let mut stored = groups.stored(graph, &reach);
+        stored.retain(|node| kernel[node.index()].is_some());
+        let written: usize = stored.iter().map(|n| graph.node(*n).results[0].bytes()).sum();
+        let moved = written + groups.bytes_read(graph, &reach);
+        Forecast { kernel, stored, moved, inline: reach.inline }
+    }
+}
