@@ -1,15 +1,18 @@
 //! Contractions: compiled code computes factors and finishes sums, the precompiled routine does the rest.
 
 use crate::error::Result;
-use crate::form;
-use crate::jit::{Address, Block, Code, Operand, Slots, block_address, contract, with_scratch};
+use crate::form::{self, Largest};
+use crate::jit::{
+    Address, Block, Code, Operand, Slots, block_address, clear, combine, contract, copy_number,
+    with_scratch, with_shared,
+};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
 use crate::tile::Tiles;
 use std::sync::atomic::AtomicU32;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar};
+use tracecast_ir::kernel::{self as ir, Factor, Kernel, Reduction, Scalar};
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
@@ -44,8 +47,12 @@ pub(crate) struct ContractRun {
     acc: DType,
     factors: [FactorRun; 2],
     epilogue: usize,
+    largest: Vec<Largest>,
     cost: usize,
 }
+
+/// The bytes of a largest value.
+const NUMBER: usize = 8;
 
 /// Where a factor comes from.
 #[derive(Debug)]
@@ -61,7 +68,8 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     if !matches!(c.acc, Scalar::F32 | Scalar::F64) {
         return Err(form::unsupported(kernel, &format!("a contraction in {}", c.acc.name())));
     }
-    let mut plans = vec![form::epilogue(kernel, c)?];
+    let (epilogue, largest) = form::epilogue(kernel, c)?;
+    let mut plans = vec![epilogue];
     let mut factor = |f: &Factor, matrix: [usize; 2]| {
         plain(c, f).unwrap_or_else(|| {
             plans.push(form::factor(kernel, c, f, matrix));
@@ -79,6 +87,7 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
         acc,
         factors,
         epilogue: 0,
+        largest,
         cost,
     };
     Ok((plans, run))
@@ -113,19 +122,49 @@ impl ContractRun {
         status: &AtomicU32,
     ) {
         let batches: usize = self.batch.iter().product();
-        if batches * self.m * self.n == 0 {
-            return;
-        }
-        let parts = team.parts(batches * self.m * self.n * self.cost.max(1), usize::MAX);
-        let groups = parts.min(batches);
-        let [down, across] = grid(self.m, self.n, parts.div_ceil(batches));
-        team.each(groups * down * across, |i| {
-            let (i, group) = (i % (down * across), i / (down * across));
-            let rows = part(self.m, UNITS[0], down, i / across);
-            let cols = part(self.n, UNITS[1], across, i % across);
-            for batch in part(batches, 1, groups, group) {
-                let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
-                self.block(code, tiles, operands, batch, block, status);
+        let elements = batches * self.m * self.n;
+        let parts = team.parts(elements * self.cost.max(1), usize::MAX);
+        let groups = parts.min(batches).max(1);
+        let [down, across] = grid(self.m, self.n, parts.div_ceil(groups));
+        let tasks = groups * down * across;
+        self.with_largest(tasks, operands, |own| {
+            if elements == 0 {
+                return;
+            }
+            team.each(tasks, |task| {
+                let (i, group) = (task % (down * across), task / (down * across));
+                let rows = part(self.m, UNITS[0], down, i / across);
+                let cols = part(self.n, UNITS[1], across, i % across);
+                for batch in part(batches, 1, groups, group) {
+                    let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
+                    self.block(code, tiles, (operands, own(task)), batch, block, status);
+                }
+            });
+        });
+    }
+
+    /// Gives each of several tasks a place for its largest values, and afterwards puts the largest of all into the outputs.
+    fn with_largest(
+        &self,
+        tasks: usize,
+        operands: &Slots,
+        run: impl FnOnce(&(dyn Fn(usize) -> Address + Sync)),
+    ) {
+        // No two tasks share a cache line.
+        let line = (NUMBER * self.largest.len()).next_multiple_of(64);
+        with_shared(tasks * (line + NUMBER), |memory| {
+            clear(memory, tasks * line);
+            let own = |task: usize| memory.offset((task * line) as isize);
+            run(&own);
+            for (i, Largest { scalar, output }) in self.largest.iter().enumerate() {
+                let all = memory.offset((tasks * line) as isize);
+                let size = if *scalar == Scalar::F64 { 8 } else { 4 };
+                for task in 0..tasks {
+                    let from = own(task).offset((i * NUMBER) as isize);
+                    copy_number(*scalar, from, all.offset((task * size) as isize));
+                }
+                combine(Reduction::Max, *scalar, all, tasks);
+                copy_number(*scalar, all, operands.get(*output));
             }
         });
     }
@@ -134,13 +173,17 @@ impl ContractRun {
         &self,
         code: &[Code],
         tiles: &Tiles,
-        operands: &Slots,
+        (operands, largest): (&Slots, Address),
         batch: usize,
         block: Block,
         status: &AtomicU32,
     ) {
+        let last = operands.len();
         let mut slots = operands.clone();
         slots.push(operands.get(0));
+        for i in 0..self.largest.len() {
+            slots.push(largest.offset((i * NUMBER) as isize));
+        }
         let fill = |f: &FactorRun, height: usize| {
             let code = if let FactorRun::Computed(i) = f { Some(&code[*i]) } else { None };
             let slots = slots.clone();
@@ -148,7 +191,7 @@ impl ContractRun {
                 let Some(code) = code.filter(|_| rows > 0 && cols > 0) else { return };
                 let first = batch * height + row;
                 let mut slots = slots.clone();
-                slots.set_last(block_address(to));
+                slots.set(last, block_address(to));
                 with_scratch(|scratch| {
                     code.call(&slots, first..first + rows, col..col + cols, scratch, status)
                 });
@@ -159,7 +202,7 @@ impl ContractRun {
         let b = self.operand(&self.factors[1], operands, batch, &right);
         let epilogue = &code[self.epilogue];
         let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
-            slots.set_last(sums);
+            slots.set(last, sums);
             let row = batch * self.m + row;
             with_scratch(|scratch| {
                 epilogue.call(&slots, row..row + rows, col..col + cols, scratch, status)

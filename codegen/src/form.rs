@@ -1,13 +1,14 @@
 //! From the forms of a kernel to plans, before they are simplified.
 
 use crate::error::{Error, Result};
+use crate::lower::memory_dtype;
 use crate::plan::{Place, Plan, Sink, Source, Stage, Strides};
 use crate::schedule::{padded, simplify, sources};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{
-    self as ir, Body, Contract, Factor, Inst, Kernel, Nest, Over, Reduction, Scalar, ScalarOp,
-    Scatter,
+    self as ir, Body, Contract, Factor, Inst, Kernel, Load, Nest, Over, Reduction, Scalar,
+    ScalarOp, Scatter,
 };
 
 /// A column reduction of a nest: its accumulators, and how they become the output.
@@ -74,6 +75,8 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> 
         aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),
         extents,
         slots: inputs + outputs,
+        tensors: tensors(nest, longest),
+        fresh: fresh(kernel, &nest.loads, Some(first)),
         loads: sources(&nest.loads, rank, elements, written),
         positions: Vec::new(),
         buffers: nest.buffers.clone(),
@@ -93,6 +96,25 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> 
         column.unit = unit(&plan, sink);
     }
     Ok((plan, columns))
+}
+
+/// See [`Plan::tensors`].
+fn tensors(nest: &Nest, longest: usize) -> i64 {
+    let all: usize = nest.segments.iter().filter_map(|s| s.extents.last()).sum();
+    all.div_ceil(longest.max(1)).max(1) as i64
+}
+
+/// See [`Plan::fresh`]. Of several segments the first speaks for all.
+fn fresh(kernel: &Kernel, loads: &[Load], segment: Option<&ir::Segment>) -> SmallVec<[usize; 2]> {
+    let inputs = segment.map_or(kernel.inputs.len(), |s| s.inputs.len());
+    let outputs = segment.map_or(kernel.outputs.len(), |s| s.outputs.len());
+    let input = |slot: usize| segment.map_or(slot, |s| s.inputs[slot]);
+    let output = |slot: usize| segment.map_or(slot, |s| s.outputs[slot]);
+    let is_fresh = |slot: &usize| {
+        let replaced = kernel.outputs[output(*slot)].update;
+        !loads.iter().any(|l| replaced == Some(input(l.input)))
+    };
+    (0..outputs).filter(is_fresh).map(|slot| inputs + slot).collect()
 }
 
 fn nest_sink(
@@ -117,6 +139,9 @@ fn nest_sink(
         }
         ir::Sink::Keep { value, buffer } => Sink::Keep { value: *value, buffer: *buffer },
         ir::Sink::Set { value, register } => Sink::Set { value: *value, register: *register },
+        ir::Sink::Largest { .. } => {
+            return Err(unsupported(kernel, "a nest with a largest value"));
+        }
         ir::Sink::Column { reduction, value, output, dtype, kept } => {
             if *reduction == Reduction::ArgMax {
                 return Err(unsupported(kernel, "argmax down a column"));
@@ -208,6 +233,8 @@ pub(crate) fn factor(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [us
     let mut plan = Plan {
         aligned: false,
         slots: slots + 1,
+        tensors: 1,
+        fresh: SmallVec::new(),
         loads: sources(&factor.loads, extents.len(), elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
@@ -218,45 +245,78 @@ pub(crate) fn factor(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [us
     plan
 }
 
-/// The plan of a contraction's epilogue for a part of a row. Slots are the kernel's inputs and outputs, and one for the sums.
-pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<Plan> {
-    let slots = kernel.inputs.len() + kernel.outputs.len();
-    let dtype = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
+/// The plan of a contraction's epilogue for a part of a row, and what it takes the largest of. Slots are the kernel's inputs and
+/// outputs, one for the sums, and one for each largest value so far.
+pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Largest>)> {
+    let (inputs, sums) = (kernel.inputs.len(), kernel.inputs.len() + kernel.outputs.len());
     let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| *e as i64).collect();
     let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
     let mut plan = Plan {
         aligned: false,
-        slots: slots + 1,
+        slots: sums + 1,
+        tensors: 1,
+        fresh: fresh(kernel, &c.loads, None),
         loads: sources(&c.loads, extents.len(), elements_of(kernel), updated),
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),
         stages: Vec::new(),
     };
-    let sums = plan.loads.len() as u32;
-    plan.loads.push(Source { slot: slots, dtype, place: Place::Stream, elements: 0, fixed: true });
+    let load = plan.loads.len() as u32;
+    let dtype = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
+    plan.loads.push(Source { slot: sums, dtype, place: Place::Stream, elements: 0, fixed: true });
     let load = |inst: &Inst| match inst.op {
-        ScalarOp::Acc => Inst { op: ScalarOp::Load(sums), ..inst.clone() },
+        ScalarOp::Acc => Inst { op: ScalarOp::Load(load), ..inst.clone() },
         _ => inst.clone(),
     };
     let body = Body { insts: c.epilogue.body.insts.iter().map(load).collect() };
-    let mut sinks = Vec::new();
+    let (mut sinks, mut all) = (Vec::new(), Vec::new());
     for sink in &c.epilogue.sinks {
-        let ir::Sink::Store { .. } = sink else {
-            return Err(unsupported(kernel, "a contraction's epilogue that does more than store"));
-        };
-        sinks.push(nest_sink(
-            kernel,
-            &mut plan,
-            &mut Vec::new(),
-            &c.epilogue,
-            sink,
-            kernel.inputs.len(),
-        )?);
+        sinks.push(match sink {
+            ir::Sink::Store { .. } => {
+                nest_sink(kernel, &mut plan, &mut Vec::new(), &c.epilogue, sink, inputs)?
+            }
+            ir::Sink::Largest { value, output } => {
+                let (scalar, output) = (body.ty(*value), inputs + output);
+                all.push(Largest { scalar, output });
+                Sink::Reduce { reduction: Reduction::Max, value: *value, register: all.len() - 1 }
+            }
+            _ => return Err(unsupported(kernel, "an epilogue with other sinks")),
+        });
     }
     plan.stages.push(Stage { once: false, body, sinks });
+    if !all.is_empty() {
+        let stage = so_far(&mut plan, &all);
+        plan.stages.push(stage);
+    }
     keep_axes(&mut plan);
-    Ok(plan)
+    Ok((plan, all))
+}
+
+/// A largest value of a contraction: its type, and the operand that it ends in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Largest {
+    /// f32 or f64.
+    pub(crate) scalar: Scalar,
+    /// The kernel's operand.
+    pub(crate) output: usize,
+}
+
+/// After each row, its largest values join those of the rows before.
+fn so_far(plan: &mut Plan, all: &[Largest]) -> Stage {
+    let mut stage = Stage { once: true, body: Body::default(), sinks: Vec::new() };
+    for (register, Largest { scalar, .. }) in all.iter().enumerate() {
+        let place = Place::At(padded(&ir::Access::default(), plan.extents.len()));
+        let (slot, dtype) = (plan.slots, memory_dtype(*scalar));
+        plan.slots += 1;
+        let load = plan.loads.len() as u32;
+        plan.loads.push(Source { slot, dtype, place: place.clone(), elements: 1, fixed: false });
+        let before = stage.body.push(ScalarOp::Load(load), &[], *scalar);
+        let row = stage.body.push(ScalarOp::Register(register as u32), &[], *scalar);
+        let value = stage.body.binary(ScalarOp::Max, before, row);
+        stage.sinks.push(Sink::Store { slot, dtype, place, value, after: smallvec![load] });
+    }
+    stage
 }
 
 fn elements_of(kernel: &Kernel) -> impl Fn(usize) -> i64 {
@@ -287,6 +347,8 @@ pub(crate) fn scatter(kernel: &Kernel, s: &Scatter) -> Result<Plan> {
     let mut plan = Plan {
         aligned: extents[rank - 1] % 16 == 0,
         slots: slots + 1,
+        tensors: 1,
+        fresh: SmallVec::new(),
         loads: sources(&s.loads, rank, elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
@@ -311,6 +373,8 @@ pub(crate) fn flat(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: 
         extents: vec![n],
         aligned: n % 16 == 0,
         slots,
+        tensors: 1,
+        fresh: SmallVec::new(),
         loads,
         positions: Vec::new(),
         buffers: Vec::new(),

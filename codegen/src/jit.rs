@@ -223,11 +223,14 @@ impl Slots {
         self.0.push(address);
     }
 
-    /// Replaces the last address.
-    pub(crate) fn set_last(&mut self, address: Address) {
-        if let Some(last) = self.0.last_mut() {
-            *last = address;
-        }
+    /// Replaces an address.
+    pub(crate) fn set(&mut self, slot: usize, address: Address) {
+        self.0[slot] = address;
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The address of a slot.
@@ -240,6 +243,19 @@ impl Slots {
         // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
         unsafe { self.0[slot].0.cast::<f32>().read_unaligned() }
     }
+}
+
+/// Zeros.
+pub(crate) fn clear(first: Address, bytes: usize) {
+    // SAFETY: the caller's bytes lie in memory lent for this run, which no thread uses yet.
+    unsafe { first.0.write_bytes(0, bytes) };
+}
+
+/// Puts a number where another is.
+pub(crate) fn copy_number(scalar: Scalar, from: Address, to: Address) {
+    let bytes = if matches!(scalar, Scalar::F64 | Scalar::I64) { 8 } else { 4 };
+    // SAFETY: one is in memory lent for this run, the other an operand of that type, and no thread uses either any more.
+    unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) };
 }
 
 /// Replaces the first of some results by what all of them amount to, combined in order.

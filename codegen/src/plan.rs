@@ -19,6 +19,10 @@ pub(crate) struct Plan {
     pub(crate) aligned: bool,
     /// The number of addresses it is given.
     pub(crate) slots: usize,
+    /// About how many tensors of this size a run of the kernel goes over: more than one for a multi-tensor kernel.
+    pub(crate) tensors: i64,
+    /// The slots of outputs that replace nothing that is loaded.
+    pub(crate) fresh: SmallVec<[usize; 2]>,
     /// Where it loads from.
     pub(crate) loads: Vec<Source>,
     /// The meanings of `ScalarOp::Index`.
@@ -45,11 +49,8 @@ impl Plan {
         self.extents[..self.row_axis()].iter().product()
     }
 
-    /// About how many bytes are read and written if nothing is updated in place; 0 if something may be.
+    /// About how many bytes are read and written.
     pub(crate) fn traffic(&self) -> i64 {
-        if self.loads.iter().any(|l| !l.fixed) {
-            return 0;
-        }
         let read = self.loads.iter().map(|l| l.elements * l.dtype.bytes() as i64);
         let written = self.stages.iter().flat_map(|s| &s.sinks).map(|s| match s {
             Sink::Store { dtype, place, .. } if place.row_stride() != 0 => {
@@ -57,7 +58,12 @@ impl Plan {
             }
             _ => 0,
         });
-        read.chain(written).sum()
+        read.chain(written).sum::<i64>() * self.tensors
+    }
+
+    /// True if what is stored to a slot may go past the caches: nothing there was loaded just before.
+    pub(crate) fn may_stream(&self, slot: usize) -> bool {
+        self.fresh.contains(&slot) || self.loads.iter().all(|l| l.fixed)
     }
 }
 

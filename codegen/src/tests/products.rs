@@ -4,7 +4,7 @@ use super::{check, inputs, kernel, load, store, strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
     Access, Body, Cmp, Contract, Factor, Form, Function, Kernel, Load, Over, Scalar, ScalarOp,
-    Scatter, Stage,
+    Scatter, Sink, Stage,
 };
 use tracecast_ir::{DType, TensorType};
 
@@ -38,7 +38,8 @@ fn factor(load: Load, how: Left) -> Factor {
     Factor { loads: vec![load], body, value }
 }
 
-/// A product with an epilogue of a bias and an activation, also stored in another dtype.
+/// A product with an epilogue of a bias and an activation, also stored in another dtype; the largest magnitude, and whether one is not
+/// finite.
 fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> Kernel {
     let acc = if dtype == DType::F64 { Scalar::F64 } else { Scalar::F32 };
     let with = |tail: &[usize]| -> Vec<usize> { batch.iter().chain(tail).copied().collect() };
@@ -57,7 +58,17 @@ fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> K
     let zero = body.constant(acc, 0.0);
     let z = body.binary(ScalarOp::Max, y, zero);
     let wide = if acc == Scalar::F64 { DType::F64 } else { DType::F32 };
-    let sinks = vec![store(0, wide, &c, sum), store(1, dtype, &c, z)];
+    let size = body.unary(ScalarOp::Abs, y);
+    let inf = body.constant(acc, f64::INFINITY);
+    let finite = body.cmp(Cmp::Lt, size, inf);
+    let not = body.unary(ScalarOp::Not, finite);
+    let flag = body.convert(not, acc);
+    let sinks = vec![
+        store(0, wide, &c, sum),
+        Sink::Largest { value: size, output: 2 },
+        store(1, dtype, &c, z),
+        Sink::Largest { value: flag, output: 3 },
+    ];
     let contract = Contract {
         batch: batch.to_vec(),
         m,
@@ -80,6 +91,8 @@ fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> K
     let outs = vec![
         TensorType::new(wide, with(&[m, n]).as_slice()),
         TensorType::new(dtype, with(&[m, n]).as_slice()),
+        TensorType::scalar(wide),
+        TensorType::scalar(wide),
     ];
     kernel(ins, outs, Form::Contract(contract))
 }
@@ -115,6 +128,7 @@ fn large_contractions_are_split() {
         for how in [Left::Plain, Left::Computed] {
             let k = product(&[], size, DType::F32, how);
             check(&k, &inputs(&k, 2, false));
+            check(&k, &inputs(&k, 3, true));
         }
     }
 }

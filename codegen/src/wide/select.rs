@@ -8,6 +8,7 @@ use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare
 use super::record::{Sequence, sequence};
 use super::{Cell, Task};
 use crate::phase::Class;
+use crate::plan::Sink;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
@@ -103,6 +104,8 @@ pub(super) struct Select<'a> {
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
     streams: bool,
+    /// The sink at hand goes past the caches.
+    pub(super) past: bool,
     /// No NaN can have so many bits set that rounding it carries into its sign.
     pub(super) tame: bool,
     values: HashMap<Val, Pair>,
@@ -126,6 +129,7 @@ impl<'a> Select<'a> {
             insts: Vec::new(),
             last: part == Part::Last,
             streams: part == Part::Streamed,
+            past: false,
             tame: is_tame(task),
             values: HashMap::new(),
             known: HashMap::new(),
@@ -148,6 +152,12 @@ impl<'a> Select<'a> {
             select.values.insert(*v, pair);
         }
         for sink in &task.phase.sinks {
+            let slot = if let Sink::Store { slot, .. } = &task.stage.sinks[*sink] {
+                Some(*slot)
+            } else {
+                None
+            };
+            select.past = select.streams && slot.is_some_and(|slot| task.plan.may_stream(slot));
             select.sink(*sink)?;
         }
         Ok(select.insts)
@@ -272,7 +282,7 @@ impl<'a> Select<'a> {
             Store::Low | Store::Half => Store::StreamedLow,
             other => other,
         };
-        let (Base::Pointer { pointer, size }, true) = (place.base, self.streams) else {
+        let (Base::Pointer { pointer, size }, true) = (place.base, self.past) else {
             self.push(Op::Store(store, place), &[value], half);
             return;
         };

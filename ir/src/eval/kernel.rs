@@ -209,6 +209,7 @@ impl<'a> NestRun<'a> {
                     self.columns[column][at].push(of(values, *value)?);
                     column += 1;
                 }
+                Sink::Largest { .. } => return Err(malformed("a nest has no largest value")),
             }
         }
         Ok(())
@@ -249,6 +250,7 @@ fn run_contract(
     let mut machine = Machine::new(inputs, c.batch.len() + 2);
     let axes = c.batch.len();
     let mut values = Vec::new();
+    let mut largest = vec![0; c.epilogue.sinks.len()];
     each_position(&c.batch, |batch| {
         machine.position[..axes].copy_from_slice(batch);
         let a = factor(&mut machine, &c.a, axes, [c.m, c.k])?;
@@ -263,22 +265,59 @@ fn run_contract(
                     _ => return Err(malformed("a contraction accumulates floats")),
                 };
                 machine.run(&c.epilogue.body, &c.loads, &mut values)?;
-                for sink in &c.epilogue.sinks {
-                    let Sink::Store { output, dtype, access, value } = sink else {
-                        return Err(malformed("an epilogue only stores"));
-                    };
-                    let at = machine
-                        .place(access, &[], &[])
-                        .ok_or_else(|| malformed("a store is guarded"))?;
-                    let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
-                    write(to, *dtype, at, c.epilogue.body.ty(*value), of(&values, *value)?)
-                        .ok_or_else(|| malformed("a store is outside of its output"))?;
-                }
+                epilogue_sinks(c, &machine, &values, &mut largest, outputs)?;
             }
         }
         Ok(())
     })?;
+    for (sink, largest) in c.epilogue.sinks.iter().zip(largest) {
+        let Sink::Largest { value, output } = sink else { continue };
+        let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
+        let ty = c.epilogue.body.ty(*value);
+        write(to, memory_dtype(ty)?, 0, ty, largest)
+            .ok_or_else(|| malformed("an output is too small"))?;
+    }
     Ok(machine.failed)
+}
+
+/// What becomes of the results at one position.
+fn epilogue_sinks(
+    c: &Contract,
+    machine: &Machine<'_>,
+    values: &[Bits],
+    largest: &mut [Bits],
+    outputs: &mut [Vec<u8>],
+) -> Result<(), EvalError> {
+    let body = &c.epilogue.body;
+    for (sink, largest) in c.epilogue.sinks.iter().zip(largest) {
+        match sink {
+            Sink::Store { output, dtype, access, value } => {
+                let at = machine
+                    .place(access, &[], &[])
+                    .ok_or_else(|| malformed("a store is guarded"))?;
+                let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
+                write(to, *dtype, at, body.ty(*value), of(values, *value)?)
+                    .ok_or_else(|| malformed("a store is outside of its output"))?;
+            }
+            Sink::Largest { value, .. } => {
+                let ty = body.ty(*value);
+                let both = [*largest, of(values, *value)?];
+                *largest = super::scalar::apply(ScalarOp::Max, ty, ty, &both)
+                    .ok_or_else(|| malformed("no such maximum"))?;
+            }
+            _ => return Err(malformed("an epilogue stores or takes the largest value")),
+        }
+    }
+    Ok(())
+}
+
+/// The dtype of a magnitude in memory.
+fn memory_dtype(ty: Scalar) -> Result<crate::DType, EvalError> {
+    match ty {
+        Scalar::F32 => Ok(crate::DType::F32),
+        Scalar::F64 => Ok(crate::DType::F64),
+        _ => Err(malformed("the largest of something that is no float")),
+    }
 }
 
 /// All elements of a factor in one batch, row-major.

@@ -16,6 +16,8 @@ pub(super) enum Found {
     Compute,
     /// An instruction that reads it.
     Inst(ScalarOp, Scalar),
+    /// It is the element at another index, by which it is known.
+    At(Index),
 }
 
 /// What a kernel collects while its code is put together.
@@ -83,14 +85,16 @@ impl<'a> Emitter<'a> {
                 Some(v) => *v,
                 None => {
                     let found = (self.resolve)(key.0, &key.1)?;
-                    if matches!(found, Found::Compute) {
-                        let mut missing = self.operands_of(key.0.node, &key.1);
-                        missing.retain(|operand| !self.memo.contains_key(operand));
-                        if !missing.is_empty() {
-                            todo.push(key);
-                            todo.extend(missing.into_iter().rev());
-                            continue;
-                        }
+                    let mut missing = match &found {
+                        Found::Compute => self.operands_of(key.0.node, &key.1),
+                        Found::At(index) => smallvec![(key.0, index.clone())],
+                        Found::Leaf | Found::Inst(..) => SmallVec::new(),
+                    };
+                    missing.retain(|operand| !self.memo.contains_key(operand));
+                    if !missing.is_empty() {
+                        todo.push(key);
+                        todo.extend(missing.into_iter().rev());
+                        continue;
                     }
                     let v = self.found(found, key.0, &key.1)?;
                     self.memo.insert(key, v);
@@ -128,6 +132,9 @@ impl<'a> Emitter<'a> {
                 })
             }
             Found::Compute => self.compute(value.node, index),
+            Found::At(index) => {
+                self.memo.get(&(value, index)).copied().ok_or_else(|| cannot("a value"))
+            }
         }
     }
 

@@ -286,6 +286,14 @@ pub enum Sink {
         /// For each axis, whether it is kept; the kept axes in order are the axes of the output.
         kept: SmallVec<[bool; 4]>,
     },
+    /// The largest of all positions, at least 0, into the only element of an output slot of the value's type. The values are magnitudes,
+    /// none of them negative or `-0.0`, so that no order shows; NaN is the largest. Only in the epilogue of a contraction.
+    Largest {
+        /// What.
+        value: Val,
+        /// The output slot.
+        output: usize,
+    },
 }
 
 /// `C[b.., i, j] = epilogue(Σ_p A[b.., i, p] * B[b.., p, j])`, accumulated in f32 (f64 for f64).
@@ -307,7 +315,7 @@ pub struct Contract {
     pub b: Factor,
     /// What `epilogue` loads, over the axes (batch.., i, j).
     pub loads: Vec<Load>,
-    /// Takes [`ScalarOp::Acc`] to the stores; axes (batch.., i, j).
+    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`] and [`Sink::Largest`]; axes (batch.., i, j).
     pub epilogue: Stage,
 }
 

@@ -115,6 +115,9 @@ impl Code<'_> {
                 commas(f, kept, |f, (axis, _)| f.write_str(self.axis(axis)))?;
                 writeln!(f, "], {} down the column {letter}{value}", reduction_name(*reduction))
             }
+            Sink::Largest { value, output } => {
+                writeln!(f, "    store {}, largest {letter}{value}", self.output(*output))
+            }
         }
     }
 

@@ -3,12 +3,14 @@
 //! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
 //! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
-//! narrower. What only leads to new state (the optimizer) stays apart from the rest, so that its kernels are the same for every
+//! narrower. It takes the largest magnitude of its result as well, and all that only leads there (`largest`). What only leads to new state (the optimizer) stays apart from the rest, so that its kernels are the same for every
 //! parameter. No join may close a cycle between kernels.
 
+use super::largest::Magnitudes;
 use super::reach::{Reach, Read, is_port};
 use std::collections::{HashMap, HashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
+use tracecast_ir::kernel::index::Index;
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::amp::UNSCALED;
@@ -74,6 +76,7 @@ pub(super) struct Groups {
     of: HashMap<NodeId, usize>,
     /// How many nodes of kernels read a node.
     readers: HashMap<NodeId, usize>,
+    magnitudes: Magnitudes,
 }
 
 impl Groups {
@@ -82,8 +85,12 @@ impl Groups {
             .nodes()
             .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
             .collect();
-        let mut groups =
-            Groups { growing: Vec::new(), of: HashMap::new(), readers: HashMap::new() };
+        let mut groups = Groups {
+            growing: Vec::new(),
+            of: HashMap::new(),
+            readers: HashMap::new(),
+            magnitudes: Magnitudes::of(graph, reach),
+        };
         for &n in &nodes {
             let read: HashSet<NodeId> =
                 reach.reads(graph, n, &domain(graph, n)).iter().map(|r| r.node).collect();
@@ -217,7 +224,11 @@ impl Groups {
                 Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
             ) => shape == into || into.rank() > 0 && is_row(shape, into),
             (Loops::Contract, Some(Lower::Map(_))) => {
-                shape == into && self.stores_no_more(graph, reach, n, g)
+                shape == into
+                    && (self.magnitudes.leads(n) || self.stores_no_more(graph, reach, n, g))
+            }
+            (Loops::Contract, Some(Lower::ReduceRow)) => {
+                return self.takes_largest(graph, reach, n, g);
             }
             _ => false,
         };
@@ -226,6 +237,21 @@ impl Groups {
         fits && kind
             && self.reads_at_own_position(graph, reach, n, g, into)
             && self.stays_acyclic(graph, reach, n, g)
+    }
+
+    /// True if `n` is on the way from members of the contraction `g` to the largest of their magnitudes.
+    fn takes_largest(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
+        let over = domain(graph, n);
+        let in_order = |read: &Read| match &read.index {
+            Some(Index::Linear(p)) => p.offset == 0 && p.strides[..] == [1],
+            Some(index) => index.is_identity(&graph.node(read.node).results[0].shape, &over),
+            None => false,
+        };
+        self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel())
+            && reach
+                .reads(graph, n, &over)
+                .iter()
+                .all(|read| self.of.get(&read.node) == Some(&g) && in_order(read))
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.

@@ -10,6 +10,7 @@
 mod forecast;
 mod grouping;
 mod homes;
+mod largest;
 mod reach;
 mod segments;
 

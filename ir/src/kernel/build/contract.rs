@@ -1,11 +1,12 @@
-//! Contractions: factors computed while they are packed, and an epilogue.
+//! Contractions: factors computed while they are packed, and an epilogue that stores and takes largest magnitudes.
 
-use super::{Built, Context, Group, finish, value_of};
+use super::{Built, Context, Group, finish, largest, lowering, value_of};
 use crate::Shape;
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::emit::{Collected, Emitter, Found};
-use crate::kernel::index::Index;
-use crate::kernel::{Access, Contract, Factor, Form, Over, Scalar, ScalarOp, Sink, Stage};
+use crate::kernel::index::{Index, linear};
+use crate::kernel::{Access, Contract, Factor, Form, Load, Over, Scalar, ScalarOp, Sink, Stage};
+use crate::op::Lower;
 use std::collections::BTreeSet;
 
 /// A contraction with its epilogue.
@@ -19,10 +20,8 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let k = a_ty.shape[a_ty.shape.rank() - 1];
     let acc =
         Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
-    let members: BTreeSet<NodeId> = group.members.iter().copied().collect();
     let mut collected = Collected::default();
-    let outside =
-        |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
+    let outside = |v: ValueId, _: &Index| Ok(outside(cx, v));
     let mut factor = |value: ValueId| -> Result<Factor, String> {
         let mut loads = Vec::new();
         let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
@@ -31,19 +30,50 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
         Ok(Factor { loads, body, value })
     };
     let (a, b) = (factor(args[0])?, factor(args[1])?);
+    let (epilogue, loads, outputs) = epilogue(cx, group, acc, &mut collected)?;
+    let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
+    Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
+}
+
+/// What is done with the sums, what that loads, and the values it stores.
+fn epilogue(
+    cx: &Context<'_>,
+    group: &Group,
+    acc: Scalar,
+    collected: &mut Collected,
+) -> Result<(Stage, Vec<Load>, Vec<ValueId>), String> {
+    let (graph, shape, rank) = (cx.graph, &group.domain, group.domain.rank());
+    let members: BTreeSet<NodeId> = group.members.iter().copied().collect();
+    let here = Index::identity(rank, rank);
+    let in_order = linear(&here, shape).map(Index::Linear).ok_or("a result has no order")?;
     let resolve = |v: ValueId, index: &Index| {
+        if *index == in_order && graph.ty(v).shape == *shape {
+            return Ok(Found::At(here.clone()));
+        }
         if !members.contains(&v.node) {
-            return outside(v, index);
+            return Ok(outside(cx, v));
         }
         if !index.is_identity(&graph.ty(v).shape, shape) {
             return Err("an epilogue reads its contraction elsewhere".to_owned());
         }
-        Ok(if v.node == anchor { Found::Inst(ScalarOp::Acc, acc) } else { Found::Compute })
+        Ok(if v.node == group.members[0] {
+            Found::Inst(ScalarOp::Acc, acc)
+        } else {
+            Found::Compute
+        })
     };
     let (mut loads, mut outputs, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
-    let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &resolve);
+    let mut emitter = Emitter::new(graph, rank, &mut loads, collected, &resolve);
     for &member in group.members.iter().filter(|m| (cx.stored)(**m)) {
-        let value = emitter.emit(value_of(member), &Index::identity(rank, rank))?;
+        if let Some(Lower::ReduceRow) = lowering(graph, member) {
+            let of = largest(graph, member).filter(|l| graph.ty(l.of).numel() == shape.numel());
+            let of = of.ok_or("an epilogue reduces something")?.of;
+            let value = emitter.emit(of, &in_order)?;
+            sinks.push(Sink::Largest { value, output: outputs.len() });
+            outputs.push(value_of(member));
+            continue;
+        }
+        let value = emitter.emit(value_of(member), &here)?;
         let strides = shape.strides().iter().map(|&s| s as i64).collect();
         let dtype = graph.node(member).results[0].dtype;
         sinks.push(Sink::Store {
@@ -54,9 +84,13 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
         });
         outputs.push(value_of(member));
     }
-    let epilogue = Stage { over: Over::Row, body: emitter.body, sinks };
-    let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
-    Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
+    let stage = Stage { over: Over::Row, body: emitter.body, sinks };
+    Ok((stage, loads, outputs))
+}
+
+/// A value that is no member is computed again or loaded.
+fn outside(cx: &Context<'_>, value: ValueId) -> Found {
+    if (cx.inline)(value.node) { Found::Compute } else { Found::Leaf }
 }
 
 /// The index of a factor over the loops (batch.., row, column of the factor): leading axes align at the right, size 1 repeats.

@@ -5,6 +5,7 @@
 //! is needed ([`Context::inline`]) or loaded.
 
 mod contract;
+mod largest;
 mod nest;
 mod scatter;
 
@@ -14,6 +15,7 @@ use super::{Form, Kernel, Output};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Body as OpBody, Lower};
+pub use largest::{Largest, largest};
 use nest::NestBuilder;
 
 /// Nodes that become one kernel.

@@ -1,0 +1,61 @@
+//! The way from a contraction's result to its largest magnitude: what its epilogue can do without storing anything of it.
+//!
+//! ```text
+//! %3 = abs %g; %4 = lt %3 {scalar = inf}; %5 = logical_not %4; %6 = reshape %5; %7 = cast %6 {to = f32}
+//! %8 = reduce_row %7 {kind = max}     one number: was anything not finite?
+//! ```
+
+use super::reach::Reach;
+use std::collections::{HashMap, HashSet};
+use tracecast_ir::kernel::build::{largest, lowering};
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId};
+
+/// The nodes on such ways.
+pub(super) struct Magnitudes {
+    /// Elementwise nodes and views whose value nothing else needs.
+    leading: HashSet<NodeId>,
+    /// The reductions, each with the number of elements that are reduced in the end.
+    reductions: HashMap<NodeId, usize>,
+}
+
+impl Magnitudes {
+    pub(super) fn of(graph: &Graph, reach: &Reach) -> Self {
+        let users = graph.users();
+        let live_users = |n: NodeId| users[n.index()].iter().map(|(user, _)| *user);
+        let live_users = |n: NodeId| live_users(n).filter(|user| reach.live[user.index()]);
+        let mut chains: HashSet<NodeId> = HashSet::new();
+        let mut reductions = HashMap::new();
+        for n in graph.nodes().filter(|n| reach.live[n.index()]) {
+            let Some(found) = largest(graph, n) else { continue };
+            let alone = |n: &NodeId| !reach.roots.contains(n) && live_users(*n).count() == 1;
+            if !found.chain[1..].iter().all(alone) {
+                continue;
+            }
+            let elements = graph.ty(found.of).numel();
+            chains.extend(&found.chain);
+            let of_chain = found.chain.iter();
+            let is_reduction = |n: &&NodeId| matches!(lowering(graph, **n), Some(Lower::ReduceRow));
+            reductions.extend(of_chain.filter(is_reduction).map(|n| (*n, elements)));
+        }
+        let mut leading: HashSet<NodeId> = HashSet::new();
+        for n in graph.nodes().rev().filter(|n| reach.live[n.index()]) {
+            let passes = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
+            let leads = |user: NodeId| leading.contains(&user) || chains.contains(&user);
+            if passes && !reach.roots.contains(&n) && live_users(n).all(leads) {
+                leading.insert(n);
+            }
+        }
+        Magnitudes { leading, reductions }
+    }
+
+    /// True for an elementwise node or a view that leads to largest magnitudes and nowhere else.
+    pub(super) fn leads(&self, n: NodeId) -> bool {
+        self.leading.contains(&n)
+    }
+
+    /// The number of elements that a reduction on such a way reduces in the end.
+    pub(super) fn elements(&self, n: NodeId) -> Option<usize> {
+        self.reductions.get(&n).copied()
+    }
+}
