@@ -16,8 +16,8 @@ pub(super) enum Found {
     Compute,
     /// An instruction that reads it.
     Inst(ScalarOp, Scalar),
-    /// It is the element at another index, by which it is known.
-    At(Index),
+    /// It is the element at the kernel's own position, and known as that.
+    Here,
 }
 
 /// What a kernel collects while its code is put together.
@@ -87,7 +87,7 @@ impl<'a> Emitter<'a> {
                     let found = (self.resolve)(key.0, &key.1)?;
                     let mut missing = match &found {
                         Found::Compute => self.operands_of(key.0.node, &key.1),
-                        Found::At(index) => smallvec![(key.0, index.clone())],
+                        Found::Here => smallvec![(key.0, self.here())],
                         Found::Leaf | Found::Inst(..) => SmallVec::new(),
                     };
                     missing.retain(|operand| !self.memo.contains_key(operand));
@@ -105,6 +105,10 @@ impl<'a> Emitter<'a> {
                 return Ok(v);
             }
         }
+    }
+
+    fn here(&self) -> Index {
+        Index::identity(self.rank, self.rank)
     }
 
     /// The operands of elementwise ops and views, and where they are needed. Other ops are never chained in one kernel.
@@ -132,8 +136,8 @@ impl<'a> Emitter<'a> {
                 })
             }
             Found::Compute => self.compute(value.node, index),
-            Found::At(index) => {
-                self.memo.get(&(value, index)).copied().ok_or_else(|| cannot("a value"))
+            Found::Here => {
+                self.memo.get(&(value, self.here())).copied().ok_or_else(|| cannot("a value"))
             }
         }
     }

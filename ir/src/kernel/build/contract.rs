@@ -48,7 +48,7 @@ fn epilogue(
     let in_order = linear(&here, shape).map(Index::Linear).ok_or("a result has no order")?;
     let resolve = |v: ValueId, index: &Index| {
         if *index == in_order && graph.ty(v).shape == *shape {
-            return Ok(Found::At(here.clone()));
+            return Ok(Found::Here);
         }
         if !members.contains(&v.node) {
             return Ok(outside(cx, v));
