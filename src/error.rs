@@ -24,6 +24,11 @@ pub enum Error {
     /// A call of the eager scaler that has no meaning.
     #[error(transparent)]
     Scaler(#[from] crate::amp::ScalerError),
+    /// A sparse gradient given to an optimizer that has no use for it.
+    #[error(
+        "parameter {0} has a sparse gradient: SGD and Adagrad take those if not fused, this optimizer needs `Gradient::to_dense`"
+    )]
+    SparseGradient(usize),
     /// An option that has no meaning here.
     #[error("option `{option}`: {message}")]
     Option {

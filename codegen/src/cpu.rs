@@ -82,14 +82,17 @@ pub(crate) fn target(portable: bool) -> std::result::Result<Target, Error> {
     let floor = is_x86_feature_detected!("sse4.1");
     #[cfg(not(target_arch = "x86_64"))]
     let floor = true;
-    let unaligned = cfg!(not(target_arch = "x86_64"))
-        || isa.isa_flags().iter().any(|f| f.name == "has_avx" && f.as_bool() == Some(true));
+    let has = |name: &str| {
+        cfg!(not(target_arch = "x86_64"))
+            || isa.isa_flags().iter().any(|f| f.name == name && f.as_bool() == Some(true))
+    };
+    let (unaligned, mul_add) = (has("has_avx"), has("has_fma"));
     let tiles = Tiles::detect(portable);
     // Wide loops are called as the System V ABI has it.
     let wide = tiles.wide && isa.default_call_conv() == isa::CallConv::SystemV;
     // Four cores share the last cache. Tests stream nearly everything.
     let streamed_from = if cfg!(test) { 1 << 10 } else { 4 * Cpu::of(tiles).caches.l3 as i64 };
-    Ok(Target { isa, tiles, floor, unaligned, wide, streamed_from })
+    Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, streamed_from })
 }
 
 /// Features of x86-64 that the portable code does without.

@@ -154,6 +154,8 @@ impl EagerScaler {
             return Ok(());
         }
         let scale = self.state("unscale_")?.scale.clone();
+        // As in PyTorch, an optimizer is known from here on even if the call fails: the iteration is open.
+        self.seen_mut(optimizer);
         match self.stage(optimizer) {
             Stage::Unscaled => return Err(ScalerError::AlreadyUnscaled.into()),
             Stage::Stepped => return Err(ScalerError::UnscaleAfterStep.into()),
@@ -181,6 +183,7 @@ impl EagerScaler {
             return optimizer.step().map(|()| true);
         }
         self.state("step")?;
+        self.seen_mut(optimizer);
         if self.stage(optimizer) == Stage::Stepped {
             return Err(ScalerError::AlreadyStepped.into());
         }
@@ -348,9 +351,7 @@ impl EagerScaler {
         if ready {
             let one = scale.eager().tensor(Tensor::scalar(1.0f32));
             let found = unscale_grads(optimizer, &one, true)?;
-            let seen = self.seen_mut(optimizer);
-            seen.found = found;
-            seen.stage = Stage::Unscaled;
+            self.seen_mut(optimizer).found = found;
         }
         let found = self.found_of(optimizer)?;
         if found.is_none() && !self.parity {

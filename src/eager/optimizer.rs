@@ -2,7 +2,7 @@
 
 use crate::eager::parameter::wide;
 use crate::eager::{DeviceTensor, Parameter, Programs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::optim::{Clock, Optimizer, moment_entries};
 use std::fmt;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ impl EagerOptimizer {
     /// Updates every parameter that has a gradient.
     ///
     /// # Errors
-    /// If the rule cannot be recorded, or a device fails.
+    /// If the rule cannot be recorded, a gradient is sparse and the rule takes none of those, or a device fails. Then no parameter
+    /// has changed unless a device failed.
     pub fn step(&mut self) -> Result<()> {
         self.step_scaled(Scaling::default())
     }
@@ -121,6 +122,11 @@ impl EagerOptimizer {
     /// # Errors
     /// As [`step`](EagerOptimizer::step).
     pub fn step_scaled(&mut self, scaling: Scaling<'_>) -> Result<()> {
+        let sparse = |param: &Parameter| param.grad().is_some_and(|grad| grad.is_sparse());
+        let refuses = self.takes_scale || !self.rule.takes_sparse();
+        if let Some(i) = self.params.iter().position(sparse).filter(|_| refuses) {
+            return Err(Error::SparseGradient(i));
+        }
         for i in 0..self.params.len() {
             self.step_one(i, scaling)?;
         }
@@ -153,6 +159,7 @@ impl EagerOptimizer {
             scale: scale.is_some(),
             found: found.is_some(),
             parity: scaling.parity,
+            inside: self.takes_scale,
         };
         eager.run_from(&self.programs, &format!("step {form:?}"), &operands, |t, x| {
             form.record(self.rule.as_ref(), t, x);
@@ -193,6 +200,8 @@ struct Form {
     scale: bool,
     found: bool,
     parity: bool,
+    /// 16-bit numbers are updated in f32 and rounded in the end, as PyTorch's fused kernels do; else by ops of their own dtype.
+    inside: bool,
 }
 
 impl Form {
@@ -223,11 +232,11 @@ impl Form {
         if t.error().is_some() {
             return;
         }
-        let grad_wide = wide(grad);
-        let unscaled = scale.map(|scale| grad_wide / scale.cast(grad_wide.dtype()));
-        let wide_moments: Vec<Var<'t>> = moments.iter().map(|m| wide(*m)).collect();
-        let used = unscaled.unwrap_or(grad_wide);
-        let next = rule.advance(&shared, wide(param), used, &wide_moments);
+        let used = |x: Var<'t>| if self.inside { wide(x) } else { x };
+        let unscaled = scale.map(|scale| wide(grad) / scale.cast(wide(grad).dtype()));
+        let own_moments: Vec<Var<'t>> = moments.iter().map(|m| used(*m)).collect();
+        let own_grad = unscaled.map_or_else(|| used(grad), used);
+        let next = rule.advance(&shared, used(param), own_grad, &own_moments);
         keep_or(param, next.param);
         for (old, new) in moments.into_iter().zip(next.moments) {
             keep_or(old, new);

@@ -2,12 +2,11 @@
 
 use crate::eager::{DeviceTensor, Eager};
 use crate::error::Result;
+use crate::optim::Clip;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracecast_ir::ops::cast::Cast;
-use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::{DType, TensorType, Var};
 use tracecast_runtime::{Error, Tensor};
 
@@ -219,35 +218,20 @@ pub fn clip_grad_norm(params: &[Parameter], max_norm: f64) -> Result<f64> {
     let Some(first) = grads.first() else { return Ok(0.0) };
     let eager: Eager = first.values.eager().clone();
     let tensors: Vec<&DeviceTensor> = grads.iter().map(Gradient::values).collect();
+    let clip = Clip::norm(max_norm);
     let norm = eager.run(&format!("clip_grad_norm {max_norm}"), &tensors, |t, x| {
-        let norm = norm(x);
-        let one = t.ones_like(norm);
-        let coefficient = (one / (norm + 1e-6) * max_norm).minimum(one);
-        for &grad in x {
-            let wide = wide(grad);
-            t.update(grad, (wide * coefficient.cast(wide.dtype())).cast(grad.dtype()));
+        let mut clipped = x.to_vec();
+        let norm = clip.record(t, &mut clipped).norm;
+        for (grad, clipped) in x.iter().zip(clipped) {
+            t.update(*grad, clipped);
         }
-        vec![norm]
+        norm.into_iter().collect()
     })?;
     let with_grads = params.iter().filter(|param| param.grad().is_some());
     for (param, grad) in with_grads.zip(&grads) {
         param.set_grad(grad.clone())?;
     }
     norm[0].number()
-}
-
-/// The Euclidean norm of all elements of some tensors.
-fn norm<'t>(x: &[Var<'t>]) -> Var<'t> {
-    let length = |x: Var<'t>| (x * x).sum(&[], false, None).sqrt();
-    let lengths: Vec<Var<'t>> = x.iter().map(|x| length(wide(*x))).collect();
-    match lengths[..] {
-        [only] => only,
-        _ => {
-            let squares = lengths.into_iter().map(|x| x * x);
-            let sum = squares.reduce(|a, b| a + b).expect("there is a gradient");
-            sum.sqrt()
-        }
-    }
 }
 
 /// In f32 if it has 16 bits.

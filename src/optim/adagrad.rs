@@ -1,10 +1,12 @@
 //! [`Adagrad`]: steps that shrink with the sum of squared gradients.
 
+use crate::optim::rate::decayed;
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::mul_add::MulAdds;
 
 /// Adagrad: the formula of [`torch.optim.Adagrad`](https://docs.pytorch.org/docs/stable/generated/torch.optim.Adagrad.html), in the
 /// order of operations of its single-tensor form.
@@ -110,9 +112,8 @@ impl Optimizer for Adagrad {
         moments: &[Var<'t>],
     ) -> Next<'t> {
         let grad = if self.maximize { -grad } else { grad };
-        let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
-        let sum = moments[0] + grad * grad;
-        let step = shared[0].times(grad) / (sum.sqrt() + self.eps);
-        Next { param: param + step, moments: vec![sum] }
+        let grad = decayed(grad, param, self.weight_decay);
+        let sum = moments[0].addcmul(grad, grad, 1.0);
+        Next { param: shared[0].addcdiv(param, grad, sum.sqrt() + self.eps), moments: vec![sum] }
     }
 }

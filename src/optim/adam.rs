@@ -1,10 +1,12 @@
 //! [`Adam`] and [`AdamW`]: steps by the average gradient over the root of its average square.
 
+use crate::optim::rate::decayed;
 use crate::optim::settings::{betas, not_negative};
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::mul_add::MulAdds;
 
 /// The settings and the rule of both.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +90,10 @@ macro_rules! adam {
                 self.0.rate.counts_runs()
             }
 
+            fn takes_sparse(&self) -> bool {
+                false
+            }
+
             fn problem(&self) -> Option<String> {
                 self.0.problem()
             }
@@ -164,22 +170,15 @@ impl Rule {
         let grad = if self.maximize { -grad } else { grad };
         let (param, grad) = match shared.get(2) {
             Some(decay) => (decay.times(param), grad),
-            None if self.weight_decay == 0.0 => (param, grad),
-            None => (param, grad + param * self.weight_decay),
+            None => (param, decayed(grad, param, self.weight_decay)),
         };
-        let average = lerp(moments[0], grad, 1.0 - first);
-        let square = moments[1] * second + grad * (1.0 - second) * grad;
+        let average = moments[0].lerp(grad, 1.0 - first);
+        let square = (moments[1] * second).addcmul(grad, grad, 1.0 - second);
         let largest = moments.get(2).map(|before| before.maximum(square));
         let below = root.divides(largest.unwrap_or(square).sqrt()) + self.eps;
-        let param = param + step_size.times(average) / below;
+        let param = step_size.addcdiv(param, average, below);
         Next { param, moments: [average, square].into_iter().chain(largest).collect() }
     }
-}
-
-/// From `start` the share `weight` of the way to `end`, by the one of PyTorch's two formulas that is exact at the nearer end.
-pub(super) fn lerp<'t>(start: Var<'t>, end: Var<'t>, weight: f64) -> Var<'t> {
-    let way = end - start;
-    if weight < 0.5 { start + way * weight } else { end - way * (1.0 - weight) }
 }
 
 /// `1 - beta ^ step`, in f64.

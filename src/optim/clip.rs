@@ -108,8 +108,7 @@ impl Clip {
         let coefficient = (one / (norm + 1e-6) * self.limit).minimum(one);
         for grad in grads {
             let wide = widened(*grad);
-            let clipped = wide * coefficient.cast(wide.dtype());
-            *grad = if wide.dtype() == grad.dtype() { clipped } else { clipped.cast(grad.dtype()) };
+            *grad = in_dtype(wide * in_dtype(coefficient, wide.dtype()), grad.dtype());
         }
         Clipped { norm: Some(norm), nonfinite: self.refuses.then(|| flag(t, norm)) }
     }
@@ -131,25 +130,34 @@ fn widened(x: Var<'_>) -> Var<'_> {
     if x.dtype().is_low() { x.cast(DType::F32) } else { x }
 }
 
-/// The norm of the norms of all, in the widest of their dtypes, at least f32.
+fn in_dtype(x: Var<'_>, dtype: DType) -> Var<'_> {
+    if x.dtype() == dtype { x } else { x.cast(dtype) }
+}
+
+/// The norm of the norms of all. Each has the dtype of its gradient, the result the one they are promoted to, as in PyTorch.
 fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
-    let dtype = if x.iter().any(|x| x.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
-    let mut own = x.iter().map(|x| {
-        let wide = widened(*x);
-        let norm = match kind {
-            NormKind::Euclidean => (wide * wide).sum(&[], false, None).sqrt(),
-            NormKind::Largest => largest(wide),
-        };
-        if norm.dtype() == dtype { norm } else { norm.cast(dtype) }
-    });
+    let promoted = |a: DType, b: DType| DType::promote(a, b).unwrap_or(DType::F32);
+    let dtype = x.iter().map(|x| x.dtype()).reduce(promoted).expect("there is a gradient");
+    let norms: Vec<Var<'t>> = x.iter().map(|x| in_dtype(length(kind, *x), dtype)).collect();
+    let wide = norms.iter().map(|norm| widened(*norm));
     let joined = match kind {
-        NormKind::Euclidean if x.len() > 1 => {
-            own.map(|norm| norm * norm).reduce(|a, b| a + b).map(Elementwise::sqrt)
+        _ if norms.len() == 1 => return norms[0],
+        NormKind::Euclidean => {
+            wide.map(|norm| norm * norm).reduce(|a, b| a + b).map(Elementwise::sqrt)
         }
-        NormKind::Euclidean => own.next(),
-        NormKind::Largest => own.reduce(|a, b| a.maximum(b)),
+        NormKind::Largest => wide.reduce(|a, b| a.maximum(b)),
     };
-    joined.expect("there is a gradient")
+    in_dtype(joined.expect("there is a gradient"), dtype)
+}
+
+/// The norm of one gradient, in its dtype. That of a single number is found without squaring it.
+fn length(kind: NormKind, x: Var<'_>) -> Var<'_> {
+    let wide = widened(x);
+    let norm = match kind {
+        NormKind::Euclidean if x.ty().numel() != 1 => (wide * wide).sum(&[], false, None).sqrt(),
+        _ => largest(wide),
+    };
+    in_dtype(norm, x.dtype())
 }
 
 /// The largest absolute value, 0 if there is none.

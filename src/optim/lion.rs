@@ -50,6 +50,10 @@ impl Optimizer for Lion {
         self.rate.counts_runs()
     }
 
+    fn takes_sparse(&self) -> bool {
+        false
+    }
+
     fn problem(&self) -> Option<String> {
         let decay = [("the weight decay", self.weight_decay)];
         self.rate.problem().or_else(|| not_negative(&decay)).or_else(|| betas(self.betas))

@@ -61,6 +61,11 @@ pub trait Optimizer: Send + Sync {
         false
     }
 
+    /// True if it updates parameters with sparse gradients.
+    fn takes_sparse(&self) -> bool {
+        true
+    }
+
     /// What is wrong with its settings, if anything is.
     fn problem(&self) -> Option<String> {
         None
@@ -75,7 +80,7 @@ pub trait Optimizer: Send + Sync {
     /// Records the scalars that all parameters share.
     fn prepare<'t>(&self, t: &'t Trace, clock: Clock<'t>) -> Shared<'t>;
 
-    /// Records the next value of one parameter, and those of its moments. Everything is f32 or f64.
+    /// Records the next value of one parameter, and those of its moments. Everything has one float dtype.
     fn advance<'t>(
         &self,
         shared: &Shared<'t>,

@@ -2,8 +2,10 @@
 
 use crate::optim::{Clock, Schedule};
 use crate::trace::Trace;
+use tracecast_ir::kernel::half;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::mul_add::MulAdds;
 use tracecast_ir::{DType, TensorType, Var};
 
 /// The learning rate: a number, an input of every run, or a function of the count of steps.
@@ -95,21 +97,49 @@ pub enum Factor<'t> {
 }
 
 impl<'t> Factor<'t> {
-    /// `x` times this, rounded to the dtype of `x` first.
+    /// `x` times this, rounded once: 16-bit numbers meet it in f32, as they meet numbers in PyTorch.
     #[track_caller]
     pub fn times(self, x: Var<'t>) -> Var<'t> {
+        self.meets(x, |x, number| x * number, |x, value| x * value)
+    }
+
+    /// `sum + x * this`, rounded once, with this in the dtype of `x`: `sum.add(x, alpha=this)` of PyTorch on a CPU.
+    #[track_caller]
+    pub fn adds(self, x: Var<'t>, sum: Var<'t>) -> Var<'t> {
         match self {
-            Factor::Number(number) => x * number,
-            Factor::Value(value) => x * value.cast(x.dtype()),
+            Factor::Number(number) => add_scaled(sum, x, number),
+            Factor::Value(value) => x.mul_add(sum, Some(value.cast(x.dtype())), None),
         }
     }
 
-    /// `x` divided by this, rounded to the dtype of `x` first.
+    /// `x + this * a / b` from left to right: [`addcdiv`](tracecast_ir::ops::mul_add::ADDCDIV).
+    #[track_caller]
+    pub fn addcdiv(self, x: Var<'t>, a: Var<'t>, b: Var<'t>) -> Var<'t> {
+        match self {
+            Factor::Number(number) => x.addcdiv(a, b, None, Some(number)),
+            Factor::Value(value) => x.addcdiv(a, b, Some(value), None),
+        }
+    }
+
+    /// `x` divided by this, rounded once as by [`times`](Factor::times).
     #[track_caller]
     pub fn divides(self, x: Var<'t>) -> Var<'t> {
+        self.meets(x, |x, number| x / number, |x, value| x / value)
+    }
+
+    #[track_caller]
+    fn meets(
+        self,
+        x: Var<'t>,
+        number: impl FnOnce(Var<'t>, f64) -> Var<'t>,
+        value: impl FnOnce(Var<'t>, Var<'t>) -> Var<'t>,
+    ) -> Var<'t> {
         match self {
-            Factor::Number(number) => x / number,
-            Factor::Value(value) => x / value.cast(x.dtype()),
+            Factor::Number(factor) => number(x, factor),
+            Factor::Value(factor) if x.dtype().is_low() => {
+                value(x.cast(DType::F32), factor.cast(DType::F32)).cast(x.dtype())
+            }
+            Factor::Value(factor) => value(x, factor.cast(x.dtype())),
         }
     }
 
@@ -141,4 +171,21 @@ impl<'t> Factor<'t> {
             Factor::Value(value) => value,
         }
     }
+}
+
+/// `sum + x * factor`, rounded once, with the factor as a number of the dtype of `x`.
+#[track_caller]
+pub(super) fn add_scaled<'t>(sum: Var<'t>, x: Var<'t>, factor: f64) -> Var<'t> {
+    let factor = match x.dtype() {
+        DType::F16 => f64::from(half::round_to_f16(factor as f32)),
+        DType::BF16 => f64::from(half::round_to_bf16(factor as f32)),
+        _ => factor,
+    };
+    x.mul_add(sum, None, Some(factor))
+}
+
+/// A gradient with weight decay as part of it.
+#[track_caller]
+pub(super) fn decayed<'t>(grad: Var<'t>, param: Var<'t>, share: f64) -> Var<'t> {
+    if share == 0.0 { grad } else { add_scaled(grad, param, share) }
 }

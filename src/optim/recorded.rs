@@ -23,6 +23,7 @@ pub struct Recorded<'t, 'o> {
     /// f32: if one of them is not zero, the step is skipped.
     refused: Vec<Var<'t>>,
     stepped: bool,
+    fused: bool,
 }
 
 impl<'t, 'o> Recorded<'t, 'o> {
@@ -30,6 +31,14 @@ impl<'t, 'o> Recorded<'t, 'o> {
     #[track_caller]
     pub fn new(trace: &'t Trace, rule: &'o dyn Optimizer, params: &[Var<'t>]) -> Self {
         Recorded::named(trace, "optim", rule, params)
+    }
+
+    /// Says how 16-bit parameters are updated: in f32, each new value rounded once, as PyTorch's optimizers do with `fused=True` (the
+    /// default here); or by ops of their own dtype, as PyTorch does without.
+    #[must_use]
+    pub fn fused(mut self, fused: bool) -> Self {
+        self.fused = fused;
+        self
     }
 
     /// An optimizer of another name, for a program with several.
@@ -60,6 +69,7 @@ impl<'t, 'o> Recorded<'t, 'o> {
             grads: Vec::new(),
             refused: Vec::new(),
             stepped: false,
+            fused: true,
         }
     }
 
@@ -193,12 +203,13 @@ impl<'t, 'o> Recorded<'t, 'o> {
         let (param, grad) = (self.params[i], self.grads[i]);
         let entries = moment_entries(rule, &self.name, name, &param.ty());
         let moments: Vec<Var<'t>> = entries.into_iter().map(|entry| t.state_from(entry)).collect();
-        let wide = |x: Var<'t>| {
-            let dtype = param.dtype().compute();
-            if x.dtype() == dtype { x } else { x.cast(dtype) }
-        };
-        let wide_moments: Vec<Var<'t>> = moments.iter().map(|m| wide(*m)).collect();
-        let next = rule.advance(shared, wide(param), wide(grad), &wide_moments);
+        // Moments that are rounded at random are rounded once.
+        let own = param.dtype();
+        let inside = self.fused || rule.moment_dtype().is_some();
+        let dtype = if inside { own.compute() } else { own };
+        let used = |x: Var<'t>| if x.dtype() == dtype { x } else { x.cast(dtype) };
+        let used_moments: Vec<Var<'t>> = moments.iter().map(|m| used(*m)).collect();
+        let next = rule.advance(shared, used(param), used(grad), &used_moments);
         keep_or_update(t, skip, param, next.param);
         for (old, new) in moments.into_iter().zip(next.moments) {
             let drawn = rng.filter(|_| rule.moment_dtype().is_some());

@@ -1,11 +1,12 @@
 //! [`RmsProp`]: steps by the gradient over the root of its average square.
 
-use crate::optim::adam::lerp;
+use crate::optim::rate::decayed;
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
 use tracecast_ir::Var;
 use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::mul_add::MulAdds;
 
 /// RMSprop: the formula of [`torch.optim.RMSprop`](https://docs.pytorch.org/docs/stable/generated/torch.optim.RMSprop.html), in the
 /// order of operations of its single-tensor form.
@@ -95,6 +96,10 @@ impl Optimizer for RmsProp {
         self.rate.counts_runs()
     }
 
+    fn takes_sparse(&self) -> bool {
+        false
+    }
+
     fn problem(&self) -> Option<String> {
         let numbers = [
             ("eps", self.eps),
@@ -118,17 +123,17 @@ impl Optimizer for RmsProp {
     ) -> Next<'t> {
         let minus_rate = shared[0];
         let grad = if self.maximize { -grad } else { grad };
-        let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
-        let square = moments[0] * self.alpha + grad * (1.0 - self.alpha) * grad;
-        let mean = self.centered.then(|| lerp(moments[1], grad, 1.0 - self.alpha));
-        let variance = mean.map_or(square, |mean| square - mean * mean);
+        let grad = decayed(grad, param, self.weight_decay);
+        let square = (moments[0] * self.alpha).addcmul(grad, grad, 1.0 - self.alpha);
+        let mean = self.centered.then(|| moments[1].lerp(grad, 1.0 - self.alpha));
+        let variance = mean.map_or(square, |mean| square.addcmul(mean, mean, -1.0));
         let below = variance.sqrt() + self.eps;
         let mut next: Vec<Var<'t>> = [square].into_iter().chain(mean).collect();
         if self.momentum == 0.0 {
-            return Next { param: param + minus_rate.times(grad) / below, moments: next };
+            return Next { param: minus_rate.addcdiv(param, grad, below), moments: next };
         }
-        let buffer = moments[next.len()] * self.momentum + grad / below;
+        let buffer = (moments[next.len()] * self.momentum).addcdiv(grad, below, None, Some(1.0));
         next.push(buffer);
-        Next { param: param + minus_rate.times(buffer), moments: next }
+        Next { param: minus_rate.adds(buffer, param), moments: next }
     }
 }

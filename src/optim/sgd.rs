@@ -1,5 +1,6 @@
 //! [`Sgd`]: steps down the gradient, with momentum if wanted.
 
+use crate::optim::rate::{add_scaled, decayed};
 use crate::optim::settings::not_negative;
 use crate::optim::{Clock, Factor, Next, Optimizer, Rate, Shared};
 use crate::trace::Trace;
@@ -126,13 +127,13 @@ impl Optimizer for Sgd {
     ) -> Next<'t> {
         let minus_rate = shared[0];
         let grad = if self.maximize { -grad } else { grad };
-        let grad = if self.weight_decay == 0.0 { grad } else { grad + param * self.weight_decay };
+        let grad = decayed(grad, param, self.weight_decay);
         let Some(&buffer) = moments.first() else {
-            return Next { param: param + minus_rate.times(grad), moments: Vec::new() };
+            return Next { param: minus_rate.adds(grad, param), moments: Vec::new() };
         };
-        let added = shared.get(1).map_or(grad, |share| share.times(grad));
-        let buffer = buffer * self.momentum + added;
-        let step = if self.nesterov { grad + buffer * self.momentum } else { buffer };
-        Next { param: param + minus_rate.times(step), moments: vec![buffer] }
+        let kept = buffer * self.momentum;
+        let buffer = shared.get(1).map_or_else(|| kept + grad, |share| share.adds(grad, kept));
+        let step = if self.nesterov { add_scaled(grad, buffer, self.momentum) } else { buffer };
+        Next { param: minus_rate.adds(step, param), moments: vec![buffer] }
     }
 }

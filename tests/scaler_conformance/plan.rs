@@ -89,7 +89,10 @@ pub(crate) fn plan(case: &Value) -> Option<Plan> {
         if op.get("error").is_some() {
             return plan.refuse(current, op, scaled);
         }
-        if fused && op["op"] == "step" && divides(&current, op) {
+        if fused
+            && op["op"] == "step"
+            && (divides(&current, op) || plan.lacks_gradients(&current, op))
+        {
             return None;
         }
         if op["op"] == "update" {
@@ -144,6 +147,13 @@ impl Plan {
             refused: false,
             after: Value::Null,
         }
+    }
+
+    /// True if an optimizer steps without any gradient, which a recorded step refuses at once and a fused eager one in `update`.
+    fn lacks_gradients(&self, current: &Iteration, op: &Value) -> bool {
+        let opt = op["opt"].as_u64().unwrap_or(0) as usize;
+        let mut own = (0..self.params.len()).filter(|i| self.params[*i].0 == opt);
+        own.all(|i| current.grads[i].is_empty())
     }
 
     fn push(&mut self, iteration: Iteration) {

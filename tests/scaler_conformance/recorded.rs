@@ -8,11 +8,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use tracecast::amp::{GradScaler, ScalerOptions, ScalerSettings};
 use tracecast::eager::Eager;
-use tracecast::ir::ops::cast::Cast;
-use tracecast::ir::ops::elementwise::Elementwise;
-use tracecast::ir::ops::reduce::Reductions;
 use tracecast::ir::{DType, TensorType, Var};
-use tracecast::optim::{Optimizer, Recorded};
+use tracecast::optim::{Clip, Optimizer, Recorded};
 use tracecast::{Jit, Options, Store, Tensor, Trace, jit};
 
 type Checked = Result<(), String>;
@@ -107,7 +104,8 @@ pub(crate) fn record(
             let of = if with_grads.is_empty() { &all } else { &with_grads };
             let params: Vec<_> = of.iter().map(|i| t.param(&format!("p{i}"))).collect();
             let grads: Vec<_> = with_grads.iter().map(|i| gradient(t, &iteration, *i)).collect();
-            let mut optimizer = Recorded::named(t, &format!("opt{opt}"), rule.as_ref(), &params);
+            let mut optimizer = Recorded::named(t, &format!("opt{opt}"), rule.as_ref(), &params)
+                .fused(iteration.fused);
             if !grads.is_empty() {
                 optimizer.set_grads(grads);
             }
@@ -119,7 +117,9 @@ pub(crate) fn record(
             match call {
                 Call::Unscale(_) => scaler.unscale_(optimizer),
                 Call::Step(_) => scaler.step(optimizer),
-                Call::Clip(_, max_norm) => clip(t, optimizer.grads_mut(), *max_norm),
+                Call::Clip(_, max_norm) => {
+                    Clip::norm(*max_norm).record(t, optimizer.grads_mut());
+                }
                 Call::Replace(param, number) => {
                     let at = own[owners[*param]].iter().position(|i| i == param);
                     let at = at.expect("a parameter with a gradient");
@@ -153,32 +153,6 @@ pub(crate) fn record(
 fn gradient<'t>(t: &'t Trace, iteration: &Iteration, i: usize) -> Var<'t> {
     let parts = (0..iteration.grads[i].len()).map(|part| t.input(&format!("g{i}.{part}")));
     parts.reduce(|a, b| a + b).expect("a gradient has a part")
-}
-
-/// `clip_grad_norm_`: all gradients times `min(1, max_norm / (norm + 1e-6))`.
-fn clip<'t>(t: &'t Trace, grads: &mut [Var<'t>], max_norm: f64) {
-    let wide = |x: Var<'t>| if x.dtype().is_low() { x.cast(DType::F32) } else { x };
-    let length = |x: Var<'t>| (x * x).sum(&[], false, None).sqrt();
-    let lengths: Vec<Var<'t>> = grads.iter().map(|grad| length(wide(*grad))).collect();
-    let norm = match lengths[..] {
-        [only] => only,
-        _ => {
-            let squares = lengths.into_iter().map(|x| x * x).reduce(|a, b| a + b);
-            squares.expect("a gradient").sqrt()
-        }
-    };
-    let one = t.ones_like(norm);
-    let coefficient = (one / (norm + 1e-6) * max_norm).minimum(one);
-    for grad in grads {
-        let wide = wide(*grad);
-        let product = wide
-            * if wide.dtype() == coefficient.dtype() {
-                coefficient
-            } else {
-                coefficient.cast(wide.dtype())
-            };
-        *grad = if product.dtype() == grad.dtype() { product } else { product.cast(grad.dtype()) };
-    }
 }
 
 pub(crate) fn inputs(plan: &Plan, iteration: &Iteration) -> Result<Vec<(String, Tensor)>, String> {

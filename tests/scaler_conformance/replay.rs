@@ -425,6 +425,7 @@ fn same_nest(found: &Nested, expected: &Value) -> Checked {
             }
             same("scaled", &read(found), &numbers(&expected["v"]))
         }
+        (Nested::Number(found), Value::Number(_)) => same("scaled", &[*found], &[number(expected)]),
         _ => Err(format!("expected {expected}, found {found:?}")),
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Target {
     pub(crate) tiles: &'static Tiles,
     /// True if rounding to integral floats is an instruction.
     pub(crate) floor: bool,
+    /// True if a product and a sum with one rounding are an instruction.
+    pub(crate) mul_add: bool,
     /// True if vector instructions take operands from memory at any address.
     pub(crate) unaligned: bool,
     /// True if vector loops are wide ones.

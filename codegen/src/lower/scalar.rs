@@ -23,6 +23,7 @@ impl Emitter<'_> {
             ScalarOp::Sub if float => self.fb.ins().fsub(args[0], args[1]),
             ScalarOp::Mul if float => self.fb.ins().fmul(args[0], args[1]),
             ScalarOp::Div if float => self.fb.ins().fdiv(args[0], args[1]),
+            ScalarOp::MulAdd if float => self.mul_add(ty, args, vector),
             ScalarOp::Add if ty != Scalar::Bool => self.fb.ins().iadd(args[0], args[1]),
             ScalarOp::Sub if ty != Scalar::Bool => self.fb.ins().isub(args[0], args[1]),
             ScalarOp::Mul if ty != Scalar::Bool => self.fb.ins().imul(args[0], args[1]),
@@ -79,6 +80,28 @@ impl Emitter<'_> {
                 self.fail(format!("{op:?} of {}", inst.ty.name()), ty)
             }
         }
+    }
+
+    /// A product and a sum with one rounding: an instruction, or a call for each number.
+    fn mul_add(&mut self, ty: Scalar, args: &[Value], vector: bool) -> Value {
+        if self.target.mul_add {
+            return self.fb.ins().fma(args[0], args[1], args[2]);
+        }
+        let (name, address) = match ty {
+            Scalar::F64 => ("mul_add_f64", one::mul_add_f64 as *const () as usize),
+            _ => ("mul_add", one::mul_add as *const () as usize),
+        };
+        if !vector {
+            return self.routine(name, address, args, scalar_type(ty));
+        }
+        let mut result = args[2];
+        for lane in 0..4 {
+            let each: Vec<Value> =
+                args.iter().map(|arg| self.fb.ins().extractlane(*arg, lane)).collect();
+            let one = self.routine(name, address, &each, scalar_type(ty));
+            result = self.fb.ins().insertlane(result, one, lane);
+        }
+        result
     }
 
     /// A call of a routine with a result.

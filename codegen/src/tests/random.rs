@@ -58,7 +58,9 @@ fn instruction(n: &mut Numbers, body: &mut Body, rank: usize) {
                 3 => ScalarOp::Floor,
                 _ => ScalarOp::Call(n.one_of(&functions)),
             };
-            body.unary(op, v);
+            let r = body.unary(op, v);
+            let w = some(n, body, float);
+            body.push(ScalarOp::MulAdd, &[v, r, w], float);
         }
         4 => {
             let v = some(n, body, Scalar::Bool);

@@ -169,6 +169,16 @@ pub(crate) mod one {
         half::round_to_bf16_f64(x)
     }
 
+    /// A product and a sum with one rounding.
+    pub(crate) extern "C" fn mul_add(x: f32, factor: f32, addend: f32) -> f32 {
+        x.mul_add(factor, addend)
+    }
+
+    /// A product and a sum with one rounding.
+    pub(crate) extern "C" fn mul_add_f64(x: f64, factor: f64, addend: f64) -> f64 {
+        x.mul_add(factor, addend)
+    }
+
     /// The random word of one element.
     pub(crate) extern "C" fn random(key: i64, step: i64, stream: u32, element: u64) -> u32 {
         philox::random_bits(key, step, stream, element)

@@ -30,6 +30,7 @@ impl Select<'_> {
             (ScalarOp::Max, _) => return self.combine(Reduction::Max, ty, args[0], args[1]),
             (ScalarOp::Min, _) => return self.combine(Reduction::Min, ty, args[0], args[1]),
             (ScalarOp::Cmp(cmp), _) => return self.compare(cmp, from, args[0], args[1]),
+            (ScalarOp::MulAdd, Scalar::F32) => return Ok(self.both(Op::Fma, args)),
             (ScalarOp::Select, _) => return Ok(self.blend(args[0], args[1], args[2])),
             (ScalarOp::Not, Scalar::Bool | Scalar::I32) => return Ok(self.not(args[0])),
             (ScalarOp::Convert, _) => return self.convert(from, ty, args[0]),

@@ -14,6 +14,7 @@ trait Number: Copy + PartialOrd {
     fn add(self, o: Self) -> Self;
     fn sub(self, o: Self) -> Self;
     fn mul(self, o: Self) -> Self;
+    fn mul_add(self, factor: Self, addend: Self) -> Option<Self>;
     fn div(self, o: Self) -> Self;
     fn rem(self, o: Self) -> Option<Self>;
     fn neg(self) -> Self;
@@ -42,6 +43,9 @@ macro_rules! float {
             }
             fn mul(self, o: Self) -> Self {
                 self * o
+            }
+            fn mul_add(self, factor: Self, addend: Self) -> Option<Self> {
+                Some($ty::mul_add(self, factor, addend))
             }
             fn div(self, o: Self) -> Self {
                 self / o
@@ -125,6 +129,9 @@ macro_rules! int {
             fn mul(self, o: Self) -> Self {
                 self.wrapping_mul(o)
             }
+            fn mul_add(self, _: Self, _: Self) -> Option<Self> {
+                None
+            }
             fn div(self, o: Self) -> Self {
                 if o == 0 { 0 } else { self.wrapping_div(o) }
             }
@@ -193,6 +200,7 @@ fn number<N: Number>(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
         ScalarOp::Add => x.add(y?),
         ScalarOp::Sub => x.sub(y?),
         ScalarOp::Mul => x.mul(y?),
+        ScalarOp::MulAdd => x.mul_add(y?, args.get(2).map(|b| N::of(*b))?)?,
         ScalarOp::Div => x.div(y?),
         ScalarOp::Rem => x.rem(y?)?,
         ScalarOp::Max => max(x, y?),

@@ -125,6 +125,7 @@ fn arithmetic(body: &Body) -> u64 {
             ScalarOp::Add
                 | ScalarOp::Sub
                 | ScalarOp::Mul
+                | ScalarOp::MulAdd
                 | ScalarOp::Div
                 | ScalarOp::Max
                 | ScalarOp::Min

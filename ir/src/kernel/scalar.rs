@@ -102,6 +102,8 @@ pub enum ScalarOp {
     Sub,
     /// Product; integers wrap.
     Mul,
+    /// The product of the first two operands plus the third, rounded once; floats only.
+    MulAdd,
     /// Quotient; integers truncate towards zero, with the divisor checked by a `Check` before.
     Div,
     /// Remainder of truncated integer division; not for floats.

@@ -10,6 +10,7 @@ pub mod grad;
 pub mod index;
 pub mod infer;
 pub mod linalg;
+pub mod mul_add;
 pub mod nn;
 pub mod random;
 pub mod reduce;
@@ -28,6 +29,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
     vec![
         ("source", source::OPS),
         ("elementwise", elementwise::OPS),
+        ("mul_add", mul_add::OPS),
         ("reduce", reduce::OPS),
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
@@ -66,6 +68,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "gelu",
     "gt",
     "le",
+    "lerp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -110,6 +113,7 @@ pub mod prelude {
     pub use super::elementwise::Elementwise;
     pub use super::index::Indexing;
     pub use super::linalg::Products;
+    pub use super::mul_add::MulAdds;
     pub use super::nn::{Activations, Losses, Norms, Softmaxes};
     pub use super::random::Random;
     pub use super::reduce::Reductions;

@@ -256,6 +256,7 @@ fn word(op: ScalarOp) -> &'static str {
         ScalarOp::Add => "add",
         ScalarOp::Sub => "sub",
         ScalarOp::Mul => "mul",
+        ScalarOp::MulAdd => "mul_add",
         ScalarOp::Div => "div",
         ScalarOp::Rem => "rem",
         ScalarOp::Max => "max",

@@ -1,0 +1,110 @@
+//! Products and sums in one step, as optimizers are made of: `mul_add`, and PyTorch's `lerp`, `addcmul` and `addcdiv`.
+//!
+//! Where PyTorch's vectorised CPU kernels fuse a product into a sum, these do: then results have the same bits.
+
+use super::elementwise::Elementwise;
+use super::infer;
+use crate::DType;
+use crate::kernel::ScalarOp;
+use crate::op::{Dispatch, Domain, FLOATS, InferCx, composite, core, map, rule};
+use smallvec::smallvec;
+
+crate::ops! { trait MulAdds;
+
+/// `x * factor + addend`, rounded once; a number may stand for the factor. In 16 bits the sum is taken in f32 and rounded again.
+MUL_ADD = mul_add(x, addend, factor: optional; scalar: OptFloat) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        either(cx.types.len() == 3, cx)?;
+        infer::float_arithmetic(cx)
+    },
+    body:     core(
+        rule(&|cx| {
+            let factor = cx.args.get(2).copied();
+            let dx = cx.dy().mul(factor, cx.attrs.float("scalar"));
+            let mut grads = smallvec![Some(dx), Some(cx.dy())];
+            if factor.is_some() {
+                grads.push(Some(cx.dy().mul(cx.args[0], None)));
+            }
+            grads
+        }),
+        map(&|cx, x| {
+            let ty = cx.body.ty(x[0]);
+            let factor = x.get(2).copied().unwrap_or_else(|| {
+                cx.body.constant(ty, cx.attrs.float("scalar").expect("checked by infer"))
+            });
+            cx.body.push(ScalarOp::MulAdd, &[x[0], factor, x[1]], ty)
+        }),
+    ),
+    rounding: "the result; each gradient",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5]", "T[3, 1], T[5], T[]", "T[7], T[7], none {scalar = 0.3}"] },
+}
+
+/// The share `weight` of the way from `start` to `end`: [`torch.lerp`](https://docs.pytorch.org/docs/stable/generated/torch.lerp.html),
+/// by the one of its two formulas that is exact at the nearer end.
+LERP = lerp(start, end; weight: Float) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &infer::float_arithmetic,
+    body:     composite(None, &|cx| {
+        let (start, end) = (cx.args[0], cx.args[1]);
+        let weight = cx.attrs.float("weight").expect("required");
+        let way = end.sub(start, None);
+        smallvec![if weight.abs() < 0.5 {
+            way.mul_add(start, None, Some(weight))
+        } else {
+            way.mul_add(end, None, Some(weight - 1.0))
+        }]
+    }),
+    rounding: "the result",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] {weight = 0.1}", "T[7], T[7] {weight = 0.75}"] },
+}
+
+/// `x + value * a * b`, the last product inside the sum:
+/// [`torch.addcmul`](https://docs.pytorch.org/docs/stable/generated/torch.addcmul.html).
+ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &infer::float_arithmetic,
+    body:     composite(None, &|cx| {
+        let scaled = cx.args[1].mul(None, cx.attrs.float("value"));
+        smallvec![scaled.mul_add(cx.args[0], cx.args[2], None)]
+    }),
+    rounding: "the result",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {value = 0.1}", "T[5], T[3, 1], T[] {value = 1.0}"] },
+}
+
+/// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without axes, which 16-bit operands meet
+/// in f32: [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
+ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &|cx| {
+        either(cx.types.len() == 4, cx)?;
+        let Some(value) = cx.types.get(3) else { return infer::float_arithmetic(cx) };
+        infer::need_float(value)?;
+        if value.shape.rank() > 0 {
+            return Err(format!("`value` has no axes, found {value}"));
+        }
+        let mut inferred = infer::elementwise(cx, &[0, 1, 2])?;
+        let dtype = inferred.results[0].dtype;
+        infer::need_float(&inferred.results[0])?;
+        let inside = if dtype.is_low() { DType::F32 } else { dtype };
+        // It is broadcast where it is multiplied.
+        inferred.shapes[3] = None;
+        inferred.casts[3] = (value.dtype != inside).then_some(inside);
+        Ok(inferred)
+    },
+    body:     composite(None, &|cx| {
+        let [x, a, b] = [cx.args[0], cx.args[1], cx.args[2]];
+        let scaled = a.mul(cx.args.get(3).copied(), cx.attrs.float("scalar"));
+        smallvec![x.add(scaled.div(b, None), None)]
+    }),
+    rounding: "the result",
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] > 0, none {scalar = -0.1}", "T[7], T[7], T[7] > 0, T[]"] },
+}
+}
+
+/// Fails unless there is either the optional operand or the attribute `scalar`.
+fn either(operand: bool, cx: &InferCx<'_>) -> Result<(), String> {
+    let number = cx.attrs.float("scalar").is_some();
+    let wrong = || "takes either its last operand or the attribute `scalar`".to_owned();
+    (operand != number).then_some(()).ok_or_else(wrong)
+}
