@@ -1,6 +1,6 @@
 //! [`CompileReport`]: what became of a program, in numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::op::{Body, Lower};
@@ -75,27 +75,30 @@ fn kernels(graph: &Graph) -> impl Iterator<Item = &Kernel> {
 }
 
 /// The bytes of the distinct forward values that gradient ops of a core program read: behind casts and views, without ports and
-/// constants.
+/// constants. What every one of them rounds is held rounded.
 fn saved_bytes(graph: &Graph) -> usize {
-    let mut saved = BTreeSet::new();
+    let mut saved: BTreeMap<ValueId, usize> = BTreeMap::new();
     for id in graph.nodes().filter(|id| is_gradient(graph, *id)) {
-        let read = graph.args(id).into_iter().map(|value| behind_moves(graph, value));
-        saved.extend(read.filter(|value| {
+        for (value, width) in graph.args(id).into_iter().map(|value| behind_moves(graph, value)) {
             let body = &graph.node(value.node).op.def().body;
-            !is_gradient(graph, value.node) && !matches!(body, Body::Source(_))
-        }));
+            if !is_gradient(graph, value.node) && !matches!(body, Body::Source(_)) {
+                let known = saved.entry(value).or_default();
+                *known = width.max(*known);
+            }
+        }
     }
-    saved.iter().map(|value| graph.ty(*value).bytes()).sum()
+    saved.iter().map(|(value, width)| graph.ty(*value).numel() * width).sum()
 }
 
-/// The value that casts and views were made of.
-fn behind_moves(graph: &Graph, value: ValueId) -> ValueId {
-    let mut value = value;
+/// The value that casts and views were made of, and the bytes of an element where it is narrowest.
+fn behind_moves(graph: &Graph, value: ValueId) -> (ValueId, usize) {
+    let (mut value, mut width) = (value, usize::MAX);
     loop {
+        width = width.min(graph.ty(value).dtype.bytes());
         let node = graph.node(value.node);
         let is_view = matches!(node.op.def().body, Body::Core { kernel: Lower::View(_), .. });
         if !is_view && node.op.name() != "cast" {
-            return value;
+            return (value, width);
         }
         value = graph.args(value.node)[0];
     }

@@ -1,5 +1,5 @@
 //! What `place` promises of bytes: no program moves more of them than before, and where all uses of a value end in 16 bits, no other
-//! way to place the casts that gives the same bits moves fewer.
+//! way to place the casts that gives the same bits moves fewer; and how much of that holds for the kernels that `fuse` makes.
 //!
 //! A value between a producer and its uses is held in f32 or in 16 bits. All ways to choose are tried; those that change a bit of a
 //! result, on numbers with ties, zeros of both signs and infinities, are not allowed.
@@ -18,6 +18,9 @@ use tracecast_passes::{Fuse, Pass, Place, Simplify};
 const SIDE: usize = 16;
 /// The most values that can be held in either dtype where all ways are tried.
 const MOVABLE: usize = 12;
+
+/// Random programs.
+const PROGRAMS: u64 = 2000;
 
 /// An op that hands elements on.
 #[derive(Clone, Copy, Debug)]
@@ -212,21 +215,21 @@ impl Trial {
 fn no_program_moves_more_bytes() {
     let (mut gained, mut lost) = (0, Vec::new());
     let (mut fused, mut fused_lost) = ([0, 0], 0);
-    for seed in 0..1000 {
+    for seed in 0..PROGRAMS {
         let trial = Trial::random(seed, 20, true);
         let [before, now] = [&trial.simple, &trial.placed].map(|graph| moved(graph));
-        gained += usize::from(now < before);
+        gained += u64::from(now < before);
         if now > before {
             lost.push(format!("seed {seed}, {before} to {now}: {:?}", trial.plan));
         }
         let [before, now] = [&trial.simple, &trial.placed].map(moved_fused);
         fused = [fused[0] + before, fused[1] + now];
-        fused_lost += usize::from(now > before);
+        fused_lost += u64::from(now > before);
     }
     assert!(lost.is_empty(), "{}\n{}", lost.len(), lost.join("\n"));
-    assert!(gained > 700, "{gained} programs gained");
+    assert!(gained * 10 > PROGRAMS * 7, "{gained} programs gained");
     // `fuse` weighs other things as well, so of its kernels this holds for nearly every program only.
-    assert!(fused_lost < 10, "{fused_lost} programs move more in fused kernels");
+    assert!(fused_lost * 300 < PROGRAMS, "{fused_lost} programs move more in fused kernels");
     assert!(fused[1] * 10 < fused[0] * 9, "{fused:?} bytes in fused kernels");
 }
 
@@ -249,4 +252,34 @@ fn no_other_placement_of_casts_moves_fewer_bytes() {
         gained += usize::from(ours < moved(&simple));
     }
     assert!(tried > 10_000 && gained > 10, "{tried} placements, {gained} programs gained");
+}
+
+/// The placements in which no value is made wide again of a narrow one: `fuse` computes cheap ops again behind a widening, where it
+/// would store their results otherwise, which saves bytes in other ways than by dtypes.
+fn placements(plan: &Plan) -> impl Iterator<Item = u32> + '_ {
+    let is_narrow = |narrow: u32, value: usize| narrow >> value & 1 == 1;
+    (0..1_u32 << (plan.moves.len() + 1)).filter(move |narrow| {
+        let mut moves = plan.moves.iter().enumerate();
+        moves.all(|(i, (from, _))| !is_narrow(*narrow, *from) || is_narrow(*narrow, i + 1))
+    })
+}
+
+#[test]
+fn the_best_placement_for_fused_kernels_is_hardly_better() {
+    for wide in [false, true] {
+        let (mut ours, mut best, mut better) = (0, 0, 0);
+        for seed in 0..60 {
+            let Trial { plan, placed, inputs, wanted, .. } = Trial::random(seed, 9, wide);
+            let own = moved_fused(&placed);
+            let others = placements(&plan).map(|narrow| plan.placed(narrow));
+            let allowed = others.filter(|other| {
+                moved_fused(other) < own && same(&wanted, &results(other, &inputs))
+            });
+            let least = allowed.map(|other| moved_fused(&other)).min().unwrap_or(own);
+            better += usize::from(least < own);
+            (ours, best) = (ours + own, best + least);
+        }
+        let found = format!("{better} of 60 could be better, {best} bytes, not {ours}");
+        assert!(better <= 3 && ours * 100 < best * 101, "f32 uses: {wide}: {found}");
+    }
 }

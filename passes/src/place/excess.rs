@@ -4,7 +4,7 @@
 //! reads the value in another takes it as it is, rounded, and so do contractions, reductions, comparisons and roundings of integers
 //! wherever they are. So no value that lies in memory becomes wider, and everybody who compares or checks a value sees the same.
 
-use super::Through;
+use super::demand::Through;
 use crate::fuse::Forecast;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::ops::amp::UNSCALED;

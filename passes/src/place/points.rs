@@ -1,6 +1,6 @@
 //! Which [points](tracecast_ir::Point) a cast stands for that `place` records elsewhere than it was.
 
-use super::{Demand, Through, demand_of};
+use super::demand::{Demand, Through, demand_of};
 use smallvec::SmallVec;
 use tracecast_ir::{Graph, NodeId, PointId, ValueId};
 
