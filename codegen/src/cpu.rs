@@ -6,6 +6,7 @@ use crate::lower::Target;
 use crate::program::{self, Program};
 use crate::team::Team;
 use crate::tile::{Cpu, Tiles};
+use crate::wide::Width;
 use cranelift::prelude::{Configurable, isa, settings};
 use std::fmt;
 use std::sync::Arc;
@@ -47,14 +48,23 @@ impl CpuDevice {
     pub fn new(options: CpuOptions) -> Result<Self> {
         let options =
             CpuOptions { portable: options.portable || cfg!(feature = "portable"), ..options };
-        let target = target(options.portable)?;
+        let target = target(options.portable, false)?;
+        let team = Team::new(options.threads)?;
+        Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
+    }
+
+    /// One thread of the CPU without its 512-bit vectors.
+    #[cfg(test)]
+    pub(crate) fn without_avx512() -> Result<Self> {
+        let options = CpuOptions { threads: Some(1), portable: cfg!(feature = "portable") };
+        let target = target(options.portable, true)?;
         let team = Team::new(options.threads)?;
         Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
     }
 }
 
-/// The instruction set and routines of this CPU.
-pub(crate) fn target(portable: bool) -> std::result::Result<Target, Error> {
+/// The instruction set and routines of this CPU; loops of 256-bit vectors even if it has wider ones, if `narrow`.
+pub(crate) fn target(portable: bool, narrow: bool) -> std::result::Result<Target, Error> {
     let machine = |e: &dyn fmt::Display| Error::Machine(e.to_string());
     let mut flags = settings::builder();
     for (name, value) in [
@@ -89,7 +99,8 @@ pub(crate) fn target(portable: bool) -> std::result::Result<Target, Error> {
     let (unaligned, mul_add) = (has("has_avx"), has("has_fma"));
     let tiles = Tiles::detect(portable);
     // Wide loops are called as the System V ABI has it.
-    let wide = tiles.wide && isa.default_call_conv() == isa::CallConv::SystemV;
+    let wide = isa.default_call_conv() == isa::CallConv::SystemV && tiles.wide;
+    let wide = wide.then(|| if narrow { Width::Bits256 } else { Width::detect() });
     // Four cores share the last cache. Tests stream nearly everything.
     let streamed_from = if cfg!(test) { 1 << 10 } else { 4 * Cpu::of(tiles).caches.l3 as i64 };
     Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, streamed_from })

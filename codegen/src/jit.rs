@@ -158,7 +158,7 @@ fn define_loops(
     let signature = wide_signature(module.isa().default_call_conv());
     let define = |wide: &crate::wide::Compiled| {
         let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
-        module.define_function_bytes(id, 32, &wide.bytes, &[]).map_err(|e| e.to_string())?;
+        module.define_function_bytes(id, 64, &wide.bytes, &[]).map_err(|e| e.to_string())?;
         Ok(id)
     };
     lowered.loops.iter().map(define).collect()

@@ -161,7 +161,7 @@ fn key(target: &Target, kernel: &Kernel) -> String {
     let Kernel { name: _, inputs, outputs, when: _, checks: _, form } = kernel;
     let mut key = String::new();
     // Writing to a string does not fail.
-    let _ = write!(key, "{} {inputs:?} {outputs:?} {form:?}", target.tiles.wide);
+    let _ = write!(key, "{:?} {inputs:?} {outputs:?} {form:?}", (target.tiles.wide, target.wide));
     key
 }
 

@@ -22,7 +22,7 @@ pub(crate) use wide::{NAMESPACE, signature as wide_signature};
 use crate::phase::{self, Has, Phases};
 use crate::plan::{Plan, Sink, Stage, Strides};
 use crate::tile::Tiles;
-use crate::wide::Compiled;
+use crate::wide::{Compiled, Width};
 use cranelift::codegen::cursor::{Cursor, FuncCursor};
 use cranelift::codegen::ir::{BlockArg, ConstantData, Endianness, Function, SigRef};
 use cranelift::codegen::isa::CallConv;
@@ -49,8 +49,8 @@ pub(crate) struct Target {
     pub(crate) mul_add: bool,
     /// True if vector instructions take operands from memory at any address.
     pub(crate) unaligned: bool,
-    /// True if vector loops are wide ones.
-    pub(crate) wide: bool,
+    /// The vectors of wide loops; `None` if vector loops are not wide ones.
+    pub(crate) wide: Option<Width>,
     /// Kernels that touch that many bytes write past the caches.
     pub(crate) streamed_from: i64,
 }
@@ -282,7 +282,7 @@ impl<'a> Emitter<'a> {
 
     /// A row stage: its uniform values, then its phases over the row, in chunks if it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage) {
-        let has = Has { floor: self.target.floor, wide: self.target.wide };
+        let has = Has { floor: self.target.floor, wide: self.target.wide.is_some() };
         let phases = phase::cut(self.plan, stage, has);
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
         let mut row = row::Row::new(self, stage, &phases);

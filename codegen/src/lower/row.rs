@@ -119,8 +119,8 @@ impl<'p> Row<'p> {
         for (i, sink) in self.stage.sinks.iter().enumerate() {
             self.target(em, i, sink);
         }
-        if em.target.wide && em.plan.row() > 0 {
-            self.prepare_wide(em);
+        if let Some(width) = em.target.wide.filter(|_| em.plan.row() > 0) {
+            self.prepare_wide(em, width);
         }
     }
 
@@ -173,7 +173,7 @@ impl<'p> Row<'p> {
     fn phase(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
         let phase = &self.cut.phases[number];
         match phase.kind {
-            Kind::Vector if em.target.wide => {
+            Kind::Vector if em.target.wide.is_some() => {
                 // Without one, the function has failed already.
                 if let Some(number) = self.wide.get(&number) {
                     em.call_wide(*number, low, high);

@@ -3,7 +3,7 @@
 use super::row::Row;
 use super::{Emitter, MEMORY};
 use crate::phase::Kind;
-use crate::wide::{self, CELL, Cell, Compiled, Task};
+use crate::wide::{self, CELL, Cell, Compiled, Task, Width};
 use cranelift::codegen::ir::{ExtFuncData, ExternalName, UserExternalName};
 use cranelift::prelude::{AbiParam, InstBuilder, Signature, Value, types};
 use tracecast_ir::kernel::Scalar;
@@ -20,13 +20,14 @@ pub(crate) fn signature(call_conv: cranelift::codegen::isa::CallConv) -> Signatu
 
 impl Row<'_> {
     /// Compiles the vector phases, and puts what they need into their cells.
-    pub(super) fn prepare_wide(&mut self, em: &mut Emitter<'_>) {
+    pub(super) fn prepare_wide(&mut self, em: &mut Emitter<'_>, width: Width) {
         let mut area = (em.waits + self.cut.bytes + 63) / 64 * 64;
         for (number, phase) in self.cut.phases.iter().enumerate() {
             if phase.kind != Kind::Vector {
                 continue;
             }
             let task = Task {
+                width,
                 plan: em.plan,
                 stage: self.stage,
                 cut: self.cut,

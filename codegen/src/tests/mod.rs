@@ -71,13 +71,12 @@ impl Numbers {
     }
 }
 
-/// Devices that must agree: one thread, two, eight; and the portable code.
+/// Devices that must agree: one thread, two, eight; the portable code, and that of 256-bit vectors.
 static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
-    [(1, false), (1, true), (2, false), (8, true)]
-        .map(|(threads, portable)| {
-            CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
-        })
-        .to_vec()
+    let all = [(1, false), (1, true), (2, false), (8, true)].map(|(threads, portable)| {
+        CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
+    });
+    all.into_iter().chain([CpuDevice::without_avx512().unwrap()]).collect()
 });
 
 /// A kernel with its operands in the memory of a device.

@@ -1,7 +1,9 @@
 //! Machine code of x86-64: VEX instructions on 256-bit registers, the few integer instructions around them, jumps, and a pool of vectors.
 //!
-//! Nothing here knows what the code is for. Vector length is a bit of every VEX instruction; an encoding with longer vectors would be a
-//! sibling of [`Asm::vex`].
+//! Nothing here knows what the code is for. Instructions on 512-bit registers are encoded in `evex`.
+
+use super::Width;
+use super::evex::Under;
 
 /// The number of a vector or general register.
 pub(super) type Reg = u8;
@@ -57,6 +59,19 @@ pub(super) enum Prefix {
     P66 = 1,
     /// `F3`.
     PF3 = 2,
+    /// `F2`.
+    PF2 = 3,
+}
+
+/// How much of a vector an instruction works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Span {
+    /// All of it.
+    Whole,
+    /// The low half.
+    Half,
+    /// The low quarter: of 512 bits only.
+    Quarter,
 }
 
 /// What is the same for all uses of an instruction.
@@ -67,14 +82,31 @@ pub(super) struct Opcode {
     pub(super) byte: u8,
     /// The W bit.
     pub(super) w: bool,
-    /// True for 256 bits, false for 128.
-    pub(super) long: bool,
+    /// How much of a vector it works on.
+    pub(super) part: Span,
+    /// The bytes that it reads or writes in memory, if its vectors have 512 bits.
+    pub(super) memory: u8,
 }
 
 impl Opcode {
-    /// A 256-bit instruction.
+    /// An instruction on whole vectors.
     pub(super) const fn new(map: Map, prefix: Prefix, byte: u8) -> Self {
-        Opcode { map, prefix, byte, w: false, long: true }
+        Opcode { map, prefix, byte, w: false, part: Span::Whole, memory: 64 }
+    }
+
+    /// The same instruction on a part of a vector.
+    pub(super) const fn on(self, part: Span) -> Self {
+        let memory = match part {
+            Span::Whole => 64,
+            Span::Half => 32,
+            Span::Quarter => 16,
+        };
+        Opcode { part, memory, ..self }
+    }
+
+    /// The same instruction with a memory operand of so many bytes where vectors have 512 bits.
+    pub(super) const fn bytes(self, memory: u8) -> Self {
+        Opcode { memory, ..self }
     }
 }
 
@@ -100,10 +132,10 @@ pub(super) enum When {
 }
 
 /// Code in the making.
-#[derive(Default)]
 pub(super) struct Asm {
-    code: Vec<u8>,
-    pool: Vec<[u32; 8]>,
+    pub(super) width: Width,
+    pub(super) code: Vec<u8>,
+    pool: Vec<[u32; 16]>,
     /// Displacements of pool vectors: where they are, where their instruction ends, and the vector.
     pool_uses: Vec<(usize, usize, u32)>,
     labels: Vec<Option<usize>>,
@@ -112,8 +144,14 @@ pub(super) struct Asm {
 }
 
 impl Asm {
-    /// The number of a vector in the pool.
-    pub(super) fn pool(&mut self, vector: [u32; 8]) -> u32 {
+    /// No code yet.
+    pub(super) fn new(width: Width) -> Self {
+        let (code, pool, pool_uses) = (Vec::new(), Vec::new(), Vec::new());
+        Asm { width, code, pool, pool_uses, labels: Vec::new(), jumps: Vec::new() }
+    }
+
+    /// The number of a vector in the pool; of its lanes those count that a vector has.
+    pub(super) fn pool(&mut self, vector: [u32; 16]) -> u32 {
         let at = self.pool.iter().position(|v| *v == vector).unwrap_or_else(|| {
             self.pool.push(vector);
             self.pool.len() - 1
@@ -122,9 +160,17 @@ impl Asm {
     }
 
     /// Several vectors one after another in the pool.
-    pub(super) fn pool_run(&mut self, vectors: &[[u32; 8]]) -> u32 {
+    pub(super) fn pool_run(&mut self, vectors: &[[u32; 16]]) -> u32 {
         self.pool.extend_from_slice(vectors);
         (self.pool.len() - vectors.len()) as u32
+    }
+
+    /// A vector instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in memory, then a byte.
+    pub(super) fn vector(&mut self, op: Opcode, reg: Reg, vvvv: Reg, rm: Rm, imm: Option<u8>) {
+        match self.width {
+            Width::Bits256 => self.vex(op, reg, vvvv, rm, imm),
+            Width::Bits512 => self.evex(op, Under::Nothing, [reg, vvvv], rm, imm),
+        }
     }
 
     /// A VEX instruction: `reg`, then `vvvv` (0 if it has none), then the operand that may be in memory, then a byte.
@@ -134,7 +180,7 @@ impl Asm {
             Rm::Mem(m) => (m.index.is_some_and(|(i, _)| i >= 8), m.base >= 8),
             Rm::Pool(_) => (false, false),
         };
-        let tail = (!vvvv & 15) << 3 | u8::from(op.long) << 2 | op.prefix as u8;
+        let tail = (!vvvv & 15) << 3 | u8::from(op.part == Span::Whole) << 2 | op.prefix as u8;
         let not_r = u8::from(reg < 8) << 7;
         if op.map == Map::M0F && !op.w && !x && !b {
             self.code.extend([0xc5, not_r | tail]);
@@ -144,12 +190,12 @@ impl Asm {
         }
         self.code.push(op.byte);
         let imm_bytes = usize::from(imm.is_some());
-        self.operand(reg, rm, imm_bytes);
+        self.operand(reg, rm, imm_bytes, 1);
         self.code.extend(imm);
     }
 
-    /// ModRM, SIB and displacement, before that many bytes that end the instruction.
-    fn operand(&mut self, reg: Reg, rm: Rm, after: usize) {
+    /// ModRM, SIB and displacement, before that many bytes that end the instruction. A displacement of one byte counts in `unit`.
+    pub(super) fn operand(&mut self, reg: Reg, rm: Rm, after: usize, unit: i32) {
         let reg = (reg & 7) << 3;
         match rm {
             Rm::Reg(r) => self.code.push(0xc0 | reg | r & 7),
@@ -160,12 +206,15 @@ impl Asm {
                 self.code.extend([0; 4]);
             }
             Rm::Mem(m) => {
-                let short = i8::try_from(m.displacement);
+                let short = match m.displacement % unit {
+                    0 => i8::try_from(m.displacement / unit).ok(),
+                    _ => None,
+                };
                 let mode = match short {
                     // Without displacement, base 5 would mean something else.
-                    Ok(0) if m.base & 7 != 5 => 0x00,
-                    Ok(_) => 0x40,
-                    Err(_) => 0x80,
+                    Some(0) if m.base & 7 != 5 => 0x00,
+                    Some(_) => 0x40,
+                    None => 0x80,
                 };
                 match m.index {
                     None if m.base & 7 != 4 => self.code.push(mode | reg | m.base & 7),
@@ -176,7 +225,7 @@ impl Asm {
                     }
                 }
                 match (mode, short) {
-                    (0x40, Ok(d)) => self.code.push(d as u8),
+                    (0x40, Some(d)) => self.code.push(d as u8),
                     (0x80, _) => self.code.extend(m.displacement.to_le_bytes()),
                     _ => {}
                 }
@@ -196,7 +245,7 @@ impl Asm {
             self.code.push(rex);
         }
         self.code.extend(opcode);
-        self.operand(reg, rm, if imm.is_some() { 4 } else { 0 });
+        self.operand(reg, rm, if imm.is_some() { 4 } else { 0 }, 1);
         if let Some(imm) = imm {
             self.code.extend(imm.to_le_bytes());
         }
@@ -330,7 +379,7 @@ impl Asm {
         self.code.extend([0; 4]);
     }
 
-    /// The finished code, with the pool after it at a multiple of 32 bytes; and the length of the code alone.
+    /// The finished code, with the pool after it at a multiple of a vector's bytes; and the length of the code alone.
     pub(super) fn finish(mut self) -> (Vec<u8>, usize) {
         let length = self.code.len();
         for (at, label) in &self.jumps {
@@ -338,13 +387,16 @@ impl Asm {
             let distance = target as i32 - (*at as i32 + 4);
             self.code[*at..*at + 4].copy_from_slice(&distance.to_le_bytes());
         }
-        self.code.resize(length.next_multiple_of(32), 0xcc);
+        let bytes = self.width.bytes() as usize;
+        self.code.resize(length.next_multiple_of(bytes), 0xcc);
         let start = self.code.len();
         for (at, end, vector) in &self.pool_uses {
-            let distance = (start + 32 * *vector as usize) as i32 - *end as i32;
+            let distance = (start + bytes * *vector as usize) as i32 - *end as i32;
             self.code[*at..*at + 4].copy_from_slice(&distance.to_le_bytes());
         }
-        self.code.extend(self.pool.iter().flatten().flat_map(|w| w.to_le_bytes()));
+        for vector in &self.pool {
+            self.code.extend(vector[..bytes / 4].iter().flat_map(|w| w.to_le_bytes()));
+        }
         (self.code, length)
     }
 }

@@ -3,20 +3,25 @@
 //! Values get registers in order; when none is free, the value whose next use is farthest gives its own up. Constants, and loads of memory
 //! that nothing writes, are at home in memory: they are read as operands, and cost nothing to give up. Others are spilled.
 
-use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm};
+use super::Width;
+use super::asm::{Asm, Map, Mem, Opcode, Span, Prefix, R11, RAX, RCX, RDI, Reg, Rm};
+use super::evex::{MASK, TAIL, Under};
 use super::frame::Frame;
-use super::ops::{Base, Inst, Load, Op, Place, Shift, Store, V};
+use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V};
 use smallvec::SmallVec;
 use std::collections::HashMap;
-
-/// Vector registers.
-pub(super) const REGISTERS: usize = 16;
 
 /// Values that live as long as the loop, and their registers.
 pub(super) type Pins = HashMap<Op, Reg>;
 
-/// Emits a body once. Returns how many vectors were spilled.
-pub(super) fn emit(asm: &mut Asm, frame: &Frame, insts: &[Inst], pins: &Pins, taken: u16) -> usize {
+/// Emits a body once, with the registers that are taken, and whether it is for the last positions. Returns how many vectors were spilled.
+pub(super) fn emit(
+    asm: &mut Asm,
+    frame: &Frame,
+    insts: &[Inst],
+    pins: &Pins,
+    (taken, tail): (u32, bool),
+) -> usize {
     let mut uses: Vec<Vec<u32>> = vec![Vec::new(); insts.len()];
     for (at, inst) in insts.iter().enumerate().rev() {
         for a in &inst.args {
@@ -24,13 +29,16 @@ pub(super) fn emit(asm: &mut Asm, frame: &Frame, insts: &[Inst], pins: &Pins, ta
         }
     }
     let pinned = pins.values().fold(taken, |set, r| set | 1 << r);
+    let width = asm.width;
     let mut assign = Assign {
+        tail: tail && width == Width::Bits512,
+        width,
         asm,
         frame,
         insts,
         uses,
         register: vec![None; insts.len()],
-        held: [None; REGISTERS],
+        held: vec![None; width.registers()],
         open: !pinned,
         slot: vec![None; insts.len()],
         spilled: 0,
@@ -46,15 +54,18 @@ pub(super) fn emit(asm: &mut Asm, frame: &Frame, insts: &[Inst], pins: &Pins, ta
 }
 
 struct Assign<'a> {
+    /// Operands are accessed under the mask of the last positions.
+    tail: bool,
+    width: Width,
     asm: &'a mut Asm,
     frame: &'a Frame,
     insts: &'a [Inst],
     /// Of each value, where it is still used, the next place last.
     uses: Vec<Vec<u32>>,
     register: Vec<Option<Reg>>,
-    held: [Option<V>; REGISTERS],
+    held: Vec<Option<V>>,
     /// The registers that values may have.
-    open: u16,
+    open: u32,
     /// Where spilled values are.
     slot: Vec<Option<usize>>,
     spilled: usize,
@@ -64,13 +75,17 @@ const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
 const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
 pub(super) const STREAM: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x2b);
 const STORE_MASKED: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x2e);
-const TO_HALF: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x1d);
+const STORE_WORDS: Opcode =
+    Opcode { w: true, ..Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Half) };
+const STORE_BYTES: Opcode = Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Quarter);
+const TO_HALF: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x1d).bytes(32);
 const BLEND: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x4a);
 const SHIFT: Opcode = Opcode::new(Map::M0F, Prefix::P66, 0x72);
 const FMA_132: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x98);
 const FMA_213: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0xa8);
 const FMA_231: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0xb8);
-const MOVE_INTEGER: Opcode = Opcode { long: false, ..Opcode::new(Map::M0F, Prefix::P66, 0x6e) };
+const MOVE_INTEGER: Opcode = Opcode::new(Map::M0F, Prefix::P66, 0x6e).on(Span::Half);
+const SPREAD_GENERAL: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x7c);
 const SPREAD_INTEGER: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x58);
 
 /// The fused multiply-adds, for tests.
@@ -87,73 +102,134 @@ impl Assign<'_> {
         let args = &inst.args[..];
         match inst.op {
             Op::Splat(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_) => {}
-            Op::Acc(number) => self.register[at] = Some(accumulator(number)),
+            Op::Acc(number) => self.register[at] = Some(self.width.accumulator(number)),
             Op::Load(load, place) => {
                 let mask = if load == Load::Masked { self.reg(args[0], &[]) } else { 0 };
                 let from = Rm::Mem(self.mem(place));
                 let to = self.result(at, inst);
-                self.asm.vex(load.opcode(), to, mask, from, None);
+                match self.is_partial(place) {
+                    true => {
+                        let under = Under::Zeroing(TAIL);
+                        self.asm.evex(load.opcode(), under, [to, 0], from, None);
+                    }
+                    false => self.asm.vector(load.opcode(), to, mask, from, None),
+                }
             }
             Op::Position { cell, step } => {
                 let start = self.frame.cell(cell);
                 self.asm.multiply32(RCX, RAX, step);
                 self.asm.add32(RCX, Mem { base: RDI, index: None, displacement: start });
                 let to = self.result(at, inst);
-                self.asm.vex(MOVE_INTEGER, to, 0, Rm::Reg(RCX), None);
-                self.asm.vex(SPREAD_INTEGER, to, 0, Rm::Reg(to), None);
-            }
-            Op::Two(two) => {
-                let (mut a, mut b) = (args[0], args[1]);
-                if two.commutes() && !self.is_held(a) && self.is_held(b) {
-                    (a, b) = (b, a);
+                match self.width {
+                    Width::Bits256 => {
+                        self.asm.vex(MOVE_INTEGER, to, 0, Rm::Reg(RCX), None);
+                        self.asm.vex(SPREAD_INTEGER, to, 0, Rm::Reg(to), None);
+                    }
+                    Width::Bits512 => {
+                        let from = Rm::Reg(RCX);
+                        self.asm.evex(SPREAD_GENERAL, Under::Nothing, [to, 0], from, None);
+                    }
                 }
-                let first = self.reg(a, &[b]);
-                let second = self.operand(b, &[a]);
+            }
+            Op::Two(two) => self.two(at, inst, two),
+            Op::One(One::Words | One::Bytes) => {
+                let from = self.reg(args[0], &[]);
                 let to = self.result(at, inst);
-                let (opcode, imm) = two.opcode();
-                self.asm.vex(opcode, to, first, second, imm);
+                let Op::One(one) = inst.op else { return };
+                self.asm.vector(one.opcode().0, from, 0, Rm::Reg(to), None);
             }
             Op::One(one) => {
                 let from = self.operand(args[0], &[]);
                 let to = self.result(at, inst);
                 let (opcode, imm) = one.opcode();
-                self.asm.vex(opcode, to, 0, from, imm);
+                self.asm.vector(opcode, to, 0, from, imm);
             }
             Op::Shift(shift, by) => self.shift(at, inst, shift, by),
             Op::Fma => self.fma(at, inst),
+            Op::Blend if self.width == Width::Bits512 => {
+                let mask = self.reg(args[2], args);
+                self.asm.take_mask(mask);
+                self.choose(at, inst, MASK);
+            }
+            Op::Choose(two) => {
+                let (opcode, imm) = two.opcode();
+                let first = self.reg(args[2], args);
+                let second = self.operand(args[3], args);
+                self.asm.vector(opcode, MASK, first, second, imm);
+                self.choose(at, inst, MASK);
+            }
+            Op::Tail => self.choose(at, inst, TAIL),
             Op::Blend => {
                 let clear = self.reg(args[0], args);
                 let mask = self.reg(args[2], args);
                 let set = self.operand(args[1], args);
                 let to = self.result(at, inst);
-                self.asm.vex(BLEND, to, clear, set, Some(mask << 4));
+                self.asm.vector(BLEND, to, clear, set, Some(mask << 4));
             }
             Op::ToHalf => {
                 let from = self.reg(args[0], &[]);
                 let to = self.result(at, inst);
-                self.asm.vex(TO_HALF, from, 0, Rm::Reg(to), Some(0));
+                self.asm.vector(TO_HALF, from, 0, Rm::Reg(to), Some(0));
             }
             Op::Store(store, place) => self.store(at, inst, store, place),
         }
     }
 
+    fn two(&mut self, at: usize, inst: &Inst, two: Two) {
+        let (mut a, mut b) = (inst.args[0], inst.args[1]);
+        if two.commutes() && !self.is_held(a) && self.is_held(b) {
+            (a, b) = (b, a);
+        }
+        let first = self.reg(a, &[b]);
+        let second = self.operand(b, &[a]);
+        let to = self.result(at, inst);
+        let (opcode, imm) = two.opcode();
+        if two.is_mask() && self.width == Width::Bits512 {
+            self.asm.vector(opcode, MASK, first, second, imm);
+            self.asm.spread_mask(to);
+        } else {
+            self.asm.vector(opcode, to, first, second, imm);
+        }
+    }
+
+    /// The second operand in the lanes of a mask register, else the first.
+    fn choose(&mut self, at: usize, inst: &Inst, mask: Reg) {
+        let args = &inst.args[..2];
+        let clear = self.reg(args[0], args);
+        let set = self.operand(args[1], args);
+        let to = self.result(at, inst);
+        self.asm.blend_mask(mask, to, clear, set);
+    }
+
+    /// True if only some lanes of it are there.
+    fn is_partial(&self, place: Place) -> bool {
+        self.tail && matches!(place.base, Base::Pointer { .. })
+    }
+
     fn shift(&mut self, at: usize, inst: &Inst, shift: Shift, by: u8) {
         let from = self.reg(inst.args[0], &[]);
         let to = self.result(at, inst);
-        self.asm.vex(SHIFT, shift.digit(), to, Rm::Reg(from), Some(by));
+        self.asm.vector(SHIFT, shift.digit(), to, Rm::Reg(from), Some(by));
     }
 
     fn store(&mut self, at: usize, inst: &Inst, store: Store, place: Place) {
         let from = self.reg(inst.args[0], &inst.args);
         let mask = if store == Store::Masked { self.reg(inst.args[1], &inst.args) } else { 0 };
         let to = Rm::Mem(self.mem(place));
-        match store {
-            Store::Whole => self.asm.vex(STORE, from, 0, to, None),
-            Store::Streamed => self.asm.vex(STREAM, from, 0, to, None),
-            Store::StreamedLow => self.asm.vex(Opcode { long: false, ..STREAM }, from, 0, to, None),
-            Store::Masked => self.asm.vex(STORE_MASKED, from, mask, to, None),
-            Store::Low => self.asm.vex(Opcode { long: false, ..STORE }, from, 0, to, None),
-            Store::Half => self.asm.vex(TO_HALF, from, 0, to, Some(0)),
+        let long = self.width == Width::Bits512;
+        let (opcode, imm) = match store {
+            Store::Whole => (STORE, None),
+            Store::Streamed => (STREAM, None),
+            Store::StreamedLow => (STREAM.on(Span::Half), None),
+            Store::Masked => (STORE_MASKED, None),
+            Store::Low if long => (STORE_WORDS, None),
+            Store::Low => (STORE.on(Span::Half), None),
+            Store::Quarter => (STORE_BYTES, None),
+            Store::Half => (TO_HALF, Some(0)),
+        };
+        match self.is_partial(place) {
+            true => self.asm.evex(opcode, Under::Mask(TAIL), [from, 0], to, imm),
+            false => self.asm.vector(opcode, from, mask, to, imm),
         }
         self.consume(at, inst);
     }
@@ -169,7 +245,7 @@ impl Assign<'_> {
             let first = self.reg(a, args);
             let second = self.operand(b, args);
             let to = self.over(at, inst, c);
-            self.asm.vex(FMA_231, to, first, second, None);
+            self.asm.vector(FMA_231, to, first, second, None);
             return;
         }
         if !self.dies(a, args) {
@@ -179,12 +255,12 @@ impl Assign<'_> {
             if !self.is_held(b) && self.is_held(c) {
                 let (second, first) = (self.operand(b, args), self.reg(c, args));
                 let to = self.over(at, inst, a);
-                self.asm.vex(FMA_132, to, first, second, None);
+                self.asm.vector(FMA_132, to, first, second, None);
             } else {
                 let first = self.reg(b, args);
                 let second = self.operand(c, args);
                 let to = self.over(at, inst, a);
-                self.asm.vex(FMA_213, to, first, second, None);
+                self.asm.vector(FMA_213, to, first, second, None);
             }
             return;
         }
@@ -198,11 +274,11 @@ impl Assign<'_> {
         self.held[to as usize] = Some(at as V);
         keep.push(at as V);
         let from = self.place_of(copied);
-        self.asm.vex(MOVE, to, 0, from, None);
+        self.asm.vector(MOVE, to, 0, from, None);
         let first = self.reg(a, &keep);
         let (opcode, other) = if copied == c { (FMA_231, b) } else { (FMA_213, c) };
         let second = self.operand(other, &keep);
-        self.asm.vex(opcode, to, first, second, None);
+        self.asm.vector(opcode, to, first, second, None);
         self.consume(at, inst);
         self.held[to as usize] = None;
         self.take(at, to);
@@ -265,7 +341,7 @@ impl Assign<'_> {
         if let Some(r) = self.unused() {
             return r;
         }
-        let farthest = (0..REGISTERS as Reg)
+        let farthest = (0..self.width.registers() as Reg)
             .filter(|r| self.open & 1 << r != 0)
             .filter_map(|r| self.held[r as usize].map(|v| (r, v)))
             .filter(|(_, v)| !keep.contains(v))
@@ -275,7 +351,7 @@ impl Assign<'_> {
         if !self.insts[value].op.is_at_home() && self.slot[value].is_none() {
             self.slot[value] = Some(self.spilled);
             let to = Rm::Mem(self.frame.spill(self.spilled));
-            self.asm.vex(STORE, r, 0, to, None);
+            self.asm.vector(STORE, r, 0, to, None);
             self.spilled += 1;
         }
         self.register[value] = None;
@@ -284,7 +360,7 @@ impl Assign<'_> {
     }
 
     fn unused(&self) -> Option<Reg> {
-        (0..REGISTERS as Reg).find(|r| self.open & 1 << r != 0 && self.held[*r as usize].is_none())
+        (0..self.width.registers() as Reg).find(|r| self.open & 1 << r != 0 && self.held[*r as usize].is_none())
     }
 
     /// The value in a register.
@@ -294,7 +370,7 @@ impl Assign<'_> {
         }
         let from = self.place_of(v);
         let to = self.free(keep);
-        self.asm.vex(MOVE, to, 0, from, None);
+        self.asm.vector(MOVE, to, 0, from, None);
         self.held[to as usize] = Some(v);
         self.register[v as usize] = Some(to);
         to
@@ -347,19 +423,15 @@ impl Assign<'_> {
 /// Where a value is that is the same in every turn.
 pub(super) fn still(asm: &mut Asm, frame: &Frame, op: Op) -> Rm {
     match op {
-        Op::Splat(bits) => Rm::Pool(asm.pool([bits; 8])),
+        Op::Splat(bits) => Rm::Pool(asm.pool([bits; 16])),
         Op::Steps { start, step } => {
             let lane = |l: i32| start.wrapping_add(step.wrapping_mul(l)) as u32;
-            Rm::Pool(asm.pool([0, 1, 2, 3, 4, 5, 6, 7].map(lane)))
+            let lanes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+            Rm::Pool(asm.pool(lanes.map(lane)))
         }
         Op::Ready(number) => {
             Rm::Mem(Mem { base: RDI, index: None, displacement: frame.ready(number) })
         }
         other => unreachable!("{other:?} has no home"),
     }
-}
-
-/// The register of an accumulator.
-pub(super) fn accumulator(number: u8) -> Reg {
-    REGISTERS as Reg - 1 - number
 }

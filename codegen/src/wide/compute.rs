@@ -173,7 +173,13 @@ impl Select<'_> {
         }
         // All bits set are a NaN.
         let nan = self.is_nan(x);
-        self.two(Two::Or, sum, nan)
+        match self.long {
+            true => {
+                let ones = self.splat(u32::MAX);
+                self.blend(nan, ones, sum)
+            }
+            false => self.two(Two::Or, sum, nan),
+        }
     }
 
     /// What happens to a result of the phase.
@@ -241,7 +247,7 @@ impl Select<'_> {
         let before = numbers.map(|n| self.source(Op::Acc(n)));
         let after = self.combined(how, ty, before, pair)?;
         for half in [0, 1] {
-            let register = super::assign::accumulator(numbers[half]);
+            let register = self.task.width.accumulator(numbers[half]);
             self.insts[after[half] as usize].fixed = Some(register);
         }
         Ok(())
@@ -254,6 +260,9 @@ impl Select<'_> {
         if !self.last {
             return Ok(after);
         }
+        if self.long {
+            return Ok(self.both(Op::Tail, &[before, after]));
+        }
         let masks = self.masks();
         Ok(self.blend(masks, after, before))
     }
@@ -264,16 +273,16 @@ impl Select<'_> {
             return self.store_again(pointer, pair);
         }
         let base = Base::Pointer { pointer, size: 4 };
-        for half in [0u8, 1] {
-            let place = Place { base, offset: 32 * i32::from(half) };
-            self.put(Store::Whole, place, pair[usize::from(half)], half);
-        }
+        self.halves(|select, half, at| {
+            let place = Place { base, offset: 32 * at as i32 };
+            select.put(Store::Whole, place, pair[at], half)
+        });
     }
 
     /// Stores 32-bit elements that have been loaded; those there are, if fewer than sixteen are left.
     fn store_again(&mut self, pointer: u16, pair: Pair) {
         let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
-        if !self.last {
+        if !self.last || self.long {
             self.store_whole(place, pair);
             return;
         }
@@ -293,14 +302,14 @@ impl Select<'_> {
             DType::F16 => {
                 let place = self.group(pointer, 2, true);
                 let ready = self.halves.get(&value).copied();
-                for half in [0usize, 1] {
-                    let place = Place { offset: 16 * half as i32, ..place };
+                self.halves(|select, half, at| {
+                    let place = Place { offset: 16 * at as i32, ..place };
                     let (how, from) = match ready {
-                        Some(ready) => (Store::Low, ready[half]),
-                        None => (Store::Half, pair[half]),
+                        Some(ready) => (Store::Low, ready[at]),
+                        None => (Store::Half, pair[at]),
                     };
-                    self.put(how, place, from, half as u8);
-                }
+                    select.put(how, place, from, half)
+                });
             }
             DType::BF16 => {
                 let bits = match self.rounded.get(&value) {
@@ -308,8 +317,18 @@ impl Select<'_> {
                     None => self.nearest_bf16(pair),
                 };
                 let low = self.shift(Shift::Right, 16, bits);
+                if self.long {
+                    self.store_narrow(One::Words, low, pointer);
+                    return Ok(());
+                }
                 let words = self.push(Op::Two(Two::NarrowU16), &low, 2);
                 self.store_words(words, pointer);
+            }
+            DType::U8 if self.long => self.store_narrow(One::Bytes, pair, pointer),
+            DType::Bool if self.long => {
+                let one = self.splat(1);
+                let bit = self.two(Two::And, pair, one);
+                self.store_narrow(One::Bytes, bit, pointer);
             }
             DType::U8 => {
                 let mask = self.splat(0xff);
@@ -324,6 +343,14 @@ impl Select<'_> {
             other => return Err(format!("storing vectors of {other}")),
         }
         Ok(())
+    }
+
+    /// Stores the low words or bytes of sixteen lanes.
+    fn store_narrow(&mut self, narrow: One, pair: Pair, pointer: u16) {
+        let (size, how) = if narrow == One::Words { (2, Store::Low) } else { (1, Store::Quarter) };
+        let low = self.one(narrow, pair)[0];
+        let place = self.group(pointer, size, true);
+        self.put(how, place, low, 2);
     }
 
     /// Stores sixteen words, whose quarters are out of order.
@@ -356,9 +383,15 @@ impl Select<'_> {
             return;
         }
         let place = self.group(pointer, size, true);
+        if self.long && size <= 2 {
+            let how = if size == 1 { Store::Quarter } else { Store::Low };
+            self.put(how, place, pattern, 2);
+            return;
+        }
         let how = if size == 1 { Store::Low } else { Store::Whole };
-        for part in 0..(16 * i32::from(size) + 31) / 32 {
-            let place = Place { offset: place.offset + 32 * part, ..place };
+        let vector = self.task.width.bytes();
+        for part in 0..(16 * i32::from(size) + vector - 1) / vector {
+            let place = Place { offset: place.offset + vector * part, ..place };
             self.put(how, place, pattern, 2);
         }
     }

@@ -11,8 +11,6 @@ use super::asm::{Mem, RBP, RBX, RDI, Reg};
 
 /// The bytes of a cell.
 pub(crate) const CELL: i32 = 16;
-/// The bytes of a vector.
-const VECTOR: i32 = 32;
 /// The bytes of sixteen of the largest elements.
 const STAGE: i32 = 128;
 
@@ -26,6 +24,8 @@ const SAVED: [Reg; 6] = [RBX, RBP, 12, 13, 14, 15];
 pub(super) struct Frame {
     /// Where it begins in the scratch; a multiple of 64.
     pub(super) area: i32,
+    /// The bytes of a vector.
+    pub(super) vector: i32,
     pub(super) cells: usize,
     pub(super) ready: usize,
     pub(super) stages: usize,
@@ -48,22 +48,22 @@ impl Frame {
     }
 
     fn ready_start(&self) -> i32 {
-        self.area + (CELL * self.cells as i32 + VECTOR - 1) / VECTOR * VECTOR
+        self.area + (CELL * self.cells as i32 + self.vector - 1) / self.vector * self.vector
     }
 
     /// The offset of a number in every lane.
     pub(super) fn ready(&self, number: u16) -> i32 {
-        self.ready_start() + VECTOR * i32::from(number)
+        self.ready_start() + self.vector * i32::from(number)
     }
 
     /// The offset of an operand's last group.
     pub(super) fn stage(&self, number: u16) -> i32 {
-        self.ready_start() + VECTOR * self.ready as i32 + STAGE * i32::from(number)
+        self.ready_start() + self.vector * self.ready as i32 + STAGE * i32::from(number)
     }
 
     /// The offset of a spilled value.
     fn spill_offset(&self, number: usize) -> i32 {
-        self.stage(self.stages as u16) + VECTOR * number as i32
+        self.stage(self.stages as u16) + self.vector * number as i32
     }
 
     /// The address of a spilled value.

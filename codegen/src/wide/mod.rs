@@ -1,4 +1,4 @@
-//! Loops in 256-bit vectors: machine code of our own for x86-64 with AVX2, FMA and F16C.
+//! Loops in 256-bit or 512-bit vectors: machine code of our own for x86-64 with AVX2, FMA and F16C, or AVX-512.
 //!
 //! Cranelift stops at 128 bits. So where the CPU has more, the vector phases of a row (`phase`) become small functions of straight-line
 //! code with a loop around it, linked next to the function of the plan and called by it. Everything else stays with Cranelift, and so do
@@ -15,6 +15,7 @@
 mod asm;
 mod assign;
 mod compute;
+mod evex;
 mod frame;
 mod ops;
 mod record;
@@ -27,15 +28,67 @@ pub(crate) use frame::CELL;
 use crate::phase::{Phase, Phases};
 use crate::plan::{Plan, Stage};
 use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
-use assign::{Pins, REGISTERS, accumulator, emit, still};
+use assign::{Pins, emit, still};
 use frame::{Frame, PointerFrom};
 use ops::{Inst, Op};
 use select::{Part, Select, Staged, Tables, needed, one_by_one, pressure};
 use std::collections::HashMap;
 use tracecast_ir::kernel::Val;
 
+/// The vectors that the loops are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// AVX2, FMA and F16C: a group of sixteen positions is two vectors, and the last ones are masked or copied.
+    Bits256,
+    /// AVX-512 with F, BW, DQ and VL: a group is one vector, there are twice as many registers, and any instruction can leave lanes out.
+    Bits512,
+}
+
+impl Width {
+    /// The widest that the CPU has; it must have the narrower one.
+    pub(crate) fn detect() -> Width {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+        {
+            return Width::Bits512;
+        }
+        Width::Bits256
+    }
+
+    /// The bytes of a vector.
+    fn bytes(self) -> i32 {
+        match self {
+            Width::Bits256 => 32,
+            Width::Bits512 => 64,
+        }
+    }
+
+    /// How many vector registers there are.
+    fn registers(self) -> usize {
+        match self {
+            Width::Bits256 => 16,
+            Width::Bits512 => 32,
+        }
+    }
+
+    /// The vectors of a group of sixteen positions.
+    fn vectors(self) -> u8 {
+        (64 / self.bytes()) as u8
+    }
+
+    /// The register of an accumulator.
+    fn accumulator(self, number: u8) -> Reg {
+        self.registers() as Reg - 1 - number
+    }
+}
+
 /// A phase to compile.
 pub(crate) struct Task<'a> {
+    /// The vectors to use.
+    pub(crate) width: Width,
     /// The loops around it.
     pub(crate) plan: &'a Plan,
     /// Its stage.
@@ -93,8 +146,8 @@ pub(crate) struct Compiled {
     pub(crate) text: String,
 }
 
-const BROADCAST: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x18);
-const BROADCAST_128: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x1a);
+const BROADCAST: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x18).bytes(4);
+const BROADCAST_128: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x1a).bytes(16);
 const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
 const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
 
@@ -112,7 +165,9 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     let streamed = body(task.plan.row() >= 16 && task.streams, Part::Streamed)?;
     let last = body(!task.plan.aligned, Part::Last)?;
     let streamed = streamed.filter(|_| !tables.streamed.is_empty());
-    let room = REGISTERS - 2 * tables.accumulators.len();
+    let width = task.width;
+    let taken = usize::from(width.vectors()) * tables.accumulators.len();
+    let room = width.registers() - taken;
     let order = |body: Vec<Inst>| {
         let side_by_side = pressure(&body);
         if side_by_side < room {
@@ -126,12 +181,13 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     let [streamed, last] = [streamed, last].map(|body| body.map(order).map(|(body, _)| body));
     let pins = match &main {
         Some((body, peak)) => {
-            pins(body, room.saturating_sub(peak + 1), 2 * tables.accumulators.len())
+            pins(body, room.saturating_sub(peak + 1), |n| width.accumulator((taken + n) as u8))
         }
         None => Pins::new(),
     };
     let frame = Frame {
         area: task.area,
+        vector: width.bytes(),
         cells: tables.cells.len(),
         ready: tables.ready.len(),
         stages: tables.staged.len(),
@@ -142,14 +198,14 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     for (name, body) in [("sixteen", &main), ("the last", &last)] {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
-    let function = Function { asm: Asm::default(), frame, tables, pins, spilled: 0 };
+    let function = Function { asm: Asm::new(width), frame, tables, pins, spilled: 0 };
     let bodies = [&main, &streamed, &last].map(|b| b.as_deref());
     let (bytes, instructions, area_bytes, cells) = function.build(bodies);
     Ok(Compiled { bytes, instructions, cells, area_bytes, text })
 }
 
 /// Registers for constants that are used most.
-fn pins(body: &[Inst], room: usize, taken: usize) -> Pins {
+fn pins(body: &[Inst], room: usize, register: impl Fn(usize) -> Reg) -> Pins {
     let mut weight: HashMap<Op, usize> = HashMap::new();
     let mut order: Vec<Op> = Vec::new();
     for inst in body {
@@ -170,7 +226,7 @@ fn pins(body: &[Inst], room: usize, taken: usize) -> Pins {
         .iter()
         .take(room)
         .enumerate()
-        .map(|(i, op)| (*op, accumulator((taken + i) as u8)))
+        .map(|(i, op)| (*op, register(i)))
         .collect()
 }
 
@@ -214,7 +270,8 @@ impl Function {
                 let unaligned = self.asm.label();
                 for (pointer, size) in self.tables.streamed.clone() {
                     self.address(pointer, size);
-                    self.asm.test(R11, 31);
+                    let aligned = self.asm.width.bytes().min(16 * i32::from(size).max(2));
+                    self.asm.test(R11, aligned - 1);
                     self.asm.jump(When::Some, unaligned);
                 }
                 self.groups(body);
@@ -231,11 +288,8 @@ impl Function {
             self.last(body);
         }
         self.asm.bind(done);
-        for (i, lanes) in self.tables.accumulators.clone().into_iter().enumerate() {
-            for half in [0, 1] {
-                let from = accumulator(2 * i as u8 + half);
-                self.asm.vex(STORE, from, 0, scratch(lanes + 32 * i32::from(half)), None);
-            }
+        for (register, lanes) in self.accumulators() {
+            self.asm.vector(STORE, register, 0, lanes, None);
         }
         self.asm.leave(&saved);
         let bytes = self.frame.bytes(self.spilled);
@@ -247,7 +301,7 @@ impl Function {
     fn groups(&mut self, body: &[Inst]) {
         let top = self.asm.label();
         self.asm.bind(top);
-        self.body(body);
+        self.body(body, false);
         self.asm.add_number(RAX, 16);
         self.asm.compare(RAX, RSI);
         self.asm.jump(When::LessEqual, top);
@@ -264,10 +318,22 @@ impl Function {
         self.asm.lea(R11, Mem { base, index, displacement: 0 });
     }
 
-    fn body(&mut self, body: &[Inst]) {
-        let taken = (0..2 * self.tables.accumulators.len() as u8)
-            .fold(0u16, |set, n| set | 1 << accumulator(n));
-        let spilled = emit(&mut self.asm, &self.frame, body, &self.pins, taken);
+    /// The registers of reductions, and where their lanes are in the scratch.
+    fn accumulators(&self) -> Vec<(Reg, Rm)> {
+        let width = self.asm.width;
+        let each = |(i, lanes): (usize, &i32)| {
+            let at = *lanes;
+            (0..width.vectors()).map(move |v| {
+                let register = width.accumulator(width.vectors() * i as u8 + v);
+                (register, scratch(at + width.bytes() * i32::from(v)))
+            })
+        };
+        self.tables.accumulators.iter().enumerate().flat_map(each).collect()
+    }
+
+    fn body(&mut self, body: &[Inst], tail: bool) {
+        let taken = self.accumulators().iter().fold(0u32, |set, (register, _)| set | 1 << register);
+        let spilled = emit(&mut self.asm, &self.frame, body, &self.pins, (taken, tail));
         self.spilled = self.spilled.max(spilled);
     }
 
@@ -294,9 +360,9 @@ impl Function {
             }
             let op = if wide { BROADCAST_128 } else { BROADCAST };
             let pin = self.pins.get(&Op::Ready(number as u16)).copied();
-            self.asm.vex(op, pin.unwrap_or(0), 0, scratch(self.frame.cell(cell)), None);
+            self.asm.vector(op, pin.unwrap_or(0), 0, scratch(self.frame.cell(cell)), None);
             if pin.is_none() {
-                self.asm.vex(STORE, 0, 0, scratch(self.frame.ready(number as u16)), None);
+                self.asm.vector(STORE, 0, 0, scratch(self.frame.ready(number as u16)), None);
             }
         }
         let mut constants: Vec<(Op, Reg)> = self.pins.iter().map(|(op, r)| (*op, *r)).collect();
@@ -304,14 +370,11 @@ impl Function {
         for (op, to) in constants {
             if !matches!(op, Op::Ready(_)) {
                 let from = still(&mut self.asm, &self.frame, op);
-                self.asm.vex(MOVE, to, 0, from, None);
+                self.asm.vector(MOVE, to, 0, from, None);
             }
         }
-        for (i, lanes) in self.tables.accumulators.clone().into_iter().enumerate() {
-            for half in [0, 1] {
-                let to = accumulator(2 * i as u8 + half);
-                self.asm.vex(MOVE, to, 0, scratch(lanes + 32 * i32::from(half)), None);
-            }
+        for (register, lanes) in self.accumulators() {
+            self.asm.vector(MOVE, register, 0, lanes, None);
         }
     }
 
@@ -319,8 +382,18 @@ impl Function {
     fn last(&mut self, body: &[Inst]) {
         // From now on the end is how many are left.
         self.asm.sub(RDX, RAX);
+        if self.asm.width == Width::Bits512 {
+            // Sixteen masks of 16 bits.
+            let masks = [0, 2, 4, 6, 8, 10, 12, 14].map(|n| (1 << n) - 1 | ((2 << n) - 1) << 16);
+            let mut table = [0; 16];
+            table[..8].copy_from_slice(&masks);
+            let table = self.asm.pool(table);
+            self.asm.lea_pool(R11, table);
+            let at = Mem { base: R11, index: Some((RDX, 1)), displacement: 0 };
+            self.asm.load_tail(Rm::Mem(at));
+        }
         if let Some(masks) = self.tables.masks {
-            let (all, none) = ([u32::MAX; 8], [0; 8]);
+            let (all, none) = ([u32::MAX; 16], [0; 16]);
             let table = self.asm.pool_run(&[all, all, none, none]);
             self.asm.mov(RCX, RDX);
             self.asm.negate(RCX);
@@ -328,13 +401,13 @@ impl Function {
             for (half, slot) in masks.into_iter().enumerate() {
                 let at =
                     Mem { base: R11, index: Some((RCX, 2)), displacement: 64 + 32 * half as i32 };
-                self.asm.vex(MOVE, 0, 0, Rm::Mem(at), None);
-                self.asm.vex(STORE, 0, 0, scratch(self.frame.ready(slot)), None);
+                self.asm.vector(MOVE, 0, 0, Rm::Mem(at), None);
+                self.asm.vector(STORE, 0, 0, scratch(self.frame.ready(slot)), None);
             }
         }
         let staged = self.tables.staged.clone();
         staged.iter().filter(|s| !s.out).for_each(|s| self.copy(s));
-        self.body(body);
+        self.body(body, true);
         staged.iter().filter(|s| s.out).for_each(|s| self.copy(s));
     }
 

@@ -1,4 +1,4 @@
-//! The instructions of a loop's body: single-assignment values of eight 32-bit lanes.
+//! The instructions of a loop's body: single-assignment values of eight or sixteen 32-bit lanes.
 
 use super::asm::{Map, Opcode, Prefix};
 use smallvec::SmallVec;
@@ -60,6 +60,8 @@ pub(super) enum Two {
     NarrowU8,
     /// 16-bit integers as signed bytes, saturated, in each half.
     NarrowI8,
+    /// The first times two to the power of the second, which is an integer. Only of 512 bits.
+    Scale,
 }
 
 impl Two {
@@ -67,6 +69,11 @@ impl Two {
     pub(super) fn commutes(self) -> bool {
         use Two::{Add, And, IntAdd, IntEqual, IntMax, IntMin, IntMul, Mul, Or, Xor};
         matches!(self, Add | Mul | And | Or | Xor | IntAdd | IntMul | IntMax | IntMin | IntEqual)
+    }
+
+    /// True if the result is a mask.
+    pub(super) fn is_mask(self) -> bool {
+        matches!(self, Two::Compare(_) | Two::IntEqual | Two::IntGreater)
     }
 
     /// Its encoding.
@@ -96,6 +103,7 @@ impl Two {
             Two::NarrowI16 => (M0F, P66, 0x6b),
             Two::NarrowU8 => (M0F, P66, 0x67),
             Two::NarrowI8 => (M0F, P66, 0x63),
+            Two::Scale => (M0F38, P66, 0x2c),
         };
         let imm = if let Two::Compare(code) = self { Some(code) } else { None };
         (Opcode::new(map, prefix, byte), imm)
@@ -130,8 +138,12 @@ pub(super) enum One {
     /// Floats to 32-bit integers, truncated; the smallest where there is none.
     ToInt,
     IntAbs,
-    /// Eight f16 to floats.
+    /// f16 to floats.
     FromHalf,
+    /// The low half of each lane, in the low half of the result. Only of 512 bits.
+    Words,
+    /// The low byte of each lane, in the low quarter of the result. Only of 512 bits.
+    Bytes,
     /// Quarters in the order of four pairs of bits.
     Quarters(u8),
 }
@@ -147,7 +159,9 @@ impl One {
             One::ToFloat => (Opcode::new(M0F, P, 0x5b), None),
             One::ToInt => (Opcode::new(M0F, PF3, 0x5b), None),
             One::IntAbs => (Opcode::new(M0F38, P66, 0x1e), None),
-            One::FromHalf => (Opcode::new(M0F38, P66, 0x13), None),
+            One::FromHalf => (Opcode::new(M0F38, P66, 0x13).bytes(32), None),
+            One::Words => (Opcode::new(M0F38, PF3, 0x33), None),
+            One::Bytes => (Opcode::new(M0F38, PF3, 0x31), None),
             One::Quarters(order) => {
                 (Opcode { w: true, ..Opcode::new(M0F3A, P66, 0x00) }, Some(order))
             }
@@ -158,15 +172,15 @@ impl One {
 /// Loads that are an instruction of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Load {
-    /// Eight times 32 bits.
+    /// Lanes of 32 bits.
     Whole,
-    /// The same under a mask, the operand; zero elsewhere.
+    /// The same under a mask, the operand; zero elsewhere. Only of 256 bits.
     Masked,
-    /// Eight unsigned 16-bit integers.
+    /// Unsigned 16-bit integers.
     U16,
-    /// Eight bytes.
+    /// Bytes.
     U8,
-    /// Eight f16.
+    /// f16.
     Half,
 }
 
@@ -178,9 +192,9 @@ impl Load {
         match self {
             Load::Whole => Opcode::new(M0F, P, 0x10),
             Load::Masked => Opcode::new(M0F38, P66, 0x2c),
-            Load::U16 => Opcode::new(M0F38, P66, 0x33),
-            Load::U8 => Opcode::new(M0F38, P66, 0x31),
-            Load::Half => Opcode::new(M0F38, P66, 0x13),
+            Load::U16 => Opcode::new(M0F38, P66, 0x33).bytes(32),
+            Load::U8 => Opcode::new(M0F38, P66, 0x31).bytes(16),
+            Load::Half => Opcode::new(M0F38, P66, 0x13).bytes(32),
         }
     }
 }
@@ -188,17 +202,19 @@ impl Load {
 /// Stores of the first operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Store {
-    /// All 256 bits.
+    /// All bits.
     Whole,
-    /// All 256 bits, past the caches, to a multiple of 32 bytes.
+    /// All bits, past the caches, to a multiple of as many bytes.
     Streamed,
-    /// The low 128 bits, past the caches, to a multiple of 16 bytes.
+    /// The low half, past the caches, to a multiple of as many bytes.
     StreamedLow,
-    /// The lanes of a mask, the second operand.
+    /// The lanes of a mask, the second operand. Only of 256 bits.
     Masked,
-    /// The low 128 bits.
+    /// The low half. Of 512 bits: sixteen words.
     Low,
-    /// As eight f16.
+    /// The low quarter, sixteen bytes. Only of 512 bits.
+    Quarter,
+    /// As f16.
     Half,
 }
 
@@ -253,7 +269,11 @@ pub(super) enum Op {
     Fma,
     /// Operands (where clear, where set, mask): chooses by the sign bits of the mask.
     Blend,
-    /// Eight f16 in the low half.
+    /// Operands (where clear, where set, a, b): chooses by a comparison of `a` with `b`. Only of 512 bits.
+    Choose(Two),
+    /// Operands (other lanes, lanes of the last positions). Only of 512 bits.
+    Tail,
+    /// f16 in the low half.
     ToHalf,
     /// A store.
     Store(Store, Place),
@@ -263,7 +283,7 @@ pub(super) enum Op {
 #[derive(Clone, Debug)]
 pub(super) struct Inst {
     pub(super) op: Op,
-    pub(super) args: SmallVec<[V; 3]>,
+    pub(super) args: SmallVec<[V; 4]>,
     /// The half of the group it works on, or 2 for both.
     pub(super) half: u8,
     /// The register that takes the result, if that is fixed.

@@ -1,8 +1,9 @@
 //! The scalar functions as instructions: their one definition, run on numbers that write down what is done to them.
 
+use super::Width;
 use super::ops::{One, Op, Shift, Two, V, compare};
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
 use tracecast_ir::kernel::Function;
 use tracecast_ir::kernel::math::{self, Lane};
@@ -20,7 +21,8 @@ impl Sequence {
     /// The number of the first step.
     pub(super) const STEPS: V = 1;
 
-    fn of(f: fn(Note) -> Note) -> Sequence {
+    fn of(f: fn(Note) -> Note, width: Width) -> Sequence {
+        WIDTH.set(width);
         STEPS.with_borrow_mut(Vec::clear);
         let result = f(Note(0)).0;
         Sequence { steps: STEPS.with_borrow_mut(std::mem::take), result }
@@ -28,25 +30,27 @@ impl Sequence {
 }
 
 /// The instructions of a function; `None` for the two that need a routine for large numbers.
-pub(super) fn sequence(function: Function) -> Option<&'static Sequence> {
-    static ALL: LazyLock<[Sequence; 4]> = LazyLock::new(|| {
-        [
-            Sequence::of(math::exp),
-            Sequence::of(math::log),
-            Sequence::of(math::tanh),
-            Sequence::of(math::erf),
-        ]
-    });
+pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequence> {
+    fn all(width: Width) -> [Sequence; 4] {
+        [math::exp, math::log, math::tanh, math::erf].map(|f| Sequence::of(f, width))
+    }
+    static SHORT: LazyLock<[Sequence; 4]> = LazyLock::new(|| all(Width::Bits256));
+    static LONG: LazyLock<[Sequence; 4]> = LazyLock::new(|| all(Width::Bits512));
+    let all: &'static [Sequence; 4] = match width {
+        Width::Bits256 => &SHORT,
+        Width::Bits512 => &LONG,
+    };
     Some(match function {
-        Function::Exp => &ALL[0],
-        Function::Log => &ALL[1],
-        Function::Tanh => &ALL[2],
-        Function::Erf => &ALL[3],
+        Function::Exp => &all[0],
+        Function::Log => &all[1],
+        Function::Tanh => &all[2],
+        Function::Erf => &all[3],
         Function::Sin | Function::Cos => return None,
     })
 }
 
 thread_local! {
+    static WIDTH: Cell<Width> = const { Cell::new(Width::Bits256) };
     static STEPS: RefCell<Vec<(Op, SmallVec<[V; 3]>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -140,6 +144,12 @@ impl Lane for Note {
     }
     fn int_eq(a: Note, b: Note) -> Note {
         two(Two::IntEqual, a, b)
+    }
+    fn scale(self, n: Self, whole: Note) -> Self {
+        match WIDTH.get() {
+            Width::Bits256 => math::scale_in_steps(self, whole),
+            Width::Bits512 => two(Two::Scale, self, n),
+        }
     }
     /// Never reached: the functions that need it have no sequence.
     fn or_exact(self, good: Note, _: Self, _: fn(f32) -> f32) -> Self {

@@ -1,12 +1,12 @@
-//! From a phase of a plan to instructions on two vectors of eight: sixteen positions.
+//! From a phase of a plan to instructions on sixteen positions: two vectors of eight, or one.
 //!
 //! Both halves take the same steps side by side, so that each fills the other's waits. Values that are the same along the row are one
-//! vector for both halves. Truth values are masks.
+//! vector for both halves, and so are all values where vectors have 512 bits. Truth values are masks.
 
 use super::frame::PointerFrom;
 use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare};
 use super::record::{Sequence, sequence};
-use super::{Cell, Task};
+use super::{Cell, Task, Width};
 use crate::phase::Class;
 use crate::plan::Sink;
 use smallvec::SmallVec;
@@ -103,6 +103,8 @@ pub(super) struct Select<'a> {
     pub(super) insts: Vec<Inst>,
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
+    /// Halves are one vector, which instructions can leave lanes out of.
+    pub(super) long: bool,
     streams: bool,
     /// The sink at hand goes past the caches.
     pub(super) past: bool,
@@ -128,6 +130,7 @@ impl<'a> Select<'a> {
             tables,
             insts: Vec::new(),
             last: part == Part::Last,
+            long: task.width == Width::Bits512,
             streams: part == Part::Streamed,
             past: false,
             tame: is_tame(task),
@@ -140,7 +143,7 @@ impl<'a> Select<'a> {
         if task.cut.waits.iter().any(Option::is_some) {
             select.tables.pointer(PointerFrom::Waits);
         }
-        if select.last {
+        if select.last && !select.long {
             select.masks();
         }
         for v in &task.phase.insts {
@@ -203,6 +206,14 @@ impl<'a> Select<'a> {
         })
     }
 
+    /// What `make` makes of each half, or of both at once; it is told the half, and its place in pairs.
+    pub(super) fn halves(&mut self, mut make: impl FnMut(&mut Self, u8, usize) -> V) -> Pair {
+        match self.long {
+            true => [make(self, 2, 0); 2],
+            false => [0u8, 1].map(|half| make(self, half, usize::from(half))),
+        }
+    }
+
     pub(super) fn two(&mut self, op: Two, a: Pair, b: Pair) -> Pair {
         self.both(Op::Two(op), &[a, b])
     }
@@ -216,7 +227,15 @@ impl<'a> Select<'a> {
     }
 
     pub(super) fn blend(&mut self, mask: Pair, set: Pair, clear: Pair) -> Pair {
-        self.both(Op::Blend, &[clear, set, mask])
+        let from = &self.insts[mask[0] as usize];
+        match from.op {
+            // What compares gives a mask that needs not become a vector first.
+            Op::Two(two) if self.long && two.is_mask() => {
+                let args = [clear[0], set[0], from.args[0], from.args[1]];
+                [self.push(Op::Choose(two), &args, 2); 2]
+            }
+            _ => self.both(Op::Blend, &[clear, set, mask]),
+        }
     }
 
     /// The masks of the last group.
@@ -240,24 +259,24 @@ impl<'a> Select<'a> {
 
     /// Reads both halves where they are, each time they are needed.
     fn lazy(&mut self, place: Place) -> Pair {
-        [0u8, 1].map(|half| {
-            let place = Place { offset: place.offset + 32 * i32::from(half), ..place };
-            self.push(Op::Lazy(place), &[], half)
+        self.halves(|select, half, at| {
+            let place = Place { offset: place.offset + 32 * at as i32, ..place };
+            select.push(Op::Lazy(place), &[], half)
         })
     }
 
     /// Loads both halves now.
     pub(super) fn load(&mut self, load: Load, place: Place, half_bytes: i32) -> Pair {
-        [0u8, 1].map(|half| {
-            let place = Place { offset: place.offset + half_bytes * i32::from(half), ..place };
-            self.push(Op::Load(load, place), &[], half)
+        self.halves(|select, half, at| {
+            let place = Place { offset: place.offset + half_bytes * at as i32, ..place };
+            select.push(Op::Load(load, place), &[], half)
         })
     }
 
     /// Loads both halves of 32-bit elements now; under the mask, if there are fewer than sixteen.
     pub(super) fn load_32(&mut self, pointer: u16) -> Pair {
         let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
-        if !self.last {
+        if !self.last || self.long {
             return self.load(Load::Whole, place, 32);
         }
         let masks = self.masks();
@@ -269,34 +288,34 @@ impl<'a> Select<'a> {
 
     /// Stores both halves without a mask.
     pub(super) fn store_whole(&mut self, place: Place, pair: Pair) {
-        for half in [0usize, 1] {
-            let place = Place { offset: place.offset + 32 * half as i32, ..place };
-            self.push(Op::Store(Store::Whole, place), &[pair[half]], half as u8);
-        }
+        self.halves(|select, half, at| {
+            let place = Place { offset: place.offset + 32 * at as i32, ..place };
+            select.push(Op::Store(Store::Whole, place), &[pair[at]], half)
+        });
     }
 
     /// Stores a result, past the caches if this body does that.
-    pub(super) fn put(&mut self, store: Store, place: Place, value: V, half: u8) {
+    pub(super) fn put(&mut self, store: Store, place: Place, value: V, half: u8) -> V {
         let streamed = match store {
             Store::Whole => Store::Streamed,
             Store::Low | Store::Half => Store::StreamedLow,
             other => other,
         };
         let (Base::Pointer { pointer, size }, true) = (place.base, self.past) else {
-            self.push(Op::Store(store, place), &[value], half);
-            return;
+            return self.push(Op::Store(store, place), &[value], half);
         };
         if !self.tables.streamed.contains(&(pointer, size)) {
             self.tables.streamed.push((pointer, size));
         }
         let value =
             if store == Store::Half { self.push(Op::ToHalf, &[value], half) } else { value };
-        self.push(Op::Store(streamed, place), &[value], half);
+        self.push(Op::Store(streamed, place), &[value], half)
     }
 
     /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
     pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> Place {
-        if !self.last {
+        // Masks are of lanes of 32 bits at most.
+        if !self.last || self.long && size <= 4 {
             return Place { base: Base::Pointer { pointer, size }, offset: 0 };
         }
         let stage = self.tables.stage(pointer, size, out);
@@ -413,8 +432,11 @@ impl<'a> Select<'a> {
         let mut values: Vec<Pair> = vec![x];
         for (op, args) in &steps.steps {
             let args: SmallVec<[Pair; 3]> = args.iter().map(|a| values[*a as usize]).collect();
-            let pair = if op.is_at_home() { [self.source(*op); 2] } else { self.both(*op, &args) };
-            values.push(pair);
+            values.push(match op {
+                Op::Blend => self.blend(args[2], args[1], args[0]),
+                op if op.is_at_home() => [self.source(*op); 2],
+                op => self.both(*op, &args),
+            });
         }
         values[steps.result as usize]
     }
@@ -428,12 +450,13 @@ impl<'a> Select<'a> {
                 self.tables.accumulators.len() - 1
             })
         })?;
-        Some([2 * at as u8, 2 * at as u8 + 1])
+        let first = self.task.width.vectors() * at as u8;
+        Some([first, first + self.task.width.vectors() - 1])
     }
 
     /// The steps of a function of one float.
     pub(super) fn function(&mut self, f: tracecast_ir::kernel::Function, x: Pair) -> Result<Pair> {
-        let steps = sequence(f).ok_or_else(|| format!("{f:?} of vectors"))?;
+        let steps = sequence(f, self.task.width).ok_or_else(|| format!("{f:?} of vectors"))?;
         Ok(self.call(steps, x))
     }
 

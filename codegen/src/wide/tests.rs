@@ -3,7 +3,7 @@
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
 use super::ops::{Load, One, Op, Two, compare};
 use super::record::sequence;
-use super::{BROADCAST, BROADCAST_128, MOVE, STORE};
+use super::{BROADCAST, BROADCAST_128, MOVE, STORE, Width};
 use crate::wide::assign;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 use tracecast_ir::kernel::{Function, math};
@@ -19,15 +19,16 @@ pub(crate) fn decoded(bytes: &[u8], instructions: usize) -> Vec<Instruction> {
 }
 
 /// Checks what can be seen in code alone: constants are where the pool is, jumps lead to instructions, vector code is left before the end.
-pub(crate) fn is_sound(bytes: &[u8], instructions: usize) {
+pub(crate) fn is_sound(width: Width, bytes: &[u8], instructions: usize) {
+    let vector = width.bytes() as usize;
     let all = decoded(bytes, instructions);
     let starts: Vec<u64> = all.iter().map(Instruction::ip).collect();
     for i in &all {
         if i.is_ip_rel_memory_operand() {
             let at = i.ip_rel_memory_address() as usize;
-            let pool = instructions.next_multiple_of(32);
+            let pool = instructions.next_multiple_of(vector);
             assert!(
-                at >= pool && at.is_multiple_of(32) && at + 32 <= bytes.len(),
+                at >= pool && at.is_multiple_of(vector) && at + vector <= bytes.len(),
                 "{i:?} reads {at}"
             );
         }
@@ -41,7 +42,11 @@ pub(crate) fn is_sound(bytes: &[u8], instructions: usize) {
 }
 
 fn one(write: impl FnOnce(&mut Asm)) -> Instruction {
-    let mut asm = Asm::default();
+    one_of(Width::Bits256, write)
+}
+
+fn one_of(width: Width, write: impl FnOnce(&mut Asm)) -> Instruction {
+    let mut asm = Asm::new(width);
     write(&mut asm);
     let (bytes, length) = asm.finish();
     let all = decoded(&bytes, length);
@@ -213,20 +218,20 @@ fn integer_instructions() {
 
 #[test]
 fn jumps_pools_and_the_end() {
-    let mut asm = Asm::default();
+    let mut asm = Asm::new(Width::Bits256);
     let (top, out) = (asm.label(), asm.label());
     asm.push(12);
     asm.bind(top);
     asm.jump(When::GreaterEqual, out);
-    let vector = asm.pool([7; 8]);
-    assert_eq!((asm.pool([7; 8]), asm.pool([8; 8])), (vector, vector + 1));
+    let vector = asm.pool([7; 16]);
+    assert_eq!((asm.pool([7; 16]), asm.pool([8; 16])), (vector, vector + 1));
     asm.vex(Two::Add.opcode().0, 1, 2, Rm::Pool(vector + 1), None);
     asm.vex(Two::Compare(3).opcode().0, 1, 2, Rm::Pool(vector), Some(3));
     asm.jump(When::Less, top);
     asm.bind(out);
     asm.leave(&[12]);
     let (bytes, length) = asm.finish();
-    is_sound(&bytes, length);
+    is_sound(Width::Bits256, &bytes, length);
     let all = decoded(&bytes, length);
     let targets: Vec<u64> =
         all.iter().filter(|i| name(i).starts_with('j')).map(|i| i.near_branch64()).collect();
@@ -236,8 +241,8 @@ fn jumps_pools_and_the_end() {
 }
 
 /// Runs a sequence of one lane, as the processor would.
-fn run(function: Function, x: f32) -> f32 {
-    let steps = sequence(function).unwrap();
+fn run(function: Function, width: Width, x: f32) -> f32 {
+    let steps = sequence(function, width).unwrap();
     let mut values = vec![x.to_bits()];
     for (op, args) in &steps.steps {
         let a = |i: usize| values[args[i] as usize];
@@ -279,6 +284,11 @@ fn run(function: Function, x: f32) -> f32 {
                 Two::And => a(0) & a(1),
                 Two::Or => a(0) | a(1),
                 Two::Xor => a(0) ^ a(1),
+                Two::Scale => {
+                    // In f64 every step but the last is exact.
+                    let product = f64::from(f(0)) * f64::from(f(1)).exp2();
+                    (product as f32).to_bits()
+                }
                 Two::IntAdd => a(0).wrapping_add(a(1)),
                 Two::IntSub => a(0).wrapping_sub(a(1)),
                 Two::IntEqual => mask(a(0) == a(1)),
@@ -304,12 +314,14 @@ fn recorded_functions_are_their_definitions() {
     for (function, defined) in all {
         for bits in (0..=u32::MAX).step_by(65_521) {
             let x = f32::from_bits(bits);
-            let (found, want) = (run(function, x), defined(x));
-            assert!(
-                found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(),
-                "{function:?}({x:e}): {found:e}, not {want:e}"
-            );
+            for width in [Width::Bits256, Width::Bits512] {
+                let (found, want) = (run(function, width, x), defined(x));
+                assert!(
+                    found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(),
+                    "{function:?}({x:e}): {found:e}, not {want:e}"
+                );
+            }
         }
     }
-    assert!(sequence(Function::Sin).is_none());
+    assert!(sequence(Function::Sin, Width::Bits512).is_none());
 }

@@ -68,6 +68,12 @@ pub trait Lane: Copy {
     fn sar<const N: i32>(a: Self::Bits) -> Self::Bits;
     /// The mask of integer equality.
     fn int_eq(a: Self::Bits, b: Self::Bits) -> Self::Bits;
+    /// `self` times two to the power of `n`, which also comes as an integer, between -252 and 254; rounded once. `self` is 0.5 to 2, or NaN.
+    #[inline(always)]
+    fn scale(self, n: Self, whole: Self::Bits) -> Self {
+        let _ = n;
+        scale_in_steps(self, whole)
+    }
     /// `self`, with `exact(x)` in the lanes where `self` is not to be used: those with the mask clear.
     fn or_exact(self, good: Self::Bits, x: Self, exact: fn(f32) -> f32) -> Self;
 }
@@ -118,8 +124,12 @@ pub fn exp<L: Lane>(x: L) -> L {
     let q =
         poly(r, [0.5, 1.666_666_6e-1, 4.166_628e-2, 8.333_504e-3, 1.394_575_1e-3, 1.978_911_8e-4]);
     let p = q.fma(r.mul(r), r).add(L::splat(1.0));
-    // Two factors, since 2^n alone may be out of range; only the last product can be inexact.
-    let n = L::int_sub(t.bits(), L::splat_bits(SHIFTER.to_bits()));
+    p.scale(n, L::int_sub(t.bits(), L::splat_bits(SHIFTER.to_bits())))
+}
+
+/// [`Lane::scale`] made of products: of two factors, since `2^n` alone may be out of range; only the last product can be inexact.
+#[inline(always)]
+pub fn scale_in_steps<L: Lane>(p: L, n: L::Bits) -> L {
     let half = L::sar::<1>(n);
     p.mul(power_of_two(half)).mul(power_of_two(L::int_sub(n, half)))
 }
