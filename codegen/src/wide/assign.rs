@@ -4,7 +4,7 @@
 //! that nothing writes, are at home in memory: they are read as operands, and cost nothing to give up. Others are spilled.
 
 use super::Width;
-use super::asm::{Asm, Map, Mem, Opcode, Span, Prefix, R11, RAX, RCX, RDI, Reg, Rm};
+use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Span};
 use super::evex::{MASK, TAIL, Under};
 use super::frame::Frame;
 use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V};
@@ -360,7 +360,8 @@ impl Assign<'_> {
     }
 
     fn unused(&self) -> Option<Reg> {
-        (0..self.width.registers() as Reg).find(|r| self.open & 1 << r != 0 && self.held[*r as usize].is_none())
+        (0..self.width.registers() as Reg)
+            .find(|r| self.open & 1 << r != 0 && self.held[*r as usize].is_none())
     }
 
     /// The value in a register.

@@ -238,8 +238,11 @@ impl Select<'_> {
 
     fn reduce(&mut self, how: Reduction, ty: Scalar, lanes: i32, pair: Pair) -> Result<()> {
         let place = Place { base: Base::Fixed(lanes), offset: 0 };
+        if self.long {
+            return self.reduce_long(how, ty, place, pair);
+        }
         let Some(numbers) = self.accumulator(lanes) else {
-            let before = self.load(Load::Whole, place, 32);
+            let before = self.load(Load::Whole, place, 4);
             let after = self.combined(how, ty, before, pair)?;
             self.store_whole(place, after);
             return Ok(());
@@ -249,6 +252,30 @@ impl Select<'_> {
         for half in [0, 1] {
             let register = self.task.width.accumulator(numbers[half]);
             self.insts[after[half] as usize].fixed = Some(register);
+        }
+        Ok(())
+    }
+
+    /// The sixteen lanes are one vector, which takes both halves in turn.
+    fn reduce_long(&mut self, how: Reduction, ty: Scalar, place: Place, pair: Pair) -> Result<()> {
+        let Base::Fixed(lanes) = place.base else { return Err("lanes elsewhere".to_owned()) };
+        let number = self.accumulator(lanes);
+        let mut all = match number {
+            Some([number, _]) => [self.source(Op::Acc(number)); 2],
+            None => [self.push(Op::Load(Load::Whole, place), &[], 2); 2],
+        };
+        let values = if self.is_single() { &pair[..1] } else { &pair[..] };
+        for value in values {
+            all = self.combined(how, ty, all, [*value; 2])?;
+        }
+        match number {
+            Some([number, _]) => {
+                let register = self.task.width.accumulator(number);
+                self.insts[all[0] as usize].fixed = Some(register);
+            }
+            None => {
+                self.push(Op::Store(Store::Whole, place), &[all[0]], 2);
+            }
         }
         Ok(())
     }
@@ -274,7 +301,7 @@ impl Select<'_> {
         }
         let base = Base::Pointer { pointer, size: 4 };
         self.halves(|select, half, at| {
-            let place = Place { base, offset: 32 * at as i32 };
+            let place = Place { base, offset: select.task.width.bytes() * at as i32 };
             select.put(Store::Whole, place, pair[at], half)
         });
     }
@@ -303,7 +330,8 @@ impl Select<'_> {
                 let place = self.group(pointer, 2, true);
                 let ready = self.halves.get(&value).copied();
                 self.halves(|select, half, at| {
-                    let place = Place { offset: 16 * at as i32, ..place };
+                    let bytes = select.task.width.bytes() / 2;
+                    let place = Place { offset: bytes * at as i32, ..place };
                     let (how, from) = match ready {
                         Some(ready) => (Store::Low, ready[at]),
                         None => (Store::Half, pair[at]),
@@ -348,9 +376,17 @@ impl Select<'_> {
     /// Stores the low words or bytes of sixteen lanes.
     fn store_narrow(&mut self, narrow: One, pair: Pair, pointer: u16) {
         let (size, how) = if narrow == One::Words { (2, Store::Low) } else { (1, Store::Quarter) };
-        let low = self.one(narrow, pair)[0];
+        let low = self.one(narrow, pair);
+        self.store_parts(pointer, size, how, low);
+    }
+
+    /// Stores sixteen elements of each half.
+    fn store_parts(&mut self, pointer: u16, size: u8, how: Store, parts: Pair) {
         let place = self.group(pointer, size, true);
-        self.put(how, place, low, 2);
+        self.halves(|select, half, at| {
+            let place = Place { offset: 16 * i32::from(size) * at as i32, ..place };
+            select.put(how, place, parts[at], half)
+        });
     }
 
     /// Stores sixteen words, whose quarters are out of order.
@@ -382,15 +418,14 @@ impl Select<'_> {
             self.store_32(pointer, [pattern; 2]);
             return;
         }
-        let place = self.group(pointer, size, true);
         if self.long && size <= 2 {
             let how = if size == 1 { Store::Quarter } else { Store::Low };
-            self.put(how, place, pattern, 2);
-            return;
+            return self.store_parts(pointer, size, how, [pattern; 2]);
         }
+        let place = self.group(pointer, size, true);
         let how = if size == 1 { Store::Low } else { Store::Whole };
         let vector = self.task.width.bytes();
-        for part in 0..(16 * i32::from(size) + vector - 1) / vector {
+        for part in 0..(self.positions() * i32::from(size) + vector - 1) / vector {
             let place = Place { offset: place.offset + vector * part, ..place };
             self.put(how, place, pattern, 2);
         }

@@ -1,6 +1,6 @@
 //! Instructions on 512-bit registers, of which there are 32, and on their parts; some lanes may be left out.
 
-use super::asm::{Asm, Map, Opcode, Span, Prefix, Reg, Rm};
+use super::asm::{Asm, Map, Opcode, Prefix, Reg, Rm, Span};
 
 /// The register of masks that are made and used at once.
 pub(super) const MASK: Reg = 1;

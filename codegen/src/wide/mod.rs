@@ -5,7 +5,7 @@
 //! all phases on other CPUs.
 //!
 //! ```text
-//! fn(scratch, low, high)       the positions from `low` to `high`, sixteen at a time, the last ones under a mask
+//! fn(scratch, low, high)       the positions from `low` to `high`, two vectors at a time, the last ones under a mask
 //! ```
 //!
 //! Addresses and numbers that are the same along the row are put into cells of the scratch by the caller. `select` makes instructions of a
@@ -38,9 +38,9 @@ use tracecast_ir::kernel::Val;
 /// The vectors that the loops are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// AVX2, FMA and F16C: a group of sixteen positions is two vectors, and the last ones are masked or copied.
+    /// AVX2, FMA and F16C: positions go by sixteens, and the last ones are masked or copied.
     Bits256,
-    /// AVX-512 with F, BW, DQ and VL: a group is one vector, there are twice as many registers, and any instruction can leave lanes out.
+    /// AVX-512 with F, BW, DQ and VL: positions go by 32, then by 16; there are twice as many registers, and any instruction can leave lanes out.
     Bits512,
 }
 
@@ -74,9 +74,9 @@ impl Width {
         }
     }
 
-    /// The vectors of a group of sixteen positions.
-    fn vectors(self) -> u8 {
-        (64 / self.bytes()) as u8
+    /// The vectors that the sixteen lanes of a reduction are.
+    fn lanes(self) -> usize {
+        64 / self.bytes() as usize
     }
 
     /// The register of an accumulator.
@@ -161,12 +161,14 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         true => Select::body(task, &mut tables, part).map(|b| Some(needed(b))),
         false => Ok(None),
     };
-    let main = body(task.plan.row() >= 16, Part::Group)?;
-    let streamed = body(task.plan.row() >= 16 && task.streams, Part::Streamed)?;
+    let (width, row) = (task.width, task.plan.row());
+    let pairs = row >= i64::from(width.bytes() / 2);
+    let main = body(pairs, Part::Pair)?;
+    let streamed = body(pairs && task.streams, Part::Streamed)?;
+    let single = body(width == Width::Bits512 && row >= 16, Part::Single)?;
     let last = body(!task.plan.aligned, Part::Last)?;
     let streamed = streamed.filter(|_| !tables.streamed.is_empty());
-    let width = task.width;
-    let taken = usize::from(width.vectors()) * tables.accumulators.len();
+    let taken = width.lanes() * tables.accumulators.len();
     let room = width.registers() - taken;
     let order = |body: Vec<Inst>| {
         let side_by_side = pressure(&body);
@@ -178,8 +180,9 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         if peak < side_by_side { (other, peak) } else { (body, side_by_side) }
     };
     let main = main.map(order);
+    let single = single.map(order);
     let [streamed, last] = [streamed, last].map(|body| body.map(order).map(|(body, _)| body));
-    let pins = match &main {
+    let pins = match main.as_ref().or(single.as_ref()) {
         Some((body, peak)) => {
             pins(body, room.saturating_sub(peak + 1), |n| width.accumulator((taken + n) as u8))
         }
@@ -193,15 +196,24 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         stages: tables.staged.len(),
         pointers: tables.pointers.clone(),
     };
-    let main = main.map(|(body, _)| body);
+    let [main, single] = [main, single].map(|body| body.map(|(body, _)| body));
     let mut text = String::new();
-    for (name, body) in [("sixteen", &main), ("the last", &last)] {
+    for (name, body) in [("pairs", &main), ("single", &single), ("the last", &last)] {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
     let function = Function { asm: Asm::new(width), frame, tables, pins, spilled: 0 };
-    let bodies = [&main, &streamed, &last].map(|b| b.as_deref());
-    let (bytes, instructions, area_bytes, cells) = function.build(bodies);
+    let bodies = Bodies { main, streamed, single, last };
+    let (bytes, instructions, area_bytes, cells) = function.build(&bodies);
     Ok(Compiled { bytes, instructions, cells, area_bytes, text })
+}
+
+/// What a function does for the positions that are left: the loops, one after the other.
+struct Bodies {
+    main: Option<Vec<Inst>>,
+    /// Instead of the main one, where operands lie well.
+    streamed: Option<Vec<Inst>>,
+    single: Option<Vec<Inst>>,
+    last: Option<Vec<Inst>>,
 }
 
 /// Registers for constants that are used most.
@@ -222,12 +234,7 @@ fn pins(body: &[Inst], room: usize, register: impl Fn(usize) -> Reg) -> Pins {
         }
     }
     order.sort_by_key(|op| std::cmp::Reverse(weight[op]));
-    order
-        .iter()
-        .take(room)
-        .enumerate()
-        .map(|(i, op)| (*op, register(i)))
-        .collect()
+    order.iter().take(room).enumerate().map(|(i, op)| (*op, register(i))).collect()
 }
 
 fn list(text: &mut String, name: &str, body: &[Inst]) {
@@ -256,33 +263,15 @@ fn scratch(displacement: i32) -> Rm {
 }
 
 impl Function {
-    fn build(mut self, bodies: [Option<&[Inst]>; 3]) -> (Vec<u8>, usize, i32, Vec<Cell>) {
-        let [main, streamed, last] = bodies;
+    fn build(mut self, bodies: &Bodies) -> (Vec<u8>, usize, i32, Vec<Cell>) {
         let saved = self.frame.saved();
         saved.iter().for_each(|r| self.asm.push(*r));
         self.start();
-        let (done, rest) = (self.asm.label(), self.asm.label());
-        if let Some(body) = main {
-            self.asm.lea(RSI, Mem { base: RDX, index: None, displacement: -16 });
-            self.asm.compare(RAX, RSI);
-            self.asm.jump(When::Greater, rest);
-            if let Some(body) = streamed {
-                let unaligned = self.asm.label();
-                for (pointer, size) in self.tables.streamed.clone() {
-                    self.address(pointer, size);
-                    let aligned = self.asm.width.bytes().min(16 * i32::from(size).max(2));
-                    self.asm.test(R11, aligned - 1);
-                    self.asm.jump(When::Some, unaligned);
-                }
-                self.groups(body);
-                self.asm.fence();
-                self.asm.jump(When::Always, rest);
-                self.asm.bind(unaligned);
-            }
-            self.groups(body);
-        }
-        self.asm.bind(rest);
-        if let Some(body) = last {
+        let done = self.asm.label();
+        let pair = self.asm.width.bytes() / 2;
+        self.groups(pair, bodies.main.as_deref(), bodies.streamed.as_deref());
+        self.groups(16, bodies.single.as_deref(), None);
+        if let Some(body) = &bodies.last {
             self.asm.compare(RAX, RDX);
             self.asm.jump(When::GreaterEqual, done);
             self.last(body);
@@ -297,12 +286,36 @@ impl Function {
         (code, instructions, bytes, self.tables.cells)
     }
 
-    /// The loop over groups of sixteen, of which there is at least one.
-    fn groups(&mut self, body: &[Inst]) {
+    /// The loop over groups of so many positions, if there is a body for them.
+    fn groups(&mut self, positions: i32, body: Option<&[Inst]>, streamed: Option<&[Inst]>) {
+        let Some(body) = body else { return };
+        let rest = self.asm.label();
+        self.asm.lea(RSI, Mem { base: RDX, index: None, displacement: -positions });
+        self.asm.compare(RAX, RSI);
+        self.asm.jump(When::Greater, rest);
+        if let Some(body) = streamed {
+            let unaligned = self.asm.label();
+            for (pointer, size) in self.tables.streamed.clone() {
+                self.address(pointer, size);
+                let aligned = self.asm.width.bytes().min(16 * i32::from(size).max(2));
+                self.asm.test(R11, aligned - 1);
+                self.asm.jump(When::Some, unaligned);
+            }
+            self.turns(positions, body);
+            self.asm.fence();
+            self.asm.jump(When::Always, rest);
+            self.asm.bind(unaligned);
+        }
+        self.turns(positions, body);
+        self.asm.bind(rest);
+    }
+
+    /// The turns of a loop, of which there is at least one.
+    fn turns(&mut self, positions: i32, body: &[Inst]) {
         let top = self.asm.label();
         self.asm.bind(top);
         self.body(body, false);
-        self.asm.add_number(RAX, 16);
+        self.asm.add_number(RAX, positions);
         self.asm.compare(RAX, RSI);
         self.asm.jump(When::LessEqual, top);
     }
@@ -323,9 +336,9 @@ impl Function {
         let width = self.asm.width;
         let each = |(i, lanes): (usize, &i32)| {
             let at = *lanes;
-            (0..width.vectors()).map(move |v| {
-                let register = width.accumulator(width.vectors() * i as u8 + v);
-                (register, scratch(at + width.bytes() * i32::from(v)))
+            (0..width.lanes()).map(move |v| {
+                let register = width.accumulator((width.lanes() * i + v) as u8);
+                (register, scratch(at + width.bytes() * v as i32))
             })
         };
         self.tables.accumulators.iter().enumerate().flat_map(each).collect()

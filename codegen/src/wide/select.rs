@@ -1,7 +1,7 @@
-//! From a phase of a plan to instructions on sixteen positions: two vectors of eight, or one.
+//! From a phase of a plan to instructions on a group of positions: two vectors, or one where what is left does not fill two of 512 bits.
 //!
 //! Both halves take the same steps side by side, so that each fills the other's waits. Values that are the same along the row are one
-//! vector for both halves, and so are all values where vectors have 512 bits. Truth values are masks.
+//! vector for both halves, and so is everything of a single vector. Truth values are masks.
 
 use super::frame::PointerFrom;
 use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare};
@@ -88,10 +88,12 @@ impl Tables {
 /// Which positions a body is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Sixteen.
-    Group,
-    /// Sixteen, whose results go past the caches.
+    /// Two vectors of them.
+    Pair,
+    /// Two vectors of them, whose results go past the caches.
     Streamed,
+    /// One vector, of 512 bits.
+    Single,
     /// Fewer than sixteen.
     Last,
 }
@@ -103,8 +105,10 @@ pub(super) struct Select<'a> {
     pub(super) insts: Vec<Inst>,
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
-    /// Halves are one vector, which instructions can leave lanes out of.
+    /// Vectors have 512 bits, and instructions can leave lanes out.
     pub(super) long: bool,
+    /// Halves are one vector.
+    single: bool,
     streams: bool,
     /// The sink at hand goes past the caches.
     pub(super) past: bool,
@@ -131,6 +135,7 @@ impl<'a> Select<'a> {
             insts: Vec::new(),
             last: part == Part::Last,
             long: task.width == Width::Bits512,
+            single: part == Part::Single || part == Part::Last && task.width == Width::Bits512,
             streams: part == Part::Streamed,
             past: false,
             tame: is_tame(task),
@@ -206,9 +211,19 @@ impl<'a> Select<'a> {
         })
     }
 
+    /// True if halves are one vector.
+    pub(super) fn is_single(&self) -> bool {
+        self.single
+    }
+
+    /// How many positions there are in the group.
+    pub(super) fn positions(&self) -> i32 {
+        self.task.width.bytes() / 4 * if self.single { 1 } else { 2 }
+    }
+
     /// What `make` makes of each half, or of both at once; it is told the half, and its place in pairs.
     pub(super) fn halves(&mut self, mut make: impl FnMut(&mut Self, u8, usize) -> V) -> Pair {
-        match self.long {
+        match self.single {
             true => [make(self, 2, 0); 2],
             false => [0u8, 1].map(|half| make(self, half, usize::from(half))),
         }
@@ -231,8 +246,8 @@ impl<'a> Select<'a> {
         match from.op {
             // What compares gives a mask that needs not become a vector first.
             Op::Two(two) if self.long && two.is_mask() => {
-                let args = [clear[0], set[0], from.args[0], from.args[1]];
-                [self.push(Op::Choose(two), &args, 2); 2]
+                let of = |i: usize| mask.map(|m| self.insts[m as usize].args[i]);
+                self.both(Op::Choose(two), &[clear, set, of(0), of(1)])
             }
             _ => self.both(Op::Blend, &[clear, set, mask]),
         }
@@ -260,15 +275,17 @@ impl<'a> Select<'a> {
     /// Reads both halves where they are, each time they are needed.
     fn lazy(&mut self, place: Place) -> Pair {
         self.halves(|select, half, at| {
-            let place = Place { offset: place.offset + 32 * at as i32, ..place };
+            let place =
+                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
             select.push(Op::Lazy(place), &[], half)
         })
     }
 
-    /// Loads both halves now.
-    pub(super) fn load(&mut self, load: Load, place: Place, half_bytes: i32) -> Pair {
+    /// Loads both halves now, of elements of so many bytes.
+    pub(super) fn load(&mut self, load: Load, place: Place, size: i32) -> Pair {
         self.halves(|select, half, at| {
-            let place = Place { offset: place.offset + half_bytes * at as i32, ..place };
+            let bytes = select.task.width.bytes() / 4 * size;
+            let place = Place { offset: place.offset + bytes * at as i32, ..place };
             select.push(Op::Load(load, place), &[], half)
         })
     }
@@ -277,7 +294,7 @@ impl<'a> Select<'a> {
     pub(super) fn load_32(&mut self, pointer: u16) -> Pair {
         let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
         if !self.last || self.long {
-            return self.load(Load::Whole, place, 32);
+            return self.load(Load::Whole, place, 4);
         }
         let masks = self.masks();
         [0usize, 1].map(|half| {
@@ -289,7 +306,8 @@ impl<'a> Select<'a> {
     /// Stores both halves without a mask.
     pub(super) fn store_whole(&mut self, place: Place, pair: Pair) {
         self.halves(|select, half, at| {
-            let place = Place { offset: place.offset + 32 * at as i32, ..place };
+            let place =
+                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
             select.push(Op::Store(Store::Whole, place), &[pair[at]], half)
         });
     }
@@ -360,8 +378,11 @@ impl<'a> Select<'a> {
                 let step = affine.strides.last().copied().unwrap_or(0) as i32;
                 let cell = self.tables.cell(Cell::Start(v));
                 let first = self.push(Op::Position { cell, step }, &[], 2);
-                let starts = [0, step.wrapping_mul(8)];
-                let steps = starts.map(|start| self.source(Op::Steps { start, step }));
+                let lanes = self.task.width.bytes() / 4;
+                let steps = self.halves(|select, _, at| {
+                    let start = step.wrapping_mul(lanes * at as i32);
+                    select.source(Op::Steps { start, step })
+                });
                 Ok(self.two(Two::IntAdd, [first; 2], steps))
             }
             ScalarOp::Row(b) => {
@@ -369,7 +390,7 @@ impl<'a> Select<'a> {
                 // A buffer that this stage writes as well is read here and now.
                 match self.task.cut.class[v as usize] {
                     Class::Free => Ok(self.lazy(place)),
-                    _ => Ok(self.load(Load::Whole, place, 32)),
+                    _ => Ok(self.load(Load::Whole, place, 4)),
                 }
             }
             _ => {
@@ -396,16 +417,16 @@ impl<'a> Select<'a> {
             }
             DType::BF16 => {
                 let place = self.group(pointer, 2, false);
-                let bits = self.load(Load::U16, place, 16);
+                let bits = self.load(Load::U16, place, 2);
                 self.shift(Shift::Left, 16, bits)
             }
             DType::F16 => {
                 let place = self.group(pointer, 2, false);
-                self.load(Load::Half, place, 16)
+                self.load(Load::Half, place, 2)
             }
             DType::U8 | DType::Bool => {
                 let place = self.group(pointer, 1, false);
-                let bytes = self.load(Load::U8, place, 8);
+                let bytes = self.load(Load::U8, place, 1);
                 if source.dtype == DType::U8 {
                     bytes
                 } else {
@@ -450,8 +471,8 @@ impl<'a> Select<'a> {
                 self.tables.accumulators.len() - 1
             })
         })?;
-        let first = self.task.width.vectors() * at as u8;
-        Some([first, first + self.task.width.vectors() - 1])
+        let lanes = self.task.width.lanes();
+        Some([lanes * at, lanes * at + lanes - 1].map(|number| number as u8))
     }
 
     /// The steps of a function of one float.
