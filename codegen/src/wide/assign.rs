@@ -97,6 +97,15 @@ pub(super) const FUSED: [(Opcode, &str); 4] = [
     (STORE_MASKED, "vmaskmovps"),
 ];
 
+/// The stores of 512 bits and of parts of them, for tests, and the register 27 as they take it.
+#[cfg(test)]
+pub(super) const STORES: [(Opcode, &str, iced_x86::Register); 4] = [
+    (STORE, "vmovups", iced_x86::Register::ZMM27),
+    (STORE_WORDS, "vmovdqu16", iced_x86::Register::YMM27),
+    (STORE_BYTES, "vmovdqu8", iced_x86::Register::XMM27),
+    (TO_HALF, "vcvtps2ph", iced_x86::Register::ZMM27),
+];
+
 impl Assign<'_> {
     fn inst(&mut self, at: usize, inst: &Inst) {
         let args = &inst.args[..];

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Addresses and numbers that are the same along the row are put into cells of the scratch by the caller. `select` makes instructions of a
-//! phase (`compute` of its arithmetic, `record` of the scalar functions), `assign` gives them registers, `asm` encodes them, and here they
+//! phase (`compute` of its arithmetic, `record` of the scalar functions), `order` orders them, `assign` gives them registers, `asm` and `evex` encode them, and here they
 //! become a function. Results have the bits of the interpreter: the operations, and their order, are the same.
 
 mod asm;
@@ -18,6 +18,7 @@ mod compute;
 mod evex;
 mod frame;
 mod ops;
+mod order;
 mod record;
 mod select;
 #[cfg(test)]
@@ -31,7 +32,8 @@ use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, 
 use assign::{Pins, emit, still};
 use frame::{Frame, PointerFrom};
 use ops::{Inst, Op};
-use select::{Part, Select, Staged, Tables, needed, one_by_one, pressure};
+use order::{needed, one_by_one, pressure};
+use select::{Part, Select, Staged, Tables};
 use std::collections::HashMap;
 use tracecast_ir::kernel::Val;
 

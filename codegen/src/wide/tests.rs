@@ -1,6 +1,7 @@
 //! The encoder against an independent disassembler, and the recorded functions against their definitions.
 
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
+use super::evex::{MASK, TAIL, Under};
 use super::ops::{Load, One, Op, Two, compare};
 use super::record::sequence;
 use super::{BROADCAST, BROADCAST_128, MOVE, STORE, Width};
@@ -182,6 +183,102 @@ fn instructions_of_one_operand_loads_and_stores() {
         let fused = [i.op0_register(), i.op1_register()] == [ymm(12), ymm(3)];
         assert!(name(&i) == mnemonic && (fused || masked_store), "{i:?}");
     }
+}
+
+fn zmm(number: u8) -> Register {
+    Register::ZMM0 + u32::from(number)
+}
+
+#[test]
+fn instructions_of_512_bits() {
+    let long =
+        |two: &Two| !matches!(two, Two::NarrowU16 | Two::NarrowI16 | Two::NarrowU8 | Two::NarrowI8);
+    let twos = TWOS.into_iter().filter(|(two, _)| long(two)).chain([(Two::Scale, "vscalefps")]);
+    for (two, mnemonic) in twos {
+        let (opcode, imm) = two.opcode();
+        for [to, a, b] in [[0, 1, 2], [31, 8, 16], [3, 28, 13], [17, 0, 31]] {
+            let to = if two.is_mask() { MASK } else { to };
+            let i = one_of(Width::Bits512, |asm| asm.vector(opcode, to, a, Rm::Reg(b), imm));
+            let result = if two.is_mask() { Register::K1 } else { zmm(to) };
+            assert_eq!(name(&i), mnemonic);
+            assert_eq!([i.op0_register(), i.op1_register()], [result, zmm(a)], "{i:?}");
+            assert_eq!(i.op2_register(), zmm(b), "{i:?}");
+            assert!(imm.is_none_or(|imm| i.immediate8() == imm));
+        }
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 5, 21, Rm::Mem(m), imm));
+            assert_eq!((name(&i).as_str(), i.op1_register()), (mnemonic, zmm(21)));
+            check_address(&i, &m);
+        }
+    }
+    let ones = [
+        (One::Sqrt, "vsqrtps"),
+        (One::Floor, "vrndscaleps"),
+        (One::ToFloat, "vcvtdq2ps"),
+        (One::ToInt, "vcvttps2dq"),
+        (One::IntAbs, "vpabsd"),
+    ];
+    for (op, mnemonic) in ones {
+        let (opcode, imm) = op.opcode();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
+    }
+    for (op, mnemonic, low) in
+        [(One::Words, "vpmovdw", Register::YMM0 + 18), (One::Bytes, "vpmovdb", Register::XMM0 + 18)]
+    {
+        let i = one_of(Width::Bits512, |asm| {
+            asm.vector(op.opcode().0, 29, 0, Rm::Reg(18), None);
+        });
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (low, zmm(29))));
+    }
+}
+
+#[test]
+fn lanes_that_are_left_out() {
+    let loads = [
+        (Load::Whole, "vmovups"),
+        (Load::U16, "vpmovzxwd"),
+        (Load::U8, "vpmovzxbd"),
+        (Load::Half, "vcvtph2ps"),
+    ];
+    let others = [(BROADCAST, "vbroadcastss"), (BROADCAST_128, "vbroadcastf32x4")];
+    let loads = loads.into_iter().map(|(l, n)| (l.opcode(), n));
+    for (opcode, mnemonic) in loads.chain(others) {
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one_of(Width::Bits512, |asm| {
+                asm.evex(opcode, Under::Zeroing(TAIL), [27, 0], Rm::Mem(m), None);
+            });
+            assert_eq!((name(&i).as_str(), i.op0_register()), (mnemonic, zmm(27)));
+            assert!(i.op_mask() == Register::K2 && i.zeroing_masking(), "{i:?}");
+            check_address(&i, &m);
+        }
+    }
+    for (opcode, mnemonic, from) in assign::STORES {
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let imm = (mnemonic == "vcvtps2ph").then_some(0);
+            let i = one_of(Width::Bits512, |asm| {
+                asm.evex(opcode, Under::Mask(TAIL), [27, 0], Rm::Mem(m), imm);
+            });
+            assert_eq!(name(&i), mnemonic);
+            assert_eq!((i.op1_register(), i.op_mask()), (from, Register::K2), "{i:?}");
+            check_address(&i, &m);
+        }
+    }
+    let mut asm = Asm::new(Width::Bits512);
+    asm.spread_mask(20);
+    asm.take_mask(20);
+    asm.blend_mask(MASK, 20, 21, Rm::Reg(22));
+    asm.load_tail(Rm::Mem(Mem { base: R11, index: Some((RDX, 1)), displacement: 0 }));
+    let (bytes, length) = asm.finish();
+    let all = decoded(&bytes, length);
+    let names: Vec<String> = all.iter().map(name).collect();
+    assert_eq!(names, ["vpmovm2d", "vpmovd2m", "vblendmps", "kmovw"]);
+    assert_eq!((all[0].op0_register(), all[0].op1_register()), (zmm(20), Register::K1));
+    assert_eq!((all[1].op0_register(), all[1].op1_register()), (Register::K1, zmm(20)));
+    assert_eq!((all[2].op_mask(), all[2].op1_register()), (Register::K1, zmm(21)));
+    assert_eq!(all[3].op0_register(), Register::K2);
 }
 
 #[test]
