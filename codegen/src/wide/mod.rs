@@ -399,7 +399,8 @@ impl Function {
         self.asm.sub(RDX, RAX);
         if self.asm.width == Width::Bits512 {
             // Sixteen masks of 16 bits.
-            let masks = [0, 2, 4, 6, 8, 10, 12, 14].map(|n| (1 << n) - 1 | ((2 << n) - 1) << 16);
+            let masks =
+                [0, 2, 4, 6, 8, 10, 12, 14].map(|n| ((1 << n) - 1) | (((2 << n) - 1) << 16));
             let mut table = [0; 16];
             table[..8].copy_from_slice(&masks);
             let table = self.asm.pool(table);
