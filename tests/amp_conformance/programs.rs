@@ -4,11 +4,11 @@
 use crate::cases::{device, dtype};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tracecast::amp::Autocast;
 use tracecast::ir::ops::prelude::*;
 use tracecast::ir::policy::{DeviceType, PolicySet, Region};
-use tracecast::ir::{Graph, NodeId, Role, Tracer, Var};
+use tracecast::ir::{Graph, NodeId, Reason, Role, Tracer, Var};
 use tracecast::passes::{self, Pipeline};
 use tracecast::{DType, Options, TensorType, Trace, trace_with};
 
@@ -145,12 +145,11 @@ fn compared(program: &Value, parity: bool) -> Traced {
     match graph {
         Err(error) => found.push(error.to_string()),
         Ok(graph) => {
-            let decided: BTreeSet<_> = decided_ops(&graph);
             let pipeline = Pipeline::new().then(passes::Autocast::new());
             match pipeline.run(graph, |_, _, _| ()) {
                 Err(error) => found.push(error.to_string()),
                 Ok(graph) => {
-                    let mut is = casts_in(&graph, &decided);
+                    let mut is = casts_in(&graph);
                     is.sort();
                     casts.sort();
                     if is != casts {
@@ -164,21 +163,16 @@ fn compared(program: &Value, parity: bool) -> Traced {
     Traced { found, left_out }
 }
 
-fn decided_ops(graph: &Graph) -> BTreeSet<&'static str> {
-    let decided = |id: &NodeId| graph.node(*id).decision.is_some();
-    graph.nodes().filter(decided).map(|id| graph.node(id).op.name()).collect()
-}
-
-/// The casts in front of the ops that autocast decided about, by the port that each comes from.
-fn casts_in(graph: &Graph, decided: &BTreeSet<&'static str>) -> Vec<String> {
-    let users = graph.users();
-    let is_ours = |id: &NodeId| {
+/// The casts that policies ask for, by the port that each comes from.
+fn casts_in(graph: &Graph) -> Vec<String> {
+    let asked = |id: &NodeId| {
+        let points = &graph.node(*id).origin.points;
         graph.node(*id).op.name() == "cast"
-            && users[id.index()]
+            && points
                 .iter()
-                .any(|(user, _)| decided.contains(graph.node(*user).op.name()))
+                .any(|p| matches!(graph.points()[*p as usize].reason, Reason::Policy { .. }))
     };
-    let casts = graph.nodes().filter(is_ours).map(|id| {
+    let casts = graph.nodes().filter(asked).map(|id| {
         let operand = graph.args(id)[0];
         let mut root = operand.node;
         while graph.port_of(root).is_none() {
@@ -352,7 +346,8 @@ impl Run<'_, '_> {
     fn refused(&self, name: &str, step: &Value) {
         let t = Tracer::new("refused");
         let port = |name: &&str| {
-            let ty = type_of(&self.program["tensors"][*name])?;
+            let result = self.vars.borrow().get(*name).map(|var| var.ty());
+            let ty = result.or_else(|| type_of(&self.program["tensors"][*name]))?;
             Some(t.port(name, ty, Role::Input, false, self.home))
         };
         let Some(vars) = names(step).iter().map(port).collect::<Option<Vec<_>>>() else {

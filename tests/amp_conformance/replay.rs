@@ -4,6 +4,7 @@ use crate::cases::{device, dtype};
 use crate::programs::{is_nameless, line, names, op_of, recorded_casts, state_of};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tracecast::DType;
 use tracecast::ir::policy::parity::{Leaf, RegionObject, Thread};
 use tracecast::ir::policy::{DeviceType, OperandInfo, OperandKind, Policy, PolicySet, Query};
 
@@ -25,6 +26,7 @@ pub(crate) fn replay(program: &Value) -> Replayed {
         open: Vec::new(),
         set: PolicySet::standard(),
         versions: BTreeMap::new(),
+        results: BTreeMap::new(),
         done: Replayed { found: Vec::new(), is_defect: false },
     };
     for step in program["program"].as_array().into_iter().flatten() {
@@ -43,6 +45,8 @@ struct Replay<'c> {
     set: PolicySet,
     /// How often tensors were changed in place.
     versions: BTreeMap<String, u64>,
+    /// The results that have names, with the dtypes that were recorded.
+    results: BTreeMap<String, DType>,
     done: Replayed,
 }
 
@@ -109,7 +113,11 @@ impl Replay<'_> {
         let operands: Vec<_> = names
             .iter()
             .map(|name| OperandInfo {
-                dtype: dtype(&tensors[*name]["dtype"]),
+                dtype: self
+                    .results
+                    .get(*name)
+                    .copied()
+                    .unwrap_or_else(|| dtype(&tensors[*name]["dtype"])),
                 device: self.home,
                 kind,
             })
@@ -139,7 +147,8 @@ impl Replay<'_> {
             }
         }
         // Products, convolutions and the like refuse operands of several dtypes.
-        let is_product = decision.policy == Policy::LowerPrecisionFp;
+        let is_product =
+            decision.policy == Policy::LowerPrecisionFp || ["mm", "linear", "einsum"].contains(&op);
         let mixed = is_product && given.iter().any(|dtype| *dtype != given[0]);
         let refused = decision.error.is_some() || mixed;
         self.compare(&format!("{op} refused"), json!(refused), &json!(step.get("error").is_some()));
@@ -148,6 +157,9 @@ impl Replay<'_> {
             recorded.sort();
             casts.sort();
             self.compare(&format!("casts of {op}"), json!(casts), &json!(recorded));
+            if let Some(name) = step["as"].as_str() {
+                self.results.insert(name.to_owned(), dtype(&step["out"]));
+            }
         }
     }
 }
