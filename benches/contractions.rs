@@ -7,15 +7,10 @@
 //!
 //! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose name contains `PART`.
 
-#[path = "support/timed.rs"]
-mod timed;
-
-use std::sync::Arc;
 #[cfg(feature = "versus")]
 use std::time::Instant;
-use timed::Timed;
 use tracecast::prelude::*;
-use tracecast::{Executable, Limits, compile};
+use tracecast::{Executable, compile, measure_flops};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
@@ -59,13 +54,11 @@ const SHAPES: [(usize, usize, usize, [bool; 2]); 26] = [
 /// One contraction in one dtype.
 struct Work {
     program: Executable,
-    device: Arc<Timed>,
     store: Store,
 }
 
 impl Work {
     fn new((m, k, n, transposed): (usize, usize, usize, [bool; 2]), dtype: DType) -> Self {
-        let device = Timed::new(Options::new().threads(1).target().expect("the device"));
         fn operand<'t>(t: &'t Trace, name: &str, ty: TensorType, transposed: bool) -> Var<'t> {
             if !transposed {
                 return t.state_of(name, ty);
@@ -86,17 +79,17 @@ impl Work {
             let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
             store.insert(&port.name, numbers);
         }
-        let program = compile(graph, &Options::new().on(device.clone())).expect("code");
-        Work { program, device, store }
+        let program = compile(graph, &Options::new().threads(1)).expect("code");
+        Work { program, store }
     }
 
     /// Seconds in the kernel, on average over so many runs.
     fn run(&mut self, times: usize) -> f64 {
-        for _ in 0..times {
-            self.program.run(&mut self.store, &[]).expect("a run");
-        }
-        let taken: f64 = self.device.take().iter().map(|(_, time)| time.as_secs_f64()).sum();
-        taken / times as f64
+        let mut one = || {
+            let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
+            times.iter().map(|timing| timing.time.as_secs_f64()).sum::<f64>()
+        };
+        (0..times).map(|_| one()).sum::<f64>() / times as f64
     }
 
     fn numbers(&self, name: &str) -> Vec<f32> {
@@ -173,7 +166,7 @@ fn main() {
         let mut other = versus(&works[0], shape);
         let mut best = [f64::INFINITY; 5];
         for _ in 0..rounds {
-            let peak = operations / Limits::peak_flops(false);
+            let peak = operations / measure_flops(false);
             let [f32, bf16, f16] = works.each_mut().map(|work| work.run(times));
             let gemm = other.as_mut().map_or(f64::NAN, |gemm| gemm(times));
             for (best, time) in best.iter_mut().zip([peak, f32, bf16, f16, gemm]) {

@@ -3,17 +3,12 @@
 //! Measured is the time inside the kernels. All data is state, so a run copies nothing in or out; what launching costs is measured
 //! by `train_step`. A `plain` bench is the same in straightforward Rust, built as this crate is, without AVX2.
 
-#[path = "support/timed.rs"]
-mod timed;
-
 use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
 };
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Duration;
-use timed::Timed;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::optim::Recorded;
 use tracecast::prelude::*;
@@ -40,14 +35,12 @@ const ROWS: usize = 1024;
 /// A program with data to work on.
 struct Work {
     program: Executable,
-    device: Arc<Timed>,
     store: Store,
 }
 
 impl Work {
     /// Compiles what `body` records, for these options. Floats are normally distributed, integers are rows.
     fn new(options: &Options, body: impl FnOnce(&Trace)) -> Self {
-        let device = Timed::new(options.target().expect("the device"));
         let graph = trace("kernel", body).expect("a program");
         let mut store = Store::new();
         for (seed, port) in graph.ports().iter().enumerate() {
@@ -57,16 +50,17 @@ impl Work {
             };
             store.insert(&port.name, value);
         }
-        let program = compile(graph, &Options::new().on(device.clone())).expect("code");
-        Work { program, device, store }
+        let program = compile(graph, options).expect("code");
+        Work { program, store }
     }
 
-    /// The time of that many runs.
+    /// The time that the kernels of that many runs take.
     fn run(&mut self, rounds: u64) -> Duration {
-        for _ in 0..rounds {
-            self.program.run(&mut self.store, &[]).expect("a run");
-        }
-        self.device.take().iter().map(|(_, time)| *time).sum()
+        let one = |_| {
+            let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
+            times.iter().map(|timing| timing.time).sum::<Duration>()
+        };
+        (0..rounds).map(one).sum()
     }
 }
 

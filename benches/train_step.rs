@@ -3,15 +3,12 @@
 
 #[path = "support/digits.rs"]
 mod digits;
-#[path = "support/timed.rs"]
-mod timed;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use digits::{Digits, MODES};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
-use timed::Timed;
 use tracecast::prelude::*;
 use tracecast::{Executable, compile};
 
@@ -52,19 +49,25 @@ fn steps(c: &mut Criterion) {
 
 /// The same on one thread with a clock at every kernel, and a table of them.
 fn by_kernel(c: &mut Criterion) {
+    let options = Options::new().threads(1);
     let mut group = c.benchmark_group("step with clocks");
     for mode in MODES {
-        let cpu = Options::new().threads(1).target().expect("the device");
-        let device = Timed::new(cpu);
-        let mut digits = Digits::new(mode, BATCHES, Options::new().on(device.clone()));
-        let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+        let Digits { step, mut store, batches } = Digits::new(mode, BATCHES, options.clone());
+        let inputs = |i: usize| {
+            let (x, y) = &batches[i % batches.len()];
+            [("x", x), ("y", y)]
+        };
+        let graph = step.jit().graph(&store, &inputs(0)).expect("a traced step");
+        let program = compile(graph, &options).expect("a program");
+        let names: Vec<String> = program.program().steps().map(|(name, _)| name.into()).collect();
+        let mut times: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
         group.bench_function(mode.to_string(), |b| {
             b.iter_custom(|rounds| {
                 let start = Instant::now();
                 for i in 0..rounds {
-                    digits.take(i as usize);
-                    for (kernel, time) in device.take() {
-                        times.entry(kernel).or_default().push(time);
+                    let done = program.run_timed(&mut store, &inputs(i as usize));
+                    for (kernel, timing) in names.iter().zip(done.expect("a step").1) {
+                        times.entry(kernel).or_default().push(timing.time);
                     }
                 }
                 start.elapsed()
@@ -76,12 +79,12 @@ fn by_kernel(c: &mut Criterion) {
 }
 
 /// Prints the median time of each kernel, the longest first; nothing if the bench was not asked for.
-fn table(times: BTreeMap<String, Vec<Duration>>) {
+fn table(times: BTreeMap<&str, Vec<Duration>>) {
     let median = |mut all: Vec<Duration>| {
         all.sort_unstable();
         all[all.len() / 2]
     };
-    let mut rows: Vec<(Duration, String)> =
+    let mut rows: Vec<(Duration, &str)> =
         times.into_iter().map(|(kernel, all)| (median(all), kernel)).collect();
     rows.sort_unstable();
     let sum: Duration = rows.iter().map(|(time, _)| *time).sum();
@@ -94,26 +97,30 @@ fn table(times: BTreeMap<String, Vec<Duration>>) {
 }
 
 /// Sums of rows and of columns in turn over 16 elements: no two of them fit into one kernel.
-fn small_kernels() -> (Executable, Store) {
+fn small_kernels(threads: usize) -> (Executable, Store) {
     let graph = trace("balance", |t| {
         let x = t.state_of("x", TensorType::new(DType::F32, [4, 4]));
-        let y = (0..49).fold(x, |x, _| {
+        let y = (0..25).fold(x, |x, _| {
             let x = x / x.sum(&[1], true, None);
             x / x.sum(&[0], true, None)
         });
         t.update(x, y);
     });
-    let program = compile(graph.expect("sums"), &Options::new().threads(1)).expect("a program");
+    let program =
+        compile(graph.expect("sums"), &Options::new().threads(threads)).expect("a program");
     let x = Tensor::rand([4, 4], 0).expect("16 elements");
     (program, Store::new().with("x", x))
 }
 
 fn launches(c: &mut Criterion) {
-    let (program, mut store) = small_kernels();
     let mut group = c.benchmark_group("launches");
-    group.bench_function(format!("{} kernels on 16 elements", program.kernels()), |b| {
-        b.iter(|| program.run(&mut store, &[]).expect("a run"));
-    });
+    for threads in [1, 2] {
+        let (program, mut store) = small_kernels(threads);
+        let name = format!("{} kernels on 16 elements, {threads} threads", program.kernels());
+        group.bench_function(name, |b| {
+            b.iter(|| program.run(&mut store, &[]).expect("a run"));
+        });
+    }
     group.finish();
 }
 

@@ -51,6 +51,6 @@ pub fn compile_reported(graph: Graph, options: &Options) -> Result<(Executable, 
     report.planned(&kernels, &program, start.elapsed());
     let start = Instant::now();
     let executable = program.load(device)?; // compile each kernel, allocate
-    report.load = start.elapsed();
+    report.loaded(&executable, start.elapsed());
     Ok((executable, report))
 }

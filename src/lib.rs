@@ -68,20 +68,20 @@ pub use entry::{Entry, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, Recompilation, jit};
 pub use options::{Observer, Options};
-pub use profile::{Ceiling, KernelProfile, Profile};
-pub use report::CompileReport;
+pub use profile::{KernelProfile, Profile};
+pub use report::{CompileReport, KernelCode};
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
 pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
 
 #[cfg(feature = "cpu")]
-pub use tracecast_codegen::{CpuDevice, CpuOptions, Limits};
+pub use tracecast_codegen::{CpuDevice, CpuOptions, measure_flops, measure_limits};
 pub use tracecast_ir as ir;
 pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
 pub use tracecast_passes as passes;
 pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
-pub use tracecast_runtime::{Device, Executable, Outputs, Store, Tensor};
+pub use tracecast_runtime::{Device, Executable, Limits, Outputs, Store, Tensor};
 
 /// What most programs use: `use tracecast::prelude::*`.
 pub mod prelude {

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::home::Home;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_ir::{DType, Verified};
@@ -26,6 +27,7 @@ pub struct Options {
     device: Choice,
     threads: usize,
     portable: bool,
+    code_cache: Option<PathBuf>,
     precision: Precision,
     fold: bool,
     /// Those of the device if none were given.
@@ -58,6 +60,7 @@ impl Options {
             ),
             threads: 0,
             portable: false,
+            code_cache: None,
             precision: Precision::default(),
             fold: true,
             policies: None,
@@ -94,6 +97,19 @@ impl Options {
     #[must_use]
     pub fn portable(mut self, portable: bool) -> Self {
         self.portable = portable;
+        self.closed()
+    }
+
+    /// With compiled kernels of the CPU kept in a folder, for the next process that compiles the same.
+    ///
+    /// The folder is made if it is not there. What is read from it will be run, so only the user of this process may be able to write
+    /// to it, and a file that anything is odd about is compiled anew with a word in [`CompileReport::warnings_of_cache`]. Files are for
+    /// one version of this library and one kind of CPU; the folder only grows, so remove it now and then.
+    ///
+    /// [`CompileReport::warnings_of_cache`]: crate::CompileReport::warnings_of_cache
+    #[must_use]
+    pub fn code_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.code_cache = Some(folder.into());
         self.closed()
     }
 
@@ -217,9 +233,12 @@ impl Options {
                 let options = tracecast_codegen::CpuOptions {
                     threads: (self.threads > 0).then_some(self.threads),
                     portable: self.portable,
+                    code_cache: self.code_cache.clone(),
                 };
                 let instructions = if self.portable { ", portable" } else { "" };
-                let key = format!("cpu ({} threads{instructions})", self.threads);
+                let cache = self.code_cache.as_ref().map(|f| format!(", code in {}", f.display()));
+                let cache = cache.unwrap_or_default();
+                let key = format!("cpu ({} threads{instructions}{cache})", self.threads);
                 registry
                     .device_or(&key, || Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?)))?
             }
@@ -264,6 +283,7 @@ impl fmt::Debug for Options {
             .field("device", &self.device)
             .field("threads", &self.threads)
             .field("portable", &self.portable)
+            .field("code_cache", &self.code_cache)
             .field("precision", &self.precision)
             .field("fold", &self.fold)
             .field("keep_history", &self.keep_history)

@@ -4,23 +4,7 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tracecast_ir::kernel::Cost;
-use tracecast_runtime::{Executable, Store, Tensor, Timing};
-
-/// What a machine can do at best: operations of f32 and bytes of memory per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ceiling {
-    /// Floating-point operations per second.
-    pub flops: f64,
-    /// Bytes per second.
-    pub bytes: f64,
-}
-
-#[cfg(feature = "cpu")]
-impl From<crate::Limits> for Ceiling {
-    fn from(limits: crate::Limits) -> Self {
-        Ceiling { flops: limits.flops, bytes: limits.bytes }
-    }
-}
+use tracecast_runtime::{Executable, Limits, Store, Tensor, Timing};
 
 /// One step of a program: a kernel, or a copy of state.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,11 +32,11 @@ impl KernelProfile {
         self.cost.bytes() as f64 / self.seconds() / 1e9
     }
 
-    /// The least time by a ceiling over the time it took: 1 is as fast as the machine allows. Data in a cache can come faster than from
+    /// The least time by the limits over the time it took: 1 is as fast as the machine allows. Data in a cache can come faster than from
     /// memory, so a kernel on little data may exceed 1.
-    pub fn of_limit(&self, ceiling: Ceiling) -> f64 {
-        let compute = self.cost.flops as f64 / ceiling.flops;
-        let memory = self.cost.bytes() as f64 / ceiling.bytes;
+    pub fn of_limit(&self, limits: Limits) -> f64 {
+        let compute = self.cost.flops as f64 / limits.flops;
+        let memory = self.cost.bytes() as f64 / limits.bytes;
         compute.max(memory) / self.seconds()
     }
 
@@ -86,7 +70,7 @@ pub struct Profile {
     /// The number of runs that were timed.
     pub runs: usize,
     /// The limits of the machine, if they were measured.
-    pub ceiling: Option<Ceiling>,
+    pub limits: Option<Limits>,
 }
 
 impl Profile {
@@ -99,7 +83,7 @@ impl Profile {
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
         runs: usize,
-        ceiling: Option<Ceiling>,
+        limits: Option<Limits>,
     ) -> Result<Self> {
         if runs == 0 {
             let message = "expected at least one run, found 0".to_owned();
@@ -125,7 +109,7 @@ impl Profile {
                 typical: typical[step],
             }
         });
-        Ok(Profile { kernels: kernels.collect(), run: *run, runs, ceiling })
+        Ok(Profile { kernels: kernels.collect(), run: *run, runs, limits })
     }
 
     /// The time in kernels: the sum of their medians.
@@ -145,7 +129,7 @@ impl fmt::Display for Profile {
         let total = self.in_kernels().as_secs_f64().max(1e-9);
         for kernel in &self.kernels {
             let share = 100.0 * kernel.time.as_secs_f64() / total;
-            let limit = self.ceiling.map(|c| format!("{:.0} %", 100.0 * kernel.of_limit(c)));
+            let limit = self.limits.map(|c| format!("{:.0} %", 100.0 * kernel.of_limit(c)));
             writeln!(
                 f,
                 "{:<width$}  {:<11}  {:>9.2}  {:>3.0} %  {:>8.1}  {:>8.2}  {:>7.2}  {:>8}",
@@ -167,7 +151,7 @@ impl fmt::Display for Profile {
             self.run.as_secs_f64() * 1e6,
             self.runs
         )?;
-        if let Some(Ceiling { flops, bytes }) = self.ceiling {
+        if let Some(Limits { flops, bytes }) = self.limits {
             write!(f, "; limits {:.1} GFLOP/s, {:.1} GB/s", flops / 1e9, bytes / 1e9)?;
         }
         writeln!(f)

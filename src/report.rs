@@ -1,12 +1,13 @@
 //! [`CompileReport`]: what became of a program, in numbers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{Attr, Graph, NodeId, Stage, ValueId, Verified};
 use tracecast_passes::explain::Warning;
-use tracecast_runtime::Program;
+use tracecast_runtime::{Executable, Made, MadeFrom, Program};
 
 /// What became of a program on its way to an executable.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct CompileReport {
     pub plan: Duration,
     /// The time it took the device to compile the kernels.
     pub load: Duration,
+    /// The kernels in the order of the program, and how their code came to be.
+    pub code: Vec<KernelCode>,
     /// The number of kernels.
     pub kernels: usize,
     /// The number of kernels of each form: `map`, `rows`, `contraction`, `scatter`.
@@ -36,7 +39,38 @@ pub struct CompileReport {
     pub warnings: Vec<Warning>,
 }
 
+/// The code of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCode {
+    /// The name of the kernel.
+    pub name: String,
+    /// `map`, `rows`, `contraction` or `scatter`.
+    pub form: &'static str,
+    /// Where the code comes from, how long that took and how long it is; `None` if the device does not tell.
+    pub made: Option<Made>,
+}
+
 impl CompileReport {
+    /// The number of kernels whose code comes from there.
+    pub fn made_from(&self, from: MadeFrom) -> usize {
+        self.code.iter().filter(|k| k.made.as_ref().is_some_and(|made| made.from == from)).count()
+    }
+
+    /// Why files of a [code cache](crate::Options::code_cache) were not used or not written.
+    pub fn warnings_of_cache(&self) -> impl Iterator<Item = &str> {
+        self.code.iter().filter_map(|k| k.made.as_ref()?.warning.as_deref())
+    }
+
+    pub(crate) fn loaded(&mut self, executable: &Executable, time: Duration) {
+        self.load = time;
+        let code = |(kernel, made): (&Kernel, Option<&Made>)| KernelCode {
+            name: kernel.name.clone(),
+            form: kernel.form_name(),
+            made: made.cloned(),
+        };
+        self.code = executable.made().map(code).collect();
+    }
+
     /// From the first recorded op to code that can run.
     pub fn total(&self) -> Duration {
         self.trace
@@ -63,6 +97,32 @@ impl CompileReport {
             *self.forms.entry(kernel.form_name()).or_default() += 1;
             self.standalone_casts += usize::from(kernel.only_casts());
         }
+    }
+}
+
+/// A table of what took how long.
+impl fmt::Display for CompileReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let width = self.code.iter().map(|k| k.name.len()).max().unwrap_or(0).clamp(7, 60);
+        let parts = [("trace", self.trace)].into_iter().filter(|(_, time)| !time.is_zero());
+        let passes = self.passes.iter().map(|(pass, time)| (pass.as_str(), *time));
+        writeln!(f, "{:<width$}  {:>9}", "compile", "µs")?;
+        for (part, time) in parts.chain(passes).chain([("plan", self.plan), ("load", self.load)]) {
+            writeln!(f, "{part:<width$}  {:>9.1}", us(time))?;
+        }
+        writeln!(f, "{:<width$}  {:>9.1}", "total", us(self.total()))?;
+        for kernel in &self.code {
+            write!(f, "{:<width$}  ", kernel.name)?;
+            match &kernel.made {
+                Some(Made { from, time, bytes, .. }) => {
+                    let from = from.name();
+                    writeln!(f, "{:>9.1}  {bytes:>7} bytes  {}, {from}", us(*time), kernel.form)?;
+                }
+                None => writeln!(f, "{:>9}  {:>7} bytes  {}", "–", "–", kernel.form)?,
+            }
+        }
+        self.warnings_of_cache().try_for_each(|why| writeln!(f, "code cache: {why}"))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use tracecast::ir::kernel::Cost;
 use tracecast::prelude::*;
-use tracecast::{Ceiling, Executable, Limits, Profile};
+use tracecast::{Executable, Limits, Profile, measure_limits};
 
 fn program(body: impl FnOnce(&Trace)) -> Executable {
     compile(trace("program", body).unwrap(), &Options::new().threads(1)).unwrap()
@@ -65,15 +65,15 @@ fn a_profile_tells_of_every_step_and_runs_like_any_run() {
     let x = Tensor::rand([100], 1).unwrap();
     let zeros = Tensor::zeros(x.ty().clone()).unwrap();
     let mut store = Store::new().with("total", zeros);
-    let limits = Limits::measure(1, false);
-    let profile = Profile::of(&program, &mut store, &[("x", &x)], 3, Some(limits.into())).unwrap();
+    let limits = measure_limits(1, false);
+    let profile = Profile::of(&program, &mut store, &[("x", &x)], 3, Some(limits)).unwrap();
     assert_eq!((profile.kernels.len(), profile.runs), (program.program().steps().len(), 3));
     // One run that is not timed comes first.
     let four: Vec<f32> = x.to_vec::<f32>().unwrap().iter().map(|x| x + x + x + x).collect();
     let found = store.get("total").unwrap().to_vec::<f32>().unwrap();
     assert!(found.iter().zip(&four).all(|(a, b)| (a - b).abs() < 1e-6));
     assert!(profile.run >= profile.kernels.iter().map(|k| k.typical.time).sum());
-    let ceiling = Ceiling { flops: 1e9, bytes: 1e9 };
+    let ceiling = Limits { flops: 1e9, bytes: 1e9 };
     for kernel in &profile.kernels {
         let least = (kernel.cost.bytes().max(kernel.cost.flops)) as f64 / 1e9;
         let off = kernel.of_limit(ceiling) * kernel.time.as_secs_f64().max(1e-9) / least;

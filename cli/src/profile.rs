@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tracecast::{Ceiling, Limits, Profile, Store, Tensor, TensorType, compile};
+use tracecast::{Limits, Profile, Store, Tensor, TensorType, measure_limits};
 
 use crate::failure::Failure;
 use crate::program::ProgramFile;
@@ -38,6 +38,10 @@ pub(crate) struct ProfileCommand {
     #[arg(long)]
     json: bool,
 
+    /// Tells first how long compiling took: each pass, and each kernel with the size of its code
+    #[arg(long, conflicts_with = "json")]
+    compile: bool,
+
     #[command(flatten)]
     target: Target,
 }
@@ -59,18 +63,21 @@ impl ProfileCommand {
             };
             keep(port, tensor, &mut inputs, &mut store);
         }
-        let executable = compile(graph, &self.target.options())?;
+        let (executable, report) = self.target.compile(graph, &self.target.options())?;
+        if self.compile {
+            writeln!(out, "{report}")?;
+        }
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let profile =
-            Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.ceiling())?;
+            Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.limits())?;
         if let Some(path) = &self.trace {
             fs::write(path, trace_events(&profile).to_string())
                 .map_err(|error| Failure::in_file(path, error.to_string()))?;
         }
         if self.json {
             profile.kernels.iter().try_for_each(|kernel| {
-                let limit = profile.ceiling.map(|ceiling| kernel.of_limit(ceiling));
+                let limit = profile.limits.map(|limits| kernel.of_limit(limits));
                 let line = json!({
                     "kernel": kernel.name,
                     "form": kernel.form,
@@ -90,9 +97,9 @@ impl ProfileCommand {
     }
 
     /// The limits of the machine; there are none to compare with for a device that interprets.
-    fn ceiling(&self) -> Option<Ceiling> {
+    fn limits(&self) -> Option<Limits> {
         let (threads, portable) = self.target.cpu()?;
-        Some(Limits::measure(threads, portable).into())
+        Some(measure_limits(threads, portable))
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tracecast::{DType, Graph, Store, Tensor, compile};
+use tracecast::{DType, Graph, Store, Tensor};
 use tracecast_ir::{Port, Role};
 use tracecast_runtime::npz;
 
@@ -45,8 +45,8 @@ impl Run {
         for port in graph.ports() {
             keep(port, arrays.take(port)?, &mut inputs, &mut store);
         }
-        let executable =
-            compile(graph, &self.target.options().with_policies(self.program.policies()?))?;
+        let options = self.target.options().with_policies(self.program.policies()?);
+        let (executable, _) = self.target.compile(graph, &options)?;
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let outputs = executable.run(&mut store, &inputs)?;

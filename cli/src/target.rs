@@ -1,11 +1,12 @@
 //! Where programs run: the device and how it is used.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracecast::{Options, Precision};
+use tracecast::{CompileReport, Executable, Graph, Options, Precision, compile_reported};
 use tracecast_runtime::Device;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 
 /// The device and how it is used.
 #[derive(clap::Args, Clone, Debug)]
@@ -25,21 +26,40 @@ pub(crate) struct Target {
     /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
     #[arg(long, value_name = "PRECISION", default_value_t)]
     precision: Precision,
+
+    /// Keeps compiled kernels in this folder, and uses those that are there
+    #[arg(long, value_name = "FOLDER")]
+    code_cache: Option<PathBuf>,
 }
 
 impl Target {
     /// Options for this device.
     pub(crate) fn options(&self) -> Options {
-        Options::new()
+        let options = Options::new()
             .device(&self.device)
             .threads(usize::from(self.threads))
             .portable(self.portable)
-            .precision(self.precision)
+            .precision(self.precision);
+        match &self.code_cache {
+            Some(folder) => options.code_cache(folder),
+            None => options,
+        }
     }
 
     /// Which roundings are kept.
     pub(crate) fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// Compiles a program, with a word about files of the code cache that cannot be used.
+    pub(crate) fn compile(
+        &self,
+        graph: Graph,
+        options: &Options,
+    ) -> Result<(Executable, CompileReport), Failure> {
+        let (executable, report) = compile_reported(graph, options)?;
+        report.warnings_of_cache().for_each(|why| note("warning", why));
+        Ok((executable, report))
     }
 
     /// The threads of the CPU, and whether it does without wide vectors; nothing if programs run elsewhere.

@@ -98,6 +98,7 @@ impl Mode {
         let compile_ms = prepare(&step, &store, &split.train)?;
         let report = step.jit().recompilations().swap_remove(0).report;
         report.warnings.iter().for_each(|warning| crate::failure::note("warning", warning));
+        report.warnings_of_cache().for_each(|warning| crate::failure::note("warning", warning));
 
         let mut shuffle = Shuffle::new(settings.seed);
         let (mut losses, mut times, mut skipped_steps) = (Vec::new(), Vec::new(), 0);

@@ -112,6 +112,12 @@ fn plain(c: &ir::Contract, factor: &Factor) -> Option<FactorRun> {
 }
 
 impl ContractRun {
+    /// Into how many parts a run is cut, at most.
+    pub(crate) fn parts(&self, team: &Team) -> usize {
+        let elements = self.batch.iter().product::<usize>() * self.m * self.n;
+        team.parts(elements * self.cost.max(1), usize::MAX)
+    }
+
     /// Runs it.
     pub(crate) fn run(
         &self,
@@ -123,7 +129,7 @@ impl ContractRun {
     ) {
         let batches: usize = self.batch.iter().product();
         let elements = batches * self.m * self.n;
-        let parts = team.parts(elements * self.cost.max(1), usize::MAX);
+        let parts = self.parts(team);
         let groups = parts.min(batches).max(1);
         let [down, across] = grid(self.m, self.n, parts.div_ceil(groups));
         let tasks = groups * down * across;

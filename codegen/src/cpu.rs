@@ -1,5 +1,6 @@
 //! [`CpuDevice`]: the CPU as a device of the runtime.
 
+use crate::disk::{Disk, checksum};
 use crate::error::Error;
 use crate::jit::Slots;
 use crate::lower::Target;
@@ -9,14 +10,15 @@ use crate::tile::{Cpu, Tiles};
 use crate::wide::Width;
 use cranelift::prelude::{Configurable, isa, settings};
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch, Memory,
-    Result,
+    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch, Made,
+    Memory, Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -26,6 +28,9 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// Use only what every CPU of the architecture has.
     pub portable: bool,
+    /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not there; nobody but the user of this
+    /// process may be able to write to it. It only grows: remove it when it is too large.
+    pub code_cache: Option<PathBuf>,
 }
 
 /// The CPU: compiles kernels to machine code and runs them in the memory of the host.
@@ -35,31 +40,34 @@ pub struct CpuDevice {
 }
 
 struct Shared {
-    options: CpuOptions,
+    portable: bool,
     target: Target,
     team: Team,
+    disk: Option<Disk>,
 }
 
 impl CpuDevice {
     /// The CPU that the process runs on.
     ///
     /// # Errors
-    /// If there is no code generator for it, or its threads cannot be started.
+    /// If there is no code generator for it, its threads cannot be started, or the folder for compiled kernels is not this user's alone.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        let options =
-            CpuOptions { portable: options.portable || cfg!(feature = "portable"), ..options };
-        let target = target(options.portable, false)?;
-        let team = Team::new(options.threads)?;
-        Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
+        CpuDevice::with(options, false)
     }
 
     /// One thread of the CPU without its 512-bit vectors.
     #[cfg(test)]
     pub(crate) fn without_avx512() -> Result<Self> {
-        let options = CpuOptions { threads: Some(1), portable: cfg!(feature = "portable") };
-        let target = target(options.portable, true)?;
+        CpuDevice::with(CpuOptions { threads: Some(1), ..CpuOptions::default() }, true)
+    }
+
+    fn with(options: CpuOptions, narrow: bool) -> Result<Self> {
+        let portable = options.portable || cfg!(feature = "portable");
+        let target = target(portable, narrow)?;
         let team = Team::new(options.threads)?;
-        Ok(CpuDevice { shared: Arc::new(Shared { options, target, team }) })
+        let disk = options.code_cache.map(|folder| Disk::open(&folder)).transpose();
+        let disk = disk.map_err(RuntimeError::Device)?;
+        Ok(CpuDevice { shared: Arc::new(Shared { portable, target, team, disk }) })
     }
 }
 
@@ -103,7 +111,17 @@ pub(crate) fn target(portable: bool, narrow: bool) -> std::result::Result<Target
     let wide = wide.then(|| if narrow { Width::Bits256 } else { Width::detect() });
     // Four cores share the last cache. Tests stream nearly everything.
     let streamed_from = if cfg!(test) { 1 << 10 } else { 4 * Cpu::of(tiles).caches.l3 as i64 };
-    Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, streamed_from })
+    let identity = format!(
+        "{} {} {} {} {:?} {floor} {mul_add} {unaligned} {wide:?} {streamed_from} {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("TRACECAST_COMPILER"),
+        cranelift::codegen::VERSION,
+        isa.triple(),
+        isa.isa_flags().iter().map(ToString::to_string).collect::<Vec<_>>(),
+        isa.flags(),
+    );
+    let identity = format!("{:032x}", checksum(identity.as_bytes()));
+    Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, streamed_from, identity })
 }
 
 /// Features of x86-64 that the portable code does without.
@@ -122,7 +140,7 @@ const PORTABLE_WITHOUT: [&str; 10] = [
 
 impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CpuOptions { portable, .. } = self.shared.options;
+        let portable = self.shared.portable;
         write!(
             f,
             "CpuDevice({} threads{})",
@@ -151,11 +169,13 @@ impl Device for CpuDevice {
     }
 
     fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
-        let programs = program::load(&self.shared.target, &self.shared.team, kernels)?;
-        let launch = |(kernel, program): (&&Kernel, Arc<Program>)| {
+        let Shared { target, team, disk, .. } = &*self.shared;
+        let programs = program::load(target, team, disk.as_ref(), kernels)?;
+        let launch = |(kernel, (program, made)): (&&Kernel, (Arc<Program>, Made))| {
             let loaded = Loaded {
                 kernel: Arc::new((*kernel).clone()),
                 program,
+                made,
                 shared: self.shared.clone(),
             };
             Box::new(loaded) as Box<dyn Launch>
@@ -192,6 +212,7 @@ impl Device for CpuDevice {
 struct Loaded {
     kernel: Arc<Kernel>,
     program: Arc<Program>,
+    made: Made,
     shared: Arc<Shared>,
 }
 
@@ -207,13 +228,13 @@ impl Launch for Loaded {
             let message = format!("expected operands of {sizes:?} bytes, found {found:?}");
             return Err(Error::Operands { kernel: kernel.name.clone(), message }.into());
         }
-        let places = if args.iter().any(|arg| arg.memory.get::<HostLoan>().is_ok()) {
-            Places::Lent(args.to_vec())
+        let places = if args.iter().any(|arg| arg.memory.find::<HostLoan>().is_some()) {
+            Places::Lent(args.to_vec(), Mutex::default())
         } else {
-            let operands = Slots::of(args)?;
-            let prepared = self.program.prepare(&operands);
+            let mut places = Addresses { operands: Slots::of(args)?, prepared: Vec::new() };
+            self.program.prepare(&places.operands, &mut places.prepared);
             let memory = args.iter().map(|a| a.memory.clone()).collect();
-            Places::Fixed { operands, prepared, _memory: memory }
+            Places::Fixed { places, _memory: memory }
         };
         Ok(Box::new(BoundKernel {
             kernel: kernel.clone(),
@@ -225,6 +246,10 @@ impl Launch for Loaded {
 
     fn text(&self) -> Option<String> {
         program::text(&self.shared.target, &self.kernel).ok()
+    }
+
+    fn made(&self) -> Option<&Made> {
+        Some(&self.made)
     }
 }
 
@@ -239,29 +264,43 @@ struct BoundKernel {
 /// Where the operands are.
 enum Places {
     Fixed {
-        operands: Slots,
-        prepared: Vec<Slots>,
+        places: Addresses,
         /// Keeps the addresses valid.
         _memory: Vec<Memory>,
     },
-    /// Some of them in another place in each run.
-    Lent(Vec<Arg>),
+    /// Some of them in another place in each run; there is room for the addresses.
+    Lent(Vec<Arg>, Mutex<Addresses>),
+}
+
+/// The addresses of operands, and what a run makes of them.
+#[derive(Default)]
+struct Addresses {
+    operands: Slots,
+    prepared: Vec<Slots>,
 }
 
 impl Bound for BoundKernel {
+    fn is_shared(&self) -> bool {
+        self.program.is_shared(&self.shared.team)
+    }
+
     fn run(&self) -> Result<()> {
         match &self.places {
-            Places::Fixed { operands, prepared, .. } => self.run_at(operands, prepared),
-            Places::Lent(args) => {
-                let operands = Slots::of(args)?;
-                self.run_at(&operands, &self.program.prepare(&operands))
+            Places::Fixed { places, .. } => self.run_at(places),
+            Places::Lent(args, places) => {
+                let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
+                let Addresses { operands, prepared } = &mut *places;
+                operands.refill(args)?;
+                self.program.prepare(operands, prepared);
+                self.run_at(&places)
             }
         }
     }
 }
 
 impl BoundKernel {
-    fn run_at(&self, operands: &Slots, prepared: &[Slots]) -> Result<()> {
+    fn run_at(&self, places: &Addresses) -> Result<()> {
+        let Addresses { operands, prepared } = places;
         if let Some(when) = self.kernel.when
             && operands.read_f32(when) != 0.0
         {
@@ -284,25 +323,28 @@ mod tests {
 
     #[test]
     fn equal_kernels_share_their_code_and_text_has_names() {
-        let device = CpuDevice::new(CpuOptions { threads: Some(2), portable: false }).unwrap();
+        let device =
+            CpuDevice::new(CpuOptions { threads: Some(2), ..CpuOptions::default() }).unwrap();
         let sizes: Vec<usize> = (0..20).map(|i| 5000 + i % 17).collect();
         let mut kernels: Vec<Kernel> = sizes.iter().map(|n| gelu(*n)).collect();
         kernels[19].name = "another".to_owned();
         let all: Vec<&Kernel> = kernels.iter().collect();
         let Shared { target, team, .. } = &*device.shared;
-        let programs = program::load(target, team, &all).unwrap();
+        let programs = program::load(target, team, None, &all).unwrap();
         assert!(
-            Arc::ptr_eq(&programs[2], &programs[19]) && !Arc::ptr_eq(&programs[0], &programs[1])
+            Arc::ptr_eq(&programs[2].0, &programs[19].0)
+                && !Arc::ptr_eq(&programs[0].0, &programs[1].0)
         );
-        let again = program::load(target, team, &all[..1]).unwrap();
-        assert!(Arc::ptr_eq(&programs[0], &again[0]));
+        let again = program::load(target, team, None, &all[..1]).unwrap();
+        assert!(Arc::ptr_eq(&programs[0].0, &again[0].0));
         let text = device.load(&kernels[0]).unwrap().text().unwrap();
         assert!(text.contains("@tanh_tile") || text.contains("Fma"), "{text}");
     }
 
     #[test]
     fn operands_that_do_not_fit_are_an_error() {
-        let device = CpuDevice::new(CpuOptions { threads: Some(1), portable: false }).unwrap();
+        let device =
+            CpuDevice::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
         let kernel = gelu(100);
         let memory = device.alloc(256).unwrap();
         let arg = |len| Arg {
@@ -322,7 +364,8 @@ mod tests {
     #[test]
     fn code_outlives_the_device_and_the_launch() {
         let kernel = gelu(40);
-        let device = CpuDevice::new(CpuOptions { threads: Some(1), portable: false }).unwrap();
+        let device =
+            CpuDevice::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
         let placed = place(&device, &kernel, &inputs(&kernel, 1, false));
         drop(device);
         placed.bound.run().unwrap();

@@ -109,6 +109,11 @@ fn finish(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) 
 }
 
 impl FlatRun {
+    /// Into how many parts a run is cut.
+    pub(crate) fn parts(&self, team: &Team) -> usize {
+        team.parts(self.row * self.cost, self.row.div_ceil(ROW_CHUNK))
+    }
+
     /// Runs it with the functions of its plans.
     pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU32) {
         let chunks = self.row.div_ceil(ROW_CHUNK);
@@ -122,7 +127,7 @@ impl FlatRun {
                 (0..self.reductions.len()).for_each(|i| slots.push(results(i, chunk)));
                 slots
             };
-            let parts = team.parts(self.row * self.cost, chunks);
+            let parts = self.parts(team);
             team.each(parts, |i| {
                 with_scratch(|scratch| {
                     for chunk in part(chunks, 1, parts, i) {

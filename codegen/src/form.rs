@@ -269,7 +269,7 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
         ScalarOp::Acc => Inst { op: ScalarOp::Load(load), ..inst.clone() },
         _ => inst.clone(),
     };
-    let body = Body { insts: c.epilogue.body.insts.iter().map(load).collect() };
+    let body = Body::from(c.epilogue.body.insts.iter().map(load).collect::<Vec<_>>());
     let (mut sinks, mut all) = (Vec::new(), Vec::new());
     for sink in &c.epilogue.sinks {
         sinks.push(match sink {

@@ -9,12 +9,13 @@
 )]
 
 use crate::error::{Error, Result};
-use crate::lower::{Lowered, NAMESPACE, Target, signature, wide_signature};
+use crate::lower::{Target, signature};
+use crate::object::{Gap, Name, Object};
 use crate::tile::{self, Tiles};
-use cranelift::codegen::Context;
-use cranelift::codegen::ir::{UserExternalName, UserFuncName};
 use cranelift::jit::{JITBuilder, JITModule};
-use cranelift::module::{FuncId, Module, default_libcall_names};
+use cranelift::module::{
+    FuncId, Linkage, Module, ModuleReloc, ModuleRelocTarget, default_libcall_names,
+};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -73,15 +74,18 @@ impl Drop for CodeMemory {
     }
 }
 
-/// Compiles functions, given with their kernel's name and number of slots, into one module.
+/// Puts functions, given with their kernel's name and number of slots, into one module.
 ///
 /// # Errors
-/// If Cranelift refuses or fails.
-pub(crate) fn compile(
-    target: &Target,
-    functions: Vec<(String, usize, Lowered)>,
-) -> Result<Vec<Code>> {
-    let builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
+/// If Cranelift refuses, or there is no routine of a name.
+pub(crate) fn link(target: &Target, functions: &[(&str, usize, &Object)]) -> Result<Vec<Code>> {
+    let mut builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
+    for (kernel, _, object) in functions {
+        for routine in object.routines(target) {
+            let (name, address) = routine.map_err(|message| failed(kernel, message))?;
+            builder.symbol(name, address as *const u8);
+        }
+    }
     let mut module = JITModule::new(builder);
     let entries = fill(&mut module, functions);
     let memory = Arc::new(CodeMemory(Mutex::new(Some(module))));
@@ -89,24 +93,22 @@ pub(crate) fn compile(
     Ok(entries?.into_iter().map(code).collect())
 }
 
-/// Compiles functions into a module: their entries, scratch and slots.
+fn failed(kernel: &str, message: impl ToString) -> Error {
+    Error::Compile { kernel: kernel.to_owned(), message: message.to_string() }
+}
+
+/// Puts functions into a module: their entries, scratch and slots.
 fn fill(
     module: &mut JITModule,
-    functions: Vec<(String, usize, Lowered)>,
+    functions: &[(&str, usize, &Object)],
 ) -> Result<Vec<(Entry, usize, usize)>> {
-    let mut context = module.make_context();
     let mut defined: Vec<(FuncId, usize, usize)> = Vec::new();
-    let mut last = String::new();
-    for (kernel, slots, lowered) in functions {
-        let scratch = lowered.scratch;
-        last = kernel.clone();
-        let id = define(module, &mut context, lowered)
-            .map_err(|message| Error::Compile { kernel, message })?;
-        defined.push((id, scratch, slots));
+    for (kernel, slots, object) in functions {
+        let id = define(module, object).map_err(|e| failed(kernel, e))?;
+        defined.push((id, object.scratch as usize, *slots));
     }
-    module
-        .finalize_definitions()
-        .map_err(|e| Error::Compile { kernel: last, message: e.to_string() })?;
+    let last = functions.last().map_or("", |(kernel, ..)| kernel);
+    module.finalize_definitions().map_err(|e| failed(last, e))?;
     let entry = |(id, scratch, slots): (FuncId, usize, usize)| {
         let at = module.get_finalized_function(id);
         // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
@@ -116,52 +118,44 @@ fn fill(
     Ok(defined.into_iter().map(entry).collect())
 }
 
-/// Compiles one function. A panic in Cranelift is an error here.
-fn define(
-    module: &mut JITModule,
-    context: &mut Context,
-    lowered: Lowered,
-) -> std::result::Result<FuncId, String> {
+/// Puts one function and its wide loops into a module.
+fn define(module: &mut JITModule, object: &Object) -> std::result::Result<FuncId, String> {
+    // What is linked is bytes, so that the signature says nothing.
     let signature = signature(module.isa().default_call_conv());
-    let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
-    let loops = define_loops(module, &lowered)?;
-    module.clear_context(context);
-    context.func = lowered.function;
-    let names: Vec<_> =
-        context.func.params.user_named_funcs().iter().map(|(r, n)| (r, n.clone())).collect();
-    for (reference, name) in names {
-        if name.namespace == NAMESPACE {
-            let id = loops[name.index as usize].as_u32();
-            context.func.params.reset_user_func_name(reference, UserExternalName::new(0, id));
-        }
-    }
-    context.func.name = UserFuncName::user(0, id.as_u32());
-    let define = std::panic::AssertUnwindSafe(|| {
-        module.define_function(id, context).map_err(|e| format!("{e:?}"))
-    });
-    match std::panic::catch_unwind(define) {
-        Ok(Ok(())) => Ok(id),
-        Ok(Err(message)) => Err(message),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(format!("panic: {}", text.unwrap_or("unknown")))
-        }
-    }
-}
-
-/// Puts a function's wide loops into the module.
-fn define_loops(
-    module: &mut JITModule,
-    lowered: &Lowered,
-) -> std::result::Result<Vec<FuncId>, String> {
-    let signature = wide_signature(module.isa().default_call_conv());
-    let define = |wide: &crate::wide::Compiled| {
+    let own = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
+    let mut loops = Vec::new();
+    for bytes in &object.loops {
         let id = module.declare_anonymous_function(&signature).map_err(|e| e.to_string())?;
-        module.define_function_bytes(id, 64, &wide.bytes, &[]).map_err(|e| e.to_string())?;
-        Ok(id)
+        module.define_function_bytes(id, 64, bytes, &[]).map_err(|e| e.to_string())?;
+        loops.push(id);
+    }
+    let mut gap = |gap: &Gap| {
+        let user = |id: FuncId| ModuleRelocTarget::user(0, id.as_u32());
+        let name = match &gap.name {
+            Name::Routine(name) => user(
+                module
+                    .declare_function(name, Linkage::Import, &signature)
+                    .map_err(|e| e.to_string())?,
+            ),
+            Name::Loop(number) => {
+                user(*loops.get(*number as usize).ok_or("a call of a loop that is not there")?)
+            }
+            Name::Library(call) => ModuleRelocTarget::LibCall(*call),
+            Name::Within(at) => ModuleRelocTarget::FunctionOffset(own, *at),
+        };
+        Ok::<_, String>(ModuleReloc {
+            offset: gap.offset,
+            kind: gap.kind,
+            name,
+            addend: gap.addend,
+        })
     };
-    lowered.loops.iter().map(define).collect()
+    let relocations: Vec<ModuleReloc> =
+        object.gaps.iter().map(&mut gap).collect::<std::result::Result<_, _>>()?;
+    module
+        .define_function_bytes(own, object.align, &object.bytes, &relocations)
+        .map_err(|e| e.to_string())?;
+    Ok(own)
 }
 
 /// Where an operand lives.
@@ -184,7 +178,7 @@ impl Address {
 
 /// The addresses that compiled functions are given.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slots(SmallVec<[Address; 12]>);
+pub(crate) struct Slots(SmallVec<[Address; 24]>);
 
 impl Slots {
     /// The addresses of a kernel's operands.
@@ -193,10 +187,20 @@ impl Slots {
     /// If an operand is not in memory of this device, or reaches beyond it.
     pub(crate) fn of(args: &[Arg]) -> tracecast_runtime::Result<Slots> {
         let mut slots = Slots::default();
+        slots.refill(args)?;
+        Ok(slots)
+    }
+
+    /// Makes it the addresses of a kernel's operands.
+    ///
+    /// # Errors
+    /// As [`of`](Slots::of).
+    pub(crate) fn refill(&mut self, args: &[Arg]) -> tracecast_runtime::Result<()> {
+        self.0.clear();
         for arg in args {
-            let (base, len) = match arg.memory.get::<HostLoan>() {
-                Ok(loan) => loan.place(),
-                Err(_) => {
+            let (base, len) = match arg.memory.find::<HostLoan>() {
+                Some(loan) => loan.place(),
+                None => {
                     let memory = arg.memory.get::<HostMemory>()?;
                     (memory.as_ptr(), memory.len())
                 }
@@ -208,14 +212,15 @@ impl Slots {
                 );
                 return Err(tracecast_runtime::Error::Device(message));
             }
-            slots.push(Address(base.wrapping_add(arg.offset)));
+            self.push(Address(base.wrapping_add(arg.offset)));
         }
-        Ok(slots)
+        Ok(())
     }
 
-    /// The addresses at those places.
-    pub(crate) fn select(&self, at: impl IntoIterator<Item = usize>) -> Slots {
-        Slots(at.into_iter().map(|i| self.0[i]).collect())
+    /// Makes it the addresses that others have at those places.
+    pub(crate) fn select(&mut self, from: &Slots, at: impl IntoIterator<Item = usize>) {
+        self.0.clear();
+        self.0.extend(at.into_iter().map(|i| from.0[i]));
     }
 
     /// One more address.

@@ -2,13 +2,15 @@
 //!
 //! A kernel is brought into the form of one or more plans (`form`, `schedule`): loops over rows, operands as slots. Each plan becomes
 //! one function of Cranelift's IR (`lower`), cut into phases of vector loops, scalar loops and calls of precompiled tile routines
-//! (`phase`, `tile`). Where the CPU has 256-bit or 512-bit vectors, the vector loops are machine code of our own (`wide`). A program (`program`) is the compiled functions of a kernel and what a run does with them (`nest`, `contract`,
+//! (`phase`, `tile`). Where the CPU has 256-bit or 512-bit vectors, the vector loops are machine code of our own (`wide`). A program
+//! (`program`) is the compiled functions of a kernel (`object`; kept in a folder by `disk` if asked) and what a run does with them (`nest`, `contract`,
 //! `scatter`), on the threads of a `team`. [`CpuDevice`] is all that others see.
 //!
 //! Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel` defines.
 
 mod contract;
 mod cpu;
+mod disk;
 mod error;
 mod flat;
 mod form;
@@ -16,6 +18,7 @@ mod jit;
 mod limits;
 mod lower;
 mod nest;
+mod object;
 mod phase;
 mod plan;
 mod program;
@@ -28,6 +31,6 @@ mod tile;
 mod wide;
 
 pub use cpu::{CpuDevice, CpuOptions};
-pub use limits::Limits;
+pub use limits::{measure_flops, measure_limits};
 #[cfg(feature = "versus")]
 pub use tile::versus::gemm_f32;

@@ -1,54 +1,44 @@
-//! [`Limits`]: what the machine can do at best, measured here and now.
+//! What this machine can do at best, measured here and now.
 
 use crate::tile::{Tiles, peak_flops};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-
-/// What a number of threads can do at best on this machine: the limits that kernels are compared with.
-///
-/// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them as it lowers kernels.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Floating-point operations per second in f32: fused multiply-adds in registers, each counted as two.
-    pub flops: f64,
-    /// Bytes per second between the cores and memory, reads and writes added: of reading, or of scaling in place, whichever
-    /// does more.
-    pub bytes: f64,
-}
+use tracecast_runtime::Limits;
 
 /// Elements that a thread goes through: more than its share of any cache.
 const ELEMENTS: usize = 8 << 20;
 
-impl Limits {
-    /// Measures them on that many threads, without wide vectors if `portable`.
-    ///
-    /// ```
-    /// let limits = tracecast_codegen::Limits::measure(1, false);
-    /// assert!(limits.flops > 1e8 && limits.bytes > 1e8);
-    /// ```
-    pub fn measure(threads: usize, portable: bool) -> Self {
-        let threads = threads.max(1);
-        let wide = Tiles::detect(portable).wide;
-        let flops: f64 = on_each(threads, |_| peak_flops(wide)).iter().sum();
-        let mut all: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; ELEMENTS]).collect();
-        let times = |times: Vec<(Duration, Duration)>| {
-            let slowest = |part: fn(&(Duration, Duration)) -> Duration| {
-                times.iter().map(part).max().unwrap_or(Duration::MAX).as_secs_f64()
-            };
-            let bytes = (threads * ELEMENTS * size_of::<f32>()) as f64;
-            (bytes / slowest(|t| t.0)).max(2.0 * bytes / slowest(|t| t.1))
+/// What that many threads can do at best on this machine, without wide vectors if `portable`: fused multiply-adds in registers; reading
+/// memory or scaling it in place, whichever moves more.
+///
+/// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them as it lowers kernels.
+///
+/// ```
+/// let limits = tracecast_codegen::measure_limits(1, false);
+/// assert!(limits.flops > 1e8 && limits.bytes > 1e8);
+/// ```
+pub fn measure_limits(threads: usize, portable: bool) -> Limits {
+    let threads = threads.max(1);
+    let wide = Tiles::detect(portable).wide;
+    let flops: f64 = on_each(threads, |_| peak_flops(wide)).iter().sum();
+    let mut all: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; ELEMENTS]).collect();
+    let times = |times: Vec<(Duration, Duration)>| {
+        let slowest = |part: fn(&(Duration, Duration)) -> Duration| {
+            times.iter().map(part).max().unwrap_or(Duration::MAX).as_secs_f64()
         };
-        let taken = std::thread::scope(|scope| {
-            let running: Vec<_> = all.iter_mut().map(|data| scope.spawn(|| sweep(data))).collect();
-            running.into_iter().filter_map(|thread| thread.join().ok()).collect()
-        });
-        Limits { flops, bytes: times(taken) }
-    }
+        let bytes = (threads * ELEMENTS * size_of::<f32>()) as f64;
+        (bytes / slowest(|t| t.0)).max(2.0 * bytes / slowest(|t| t.1))
+    };
+    let taken = std::thread::scope(|scope| {
+        let running: Vec<_> = all.iter_mut().map(|data| scope.spawn(|| sweep(data))).collect();
+        running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    Limits { flops, bytes: times(taken) }
+}
 
-    /// [`Limits::flops`] of the calling thread, in less than a millisecond.
-    pub fn peak_flops(portable: bool) -> f64 {
-        peak_flops(Tiles::detect(portable).wide)
-    }
+/// [`Limits::flops`] of the calling thread, in less than a millisecond.
+pub fn measure_flops(portable: bool) -> f64 {
+    peak_flops(Tiles::detect(portable).wide)
 }
 
 fn on_each<T: Send>(threads: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {

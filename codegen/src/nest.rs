@@ -180,8 +180,21 @@ fn finish(column: &Column) -> Plan {
 
 impl NestRun {
     /// The addresses for each segment, from those of the kernel's operands.
-    pub(crate) fn prepare(&self, operands: &Slots) -> Vec<Slots> {
-        self.segments.iter().map(|(slots, _)| operands.select(slots.iter().copied())).collect()
+    pub(crate) fn prepare(&self, operands: &Slots, segments: &mut Vec<Slots>) {
+        segments.resize_with(self.segments.len(), Slots::default);
+        for (segment, (slots, _)) in segments.iter_mut().zip(&self.segments) {
+            segment.select(operands, slots.iter().copied());
+        }
+    }
+
+    /// Into how many parts a run is cut.
+    pub(crate) fn parts(&self, team: &Team) -> usize {
+        let work = self.rows * self.positions * self.cost;
+        match (&self.flat, self.split) {
+            (Some(flat), _) => flat.parts(team),
+            (None, Split::Positions) => team.parts(work, self.positions.div_ceil(POSITIONS)),
+            (None, Split::Rows(unit)) => team.parts(work, self.rows.div_ceil(unit)),
+        }
     }
 
     /// Runs it.
@@ -233,11 +246,10 @@ impl NestRun {
     }
 
     fn main(&self, code: &Code, team: &Team, segments: &[Slots], status: &AtomicU32) {
-        let work = self.rows * self.positions * self.cost;
+        let parts = self.parts(team);
         match self.split {
             _ if self.rows == 0 => {}
             Split::Positions => {
-                let parts = team.parts(work, self.positions.div_ceil(POSITIONS));
                 team.each(parts, |i| {
                     self.positions(
                         code,
@@ -248,7 +260,6 @@ impl NestRun {
                 });
             }
             Split::Rows(unit) => {
-                let parts = team.parts(work, self.rows.div_ceil(unit));
                 let length = self.segments[0].1;
                 team.each(parts, |i| {
                     let rows = part(self.rows, unit, parts, i);

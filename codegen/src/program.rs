@@ -1,24 +1,31 @@
 //! [`Program`]: a compiled kernel, and the cache of them.
 
 use crate::contract::{self, ContractRun};
+use crate::disk::{Disk, Found};
 use crate::error::{Error, Result};
 use crate::jit::{self, Code, Slots};
-use crate::lower::{Lowered, NAMESPACE, Target, lower};
+use crate::lower::{LOOPS, Lowered, ROUTINES, Target, lower};
 use crate::nest::{self, NestRun};
+use crate::object::Object;
 use crate::plan::Plan;
 use crate::scatter::{self, ScatterRun};
 use crate::team::{Team, part};
+use cranelift::codegen::Context;
 use cranelift::prelude::FunctionBuilderContext;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 use tracecast_ir::kernel::{Form, Kernel};
+use tracecast_runtime::{Made, MadeFrom};
 
 /// A compiled kernel.
 pub(crate) struct Program {
     code: Vec<Code>,
     run: Run,
+    /// The size of the code.
+    bytes: usize,
 }
 
 /// What a run does with the functions.
@@ -62,7 +69,7 @@ pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>
     lowered(target, kernel, &plans)
 }
 
-/// The functions of a kernel as text, with names for the addresses of routines.
+/// The functions of a kernel as text, with the names of routines.
 ///
 /// # Errors
 /// If the kernel has no code.
@@ -70,16 +77,15 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
     let mut text = String::new();
     for function in functions(target, kernel)? {
         let mut clif = function.function.display().to_string();
-        for (address, name) in &function.symbols {
-            let number = cranelift::prelude::Imm64::new(*address as i64).to_string();
-            clif = clif.replace(&number, &format!("@{name}"));
+        for (number, name) in function.routines.iter().enumerate() {
+            clif = clif.replace(&format!("= u{ROUTINES}:{number} "), &format!("= @{name} "));
         }
         text.push_str(&clif);
         for (number, wide) in function.loops.iter().enumerate() {
             // Writing to a string does not fail.
             let _ = write!(
                 text,
-                "wide loop u{NAMESPACE}:{number}, {} bytes\n{}",
+                "wide loop u{LOOPS}:{number}, {} bytes\n{}",
                 wide.bytes.len(),
                 wide.text
             );
@@ -88,13 +94,20 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
     Ok(text)
 }
 
-/// Compiles kernels, apart from those that are compiled already. Every thread of the team makes one module.
+/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. Every thread of the team makes
+/// one module.
 ///
 /// # Errors
 /// If a kernel has no code.
-pub(crate) fn load(target: &Target, team: &Team, kernels: &[&Kernel]) -> Result<Vec<Arc<Program>>> {
+pub(crate) fn load(
+    target: &Target,
+    team: &Team,
+    disk: Option<&Disk>,
+    kernels: &[&Kernel],
+) -> Result<Vec<(Arc<Program>, Made)>> {
     let keys: Vec<String> = kernels.iter().map(|k| key(target, k)).collect();
     let mut found: HashMap<&str, Arc<Program>> = HashMap::new();
+    let mut news: HashMap<&str, Made> = HashMap::new();
     let mut missing: Vec<(&str, &Kernel)> = Vec::new();
     {
         let cache = cache();
@@ -109,45 +122,111 @@ pub(crate) fn load(target: &Target, team: &Team, kernels: &[&Kernel]) -> Result<
     let parts = team.threads().min(missing.len() / KERNELS_PER_MODULE).max(1);
     let made: Mutex<Vec<Result<Batch<'_>>>> = Mutex::default();
     team.each(parts, |i| {
-        let batch = compile(target, &missing[part(missing.len(), 1, parts, i)]);
+        let batch = compile(target, disk, &missing[part(missing.len(), 1, parts, i)]);
         made.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
     });
     let mut cache = cache();
     cache.retain(|_, program| program.strong_count() > 0);
     for batch in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        for (key, program) in batch? {
+        for (key, program, made) in batch? {
             let program = Arc::new(program);
             cache.insert(key.to_owned(), Arc::downgrade(&program));
             found.insert(key, program);
+            news.insert(key, made);
         }
     }
-    Ok(keys.iter().map(|key| found[key.as_str()].clone()).collect())
+    // Of equal kernels the first has taken the time.
+    let mut one = |key: &String| {
+        let program = found[key.as_str()].clone();
+        let shared = || Made { bytes: program.bytes, ..Made::new(MadeFrom::Process) };
+        let made = news.remove(key.as_str()).unwrap_or_else(shared);
+        (program, made)
+    };
+    Ok(keys.iter().map(&mut one).collect())
 }
 
 /// Compiled kernels with their keys.
-type Batch<'k> = Vec<(&'k str, Program)>;
+type Batch<'k> = Vec<(&'k str, Program, Made)>;
 
 /// Below this, a module is not worth a thread.
 const KERNELS_PER_MODULE: usize = 8;
 
+/// A kernel on its way to a program.
+struct Draft<'k> {
+    key: &'k str,
+    name: &'k str,
+    slots: Vec<usize>,
+    run: Run,
+    objects: Vec<Object>,
+    made: Made,
+}
+
 /// Compiles kernels into one module.
-fn compile<'k>(target: &Target, kernels: &[(&'k str, &Kernel)]) -> Result<Batch<'k>> {
+fn compile<'k>(
+    target: &Target,
+    disk: Option<&Disk>,
+    kernels: &[(&'k str, &'k Kernel)],
+) -> Result<Batch<'k>> {
+    let mut context = Context::new();
     let mut drafts = Vec::new();
-    let mut functions = Vec::new();
     for (key, kernel) in kernels {
-        let (plans, run) = draft(kernel)?;
-        for (plan, lowered) in plans.iter().zip(lowered(target, kernel, &plans)?) {
-            functions.push((kernel.name.clone(), plan.slots, lowered));
-        }
-        drafts.push((*key, plans.len(), run));
+        drafts.push(drafted(target, disk, &mut context, key, kernel)?);
     }
+    let functions: Vec<_> = drafts
+        .iter()
+        .flat_map(|d| d.slots.iter().zip(&d.objects).map(|(slots, o)| (d.name, *slots, o)))
+        .collect();
     if functions.is_empty() {
         return Ok(Vec::new());
     }
-    let mut code = jit::compile(target, functions)?.into_iter();
-    let program =
-        |(key, count, run)| (key, Program { code: code.by_ref().take(count).collect(), run });
+    let mut code = jit::link(target, &functions)?.into_iter();
+    let program = |d: Draft<'k>| {
+        let code = code.by_ref().take(d.objects.len()).collect();
+        (d.key, Program { code, run: d.run, bytes: d.made.bytes }, d.made)
+    };
     Ok(drafts.into_iter().map(program).collect())
+}
+
+/// The functions of one kernel, from the disk if it has them.
+fn drafted<'k>(
+    target: &Target,
+    disk: Option<&Disk>,
+    context: &mut Context,
+    key: &'k str,
+    kernel: &'k Kernel,
+) -> Result<Draft<'k>> {
+    let start = Instant::now();
+    let (plans, run) = draft(kernel)?;
+    let mut made = Made::new(MadeFrom::Compiler);
+    let kept = match disk.map(|disk| disk.load(key)) {
+        Some(Found::Functions(objects)) if objects.len() == plans.len() => Some(objects),
+        Some(Found::Refused(why)) => {
+            made.warning = Some(why);
+            None
+        }
+        _ => None,
+    };
+    let objects = match kept {
+        Some(objects) => {
+            made.from = MadeFrom::Disk;
+            objects
+        }
+        None => {
+            let failed = |message| Error::Compile { kernel: kernel.name.clone(), message };
+            let objects: Vec<Object> = lowered(target, kernel, &plans)?
+                .into_iter()
+                .map(|function| Object::compile(target, context, function).map_err(failed))
+                .collect::<Result<_>>()?;
+            if let Some(Err(why)) = disk.map(|disk| disk.store(key, &objects)) {
+                made.warning = Some(why);
+            }
+            objects
+        }
+    };
+    made.bytes = objects.iter().map(Object::size).sum();
+    made.time = start.elapsed();
+    let slots = plans.iter().map(|plan| plan.slots).collect();
+    Ok(Draft { key, name: &kernel.name, slots, run, objects, made })
 }
 
 /// Compiled kernels that are still in use, by everything that their code depends on.
@@ -157,21 +236,31 @@ fn cache() -> MutexGuard<'static, HashMap<String, Weak<Program>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Everything that the code of a kernel depends on: the compiler, the machine, and what the kernel does.
 fn key(target: &Target, kernel: &Kernel) -> String {
     let Kernel { name: _, inputs, outputs, when: _, checks: _, form } = kernel;
     let mut key = String::new();
     // Writing to a string does not fail.
-    let _ = write!(key, "{:?} {inputs:?} {outputs:?} {form:?}", (target.tiles.wide, target.wide));
+    let _ = write!(key, "{} {inputs:?} {outputs:?} {form:?}", target.identity);
     key
 }
 
 impl Program {
     /// The addresses that a run needs besides those of the operands.
-    pub(crate) fn prepare(&self, operands: &Slots) -> Vec<Slots> {
-        match &self.run {
-            Run::Nest(run) => run.prepare(operands),
-            Run::Contract(_) | Run::Scatter(_) => Vec::new(),
+    pub(crate) fn prepare(&self, operands: &Slots, prepared: &mut Vec<Slots>) {
+        if let Run::Nest(run) = &self.run {
+            run.prepare(operands, prepared);
         }
+    }
+
+    /// True if a run is cut into parts for several threads.
+    pub(crate) fn is_shared(&self, team: &Team) -> bool {
+        let parts = match &self.run {
+            Run::Nest(run) => run.parts(team),
+            Run::Contract(run) => run.parts(team),
+            Run::Scatter(run) => run.parts(team),
+        };
+        parts > 1
     }
 
     /// Runs it. Raises checks in `status`.

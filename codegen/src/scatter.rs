@@ -83,6 +83,12 @@ fn gcd(a: u64, b: u64) -> u64 {
 }
 
 impl ScatterRun {
+    /// Into how many parts a run is cut.
+    pub(crate) fn parts(&self, team: &Team) -> usize {
+        let most = if self.positions_apart { self.row.div_ceil(16) } else { 1 };
+        team.parts(self.rows * self.row * self.cost, most)
+    }
+
     /// Runs it.
     pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU32) {
         let bytes = if self.half { self.size * DType::F32.bytes() } else { 0 };
@@ -111,8 +117,7 @@ impl ScatterRun {
     }
 
     fn add(&self, code: &Code, team: &Team, slots: &Slots, status: &AtomicU32) {
-        let most = if self.positions_apart { self.row.div_ceil(16) } else { 1 };
-        let parts = team.parts(self.rows * self.row * self.cost, most);
+        let parts = self.parts(team);
         team.each(parts, |i| {
             let positions = part(self.row, 16, parts, i);
             with_scratch(|scratch| code.call(slots, 0..self.rows, positions, scratch, status));

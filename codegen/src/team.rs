@@ -4,8 +4,9 @@ use rayon::ThreadPool;
 use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
 use tracecast_runtime::{Error, Result};
 
-/// Work below this, counted in cheap element operations, stays on one thread. Tests split nearly everything.
-const SPLIT: usize = if cfg!(test) { 256 } else { 32 * 1024 };
+/// The least work of a part, counted in cheap element operations: some ten microseconds, a few times what it takes another thread to
+/// notice. Tests split nearly everything.
+const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
 
 /// Threads, or only the calling one.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Team {
 
     /// Into how many parts to cut that much work, which can be cut into `most`.
     pub(crate) fn parts(&self, work: usize, most: usize) -> usize {
-        if self.threads == 1 { 1 } else { (work / SPLIT + 1).min(self.threads).min(most).max(1) }
+        (work / SPLIT).min(self.threads).min(most).max(1)
     }
 
     /// Runs `f` for every part, each on some thread.
@@ -94,7 +95,7 @@ mod tests {
     fn work_is_split_when_it_is_worth_it() {
         let team = Team::new(Some(4)).unwrap();
         assert_eq!(
-            (team.parts(SPLIT - 1, 100), team.parts(9 * SPLIT, 100), team.parts(9 * SPLIT, 3)),
+            (team.parts(2 * SPLIT - 1, 100), team.parts(9 * SPLIT, 100), team.parts(9 * SPLIT, 3)),
             (1, 4, 3)
         );
         let count = std::sync::atomic::AtomicUsize::new(0);

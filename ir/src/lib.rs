@@ -14,6 +14,7 @@ pub mod dtype;
 pub mod error;
 pub mod eval;
 pub mod graph;
+pub mod hash;
 pub mod kernel;
 pub mod op;
 pub mod ops;

@@ -3,6 +3,7 @@
 use crate::Memory;
 use crate::error::Result;
 use std::fmt::Debug;
+use std::time::Duration;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
@@ -82,10 +83,62 @@ pub trait Launch: Send + Sync {
     fn text(&self) -> Option<String> {
         None
     }
+
+    /// How its code came to be, if the device keeps account of that.
+    fn made(&self) -> Option<&Made> {
+        None
+    }
+}
+
+/// How the code of a kernel came to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Where it comes from.
+    pub from: MadeFrom,
+    /// The time that took; without the time to make memory executable, which is that of all kernels.
+    pub time: Duration,
+    /// The bytes of code.
+    pub bytes: usize,
+    /// Why a file with the code was not used, or not written.
+    pub warning: Option<String>,
+}
+
+impl Made {
+    /// Nothing, in no time.
+    pub fn new(from: MadeFrom) -> Self {
+        Made { from, time: Duration::ZERO, bytes: 0, warning: None }
+    }
+}
+
+/// Where code comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MadeFrom {
+    /// It was compiled.
+    Compiler,
+    /// An equal kernel of this process has it.
+    Process,
+    /// It was read from a file.
+    Disk,
+}
+
+impl MadeFrom {
+    /// The name used in texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MadeFrom::Compiler => "compiled",
+            MadeFrom::Process => "in use",
+            MadeFrom::Disk => "from disk",
+        }
+    }
 }
 
 /// A compiled kernel with its operands.
 pub trait Bound: Send + Sync {
+    /// False if it runs on the launching thread alone: a step of such kernels does without [`Device::run_step`].
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     /// Runs it. Allocates nothing.
     ///
     /// # Errors

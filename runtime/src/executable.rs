@@ -1,14 +1,15 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
-use crate::device::{Arg, Bound, Device, Launch};
+use crate::device::{Arg, Bound, Device, Launch, Made};
 use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
-use crate::outputs::Outputs;
+use crate::outputs::{Outputs, Values};
 use crate::program::Program;
 use crate::store::Store;
-use crate::tensor::{Tensor, zeroed};
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +45,7 @@ struct Pool {
     workspaces: Vec<Workspace>,
     /// Empty lists with room.
     lists: Vec<Vec<Memory>>,
-    /// For each output, lent bytes that became tensors. Those that nobody holds any more are lent again.
+    /// For each output, earlier values. Those that nobody holds any more are written again.
     given: Vec<VecDeque<Tensor>>,
 }
 
@@ -63,13 +64,15 @@ struct Binding {
     states: Vec<Memory>,
     fresh: Vec<Memory>,
     kernels: Vec<Box<dyn Bound>>,
+    /// True if one of them runs on several threads.
+    is_shared: bool,
 }
 
 /// Where the value of an output comes from.
 enum Room {
-    /// It is copied to these bytes.
-    Bytes(Vec<u8>),
-    /// Kernels write it to bytes that are lent to them.
+    /// It is copied to this tensor.
+    Copied(Tensor),
+    /// Kernels write it to a tensor that is lent to them.
     Lent(usize),
     /// It is that of another output before it.
     Output(usize),
@@ -80,7 +83,7 @@ enum Room {
 /// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
 const BINDINGS: usize = 2;
 
-/// Tensors kept of each output whose bytes are lent.
+/// Earlier values kept of each output.
 const GIVEN: usize = 2;
 
 impl Executable {
@@ -213,28 +216,36 @@ impl Executable {
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
         // Taken before the kernels run: once state is written nothing may fail any more.
-        let mut rooms = Vec::with_capacity(layout.outputs.len());
+        let mut rooms: SmallVec<[Room; 8]> = SmallVec::new();
         for (output, place) in layout.outputs.iter().enumerate() {
             rooms.push(self.room(workspace, output, *place)?);
         }
         let binding = &workspace.bindings[0];
-        self.device.run_step(&mut || {
+        let mut all = || {
             for (i, (kernel, step)) in binding.kernels.iter().zip(&layout.steps).enumerate() {
                 launch(&**kernel, i).map_err(|error| named(error, &step.name))?;
             }
             Ok(())
-        })?;
-        let mut values: Vec<Tensor> = Vec::with_capacity(rooms.len());
+        };
+        if binding.is_shared {
+            self.device.run_step(&mut all)?
+        } else {
+            all()?
+        }
+        let mut values = Values::new();
         for (output, (room, place)) in rooms.into_iter().zip(&layout.outputs).enumerate() {
             let value = match room {
-                Room::Bytes(mut bytes) => {
+                Room::Copied(mut value) => {
                     let (memory, at) = locate(*place, workspace, binding);
-                    self.device.download(memory, at, &mut bytes)?;
-                    Tensor::from_bytes(self.output_type(output).clone(), bytes)?
+                    if let Some(bytes) = value.own_bytes() {
+                        self.device.download(memory, at, bytes)?;
+                    }
+                    self.remember(output, &value);
+                    value
                 }
                 Room::Lent(i) => {
-                    let bytes = workspace.loans[i].get::<HostLoan>()?.take().unwrap_or_default();
-                    let value = Tensor::from_bytes(self.output_type(output).clone(), bytes)?;
+                    let value = workspace.loans[i].get::<HostLoan>()?.take();
+                    let value = value.ok_or_else(|| Error::Device("a loan was lost".to_owned()))?;
                     self.remember(output, &value);
                     value
                 }
@@ -259,7 +270,7 @@ impl Executable {
     fn room(&self, workspace: &Workspace, output: usize, place: Place) -> Result<Room> {
         let layout = &self.program.layout;
         let Place::Lent(loan) = place else {
-            return Ok(Room::Bytes(zeroed(self.output_type(output))?));
+            return Ok(Room::Copied(self.fresh(output)?));
         };
         if let Some(port) = layout.inputs.iter().position(|input| *input == Some(place)) {
             return Ok(Room::Input(port));
@@ -267,8 +278,7 @@ impl Executable {
         if let Some(other) = layout.outputs[..output].iter().position(|other| *other == place) {
             return Ok(Room::Output(other));
         }
-        let bytes = self.reused(output).map_or_else(|| zeroed(self.output_type(output)), Ok)?;
-        workspace.loans[loan].get::<HostLoan>()?.lend_bytes(bytes);
+        workspace.loans[loan].get::<HostLoan>()?.lend_to_write(self.fresh(output)?);
         Ok(Room::Lent(loan))
     }
 
@@ -276,29 +286,28 @@ impl Executable {
         &self.program.parts.values[self.program.parts.outputs[output].1]
     }
 
-    /// The bytes of an earlier value of this output that nobody holds any more.
-    fn reused(&self, output: usize) -> Option<Vec<u8>> {
+    /// A tensor for an output that nobody else holds: an earlier value of it, or a new one.
+    fn fresh(&self, output: usize) -> Result<Tensor> {
         let mut pool = self.pool();
-        let given = pool.given.get_mut(output)?;
-        for _ in 0..given.len() {
-            match given.pop_front()?.try_into_bytes() {
-                Ok(bytes) => return Some(bytes),
-                Err(held) => given.push_back(held),
-            }
+        if let Some(given) = pool.given.get_mut(output)
+            && let Some(free) = given.iter_mut().position(|value| value.own_bytes().is_some())
+            && let Some(value) = given.remove(free)
+        {
+            return Ok(value);
         }
-        None
+        Tensor::zeros(self.output_type(output).clone())
     }
 
-    /// Keeps the value of an output, so that its bytes can be used again when nobody else holds it.
+    /// Keeps the value of an output, so that it can be written again when nobody else holds it.
     fn remember(&self, output: usize, value: &Tensor) {
         let mut pool = self.pool();
         let count = self.output_names.len();
         pool.given.resize_with(count, VecDeque::new);
         let given = &mut pool.given[output];
-        given.push_back(value.clone());
-        if given.len() > GIVEN {
+        if given.len() == GIVEN {
             given.pop_front();
         }
+        given.push_back(value.clone());
     }
 
     fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
@@ -376,6 +385,7 @@ impl Executable {
             states: states.to_vec(),
             fresh: workspace.fresh.clone(),
             kernels: Vec::new(),
+            is_shared: false,
         };
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
@@ -384,6 +394,7 @@ impl Executable {
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
             let bound = self.launches[step.kernel].bind(&args)?;
+            binding.is_shared |= bound.is_shared();
             binding.kernels.push(bound);
         }
         Ok(binding)
@@ -417,6 +428,11 @@ impl Executable {
     /// How long the device took to compile the kernels.
     pub fn compile_time(&self) -> Duration {
         self.compile_time
+    }
+
+    /// The kernels, and how their code came to be where the device keeps account of that.
+    pub fn made(&self) -> impl Iterator<Item = (&Kernel, Option<&Made>)> {
+        self.program.parts.kernels.iter().zip(self.launches.iter().map(|launch| launch.made()))
     }
 
     /// The distinct kernels and their code as text, where the device can show it.

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A place whose address changes from run to run: that of a tensor which the run reads, or of bytes which become one.
+/// A place whose address changes from run to run: that of a tensor which the run reads, or of one which it makes.
 ///
 /// A device that takes loans ([`Device::takes_loans`](crate::Device::takes_loans)) asks for the address whenever a kernel runs.
 #[derive(Default)]
@@ -23,7 +23,8 @@ enum Held {
     Nothing,
     /// Only read: kernels write no place that is an input.
     Input(#[expect(dead_code, reason = "keeps the address valid")] Tensor),
-    Output(Vec<u8>),
+    /// Held by nobody else.
+    Output(Tensor),
 }
 
 impl HostLoan {
@@ -41,19 +42,21 @@ impl HostLoan {
         *held = Held::Input(tensor.clone());
     }
 
-    /// Lends bytes to be written.
-    pub(crate) fn lend_bytes(&self, mut bytes: Vec<u8>) {
+    /// Lends a tensor that nobody else holds to be written.
+    pub(crate) fn lend_to_write(&self, mut tensor: Tensor) {
         let mut held = self.held();
-        self.set(bytes.as_mut_ptr(), bytes.len());
-        *held = Held::Output(bytes);
+        if let Some(bytes) = tensor.own_bytes() {
+            self.set(bytes.as_mut_ptr(), bytes.len());
+        }
+        *held = Held::Output(tensor);
     }
 
-    /// Takes back what was lent: the bytes, if they were to be written.
-    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+    /// Takes back what was lent: the tensor, if it was to be written.
+    pub(crate) fn take(&self) -> Option<Tensor> {
         let mut held = self.held();
         self.set(null_mut(), 0);
         match std::mem::take(&mut *held) {
-            Held::Output(bytes) => Some(bytes),
+            Held::Output(tensor) => Some(tensor),
             Held::Input(_) | Held::Nothing => None,
         }
     }

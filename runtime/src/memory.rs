@@ -21,7 +21,12 @@ impl Memory {
     /// # Errors
     /// If that was of another type: the memory belongs to another device.
     pub fn get<T: Any>(&self) -> Result<&T> {
-        self.0.downcast_ref().ok_or_else(|| Error::Device("memory of another device".to_owned()))
+        self.find().ok_or_else(|| Error::Device("memory of another device".to_owned()))
+    }
+
+    /// What [`Memory::new`] was given, if that was of this type.
+    pub fn find<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
     }
 
     /// True if both are the same piece of memory.

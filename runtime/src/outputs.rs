@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Index;
 use std::sync::Arc;
@@ -10,11 +11,14 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq)]
 pub struct Outputs {
     names: Arc<[String]>,
-    values: Vec<Tensor>,
+    values: Values,
 }
 
+/// Results in the order of the program; few need no memory of their own.
+pub(crate) type Values = SmallVec<[Tensor; 8]>;
+
 impl Outputs {
-    pub(crate) fn new(names: Arc<[String]>, values: Vec<Tensor>) -> Self {
+    pub(crate) fn new(names: Arc<[String]>, values: Values) -> Self {
         Outputs { names, values }
     }
 
@@ -23,10 +27,15 @@ impl Outputs {
     /// # Errors
     /// If there is none.
     pub fn get(&self, name: &str) -> Result<&Tensor> {
-        let at = self.names.iter().position(|n| n == name);
-        at.map(|i| &self.values[i]).ok_or_else(|| {
+        self.find(name).ok_or_else(|| {
             Error::Tensor(format!("no output `{name}`: expected one of {}", self.names.join(", ")))
         })
+    }
+
+    /// The result of that name, if there is one.
+    pub fn find(&self, name: &str) -> Option<&Tensor> {
+        let at = self.names.iter().position(|n| n == name)?;
+        self.values.get(at)
     }
 
     /// Names and results, in order.

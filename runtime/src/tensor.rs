@@ -22,6 +22,9 @@ pub trait Element: Copy + Send + Sync + 'static {
 
     /// The elements that little-endian bytes stand for.
     fn read(bytes: &[u8]) -> Vec<Self>;
+
+    /// The element that little-endian bytes stand for, if they are those of one.
+    fn read_one(bytes: &[u8]) -> Option<Self>;
 }
 
 macro_rules! elements {
@@ -35,6 +38,10 @@ macro_rules! elements {
 
             fn read(bytes: &[u8]) -> Vec<Self> {
                 bytes.as_chunks().0.iter().map(|b| $ty::from_le_bytes(*b)).collect()
+            }
+
+            fn read_one(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map($ty::from_le_bytes)
             }
         }
     )* };
@@ -59,6 +66,11 @@ impl Element for bool {
 
     fn read(bytes: &[u8]) -> Vec<Self> {
         bytes.iter().map(|b| *b != 0).collect()
+    }
+
+    fn read_one(bytes: &[u8]) -> Option<Self> {
+        let [byte] = bytes else { return None };
+        Some(*byte != 0)
     }
 }
 
@@ -183,9 +195,9 @@ impl Tensor {
         self.0.ty.dtype
     }
 
-    /// The bytes, if nobody else holds the tensor; otherwise the tensor.
-    pub(crate) fn try_into_bytes(self) -> std::result::Result<Vec<u8>, Tensor> {
-        Arc::try_unwrap(self.0).map(|value| value.bytes).map_err(Tensor)
+    /// The bytes to be written anew, if nobody else holds the tensor.
+    pub(crate) fn own_bytes(&mut self) -> Option<&mut [u8]> {
+        Arc::get_mut(&mut self.0).map(|value| &mut value.bytes[..])
     }
 
     /// The elements as little-endian bytes.
@@ -203,13 +215,7 @@ impl Tensor {
     /// # Errors
     /// If they are of another dtype; see [`Tensor::cast`] and [`Tensor::to_f64s`].
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        if self.dtype() != T::DTYPE {
-            return Err(Error::Tensor(format!(
-                "expected elements of {}, found {}",
-                T::DTYPE,
-                self.ty()
-            )));
-        }
+        self.expect_dtype(T::DTYPE)?;
         Ok(T::read(self.bytes()))
     }
 
@@ -218,10 +224,16 @@ impl Tensor {
     /// # Errors
     /// If there is not exactly one, or it is of another dtype.
     pub fn item<T: Element>(&self) -> Result<T> {
-        match self.to_vec()?.as_slice() {
-            [one] => Ok(*one),
-            _ => Err(Error::Tensor(format!("expected one element, found {}", self.ty()))),
+        self.expect_dtype(T::DTYPE)?;
+        T::read_one(self.bytes())
+            .ok_or_else(|| Error::Tensor(format!("expected one element, found {}", self.ty())))
+    }
+
+    fn expect_dtype(&self, dtype: DType) -> Result<()> {
+        if self.dtype() == dtype {
+            return Ok(());
         }
+        Err(Error::Tensor(format!("expected elements of {dtype}, found {}", self.ty())))
     }
 
     /// The elements as f64, whatever their dtype; beyond 2^53 integers are rounded.

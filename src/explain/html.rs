@@ -88,7 +88,11 @@ fn program(out: &mut String, explained: &Explanation, number: usize) -> fmt::Res
         }
         out.write_str("</table>\n")?;
     }
-    out.write_str("</section>\n")
+    out.write_str("<h3>Kernels</h3>\n<ul class=\"faint\">\n")?;
+    for kernel in &explained.kernels {
+        writeln!(out, "<li>{}</li>", Text(&kernel.to_string()))?;
+    }
+    out.write_str("</ul>\n</section>\n")
 }
 
 fn summary(out: &mut String, explained: &Explanation) -> fmt::Result {
@@ -102,7 +106,7 @@ fn summary(out: &mut String, explained: &Explanation) -> fmt::Result {
         explained.casts.len(),
         explained.standalone().count(),
         explained.moved,
-        explained.kernels
+        explained.kernels.len()
     )?;
     out.write_str("<ul class=\"faint\">\n")?;
     for policy in &explained.policies {

@@ -1,8 +1,9 @@
 //! An [`Explanation`] as one object of JSON.
 
-use super::{CastNote, Explanation, OpNote, Warning, Width};
+use super::{CastNote, Explanation, KernelCost, OpNote, Warning, Width};
 use std::fmt::Write;
 use tracecast_ir::Reason;
+use tracecast_ir::kernel::Cost;
 
 /// The explanation as JSON, for programs that read it.
 ///
@@ -27,11 +28,12 @@ pub fn json(explained: &Explanation) -> String {
         .text("program", &explained.program)
         .list("policies", explained.policies.iter().map(|p| quoted(p)))
         .list("regions", explained.regions.iter().map(|r| quoted(r)))
-        .number("kernels", explained.kernels)
+        .number("kernels", explained.kernels.len())
         .number("moved_bytes", explained.moved)
         .number("standalone_casts", explained.standalone().count())
         .list("ops", explained.ops.iter().map(op))
         .list("casts", explained.casts.iter().map(cast))
+        .list("costs", explained.kernels.iter().map(cost))
         .list("warnings", explained.warnings.iter().map(warning));
     object.finish()
 }
@@ -61,6 +63,18 @@ fn op(op: &OpNote) -> String {
         .text("scope", &op.scope)
         .text("source", &op.source)
         .number("casts", op.casts);
+    object.finish()
+}
+
+fn cost(kernel: &KernelCost) -> String {
+    let Cost { read, written, flops } = kernel.cost;
+    let mut object = Object::default();
+    object
+        .text("kernel", &kernel.name)
+        .text("form", kernel.form)
+        .number("read_bytes", read as usize)
+        .number("written_bytes", written as usize)
+        .number("flops", flops as usize);
     object.finish()
 }
 

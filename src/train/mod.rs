@@ -131,9 +131,9 @@ impl TrainStep {
         }
         let outputs = self.jit.run(store, inputs)?;
         let number = |name: &str| -> Result<Option<f32>> {
-            Ok(outputs.get(name).ok().map(Tensor::item).transpose()?)
+            Ok(outputs.find(name).map(Tensor::item).transpose()?)
         };
-        let backoffs = outputs.get("backoffs").ok().map(Tensor::item::<i32>).transpose()?;
+        let backoffs = outputs.find("backoffs").map(Tensor::item::<i32>).transpose()?;
         let (backoffs, scale) = (backoffs.unwrap_or(0) as u32, number("scale")?.unwrap_or(1.0));
         let mut gradients = Vec::new();
         if self.recipe.report_gradients {

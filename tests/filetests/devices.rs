@@ -97,7 +97,9 @@ fn contents(store: &Store) -> Result<Vec<(String, Value)>, String> {
 }
 
 fn device(name: &str) -> Result<Arc<dyn Device>, String> {
-    let cpu = |portable, threads| CpuDevice::new(CpuOptions { threads: Some(threads), portable });
+    let cpu = |portable, threads| {
+        CpuDevice::new(CpuOptions { threads: Some(threads), portable, ..CpuOptions::default() })
+    };
     Ok(match name {
         "cpu" => Arc::new(cpu(false, 2).map_err(|e| e.to_string())?),
         "portable" => Arc::new(cpu(true, 1).map_err(|e| e.to_string())?),

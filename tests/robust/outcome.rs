@@ -31,8 +31,12 @@ const LARGEST: usize = 100_000;
 pub(crate) fn devices() -> Vec<Arc<dyn Device>> {
     let cpu = |portable, threads| {
         Arc::new(
-            CpuDevice::new(CpuOptions { threads: Some(threads), portable })
-                .expect("a host that compiles"),
+            CpuDevice::new(CpuOptions {
+                threads: Some(threads),
+                portable,
+                ..CpuOptions::default()
+            })
+            .expect("a host that compiles"),
         )
     };
     vec![cpu(false, 1), cpu(true, 3), Arc::new(ReferenceDevice)]

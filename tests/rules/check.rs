@@ -125,7 +125,7 @@ fn tensors(dtype: DType) -> &'static [Tensor] {
 fn compiled(graph: &Verified) -> Executable {
     static CPU: OnceLock<Arc<CpuDevice>> = OnceLock::new();
     let device = CPU.get_or_init(|| {
-        let options = CpuOptions { threads: Some(1), portable: false };
+        let options = CpuOptions { threads: Some(1), ..CpuOptions::default() };
         Arc::new(CpuDevice::new(options).expect("a host that compiles"))
     });
     let fused = if graph.stage() == Stage::Fused { graph.clone() } else { after(graph, &Fuse) };

@@ -20,8 +20,12 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
     let mut all: Vec<(String, Arc<dyn Device>)> = Vec::new();
     for portable in [false, true] {
         for threads in [1, 2, 8] {
-            let device = CpuDevice::new(CpuOptions { threads: Some(threads), portable })
-                .expect("a host that compiles");
+            let device = CpuDevice::new(CpuOptions {
+                threads: Some(threads),
+                portable,
+                ..CpuOptions::default()
+            })
+            .expect("a host that compiles");
             all.push((
                 format!("{threads} threads{}", if portable { ", portable" } else { "" }),
                 Arc::new(device),
@@ -33,7 +37,7 @@ pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
 
 /// The CPU with that many threads.
 pub fn cpu(threads: usize) -> Arc<dyn Device> {
-    let options = CpuOptions { threads: Some(threads), portable: false };
+    let options = CpuOptions { threads: Some(threads), ..CpuOptions::default() };
     Arc::new(CpuDevice::new(options).expect("a host that compiles"))
 }
 

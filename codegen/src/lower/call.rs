@@ -6,14 +6,12 @@ use crate::phase::{Class, Phase};
 use crate::plan::Sink;
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{Block, InstBuilder, Value, types};
-use tracecast_ir::DType;
 use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
 
 impl Row<'_> {
     /// Calls of tile routines for the positions from `low` to `high`.
     pub(super) fn tiles(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
         let count = em.fb.ins().isub(high, low);
-        let tiles = em.target.tiles;
         for v in &phase.insts {
             let inst = self.inst(*v);
             let offset = em.waits + self.cut.waits[*v as usize].unwrap_or(0);
@@ -22,40 +20,25 @@ impl Row<'_> {
                 let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
                 let stream = em.fb.ins().iconst(types::I32, i64::from(stream));
                 let element = em.fb.ins().iadd(self.starts[&inst.args[2]], low);
-                let address = tiles.random as *const () as usize;
-                em.call("random_tile", address, &[to, count, key, step, stream, element], None);
+                em.call("random_tile", &[to, count, key, step, stream, element], None);
                 continue;
             }
-            let (name, routine) = match inst.op {
-                ScalarOp::Call(f) => {
-                    (format!("{f:?}_tile").to_lowercase(), Some(tiles.function(f).tile))
-                }
-                ScalarOp::Round(dtype) => (format!("round_{dtype}_tile"), tiles.round(dtype)),
-                _ => ("f16_to_f32_tile".to_owned(), tiles.widen(DType::F16)),
+            let name = match inst.op {
+                ScalarOp::Call(f) => format!("{f:?}_tile").to_lowercase(),
+                ScalarOp::Round(dtype) => format!("round_{dtype}_tile"),
+                _ => "f16_to_f32_tile".to_owned(),
             };
             let from = match inst.op {
                 ScalarOp::Load(_) => em.address(&self.bases[v], Some(low), &[]),
                 _ => self.tile_source(em, inst.args[0], low),
             };
-            let Some(routine) = routine else {
-                em.fail(name, types::I64);
-                continue;
-            };
-            em.call(&name, routine as *const () as usize, &[from, to, count], None);
+            em.call(&name, &[from, to, count], None);
         }
         for i in &phase.sinks {
             if let Sink::Store { dtype, value, .. } = &self.stage.sinks[*i] {
                 let from = self.tile_source(em, *value, low);
                 let to = em.address(&self.targets[i], Some(low), &[]);
-                match tiles.narrow(*dtype) {
-                    Some(routine) => {
-                        let address = routine as *const () as usize;
-                        em.call(&format!("f32_to_{dtype}_tile"), address, &[from, to, count], None);
-                    }
-                    None => {
-                        em.fail(format!("tiles of {dtype}"), types::I64);
-                    }
-                }
+                em.call(&format!("f32_to_{dtype}_tile"), &[from, to, count], None);
             }
         }
     }

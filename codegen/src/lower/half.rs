@@ -1,7 +1,6 @@
 //! 16-bit floats in registers: bf16 inline, f16 one at a time by a routine.
 
 use super::Emitter;
-use crate::tile::one;
 use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
 use tracecast_ir::DType;
 
@@ -38,26 +37,19 @@ impl Emitter<'_> {
 
     /// The f32 of f16 bits.
     pub(super) fn f16_from_bits(&mut self, bits: Value) -> Value {
-        self.routine("f16_to_f32", one::f16_to_f32 as *const () as usize, &[bits], types::F32)
+        self.routine("f16_to_f32", &[bits], types::F32)
     }
 
     /// The bits of the 16-bit float nearest to an f64, in a 32-bit integer.
     pub(super) fn half_from_f64(&mut self, dtype: DType, x: Value) -> Value {
         match dtype {
-            DType::F16 => {
-                self.routine("f64_to_f16", one::f64_to_f16 as *const () as usize, &[x], types::I32)
-            }
-            _ => self.routine(
-                "f64_to_bf16",
-                one::f64_to_bf16 as *const () as usize,
-                &[x],
-                types::I32,
-            ),
+            DType::F16 => self.routine("f64_to_f16", &[x], types::I32),
+            _ => self.routine("f64_to_bf16", &[x], types::I32),
         }
     }
 
     /// The bits of the nearest f16, in a 32-bit integer.
     pub(super) fn f16_bits(&mut self, x: Value) -> Value {
-        self.routine("f32_to_f16", one::f32_to_f16 as *const () as usize, &[x], types::I32)
+        self.routine("f32_to_f16", &[x], types::I32)
     }
 }

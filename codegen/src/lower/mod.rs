@@ -17,20 +17,25 @@ mod sink;
 mod wide;
 
 pub(crate) use reduce::identity_bits;
-pub(crate) use wide::{NAMESPACE, signature as wide_signature};
+pub(crate) use wide::LOOPS;
+
+/// The namespace of the names of routines, which are their numbers among [`Lowered::routines`].
+pub(crate) const ROUTINES: u32 = 2;
 
 use crate::phase::{self, Has, Phases};
 use crate::plan::{Plan, Sink, Stage, Strides};
-use crate::tile::Tiles;
+use crate::tile::{Tiles, address_of};
 use crate::wide::{Compiled, Width};
 use cranelift::codegen::cursor::{Cursor, FuncCursor};
-use cranelift::codegen::ir::{BlockArg, ConstantData, Endianness, Function, SigRef};
+use cranelift::codegen::ir::{
+    BlockArg, ConstantData, Endianness, FuncRef, Function, UserExternalName,
+};
 use cranelift::codegen::isa::CallConv;
 use cranelift::prelude::{
     AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData,
     Signature, Type, Value, isa, types,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
 
@@ -53,6 +58,8 @@ pub(crate) struct Target {
     pub(crate) wide: Option<Width>,
     /// Kernels that touch that many bytes write past the caches.
     pub(crate) streamed_from: i64,
+    /// All of this and the compiler in a few letters: code for the same kernel and identity is the same.
+    pub(crate) identity: String,
 }
 
 /// A function of Cranelift's IR.
@@ -61,8 +68,8 @@ pub(crate) struct Lowered {
     pub(crate) function: Function,
     /// The scratch that a call needs.
     pub(crate) scratch: usize,
-    /// The addresses in it, and what they are.
-    pub(crate) symbols: BTreeMap<usize, String>,
+    /// The names of the routines it calls.
+    pub(crate) routines: Vec<String>,
     /// The wide loops it calls, by the number in their names.
     pub(crate) loops: Vec<Compiled>,
 }
@@ -87,12 +94,12 @@ pub(crate) fn lower(
     function.signature = signature(target.isa.default_call_conv());
     let mut emitter = Emitter::new(FunctionBuilder::new(&mut function, context), target, plan);
     emitter.rows();
-    let Emitter { mut fb, scratch_bytes, symbols, loops, failed, .. } = emitter;
+    let Emitter { mut fb, scratch_bytes, routines, loops, failed, .. } = emitter;
     fb.seal_all_blocks();
     fb.finalize(target.isa.frontend_config());
     match failed {
         Some(what) => Err(what),
-        None => Ok(Lowered { function, scratch: scratch_bytes as usize, symbols, loops }),
+        None => Ok(Lowered { function, scratch: scratch_bytes as usize, routines, loops }),
     }
 }
 
@@ -148,8 +155,8 @@ struct Emitter<'a> {
     index: Vec<Value>,
     registers: HashMap<usize, Value>,
     constants: HashMap<(Type, u128), Value>,
-    signatures: HashMap<(Vec<Type>, Option<Type>), SigRef>,
-    symbols: BTreeMap<usize, String>,
+    routines: Vec<String>,
+    imported: HashMap<String, FuncRef>,
     loops: Vec<Compiled>,
     failed: Option<String>,
 }
@@ -197,8 +204,8 @@ impl<'a> Emitter<'a> {
             index: Vec::new(),
             registers: HashMap::new(),
             constants: HashMap::new(),
-            signatures: HashMap::new(),
-            symbols: BTreeMap::new(),
+            routines: Vec::new(),
+            imported: HashMap::new(),
             loops: Vec::new(),
             failed: None,
             fb,
@@ -389,26 +396,29 @@ impl<'a> Emitter<'a> {
     }
 
     /// A call of a routine of the host.
-    fn call(
-        &mut self,
-        name: &str,
-        address: usize,
-        args: &[Value],
-        result: Option<Type>,
-    ) -> Option<Value> {
-        let params: Vec<Type> = args.iter().map(|a| self.fb.func.dfg.value_type(*a)).collect();
-        let conv = self.target.isa.default_call_conv();
-        let fb = &mut self.fb;
-        let signature = *self.signatures.entry((params.clone(), result)).or_insert_with(|| {
-            let mut signature = Signature::new(conv);
-            signature.params.extend(params.iter().map(|t| AbiParam::new(*t)));
-            signature.returns.extend(result.map(AbiParam::new));
-            fb.import_signature(signature)
-        });
-        self.symbols.entry(address).or_insert_with(|| name.to_owned());
-        let address = self.fb.ins().iconst(types::I64, address as i64);
-        let inst = self.fb.ins().call_indirect(signature, address, args);
+    fn call(&mut self, name: &str, args: &[Value], result: Option<Type>) -> Option<Value> {
+        let function = match self.imported.get(name) {
+            Some(function) => *function,
+            None => self.import_routine(name, args, result),
+        };
+        let inst = self.fb.ins().call(function, args);
         self.fb.inst_results(inst).first().copied()
+    }
+
+    fn import_routine(&mut self, name: &str, args: &[Value], result: Option<Type>) -> FuncRef {
+        if address_of(self.target.tiles, name).is_none() {
+            self.failed.get_or_insert(format!("a routine {name}"));
+        }
+        let params = args.iter().map(|a| AbiParam::new(self.fb.func.dfg.value_type(*a)));
+        let mut signature = Signature::new(self.target.isa.default_call_conv());
+        signature.params.extend(params);
+        signature.returns.extend(result.map(AbiParam::new));
+        let signature = self.fb.import_signature(signature);
+        let number = self.routines.len() as u32;
+        let function = self.import(UserExternalName::new(ROUTINES, number), signature);
+        self.routines.push(name.to_owned());
+        self.imported.insert(name.to_owned(), function);
+        function
     }
 
     /// Remembers that there is no code for something, and goes on with a value that will not be used.

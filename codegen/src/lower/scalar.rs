@@ -1,7 +1,6 @@
 //! Scalar instructions, one at a time or four.
 
 use super::{Emitter, scalar_type, vector_type};
-use crate::tile::one;
 use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp};
@@ -40,17 +39,11 @@ impl Emitter<'_> {
             ScalarOp::Sqrt if float => self.fb.ins().sqrt(args[0]),
             ScalarOp::Floor if float => self.floor(ty, args[0]),
             ScalarOp::Call(function) if !vector => {
-                let routine = self.target.tiles.function(function);
                 let name = format!("{function:?}").to_lowercase();
                 if ty == Scalar::F64 {
-                    self.routine(
-                        &format!("{name}_f64"),
-                        routine.one_f64 as *const () as usize,
-                        args,
-                        types::F64,
-                    )
+                    self.routine(&format!("{name}_f64"), args, types::F64)
                 } else {
-                    self.routine(&name, routine.one as *const () as usize, args, types::F32)
+                    self.routine(&name, args, types::F32)
                 }
             }
             ScalarOp::Round(dtype) => self.round(dtype, ty, args[0], vector),
@@ -73,7 +66,7 @@ impl Emitter<'_> {
             ScalarOp::Random { stream } if !vector => {
                 let stream = self.fb.ins().iconst(types::I32, i64::from(stream));
                 let args = [args[0], args[1], stream, args[2]];
-                self.routine("random", one::random as *const () as usize, &args, types::I32)
+                self.routine("random", &args, types::I32)
             }
             op => {
                 let ty = if vector { vector_type(ty) } else { scalar_type(ty) };
@@ -87,32 +80,23 @@ impl Emitter<'_> {
         if self.target.mul_add {
             return self.fb.ins().fma(args[0], args[1], args[2]);
         }
-        let (name, address) = match ty {
-            Scalar::F64 => ("mul_add_f64", one::mul_add_f64 as *const () as usize),
-            _ => ("mul_add", one::mul_add as *const () as usize),
-        };
+        let name = if ty == Scalar::F64 { "mul_add_f64" } else { "mul_add" };
         if !vector {
-            return self.routine(name, address, args, scalar_type(ty));
+            return self.routine(name, args, scalar_type(ty));
         }
         let mut result = args[2];
         for lane in 0..4 {
             let each: Vec<Value> =
                 args.iter().map(|arg| self.fb.ins().extractlane(*arg, lane)).collect();
-            let one = self.routine(name, address, &each, scalar_type(ty));
+            let one = self.routine(name, &each, scalar_type(ty));
             result = self.fb.ins().insertlane(result, one, lane);
         }
         result
     }
 
     /// A call of a routine with a result.
-    pub(super) fn routine(
-        &mut self,
-        name: &str,
-        address: usize,
-        args: &[Value],
-        result: Type,
-    ) -> Value {
-        self.call(name, address, args, Some(result)).expect("the signature has a result")
+    pub(super) fn routine(&mut self, name: &str, args: &[Value], result: Type) -> Value {
+        self.call(name, args, Some(result)).expect("the signature has a result")
     }
 
     /// A number given by its bits.
@@ -188,18 +172,10 @@ impl Emitter<'_> {
     }
 
     fn floor(&mut self, ty: Scalar, x: Value) -> Value {
-        extern "C" fn floor(x: f32) -> f32 {
-            x.floor()
-        }
-        extern "C" fn floor_f64(x: f64) -> f64 {
-            x.floor()
-        }
         match ty {
             _ if self.target.floor => self.fb.ins().floor(x),
-            Scalar::F64 => {
-                self.routine("floor_f64", floor_f64 as *const () as usize, &[x], types::F64)
-            }
-            _ => self.routine("floor", floor as *const () as usize, &[x], types::F32),
+            Scalar::F64 => self.routine("floor_f64", &[x], types::F64),
+            _ => self.routine("floor", &[x], types::F32),
         }
     }
 
@@ -209,21 +185,9 @@ impl Emitter<'_> {
                 let bits = self.bf16_in_low_half(x, vector);
                 self.bf16_from_low_half(bits, vector)
             }
-            (DType::F16, Scalar::F32) if !vector => {
-                self.routine("round_f16", one::round_f16 as *const () as usize, &[x], types::F32)
-            }
-            (DType::BF16, Scalar::F64) => self.routine(
-                "round_bf16_f64",
-                one::round_bf16_f64 as *const () as usize,
-                &[x],
-                types::F64,
-            ),
-            (DType::F16, Scalar::F64) => self.routine(
-                "round_f16_f64",
-                one::round_f16_f64 as *const () as usize,
-                &[x],
-                types::F64,
-            ),
+            (DType::F16, Scalar::F32) if !vector => self.routine("round_f16", &[x], types::F32),
+            (DType::BF16, Scalar::F64) => self.routine("round_bf16_f64", &[x], types::F64),
+            (DType::F16, Scalar::F64) => self.routine("round_f16_f64", &[x], types::F64),
             (DType::F32, Scalar::F64) => {
                 let narrow = self.fb.ins().fdemote(types::F32, x);
                 self.fb.ins().fpromote(types::F64, narrow)

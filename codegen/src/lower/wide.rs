@@ -4,19 +4,12 @@ use super::row::Row;
 use super::{Emitter, MEMORY};
 use crate::phase::Kind;
 use crate::wide::{self, CELL, Cell, Compiled, Task, Width};
-use cranelift::codegen::ir::{ExtFuncData, ExternalName, UserExternalName};
+use cranelift::codegen::ir::{ExtFuncData, ExternalName, FuncRef, SigRef, UserExternalName};
 use cranelift::prelude::{AbiParam, InstBuilder, Signature, Value, types};
 use tracecast_ir::kernel::Scalar;
 
 /// The namespace of the names of wide loops, which are their numbers within the function.
-pub(crate) const NAMESPACE: u32 = 1;
-
-/// The signature of a wide loop.
-pub(crate) fn signature(call_conv: cranelift::codegen::isa::CallConv) -> Signature {
-    let mut signature = Signature::new(call_conv);
-    signature.params.extend([types::I64; 3].map(AbiParam::new));
-    signature
-}
+pub(crate) const LOOPS: u32 = 1;
 
 impl Row<'_> {
     /// Compiles the vector phases, and puts what they need into their cells.
@@ -88,19 +81,24 @@ impl Emitter<'_> {
         self.fb.ins().ineg(wide)
     }
 
-    /// Calls a wide loop for the positions from `low` to `high`.
-    pub(super) fn call_wide(&mut self, number: usize, low: Value, high: Value) {
-        let conv = self.target.isa.default_call_conv();
-        let name = UserExternalName::new(NAMESPACE, number as u32);
+    /// A function that is somewhere else.
+    pub(super) fn import(&mut self, name: UserExternalName, signature: SigRef) -> FuncRef {
         let name = self.fb.func.declare_imported_user_function(name);
-        let signature = self.fb.import_signature(signature(conv));
-        let data = ExtFuncData {
+        self.fb.import_function(ExtFuncData {
             name: ExternalName::user(name),
             signature,
             colocated: false,
             patchable: false,
-        };
-        let function = self.fb.import_function(data);
+        })
+    }
+
+    /// Calls a wide loop for the positions from `low` to `high`.
+    pub(super) fn call_wide(&mut self, number: usize, low: Value, high: Value) {
+        let conv = self.target.isa.default_call_conv();
+        let mut signature = Signature::new(conv);
+        signature.params.extend([types::I64; 3].map(AbiParam::new));
+        let signature = self.fb.import_signature(signature);
+        let function = self.import(UserExternalName::new(LOOPS, number as u32), signature);
         self.fb.ins().call(function, &[self.scratch, low, high]);
     }
 }

@@ -74,7 +74,8 @@ impl Numbers {
 /// Devices that must agree: one thread, two, eight; the portable code, and that of 256-bit vectors.
 static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
     let all = [(1, false), (1, true), (2, false), (8, true)].map(|(threads, portable)| {
-        CpuDevice::new(CpuOptions { threads: Some(threads), portable }).unwrap()
+        CpuDevice::new(CpuOptions { threads: Some(threads), portable, ..CpuOptions::default() })
+            .unwrap()
     });
     all.into_iter().chain([CpuDevice::without_avx512().unwrap()]).collect()
 });

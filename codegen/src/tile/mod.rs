@@ -14,6 +14,7 @@ mod contract;
 #[cfg(test)]
 mod contract_tests;
 mod micro;
+mod names;
 mod pack;
 mod peak;
 mod plain;
@@ -28,6 +29,7 @@ mod wide;
 
 pub(crate) use blocking::Cpu;
 pub(crate) use contract::{Scratch, Source, contract};
+pub(crate) use names::address_of;
 pub(crate) use peak::flops as peak_flops;
 
 use tracecast_ir::DType;
@@ -133,6 +135,16 @@ impl Tiles {
 /// Entries for single numbers, which need no particular CPU.
 pub(crate) mod one {
     use tracecast_ir::kernel::{half, philox};
+
+    /// The largest integral number not above.
+    pub(crate) extern "C" fn floor(x: f32) -> f32 {
+        x.floor()
+    }
+
+    /// The largest integral number not above.
+    pub(crate) extern "C" fn floor_f64(x: f64) -> f64 {
+        x.floor()
+    }
 
     /// The f32 of f16 bits; the high half is ignored.
     pub(crate) extern "C" fn f16_to_f32(bits: u32) -> f32 {

@@ -3,10 +3,12 @@
 use super::index::{Index, through};
 use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
+use crate::hash::FxHashMap;
 use crate::op::{Body as OpBody, Lower, MapCx, Position};
-use crate::{DType, TensorType};
+use crate::{DType, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
 
 /// Where the code for a value comes from.
 pub(super) enum Found {
@@ -20,23 +22,38 @@ pub(super) enum Found {
     Here,
 }
 
+/// Distinct things in the order in which they came.
+pub(super) struct Numbered<T> {
+    /// The things.
+    pub(super) list: Vec<T>,
+    numbers: FxHashMap<T, usize>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Numbered { list: Vec::new(), numbers: FxHashMap::default() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    /// The number of a thing, a new one if it was not there.
+    pub(super) fn number(&mut self, thing: T) -> usize {
+        if let Some(number) = self.numbers.get(&thing) {
+            return *number;
+        }
+        self.numbers.insert(thing.clone(), self.list.len());
+        self.list.push(thing);
+        self.list.len() - 1
+    }
+}
+
 /// What a kernel collects while its code is put together.
 #[derive(Default)]
 pub(super) struct Collected {
     /// The kernel's inputs.
-    pub(super) inputs: Vec<ValueId>,
+    pub(super) inputs: Numbered<ValueId>,
     /// The kernel's checks.
     pub(super) checks: Vec<Check>,
-}
-
-impl Collected {
-    /// The number of an input.
-    pub(super) fn input(&mut self, value: ValueId) -> usize {
-        self.inputs.iter().position(|v| *v == value).unwrap_or_else(|| {
-            self.inputs.push(value);
-            self.inputs.len() - 1
-        })
-    }
 }
 
 /// Puts one body together.
@@ -45,20 +62,25 @@ pub(super) struct Emitter<'a> {
     /// The number of loop axes.
     pub(super) rank: usize,
     pub(super) body: Body,
-    pub(super) loads: &'a mut Vec<Load>,
+    pub(super) loads: &'a mut Numbered<Load>,
     pub(super) collected: &'a mut Collected,
     /// Where a value's code comes from, asked at the index it is needed at.
     pub(super) resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
     /// The code there is, under the guards that hold now.
-    memo: HashMap<(ValueId, Index), Val>,
+    memo: FxHashMap<(ValueId, Place), Val>,
+    /// The indices that values are needed at: few, compared with the values.
+    places: Numbered<Rc<Index>>,
     guards: SmallVec<[Guard; 1]>,
 }
+
+/// The number of an index among [`Emitter::places`].
+type Place = usize;
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(
         graph: &'a Graph,
         rank: usize,
-        loads: &'a mut Vec<Load>,
+        loads: &'a mut Numbered<Load>,
         collected: &'a mut Collected,
         resolve: &'a dyn Fn(ValueId, &Index) -> Result<Found, String>,
     ) -> Self {
@@ -69,24 +91,37 @@ impl<'a> Emitter<'a> {
             loads,
             collected,
             resolve,
-            memo: HashMap::new(),
+            memo: FxHashMap::default(),
+            places: Numbered::default(),
             guards: SmallVec::new(),
         }
     }
 
     /// The element of `value` at `index`, in its scalar type; 16-bit floats are rounded already.
-    ///
-    /// Operands come first, from a list of what is to do: a chain of ops may be longer than the stack of a thread is deep.
     pub(super) fn emit(&mut self, value: ValueId, index: &Index) -> Result<Val, String> {
-        let mut todo: Vec<(ValueId, Index)> = vec![(value, index.clone())];
+        let place = self.place(index.clone());
+        self.emit_at(value, place)
+    }
+
+    fn place(&mut self, index: Index) -> Place {
+        self.places.number(Rc::new(index))
+    }
+
+    fn index(&self, place: Place) -> Rc<Index> {
+        self.places.list[place].clone()
+    }
+
+    /// Operands come first, from a list of what is to do: a chain of ops may be longer than the stack of a thread is deep.
+    fn emit_at(&mut self, value: ValueId, place: Place) -> Result<Val, String> {
+        let mut todo: Vec<(ValueId, Place)> = vec![(value, place)];
         loop {
             let Some(key) = todo.pop() else { return Err(cannot("a value")) };
             let v = match self.memo.get(&key) {
                 Some(v) => *v,
                 None => {
-                    let found = (self.resolve)(key.0, &key.1)?;
+                    let found = (self.resolve)(key.0, &self.places.list[key.1])?;
                     let mut missing = match &found {
-                        Found::Compute => self.operands_of(key.0.node, &key.1),
+                        Found::Compute => self.operands_of(key.0.node, key.1),
                         Found::Here => smallvec![(key.0, self.here())],
                         Found::Leaf | Found::Inst(..) => SmallVec::new(),
                     };
@@ -96,7 +131,7 @@ impl<'a> Emitter<'a> {
                         todo.extend(missing.into_iter().rev());
                         continue;
                     }
-                    let v = self.found(found, key.0, &key.1)?;
+                    let v = self.found(found, key.0, key.1)?;
                     self.memo.insert(key, v);
                     v
                 }
@@ -107,26 +142,27 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn here(&self) -> Index {
-        Index::identity(self.rank, self.rank)
+    fn here(&mut self) -> Place {
+        self.place(Index::identity(self.rank, self.rank))
     }
 
     /// The operands of elementwise ops and views, and where they are needed. Other ops are never chained in one kernel.
-    fn operands_of(&self, node: NodeId, index: &Index) -> SmallVec<[(ValueId, Index); 2]> {
+    fn operands_of(&mut self, node: NodeId, place: Place) -> SmallVec<[(ValueId, Place); 2]> {
         let args = self.graph.args(node);
         match super::build::lowering(self.graph, node) {
-            Some(Lower::Map(_)) => args.iter().map(|a| (*a, index.clone())).collect(),
-            Some(Lower::View(_)) => {
-                through(self.graph, node, index).map(|inner| (args[0], inner)).into_iter().collect()
-            }
+            Some(Lower::Map(_)) => args.iter().map(|a| (*a, place)).collect(),
+            Some(Lower::View(_)) => match through(self.graph, node, &self.index(place)) {
+                Some(inner) => smallvec![(args[0], self.place(inner))],
+                None => SmallVec::new(),
+            },
             _ => SmallVec::new(),
         }
     }
 
     /// The code for a value whose operands are there.
-    fn found(&mut self, found: Found, value: ValueId, index: &Index) -> Result<Val, String> {
+    fn found(&mut self, found: Found, value: ValueId, place: Place) -> Result<Val, String> {
         match found {
-            Found::Leaf => self.load(value, index, 0),
+            Found::Leaf => self.load(value, &self.index(place), 0),
             Found::Inst(op, ty) => {
                 let v = self.body.push(op, &[], ty);
                 Ok(if op == ScalarOp::Acc {
@@ -135,9 +171,10 @@ impl<'a> Emitter<'a> {
                     v
                 })
             }
-            Found::Compute => self.compute(value.node, index),
+            Found::Compute => self.compute(value.node, place),
             Found::Here => {
-                self.memo.get(&(value, self.here())).copied().ok_or_else(|| cannot("a value"))
+                let here = (value, self.here());
+                self.memo.get(&here).copied().ok_or_else(|| cannot("a value"))
             }
         }
     }
@@ -170,26 +207,24 @@ impl<'a> Emitter<'a> {
                 axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride as i64))
             }
         }
-        let load = Load { input: self.collected.input(value), dtype: ty.dtype, access };
-        let number = self.loads.iter().position(|l| *l == load).unwrap_or_else(|| {
-            self.loads.push(load);
-            self.loads.len() - 1
-        });
+        let load = Load { input: self.collected.inputs.number(value), dtype: ty.dtype, access };
+        let number = self.loads.number(load);
         Ok(self.body.push(ScalarOp::Load(number as u32), &indices, scalar))
     }
 
     /// Applies the rule of a node.
-    fn compute(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+    fn compute(&mut self, node: NodeId, place: Place) -> Result<Val, String> {
         let def = self.graph.node(node).op.def();
         let (OpBody::Core { kernel, .. } | OpBody::Source(kernel)) = &def.body else {
             return Err(format!("{} is not a core op", def.name));
         };
         let args = self.graph.args(node);
+        let index = &*self.index(place);
         match kernel {
             Lower::Map(rule) => {
                 let operands = args
                     .iter()
-                    .map(|a| self.emit(*a, index))
+                    .map(|a| self.emit_at(*a, place))
                     .collect::<Result<SmallVec<[Val; 4]>, _>>()?;
                 let v = self.apply(node, index, &|cx| rule(cx, &operands));
                 Ok(self.rounded(node, v))
@@ -219,7 +254,7 @@ impl<'a> Emitter<'a> {
             attrs: &n.attrs,
             result: &n.results[0],
             operands: &operands,
-            origin: (n.part_of.unwrap_or(n.op.name()), n.source.to_string()),
+            origin: (n.part_of.unwrap_or(n.op.name()), n.source.clone()),
             checks: &mut self.collected.checks,
             position,
             number,
@@ -346,7 +381,7 @@ impl<'a> Emitter<'a> {
             attrs: &attrs,
             result: &ty,
             operands: &[],
-            origin: ("pad", String::new()),
+            origin: ("pad", Source::Unknown),
             checks: &mut checks,
             position: std::slice::from_ref(p),
             number: None,

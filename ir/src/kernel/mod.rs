@@ -167,7 +167,7 @@ pub struct Segment {
 }
 
 /// A place to load from: an input slot and where in it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Load {
     /// The input slot (see [`Segment::inputs`]; in other forms the kernel's input itself).
     pub input: usize,
@@ -204,7 +204,7 @@ pub struct Guard {
 }
 
 /// What a stage runs over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Over {
     /// Every position of the row.
     Row,
@@ -213,7 +213,7 @@ pub enum Over {
 }
 
 /// One pass along the row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stage {
     /// Once or per position.
     pub over: Over,
@@ -237,7 +237,7 @@ pub enum Reduction {
 }
 
 /// Where a value of a stage goes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Sink {
     /// To an output slot, narrowed to its dtype (16-bit floats round to nearest even). In an `Once` stage, once per row.
     Store {

@@ -1,7 +1,10 @@
 //! The closed set of scalar instructions, and straight-line programs made of them.
 
 use crate::DType;
+use crate::hash::FxHashMap;
 use smallvec::SmallVec;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 
 /// The type of a scalar inside a kernel. 16-bit floats exist only in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,21 +163,41 @@ pub struct Inst {
 }
 
 /// Straight-line code: instruction `i` defines value `i`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Default)]
 pub struct Body {
     /// The instructions, operands before uses.
     pub insts: Vec<Inst>,
+    /// The first place of each of the first `known` instructions, once there are too many to look through.
+    places: FxHashMap<Inst, Val>,
+    known: usize,
 }
+
+/// A body of fewer instructions is looked through from the start.
+const FEW: usize = 32;
 
 impl Body {
     /// Appends an instruction, or finds an equal one, and returns its value.
     pub fn push(&mut self, op: ScalarOp, args: &[Val], ty: Scalar) -> Val {
         let inst = Inst { op, args: SmallVec::from_slice(args), ty };
-        let at = self.insts.iter().position(|i| *i == inst).unwrap_or_else(|| {
-            self.insts.push(inst);
-            self.insts.len() - 1
-        });
-        at as Val
+        if let Some(at) = self.find(&inst) {
+            return at;
+        }
+        self.insts.push(inst);
+        (self.insts.len() - 1) as Val
+    }
+
+    fn find(&mut self, inst: &Inst) -> Option<Val> {
+        if self.insts.len() <= FEW {
+            return self.insts.iter().position(|i| i == inst).map(|at| at as Val);
+        }
+        if self.known > self.insts.len() {
+            (self.places, self.known) = (FxHashMap::default(), 0);
+        }
+        for (at, inst) in self.insts.iter().enumerate().skip(self.known) {
+            self.places.entry(inst.clone()).or_insert(at as Val);
+        }
+        self.known = self.insts.len();
+        self.places.get(inst).copied()
     }
 
     /// The type of a value.
@@ -229,5 +252,37 @@ impl Body {
             DType::U8 => self.unary(ScalarOp::WrapU8, x),
             _ => x,
         }
+    }
+}
+
+impl From<Vec<Inst>> for Body {
+    fn from(insts: Vec<Inst>) -> Self {
+        Body { insts, ..Body::default() }
+    }
+}
+
+impl Clone for Body {
+    fn clone(&self) -> Self {
+        Body::from(self.insts.clone())
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("insts", &self.insts).finish()
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        self.insts == other.insts
+    }
+}
+
+impl Eq for Body {}
+
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.insts.hash(state);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::graph::Groups;
 use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val};
-use crate::{Attrs, DType, Shape, TensorType, Tracer, Var};
+use crate::{Attrs, DType, Shape, Source, TensorType, Tracer, Var};
 use smallvec::SmallVec;
 
 /// What a type rule sees.
@@ -131,7 +131,7 @@ pub struct MapCx<'a> {
     /// The dtypes of the operands.
     pub operands: &'a [DType],
     /// The op and source line for checks.
-    pub origin: (&'static str, String),
+    pub origin: (&'static str, Source),
     /// The checks of the kernel so far.
     pub checks: &'a mut Vec<Check>,
     /// For each axis of the result, the position as (offset, strides over the kernel's axes, run-time index if any).
@@ -220,7 +220,7 @@ impl MapCx<'_> {
         let check = Check {
             message: message.into(),
             op: self.origin.0.to_owned(),
-            source: self.origin.1.clone(),
+            source: self.origin.1.to_string(),
         };
         let number = self.checks.iter().position(|c| *c == check).unwrap_or_else(|| {
             self.checks.push(check);

@@ -31,6 +31,8 @@ pub use ops::{OpNote, Why, Width};
 pub use select::UnknownNode;
 pub use warnings::{Warning, WarningKind, warnings};
 
+pub use crate::fuse::KernelCost;
+
 use crate::{Error, Pass, PassOptions, Place, Precision, standard};
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, PolicySet};
@@ -56,8 +58,8 @@ pub struct Explanation {
     pub about: Option<String>,
     /// What is odd.
     pub warnings: Vec<Warning>,
-    /// The number of kernels.
-    pub kernels: usize,
+    /// The kernels, and what each reads, writes and computes in a run; empty if it is about one node.
+    pub kernels: Vec<KernelCost>,
     /// The bytes that kernels read and write in a run only because of casts.
     pub moved: usize,
     /// The traced program as text.

@@ -1,4 +1,4 @@
-//! The text of an [`Explanation`]: a summary, each op with its casts, the warnings.
+//! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, the warnings.
 
 use super::Explanation;
 use super::casts::CastNote;
@@ -21,6 +21,12 @@ impl fmt::Display for Explanation {
         let hidden = self.ops.iter().filter(|op| !shown(op)).count();
         if hidden > 0 {
             writeln!(f, "\nand {} in no region, without casts", plural(hidden, "op"))?;
+        }
+        if !self.kernels.is_empty() {
+            writeln!(f)?;
+        }
+        for kernel in &self.kernels {
+            writeln!(f, "kernel {kernel}")?;
         }
         if !self.warnings.is_empty() {
             writeln!(f)?;

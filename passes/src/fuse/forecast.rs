@@ -2,7 +2,7 @@
 
 use super::grouping::Groups;
 use super::reach::Reach;
-use std::collections::HashSet;
+use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::{Graph, NodeId};
 
 /// Which kernels the nodes of a program of core ops would be parts of, were it fused as it is.
@@ -12,7 +12,7 @@ pub(crate) struct Forecast {
     /// The nodes that each kernel computes again where it needs them.
     pub(crate) inline: Vec<bool>,
     /// The nodes whose values kernels write to memory.
-    pub(crate) stored: HashSet<NodeId>,
+    pub(crate) stored: FxHashSet<NodeId>,
     /// The bytes that kernels read and write.
     pub(crate) moved: usize,
 }
@@ -25,10 +25,10 @@ impl Forecast {
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
         }
-        let mut stored = groups.stored(graph, &reach);
+        let mut stored = groups.stored();
         stored.retain(|node| kernel[node.index()].is_some());
         let written: usize = stored.iter().map(|n| graph.node(*n).results[0].bytes()).sum();
-        let moved = written + groups.bytes_read(graph, &reach);
+        let moved = written + groups.bytes_read();
         Forecast { kernel, stored, moved, inline: reach.inline }
     }
 }

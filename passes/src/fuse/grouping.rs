@@ -3,48 +3,20 @@
 //! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
 //! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
-//! narrower. It takes the largest magnitude of its result as well, and all that only leads there (`largest`). What only leads to new state (the optimizer) stays apart from the rest, so that its kernels are the same for every
-//! parameter. No join may close a cycle between kernels.
+//! narrower. It takes the largest magnitude of its result as well, and all that only leads there (`largest`). What only leads to new
+//! state (the optimizer) stays apart from the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
 
 use super::largest::Magnitudes;
+use super::needs::Needs;
 use super::reach::{Reach, Read, is_port};
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
 use tracecast_ir::kernel::index::Index;
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::amp::UNSCALED;
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
-
-/// A set of kernel numbers.
-#[derive(Clone, Default)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn has(&self, i: usize) -> bool {
-        self.0.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
-    }
-
-    fn set(&mut self, i: usize) {
-        if self.0.len() <= i / 64 {
-            self.0.resize(i / 64 + 1, 0);
-        }
-        self.0[i / 64] |= 1 << (i % 64);
-    }
-
-    fn covers(&self, other: &Bits) -> bool {
-        other.0.iter().enumerate().all(|(i, w)| w & !self.0.get(i).copied().unwrap_or(0) == 0)
-    }
-
-    fn add(&mut self, other: &Bits) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
-        }
-    }
-}
 
 /// The loops of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,228 +29,224 @@ enum Loops {
 struct Growing {
     group: Group,
     loops: Loops,
-    /// Kernels it reads, directly.
-    preds: HashSet<usize>,
-    /// Kernels it reads at another position than its own: never to be merged with.
-    apart: HashSet<usize>,
-    /// Kernels it needs, directly or not.
-    needs: Bits,
+    /// Later kernels have larger numbers. Merging may move a kernel to the place of another, but not change its number.
+    number: usize,
     reduces: bool,
     /// True if it only leads to new state.
     step: bool,
-    /// False once it is part of another.
-    alive: bool,
+    /// The kernel that it became part of.
+    into: Option<usize>,
 }
 
-/// Nodes by kernel.
-pub(super) struct Groups {
+/// Nodes by kernel. Kernels are named by their place in `growing`.
+pub(super) struct Groups<'a> {
+    graph: &'a Graph,
+    reach: &'a Reach,
     growing: Vec<Growing>,
-    of: HashMap<NodeId, usize>,
+    needs: Needs,
+    /// The kernel of each node that has one.
+    of: Vec<Option<usize>>,
+    /// What each node of a kernel reads, over its own domain.
+    reads: Vec<Vec<Read>>,
     /// How many nodes of kernels read a node.
-    readers: HashMap<NodeId, usize>,
+    readers: Vec<usize>,
     magnitudes: Magnitudes,
 }
 
-impl Groups {
-    pub(super) fn form(graph: &Graph, reach: &Reach) -> Self {
+impl<'a> Groups<'a> {
+    pub(super) fn form(graph: &'a Graph, reach: &'a Reach) -> Self {
         let nodes: Vec<NodeId> = graph
             .nodes()
             .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
             .collect();
         let mut groups = Groups {
+            graph,
+            reach,
             growing: Vec::new(),
-            of: HashMap::new(),
-            readers: HashMap::new(),
+            needs: Needs::default(),
+            of: vec![None; graph.len()],
+            reads: Vec::new(),
+            readers: vec![0; graph.len()],
             magnitudes: Magnitudes::of(graph, reach),
         };
+        groups.reads.resize_with(graph.len(), Vec::new);
         for &n in &nodes {
-            let read: HashSet<NodeId> =
-                reach.reads(graph, n, &domain(graph, n)).iter().map(|r| r.node).collect();
-            for node in read {
-                *groups.readers.entry(node).or_default() += 1;
+            let reads = reach.reads(graph, n, &domain(graph, n));
+            for (i, read) in reads.iter().enumerate() {
+                let again = reads[..i].iter().any(|other| other.node == read.node);
+                groups.readers[read.node.index()] += usize::from(!again);
             }
+            groups.reads[n.index()] = reads;
         }
-        let mut siblings: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        let mut siblings: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
         for n in nodes {
-            groups.place(graph, reach, n, &mut siblings);
+            groups.place(n, &mut siblings);
+        }
+        for g in &mut groups.growing {
+            g.group.members.sort_unstable();
         }
         groups
     }
 
-    /// The finished groups.
+    /// The finished groups, by number.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
-        self.growing.iter().filter(|g| g.alive).map(|g| &g.group)
+        let mut alive: Vec<&Growing> = self.growing.iter().filter(|g| g.into.is_none()).collect();
+        alive.sort_unstable_by_key(|g| g.number);
+        alive.into_iter().map(|g| &g.group)
     }
 
     /// The bytes that kernels read.
-    pub(super) fn bytes_read(&self, graph: &Graph, reach: &Reach) -> usize {
-        let read = |g: &Growing| {
-            let own: HashSet<NodeId> = g.group.members.iter().copied().collect();
-            let of = |m: &NodeId| reach.reads(graph, *m, &self.over(g, graph, *m));
-            let all: HashSet<NodeId> = own.iter().flat_map(of).map(|read| read.node).collect();
-            all.difference(&own).map(|n| graph.node(*n).results[0].bytes()).sum::<usize>()
+    pub(super) fn bytes_read(&self) -> usize {
+        let read = |group: &Group| {
+            let own = |n: NodeId| self.of[n.index()] == self.of[group.members[0].index()];
+            let reads = group.members.iter().flat_map(|m| &self.reads[m.index()]);
+            let all: FxHashSet<NodeId> = reads.map(|r| r.node).filter(|n| !own(*n)).collect();
+            all.iter().map(|n| self.graph.node(*n).results[0].bytes()).sum::<usize>()
         };
-        self.growing.iter().filter(|g| g.alive).map(read).sum()
+        self.iter().map(read).sum()
     }
 
     /// The members whose values other kernels, outputs or updates need.
-    pub(super) fn stored(&self, graph: &Graph, reach: &Reach) -> HashSet<NodeId> {
-        let mut stored = reach.roots.clone();
-        for g in self.growing.iter().filter(|g| g.alive) {
-            for &m in &g.group.members {
-                let reads = reach.reads(graph, m, &self.over(g, graph, m));
-                // A predicated update may be launched under its flag instead of reading the condition made of it.
-                let flag =
-                    predicated(graph, ValueId { node: m, result: 0 }).map(|(found, _)| found.node);
-                for read in reads.iter().map(|read| read.node).chain(flag) {
-                    if self.of.get(&read) != self.of.get(&m) {
-                        stored.insert(read);
-                    }
+    pub(super) fn stored(&self) -> FxHashSet<NodeId> {
+        let mut stored = self.reach.roots.clone();
+        for m in self.growing.iter().flat_map(|g| &g.group.members) {
+            // A predicated update may be launched under its flag instead of reading the condition made of it.
+            let value = ValueId { node: *m, result: 0 };
+            let flag = predicated(self.graph, value).map(|(found, _)| found.node);
+            for read in self.reads[m.index()].iter().map(|read| read.node).chain(flag) {
+                if self.of[read.index()] != self.of[m.index()] {
+                    stored.insert(read);
                 }
             }
         }
         stored
     }
 
-    /// The loops that a member is computed in.
-    fn over(&self, g: &Growing, graph: &Graph, m: NodeId) -> Shape {
-        if g.loops == Loops::Nest { g.group.domain.clone() } else { domain(graph, m) }
+    /// What a node reads, in a kernel over `over`.
+    fn reads(&self, n: NodeId, over: &Shape) -> Cow<'_, [Read]> {
+        if *over == domain(self.graph, n) {
+            Cow::Borrowed(&self.reads[n.index()])
+        } else {
+            Cow::Owned(self.reach.reads(self.graph, n, over))
+        }
     }
 
-    fn place(
-        &mut self,
-        graph: &Graph,
-        reach: &Reach,
-        n: NodeId,
-        siblings: &mut HashMap<NodeId, Vec<usize>>,
-    ) {
-        let own = domain(graph, n);
-        let reads = reach.reads(graph, n, &own);
-        let mut candidates: Vec<usize> =
-            reads.iter().filter_map(|r| self.of.get(&r.node).copied()).collect();
-        let is_reduction =
-            matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn));
-        let swept = graph.node(n).op.is(&UNSCALED);
-        if is_reduction || swept || reach.step[n.index()] {
-            let beside = |r: &&Read| {
-                let shape = &graph.node(r.node).results[0].shape;
-                *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
-            };
-            let others =
-                reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
-            candidates.extend(others.copied().map(|g| self.root(g)));
-        }
-        candidates.sort_unstable_by(|a, b| b.cmp(a));
-        candidates.dedup();
-        let joined = candidates.into_iter().find(|&g| self.can_join(graph, reach, n, g));
-        let g = joined.unwrap_or_else(|| self.start(graph, n, own));
-        self.join(graph, reach, n, g);
-        let over = self.over(&self.growing[g], graph, n);
-        for read in reach.reads(graph, n, &over) {
-            siblings.entry(read.node).or_default().push(g);
-            let maker = self.of.get(&read.node).copied().filter(|p| *p != g);
-            if let Some(p) = maker.filter(|&p| self.can_merge(graph, reach, p, g)) {
-                self.merge(p, g);
+    fn place(&mut self, n: NodeId, siblings: &mut FxHashMap<NodeId, Vec<usize>>) {
+        let joined = self.candidates(n, siblings).into_iter().find(|&g| self.can_join(n, g));
+        let mut g = joined.unwrap_or_else(|| self.start(n));
+        let read = self.join(n, g);
+        for node in read {
+            let known = siblings.entry(node).or_default();
+            if known.last() != Some(&g) {
+                known.push(g);
+            }
+            let maker = self.of[node.index()].filter(|p| *p != g);
+            if let Some(p) = maker.filter(|&p| self.can_merge(p, g)) {
+                g = self.merge(p, g);
             }
         }
     }
 
-    /// The kernel that a merged kernel became part of.
-    fn root(&self, g: usize) -> usize {
-        if self.growing[g].alive {
-            g
-        } else {
-            self.growing[g].group.members.first().map_or(g, |m| self.of[m])
+    /// The kernels that a node might join, the latest first.
+    fn candidates(&self, n: NodeId, siblings: &FxHashMap<NodeId, Vec<usize>>) -> Vec<usize> {
+        let own = domain(self.graph, n);
+        let reads = &self.reads[n.index()];
+        let mut candidates: Vec<usize> =
+            reads.iter().filter_map(|r| self.of[r.node.index()]).collect();
+        let swept = self.graph.node(n).op.is(&UNSCALED);
+        if is_reduction(self.graph, n) || swept || self.reach.step[n.index()] {
+            let beside = |r: &&Read| {
+                let shape = &self.graph.node(r.node).results[0].shape;
+                *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
+            };
+            let others =
+                reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
+            candidates.extend(others.map(|g| self.root(*g)));
         }
+        candidates.sort_unstable_by_key(|g| std::cmp::Reverse(self.growing[*g].number));
+        candidates.dedup();
+        candidates
     }
 
-    fn start(&mut self, graph: &Graph, n: NodeId, domain: Shape) -> usize {
-        let loops = match lowering(graph, n) {
+    /// The kernel that a merged kernel became part of.
+    fn root(&self, g: usize) -> usize {
+        let mut g = g;
+        while let Some(into) = self.growing[g].into {
+            g = into;
+        }
+        g
+    }
+
+    fn start(&mut self, n: NodeId) -> usize {
+        let loops = match lowering(self.graph, n) {
             Some(Lower::Contract) => Loops::Contract,
             Some(Lower::Scatter) => Loops::Scatter,
             _ => Loops::Nest,
         };
+        let number = self.growing.len();
+        self.needs.start();
         self.growing.push(Growing {
-            group: Group { members: Vec::new(), domain },
+            group: Group { members: Vec::new(), domain: domain(self.graph, n) },
             loops,
-            preds: HashSet::new(),
-            apart: HashSet::new(),
-            needs: Bits::default(),
+            number,
             reduces: false,
-            step: false,
-            alive: true,
+            step: self.reach.step[n.index()],
+            into: None,
         });
-        self.growing.len() - 1
+        number
     }
 
-    fn can_join(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
+    fn can_join(&self, n: NodeId, g: usize) -> bool {
         let growing = &self.growing[g];
         let into = &growing.group.domain;
-        let shape = &graph.node(n).results[0].shape;
-        let fits = match (growing.loops, lowering(graph, n)) {
+        let shape = &self.graph.node(n).results[0].shape;
+        let fits = match (growing.loops, lowering(self.graph, n)) {
             (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
-                domain(graph, n) == *into
+                domain(self.graph, n) == *into
             }
             (
                 Loops::Nest,
                 Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
             ) => shape == into || into.rank() > 0 && is_row(shape, into),
             (Loops::Contract, Some(Lower::Map(_))) => {
-                shape == into
-                    && (self.magnitudes.leads(n) || self.stores_no_more(graph, reach, n, g))
+                shape == into && (self.magnitudes.leads(n) || self.stores_no_more(n, g))
             }
-            (Loops::Contract, Some(Lower::ReduceRow)) => {
-                return self.takes_largest(graph, reach, n, g);
-            }
+            (Loops::Contract, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
             _ => false,
         };
-        let step = reach.step[n.index()];
+        let step = self.reach.step[n.index()];
         let kind = step == growing.step && (!step || shape == into);
-        fits && kind
-            && self.reads_at_own_position(graph, reach, n, g, into)
-            && self.stays_acyclic(graph, reach, n, g)
+        fits && kind && self.reads_at_own_position(n, g, into) && self.stays_acyclic(n, g)
     }
 
     /// True if `n` is on the way from members of the contraction `g` to the largest of their magnitudes.
-    fn takes_largest(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
-        let over = domain(graph, n);
+    fn takes_largest(&self, n: NodeId, g: usize) -> bool {
+        let over = domain(self.graph, n);
         let in_order = |read: &Read| match &read.index {
             Some(Index::Linear(p)) => p.offset == 0 && p.strides[..] == [1],
-            Some(index) => index.is_identity(&graph.node(read.node).results[0].shape, &over),
+            Some(index) => index.is_identity(&self.graph.node(read.node).results[0].shape, &over),
             None => false,
         };
         self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel())
-            && reach
-                .reads(graph, n, &over)
+            && self.reads[n.index()]
                 .iter()
-                .all(|read| self.of.get(&read.node) == Some(&g) && in_order(read))
+                .all(|read| self.of[read.node.index()] == Some(g) && in_order(read))
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
-    fn stores_no_more(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
-        let bytes = |n: NodeId| graph.node(n).results[0].bytes();
-        reach
-            .reads(graph, n, &domain(graph, n))
-            .iter()
-            .filter(|r| self.of.get(&r.node) == Some(&g))
-            .all(|r| {
-                let replaced =
-                    self.readers.get(&r.node) == Some(&1) && !reach.roots.contains(&r.node);
-                replaced || bytes(n) < bytes(r.node)
-            })
+    fn stores_no_more(&self, n: NodeId, g: usize) -> bool {
+        let bytes = |n: NodeId| self.graph.node(n).results[0].bytes();
+        self.reads[n.index()].iter().filter(|r| self.of[r.node.index()] == Some(g)).all(|r| {
+            let only = self.readers[r.node.index()] == 1 && !self.reach.roots.contains(&r.node);
+            only || bytes(n) < bytes(r.node)
+        })
     }
 
     /// True if `n` reads members of `g` only where they are made.
-    fn reads_at_own_position(
-        &self,
-        graph: &Graph,
-        reach: &Reach,
-        n: NodeId,
-        g: usize,
-        over: &Shape,
-    ) -> bool {
+    fn reads_at_own_position(&self, n: NodeId, g: usize, over: &Shape) -> bool {
+        let graph = self.graph;
         let n_is_row = !is_reduction(graph, n) && graph.node(n).results[0].shape != *over;
-        reach.reads(graph, n, over).iter().filter(|r| self.of.get(&r.node) == Some(&g)).all(|r| {
+        self.reads(n, over).iter().filter(|r| self.of[r.node.index()] == Some(g)).all(|r| {
             let shape = &graph.node(r.node).results[0].shape;
             let full = shape == over && !is_reduction(graph, r.node);
             let column = matches!(lowering(graph, r.node), Some(Lower::ReduceColumn));
@@ -288,47 +256,34 @@ impl Groups {
         })
     }
 
-    fn stays_acyclic(&self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) -> bool {
-        reach
-            .reads(graph, n, &domain(graph, n))
-            .iter()
-            .filter_map(|r| self.of.get(&r.node))
-            .all(|&p| p == g || !self.growing[p].needs.has(g))
+    fn stays_acyclic(&self, n: NodeId, g: usize) -> bool {
+        let reads = self.reads[n.index()].iter();
+        reads.filter_map(|r| self.of[r.node.index()]).all(|p| p == g || !self.needs.needs(p, g))
     }
 
-    fn join(&mut self, graph: &Graph, reach: &Reach, n: NodeId, g: usize) {
-        self.of.insert(n, g);
-        self.growing[g].group.members.push(n);
-        self.growing[g].reduces |= is_reduction(graph, n);
-        self.growing[g].step = reach.step[n.index()];
-        let over = self.over(&self.growing[g], graph, n);
-        for read in reach.reads(graph, n, &over) {
-            if let Some(&p) = self.of.get(&read.node).filter(|p| **p != g) {
-                self.growing[g].preds.insert(p);
-                if !self.reads_at_own_position(graph, reach, n, p, &over) {
-                    self.growing[g].apart.insert(p);
-                }
-                let mut gained = self.growing[p].needs.clone();
-                gained.set(p);
-                self.gain(g, &gained);
+    /// Makes `n` a member of `g`: the nodes that it reads there.
+    fn join(&mut self, n: NodeId, g: usize) -> Vec<NodeId> {
+        self.of[n.index()] = Some(g);
+        let growing = &mut self.growing[g];
+        growing.group.members.push(n);
+        growing.reduces |= is_reduction(self.graph, n);
+        let over = match growing.loops {
+            Loops::Nest => growing.group.domain.clone(),
+            _ => domain(self.graph, n),
+        };
+        let read: Vec<NodeId> = self.reads(n, &over).iter().map(|r| r.node).collect();
+        for node in &read {
+            if let Some(p) = self.of[node.index()].filter(|p| *p != g) {
+                let apart = !self.reads_at_own_position(n, p, &over);
+                self.needs.read(g, p, apart);
             }
         }
-    }
-
-    /// `g`, and every kernel that needs it, now needs these too.
-    fn gain(&mut self, g: usize, gained: &Bits) {
-        if self.growing[g].needs.covers(gained) {
-            return;
-        }
-        self.growing[g].needs.add(gained);
-        for other in self.growing.iter_mut().filter(|k| k.alive && k.needs.has(g)) {
-            other.needs.add(gained);
-        }
+        read
     }
 
     /// True if both run over one domain (or `p` once per row of `g`'s), neither reads the other elsewhere, and no third kernel lies
     /// between.
-    fn can_merge(&self, graph: &Graph, reach: &Reach, p: usize, g: usize) -> bool {
+    fn can_merge(&self, p: usize, g: usize) -> bool {
         let (a, b) = (&self.growing[p], &self.growing[g]);
         if a.loops != Loops::Nest || b.loops != Loops::Nest {
             return false;
@@ -341,59 +296,30 @@ impl Groups {
             && db.rank() > 0
             && is_row(da, db)
             && db.split_last().is_some_and(|(_, outer)| outer == &da[..]);
-        if da != db && !rows || a.apart.contains(&g) || b.apart.contains(&p) {
-            return false;
-        }
-        let between = |from: usize, to: &Growing| {
-            to.preds.iter().any(|&h| {
-                h != from && h != g && h != p && self.growing[self.root(h)].needs.has(from)
-            })
-        };
-        if between(p, b) || between(g, a) {
-            return false;
-        }
-        b.group.members.iter().all(|&m| self.reads_at_own_position(graph, reach, m, p, db))
-            && a.group
-                .members
-                .iter()
-                .all(|&m| da == db || self.reads_at_own_position(graph, reach, m, p, db))
+        (da == db || rows)
+            && !self.needs.are_apart(p, g)
+            && !self.needs.leads_around(p, g)
+            && !self.needs.leads_around(g, p)
+            && (da == db || a.group.members.iter().all(|&m| self.reads_at_own_position(m, p, db)))
     }
 
-    /// Makes `p` part of `g`.
-    fn merge(&mut self, p: usize, g: usize) {
-        let (members, preds, apart, needs, reduces) = {
-            let a = &mut self.growing[p];
-            a.alive = false;
-            (a.group.members.clone(), a.preds.clone(), a.apart.clone(), a.needs.clone(), a.reduces)
-        };
-        for &m in &members {
-            self.of.insert(m, g);
+    /// Makes one kernel of `p` and `g`, with the domain and the number of `g`: its place.
+    fn merge(&mut self, p: usize, g: usize) -> usize {
+        let size = |k: usize| self.growing[k].group.members.len() + self.needs.size(k);
+        let (gone, kept) = if size(p) > size(g) { (g, p) } else { (p, g) };
+        let (number, domain) = (self.growing[g].number, self.growing[g].group.domain.clone());
+        self.needs.merge(gone, kept);
+        let Growing { group, reduces, into, .. } = &mut self.growing[gone];
+        *into = Some(kept);
+        let (members, reduces) = (std::mem::take(&mut group.members), *reduces);
+        for m in &members {
+            self.of[m.index()] = Some(kept);
         }
-        let b = &mut self.growing[g];
-        b.group.members.extend(members);
-        b.group.members.sort_unstable();
-        b.preds.extend(preds);
-        b.apart.extend(apart);
-        b.reduces |= reduces;
-        b.preds.remove(&p);
-        b.preds.remove(&g);
-        let mut gained = needs;
-        gained.set(p);
-        self.gain(g, &gained);
-        let all = self.growing[g].needs.clone();
-        for other in self.growing.iter_mut().filter(|k| k.alive) {
-            if other.preds.remove(&p) {
-                other.preds.insert(g);
-            }
-            if other.apart.remove(&p) {
-                other.apart.insert(g);
-            }
-            if other.needs.has(p) {
-                other.needs.set(g);
-                other.needs.add(&all);
-            }
-        }
-        self.growing[g].preds.remove(&g);
+        let growing = &mut self.growing[kept];
+        growing.group.members.extend(members);
+        growing.reduces |= reduces;
+        (growing.number, growing.group.domain) = (number, domain);
+        kept
     }
 }
 

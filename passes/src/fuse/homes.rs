@@ -4,6 +4,7 @@
 use super::{Fused, reach::Reach};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
+use tracecast_ir::kernel::Cost;
 use tracecast_ir::kernel::build::{Built, Group, lowering};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, TraceError, ValueId};
@@ -63,8 +64,29 @@ pub struct Housed {
 pub struct Homes {
     /// Kernel after kernel. A cast that several kernels compute is there several times.
     pub casts: Vec<Housed>,
-    /// The number of kernels.
-    pub kernels: usize,
+    /// The kernels in the order of the program.
+    pub kernels: Vec<KernelCost>,
+}
+
+/// What a kernel takes at least.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelCost {
+    /// Its name.
+    pub name: String,
+    /// `map`, `rows`, `contraction` or `scatter`.
+    pub form: &'static str,
+    /// Bytes and operations of one run.
+    pub cost: Cost,
+}
+
+/// `@contract_relu, contraction: 224 bytes read, 64 written, 512 operations`
+impl fmt::Display for KernelCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cost { read, written, flops } = self.cost;
+        let plural = |n: u64| if n == 1 { "" } else { "s" };
+        write!(f, "@{}, {}: {read} byte{} read, ", self.name, self.form, plural(read))?;
+        write!(f, "{written} written, {flops} operation{}", plural(flops))
+    }
 }
 
 /// The homes of all casts of a program of core ops, which is about to be fused.
@@ -91,7 +113,11 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
             casts.push(Housed { cast, home, kernel: names[kernel].clone(), moved });
         }
     }
-    Ok(Homes { casts, kernels: fused.kernels.len() })
+    let cost = |i: &usize| {
+        let kernel = &fused.kernels[*i].kernel;
+        KernelCost { name: names[*i].clone(), form: kernel.form_name(), cost: kernel.cost() }
+    };
+    Ok(Homes { casts, kernels: fused.order.iter().map(cost).collect() })
 }
 
 /// A group of nodes that became a kernel.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::reach::Reach;
-use std::collections::{HashMap, HashSet};
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{largest, lowering};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId};
@@ -14,9 +14,9 @@ use tracecast_ir::{Graph, NodeId};
 /// The nodes on such ways.
 pub(super) struct Magnitudes {
     /// Elementwise nodes and views whose value nothing else needs.
-    leading: HashSet<NodeId>,
+    leading: FxHashSet<NodeId>,
     /// The reductions, each with the number of elements that are reduced in the end.
-    reductions: HashMap<NodeId, usize>,
+    reductions: FxHashMap<NodeId, usize>,
 }
 
 impl Magnitudes {
@@ -24,8 +24,8 @@ impl Magnitudes {
         let users = graph.users();
         let live_users = |n: NodeId| users[n.index()].iter().map(|(user, _)| *user);
         let live_users = |n: NodeId| live_users(n).filter(|user| reach.live[user.index()]);
-        let mut chains: HashSet<NodeId> = HashSet::new();
-        let mut reductions = HashMap::new();
+        let mut chains: FxHashSet<NodeId> = FxHashSet::default();
+        let mut reductions = FxHashMap::default();
         for n in graph.nodes().filter(|n| reach.live[n.index()]) {
             let Some(found) = largest(graph, n) else { continue };
             let alone = |n: &NodeId| !reach.roots.contains(n) && live_users(*n).count() == 1;
@@ -38,7 +38,7 @@ impl Magnitudes {
             let is_reduction = |n: &&NodeId| matches!(lowering(graph, **n), Some(Lower::ReduceRow));
             reductions.extend(of_chain.filter(is_reduction).map(|n| (*n, elements)));
         }
-        let mut leading: HashSet<NodeId> = HashSet::new();
+        let mut leading: FxHashSet<NodeId> = FxHashSet::default();
         for n in graph.nodes().rev().filter(|n| reach.live[n.index()]) {
             let passes = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
             let leads = |user: NodeId| leading.contains(&user) || chains.contains(&user);

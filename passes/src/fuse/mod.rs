@@ -11,19 +11,21 @@ mod forecast;
 mod grouping;
 mod homes;
 mod largest;
+mod needs;
 mod reach;
 mod segments;
 
 pub(crate) use forecast::Forecast;
-pub use homes::{Home, Homes, Housed, homes};
+pub use homes::{Home, Homes, Housed, KernelCost, homes};
 
 use crate::Pass;
 use grouping::Groups;
 use reach::Reach;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::kernel::build::{self, Built, Context, Group};
 use tracecast_ir::ops::fused::KERNEL;
@@ -61,6 +63,8 @@ impl Pass for Fuse {
 struct Fused {
     /// In no order.
     kernels: Vec<Built>,
+    /// Their order in the program.
+    order: Vec<usize>,
     /// The nodes behind each kernel, and what they store; kernels that run the same code share one with others.
     groups: Vec<(Group, Vec<ValueId>)>,
 }
@@ -71,14 +75,15 @@ impl Fused {
         let groups = made.iter().map(|(group, built)| (group.clone(), built.outputs.clone()));
         let groups = groups.collect();
         let kernels = made.into_iter().map(|(_, built)| built).collect();
-        Ok(Fused { kernels: segments::merge(graph, kernels), groups })
+        let kernels = segments::merge(graph, kernels);
+        Ok(Fused { order: ordered(&kernels), kernels, groups })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
     fn names(&self) -> Vec<String> {
         let mut names = vec![String::new(); self.kernels.len()];
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        for i in ordered(&self.kernels) {
+        let mut seen: FxHashMap<&str, usize> = FxHashMap::default();
+        for &i in &self.order {
             let name = &self.kernels[i].kernel.name;
             let count = seen.entry(name).or_default();
             *count += 1;
@@ -92,9 +97,9 @@ impl Fused {
 fn kernels(
     graph: &Graph,
     reach: &Reach,
-    groups: &Groups,
+    groups: &Groups<'_>,
 ) -> Result<Vec<(Group, Built)>, TraceError> {
-    let stored = groups.stored(graph, reach);
+    let stored = groups.stored();
     let inline = |n: NodeId| reach.inline[n.index()];
     let mut out = Vec::new();
     for group in groups.iter() {
@@ -120,7 +125,7 @@ fn kernels(
 /// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
 fn needed(graph: &Graph, mut kernels: Vec<(Group, Built)>) -> Vec<(Group, Built)> {
     loop {
-        let read: HashSet<ValueId> = kernels
+        let read: FxHashSet<ValueId> = kernels
             .iter()
             .flat_map(|(_, k)| k.inputs.iter().copied())
             .chain(graph.roots())
@@ -145,19 +150,21 @@ fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
 
 /// The kernels in an order in which each finds its operands made, the first recorded first.
 fn ordered(kernels: &[Built]) -> Vec<usize> {
-    let maker: HashMap<ValueId, usize> = kernels
+    let maker: FxHashMap<ValueId, usize> = kernels
         .iter()
         .enumerate()
         .flat_map(|(i, k)| k.outputs.iter().map(move |v| (*v, i)))
         .collect();
-    let mut users: Vec<HashSet<usize>> = vec![HashSet::new(); kernels.len()];
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); kernels.len()];
     let mut missing = vec![0usize; kernels.len()];
     for (i, kernel) in kernels.iter().enumerate() {
-        let from: HashSet<usize> =
+        let mut from: Vec<usize> =
             kernel.inputs.iter().filter_map(|v| maker.get(v).copied()).collect();
+        from.sort_unstable();
+        from.dedup();
         missing[i] = from.len();
         for maker in from {
-            users[maker].insert(i);
+            users[maker].push(i);
         }
     }
     let key = |i: usize| kernels[i].outputs.iter().map(|v| v.node.index()).max().unwrap_or(0);
@@ -178,9 +185,10 @@ fn ordered(kernels: &[Built]) -> Vec<usize> {
 
 /// Records ports and kernels.
 fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
-    let names = fused.names();
+    let mut names = fused.names();
+    let mut kernels: Vec<Option<Built>> = fused.kernels.into_iter().map(Some).collect();
     let tracer = Tracer::explicit(graph.name());
-    let mut made: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut made: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for port in graph.ports() {
         let source = graph.node(port.node).source.clone();
         let var = tracer.at(source, || {
@@ -188,15 +196,15 @@ fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
         });
         made.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
-    for i in ordered(&fused.kernels) {
-        let Built { kernel, inputs, outputs } = &fused.kernels[i];
-        let kernel = Kernel { name: names[i].clone(), ..kernel.clone() };
+    for i in fused.order {
+        let Some(Built { kernel, inputs, outputs }) = kernels[i].take() else { continue };
+        let kernel = Kernel { name: std::mem::take(&mut names[i]), ..kernel };
         let first = outputs.iter().map(|v| v.node).min().expect("a kernel writes something");
         let node = graph.node(first);
         let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
         let groups = SmallVec::from_elem(vars.len() as u16, 1);
         let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
-        let results = tracer.at(marked(graph, outputs), || {
+        let results = tracer.at(marked(graph, &outputs), || {
             tracer.scope_path(&node.scope, || tracer.apply(&KERNEL, Args { vars, groups }, attrs))
         });
         if let Some(error) = tracer.error() {

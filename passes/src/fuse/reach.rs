@@ -1,7 +1,7 @@
 //! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
 
 use smallvec::smallvec;
-use std::collections::HashSet;
+use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::op::{Lower, Position};
@@ -18,12 +18,13 @@ pub(super) struct Reach {
     /// Nodes that an output or an update needs.
     pub(super) live: Vec<bool>,
     /// Nodes whose value an output or an update is.
-    pub(super) roots: HashSet<NodeId>,
+    pub(super) roots: FxHashSet<NodeId>,
     /// Elementwise nodes that lead to new state and nowhere else: the optimizer.
     pub(super) step: Vec<bool>,
 }
 
 /// A value that a node reads, behind inlined nodes.
+#[derive(Clone)]
 pub(super) struct Read {
     /// A port, or a node of a kernel.
     pub(super) node: NodeId,
@@ -34,7 +35,7 @@ pub(super) struct Read {
 impl Reach {
     pub(super) fn of(graph: &Graph) -> Self {
         let live = graph.live();
-        let roots: HashSet<NodeId> = graph.roots().map(|v| v.node).collect();
+        let roots: FxHashSet<NodeId> = graph.roots().map(|v| v.node).collect();
         let step = steps(graph, &live);
         let mut reach = Reach { inline: vec![false; graph.len()], live, roots, step };
         reach.choose_inline(graph);
@@ -198,13 +199,13 @@ impl Reach {
         read: &mut dyn FnMut(Read),
         stuck: &mut dyn FnMut(NodeId),
     ) {
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         while let Some((node, index)) = todo.pop() {
-            if !seen.insert((node, index.clone())) {
-                continue;
-            }
             if !self.inline[node.index()] {
                 read(Read { node, index });
+                continue;
+            }
+            if !seen.insert((node, index.clone())) {
                 continue;
             }
             let args = graph.args(node);
@@ -238,7 +239,7 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
 /// one of them.
 fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
     let users = graph.users();
-    let outputs: HashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
+    let outputs: FxHashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
     let mut step = vec![false; graph.len()];
     for n in graph.nodes().rev().filter(|n| live[n.index()]) {
         let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));

@@ -1,7 +1,8 @@
 //! Multi-tensor kernels: maps that run the same code over different tensors, and that no other kernel waits for, become one kernel
 //! with a segment for each. An optimizer's step is one launch however many parameters there are.
 
-use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::Built;
 use tracecast_ir::kernel::{
     Access, Form, Kernel, Load, Nest, Output, ScalarOp, Segment, Sink, Stage,
@@ -10,30 +11,32 @@ use tracecast_ir::{DType, Graph, ValueId};
 
 /// Merges what can be merged; the others stay as they are.
 pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
-    let read: HashSet<ValueId> = kernels.iter().flat_map(|k| k.inputs.iter().copied()).collect();
-    let mut classes: Vec<(Class, Vec<Flat>)> = Vec::new();
+    let read: FxHashSet<ValueId> = kernels.iter().flat_map(|k| k.inputs.iter().copied()).collect();
+    let mut teams: Vec<Team> = Vec::new();
+    let mut of_class: FxHashMap<Rc<Class>, Vec<usize>> = FxHashMap::default();
     let mut out = Vec::new();
     for built in kernels {
         let terminal = built.outputs.iter().all(|v| !read.contains(v));
-        match Flat::of(&built).filter(|_| terminal) {
-            Some((class, flat)) => match classes
-                .iter_mut()
-                .find(|(c, m)| *c == class && m.iter().all(|m| apart(m, &flat, &class)))
-            {
-                Some((_, members)) => members.push(Flat { built, ..flat }),
-                None => classes.push((class, vec![Flat { built, ..flat }])),
-            },
-            None => out.push(built),
-        }
+        let Some((class, size, inputs)) = Class::of(&built).filter(|_| terminal) else {
+            out.push(built);
+            continue;
+        };
+        let (class, flat) = (Rc::new(class), Flat { built, size, inputs });
+        let known = of_class.entry(class.clone()).or_default();
+        let team = known.iter().copied().find(|t| teams[*t].takes(&flat));
+        let team = team.unwrap_or_else(|| {
+            known.push(teams.len());
+            teams.push(Team::of(class));
+            teams.len() - 1
+        });
+        teams[team].add(flat);
     }
-    for (class, members) in classes {
-        out.push(if members.len() == 1 { one(members) } else { joined(graph, class, members) });
-    }
+    out.extend(teams.into_iter().map(|team| team.kernel(graph)));
     out
 }
 
 /// What kernels must have in common.
-#[derive(PartialEq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Class {
     stage: Stage,
     loads: Vec<(DType, bool, u64)>,
@@ -41,6 +44,46 @@ struct Class {
     slots: Vec<usize>,
     when: Option<ValueId>,
     updates: Vec<Option<usize>>,
+}
+
+/// Kernels of one class none of which reads state that another replaces.
+struct Team {
+    class: Rc<Class>,
+    members: Vec<Flat>,
+    reads: FxHashSet<ValueId>,
+    replaces: FxHashSet<ValueId>,
+}
+
+impl Team {
+    fn of(class: Rc<Class>) -> Self {
+        Team {
+            class,
+            members: Vec::new(),
+            reads: FxHashSet::default(),
+            replaces: FxHashSet::default(),
+        }
+    }
+
+    fn takes(&self, flat: &Flat) -> bool {
+        flat.inputs.iter().all(|v| !self.replaces.contains(v))
+            && flat.replaced(&self.class).all(|v| !self.reads.contains(&v))
+    }
+
+    fn add(&mut self, flat: Flat) {
+        self.replaces.extend(flat.replaced(&self.class));
+        self.reads.extend(flat.inputs.iter().copied());
+        self.members.push(flat);
+    }
+
+    fn kernel(mut self, graph: &Graph) -> Built {
+        match self.members.pop() {
+            Some(only) if self.members.is_empty() => only.built,
+            last => {
+                self.members.extend(last);
+                joined(graph, &self.class, &self.members)
+            }
+        }
+    }
 }
 
 /// A map over one axis: what differs between kernels of a class.
@@ -51,8 +94,9 @@ struct Flat {
     inputs: Vec<ValueId>,
 }
 
-impl Flat {
-    fn of(built: &Built) -> Option<(Class, Flat)> {
+impl Class {
+    /// The class of a map, its size, and for each slot the value.
+    fn of(built: &Built) -> Option<(Class, usize, Vec<ValueId>)> {
         let Form::Nest(nest) = &built.kernel.form else { return None };
         if !nest.is_map() || nest.segments.len() != 1 || !built.kernel.checks.is_empty() {
             return None;
@@ -63,8 +107,9 @@ impl Flat {
             return None;
         }
         let mut inputs: Vec<ValueId> = Vec::new();
+        let mut number: FxHashMap<ValueId, usize> = FxHashMap::default();
         let mut slot = |v: ValueId| {
-            inputs.iter().position(|i| *i == v).unwrap_or_else(|| {
+            *number.entry(v).or_insert_with(|| {
                 inputs.push(v);
                 inputs.len() - 1
             })
@@ -93,17 +138,15 @@ impl Flat {
         let when = built.kernel.when.map(|i| built.inputs[i]);
         let stage = Stage { over: stage.over, body: stage.body.clone(), sinks };
         let size = extents.iter().product();
-        let empty = Built { kernel: built.kernel.clone(), inputs: Vec::new(), outputs: Vec::new() };
-        Some((Class { stage, loads, slots, when, updates }, Flat { built: empty, size, inputs }))
+        Some((Class { stage, loads, slots, when, updates }, size, inputs))
     }
 }
 
-/// True if neither reads state that the other replaces.
-fn apart(a: &Flat, b: &Flat, class: &Class) -> bool {
-    let replaced = |x: &Flat, y: &Flat| {
-        class.updates.iter().flatten().any(|&slot| y.inputs.contains(&x.inputs[slot]))
-    };
-    !replaced(a, b) && !replaced(b, a)
+impl Flat {
+    /// The state that it replaces.
+    fn replaced(&self, class: &Class) -> impl Iterator<Item = ValueId> {
+        class.updates.iter().flatten().map(|slot| self.inputs[*slot])
+    }
 }
 
 /// Whether an access walks its buffer in order (`true`) or stays in place (`false`); `None` if neither.
@@ -131,14 +174,10 @@ fn flat(dense: bool) -> Access {
     Access { strides: [i64::from(dense)].into_iter().collect(), ..Access::default() }
 }
 
-fn one(members: Vec<Flat>) -> Built {
-    members.into_iter().next().expect("a class has a member").built
-}
-
 /// One kernel for all members.
-fn joined(graph: &Graph, class: Class, members: Vec<Flat>) -> Built {
+fn joined(graph: &Graph, class: &Class, members: &[Flat]) -> Built {
     let mut inputs: Vec<ValueId> = Vec::new();
-    let mut number: HashMap<ValueId, usize> = HashMap::new();
+    let mut number: FxHashMap<ValueId, usize> = FxHashMap::default();
     let mut input = |v: ValueId| {
         *number.entry(v).or_insert_with(|| {
             inputs.push(v);
@@ -148,7 +187,7 @@ fn joined(graph: &Graph, class: Class, members: Vec<Flat>) -> Built {
     let mut outputs = Vec::new();
     let mut values = Vec::new();
     let mut segments = Vec::new();
-    for member in &members {
+    for member in members {
         let slots: Vec<usize> = member.inputs.iter().map(|v| input(*v)).collect();
         let first = outputs.len();
         for (i, value) in member.built.outputs.iter().enumerate() {
@@ -178,7 +217,7 @@ fn joined(graph: &Graph, class: Class, members: Vec<Flat>) -> Built {
         loads,
         registers: Vec::new(),
         buffers: Vec::new(),
-        stages: vec![class.stage],
+        stages: vec![class.stage.clone()],
     };
     let kernel = Kernel {
         name: format!("{}_x{}", members[0].built.kernel.name, members.len()),

@@ -3,7 +3,7 @@
 use super::{Built, Context, Group, finish, largest, lowering, value_of};
 use crate::Shape;
 use crate::graph::{NodeId, ValueId};
-use crate::kernel::emit::{Collected, Emitter, Found};
+use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::{Index, linear};
 use crate::kernel::{Access, Contract, Factor, Form, Load, Over, Scalar, ScalarOp, Sink, Stage};
 use crate::op::Lower;
@@ -23,11 +23,11 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let mut collected = Collected::default();
     let outside = |v: ValueId, _: &Index| Ok(outside(cx, v));
     let mut factor = |value: ValueId| -> Result<Factor, String> {
-        let mut loads = Vec::new();
+        let mut loads = Numbered::default();
         let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
         let value = emitter.emit(value, &factor_index(&graph.ty(value).shape, shape, rank))?;
         let body = emitter.body;
-        Ok(Factor { loads, body, value })
+        Ok(Factor { loads: loads.list, body, value })
     };
     let (a, b) = (factor(args[0])?, factor(args[1])?);
     let (epilogue, loads, outputs) = epilogue(cx, group, acc, &mut collected)?;
@@ -62,7 +62,8 @@ fn epilogue(
             Found::Compute
         })
     };
-    let (mut loads, mut outputs, mut sinks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut loads = Numbered::default();
+    let (mut outputs, mut sinks) = (Vec::new(), Vec::new());
     let mut emitter = Emitter::new(graph, rank, &mut loads, collected, &resolve);
     for &member in group.members.iter().filter(|m| (cx.stored)(**m)) {
         if let Some(Lower::ReduceRow) = lowering(graph, member) {
@@ -85,7 +86,7 @@ fn epilogue(
         outputs.push(value_of(member));
     }
     let stage = Stage { over: Over::Row, body: emitter.body, sinks };
-    Ok((stage, loads, outputs))
+    Ok((stage, loads.list, outputs))
 }
 
 /// A value that is no member is computed again or loaded.

@@ -149,7 +149,7 @@ fn finish(
 ) -> Built {
     let kernel = Kernel {
         name: name(cx, group),
-        inputs: collected.inputs.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
+        inputs: collected.inputs.list.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
         outputs: outputs
             .iter()
             .map(|v| Output { ty: cx.graph.ty(*v).clone(), update: None })
@@ -158,7 +158,7 @@ fn finish(
         checks: collected.checks,
         form,
     };
-    Built { kernel, inputs: collected.inputs, outputs }
+    Built { kernel, inputs: collected.inputs.list, outputs }
 }
 
 fn value_of(node: NodeId) -> ValueId {

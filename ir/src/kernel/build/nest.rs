@@ -2,32 +2,15 @@
 
 use super::{Built, Context, Group, finish, is_row, lowering, own_index, value_of};
 use crate::graph::{NodeId, ValueId};
-use crate::kernel::emit::{Collected, Emitter, Found};
+use crate::hash::{FxHashMap, FxHashSet};
+use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::Index;
 use crate::kernel::{
     Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
 use crate::op::Lower;
 use smallvec::{SmallVec, smallvec};
-use std::collections::{BTreeSet, HashMap};
-
-/// The members that a node reads, itself or through inlined nodes.
-fn member_reads(cx: &Context<'_>, members: &BTreeSet<NodeId>, node: NodeId) -> Vec<NodeId> {
-    let mut found = Vec::new();
-    let mut todo: Vec<NodeId> = cx.graph.args(node).iter().map(|a| a.node).collect();
-    let mut seen = BTreeSet::new();
-    while let Some(n) = todo.pop() {
-        if !seen.insert(n) {
-            continue;
-        }
-        if members.contains(&n) {
-            found.push(n);
-        } else if (cx.inline)(n) {
-            todo.extend(cx.graph.args(n).iter().map(|a| a.node));
-        }
-    }
-    found
-}
+use std::collections::HashMap;
 
 /// Where in a nest a member is computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,15 +25,33 @@ enum Place {
     Column(Reduction),
 }
 
+/// A node of the group.
+struct Member {
+    node: NodeId,
+    place: Place,
+    /// A row value of level `l` is computed before the `l`-th pass along the row, a full value during it.
+    level: usize,
+    /// What it reads of the others.
+    reads: Vec<usize>,
+    /// Where a row value waits for other stages.
+    register: Option<usize>,
+    /// Where a full value waits for later passes.
+    buffer: Option<usize>,
+}
+
+/// One way along the row, or what is done once before it.
+struct Pass<'a> {
+    over: Over,
+    level: usize,
+    members: &'a [usize],
+}
+
 pub(super) struct NestBuilder<'a> {
     cx: &'a Context<'a>,
     group: &'a Group,
-    members: BTreeSet<NodeId>,
+    members: Vec<Member>,
+    number: FxHashMap<NodeId, usize>,
     extents: Vec<usize>,
-    place: HashMap<NodeId, Place>,
-    level: HashMap<NodeId, usize>,
-    register: HashMap<NodeId, usize>,
-    buffer: HashMap<NodeId, usize>,
     registers: Vec<Scalar>,
     buffers: Vec<Scalar>,
     /// The flag under which nothing is stored, and what each stored member stores otherwise.
@@ -63,12 +64,9 @@ impl<'a> NestBuilder<'a> {
         NestBuilder {
             cx,
             group,
-            members: group.members.iter().copied().collect(),
+            members: Vec::with_capacity(group.members.len()),
+            number: group.members.iter().copied().zip(0..).collect(),
             extents,
-            place: HashMap::new(),
-            level: HashMap::new(),
-            register: HashMap::new(),
-            buffer: HashMap::new(),
             registers: Vec::new(),
             buffers: Vec::new(),
             when: None,
@@ -85,12 +83,12 @@ impl<'a> NestBuilder<'a> {
         self.assign_storage();
         let mut collected = Collected::default();
         let mut outputs: Vec<ValueId> = Vec::new();
-        let mut loads: Vec<Load> = Vec::new();
+        let mut loads: Numbered<Load> = Numbered::default();
         let mut stages: Vec<Stage> = Vec::new();
-        let last = self.level.values().max().copied().unwrap_or(0) + 1;
-        for level in 0..=last {
+        for (level, members) in self.by_level().iter().enumerate() {
             for over in [Over::Once, Over::Row] {
-                let stage = self.stage(over, level, &mut loads, &mut collected, &mut outputs)?;
+                let stage = Pass { over, level, members };
+                let stage = self.stage(&stage, &mut loads, &mut collected, &mut outputs)?;
                 if !stage.sinks.is_empty() {
                     stages.push(stage);
                 }
@@ -98,17 +96,17 @@ impl<'a> NestBuilder<'a> {
         }
         let when = self.when.as_ref().map(|(found, new)| {
             for m in self.group.members.iter().filter(|m| new.contains_key(m)) {
-                collected.input(self.cx.graph.args(*m)[1]);
+                collected.inputs.number(self.cx.graph.args(*m)[1]);
             }
-            collected.input(*found)
+            collected.inputs.number(*found)
         });
         let nest = Nest {
             segments: vec![Segment {
                 extents: self.extents.clone(),
-                inputs: (0..collected.inputs.len()).collect(),
+                inputs: (0..collected.inputs.list.len()).collect(),
                 outputs: (0..outputs.len()).collect(),
             }],
-            loads,
+            loads: loads.list,
             registers: self.registers,
             buffers: self.buffers,
             stages,
@@ -118,25 +116,55 @@ impl<'a> NestBuilder<'a> {
         Ok(built)
     }
 
-    /// Place and level of every member. A row value of level `l` is computed before the `l`-th pass along the row, a full value during it.
+    /// Place and level of every member.
     fn place_members(&mut self) -> Result<(), String> {
-        for &m in &self.group.members {
-            let place = self.place_of(m)?;
+        for &node in &self.group.members {
+            let place = self.place_of(node)?;
+            let reads = self.reads_of(node);
             let mut level = 0;
-            for read in member_reads(self.cx, &self.members, m) {
-                let ready = match self.place[&read] {
-                    Place::Reduced(_) => self.level[&read] + 1,
+            for read in reads.iter().map(|read| &self.members[*read]) {
+                let ready = match read.place {
+                    Place::Reduced(_) => read.level + 1,
                     Place::Column(_) => {
                         return Err("a column's result is not there within its kernel".to_owned());
                     }
-                    _ => self.level[&read],
+                    _ => read.level,
                 };
                 level = level.max(ready);
             }
-            self.place.insert(m, place);
-            self.level.insert(m, level);
+            self.members.push(Member { node, place, level, reads, register: None, buffer: None });
         }
         Ok(())
+    }
+
+    /// The members that a node reads, itself or through inlined nodes.
+    fn reads_of(&self, node: NodeId) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut todo: SmallVec<[NodeId; 4]> = SmallVec::new();
+        let operands = |n: NodeId| self.cx.graph.args(n).into_iter().map(|a| a.node);
+        todo.extend(operands(node));
+        let mut seen = FxHashSet::default();
+        while let Some(n) = todo.pop() {
+            if let Some(member) = self.number.get(&n) {
+                found.push(*member);
+            } else if (self.cx.inline)(n) && seen.insert(n) {
+                todo.extend(operands(n));
+            }
+        }
+        found
+    }
+
+    /// For each level the members with something to do there; a reduction is stored one level after it is made.
+    fn by_level(&self) -> Vec<Vec<usize>> {
+        let last = self.members.iter().map(|m| m.level).max().unwrap_or(0) + 1;
+        let mut members = vec![Vec::new(); last + 1];
+        for (i, m) in self.members.iter().enumerate() {
+            members[m.level].push(i);
+            if matches!(m.place, Place::Reduced(_)) {
+                members[m.level + 1].push(i);
+            }
+        }
+        members
     }
 
     fn place_of(&self, node: NodeId) -> Result<Place, String> {
@@ -162,51 +190,42 @@ impl<'a> NestBuilder<'a> {
 
     /// Registers for row values that other stages read, buffers for full values that later passes read.
     fn assign_storage(&mut self) {
-        let reads: Vec<(NodeId, Vec<NodeId>)> = self
-            .group
-            .members
-            .iter()
-            .map(|&m| (m, member_reads(self.cx, &self.members, m)))
-            .collect();
-        for (m, places) in reads {
-            for read in places {
-                let apart = self.level[&read] < self.level[&m] || self.place[&m] != Place::Row;
-                match self.place[&read] {
-                    Place::Row if apart => self.need_register(read),
-                    Place::Full
-                        if self.level[&read] < self.level[&m] && self.is_worth_keeping(read) =>
-                    {
-                        let ty = self.scalar(read);
-                        let next = self.buffers.len();
-                        self.buffer.entry(read).or_insert_with(|| {
-                            self.buffers.push(ty);
-                            next
-                        });
-                    }
+        for m in 0..self.members.len() {
+            for i in 0..self.members[m].reads.len() {
+                let read = self.members[m].reads[i];
+                let (member, other) = (&self.members[m], &self.members[read]);
+                let later = other.level < member.level;
+                match other.place {
+                    Place::Row if later || member.place != Place::Row => self.need_register(read),
+                    Place::Full if later && self.is_worth_keeping(other) => self.need_buffer(read),
                     _ => {}
                 }
             }
         }
-        for &m in &self.group.members {
-            if matches!(self.place[&m], Place::Reduced(_)) {
+        for m in 0..self.members.len() {
+            if matches!(self.members[m].place, Place::Reduced(_)) {
                 self.need_register(m);
             }
         }
     }
 
-    fn need_register(&mut self, node: NodeId) {
-        let ty = self.scalar(node);
-        let next = self.registers.len();
-        self.register.entry(node).or_insert_with(|| {
-            self.registers.push(ty);
-            next
-        });
+    fn need_register(&mut self, member: usize) {
+        if self.members[member].register.is_none() {
+            self.members[member].register = Some(self.registers.len());
+            self.registers.push(self.scalar(self.members[member].node));
+        }
+    }
+
+    fn need_buffer(&mut self, member: usize) {
+        if self.members[member].buffer.is_none() {
+            self.members[member].buffer = Some(self.buffers.len());
+            self.buffers.push(self.scalar(self.members[member].node));
+        }
     }
 
     /// A cast of something in memory is cheaper to make again than to keep.
-    fn is_worth_keeping(&self, node: NodeId) -> bool {
-        let from_memory = member_reads(self.cx, &self.members, node).is_empty();
-        !(from_memory && self.cx.graph.node(node).op.name() == "cast")
+    fn is_worth_keeping(&self, member: &Member) -> bool {
+        !(member.reads.is_empty() && self.cx.graph.node(member.node).op.name() == "cast")
     }
 
     fn scalar(&self, node: NodeId) -> Scalar {
@@ -222,7 +241,7 @@ impl<'a> NestBuilder<'a> {
         index: &Index,
     ) -> Result<Found, String> {
         let node = value.node;
-        let Some(place) = self.place.get(&node) else {
+        let Some(member) = self.number.get(&node).map(|m| &self.members[*m]) else {
             return Ok(if (self.cx.inline)(node) { Found::Compute } else { Found::Leaf });
         };
         let shape = &self.cx.graph.node(node).results[0].shape;
@@ -233,18 +252,15 @@ impl<'a> NestBuilder<'a> {
                 self.cx.graph.node(node).op.name()
             ));
         }
-        let register = |r: &usize| Found::Inst(ScalarOp::Register(*r as u32), self.registers[*r]);
-        Ok(match (place, over) {
-            (Place::Full, Over::Row)
-                if self.level[&node] < level && self.buffer.contains_key(&node) =>
-            {
-                let b = self.buffer[&node];
+        Ok(match (member.place, over, member.buffer) {
+            (Place::Full, Over::Row, Some(b)) if member.level < level => {
                 Found::Inst(ScalarOp::Row(b as u32), self.buffers[b])
             }
-            (Place::Full, Over::Row) => Found::Compute,
-            (Place::Row, Over::Once) if self.level[&node] == level => Found::Compute,
-            (Place::Row | Place::Reduced(_), _) => {
-                register(self.register.get(&node).ok_or("a row value has no register")?)
+            (Place::Full, Over::Row, _) => Found::Compute,
+            (Place::Row, Over::Once, _) if member.level == level => Found::Compute,
+            (Place::Row | Place::Reduced(_), ..) => {
+                let register = member.register.ok_or("a row value has no register")?;
+                Found::Inst(ScalarOp::Register(register as u32), self.registers[register])
             }
             _ => return Err("a value of the row is needed outside of it".to_owned()),
         })
@@ -253,41 +269,41 @@ impl<'a> NestBuilder<'a> {
     /// The code and the sinks of one stage.
     fn stage(
         &self,
-        over: Over,
-        level: usize,
-        loads: &mut Vec<Load>,
+        pass: &Pass<'_>,
+        loads: &mut Numbered<Load>,
         collected: &mut Collected,
         outputs: &mut Vec<ValueId>,
     ) -> Result<Stage, String> {
+        let Pass { over, level, members } = *pass;
         let resolve = |v: ValueId, i: &Index| self.resolve(over, level, v, i);
         let mut emitter =
             Emitter::new(self.cx.graph, self.extents.len(), loads, collected, &resolve);
         let mut sinks = Vec::new();
-        for &m in &self.group.members {
-            self.sinks_of(m, over, level, &mut emitter, &mut sinks, outputs)?;
+        for &m in members {
+            self.sinks_of(&self.members[m], over, level, &mut emitter, &mut sinks, outputs)?;
         }
         Ok(Stage { over, body: emitter.body, sinks })
     }
 
     fn sinks_of(
         &self,
-        m: NodeId,
+        member: &Member,
         over: Over,
         level: usize,
         emitter: &mut Emitter<'_>,
         sinks: &mut Vec<Sink>,
         outputs: &mut Vec<ValueId>,
     ) -> Result<(), String> {
+        let Member { node: m, place, level: mine, register, buffer, .. } = *member;
         let stored = (self.cx.stored)(m);
-        let mine = self.level[&m];
         let operand = |emitter: &mut Emitter<'_>| {
             let x = self.cx.graph.args(m)[0];
             let rank = self.cx.graph.ty(x).shape.rank();
             emitter.emit(x, &Index::identity(rank, self.extents.len()))
         };
-        match (self.place[&m], over) {
+        match (place, over) {
             (Place::Full, Over::Row) if mine == level => {
-                if let Some(&buffer) = self.buffer.get(&m) {
+                if let Some(buffer) = buffer {
                     let value = self.own(m, emitter)?;
                     sinks.push(Sink::Keep { value, buffer });
                 }
@@ -297,7 +313,7 @@ impl<'a> NestBuilder<'a> {
                 }
             }
             (Place::Row, Over::Once) if mine == level => {
-                if let Some(&register) = self.register.get(&m) {
+                if let Some(register) = register {
                     let value = self.own(m, emitter)?;
                     sinks.push(Sink::Set { value, register });
                 }
@@ -308,7 +324,8 @@ impl<'a> NestBuilder<'a> {
             }
             (Place::Reduced(reduction), Over::Row) if mine == level => {
                 let value = operand(emitter)?;
-                sinks.push(Sink::Reduce { reduction, value, register: self.register[&m] });
+                let register = register.ok_or("a reduction has no register")?;
+                sinks.push(Sink::Reduce { reduction, value, register });
             }
             (Place::Reduced(_), Over::Once) if mine + 1 == level && stored => {
                 let value = self.own(m, emitter)?;

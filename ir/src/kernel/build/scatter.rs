@@ -2,7 +2,7 @@
 
 use super::{Built, Context, Group, finish, is_zeros, value_of};
 use crate::graph::ValueId;
-use crate::kernel::emit::{Collected, Emitter, Found};
+use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::Index;
 use crate::kernel::{Access, Body, Form, Scatter};
 use smallvec::smallvec;
@@ -17,12 +17,12 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let rank = group.domain.rank().max(1);
     let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
     let mut collected = Collected::default();
-    let mut loads = Vec::new();
+    let mut loads = Numbered::default();
     let outside =
         |v: ValueId, _: &Index| Ok(if (cx.inline)(v.node) { Found::Compute } else { Found::Leaf });
     let axis = out.shape.axis(graph.node(anchor).attrs.int("dim").unwrap_or(0))?;
     let zeros = is_zeros(graph, base);
-    let base = if zeros { None } else { Some(collected.input(base)) };
+    let base = if zeros { None } else { Some(collected.inputs.number(base)) };
     let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
     let here = Index::identity(group.domain.rank(), rank);
     let value = emitter.emit(source, &here)?;
@@ -40,6 +40,7 @@ pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     if out.shape.rank() == 0 {
         place.indirect.push(1);
     }
-    let form = Scatter { extents, loads, body, value, place, index: smallvec![at], base };
+    let form =
+        Scatter { extents, loads: loads.list, body, value, place, index: smallvec![at], base };
     Ok(finish(cx, group, collected, vec![value_of(anchor)], Form::Scatter(form)))
 }

@@ -1,0 +1,86 @@
+//! A step allocates nothing once it has run: inputs, results and everything between are written where earlier steps had them.
+
+#![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use tracecast::nn::{LayerNorm, Linear, Relu, Sequential};
+use tracecast::prelude::*;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Steps that are counted: more than any cycle of buffers that take turns.
+const STEPS: usize = 40;
+
+/// Calls `step` that often after a few calls that may allocate: the allocations of all of them.
+fn allocations(mut step: impl FnMut()) -> usize {
+    (0..5).for_each(|_| step());
+    let region = Region::new(ALLOCATOR);
+    (0..STEPS).for_each(|_| step());
+    let change = region.change();
+    change.allocations + change.reallocations
+}
+
+fn one_thread() -> Options {
+    Options::new().threads(1)
+}
+
+/// A step of training in a dtype, with rows, columns, contractions, multi-tensor kernels and, in f16, a scaled loss.
+fn training(dtype: DType) -> usize {
+    let model = Sequential::new()
+        .named("hidden", Linear::new(24, 40))
+        .named("norm", LayerNorm::new(40))
+        .named("relu", Relu)
+        .named("out", Linear::new(40, 10));
+    let step =
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+            .optimizer(AdamW::new(1e-3))
+            .options(one_thread());
+    let step = match dtype {
+        DType::F32 => step,
+        DType::F16 => step.autocast("cpu", DType::F16).scaler(ScalerOptions::default()),
+        low => step.autocast("cpu", low),
+    };
+    let step = step.build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let x = Tensor::rand([16, 24], 1).unwrap();
+    let y = Tensor::new([16], &[3i64; 16]).unwrap();
+    allocations(|| {
+        let done = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
+        assert!(done.loss.is_finite());
+    })
+}
+
+/// A program whose input and result are lent to it, and one whose new state cannot be written in place.
+fn lending() -> usize {
+    let step = jit(one_thread(), |t| {
+        let (x, w) = (t.input("x"), t.param("w"));
+        let y = x + w;
+        t.update(w, y * 0.5);
+        t.output("y", y);
+        t.output("sum", y.sum(&[0], false, None) + w.sum(&[1], true, None));
+    });
+    let shape = [160, 160];
+    let mut store = Store::new().with("w", Tensor::rand(shape, 1).unwrap());
+    let x = Tensor::rand(shape, 2).unwrap();
+    let mut held = None;
+    allocations(|| {
+        // The last result is held while the next is made.
+        held = Some(step.run(&mut store, &[("x", &x)]).unwrap());
+    })
+}
+
+#[test]
+fn a_step_allocates_nothing_after_the_first() {
+    let counted = [
+        ("training in f32", training(DType::F32)),
+        ("training in bf16", training(DType::BF16)),
+        ("training in f16", training(DType::F16)),
+        ("lending", lending()),
+    ];
+    assert!(counted.iter().all(|(_, count)| *count == 0), "in {STEPS} steps: {counted:?}");
+    // The counter does count.
+    assert!(allocations(|| drop(std::hint::black_box(vec![0u8; 16]))) >= STEPS);
+}
