@@ -121,12 +121,13 @@ impl Options {
     /// use tracecast::Precision;
     ///
     /// // In bf16 256 + 1 is 256, unless the sum stays in f32 until it is stored.
-    /// let sum = |precision| jit(Options::new().device("reference").precision(precision), |t| {
-    ///     t.output("y", (t.input("x") + 1.0) - 256.0)
-    /// });
     /// let x = Tensor::new([1], &[256.0f32])?.cast(DType::BF16)?;
-    /// let value = |precision| sum(precision).run(&mut Store::new(), &[("x", &x)])?["y"].cast(DType::F32)?.item::<f32>();
-    /// assert_eq!((value(Precision::Exact)?, value(Precision::Optimised)?), (0.0, 1.0));
+    /// for (precision, expected) in [(Precision::Exact, 0.0), (Precision::Optimised, 1.0)] {
+    ///     let options = Options::new().device("reference").precision(precision);
+    ///     let program = jit(options, |t| t.output("y", (t.input("x") + 1.0) - 256.0));
+    ///     let y = program.run(&mut Store::new(), &[("x", &x)])?;
+    ///     assert_eq!(y["y"].cast(DType::F32)?.to_vec::<f32>()?, [expected]);
+    /// }
     /// # Ok::<(), tracecast::Error>(())
     /// ```
     #[must_use]
