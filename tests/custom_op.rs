@@ -7,7 +7,7 @@ use tracecast::prelude::*;
 use tracecast::{Error, compile, trace_with};
 use tracecast_ir::kernel::ScalarOp;
 use tracecast_ir::op::{
-    Body, Dispatch, Domain, FLOATS, Func, Grad, Inferred, Lower, Operand, OperandKind, Schema,
+    Body, Dispatch, Domain, FLOATS, Func, Grad, Inferred, Lower, Map, Operand, OperandKind, Schema,
     composite, core, map, rule,
 };
 use tracecast_ir::ops::infer;
@@ -79,10 +79,10 @@ fn clipped_record(factor: f64) -> Arc<OpDef> {
                 let slope = factor.min(1.0);
                 smallvec![Some(cx.dy() * slope)]
             }))),
-            kernel: Lower::Map(Func::Shared(Arc::new(move |cx, x| {
+            kernel: Lower::Map(Map::new(Func::Shared(Arc::new(move |cx, x| {
                 let by = cx.constant(factor);
                 cx.body.binary(ScalarOp::Mul, x[0], by)
-            }))),
+            })))),
         },
         rounding: "the result; the gradient",
         domain: Domain { dtypes: FLOATS, samples: &["T[3]"] },

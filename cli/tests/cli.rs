@@ -233,6 +233,18 @@ fn autocast_of_the_whole_program() {
 }
 
 #[test]
+fn fewer_roundings_on_request() {
+    let text =
+        "graph @g(%x: bf16[8]) {\n%0 = exp %x : bf16[8]\n%1 = tanh %0 : bf16[8]\nreturn y = %1\n}";
+    let dump =
+        |precision| good_piped(&["dump", "-", "--after", "place", "--precision", precision], text);
+    assert!(!dump("exact").contains("f32") && dump("optimised").contains("tanh %1 : f32[8]"));
+    let explained = good_piped(&["explain", "-", "--precision", "optimised"], text);
+    assert!(explained.contains("inside exp f32 -> bf16: dropped"), "{explained}");
+    bad(2, &["dump", "-", "--precision", "fast"], text, &["expected exact or optimised", "`fast`"]);
+}
+
+#[test]
 fn lines_are_told_on_demand() {
     let file = example("train_step.tc");
     assert!(!good(&["dump", &file]).contains(" at "));

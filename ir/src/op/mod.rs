@@ -3,9 +3,11 @@
 //! What its rules see is in `context`; the [`ops!`](crate::ops!) macro that writes records in `macros`.
 
 mod context;
+mod elements;
 mod macros;
 
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
+pub use elements::{Elements, Map};
 
 use crate::kernel::Val;
 use crate::policy::Policy;
@@ -283,14 +285,29 @@ pub const fn composite_own(grad: Option<Grad>, expand: &'static ExpandFn) -> Bod
 
 /// An elementwise kernel of the table.
 pub const fn map(f: &'static MapFn) -> Lower {
-    Lower::Map(Func::Static(f))
+    Lower::Map(Map::new(Func::Static(f)))
+}
+
+/// As [`map`], for what is cheaper to compute again than to store.
+pub const fn cheap(f: &'static MapFn) -> Lower {
+    Lower::Map(Map::new(Func::Static(f)).cheap())
+}
+
+/// As [`cheap`], for an op that hands one element on of its operands `from` that one on, with a sign changed at most. See [`Elements`].
+pub const fn chosen(from: usize, f: &'static MapFn) -> Lower {
+    Lower::Map(Map::new(Func::Static(f)).with_elements(Elements::Chosen { from }).cheap())
+}
+
+/// As [`cheap`], for the largest or the smallest element. See [`Elements`].
+pub const fn extremum(f: &'static MapFn) -> Lower {
+    Lower::Map(Map::new(Func::Static(f)).with_elements(Elements::Extreme).cheap())
 }
 
 /// How a core op becomes part of a kernel.
 pub enum Lower {
     /// Elementwise: operands and result have one shape. Operand elements come in their scalar types, 16-bit floats widened; the
     /// result is rounded to the node's dtype afterwards.
-    Map(Func<MapFn>),
+    Map(Map),
     /// The same elements in another order: no arithmetic. Which view is told by the op's attributes.
     View(View),
     /// Reads `x` at `dim` where the index operand says.

@@ -2,7 +2,7 @@
 
 use super::infer;
 use crate::DType;
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, Inferred, Lower, View, core, map, rule};
+use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, Inferred, Lower, View, cheap, core, rule};
 use smallvec::smallvec;
 
 crate::ops! { trait Cast;
@@ -25,7 +25,7 @@ CAST = cast(x; to: DType) -> (y) {
             let from = cx.args[0].dtype();
             smallvec![from.is_float().then(|| cx.dy().cast(from))]
         }),
-        map(&|cx, x| {
+        cheap(&|cx, x| {
             let ty = cx.scalar();
             if cx.operands[0] == DType::F64 && cx.result.dtype.is_low() {
                 let rounded = cx.body.unary(crate::kernel::ScalarOp::Round(cx.result.dtype), x[0]);
@@ -53,7 +53,7 @@ ROUND_TO = round_to(x; to: DType) -> (y) {
     },
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().round_to(cx.attrs.dtype("to").expect("required")))]),
-        map(&|cx, x| cx.body.unary(crate::kernel::ScalarOp::Round(cx.attrs.dtype("to").expect("required")), x[0])),
+        cheap(&|cx, x| cx.body.unary(crate::kernel::ScalarOp::Round(cx.attrs.dtype("to").expect("required")), x[0])),
     ),
     rounding: "the result and the gradient, to `to`",
     domain:   Domain { dtypes: &[DType::F32, DType::F64], samples: &["T[3, 5] {to = bf16}", "T[7] {to = f16}"] },

@@ -6,7 +6,10 @@
 use super::infer;
 use super::nn::Activations;
 use crate::kernel::{Cmp, Function, Scalar, ScalarOp, Val};
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, core, map, rule};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, cheap, chosen, core, extremum,
+    map, rule,
+};
 use crate::{DType, Var};
 use smallvec::smallvec;
 
@@ -21,7 +24,7 @@ ADD = add(x, other: optional; scalar: OptFloat) -> (y) {
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
         rule(&|cx| cx.args.iter().map(|_| Some(cx.dy())).collect()),
-        map(&|cx, x| two(cx, x, ScalarOp::Add)),
+        cheap(&|cx, x| two(cx, x, ScalarOp::Add)),
     ),
     rounding: "the result",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
@@ -39,7 +42,7 @@ SUB = sub(x, other: optional; scalar: OptFloat) -> (y) {
             }
             grads
         }),
-        map(&|cx, x| two(cx, x, ScalarOp::Sub)),
+        cheap(&|cx, x| two(cx, x, ScalarOp::Sub)),
     ),
     rounding: "the result",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 3.0}"] },
@@ -51,7 +54,7 @@ RSUB = rsub(x; scalar: Float) -> (y) {
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().neg())]),
-        map(&|cx, x| {
+        cheap(&|cx, x| {
             let c = cx.constant(cx.attrs.float("scalar").expect("required"));
             cx.body.binary(ScalarOp::Sub, c, x[0])
         }),
@@ -69,7 +72,7 @@ MUL = mul(x, other: optional; scalar: OptFloat) -> (y) {
             [x, y] => smallvec![Some(cx.dy().mul(*y, None)), Some(cx.dy().mul(*x, None))],
             _ => smallvec![Some(cx.dy().mul(None, cx.attrs.float("scalar")))],
         }),
-        map(&|cx, x| two(cx, x, ScalarOp::Mul)),
+        cheap(&|cx, x| two(cx, x, ScalarOp::Mul)),
     ),
     rounding: "the result; each gradient",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
@@ -118,7 +121,7 @@ DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
 MAXIMUM = maximum(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::arithmetic,
-    body:     core(rule(&|cx| extreme(cx)), map(&|cx, x| cx.body.binary(ScalarOp::Max, x[0], x[1]))),
+    body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Max, x[0], x[1]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
 }
@@ -127,7 +130,7 @@ MAXIMUM = maximum(x, other) -> (y) {
 MINIMUM = minimum(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::arithmetic,
-    body:     core(rule(&|cx| extreme(cx)), map(&|cx, x| cx.body.binary(ScalarOp::Min, x[0], x[1]))),
+    body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Min, x[0], x[1]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
 }
@@ -136,7 +139,7 @@ MINIMUM = minimum(x, other) -> (y) {
 NEG = neg(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::number,
-    body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), map(&|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), chosen(0, &|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
 }
@@ -151,7 +154,7 @@ ABS = abs(x) -> (y) {
             let signed = x.lt(None, Some(0.0)).choose(cx.dy().neg(), cx.dy());
             smallvec![Some(x.eq(None, Some(0.0)).choose(cx.tracer.zeros_like(x), signed))]
         }),
-        map(&|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
+        chosen(0, &|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
     ),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
@@ -285,7 +288,7 @@ RELU = relu(x) -> (y) {
             let zero = cx.tracer.zeros_like(cx.out());
             smallvec![Some(cx.out().le(None, Some(0.0)).choose(zero, cx.dy()))]
         }),
-        map(&|cx, x| {
+        chosen(0, &|cx, x| {
             let zero = cx.constant(0.0);
             cx.body.binary(ScalarOp::Max, zero, x[0])
         }),
@@ -298,7 +301,7 @@ RELU = relu(x) -> (y) {
 EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Eq, false))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Eq, false))),
     rounding: "nowhere",
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -307,7 +310,7 @@ EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
 NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Ne, false))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Ne, false))),
     rounding: "nowhere",
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -316,7 +319,7 @@ NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
 LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Lt, false))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, false))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -325,7 +328,7 @@ LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
 LE = le(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Le, false))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, false))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -334,7 +337,7 @@ LE = le(x, other: optional; scalar: OptFloat) -> (y) {
 GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Lt, true))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, true))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -343,7 +346,7 @@ GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
 GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
-    body:     core(Grad::Zero, map(&|cx, x| compare(cx, x, Cmp::Le, true))),
+    body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, true))),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
@@ -352,7 +355,7 @@ GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
 LOGICAL_AND = logical_and(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
-    body:     core(Grad::Zero, map(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
+    body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
@@ -361,7 +364,7 @@ LOGICAL_AND = logical_and(x, other) -> (y) {
 LOGICAL_OR = logical_or(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
-    body:     core(Grad::Zero, map(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
+    body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
@@ -370,7 +373,7 @@ LOGICAL_OR = logical_or(x, other) -> (y) {
 LOGICAL_NOT = logical_not(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
-    body:     core(Grad::Zero, map(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
+    body:     core(Grad::Zero, cheap(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
     rounding: "nowhere",
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5]"] },
 }
@@ -384,7 +387,7 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
             let (c, zero) = (cx.args[0], cx.tracer.zeros_like(cx.out()));
             smallvec![None, Some(c.choose(cx.dy(), zero)), Some(c.choose(zero, cx.dy()))]
         }),
-        map(&|cx, x| cx.body.select(x[0], x[1], x[2])),
+        chosen(1, &|cx, x| cx.body.select(x[0], x[1], x[2])),
     ),
     rounding: "nowhere",
     domain:   Domain { dtypes: ANY, samples: &["bool[3, 5], T[3, 5], T[3, 5]", "bool[3, 1], T[5], T[]"] },

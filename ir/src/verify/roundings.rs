@@ -8,7 +8,7 @@
 use super::compare::{casts, dtypes, is_rounding};
 use crate::DType;
 use crate::graph::{Graph, NodeId};
-use crate::op::{Body, Lower};
+use crate::op::{Body, Elements, Lower, View};
 
 /// The floats that values can be known to fit in.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -114,10 +114,10 @@ impl Roundings {
         let data = match (lowering(graph, id), node.op.name()) {
             // What `pad` fills with is known in advance.
             (Some(Lower::View(_) | Lower::Gather | Lower::Pad), _) => &args[..1],
-            (Some(Lower::Cat), _) | (_, "relu" | "neg" | "abs" | "maximum" | "minimum") => {
-                &args[..]
+            (Some(Lower::Cat), _) => &args[..],
+            (Some(Lower::Map(map)), _) if map.elements() != Elements::New => {
+                &args[map.handed_on_from().unwrap_or(0)..]
             }
-            (_, "where") => &args[1..],
             (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
                 if graph.ty(args[0]).numel() == result.numel() =>
             {
@@ -148,37 +148,14 @@ fn takes_all(graph: &Graph, id: NodeId) -> bool {
     let floats = node.results.iter().all(|ty| ty.dtype.is_float() && ty.numel() > 0)
         && graph.args(id).iter().all(|a| graph.ty(*a).dtype.is_float() && graph.ty(*a).numel() > 0);
     floats
-        && matches!(
-            node.op.name(),
-            "cast"
-                | "round_to"
-                | "add"
-                | "sub"
-                | "rsub"
-                | "mul"
-                | "div"
-                | "neg"
-                | "abs"
-                | "exp"
-                | "log"
-                | "tanh"
-                | "erf"
-                | "sqrt"
-                | "rsqrt"
-                | "sigmoid"
-                | "relu"
-                | "gelu"
-                | "contract"
-                | "matmul"
-                | "linear"
-                | "reduce_row"
-                | "reduce_column"
-                | "sum"
-                | "mean"
-                | "reshape"
-                | "permute"
-                | "expand"
-        )
+        && match lowering(graph, id) {
+            Some(Lower::Map(map)) => map.elements() == Elements::New || node.arity() == 1,
+            Some(Lower::View(view)) => *view != View::Slice,
+            Some(Lower::Contract | Lower::ReduceRow | Lower::ReduceColumn) => true,
+            Some(_) => false,
+            // Of those that are made of other ops, the ones that are known to be sums.
+            None => matches!(node.op.name(), "gelu" | "matmul" | "linear" | "sum" | "mean"),
+        }
 }
 
 fn lowering(graph: &Graph, id: NodeId) -> Option<&Lower> {

@@ -60,9 +60,8 @@ impl Reach {
                 Some(Lower::Map(_)) if graph.node(n).op.name() == "cast" && widens(graph, n) => {
                     true
                 }
-                Some(Lower::Map(_)) => {
-                    let is_cheap =
-                        is_cheap(graph.node(n).op.name()) && cost[n.index()] <= MOST_AGAIN;
+                Some(Lower::Map(map)) => {
+                    let is_cheap = map.is_cheap() && cost[n.index()] <= MOST_AGAIN;
                     is_cheap && args.iter().all(from_memory)
                 }
                 _ => false,
@@ -267,33 +266,4 @@ fn widens(graph: &Graph, n: NodeId) -> bool {
 /// Rules that ask for positions along axes.
 fn needs_axes(graph: &Graph, n: NodeId) -> bool {
     graph.node(n).op.name() == "iota"
-}
-
-/// Cheaper to compute again than to store.
-fn is_cheap(op: &str) -> bool {
-    matches!(
-        op,
-        "cast"
-            | "round_to"
-            | "add"
-            | "sub"
-            | "rsub"
-            | "mul"
-            | "neg"
-            | "abs"
-            | "maximum"
-            | "minimum"
-            | "eq"
-            | "ne"
-            | "lt"
-            | "le"
-            | "gt"
-            | "ge"
-            | "logical_and"
-            | "logical_or"
-            | "logical_not"
-            | "where"
-            | "relu"
-            | "check_range"
-    )
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use tracecast_ir::op::{Body, Lower, View};
+use tracecast_ir::op::{Body, Elements, Lower, View};
 use tracecast_ir::{DType, Graph, Node, NodeId, ValueId};
 
 /// What the uses of a value make of it.
@@ -148,16 +148,15 @@ impl Through {
             return None;
         };
         let count = node.arity();
-        let (data, is_selection) = match (kernel, node.op.name()) {
-            (Lower::View(_) | Lower::Pad | Lower::Gather, _) => (0..1, false),
-            (Lower::Cat, _) => (0..count, false),
-            (Lower::Map(_), "relu" | "neg" | "abs" | "maximum" | "minimum") => (0..count, true),
-            (Lower::Map(_), "where") => (1..count, true),
+        let (data, is_selection) = match kernel {
+            Lower::View(_) | Lower::Pad | Lower::Gather => (0..1, false),
+            Lower::Cat => (0..count, false),
+            Lower::Map(map) => (map.handed_on_from()?..count, true),
             _ => return None,
         };
         Some(Through {
             data,
-            rounds_either_way: !matches!(node.op.name(), "maximum" | "minimum"),
+            rounds_either_way: !matches!(kernel, Lower::Map(map) if map.elements() == Elements::Extreme),
             is_whole_view: matches!(kernel, Lower::View(view) if *view != View::Slice),
             is_selection,
         })

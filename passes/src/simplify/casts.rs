@@ -80,10 +80,10 @@ fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<V
 /// The operands whose elements an op hands on, if that is all it does, with a sign changed at most.
 fn handed_on<'a, 't>(d: &'a Draft<'t>) -> Option<&'a [Var<'t>]> {
     let vars = &d.args.vars[..];
-    match (d.lowering()?, d.name()) {
-        (Lower::View(_) | Lower::Pad | Lower::Gather, _) => Some(&vars[..1]),
-        (Lower::Cat, _) | (_, "relu" | "neg" | "abs" | "maximum" | "minimum") => Some(vars),
-        (_, "where") => Some(&vars[1..]),
+    match d.lowering()? {
+        Lower::View(_) | Lower::Pad | Lower::Gather => Some(&vars[..1]),
+        Lower::Cat => Some(vars),
+        Lower::Map(map) => vars.get(map.handed_on_from()?..),
         _ => None,
     }
 }
