@@ -58,9 +58,18 @@ const NUMBER: usize = 8;
 #[derive(Debug)]
 enum FactorRun {
     /// An operand as it lies in memory.
-    Plain { input: usize, dtype: DType, offset: i64, batch: Vec<i64>, row: isize, col: isize },
-    /// A function.
-    Computed(usize),
+    Plain {
+        input: usize,
+        dtype: DType,
+        /// The 16-bit float to whose values the elements are rounded.
+        round: Option<DType>,
+        offset: i64,
+        batch: Vec<i64>,
+        row: isize,
+        col: isize,
+    },
+    /// A function, and the dtype of what it writes.
+    Computed(usize, DType),
 }
 
 /// The plans of a contraction.
@@ -72,8 +81,9 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     let mut plans = vec![epilogue];
     let mut factor = |f: &Factor, matrix: [usize; 2]| {
         plain(c, f).unwrap_or_else(|| {
-            plans.push(form::factor(kernel, c, f, matrix));
-            FactorRun::Computed(plans.len() - 1)
+            let (plan, dtype) = form::factor(kernel, c, f, matrix);
+            plans.push(plan);
+            FactorRun::Computed(plans.len() - 1, dtype)
         })
     };
     let factors = [factor(&c.a, [c.m, c.k]), factor(&c.b, [c.k, c.n])];
@@ -94,9 +104,10 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
 }
 
 fn plain(c: &ir::Contract, factor: &Factor) -> Option<FactorRun> {
-    let load = factor.plain()?;
-    let fits = match c.acc {
-        Scalar::F64 => load.dtype == DType::F64,
+    let (load, round) = factor.in_memory()?;
+    let fits = match (c.acc, round) {
+        (Scalar::F64, _) => load.dtype == DType::F64 && round.is_none(),
+        (_, Some(_)) => load.dtype == DType::F32,
         _ => matches!(load.dtype, DType::F32 | DType::F16 | DType::BF16),
     };
     let axes = c.batch.len();
@@ -104,6 +115,7 @@ fn plain(c: &ir::Contract, factor: &Factor) -> Option<FactorRun> {
     fits.then(|| FactorRun::Plain {
         input: load.input,
         dtype: load.dtype,
+        round,
         offset: load.access.offset,
         batch: (0..axes).map(stride).collect(),
         row: stride(axes) as isize,
@@ -191,7 +203,7 @@ impl ContractRun {
             slots.push(largest.offset((i * NUMBER) as isize));
         }
         let fill = |f: &FactorRun, height: usize| {
-            let code = if let FactorRun::Computed(i) = f { Some(&code[*i]) } else { None };
+            let code = if let FactorRun::Computed(i, _) = f { Some(&code[*i]) } else { None };
             let slots = slots.clone();
             move |row: usize, rows: usize, col: usize, cols: usize, to: *mut u8| {
                 let Some(code) = code.filter(|_| rows > 0 && cols > 0) else { return };
@@ -224,8 +236,11 @@ impl ContractRun {
         batch: usize,
         fill: &'a crate::jit::Fill<'a>,
     ) -> Operand<'a> {
-        let FactorRun::Plain { input, dtype, offset, batch: strides, row, col } = factor else {
-            return Operand::Computed(fill);
+        let (input, dtype, round, offset, strides, row, col) = match factor {
+            FactorRun::Computed(_, dtype) => return Operand::Computed(fill, *dtype),
+            FactorRun::Plain { input, dtype, round, offset, batch, row, col } => {
+                (input, dtype, round, offset, batch, row, col)
+            }
         };
         let mut rest = batch;
         let mut element = *offset;
@@ -234,7 +249,7 @@ impl ContractRun {
             rest /= extent;
         }
         let base = operands.get(*input).offset(element as isize * dtype.bytes() as isize);
-        Operand::Matrix { base, dtype: *dtype, row: *row, col: *col }
+        Operand::Matrix { base, dtype: *dtype, round: *round, row: *row, col: *col }
     }
 }
 

@@ -346,25 +346,28 @@ pub(crate) enum Operand<'a> {
         base: Address,
         /// The dtype of the elements.
         dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
         /// From a row to the next.
         row: isize,
         /// From a column to the next.
         col: isize,
     },
-    /// Computed block by block.
-    Computed(&'a Fill<'a>),
+    /// Computed block by block, in that dtype.
+    Computed(&'a Fill<'a>, DType),
 }
 
 impl Operand<'_> {
     fn source(&self) -> tile::Source<'_> {
         match self {
-            Operand::Matrix { base, dtype, row, col } => tile::Source::Matrix {
+            Operand::Matrix { base, dtype, round, row, col } => tile::Source::Matrix {
                 base: base.0.cast_const(),
                 dtype: *dtype,
+                round: *round,
                 row: *row,
                 col: *col,
             },
-            Operand::Computed(fill) => tile::Source::Fill(fill),
+            Operand::Computed(fill, dtype) => tile::Source::Fill { fill, dtype: *dtype },
         }
     }
 }

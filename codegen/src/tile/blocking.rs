@@ -64,7 +64,7 @@ pub(crate) enum Vectors {
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512F.
+    /// AVX-512F, BW and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// NEON.
@@ -77,6 +77,8 @@ pub(crate) enum Vectors {
 pub(crate) struct Cpu {
     /// The vectors it has.
     pub(crate) vectors: Vectors,
+    /// True if it multiplies bf16 in pairs, as `micro::pairs` needs it.
+    pub(crate) pairs: bool,
     /// Its caches.
     pub(crate) caches: Caches,
 }
@@ -85,7 +87,12 @@ impl Cpu {
     /// The CPU that these routines were chosen for.
     pub(crate) fn of(tiles: &Tiles) -> Cpu {
         static CACHES: LazyLock<Caches> = LazyLock::new(Caches::detect);
-        Cpu { vectors: vectors(tiles), caches: *CACHES }
+        let vectors = vectors(tiles);
+        #[cfg(target_arch = "x86_64")]
+        let pairs = vectors == Vectors::Avx512 && super::micro::pairs::available();
+        #[cfg(not(target_arch = "x86_64"))]
+        let pairs = false;
+        Cpu { vectors, pairs, caches: *CACHES }
     }
 
     /// What this CPU can also use, for tests.
@@ -96,8 +103,9 @@ impl Cpu {
         let mut all = vec![best, Cpu { caches: small, ..best }, Cpu::of(Tiles::detect(true))];
         #[cfg(target_arch = "x86_64")]
         if best.vectors == Vectors::Avx512 {
-            all.push(Cpu { vectors: Vectors::Avx2, ..best });
-            all.push(Cpu { vectors: Vectors::Avx2, caches: small });
+            all.push(Cpu { pairs: false, ..best });
+            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, ..best });
+            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, caches: small });
         }
         all
     }
@@ -105,7 +113,10 @@ impl Cpu {
 
 #[cfg(target_arch = "x86_64")]
 fn vectors(tiles: &Tiles) -> Vectors {
-    match (tiles.wide, is_x86_feature_detected!("avx512f")) {
+    let all_512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl");
+    match (tiles.wide, all_512) {
         (true, true) => Vectors::Avx512,
         (true, false) => Vectors::Avx2,
         (false, _) => Vectors::Portable,
@@ -130,7 +141,8 @@ pub(super) struct Blocking {
     pub(super) rows: usize,
     /// Columns whose panels stay in the second-level cache, or in the third where several groups of rows use them.
     pub(super) columns: usize,
-    /// Steps of `k` whose part of a panel stays in the first-level cache.
+    /// Steps of `k` whose part of a panel fills the first-level cache: more would be read from the second, fewer have the sums stored
+    /// and loaded more often.
     pub(super) steps: usize,
 }
 
@@ -143,6 +155,8 @@ impl Blocking {
         by_panel: bool,
     ) -> Blocking {
         let size = size_of::<E::Num>();
+        // In numbers.
+        let [k, block] = [k.div_ceil(E::DEPTH), block / E::DEPTH];
         let kb = k.clamp(1, block);
         let rows = multiple(caches.l2 / 4 / (kb * size), E::ROWS, 24 / E::ROWS + 1);
         let rows = rows.min(MOST_ROWS / E::ROWS * E::ROWS);
@@ -158,7 +172,7 @@ impl Blocking {
         let columns =
             n.div_ceil(n.div_ceil(columns).max(1)).next_multiple_of(E::WIDTH).max(E::WIDTH);
         let rows = if m <= rows { rows } else { m.div_ceil(m.div_ceil(rows)) };
-        let steps = multiple(caches.l1 / ((E::WIDTH + E::ROWS) * size), 64, 1);
+        let steps = multiple(caches.l1 / (E::WIDTH * size), 64, 1);
         Blocking { rows, columns, steps }
     }
 }
@@ -166,12 +180,12 @@ impl Blocking {
 impl Blocking {
     /// Into what parts to cut blocks of a single panel: a power of two that divides the block.
     pub(super) fn part(&self, block: usize) -> usize {
-        (1 << self.steps.ilog2()).min(block)
+        (1 << (self.steps / 2).max(1).ilog2()).min(block)
     }
 }
 
 /// More rows are not worth it.
-const MOST_ROWS: usize = 256;
+const MOST_ROWS: usize = 128;
 /// More columns are not worth it.
 const MOST_COLUMNS: usize = 1024;
 

@@ -18,7 +18,7 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Writes a block of an operand, given by first row, number of rows, first column and number of columns, row by row without
-/// gaps, in the accumulator's dtype.
+/// gaps.
 pub(crate) type FillFn<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
 
 /// Where an operand of a contraction comes from: `A` as rows by `k`, or `B` as `k` by columns.
@@ -30,13 +30,30 @@ pub(crate) enum Source<'a> {
         base: *const u8,
         /// The dtype of the elements.
         dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
         /// From a row to the next.
         row: isize,
         /// From a column to the next.
         col: isize,
     },
     /// Values computed block by block, each at least once.
-    Fill(&'a FillFn<'a>),
+    Fill {
+        /// Writes a block.
+        fill: &'a FillFn<'a>,
+        /// The dtype in which it writes.
+        dtype: DType,
+    },
+}
+
+impl Source<'_> {
+    /// True if all values are those of bf16.
+    fn is_brain(&self) -> bool {
+        match self {
+            Source::Matrix { dtype, round, .. } => round.unwrap_or(*dtype) == DType::BF16,
+            Source::Fill { dtype, .. } => *dtype == DType::BF16,
+        }
+    }
 }
 
 /// Memory that contractions pack into. It only grows, so that a steady state allocates nothing.
@@ -143,6 +160,11 @@ pub(crate) unsafe fn contract(
         #[cfg(target_arch = "x86_64")]
         Vectors::Avx2 => run!(super::micro::avx2::WideF32, super::micro::avx2::WideF64),
         #[cfg(target_arch = "x86_64")]
+        Vectors::Avx512 if acc == DType::F32 && work.in_pairs() => {
+            // SAFETY: the caller's contract.
+            unsafe { work.run::<super::micro::pairs::PairsF32>(scratch, epilogue) }
+        }
+        #[cfg(target_arch = "x86_64")]
         Vectors::Avx512 => run!(super::micro::avx512::VastF32, super::micro::avx512::VastF64),
         #[cfg(target_arch = "aarch64")]
         Vectors::Neon => run!(super::micro::neon::NeonF32, super::micro::neon::NeonF64),
@@ -161,13 +183,13 @@ impl Operand<'_> {
     fn lines<T: Wider>(&self, lines: Range<usize>, k: Range<usize>, filled: &mut Buffer) -> Lines {
         match self.source {
             Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
-            Source::Fill(fill) => {
+            Source::Fill { fill, dtype } => {
                 let base = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
                 let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
                 fill(rows.start, rows.len(), cols.start, cols.len(), base);
                 let (row, col) = (cols.len() as isize, 1);
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
-                Some(Lines { base, dtype: T::DTYPE, across, along })
+                Some(Lines { base, dtype, round: None, across, along })
             }
         }
         .expect("a matrix is in memory")
@@ -175,9 +197,9 @@ impl Operand<'_> {
 
     /// All of it, unless it is computed.
     fn in_memory(&self) -> Option<Lines> {
-        let Source::Matrix { base, dtype, row, col } = self.source else { return None };
+        let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
         let (across, along) = if self.columns { (col, row) } else { (row, col) };
-        Some(Lines { base, dtype, across, along })
+        Some(Lines { base, dtype, round, across, along })
     }
 }
 
@@ -223,18 +245,19 @@ impl Work<'_> {
                 }
                 for from in all.clone().step_by(part) {
                     let k = from..self.k.min(from + part);
-                    let left = left.map(|left| left.from(from)).unwrap_or_else(|| {
+                    let left = left.map(|left| left.from(from / E::DEPTH)).unwrap_or_else(|| {
                         // SAFETY: the caller's contract.
                         unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
                     });
-                    let right = right.map(|right| right.from(from)).unwrap_or_else(|| {
-                        // SAFETY: the caller's contract.
-                        unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
-                    });
+                    let right =
+                        right.map(|right| right.from(from / E::DEPTH)).unwrap_or_else(|| {
+                            // SAFETY: the caller's contract.
+                            unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
+                        });
                     let begins = from % CONTRACT_BLOCK == 0;
                     let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
-                    let out = Out { sums, ld, add: from >= CONTRACT_BLOCK, begins, ends };
-                    let sizes = [rows.len(), cols.len(), k.len()];
+                    let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
+                    let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
                     let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
                     // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
                     unsafe { block::<E>(sizes, left, right, out, blocking.steps, chains) };
@@ -255,29 +278,41 @@ impl Work<'_> {
         k: Range<usize>,
         scratch: &mut Scratch,
     ) -> Left<E::Num> {
-        if let Some(Lines { base, dtype, across, along }) = self.a.in_memory() {
+        if let Some(lines @ Lines { dtype, round: None, across, along, .. }) = self.a.in_memory()
+            && E::DEPTH == 1
+        {
             let far = across.unsigned_abs().max(along.unsigned_abs()) * size_of::<E::Num>();
             if dtype == E::Num::DTYPE && !(far > FAR_APART && self.cols.len() >= MANY_COLUMNS) {
-                let base = Lines { base, dtype, across, along }.from(rows.start, k.start).base;
+                let base = lines.from(rows.start, k.start).base;
                 return Left::InPlace { base: base.cast(), row: across, step: along };
             }
         }
-        let packed = scratch.left.room::<E::Num>(room(rows.len(), 1, k.len()));
+        let packed = scratch.left.room::<E::Num>(room::<E>(rows.len(), 1, k.len()));
+        let mut least = u16::MAX;
         for from in k.clone().step_by(CONTRACT_BLOCK) {
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
             let count = steps.len();
             let lines = self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled);
-            let to = packed.wrapping_add((from - k.start) * rows.len());
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
+            let parts = strips(rows.len(), E::ROWS);
             // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
-            unsafe { pack::<E>(lines, strips(rows.len(), E::ROWS), count, to) };
+            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
         }
-        Left::Packed(packed, rows.len())
+        Left::Packed { base: packed, rows: rows.len(), least }
+    }
+
+    /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
+    #[cfg(target_arch = "x86_64")]
+    fn in_pairs(&self) -> bool {
+        let all_brain = self.a.source.is_brain() && self.b.source.is_brain();
+        self.cpu.pairs && all_brain && self.as_it_lies::<super::micro::avx512::VastF32>().is_none()
     }
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector.
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
         let few_rows = self.rows.len() <= 2 * E::ROWS;
-        self.b.in_memory().filter(|b| few_rows && b.across == 1 && E::reads(b.dtype))
+        let fits = |b: &Lines| b.across == 1 && b.round.is_none() && E::reads(b.dtype);
+        self.b.in_memory().filter(|b| few_rows && fits(b))
     }
 
     /// Makes the right operand ready for some columns and steps.
@@ -296,19 +331,21 @@ impl Work<'_> {
             .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
         let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
         let width = rest.len().next_multiple_of(E::WIDTH);
+        let mut least = u16::MAX;
         if rest.is_empty() {
-            return Right { in_place, packed: std::ptr::null(), width };
+            return Right { in_place, packed: std::ptr::null(), width, least };
         }
-        let packed = scratch.right.room::<E::Num>(room(rest.len(), E::WIDTH, k.len()));
+        let packed = scratch.right.room::<E::Num>(room::<E>(rest.len(), E::WIDTH, k.len()));
         for from in k.clone().step_by(CONTRACT_BLOCK) {
-            let to = packed.wrapping_add((from - k.start) * width);
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
             let count = steps.len();
             let lines = self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled);
+            let parts = panels(rest.len(), E::WIDTH);
             // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
-            unsafe { pack::<E>(lines, panels(rest.len(), E::WIDTH), count, to) };
+            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
         }
-        Right { in_place, packed, width }
+        Right { in_place, packed, width, least }
     }
 
     /// Hands the sums of a group to the epilogue.

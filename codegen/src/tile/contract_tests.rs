@@ -10,6 +10,7 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 struct Tensor {
     bytes: Vec<u8>,
     dtype: DType,
+    round: Option<DType>,
     row: isize,
     col: isize,
 }
@@ -29,24 +30,35 @@ impl Tensor {
                 _ => bytes.extend(half::f64_to_bf16(x).to_ne_bytes()),
             }
         }
-        Tensor { bytes, dtype, row, col }
+        Tensor { bytes, dtype, round: None, row, col }
     }
 
     fn get(&self, i: usize, j: usize) -> f64 {
         let at = (i as isize * self.row + j as isize * self.col) as usize;
         let b = &self.bytes[at * self.dtype.bytes()..][..self.dtype.bytes()];
-        match self.dtype {
+        let x = match self.dtype {
             DType::F32 => f64::from(f32::from_ne_bytes(b.try_into().unwrap())),
             DType::F64 => f64::from_ne_bytes(b.try_into().unwrap()),
             DType::F16 => f64::from(half::f16_to_f32(u16::from_ne_bytes(b.try_into().unwrap()))),
             _ => f64::from(half::bf16_to_f32(u16::from_ne_bytes(b.try_into().unwrap()))),
+        };
+        match self.round {
+            Some(DType::BF16) => half::round_to_bf16_f64(x),
+            Some(_) => half::round_to_f16_f64(x),
+            None => x,
         }
+    }
+
+    /// True if every value is one of bf16.
+    fn is_brain(&self) -> bool {
+        self.round.unwrap_or(self.dtype) == DType::BF16
     }
 
     fn source(&self) -> Source<'_> {
         Source::Matrix {
             base: self.bytes.as_ptr(),
             dtype: self.dtype,
+            round: self.round,
             row: self.row,
             col: self.col,
         }
@@ -103,8 +115,9 @@ fn run(
 
 fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
     let mut scratch = Scratch::default();
-    let fill_a = fill(a, acc);
-    let fill_b = fill(b, acc);
+    let filled = |t: &Tensor| if t.is_brain() { DType::BF16 } else { acc };
+    let (as_a, as_b) = (filled(a), filled(b));
+    let (fill_a, fill_b) = (fill(a, as_a), fill(b, as_b));
     let (i0, j0) = (m / 3, n / 4);
     for cpu in &Cpu::all() {
         let whole = run(cpu, acc, (0..m, 0..n, k), (&a.source(), &b.source()), &mut scratch);
@@ -114,7 +127,10 @@ fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
                 assert_eq!(whole[i * n + j], want, "{m}x{n}x{k} at ({i}, {j}) with {cpu:?}");
             }
         }
-        let computed = (&Source::Fill(&fill_a), &Source::Fill(&fill_b));
+        let computed = (
+            &Source::Fill { fill: &fill_a, dtype: as_a },
+            &Source::Fill { fill: &fill_b, dtype: as_b },
+        );
         assert_eq!(
             run(cpu, acc, (0..m, 0..n, k), computed, &mut scratch),
             whole,
@@ -127,13 +143,16 @@ fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
     }
 }
 
-fn fill(t: &Tensor, acc: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {
+fn fill(t: &Tensor, dtype: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {
     move |row, rows, col, cols, out| {
         for i in 0..rows {
             for j in 0..cols {
                 let (x, at) =
-                    (t.get(row + i, col + j), out.wrapping_add((i * cols + j) * acc.bytes()));
-                if acc == DType::F64 {
+                    (t.get(row + i, col + j), out.wrapping_add((i * cols + j) * dtype.bytes()));
+                if dtype == DType::BF16 {
+                    // SAFETY: the block has `rows * cols` numbers.
+                    unsafe { at.cast::<u16>().write(half::f64_to_bf16(x)) };
+                } else if dtype == DType::F64 {
                     // SAFETY: the block has `rows * cols` numbers.
                     unsafe { at.cast::<f64>().write(x) };
                 } else {
@@ -207,6 +226,54 @@ fn sixteen_bit_operands() {
         let a = Tensor::new(DType::F16, m * k, 11, (1, m_));
         let b = Tensor::new(DType::BF16, k * n, 12, (n_, 1));
         check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+#[test]
+fn operands_of_bf16() {
+    for (m, n, k) in SHAPES {
+        let (k_, m_, n_) = (k as isize, m as isize, n as isize);
+        let a = Tensor::new(DType::BF16, m * k, 16, (k_, 1));
+        let b = Tensor::new(DType::BF16, k * n, 17, (n_, 1));
+        check(DType::F32, (m, n, k), &a, &b);
+        let round = Some(DType::BF16);
+        let a = Tensor { round, ..Tensor::new(DType::F32, m * k, 18, (1, m_)) };
+        let b = Tensor { round, ..Tensor::new(DType::F32, k * n, 19, (1, k_)) };
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+    let a = Tensor::new(DType::BF16, 2 * 20 * 31, 20, (2 * 31, 2));
+    let b = Tensor { round: Some(DType::BF16), ..Tensor::new(DType::F32, 31 * 3, 21, (3, 0)) };
+    check(DType::F32, (20, 40, 31), &a, &b);
+}
+
+#[test]
+fn operands_rounded_to_f16() {
+    for (m, n, k) in [(13, 21, 30), (20, 3, 530), (40, 70, 17)] {
+        let round = Some(DType::F16);
+        let a = Tensor { round, ..Tensor::new(DType::F32, m * k, 22, (k as isize, 1)) };
+        let b = Tensor { round, ..Tensor::new(DType::F32, k * n, 23, (1, k as isize)) };
+        check(DType::F32, (m, n, k), &a, &b);
+    }
+}
+
+/// Products and sums of bf16 that are subnormal, and operands that are.
+#[test]
+fn tiny_numbers_of_bf16() {
+    for (scale_a, scale_b) in [(-120, 0), (-60, -70), (-45, -40), (-63, -63), (-130, 3)] {
+        let scaled = |seed, scale: i32, strides| {
+            let mut t = Tensor::new(DType::BF16, 40 * 70, seed, strides);
+            for element in t.bytes.as_chunks_mut::<2>().0 {
+                let x = f64::from(half::bf16_to_f32(u16::from_ne_bytes(*element)));
+                *element = half::f64_to_bf16(x * 2f64.powi(scale)).to_ne_bytes();
+            }
+            t
+        };
+        check(
+            DType::F32,
+            (40, 40, 70),
+            &scaled(24, scale_a, (70, 1)),
+            &scaled(25, scale_b, (1, 70)),
+        );
     }
 }
 

@@ -7,8 +7,8 @@ use tracecast_ir::DType;
 /// A left operand that is ready for the innermost loop.
 #[derive(Clone, Copy)]
 pub(super) enum Left<T> {
-    /// In strips, a block of `k` after the other, so many rows in all.
-    Packed(*const T, usize),
+    /// In strips, a block of `k` after the other, so many rows in all; see [`Engine::pack`] for `least`.
+    Packed { base: *const T, rows: usize, least: u16 },
     /// As it lies: row by step, distances in numbers.
     InPlace { base: *const T, row: isize, step: isize },
 }
@@ -22,13 +22,22 @@ pub(super) struct Right<T> {
     pub(super) packed: *const T,
     /// The packed columns, the last panel filled up.
     pub(super) width: usize,
+    /// See [`Engine::pack`].
+    pub(super) least: u16,
 }
 
 impl<T> Left<T> {
-    /// The part from a step on.
+    /// See [`Engine::pack`].
+    fn least(&self) -> u16 {
+        if let Left::Packed { least, .. } = self { *least } else { u16::MAX }
+    }
+
+    /// The part from a number on.
     pub(super) fn from(self, step: usize) -> Self {
         match self {
-            Left::Packed(base, rows) => Left::Packed(base.wrapping_add(step * rows), rows),
+            Left::Packed { base, rows, least } => {
+                Left::Packed { base: base.wrapping_add(step * rows), rows, least }
+            }
             Left::InPlace { base, row, step: along } => {
                 let base = base.wrapping_offset(step as isize * along);
                 Left::InPlace { base, row, step: along }
@@ -37,8 +46,18 @@ impl<T> Left<T> {
     }
 }
 
+/// Whether a chain of products of such numbers may leave a sum that is not zero and below the least normal f32. The arguments are
+/// the least magnitudes other than zero of both sides, as bits of bf16.
+///
+/// A normal bf16 is a whole number of 2<sup>e - 7</sup>, where `e` is its exponent. So every product is a whole number of
+/// 2<sup>e + f - 14</sup> with the least exponents of both sides, and so is every sum, rounded or not.
+fn may_be_subnormal(a: u16, b: u16) -> bool {
+    let (a, b) = (a >> 7, b >> 7);
+    a == 0 || b == 0 || a + b < 2 * 127 + 14 - 126
+}
+
 impl<T> Right<T> {
-    /// The part from a step on.
+    /// The part from a number on.
     pub(super) fn from(self, step: usize) -> Self {
         Right {
             in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
@@ -69,6 +88,15 @@ pub(super) struct Out<T> {
     pub(super) begins: bool,
     /// The chains end: they are sums now.
     pub(super) ends: bool,
+    /// Sums may be subnormal.
+    tiny: bool,
+}
+
+impl<T> Out<T> {
+    /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
+    pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
+        Out { sums, ld, add, begins, ends, tiny: false }
+    }
 }
 
 /// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
@@ -97,6 +125,7 @@ pub(super) unsafe fn block<E: Engine>(
     steps: usize,
     chains: *mut E::Num,
 ) {
+    let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
     let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
     let span = |start: usize, columns: Columns| {
@@ -140,7 +169,7 @@ unsafe fn span<E: Engine>(
         let count = if k - from < 2 * steps { k - from } else { steps };
         for Part { start, count: rows, .. } in strips(m, E::ROWS) {
             let (a, row, step) = match left {
-                Left::Packed(base, _) => {
+                Left::Packed { base, .. } => {
                     (base.wrapping_add(start * k + from * rows), 1, rows as isize)
                 }
                 Left::InPlace { base, row, step } => {
@@ -165,6 +194,7 @@ unsafe fn span<E: Engine>(
                 out: to,
                 ld,
                 add: last && out.add,
+                tiny: out.tiny,
             };
             // SAFETY: the caller's contract.
             unsafe { E::strip(rows, vectors, &strip) };

@@ -331,13 +331,19 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The load, if the factor is one operand as it lies in memory (widened).
-    pub fn plain(&self) -> Option<&Load> {
+    /// The load, if the factor is one operand as it lies in memory, widened or rounded to the values of a 16-bit float; and
+    /// which float that is.
+    pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
         match self.body.insts.as_slice() {
-            [Inst { op: ScalarOp::Load(l), .. }] => Some(&self.loads[*l as usize])
-                .filter(|l| l.access.guards.is_empty() && l.access.indirect.is_empty()),
+            [Inst { op: ScalarOp::Load(l), .. }, Inst { op: ScalarOp::Round(to), .. }]
+                if self.value == 1 =>
+            {
+                Some((&self.loads[*l as usize], Some(*to)))
+            }
+            [Inst { op: ScalarOp::Load(l), .. }] => Some((&self.loads[*l as usize], None)),
             _ => None,
         }
+        .filter(|(l, _)| l.access.guards.is_empty() && l.access.indirect.is_empty())
     }
 }
 

@@ -112,9 +112,10 @@ impl Engine for WideF32 {
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
     }
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
-        unsafe { pack_f32(lines, count, k, dst, ld) }
+        unsafe { pack_f32(lines, count, k, dst, ld) };
+        u16::MAX
     }
 }
 

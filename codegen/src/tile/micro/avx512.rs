@@ -1,6 +1,6 @@
-//! Engines for AVX-512F: 32 registers of 16 f32.
+//! Engines for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Lines, x86::pack_f32};
+use super::super::pack::{Lines, avx512, x86 as avx2};
 use super::avx2::vector;
 use super::{Brain, Cell, Engine, Half, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -53,6 +53,9 @@ impl Cell<x86::__m512> for Half {
     }
 }
 
+/// Up to so many steps, eight lines at a time are packed.
+const SHORT: usize = 128;
+
 /// f32 with AVX-512F.
 pub(in crate::tile) struct VastF32;
 
@@ -77,9 +80,15 @@ impl Engine for VastF32 {
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
     }
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
-        // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
-        unsafe { pack_f32(lines, count, k, dst, ld) }
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+        // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
+        if lines.along == 1 && k <= SHORT {
+            // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
+            unsafe { avx2::pack_f32(lines, count, k, dst, ld) };
+            return u16::MAX;
+        }
+        // SAFETY: the caller's contract.
+        unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
     }
 }
 

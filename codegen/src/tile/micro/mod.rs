@@ -8,6 +8,8 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod pairs;
 pub(super) mod portable;
 
 use super::pack::{Lines, Wider, pack_singly};
@@ -45,6 +47,8 @@ pub(super) struct Strip<T> {
     pub(super) ld: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(super) add: bool,
+    /// Sums may be subnormal.
+    pub(super) tiny: bool,
 }
 
 /// Vectors of one type on one kind of CPU.
@@ -56,6 +60,9 @@ pub(super) trait Engine {
     const WIDTH: usize;
     /// The most rows of a strip.
     const ROWS: usize;
+    /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
+    /// apart from what is packed.
+    const DEPTH: usize = 1;
 
     /// The most columns of a strip with so few rows: enough chains to keep the CPU busy.
     fn columns(rows: usize) -> usize;
@@ -74,12 +81,16 @@ pub(super) trait Engine {
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.
     ///
+    /// Returns the least magnitude of them other than zero, as the bits of a bf16, if the engine has to know it; a large number
+    /// otherwise.
+    ///
     /// # Safety
     ///
     /// The CPU must be the engine's. The lines must be readable, `ld` not below `count`, and `k * ld + 8` numbers writable.
-    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) {
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut Self::Num, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
-        unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) }
+        unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
+        u16::MAX
     }
 }
 

@@ -5,6 +5,10 @@
 //! beginnings are neighbours are read in vectors.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod sixteen;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
 use super::micro::{Engine, Number};
@@ -12,11 +16,13 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
 
-/// Lines of an operand in memory: elements of `dtype`, strides in elements.
+/// Lines of an operand in memory: elements of `dtype`, rounded to the values of another one if `round` says so; strides in
+/// elements.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub(super) base: *const u8,
     pub(super) dtype: DType,
+    pub(super) round: Option<DType>,
     /// From a line to the next.
     pub(super) across: isize,
     /// From a step of `k` to the next.
@@ -43,6 +49,9 @@ pub(super) trait Wider: Number {
     ///
     /// `p` must be readable for an element of `dtype`.
     unsafe fn read(dtype: DType, p: *const u8) -> Self;
+
+    /// The nearest value of a 16-bit float; the same number for other dtypes.
+    fn nearest(self, to: DType) -> Self;
 }
 
 /// # Safety
@@ -71,6 +80,15 @@ impl Wider for f32 {
             _ => 0.0,
         }
     }
+
+    #[inline(always)]
+    fn nearest(self, to: DType) -> f32 {
+        match to {
+            DType::F16 => half::round_to_f16(self),
+            DType::BF16 => half::round_to_bf16(self),
+            _ => self,
+        }
+    }
 }
 
 impl Wider for f64 {
@@ -83,6 +101,15 @@ impl Wider for f64 {
             DType::F64 => unsafe { at(p) },
             // SAFETY: the caller's contract.
             _ => f64::from(unsafe { f32::read(dtype, p) }),
+        }
+    }
+
+    #[inline(always)]
+    fn nearest(self, to: DType) -> f64 {
+        match to {
+            DType::F16 => half::round_to_f16_f64(self),
+            DType::BF16 => half::round_to_bf16_f64(self),
+            _ => self,
         }
     }
 }
@@ -104,6 +131,7 @@ pub(super) unsafe fn pack_singly<T: Wider>(
         for j in which.clone() {
             // SAFETY: an element of the operand.
             let x = unsafe { T::read(lines.dtype, lines.from(j, p).base) };
+            let x = lines.round.map_or(x, |to| x.nearest(to));
             // SAFETY: its place.
             unsafe { dst.wrapping_add(p * ld + j).write(x) };
         }
@@ -141,14 +169,15 @@ pub(super) fn panels(columns: usize, width: usize) -> impl Iterator<Item = Part>
 }
 
 /// How many numbers [`pack`] may write for that many lines.
-pub(super) fn room(lines: usize, width: usize, k: usize) -> usize {
-    lines.next_multiple_of(width) * k + 8
+pub(super) fn room<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
+    lines.next_multiple_of(width) * k.div_ceil(E::DEPTH) + 8
 }
 
-/// How many steps of lines that lie across memory are packed before the next part, so that memory is read in order.
+/// How many steps of lines that lie across memory are packed before the next part, so that memory is read in order: a multiple of
+/// every engine's depth.
 const CHUNK: usize = 16;
 
-/// Packs the parts of an operand: the numbers of a part begin at `dst[start * k]`.
+/// Packs the parts of an operand: the numbers of a part begin at `dst[start * k / depth]`. See [`Engine::pack`] for what it returns.
 ///
 /// # Safety
 ///
@@ -158,14 +187,16 @@ pub(super) unsafe fn pack<E: Engine>(
     parts: impl Iterator<Item = Part> + Clone,
     k: usize,
     dst: *mut E::Num,
-) {
+) -> u16 {
+    let mut least = u16::MAX;
     let chunk = if lines.across == 1 && lines.along != 1 { CHUNK } else { k.max(1) };
     for p in (0..k).step_by(chunk) {
         let steps = chunk.min(k - p);
         for Part { start, count, ld } in parts.clone() {
-            let to = dst.wrapping_add(start * k + p * ld);
+            let to = dst.wrapping_add(start * k.div_ceil(E::DEPTH) + p / E::DEPTH * ld);
             // SAFETY: the caller's contract. What a part writes beyond its own numbers is written again by the next one.
-            unsafe { E::pack(&lines.from(start, p), count, steps, to, ld) };
+            least = least.min(unsafe { E::pack(&lines.from(start, p), count, steps, to, ld) });
         }
     }
+    least
 }

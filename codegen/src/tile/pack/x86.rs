@@ -28,6 +28,10 @@ trait Octet {
 struct Single;
 struct Brain;
 struct Half;
+/// f32, rounded to bf16.
+struct ToBrain;
+/// f32, rounded to f16.
+struct ToHalf;
 
 impl Octet for Single {
     const BYTES: usize = 4;
@@ -85,6 +89,58 @@ impl Octet for Half {
     }
 }
 
+impl Octet for ToBrain {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { Single::load(p) };
+        // SAFETY: the caller's contract.
+        unsafe { round_to_bf16(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::round_to_bf16(unsafe { Single::one(p) })
+    }
+}
+
+impl Octet for ToHalf {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { Single::load(p) };
+        // SAFETY: the caller's contract.
+        unsafe { round_to_f16(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::round_to_f16(unsafe { Single::one(p) })
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round_to_bf16(x: x86::__m256) -> x86::__m256 {
+    let nan = x86::_mm256_cmp_ps::<{ x86::_CMP_UNORD_Q }>(x, x);
+    let bits = x86::_mm256_castps_si256(x);
+    let odd = x86::_mm256_and_si256(x86::_mm256_srli_epi32::<16>(bits), x86::_mm256_set1_epi32(1));
+    let up = x86::_mm256_add_epi32(odd, x86::_mm256_set1_epi32(0x7fff));
+    let up = x86::_mm256_castsi256_ps(x86::_mm256_add_epi32(bits, up));
+    let quiet = x86::_mm256_or_si256(bits, x86::_mm256_set1_epi32(0x40 << 16));
+    let up = x86::_mm256_blendv_ps(up, x86::_mm256_castsi256_ps(quiet), nan);
+    let high = x86::_mm256_castsi256_ps(x86::_mm256_set1_epi32(0xffff << 16));
+    x86::_mm256_and_ps(up, high)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn round_to_f16(x: x86::__m256) -> x86::__m256 {
+    x86::_mm256_cvtph_ps(x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+}
+
 /// [`Engine::pack`](super::Engine::pack) for f32.
 ///
 /// # Safety
@@ -97,13 +153,21 @@ pub(in crate::tile) unsafe fn pack_f32(
     dst: *mut f32,
     ld: usize,
 ) {
-    match lines.dtype {
+    match (lines.dtype, lines.round) {
         // SAFETY: the caller's contract.
-        DType::F32 => unsafe { pack_octets::<Single>(lines, count, k, dst, ld) },
+        (DType::F32, None) => unsafe { pack_octets::<Single>(lines, count, k, dst, ld) },
         // SAFETY: the caller's contract.
-        DType::BF16 => unsafe { pack_octets::<Brain>(lines, count, k, dst, ld) },
+        (DType::BF16, None) => unsafe { pack_octets::<Brain>(lines, count, k, dst, ld) },
         // SAFETY: the caller's contract.
-        DType::F16 => unsafe { pack_octets::<Half>(lines, count, k, dst, ld) },
+        (DType::F16, None) => unsafe { pack_octets::<Half>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) => unsafe {
+            pack_octets::<ToBrain>(lines, count, k, dst, ld)
+        },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) => unsafe {
+            pack_octets::<ToHalf>(lines, count, k, dst, ld)
+        },
         // SAFETY: the caller's contract.
         _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
     }
