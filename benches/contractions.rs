@@ -5,7 +5,8 @@
 //! least times over the rounds: other work on the machine only ever adds to a time. Before it is timed, 64 results of each contraction are compared with sums in
 //! f64.
 //!
-//! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose name contains `PART`.
+//! `cargo bench --bench contractions [--features versus] [-- PART [ROUNDS]]` takes the sizes whose name contains `PART`; the part
+//! `large` stands for those that are too large for tests, in all transpositions by turns.
 
 #[cfg(feature = "versus")]
 use std::time::Instant;
@@ -20,9 +21,11 @@ const ROUNDS: usize = 25;
 /// Floating-point operations of a round, at least.
 const ROUND: f64 = 1e7;
 
-/// Rows, summed axis, columns, and whether the left and the right operand are transposed: the square, layers and their gradients,
-/// and sizes without much to do.
-const SHAPES: [(usize, usize, usize, [bool; 2]); 26] = [
+/// Rows, summed axis, columns, and whether the left and the right operand are transposed.
+type Shape = (usize, usize, usize, [bool; 2]);
+
+/// The square, layers and their gradients, and sizes without much to do.
+const SHAPES: [Shape; 26] = [
     (1024, 1024, 1024, [false, false]),
     (1024, 1024, 1024, [true, false]),
     (1024, 1024, 1024, [false, true]),
@@ -51,6 +54,20 @@ const SHAPES: [(usize, usize, usize, [bool; 2]); 26] = [
     (3072, 768, 16, [false, false]),
 ];
 
+/// The extents of large contractions.
+const EXTENTS: [usize; 7] = [1, 3, 16, 64, 100, 768, 3072];
+
+/// Up to so many products, tests compare all results of the contractions of these extents with sums in f64.
+const TESTED: usize = 1 << 24;
+
+/// Contractions of the [`EXTENTS`] that are not tested.
+fn large() -> Vec<Shape> {
+    let pairs = EXTENTS.into_iter().flat_map(|m| EXTENTS.map(|k| (m, k)));
+    let all = pairs.flat_map(|(m, k)| EXTENTS.map(|n| (m, k, n)));
+    let large = all.filter(|(m, k, n)| m * k * n > TESTED).enumerate();
+    large.map(|(i, (m, k, n))| (m, k, n, [i % 2 == 1, i / 2 % 2 == 1])).collect()
+}
+
 /// One contraction in one dtype.
 struct Work {
     program: Executable,
@@ -58,7 +75,7 @@ struct Work {
 }
 
 impl Work {
-    fn new((m, k, n, transposed): (usize, usize, usize, [bool; 2]), dtype: DType) -> Self {
+    fn new((m, k, n, transposed): Shape, dtype: DType) -> Self {
         fn operand<'t>(t: &'t Trace, name: &str, ty: TensorType, transposed: bool) -> Var<'t> {
             if !transposed {
                 return t.state_of(name, ty);
@@ -98,7 +115,7 @@ impl Work {
     }
 
     /// Compares 64 results with sums in f64.
-    fn check(&mut self, (m, k, n, [ta, tb]): (usize, usize, usize, [bool; 2]), epsilon: f64) {
+    fn check(&mut self, (m, k, n, [ta, tb]): Shape, epsilon: f64) {
         self.run(1);
         let [a, b, y] = ["a", "b", "y"].map(|name| self.numbers(name));
         for sample in 0..64 {
@@ -119,10 +136,7 @@ impl Work {
 
 /// Seconds that the `gemm` crate takes.
 #[cfg(feature = "versus")]
-fn versus(
-    work: &Work,
-    (m, k, n, transposed): (usize, usize, usize, [bool; 2]),
-) -> Option<impl FnMut(usize) -> f64 + use<>> {
+fn versus(work: &Work, (m, k, n, transposed): Shape) -> Option<impl FnMut(usize) -> f64 + use<>> {
     let (a, b, mut c) = (work.numbers("a"), work.numbers("b"), vec![0.0; m * n]);
     Some(move |times: usize| {
         let start = Instant::now();
@@ -150,11 +164,12 @@ fn main() {
         "rows x summed x columns  | per cent of peak: f32 bf16 f16 | bf16/f32 f16/f32 | f32/gemm"
     );
     let mut logarithms = Vec::new();
-    for shape in SHAPES {
+    let shapes = if part == "large" { large() } else { SHAPES.to_vec() };
+    for shape in shapes {
         let (m, k, n, [ta, tb]) = shape;
         let letter = |transposed| if transposed { 't' } else { 'n' };
         let name = format!("{m}x{k}x{n} {}{}", letter(ta), letter(tb));
-        if !name.contains(&part) {
+        if part != "large" && !name.contains(&part) {
             continue;
         }
         let operations = 2.0 * (m * k * n) as f64;
