@@ -6,13 +6,16 @@ use std::path::PathBuf;
 use tracecast::DType;
 use tracecast::ir::policy::{DeviceType, OperandInfo, OperandKind, Region};
 
-/// The file, from `TRACECAST_CASES` if that names a folder.
+/// The recorded cases.
 pub(crate) fn read() -> Value {
-    let folder = std::env::var_os("TRACECAST_CASES").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")),
-        PathBuf::from,
-    );
-    let path = folder.join("autocast-cases.json");
+    file("autocast-cases.json")
+}
+
+/// A file of that name in `TRACECAST_CASES`, if that names a folder which has one, or our own.
+pub(crate) fn file(name: &str) -> Value {
+    let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")).join(name);
+    let given = std::env::var_os("TRACECAST_CASES").map(|folder| PathBuf::from(folder).join(name));
+    let path = given.filter(|path| path.exists()).unwrap_or(own);
     let text =
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&strict(&text))

@@ -13,6 +13,7 @@ mod recorded;
 mod registration;
 mod replay;
 mod script;
+mod tables;
 
 use cases::Call;
 use recorded::Recorded;
