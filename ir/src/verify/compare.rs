@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 pub enum Promise {
     /// It makes casts of the autocast decisions, and of nothing else but promotions.
     Casts,
-    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays.
+    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays, every rounding of it.
     Adds,
     /// It moves, shares and cancels casts where that changes no bit.
     Moves,
@@ -93,15 +93,19 @@ fn interface(before: &Graph, after: &Graph, errors: &mut Vec<VerifyError>) {
     differ(updates(before), updates(after), &|i| before.updates().get(i).map(|(_, v)| v.node));
 }
 
-/// V6 and V7: every rounding that a result depends on is still there, or at least each that the program writes.
+/// V6 and V7: every rounding that a result depends on is still there, or at least each that the program writes. Where code is only
+/// added, there is no question of what a result can do without.
 fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<VerifyError>) {
     let live = after.live();
     let there: HashSet<u32> = casts(after)
         .filter(|id| live[id.index()])
         .flat_map(|id| after.node(id).origin.points.iter().copied().collect::<Vec<_>>())
         .collect();
-    let roundings = Roundings::of(before);
-    for (id, number) in roundings.needed(before) {
+    let wanted: Vec<_> = match promise {
+        Promise::Casts | Promise::Adds => Roundings::live(before).collect(),
+        _ => Roundings::of(before).needed(before).collect(),
+    };
+    for (id, number) in wanted {
         if there.contains(&number) {
             continue;
         }

@@ -2,13 +2,14 @@
 //!
 //! A rounding may go if what it rounds is known to fit already, if it works on numbers known in advance (then it was done), or if
 //! nothing depends on it. The last is a matter of taste where an op may turn out not to need an operand: a choice under a known
-//! condition, a slice of joined parts, a product with an integer zero. So a rounding counts as needed only if arithmetic on floats
-//! leads from it to a result: that never does without an operand.
+//! condition, a slice of joined parts, a product with an integer zero. So a rounding counts as needed only if what leads from
+//! it to a result cannot do without it ([`takes`]).
 
 use super::compare::{casts, dtypes, is_rounding};
+use super::dependence::{behind_views, known, lowering, takes};
 use crate::DType;
 use crate::graph::{Graph, NodeId};
-use crate::op::{Body, Elements, Lower, View};
+use crate::op::{Body, Elements, Lower};
 
 /// The floats that values can be known to fit in.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -17,9 +18,9 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 pub(super) struct Roundings {
     /// For every node, the floats that hold its result exactly, one bit each.
     fits: Vec<u8>,
-    /// True for values that depend on no float from outside: numbers known in advance, and integers, which may turn out to be.
+    /// True for values that may turn out to be known in advance.
     known: Vec<bool>,
-    /// True for values that arithmetic takes to a result.
+    /// True for values that a result cannot do without.
     needed: Vec<bool>,
 }
 
@@ -27,23 +28,19 @@ impl Roundings {
     pub(super) fn of(graph: &Graph) -> Self {
         let mut all = Roundings {
             fits: vec![0; graph.len()],
-            known: vec![false; graph.len()],
+            known: known(graph),
             needed: vec![false; graph.len()],
         };
         for id in graph.nodes() {
-            let args = graph.args(id);
-            let counted = graph.node(id).results.iter().all(|ty| !ty.dtype.is_float());
-            all.known[id.index()] = counted
-                || graph.port_of(id).is_none() && args.iter().all(|a| all.known[a.node.index()])
-                || all.may_be_known(graph, id);
             all.fits[id.index()] = all.fits_of(graph, id);
         }
         for root in graph.roots() {
             all.needed[root.node.index()] = true;
         }
         for id in graph.nodes().rev() {
-            if all.needed[id.index()] && takes_all(graph, id) {
-                graph.args(id).iter().for_each(|a| all.needed[a.node.index()] = true);
+            for (operand, arg) in graph.args(id).iter().enumerate() {
+                let takes = all.needed[id.index()] && takes(graph, &all.known, id, operand);
+                all.needed[arg.node.index()] |= takes;
             }
         }
         all
@@ -57,6 +54,22 @@ impl Roundings {
         })
     }
 
+    /// The roundings of a program that reach a result through ops of which none may be taken apart: where nothing is rewritten, all
+    /// of them stay.
+    pub(super) fn live(graph: &Graph) -> impl Iterator<Item = (NodeId, u32)> + '_ {
+        let known = known(graph);
+        let mut live = vec![false; graph.len()];
+        graph.roots().for_each(|root| live[root.node.index()] = true);
+        for id in graph.nodes().rev() {
+            let is_whole = matches!(graph.node(id).op.def().body, Body::Core { .. });
+            for (operand, arg) in graph.args(id).iter().enumerate() {
+                let stays = is_whole || takes(graph, &known, id, operand);
+                live[arg.node.index()] |= live[id.index()] && stays;
+            }
+        }
+        Roundings::all(graph).filter(move |(id, _)| live[id.index()])
+    }
+
     /// The roundings that must not be lost.
     pub(super) fn needed<'a>(
         &'a self,
@@ -67,24 +80,6 @@ impl Roundings {
             let (from, to) = dtypes(graph, *id);
             let changes = super::compare::rounds(from, to) && self.fits[x] & bit(to) == 0;
             changes && self.needed[id.index()] && !self.known[x]
-        })
-    }
-
-    /// True for a choice between a known number and such a choice: under one condition the number may be all that is left.
-    fn may_be_known(&self, graph: &Graph, id: NodeId) -> bool {
-        let chooses_known = |id: NodeId| {
-            let args = graph.args(id);
-            let is_choice = graph.node(id).op.name() == "where";
-            (is_choice && args[1..].iter().any(|a| self.known[a.node.index()])).then_some(args)
-        };
-        let behind_views = |mut at: NodeId| {
-            while matches!(lowering(graph, at), Some(Lower::View(_))) {
-                at = graph.args(at)[0].node;
-            }
-            at
-        };
-        chooses_known(id).is_some_and(|args| {
-            args[1..].iter().any(|a| chooses_known(behind_views(a.node)).is_some())
         })
     }
 
@@ -103,7 +98,7 @@ impl Roundings {
     fn fits_of(&self, graph: &Graph, id: NodeId) -> u8 {
         let node = graph.node(id);
         let Some(result) = node.results.first() else { return 0 };
-        let own = holders(result.dtype);
+        let own = if result.numel() == 0 { u8::MAX } else { holders(result.dtype) };
         let args = graph.args(id);
         if matches!(node.op.name(), "cast" | "round_to") {
             let (from, to) = dtypes(graph, id);
@@ -134,35 +129,8 @@ impl Roundings {
 
 /// The number that all elements of a constant hold, perhaps behind views and casts.
 fn number(graph: &Graph, id: NodeId) -> Option<f64> {
-    let mut at = id;
-    while matches!(lowering(graph, at), Some(Lower::View(_))) || graph.node(at).op.name() == "cast"
-    {
-        at = graph.args(at)[0].node;
-    }
+    let at = behind_views(graph, id);
     graph.node(at).attrs.float("value").filter(|_| graph.node(at).op.name() == "constant")
-}
-
-/// True for arithmetic on floats and whole views, which always need every operand that has elements.
-fn takes_all(graph: &Graph, id: NodeId) -> bool {
-    let node = graph.node(id);
-    let floats = node.results.iter().all(|ty| ty.dtype.is_float() && ty.numel() > 0)
-        && graph.args(id).iter().all(|a| graph.ty(*a).dtype.is_float() && graph.ty(*a).numel() > 0);
-    floats
-        && match lowering(graph, id) {
-            Some(Lower::Map(map)) => map.elements() == Elements::New || node.arity() == 1,
-            Some(Lower::View(view)) => *view != View::Slice,
-            Some(Lower::Contract | Lower::ReduceRow | Lower::ReduceColumn) => true,
-            Some(_) => false,
-            // Of those that are made of other ops, the ones that are known to be sums.
-            None => matches!(node.op.name(), "gelu" | "matmul" | "linear" | "sum" | "mean"),
-        }
-}
-
-fn lowering(graph: &Graph, id: NodeId) -> Option<&Lower> {
-    match &graph.node(id).op.def().body {
-        Body::Core { kernel, .. } | Body::Source(kernel) => Some(kernel),
-        _ => None,
-    }
 }
 
 fn bit(dtype: DType) -> u8 {
