@@ -5,6 +5,8 @@
 
 mod support;
 
+use support::eager_tape::{self, Sharing};
+use support::layers;
 use support::random::program;
 use tracecast_ir::text;
 
@@ -55,22 +57,23 @@ fn compiled_programs_agree_with_the_interpreter() {
 /// P1: neither a pass nor the planner changes a bit of what eager mode computes, gradients of every leaf included.
 #[test]
 fn compiled_programs_agree_with_an_eager_tape() {
-    let cpus: Vec<_> = [1, 2].map(support::cpu).into();
+    let cpus = [1, 2].map(|threads| (threads, support::cpu(threads)));
     let (mut compared, mut failures) = (0, Vec::new());
     for seed in seeds(1000) {
-        let graph = program(seed, 14);
-        let inputs = support::inputs(&graph, seed);
-        let wanted = support::eager_tape::run(&graph, &inputs)
-            .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
-        let (_, fused) =
-            support::lowered(graph.clone()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        for (threads, device) in (1..).zip(&cpus) {
-            let difference = match support::computed(&fused, device.clone(), &inputs) {
-                Ok(found) => support::difference(&found, &wanted),
-                Err(e) => Some(e),
-            };
-            failures.extend(difference.map(|d| format!("seed {seed} on {threads} threads: {d}")));
-            compared += 1;
+        for graph in [program(seed, 14), layers::program(seed, 8)] {
+            let inputs = support::inputs(&graph, seed);
+            let wanted = eager_tape::run(&graph, &inputs, Sharing::Weights)
+                .unwrap_or_else(|e| panic!("seed {seed}: {e}\n{graph}"));
+            let what = format!("seed {seed}, {},", graph.name());
+            let (_, fused) = support::lowered(graph).unwrap_or_else(|e| panic!("{what} {e}"));
+            for (threads, cpu) in &cpus {
+                let difference = match support::computed(&fused, cpu.clone(), &inputs) {
+                    Ok(found) => support::difference(&found, &wanted),
+                    Err(e) => Some(e),
+                };
+                failures.extend(difference.map(|d| format!("{what} on {threads} threads: {d}")));
+                compared += 1;
+            }
         }
         if failures.len() > 30 {
             break;
@@ -78,6 +81,21 @@ fn compiled_programs_agree_with_an_eager_tape() {
     }
     let all = failures.join("\n");
     assert!(failures.is_empty(), "{} of {compared} differ:\n{all}", failures.len());
+}
+
+/// The programs above are such that it matters which casts autocast shares: gradients are summed on their narrow side.
+#[test]
+fn the_casts_that_are_shared_show_in_gradients() {
+    for sharing in [Sharing::Never, Sharing::Always] {
+        let differs = |seed: &u64| {
+            let graph = layers::program(*seed, 8);
+            let inputs = support::inputs(&graph, *seed);
+            let run = |sharing| eager_tape::run(&graph, &inputs, sharing).expect("runs");
+            support::difference(&run(sharing), &run(Sharing::Weights)).is_some()
+        };
+        let count = (0..200).filter(differs).count();
+        assert!(count >= 25, "{count} programs of 200 show casts shared {sharing:?}");
+    }
 }
 
 #[test]

@@ -13,7 +13,8 @@
 //! The number of casts is PyTorch's, because it fixes in which dtype gradients are summed. A cast is shared only where eager
 //! autocast finds it in its weight cache: the operand is an f32 leaf that requires a gradient, no view of one, and the cache is
 //! on; then there is one cast for each leaf, dtype and cache scope. Everything else is cast once per use; equal casts become
-//! one after differentiation, where that is free of consequences.
+//! one after differentiation, where that is free of consequences. An op that no result needs takes no part: eager mode would run
+//! it, and a weight that it is the first to cast would have its gradients added up in another order.
 
 use crate::pass::Pass;
 use std::collections::HashMap;

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of this module")]
 
 pub mod eager_tape;
+pub mod layers;
 pub mod random;
 
 use random::{Dice, INDEX_LIMIT};

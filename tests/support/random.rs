@@ -127,7 +127,7 @@ fn shapes(dice: &mut Dice) -> Vec<Vec<usize>> {
 }
 
 /// Autocast on the CPU with that dtype, if there is one.
-fn region(low: Option<DType>, scope: u32) -> Region {
+pub(crate) fn region(low: Option<DType>, scope: u32) -> Region {
     low.map_or_else(Region::default, |low| {
         let (region, _) = Region::default()
             .enter(DeviceType::Cpu, Some(low), true, None)
@@ -137,7 +137,7 @@ fn region(low: Option<DType>, scope: u32) -> Region {
 }
 
 /// The region left for another one, for an island without autocast, back from there, or with the cache switched.
-fn moved_on(dice: &mut Dice, low: DType, from: Region) -> Region {
+pub(crate) fn moved_on(dice: &mut Dice, low: DType, from: Region) -> Region {
     match dice.below(4) {
         0 => region(Some(low), from.scope() + 1),
         1 => from.off(),

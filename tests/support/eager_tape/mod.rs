@@ -20,16 +20,32 @@ use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::policy::{Decision, PolicySet};
 use tracecast_ir::{Attrs, DType, Graph, NodeId, OpRef, ValueId};
 
-/// Runs a traced program, also what no result needs.
-pub(crate) fn run(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, String> {
-    let mut eager =
-        Eager { graph, tape: Tape::default(), slots: HashMap::new(), cache: HashMap::new() };
+/// When autocast makes one cast for several uses of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// For the weights that PyTorch keeps the casts of.
+    Weights,
+    /// Never. What differs then shows that the cache matters.
+    Never,
+    /// Always within a scope. What differs then shows that only weights may be shared.
+    Always,
+}
+
+/// Runs a traced program: what its results need, as if nothing else had been written.
+pub(crate) fn run(
+    graph: &Graph,
+    inputs: &HashMap<String, Value>,
+    sharing: Sharing,
+) -> Result<Outputs, String> {
+    let (tape, slots, cache) = (Tape::default(), HashMap::new(), HashMap::new());
+    let mut eager = Eager { graph, sharing, tape, slots, cache };
     for port in graph.ports() {
         let slot = eager.tape.leaf(inputs[&port.name].clone());
         eager.slots.insert(ValueId { node: port.node, result: 0 }, slot);
     }
     let decisions = graph.decisions(&Arc::new(PolicySet::standard()));
-    for id in graph.nodes().filter(|id| graph.port_of(*id).is_none()) {
+    let live = graph.live();
+    for id in graph.nodes().filter(|id| live[id.index()] && graph.port_of(*id).is_none()) {
         let results = if graph.node(id).op.is(&GRAD) {
             eager.gradients(id)?
         } else {
@@ -49,6 +65,7 @@ pub(crate) fn run(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outp
 /// A program on its way.
 struct Eager<'g> {
     graph: &'g Graph,
+    sharing: Sharing,
     tape: Tape,
     slots: HashMap<ValueId, Slot>,
     /// The casts of weights: leaf, dtype and scope.
@@ -78,9 +95,14 @@ impl Eager<'_> {
     fn cast(&mut self, user: NodeId, operand: ValueId, to: DType) -> Result<Slot, String> {
         let region = self.graph.region(user);
         let leaf = self.graph.port_of(operand.node).filter(|port| port.requires_grad());
-        let is_kept = leaf.is_some_and(|leaf| {
+        let is_weight = leaf.is_some_and(|leaf| {
             region.cache() && leaf.ty.dtype == DType::F32 && to == region.low(leaf.device)
         });
+        let is_kept = match self.sharing {
+            Sharing::Weights => is_weight,
+            Sharing::Never => false,
+            Sharing::Always => true,
+        };
         let key = (operand, to, region.scope());
         if let Some(known) = self.cache.get(&key).filter(|_| is_kept) {
             return Ok(*known);
