@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use tracecast::ir::{Stage, Verified, parse, verify};
-use tracecast::passes::{PassOptions, find, standard};
+use tracecast::passes::{Pass, PassOptions, Place, Precision, find, standard};
 use tracecast::prelude::*;
 use tracecast::runtime::Program;
 use tracecast::{Graph, compile};
@@ -150,7 +150,7 @@ fn per_node(_: &mut Criterion) {
     std::io::stdout().write_all(out.as_bytes()).expect("a place to write to");
 }
 
-/// The microseconds per node of each pass, and of the verifier on what `simplify` gets.
+/// The microseconds per node of each pass, of the verifier on what `simplify` gets, and of `place` in the precision `optimised`.
 fn costs(graph: Graph) -> Vec<(&'static str, f64)> {
     let (stages, kernels) = stages(graph);
     let per_node = |nodes: usize, run: &mut dyn FnMut()| {
@@ -172,6 +172,11 @@ fn costs(graph: Graph) -> Vec<(&'static str, f64)> {
         if *name == "simplify" {
             let run = &mut || drop(black_box(verify(Graph::clone(graph), Stage::Core)));
             costs.push(("verify", per_node(graph.len(), run)));
+        }
+        if *name == "place" {
+            let pass = Place::new(Precision::Optimised);
+            let run = &mut || drop(black_box(pass.run(graph)));
+            costs.push(("optimised", per_node(graph.len().max(next.len()), run)));
         }
     }
     costs
