@@ -2,17 +2,15 @@
 
 use crate::error::Result;
 use crate::form::{self, Largest};
-use crate::jit::{
-    Address, Block, Code, Operand, Slots, block_address, clear, combine, contract, copy_number,
-    with_scratch, with_shared,
-};
+use crate::jit::{Address, Block, Code, Operand, Slots, block_address, contract, with_scratch};
+use crate::largest::{Places, with_places};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
 use crate::tile::Tiles;
 use std::sync::atomic::AtomicU32;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{self as ir, Factor, Kernel, Reduction, Scalar};
+use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar};
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
@@ -50,9 +48,6 @@ pub(crate) struct ContractRun {
     largest: Vec<Largest>,
     cost: usize,
 }
-
-/// The bytes of a largest value.
-const NUMBER: usize = 8;
 
 /// Where a factor comes from.
 #[derive(Debug)]
@@ -145,7 +140,7 @@ impl ContractRun {
         let groups = parts.min(batches).max(1);
         let [down, across] = grid(self.m, self.n, parts.div_ceil(groups));
         let tasks = groups * down * across;
-        self.with_largest(tasks, operands, |own| {
+        with_places(&self.largest, tasks, std::slice::from_ref(operands), |places| {
             if elements == 0 {
                 return;
             }
@@ -155,35 +150,9 @@ impl ContractRun {
                 let cols = part(self.n, UNITS[1], across, i % across);
                 for batch in part(batches, 1, groups, group) {
                     let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
-                    self.block(code, tiles, (operands, own(task)), batch, block, status);
+                    self.block(code, tiles, (operands, places, task), batch, block, status);
                 }
             });
-        });
-    }
-
-    /// Gives each of several tasks a place for its largest values, and afterwards puts the largest of all into the outputs.
-    fn with_largest(
-        &self,
-        tasks: usize,
-        operands: &Slots,
-        run: impl FnOnce(&(dyn Fn(usize) -> Address + Sync)),
-    ) {
-        // No two tasks share a cache line.
-        let line = (NUMBER * self.largest.len()).next_multiple_of(64);
-        with_shared(tasks * (line + NUMBER), |memory| {
-            clear(memory, tasks * line);
-            let own = |task: usize| memory.offset((task * line) as isize);
-            run(&own);
-            for (i, Largest { scalar, output }) in self.largest.iter().enumerate() {
-                let all = memory.offset((tasks * line) as isize);
-                let size = if *scalar == Scalar::F64 { 8 } else { 4 };
-                for task in 0..tasks {
-                    let from = own(task).offset((i * NUMBER) as isize);
-                    copy_number(*scalar, from, all.offset((task * size) as isize));
-                }
-                combine(Reduction::Max, *scalar, all, tasks);
-                copy_number(*scalar, all, operands.get(*output));
-            }
         });
     }
 
@@ -191,7 +160,7 @@ impl ContractRun {
         &self,
         code: &[Code],
         tiles: &Tiles,
-        (operands, largest): (&Slots, Address),
+        (operands, places, task): (&Slots, Places, usize),
         batch: usize,
         block: Block,
         status: &AtomicU32,
@@ -199,9 +168,7 @@ impl ContractRun {
         let last = operands.len();
         let mut slots = operands.clone();
         slots.push(operands.get(0));
-        for i in 0..self.largest.len() {
-            slots.push(largest.offset((i * NUMBER) as isize));
-        }
+        places.push(&mut slots, task, 0);
         let fill = |f: &FactorRun, height: usize| {
             let code = if let FactorRun::Computed(i, _) = f { Some(&code[*i]) } else { None };
             let slots = slots.clone();

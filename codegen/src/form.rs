@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{
     self as ir, Body, Contract, Factor, Inst, Kernel, Load, Nest, Over, Reduction, Scalar,
-    ScalarOp, Scatter,
+    ScalarOp, Scatter, Val,
 };
 
 /// A column reduction of a nest: its accumulators, and how they become the output.
@@ -50,8 +50,9 @@ pub(crate) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// The plan of a nest. Slots are the input slots, the output slots, and one for the accumulators of each column.
-pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> {
+/// The plan of a nest. Slots are the input slots, the output slots, one for the accumulators of each column, and one for each largest
+/// value so far.
+pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, Vec<Largest>)> {
     let first = &nest.segments[0];
     let rank = first.extents.len();
     if rank == 0 {
@@ -82,20 +83,31 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>)> 
         buffers: nest.buffers.clone(),
         stages: Vec::new(),
     };
-    let mut columns = Vec::new();
+    let (mut columns, mut all) = (Vec::new(), Vec::new());
+    let registers = nest.registers.len();
     for stage in &nest.stages {
         let mut sinks = Vec::new();
         for sink in &stage.sinks {
-            sinks.push(nest_sink(kernel, &mut plan, &mut columns, stage, sink, inputs)?);
+            sinks.push(match sink {
+                ir::Sink::Largest { value, output } => {
+                    all.push(Largest { scalar: stage.body.ty(*value), output: inputs + output });
+                    of_row(*value, registers + all.len() - 1)
+                }
+                _ => nest_sink(kernel, &mut plan, &mut columns, stage, sink, inputs)?,
+            });
         }
         plan.stages.push(Stage { once: stage.over == Over::Once, body: stage.body.clone(), sinks });
+    }
+    if !all.is_empty() {
+        let stage = so_far(&mut plan, &all, registers);
+        plan.stages.push(stage);
     }
     simplify(&mut plan, nest.is_map());
     plan.aligned = if nest.segments.len() == 1 { plan.row() % 16 == 0 } else { plan.aligned };
     for (column, sink) in columns.iter_mut().zip(column_sinks(&plan)) {
         column.unit = unit(&plan, sink);
     }
-    Ok((plan, columns))
+    Ok((plan, columns, all))
 }
 
 /// See [`Plan::tensors`].
@@ -139,9 +151,7 @@ fn nest_sink(
         }
         ir::Sink::Keep { value, buffer } => Sink::Keep { value: *value, buffer: *buffer },
         ir::Sink::Set { value, register } => Sink::Set { value: *value, register: *register },
-        ir::Sink::Largest { .. } => {
-            return Err(unsupported(kernel, "a nest with a largest value"));
-        }
+        ir::Sink::Largest { .. } => return Err(unsupported(kernel, "a largest value")),
         ir::Sink::Column { reduction, value, output, dtype, kept } => {
             if *reduction == Reduction::ArgMax {
                 return Err(unsupported(kernel, "argmax down a column"));
@@ -292,35 +302,39 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
                 nest_sink(kernel, &mut plan, &mut Vec::new(), &c.epilogue, sink, inputs)?
             }
             ir::Sink::Largest { value, output } => {
-                let (scalar, output) = (body.ty(*value), inputs + output);
-                all.push(Largest { scalar, output });
-                Sink::Reduce { reduction: Reduction::Max, value: *value, register: all.len() - 1 }
+                all.push(Largest { scalar: body.ty(*value), output: inputs + output });
+                of_row(*value, all.len() - 1)
             }
             _ => return Err(unsupported(kernel, "an epilogue with other sinks")),
         });
     }
     plan.stages.push(Stage { once: false, body, sinks });
     if !all.is_empty() {
-        let stage = so_far(&mut plan, &all);
+        let stage = so_far(&mut plan, &all, 0);
         plan.stages.push(stage);
     }
     keep_axes(&mut plan);
     Ok((plan, all))
 }
 
-/// A largest value of a contraction: its type, and the operand that it ends in.
+/// A largest value: its type, and the slot that it ends in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest {
     /// f32 or f64.
     pub(crate) scalar: Scalar,
-    /// The kernel's operand.
+    /// The kernel's operand, or the segment's.
     pub(crate) output: usize,
 }
 
-/// After each row, its largest values join those of the rows before.
-fn so_far(plan: &mut Plan, all: &[Largest]) -> Stage {
+/// The largest value of a row.
+fn of_row(value: Val, register: usize) -> Sink {
+    Sink::Reduce { reduction: Reduction::Max, value, register }
+}
+
+/// After each row, its largest values, in registers from `first` on, join those of the rows before.
+fn so_far(plan: &mut Plan, all: &[Largest], first: usize) -> Stage {
     let mut stage = Stage { once: true, body: Body::default(), sinks: Vec::new() };
-    for (register, Largest { scalar, .. }) in all.iter().enumerate() {
+    for (register, Largest { scalar, .. }) in (first..).zip(all) {
         let place = Place::At(padded(&ir::Access::default(), plan.extents.len()));
         let (slot, dtype) = (plan.slots, memory_dtype(*scalar));
         plan.slots += 1;

@@ -15,6 +15,7 @@ mod error;
 mod flat;
 mod form;
 mod jit;
+mod largest;
 mod limits;
 mod lower;
 mod nest;

@@ -2,14 +2,16 @@
 
 use crate::error::Result;
 use crate::flat::{self, FlatRun};
-use crate::form::{self, Column};
+use crate::form::{self, Column, Largest};
 use crate::jit::{Code, Slots, with_scratch, with_shared};
+use crate::largest::{Places, with_places};
 use crate::lower::identity_bits;
 use crate::lower::memory_dtype;
 use crate::plan::{Place, Plan, Sink, Source};
 use crate::schedule::padded;
 use crate::team::{Team, part};
 use smallvec::{SmallVec, smallvec};
+use std::borrow::Cow;
 use std::sync::atomic::AtomicU32;
 use tracecast_ir::kernel::{self as ir, Body, Kernel, ScalarOp};
 
@@ -28,6 +30,7 @@ pub(crate) struct NestRun {
     cost: usize,
     split: Split,
     columns: Vec<ColumnRun>,
+    largest: Vec<Largest>,
     /// Instead of all that: one long row.
     flat: Option<FlatRun>,
 }
@@ -54,7 +57,7 @@ struct ColumnRun {
 
 /// The plans of a nest, the main one first.
 pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, NestRun)> {
-    let (plan, columns) = form::nest(kernel, nest)?;
+    let (plan, columns, largest) = form::nest(kernel, nest)?;
     let inputs = kernel.inputs.len();
     let segments: Vec<(Vec<usize>, usize)> = nest
         .segments
@@ -71,36 +74,49 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         })
         .collect();
     let rows = plan.rows() as usize;
-    let split = split(&plan, &columns, rows);
+    let split = split(&plan, &columns, rows, nest.registers.len());
     let cost = plan.stages.iter().map(|s| cost(&s.body)).sum();
     let positions = segments.iter().map(|s| s.1).sum();
+    let mut run = NestRun {
+        rows,
+        segments,
+        positions,
+        cost,
+        split,
+        columns: Vec::new(),
+        largest,
+        flat: None,
+    };
     if columns.is_empty()
-        && segments.len() == 1
+        && run.segments.len() == 1
+        && !matches!(split, Split::Positions)
         && let Some((plans, flat)) = flat::cut(&plan, cost)
     {
-        let columns = Vec::new();
-        let run = NestRun { rows, segments, positions, cost, split, columns, flat: Some(flat) };
+        run.flat = Some(flat);
         return Ok((plans.into(), run));
     }
     let mut plans = vec![plan];
-    let mut runs = Vec::new();
     for column in columns {
-        let output = segments[0].0[column.output];
+        let output = run.segments[0].0[column.output];
         let mut push = |plan: Plan| {
             plans.push(plan);
             plans.len() - 1
         };
         let sum = (column.chunks() > 1).then(|| push(chunk_sum(&column)));
         let finish = (!column.is_direct()).then(|| push(finish(&column)));
-        runs.push(ColumnRun { column, output, sum, finish });
+        run.columns.push(ColumnRun { column, output, sum, finish });
     }
-    Ok((plans, NestRun { rows, segments, positions, cost, split, columns: runs, flat: None }))
+    Ok((plans, run))
 }
 
-/// How the threads may share a nest without meeting at an accumulator.
-fn split(plan: &Plan, columns: &[Column], rows: usize) -> Split {
-    let single = plan.stages.len() == 1 && !plan.stages[0].once;
-    let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. });
+/// How the threads may share a nest without meeting at an accumulator. Registers from `registers` on are of largest values, which every
+/// task has of its own; the stage that takes them comes last.
+fn split(plan: &Plan, columns: &[Column], rows: usize, registers: usize) -> Split {
+    let of_largest =
+        |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= registers);
+    let any = plan.stages.iter().any(|s| s.sinks.iter().any(of_largest));
+    let single = plan.stages.len() == 1 + usize::from(any) && !plan.stages[0].once;
+    let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. }) && !of_largest(s);
     let positions_apart = single && !plan.stages[0].sinks.iter().any(reduces);
     let unit = columns.iter().try_fold(1i64, |unit, c| match c.unit {
         0 => None,
@@ -206,11 +222,29 @@ impl NestRun {
         segments: &[Slots],
         status: &AtomicU32,
     ) {
+        if self.largest.is_empty() {
+            return self.with_columns(code, team, operands, segments, None, status);
+        }
+        with_places(&self.largest, self.parts(team), segments, |places| {
+            self.with_columns(code, team, operands, segments, Some(places), status);
+        });
+    }
+
+    /// Runs it with the accumulators of its columns.
+    fn with_columns(
+        &self,
+        code: &[Code],
+        team: &Team,
+        operands: &Slots,
+        segments: &[Slots],
+        places: Option<Places>,
+        status: &AtomicU32,
+    ) {
         if let Some(flat) = &self.flat {
-            return flat.run(code, team, &segments[0], status);
+            return flat.run(code, team, &with(&segments[0], places, 0, 0), status);
         }
         if self.columns.is_empty() {
-            return self.main(&code[0], team, segments, status);
+            return self.main(&code[0], team, segments, places, status);
         }
         let bytes = |c: &ColumnRun| {
             let chunks = if c.column.is_direct() { 0 } else { c.column.chunks() };
@@ -228,7 +262,7 @@ impl NestRun {
                 });
                 at += bytes(c) as isize;
             }
-            self.main(&code[0], team, std::slice::from_ref(&slots), status);
+            self.main(&code[0], team, std::slice::from_ref(&slots), places, status);
             let mut at = 0;
             for c in &self.columns {
                 let mut slots = Slots::default();
@@ -245,27 +279,29 @@ impl NestRun {
         });
     }
 
-    fn main(&self, code: &Code, team: &Team, segments: &[Slots], status: &AtomicU32) {
-        let parts = self.parts(team);
+    fn main(
+        &self,
+        code: &Code,
+        team: &Team,
+        segments: &[Slots],
+        places: Option<Places>,
+        status: &AtomicU32,
+    ) {
+        if self.rows == 0 {
+            return;
+        }
+        let tasks = self.parts(team);
         match self.split {
-            _ if self.rows == 0 => {}
-            Split::Positions => {
-                team.each(parts, |i| {
-                    self.positions(
-                        code,
-                        segments,
-                        part(self.positions, POSITIONS, parts, i),
-                        status,
-                    )
-                });
-            }
+            Split::Positions => team.each(tasks, |i| {
+                let range = part(self.positions, POSITIONS, tasks, i);
+                self.positions(code, segments, (places, i), range, status);
+            }),
             Split::Rows(unit) => {
                 let length = self.segments[0].1;
-                team.each(parts, |i| {
-                    let rows = part(self.rows, unit, parts, i);
-                    with_scratch(|scratch| {
-                        code.call(&segments[0], rows, 0..length, scratch, status)
-                    });
+                team.each(tasks, |i| {
+                    let rows = part(self.rows, unit, tasks, i);
+                    let slots = with(&segments[0], places, i, 0);
+                    with_scratch(|scratch| code.call(&slots, rows, 0..length, scratch, status));
                 });
             }
         }
@@ -276,21 +312,31 @@ impl NestRun {
         &self,
         code: &Code,
         segments: &[Slots],
+        (places, task): (Option<Places>, usize),
         range: std::ops::Range<usize>,
         status: &AtomicU32,
     ) {
         with_scratch(|scratch| {
             let mut first = 0;
-            for ((_, length), slots) in self.segments.iter().zip(segments) {
+            for (segment, ((_, length), slots)) in self.segments.iter().zip(segments).enumerate() {
                 let from = range.start.clamp(first, first + length) - first;
                 let to = range.end.clamp(first, first + length) - first;
                 first += length;
                 if from < to {
-                    code.call(slots, 0..self.rows, from..to, scratch, status);
+                    let slots = with(slots, places, task, segment);
+                    code.call(&slots, 0..self.rows, from..to, scratch, status);
                 }
             }
         });
     }
+}
+
+/// The slots of a segment, and a task's places for its largest values.
+fn with(slots: &Slots, places: Option<Places>, task: usize, segment: usize) -> Cow<'_, Slots> {
+    let Some(places) = places else { return Cow::Borrowed(slots) };
+    let mut slots = slots.clone();
+    places.push(&mut slots, task, segment);
+    Cow::Owned(slots)
 }
 
 /// All positions of some rows of a plan whose positions are independent.

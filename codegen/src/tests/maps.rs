@@ -3,7 +3,8 @@
 use super::{Numbers, check, inputs, kernel, load, map, nest, no_loops, store};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{
-    Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Stage, Val,
+    Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Sink, Stage,
+    Val,
 };
 use tracecast_ir::{DType, TensorType};
 
@@ -430,4 +431,51 @@ fn large_maps_are_split() {
         vec![z, y]
     });
     check(&k, &inputs(&k, 12, true));
+}
+
+/// Sweeps over several tensors, or over a tensor whose rows lie apart, with the largest magnitude and a flag of each tensor.
+#[test]
+fn largest_values() {
+    let sweep = |extents: &[&[usize]], row: i64, dtype: DType| {
+        let mut body = Body::default();
+        let x = body.push(ScalarOp::Load(0), &[], Scalar::of(dtype).unwrap());
+        let y = body.binary(ScalarOp::Add, x, x);
+        let size = body.unary(ScalarOp::Abs, y);
+        let inf = body.constant(body.ty(size), f64::INFINITY);
+        let finite = body.cmp(Cmp::Lt, size, inf);
+        let not = body.unary(ScalarOp::Not, finite);
+        let flag = body.convert(not, Scalar::F32);
+        let along = |row: i64| if extents[0].len() == 2 { vec![row, 1] } else { vec![1] };
+        let sinks = vec![
+            Sink::Largest { value: size, output: 0 },
+            store(1, dtype, &along(*extents[0].last().unwrap() as i64), y),
+            Sink::Largest { value: flag, output: 2 },
+        ];
+        let (mut ins, mut outs, mut segments) = (Vec::new(), Vec::new(), Vec::new());
+        for extents in extents {
+            let (input, o) = (ins.len(), outs.len());
+            let (extents, outputs) = (extents.to_vec(), vec![o, o + 1, o + 2]);
+            let padded =
+                if extents.len() == 2 { vec![extents[0], row as usize] } else { extents.clone() };
+            ins.push(TensorType::new(dtype, &padded[..]));
+            let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
+            outs.push(TensorType::scalar(wide));
+            outs.push(TensorType::new(dtype, &extents[..]));
+            outs.push(TensorType::scalar(DType::F32));
+            segments.push(Segment { extents, inputs: vec![input], outputs });
+        }
+        let stages = vec![Stage { over: Over::Row, body, sinks }];
+        let loads = vec![load(0, dtype, &along(row))];
+        let k = kernel(ins, outs, Form::Nest(Nest { segments, loads, stages, ..no_loops() }));
+        for special in [false, true] {
+            check(&k, &inputs(&k, 13, special));
+        }
+    };
+    for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+        sweep(&[&[5], &[1], &[64], &[100_003], &[33]], 0, dtype);
+        sweep(&[&[70_000]], 0, dtype);
+        sweep(&[&[40, 17]], 20, dtype);
+        sweep(&[&[300, 512]], 512, dtype);
+        sweep(&[&[0]], 0, dtype);
+    }
 }

@@ -8,6 +8,7 @@ use crate::kernel::{
     Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
     math,
 };
+use std::collections::BTreeMap;
 
 /// What a kernel makes of its inputs: its outputs, in order.
 ///
@@ -70,6 +71,7 @@ fn run_nest(nest: &Nest, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Result<Fa
             run.row(outputs)
         })?;
         run.columns(outputs)?;
+        run.largest(outputs)?;
         failed = [failed, run.machine.failed].into_iter().flatten().min();
     }
     Ok(failed)
@@ -82,6 +84,8 @@ struct NestRun<'a> {
     machine: Machine<'a>,
     /// For each column sink in order, what has come down each column, row-major over the kept axes.
     columns: Vec<Vec<Column>>,
+    /// By output slot, the type and the largest value so far.
+    largest: BTreeMap<usize, (Scalar, Bits)>,
     values: Vec<Bits>,
 }
 
@@ -97,8 +101,12 @@ impl<'a> NestRun<'a> {
         machine.registers = vec![0; nest.registers.len()];
         machine.rows = vec![vec![0; *row]; nest.buffers.len()];
         let mut columns = Vec::new();
+        let mut largest = BTreeMap::new();
         for stage in &nest.stages {
             for sink in &stage.sinks {
+                if let Sink::Largest { value, output } = sink {
+                    largest.insert(*output, (stage.body.ty(*value), 0));
+                }
                 if let Sink::Column { reduction, value, kept, .. } = sink {
                     let count = segment
                         .extents
@@ -111,7 +119,7 @@ impl<'a> NestRun<'a> {
                 }
             }
         }
-        Ok(NestRun { nest, segment, machine, columns, values: Vec::new() })
+        Ok(NestRun { nest, segment, machine, columns, largest, values: Vec::new() })
     }
 
     fn output<'o>(
@@ -209,8 +217,23 @@ impl<'a> NestRun<'a> {
                     self.columns[column][at].push(of(values, *value)?);
                     column += 1;
                 }
-                Sink::Largest { .. } => return Err(malformed("a nest has no largest value")),
+                Sink::Largest { value, output } => {
+                    let value = of(values, *value)?;
+                    if let Some((ty, so_far)) = self.largest.get_mut(output) {
+                        *so_far = larger(*ty, *so_far, value)?;
+                    }
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Stores the largest values.
+    fn largest(&self, outputs: &mut [Vec<u8>]) -> Result<(), EvalError> {
+        for (output, (ty, largest)) in &self.largest {
+            let to = self.output(outputs, *output)?;
+            write(to, memory_dtype(*ty)?, 0, *ty, *largest)
+                .ok_or_else(|| malformed("an output is too small"))?;
         }
         Ok(())
     }
@@ -300,15 +323,16 @@ fn epilogue_sinks(
                     .ok_or_else(|| malformed("a store is outside of its output"))?;
             }
             Sink::Largest { value, .. } => {
-                let ty = body.ty(*value);
-                let both = [*largest, of(values, *value)?];
-                *largest = super::scalar::apply(ScalarOp::Max, ty, ty, &both)
-                    .ok_or_else(|| malformed("no such maximum"))?;
+                *largest = larger(body.ty(*value), *largest, of(values, *value)?)?;
             }
             _ => return Err(malformed("an epilogue stores or takes the largest value")),
         }
     }
     Ok(())
+}
+
+fn larger(ty: Scalar, a: Bits, b: Bits) -> Result<Bits, EvalError> {
+    super::scalar::apply(ScalarOp::Max, ty, ty, &[a, b]).ok_or_else(|| malformed("no such maximum"))
 }
 
 /// The dtype of a magnitude in memory.

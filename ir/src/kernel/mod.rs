@@ -142,11 +142,14 @@ pub struct Nest {
 }
 
 impl Nest {
-    /// True if it has no reduction and a single stage.
+    /// True if it has a single stage, and no reduction but of all positions.
     pub fn is_map(&self) -> bool {
         self.stages.len() == 1
             && self.stages[0].over == Over::Row
-            && self.stages[0].sinks.iter().all(|s| matches!(s, Sink::Store { .. }))
+            && self.stages[0]
+                .sinks
+                .iter()
+                .all(|s| matches!(s, Sink::Store { .. } | Sink::Largest { .. }))
     }
 
     /// The number of axes; the last one is the row.
@@ -287,7 +290,7 @@ pub enum Sink {
         kept: SmallVec<[bool; 4]>,
     },
     /// The largest of all positions, at least 0, into the only element of an output slot of the value's type. The values are magnitudes,
-    /// none of them negative or `-0.0`, so that no order shows; NaN is the largest. Only in the epilogue of a contraction.
+    /// none of them negative or `-0.0`, so that no order shows; NaN is the largest. Only in `Row` stages.
     Largest {
         /// What.
         value: Val,

@@ -50,9 +50,9 @@ UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
     },
     body:     composite(None, &|cx| {
         let (g, inv) = (cx.args[0], cx.args[1]);
-        // The check first: the product then joins the kernel that reads the gradient for it.
-        let found = found(g);
-        smallvec![g.unscaled(inv.to(g.dtype()).expand_to(&g.shape())), found]
+        // The product first: the check then joins the kernel that makes it.
+        let product = g.unscaled(inv.to(g.dtype()).expand_to(&g.shape()));
+        smallvec![product, found(g)]
     }),
     rounding: "the product",
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], f32[] > 0", "T[0], f32[] > 0"] },
@@ -145,18 +145,5 @@ fn found(g: Var<'_>) -> Var<'_> {
     if g.ty().numel() == 0 {
         return g.tracer().full(TensorType::scalar(DType::F32), 0.0);
     }
-    let flags = finite(g).logical_not().cast(DType::F32);
-    // Threads share the rows of a large gradient.
-    match g.rank() {
-        rank if rank > 1 && g.size(rank - 1) >= ROW && g.ty().numel() >= LARGE => {
-            flags.amax(&[-1], false).amax(&[], false)
-        }
-        _ => flags.amax(&[], false),
-    }
+    finite(g).logical_not().cast(DType::F32).amax(&[], false)
 }
-
-/// Gradients with fewer elements are checked along one row.
-const LARGE: usize = 1 << 16;
-
-/// Shorter rows are not worth a result of their own.
-const ROW: usize = 64;

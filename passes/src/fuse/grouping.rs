@@ -34,6 +34,8 @@ struct Growing {
     reduces: bool,
     /// True if it only leads to new state.
     step: bool,
+    /// True if it unscales a gradient: what is done with the check is not part of it, so that its kernels are the same for every gradient.
+    sweeps: bool,
     /// The kernel that it became part of.
     into: Option<usize>,
 }
@@ -158,6 +160,7 @@ impl<'a> Groups<'a> {
             let beside = |r: &&Read| {
                 let shape = &self.graph.node(r.node).results[0].shape;
                 *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
+                    || self.magnitudes.is_single(n) && is_in_order(self.graph, r, &own)
             };
             let others =
                 reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
@@ -191,6 +194,7 @@ impl<'a> Groups<'a> {
             number,
             reduces: false,
             step: self.reach.step[n.index()],
+            sweeps: false,
             into: None,
         });
         number
@@ -201,13 +205,16 @@ impl<'a> Groups<'a> {
         let into = &growing.group.domain;
         let shape = &self.graph.node(n).results[0].shape;
         let fits = match (growing.loops, lowering(self.graph, n)) {
+            (Loops::Nest, Some(Lower::ReduceRow)) if self.takes_whole(n, g) => {
+                return !growing.step && self.stays_acyclic(n, g);
+            }
             (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
                 domain(self.graph, n) == *into
             }
             (
                 Loops::Nest,
                 Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
-            ) => shape == into || into.rank() > 0 && is_row(shape, into),
+            ) => shape == into || into.rank() > 0 && is_row(shape, into) && !growing.sweeps,
             (Loops::Contract, Some(Lower::Map(_))) => {
                 shape == into && (self.magnitudes.leads(n) || self.stores_no_more(n, g))
             }
@@ -219,18 +226,28 @@ impl<'a> Groups<'a> {
         fits && kind && self.reads_at_own_position(n, g, into) && self.stays_acyclic(n, g)
     }
 
-    /// True if `n` is on the way from members of the contraction `g` to the largest of their magnitudes.
+    /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.
     fn takes_largest(&self, n: NodeId, g: usize) -> bool {
         let over = domain(self.graph, n);
-        let in_order = |read: &Read| match &read.index {
-            Some(Index::Linear(p)) => p.offset == 0 && p.strides[..] == [1],
-            Some(index) => index.is_identity(&self.graph.node(read.node).results[0].shape, &over),
-            None => false,
-        };
+        let own = |read: &Read| self.of[read.node.index()] == Some(g);
+        let here = |read: &Read| own(read) && is_in_order(self.graph, read, &over);
         self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel())
-            && self.reads[n.index()]
-                .iter()
-                .all(|read| self.of[read.node.index()] == Some(g) && in_order(read))
+            && self.reads[n.index()].iter().all(here)
+    }
+
+    /// True if `n` is the largest magnitude of something of the shape of the nest `g`, made there or read beside it.
+    fn takes_whole(&self, n: NodeId, g: usize) -> bool {
+        let (over, into) = (domain(self.graph, n), &self.growing[g].group.domain);
+        let here = |read: &Read| {
+            let own = self.of[read.node.index()] == Some(g);
+            self.graph.node(read.node).results[0].shape == *into
+                && is_in_order(self.graph, read, &over)
+                && !(own && is_reduction(self.graph, read.node))
+        };
+        self.magnitudes.is_single(n)
+            && into.rank() > 1
+            && self.magnitudes.elements(n) == Some(into.numel())
+            && self.reads[n.index()].iter().all(here)
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
@@ -267,6 +284,7 @@ impl<'a> Groups<'a> {
         let growing = &mut self.growing[g];
         growing.group.members.push(n);
         growing.reduces |= is_reduction(self.graph, n);
+        growing.sweeps |= self.graph.node(n).op.is(&UNSCALED);
         let over = match growing.loops {
             Loops::Nest => growing.group.domain.clone(),
             _ => domain(self.graph, n),
@@ -309,17 +327,27 @@ impl<'a> Groups<'a> {
         let (gone, kept) = if size(p) > size(g) { (g, p) } else { (p, g) };
         let (number, domain) = (self.growing[g].number, self.growing[g].group.domain.clone());
         self.needs.merge(gone, kept);
-        let Growing { group, reduces, into, .. } = &mut self.growing[gone];
+        let Growing { group, reduces, sweeps, into, .. } = &mut self.growing[gone];
         *into = Some(kept);
-        let (members, reduces) = (std::mem::take(&mut group.members), *reduces);
+        let (members, reduces, sweeps) = (std::mem::take(&mut group.members), *reduces, *sweeps);
         for m in &members {
             self.of[m.index()] = Some(kept);
         }
         let growing = &mut self.growing[kept];
         growing.group.members.extend(members);
         growing.reduces |= reduces;
+        growing.sweeps |= sweeps;
         (growing.number, growing.group.domain) = (number, domain);
         kept
+    }
+}
+
+/// True if the elements of what is read are taken one after another, row by row.
+fn is_in_order(graph: &Graph, read: &Read, over: &Shape) -> bool {
+    match &read.index {
+        Some(Index::Linear(p)) => p.offset == 0 && p.strides[..] == [1],
+        Some(index) => index.is_identity(&graph.node(read.node).results[0].shape, over),
+        None => false,
     }
 }
 

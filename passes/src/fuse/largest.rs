@@ -1,4 +1,4 @@
-//! The way from a contraction's result to its largest magnitude: what its epilogue can do without storing anything of it.
+//! The way from a tensor to its largest magnitude: what a kernel that has the tensor in hand can do without storing anything of it.
 //!
 //! ```text
 //! %3 = abs %g; %4 = lt %3 {scalar = inf}; %5 = logical_not %4; %6 = reshape %5; %7 = cast %6 {to = f32}
@@ -17,6 +17,8 @@ pub(super) struct Magnitudes {
     leading: FxHashSet<NodeId>,
     /// The reductions, each with the number of elements that are reduced in the end.
     reductions: FxHashMap<NodeId, usize>,
+    /// Those that are a single step.
+    single: FxHashSet<NodeId>,
 }
 
 impl Magnitudes {
@@ -26,6 +28,7 @@ impl Magnitudes {
         let live_users = |n: NodeId| live_users(n).filter(|user| reach.live[user.index()]);
         let mut chains: FxHashSet<NodeId> = FxHashSet::default();
         let mut reductions = FxHashMap::default();
+        let mut single = FxHashSet::default();
         for n in graph.nodes().filter(|n| reach.live[n.index()]) {
             let Some(found) = largest(graph, n) else { continue };
             let alone = |n: &NodeId| !reach.roots.contains(n) && live_users(*n).count() == 1;
@@ -33,6 +36,9 @@ impl Magnitudes {
                 continue;
             }
             let elements = graph.ty(found.of).numel();
+            if !found.is_stepwise(graph) {
+                single.insert(n);
+            }
             chains.extend(&found.chain);
             let of_chain = found.chain.iter();
             let is_reduction = |n: &&NodeId| matches!(lowering(graph, **n), Some(Lower::ReduceRow));
@@ -46,12 +52,17 @@ impl Magnitudes {
                 leading.insert(n);
             }
         }
-        Magnitudes { leading, reductions }
+        Magnitudes { leading, reductions, single }
     }
 
     /// True for an elementwise node or a view that leads to largest magnitudes and nowhere else.
     pub(super) fn leads(&self, n: NodeId) -> bool {
         self.leading.contains(&n)
+    }
+
+    /// True for the only reduction on such a way.
+    pub(super) fn is_single(&self, n: NodeId) -> bool {
+        self.single.contains(&n)
     }
 
     /// The number of elements that a reduction on such a way reduces in the end.

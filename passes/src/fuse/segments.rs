@@ -1,6 +1,8 @@
-//! Multi-tensor kernels: maps that run the same code over different tensors, and that no other kernel waits for, become one kernel
-//! with a segment for each. An optimizer's step is one launch however many parameters there are.
+//! Multi-tensor kernels: maps that run the same code over different tensors become one kernel with a segment for each, where none of
+//! them has to wait for another. An optimizer's step is one launch however many parameters there are, and so is the sweep that unscales
+//! and checks all gradients.
 
+use super::between::Between;
 use std::rc::Rc;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::Built;
@@ -10,25 +12,34 @@ use tracecast_ir::kernel::{
 use tracecast_ir::{DType, Graph, ValueId};
 
 /// Merges what can be merged; the others stay as they are.
+///
+/// A kernel that nothing waits for can join any other of its class. Others join only if they take largest values, since their results
+/// are needed all together anyway, and if no kernel lies between.
 pub(super) fn merge(graph: &Graph, kernels: Vec<Built>) -> Vec<Built> {
-    let read: FxHashSet<ValueId> = kernels.iter().flat_map(|k| k.inputs.iter().copied()).collect();
+    let mut between = Between::of(&kernels);
     let mut teams: Vec<Team> = Vec::new();
     let mut of_class: FxHashMap<Rc<Class>, Vec<usize>> = FxHashMap::default();
     let mut out = Vec::new();
-    for built in kernels {
-        let terminal = built.outputs.iter().all(|v| !read.contains(v));
-        let Some((class, size, inputs)) = Class::of(&built).filter(|_| terminal) else {
+    for (number, built) in kernels.into_iter().enumerate() {
+        let terminal = between.is_last(number);
+        let merged = |(class, ..): &(Class, usize, Vec<ValueId>)| terminal || class.takes_largest();
+        let Some((class, size, inputs)) = Class::of(&built).filter(merged) else {
             out.push(built);
             continue;
         };
-        let (class, flat) = (Rc::new(class), Flat { built, size, inputs });
+        let (class, flat) = (Rc::new(class), Flat { built, number, size, inputs });
         let known = of_class.entry(class.clone()).or_default();
-        let team = known.iter().copied().find(|t| teams[*t].takes(&flat));
+        let waits = |team: &Team| class.takes_largest() && between.any(team.number(), number);
+        let fits = |t: &usize| teams[*t].takes(&flat) && !waits(&teams[*t]);
+        let team = known.iter().copied().find(fits);
         let team = team.unwrap_or_else(|| {
             known.push(teams.len());
-            teams.push(Team::of(class));
+            teams.push(Team::of(class.clone()));
             teams.len() - 1
         });
+        if let Some(first) = teams[team].members.first() {
+            between.join(first.number, number);
+        }
         teams[team].add(flat);
     }
     out.extend(teams.into_iter().map(|team| team.kernel(graph)));
@@ -64,6 +75,11 @@ impl Team {
         }
     }
 
+    /// The number of its first kernel.
+    fn number(&self) -> usize {
+        self.members[0].number
+    }
+
     fn takes(&self, flat: &Flat) -> bool {
         flat.inputs.iter().all(|v| !self.replaces.contains(v))
             && flat.replaced(&self.class).all(|v| !self.reads.contains(&v))
@@ -89,12 +105,18 @@ impl Team {
 /// A map over one axis: what differs between kernels of a class.
 struct Flat {
     built: Built,
+    /// Its place among all kernels.
+    number: usize,
     size: usize,
     /// For each slot, the value.
     inputs: Vec<ValueId>,
 }
 
 impl Class {
+    fn takes_largest(&self) -> bool {
+        self.stage.sinks.iter().any(|sink| matches!(sink, Sink::Largest { .. }))
+    }
+
     /// The class of a map, its size, and for each slot the value.
     fn of(built: &Built) -> Option<(Class, usize, Vec<ValueId>)> {
         let Form::Nest(nest) = &built.kernel.form else { return None };
@@ -122,7 +144,10 @@ impl Class {
         }
         let mut sinks = Vec::new();
         for sink in &stage.sinks {
-            let Sink::Store { output, dtype, access, value } = sink else { return None };
+            let Sink::Store { output, dtype, access, value } = sink else {
+                sinks.push(sink.clone());
+                continue;
+            };
             if !is_dense(access, extents)? {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Largest magnitudes: a chain of reductions that a contraction's epilogue can do as it goes, in any order.
+//! Largest magnitudes: reductions that a kernel can do as it goes, in any order.
 
 use super::lowering;
 use crate::DType;
@@ -12,6 +12,13 @@ pub struct Largest {
     pub of: ValueId,
     /// The reductions and reshapes from it to the number, the last one first.
     pub chain: Vec<NodeId>,
+}
+
+impl Largest {
+    /// True if something smaller than the tensor, such as the largest of each row, is reduced on the way.
+    pub fn is_stepwise(&self, graph: &Graph) -> bool {
+        self.chain[1..].iter().any(|n| is_max(graph, *n))
+    }
 }
 
 /// What a node is the largest element of, if it is that.

@@ -1,10 +1,10 @@
 //! Maps and rows: where each member of a group is computed, in stages along the row.
 
-use super::{Built, Context, Group, finish, is_row, lowering, own_index, value_of};
+use super::{Built, Context, Group, finish, is_row, largest, lowering, own_index, value_of};
 use crate::graph::{NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
-use crate::kernel::index::Index;
+use crate::kernel::index::{Index, linear};
 use crate::kernel::{
     Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
@@ -23,6 +23,8 @@ enum Place {
     Reduced(Reduction),
     /// A reduction down the columns.
     Column(Reduction),
+    /// The largest of all positions, which no other member reads.
+    Largest(ValueId),
 }
 
 /// A node of the group.
@@ -125,7 +127,7 @@ impl<'a> NestBuilder<'a> {
             for read in reads.iter().map(|read| &self.members[*read]) {
                 let ready = match read.place {
                     Place::Reduced(_) => read.level + 1,
-                    Place::Column(_) => {
+                    Place::Column(_) | Place::Largest(_) => {
                         return Err("a column's result is not there within its kernel".to_owned());
                     }
                     _ => read.level,
@@ -177,7 +179,9 @@ impl<'a> NestBuilder<'a> {
         };
         let (shape, domain) = (&n.results[0].shape, &self.group.domain);
         match lowering(self.cx.graph, node) {
-            Some(Lower::ReduceRow) => Ok(Place::Reduced(kind())),
+            Some(Lower::ReduceRow) => {
+                Ok(self.largest_of(node).map_or(Place::Reduced(kind()), Place::Largest))
+            }
             Some(Lower::ReduceColumn) => Ok(Place::Column(kind())),
             _ if shape == domain => Ok(Place::Full),
             _ if is_row(shape, domain) => Ok(Place::Row),
@@ -186,6 +190,17 @@ impl<'a> NestBuilder<'a> {
                 n.op.name()
             )),
         }
+    }
+
+    /// What a member is the largest of: of as many elements as there are positions, made by members before it or read beside them.
+    fn largest_of(&self, node: NodeId) -> Option<ValueId> {
+        let graph = self.cx.graph;
+        let found = largest(graph, node).filter(|found| !found.is_stepwise(graph))?;
+        let all = graph.ty(found.of).numel() == self.group.domain.numel();
+        let begins = self.group.members.first() == Some(&node);
+        let read = |m: &NodeId| self.reads_of(*m).contains(&self.number[&node]);
+        let apart = all && !begins && self.group.domain.rank() > 0;
+        (apart && !self.group.members.iter().any(read)).then_some(found.of)
     }
 
     /// Registers for row values that other stages read, buffers for full values that later passes read.
@@ -241,6 +256,12 @@ impl<'a> NestBuilder<'a> {
         index: &Index,
     ) -> Result<Found, String> {
         let node = value.node;
+        let flattened = matches!(index, Index::Linear(_))
+            && self.cx.graph.ty(value).shape == self.group.domain
+            && Some(index) == self.in_order().as_ref();
+        if flattened {
+            return Ok(Found::Here);
+        }
         let Some(member) = self.number.get(&node).map(|m| &self.members[*m]) else {
             return Ok(if (self.cx.inline)(node) { Found::Compute } else { Found::Leaf });
         };
@@ -264,6 +285,12 @@ impl<'a> NestBuilder<'a> {
             }
             _ => return Err("a value of the row is needed outside of it".to_owned()),
         })
+    }
+
+    /// The positions counted in order.
+    fn in_order(&self) -> Option<Index> {
+        let rank = self.extents.len();
+        linear(&Index::identity(rank, rank), &self.group.domain).map(Index::Linear)
     }
 
     /// The code and the sinks of one stage.
@@ -330,6 +357,12 @@ impl<'a> NestBuilder<'a> {
             (Place::Reduced(_), Over::Once) if mine + 1 == level && stored => {
                 let value = self.own(m, emitter)?;
                 sinks.push(self.store(m, value, outputs));
+            }
+            (Place::Largest(of), Over::Row) if mine == level => {
+                let in_order = self.in_order().ok_or("positions have no order")?;
+                let value = emitter.emit(of, &in_order)?;
+                sinks.push(Sink::Largest { value, output: outputs.len() });
+                outputs.push(value_of(m));
             }
             (Place::Column(reduction), Over::Row) if mine == level => {
                 let value = operand(emitter)?;
