@@ -345,6 +345,14 @@ impl Select<'_> {
                     None => self.nearest_bf16(pair),
                 };
                 let low = self.shift(Shift::Right, 16, bits);
+                if self.interleaved {
+                    let mask = self.splat(0xffff_0000);
+                    let high = self.two(Two::And, bits, mask);
+                    let words = self.two(Two::Or, [low[0]; 2], [high[1]; 2]);
+                    let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
+                    self.put(Store::Whole, place, words[0], 2);
+                    return Ok(());
+                }
                 if self.long {
                     self.store_narrow(One::Words, low, pointer);
                     return Ok(());

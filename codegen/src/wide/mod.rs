@@ -299,7 +299,7 @@ impl Function {
             let unaligned = self.asm.label();
             for (pointer, size) in self.tables.streamed.clone() {
                 self.address(pointer, size);
-                let aligned = self.asm.width.bytes().min(16 * i32::from(size).max(2));
+                let aligned = if self.asm.width == Width::Bits256 { 32 } else { 16 };
                 self.asm.test(R11, aligned - 1);
                 self.asm.jump(When::Some, unaligned);
             }

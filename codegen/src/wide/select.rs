@@ -109,6 +109,8 @@ pub(super) struct Select<'a> {
     pub(super) long: bool,
     /// Halves are one vector.
     single: bool,
+    /// Halves are the even and the odd positions: pairs of bf16, which need not be moved to be widened.
+    pub(super) interleaved: bool,
     streams: bool,
     /// The sink at hand goes past the caches.
     pub(super) past: bool,
@@ -136,6 +138,9 @@ impl<'a> Select<'a> {
             last: part == Part::Last,
             long: task.width == Width::Bits512,
             single: part == Part::Single || part == Part::Last && task.width == Width::Bits512,
+            interleaved: matches!(part, Part::Pair | Part::Streamed)
+                && task.width == Width::Bits512
+                && is_all_bf16(task),
             streams: part == Part::Streamed,
             past: false,
             tame: is_tame(task),
@@ -415,6 +420,12 @@ impl<'a> Select<'a> {
             DType::F32 | DType::I32 => {
                 self.lazy(Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 })
             }
+            DType::BF16 if self.interleaved => {
+                let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
+                let both = [self.push(Op::Load(Load::Whole, place), &[], 2); 2];
+                let (even, high) = (self.shift(Shift::Left, 16, both), self.splat(0xffff_0000));
+                [even[0], self.two(Two::And, both, high)[0]]
+            }
             DType::BF16 => {
                 let place = self.group(pointer, 2, false);
                 let bits = self.load(Load::U16, place, 2);
@@ -491,6 +502,25 @@ impl<'a> Select<'a> {
         let ones = self.splat(u32::MAX);
         self.two(Two::Xor, x, ones)
     }
+}
+
+/// True if everything that is loaded and stored along the row is bf16, and all positions are alike.
+fn is_all_bf16(task: &Task<'_>) -> bool {
+    let body = &task.stage.body;
+    let fits = |v: &Val| match body.insts[*v as usize].op {
+        ScalarOp::Load(l) => task.plan.loads[l as usize].dtype == tracecast_ir::DType::BF16,
+        ScalarOp::Index(_) | ScalarOp::Row(_) => false,
+        _ => true,
+    };
+    let stores = |sink: &usize| match &task.stage.sinks[*sink] {
+        Sink::Store { dtype, value, .. } => {
+            *dtype == tracecast_ir::DType::BF16 && task.cut.class[*value as usize] != Class::Uniform
+        }
+        _ => false,
+    };
+    task.cut.waits.iter().all(Option::is_none)
+        && task.phase.insts.iter().all(fits)
+        && task.phase.sinks.iter().all(stores)
 }
 
 /// True if every NaN is one that the processor makes, or a bf16: nothing else is loaded, and arithmetic keeps their bits.
