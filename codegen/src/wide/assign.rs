@@ -75,7 +75,6 @@ const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
 const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
 pub(super) const STREAM: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x2b);
 const STORE_MASKED: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x2e);
-const QUARTER: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x19);
 const STORE_WORDS: Opcode =
     Opcode { w: true, ..Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Half) };
 const STORE_BYTES: Opcode = Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Quarter);
@@ -224,15 +223,6 @@ impl Assign<'_> {
 
     fn store(&mut self, at: usize, inst: &Inst, store: Store, place: Place) {
         let from = self.reg(inst.args[0], &inst.args);
-        match store {
-            Store::Streamed if self.width == Width::Bits512 => {
-                return self.stream(at, inst, (from, 4), place);
-            }
-            Store::StreamedLow if self.width == Width::Bits512 => {
-                return self.stream(at, inst, (from, 2), place);
-            }
-            _ => {}
-        }
         let mask = if store == Store::Masked { self.reg(inst.args[1], &inst.args) } else { 0 };
         let to = Rm::Mem(self.mem(place));
         let long = self.width == Width::Bits512;
@@ -249,22 +239,6 @@ impl Assign<'_> {
         match self.is_partial(place) {
             true => self.asm.evex(opcode, Under::Mask(TAIL), [from, 0], to, imm),
             false => self.asm.vector(opcode, from, mask, to, imm),
-        }
-        self.consume(at, inst);
-    }
-
-    /// Stores the first quarters of a vector past the caches, one by one: they need not lie at a multiple of more than their size.
-    fn stream(&mut self, at: usize, inst: &Inst, (from, quarters): (Reg, u8), place: Place) {
-        let first = self.mem(place);
-        for quarter in 0..quarters {
-            let mut piece = from;
-            if quarter > 0 {
-                piece = self.free(&inst.args);
-                let to = Rm::Reg(piece);
-                self.asm.evex(QUARTER, Under::Nothing, [from, 0], to, Some(quarter));
-            }
-            let to = Mem { displacement: first.displacement + 16 * i32::from(quarter), ..first };
-            self.asm.vector(STREAM.on(Span::Quarter), piece, 0, Rm::Mem(to), None);
         }
         self.consume(at, inst);
     }

@@ -299,8 +299,7 @@ impl Function {
             let unaligned = self.asm.label();
             for (pointer, size) in self.tables.streamed.clone() {
                 self.address(pointer, size);
-                let aligned = if self.asm.width == Width::Bits256 { 32 } else { 16 };
-                self.asm.test(R11, aligned - 1);
+                self.asm.test(R11, self.asm.width.bytes() - 1);
                 self.asm.jump(When::Some, unaligned);
             }
             self.turns(positions, body);

@@ -204,9 +204,9 @@ impl Load {
 pub(super) enum Store {
     /// All bits.
     Whole,
-    /// All bits, past the caches, to a multiple of 32 bytes, or 16 in pieces of 512 bits.
+    /// All bits, past the caches, to a multiple of as many bytes.
     Streamed,
-    /// The low half, past the caches, to a multiple of 16 bytes.
+    /// The low half, past the caches, to a multiple of as many bytes.
     StreamedLow,
     /// The lanes of a mask, the second operand. Only of 256 bits.
     Masked,
