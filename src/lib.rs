@@ -47,6 +47,7 @@
 //! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
 
 pub mod amp;
+mod cast_to;
 mod compile;
 pub mod eager;
 mod entry;

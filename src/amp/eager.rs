@@ -12,6 +12,7 @@ use crate::amp::raw::{
     amp_foreach_non_finite_check_and_unscale, amp_update_scale, reciprocal_scale,
 };
 use crate::amp::{Scalable, ScalerError, ScalerOptions};
+use crate::cast_to::CastTo;
 use crate::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter, Scaling};
 use crate::error::Result;
 use std::sync::Arc;
@@ -481,17 +482,6 @@ fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
         product.cast(x.dtype())
     } else {
         product
-    }
-}
-
-/// A cast where one is needed.
-trait ToDType {
-    fn to_dtype(self, dtype: DType) -> Self;
-}
-
-impl ToDType for Var<'_> {
-    fn to_dtype(self, dtype: DType) -> Self {
-        if self.dtype() == dtype { self } else { self.cast(dtype) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`EagerOptimizer`]: an optimizer outside a trace, over [`Parameter`]s.
 
-use crate::eager::parameter::wide;
+use crate::cast_to::CastTo;
 use crate::eager::{DeviceTensor, Parameter, Programs};
 use crate::error::{Error, Result};
 use crate::optim::{Clock, Optimizer, moment_entries};
@@ -217,7 +217,7 @@ impl Form {
             false => found.ne(None, Some(0.0)),
         });
         let keep_or = |old: Var<'t>, new: Var<'t>| {
-            let new = if new.dtype() == old.dtype() { new } else { new.cast(old.dtype()) };
+            let new = new.to_dtype(old.dtype());
             t.update(old, skip.map_or(new, |skip| skip.choose(old, new)));
         };
         let next_steps = steps.map(|steps| steps + 1.0);
@@ -232,8 +232,8 @@ impl Form {
         if t.error().is_some() {
             return;
         }
-        let used = |x: Var<'t>| if self.inside { wide(x) } else { x };
-        let unscaled = scale.map(|scale| wide(grad) / scale.cast(wide(grad).dtype()));
+        let used = |x: Var<'t>| if self.inside { x.widened() } else { x };
+        let unscaled = scale.map(|scale| grad.widened() / scale.to_dtype(grad.widened().dtype()));
         let own_moments: Vec<Var<'t>> = moments.iter().map(|m| used(*m)).collect();
         let own_grad = unscaled.map_or_else(|| used(grad), used);
         let next = rule.advance(&shared, used(param), own_grad, &own_moments);

@@ -6,8 +6,7 @@ use crate::optim::Clip;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tracecast_ir::ops::cast::Cast;
-use tracecast_ir::{DType, TensorType, Var};
+use tracecast_ir::{DType, TensorType};
 use tracecast_runtime::{Error, Tensor};
 
 /// A trained tensor and its gradient. A clone is the same parameter.
@@ -232,9 +231,4 @@ pub fn clip_grad_norm(params: &[Parameter], max_norm: f64) -> Result<f64> {
         param.set_grad(grad.clone())?;
     }
     norm[0].number()
-}
-
-/// In f32 if it has 16 bits.
-pub(crate) fn wide(x: Var<'_>) -> Var<'_> {
-    if x.dtype().is_low() { x.cast(DType::F32) } else { x }
 }

@@ -1,7 +1,7 @@
 //! [`Clip`]: gradients limited before a step.
 
+use crate::cast_to::CastTo;
 use crate::trace::Trace;
-use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::{DType, TensorType, Var};
@@ -107,8 +107,8 @@ impl Clip {
         let one = t.ones_like(norm);
         let coefficient = (one / (norm + 1e-6) * self.limit).minimum(one);
         for grad in grads {
-            let wide = widened(*grad);
-            *grad = in_dtype(wide * in_dtype(coefficient, wide.dtype()), grad.dtype());
+            let wide = grad.widened();
+            *grad = (wide * coefficient.to_dtype(wide.dtype())).to_dtype(grad.dtype());
         }
         Clipped { norm: Some(norm), nonfinite: self.refuses.then(|| flag(t, norm)) }
     }
@@ -126,20 +126,12 @@ fn clamp<'t>(t: &'t Trace, x: Var<'t>, limit: f64) -> Var<'t> {
     x.maximum(at(-limit)).minimum(at(limit))
 }
 
-fn widened(x: Var<'_>) -> Var<'_> {
-    if x.dtype().is_low() { x.cast(DType::F32) } else { x }
-}
-
-fn in_dtype(x: Var<'_>, dtype: DType) -> Var<'_> {
-    if x.dtype() == dtype { x } else { x.cast(dtype) }
-}
-
 /// The norm of the norms of all. Each has the dtype of its gradient, the result the one they are promoted to, as in PyTorch.
 fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
     let promoted = |a: DType, b: DType| DType::promote(a, b).unwrap_or(DType::F32);
     let dtype = x.iter().map(|x| x.dtype()).reduce(promoted).expect("there is a gradient");
-    let norms: Vec<Var<'t>> = x.iter().map(|x| in_dtype(length(kind, *x), dtype)).collect();
-    let wide = norms.iter().map(|norm| widened(*norm));
+    let norms: Vec<Var<'t>> = x.iter().map(|x| length(kind, *x).to_dtype(dtype)).collect();
+    let wide = norms.iter().map(|norm| norm.widened());
     let joined = match kind {
         _ if norms.len() == 1 => return norms[0],
         NormKind::Euclidean => {
@@ -147,17 +139,17 @@ fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
         }
         NormKind::Largest => wide.reduce(|a, b| a.maximum(b)),
     };
-    in_dtype(joined.expect("there is a gradient"), dtype)
+    joined.expect("there is a gradient").to_dtype(dtype)
 }
 
 /// The norm of one gradient, in its dtype. That of a single number is found without squaring it.
 fn length(kind: NormKind, x: Var<'_>) -> Var<'_> {
-    let wide = widened(x);
+    let wide = x.widened();
     let norm = match kind {
         NormKind::Euclidean if x.ty().numel() != 1 => (wide * wide).sum(&[], false, None).sqrt(),
         _ => largest(wide),
     };
-    in_dtype(norm, x.dtype())
+    norm.to_dtype(x.dtype())
 }
 
 /// The largest absolute value, 0 if there is none.

@@ -1,5 +1,6 @@
 //! [`Recorded`]: an optimizer within a trace.
 
+use crate::cast_to::CastTo;
 use crate::optim::{
     Clip, Clipped, Clock, Optimizer, RUN, STEP, Shared, count_entry, moment_entries, seed_entry,
     stochastic_round,
@@ -207,7 +208,7 @@ impl<'t, 'o> Recorded<'t, 'o> {
         let own = param.dtype();
         let inside = self.fused || rule.moment_dtype().is_some();
         let dtype = if inside { own.compute() } else { own };
-        let used = |x: Var<'t>| if x.dtype() == dtype { x } else { x.cast(dtype) };
+        let used = |x: Var<'t>| x.to_dtype(dtype);
         let used_moments: Vec<Var<'t>> = moments.iter().map(|m| used(*m)).collect();
         let next = rule.advance(shared, used(param), used(grad), &used_moments);
         keep_or_update(t, skip, param, next.param);
