@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, Val};
+use tracecast_ir::kernel::{Access, Body, LANES, Reduction, Scalar, Val};
 
 /// One number per axis: outer axes, then the row.
 pub(crate) type Strides = SmallVec<[i64; 4]>;
@@ -42,6 +42,11 @@ impl Plan {
     /// The size of the row.
     pub(crate) fn row(&self) -> i64 {
         self.extents[self.row_axis()]
+    }
+
+    /// How many lanes the row fills of a reduction along it. The others stay what they start from, which changes nothing.
+    pub(crate) fn lanes(&self) -> usize {
+        if self.row() <= LANES as i64 / 2 { LANES / 2 } else { LANES }
     }
 
     /// The number of rows.

@@ -1,13 +1,13 @@
 //! Accumulators of reductions along a row.
 //!
-//! The sixteen lanes of a sum or maximum live in scratch between loops; a vector loop carries them in four registers, a loop over
+//! The lanes of a sum or maximum live in scratch between loops; a vector loop carries them in four registers or eight, a loop over
 //! single positions works on them in place.
 
 use super::memory::Group;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::phase::{is_vector, scratch_bytes};
 use cranelift::codegen::ir::BlockArg;
-use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Value, types};
+use cranelift::prelude::{Block, FloatCC, InstBuilder, IntCC, Value, types};
 use tracecast_ir::kernel::{LANES, Reduction, Scalar};
 
 /// The scratch of one reduction.
@@ -41,23 +41,52 @@ impl Emitter<'_> {
 
     /// Puts the identity into all lanes.
     pub(super) fn start_lanes(&mut self, reductions: &[Reduce]) {
+        let lanes = self.plan.lanes();
         for r in reductions {
             let bits = identity_bits(r.reduction, r.ty);
             if is_vector(r.ty) {
                 let v = self.number(r.ty, bits, true);
-                self.store_vectors(&[v; 4], self.scratch, r.at);
+                self.store_vectors(&vec![v; lanes / 4], self.scratch, r.at);
             } else {
                 let v = self.number(r.ty, bits, false);
-                for lane in 0..LANES as i32 {
+                for lane in 0..lanes as i32 {
                     self.fb.ins().store(MEMORY, v, self.scratch, r.at + 8 * lane);
                 }
             }
         }
     }
 
-    /// The four registers of lanes.
-    pub(super) fn load_lanes(&mut self, r: &Reduce) -> Group {
-        self.vectors(vector_type(r.ty), self.scratch, r.at)
+    /// The registers of all lanes in use, sixteen lanes at a time.
+    pub(super) fn load_lanes(&mut self, r: &Reduce) -> Vec<Group> {
+        let sixteen = |at: i32| r.at + 4 * at;
+        (0..self.plan.lanes() as i32)
+            .step_by(16)
+            .map(|at| self.vectors(vector_type(r.ty), self.scratch, sixteen(at)))
+            .collect()
+    }
+
+    /// Parameters of a block for all lanes in use.
+    pub(super) fn lane_params(&mut self, block: Block, r: &Reduce) -> Vec<Group> {
+        let ty = vector_type(r.ty);
+        (0..self.plan.lanes() / 16)
+            .map(|_| (0..4).map(|_| self.fb.append_block_param(block, ty)).collect())
+            .collect()
+    }
+
+    /// Stores all lanes in use after a loop over groups, those first that the sixteen positions from `next` on would go to.
+    pub(super) fn store_lanes(&mut self, r: &Reduce, lanes: &[Value], next: Value) {
+        let (first, others) = lanes.split_at(4);
+        if others.is_empty() {
+            self.store_vectors(first, self.scratch, r.at);
+            return;
+        }
+        let odd = self.fb.ins().band_imm_u(next, 16);
+        let near = self.scaled(odd, 4);
+        let far = self.fb.ins().bxor_imm_u(near, 64);
+        for (lanes, offset) in [(first, near), (others, far)] {
+            let at = self.fb.ins().iadd(self.scratch, offset);
+            self.store_vectors(lanes, at, r.at);
+        }
     }
 
     /// Takes a single position into its lane.
@@ -79,14 +108,21 @@ impl Emitter<'_> {
         let mut results = Vec::new();
         for r in reductions {
             let mut lanes: Vec<Value> = if is_vector(r.ty) {
-                let v = self.load_lanes(r);
+                let v = self
+                    .load_lanes(r)
+                    .into_iter()
+                    .reduce(|a, b| {
+                        let both = a.into_iter().zip(b);
+                        both.map(|(a, b)| self.combine(r.reduction, r.ty, true, a, b)).collect()
+                    })
+                    .unwrap_or_default();
                 let low = self.combine(r.reduction, r.ty, true, v[0], v[2]);
                 let high = self.combine(r.reduction, r.ty, true, v[1], v[3]);
                 let all = self.combine(r.reduction, r.ty, true, low, high);
                 (0..4u8).map(|l| self.fb.ins().extractlane(all, l)).collect()
             } else {
                 let ty = scalar_type(r.ty);
-                (0..LANES as i32)
+                (0..self.plan.lanes() as i32)
                     .map(|l| self.fb.ins().load(ty, MEMORY, self.scratch, r.at + 8 * l))
                     .collect()
             };

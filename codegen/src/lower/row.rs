@@ -204,7 +204,8 @@ impl<'p> Row<'p> {
         }
     }
 
-    /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in registers.
+    /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in registers, those lanes first that the next
+    /// group goes to.
     fn groups(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
         let splats = self.splats(em, phase);
         let carried: Vec<Reduce> =
@@ -213,13 +214,13 @@ impl<'p> Row<'p> {
         let position = em.fb.append_block_param(head, types::I64);
         let mut args: Vec<BlockArg> = vec![low.into()];
         let mut lanes: HashMap<i32, Group> = HashMap::new();
+        let mut others: HashMap<i32, Vec<Group>> = HashMap::new();
         for r in &carried {
-            args.extend(em.load_lanes(r).into_iter().map(BlockArg::from));
-            let ty = vector_type(r.ty);
-            lanes.insert(r.at, (0..4).map(|_| em.fb.append_block_param(head, ty)).collect());
-            (0..4).for_each(|_| {
-                em.fb.append_block_param(exit, ty);
-            });
+            args.extend(em.load_lanes(r).into_iter().flatten().map(BlockArg::from));
+            let mut all = em.lane_params(head, r);
+            others.insert(r.at, all.split_off(1));
+            lanes.extend(all.pop().map(|first| (r.at, first)));
+            em.lane_params(exit, r);
         }
         em.fb.ins().jump(head, &args);
         em.fb.switch_to_block(head);
@@ -238,15 +239,18 @@ impl<'p> Row<'p> {
         }
         let next = em.fb.ins().iadd_imm_s(position, 16);
         let more = em.fb.ins().icmp(IntCC::SignedLessThan, next, high);
-        let results: Vec<BlockArg> =
-            carried.iter().flat_map(|r| lanes[&r.at].clone()).map(BlockArg::from).collect();
+        let turned = |r: &Reduce| {
+            let others = others[&r.at].iter().flatten().copied();
+            others.chain(lanes[&r.at].iter().copied()).collect::<Vec<_>>()
+        };
+        let results: Vec<BlockArg> = carried.iter().flat_map(turned).map(BlockArg::from).collect();
         let mut again: Vec<BlockArg> = vec![next.into()];
         again.extend(results.iter().copied());
         em.fb.ins().brif(more, head, &again, exit, &results);
         em.fb.switch_to_block(exit);
         let finals = em.fb.block_params(exit).to_vec();
-        for (r, values) in carried.iter().zip(finals.chunks(4)) {
-            em.store_vectors(values, em.scratch, r.at);
+        for (r, values) in carried.iter().zip(finals.chunks(em.plan.lanes() / 4)) {
+            em.store_lanes(r, values, high);
         }
     }
 

@@ -63,6 +63,21 @@ fn reductions_along_rows() {
 }
 
 #[test]
+fn more_reductions_than_registers_and_rows_of_every_rest() {
+    use Reduction::{Max, Min, Sum};
+    for n in [7, 8, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 80, 95, 111, 128] {
+        for dtype in [DType::F32, DType::BF16] {
+            for hows in [&[Sum][..], &[Sum, Max], &[Sum, Max, Min], &[Min, Max, Sum, Max, Min, Sum]]
+            {
+                let k = reductions(&[3, n], dtype, hows);
+                check(&k, &inputs(&k, 8, false));
+                check(&k, &inputs(&k, 9, true));
+            }
+        }
+    }
+}
+
+#[test]
 fn one_long_row_is_shared_by_threads() {
     for n in [2 * ROW_CHUNK, 2 * ROW_CHUNK + 1, 5 * ROW_CHUNK - 17] {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::U8] {

@@ -276,6 +276,11 @@ impl Asm {
         self.integer(true, &[0x81], 0, Rm::Reg(to), Some(by));
     }
 
+    /// `to &= bits`.
+    pub(super) fn and_number(&mut self, to: Reg, bits: i32) {
+        self.integer(true, &[0x81], 4, Rm::Reg(to), Some(bits));
+    }
+
     /// `to -= by`.
     pub(super) fn sub(&mut self, to: Reg, by: Reg) {
         self.integer(true, &[0x2b], to, Rm::Reg(by), None);

@@ -425,6 +425,11 @@ impl Assign<'_> {
             }
             Base::Row(at) => Mem { base: RDI, index: Some((RAX, 2)), displacement: at + offset },
             Base::Fixed(at) => fixed(at + offset),
+            Base::Lanes(at) => {
+                self.asm.mov(R11, RAX);
+                self.asm.and_number(R11, 16);
+                Mem { base: RDI, index: Some((R11, 2)), displacement: at + offset }
+            }
             Base::Stage(number) => fixed(self.frame.stage(number) + offset),
         }
     }

@@ -237,11 +237,10 @@ impl Select<'_> {
     }
 
     fn reduce(&mut self, how: Reduction, ty: Scalar, lanes: i32, pair: Pair) -> Result<()> {
-        let place = Place { base: Base::Fixed(lanes), offset: 0 };
-        if self.long {
-            return self.reduce_long(how, ty, place, pair);
-        }
         let Some(numbers) = self.accumulator(lanes) else {
+            let sixteen = self.positions() == 16 && self.task.alternates();
+            let base = if sixteen { Base::Lanes(lanes) } else { Base::Fixed(lanes) };
+            let place = Place { base, offset: 0 };
             let before = self.load(Load::Whole, place, 4);
             let after = self.combined(how, ty, before, pair)?;
             self.store_whole(place, after);
@@ -252,30 +251,6 @@ impl Select<'_> {
         for half in [0, 1] {
             let register = self.task.width.accumulator(numbers[half]);
             self.insts[after[half] as usize].fixed = Some(register);
-        }
-        Ok(())
-    }
-
-    /// The sixteen lanes are one vector, which takes both halves in turn.
-    fn reduce_long(&mut self, how: Reduction, ty: Scalar, place: Place, pair: Pair) -> Result<()> {
-        let Base::Fixed(lanes) = place.base else { return Err("lanes elsewhere".to_owned()) };
-        let number = self.accumulator(lanes);
-        let mut all = match number {
-            Some([number, _]) => [self.source(Op::Acc(number)); 2],
-            None => [self.push(Op::Load(Load::Whole, place), &[], 2); 2],
-        };
-        let values = if self.is_single() { &pair[..1] } else { &pair[..] };
-        for value in values {
-            all = self.combined(how, ty, all, [*value; 2])?;
-        }
-        match number {
-            Some([number, _]) => {
-                let register = self.task.width.accumulator(number);
-                self.insts[all[0] as usize].fixed = Some(register);
-            }
-            None => {
-                self.push(Op::Store(Store::Whole, place), &[all[0]], 2);
-            }
         }
         Ok(())
     }

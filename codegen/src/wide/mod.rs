@@ -76,9 +76,17 @@ impl Width {
         }
     }
 
-    /// The vectors that the sixteen lanes of a reduction are.
-    fn lanes(self) -> usize {
+    /// The vectors that sixteen lanes of a reduction are.
+    fn sixteen(self) -> usize {
         64 / self.bytes() as usize
+    }
+
+    /// How many registers reductions may have.
+    fn accumulators(self) -> usize {
+        match self {
+            Width::Bits256 => 8,
+            Width::Bits512 => 12,
+        }
     }
 
     /// The register of an accumulator.
@@ -109,6 +117,19 @@ pub(crate) struct Task<'a> {
     pub(crate) area: i32,
     /// Results are too large to be found in a cache later on.
     pub(crate) streams: bool,
+}
+
+impl Task<'_> {
+    /// The registers of a reduction: the vectors of the lanes that the next sixteen positions go to come before those of the other lanes, if
+    /// there are any. With every sixteen positions they change places.
+    fn vectors(&self) -> usize {
+        self.plan.lanes() / 16 * self.width.sixteen()
+    }
+
+    /// True if not all positions go to the same sixteen lanes.
+    fn alternates(&self) -> bool {
+        self.plan.lanes() > 16
+    }
 }
 
 /// What the caller puts into a cell.
@@ -170,7 +191,7 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     let single = body(width == Width::Bits512 && row >= 16, Part::Single)?;
     let last = body(!task.plan.aligned, Part::Last)?;
     let streamed = streamed.filter(|_| !tables.streamed.is_empty());
-    let taken = width.lanes() * tables.accumulators.len();
+    let taken = task.vectors() * tables.accumulators.len();
     let room = width.registers() - taken;
     let order = |body: Vec<Inst>| {
         let side_by_side = pressure(&body);
@@ -203,7 +224,8 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     for (name, body) in [("pairs", &main), ("single", &single), ("the last", &last)] {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
-    let function = Function { asm: Asm::new(width), frame, tables, pins, spilled: 0 };
+    let (asm, vectors) = (Asm::new(width), task.vectors());
+    let function = Function { asm, frame, tables, pins, vectors, spilled: 0 };
     let bodies = Bodies { main, streamed, single, last };
     let (bytes, instructions, area_bytes, cells) = function.build(&bodies);
     Ok(Compiled { bytes, instructions, cells, area_bytes, text })
@@ -257,6 +279,8 @@ struct Function {
     frame: Frame,
     tables: Tables,
     pins: Pins,
+    /// The registers of a reduction.
+    vectors: usize,
     spilled: usize,
 }
 
@@ -279,9 +303,7 @@ impl Function {
             self.last(body);
         }
         self.asm.bind(done);
-        for (register, lanes) in self.accumulators() {
-            self.asm.vector(STORE, register, 0, lanes, None);
-        }
+        self.finish_lanes();
         self.asm.leave(&saved);
         let bytes = self.frame.bytes(self.spilled);
         let (code, instructions) = self.asm.finish();
@@ -316,6 +338,9 @@ impl Function {
         let top = self.asm.label();
         self.asm.bind(top);
         self.body(body, false);
+        if positions == 16 {
+            self.change_places();
+        }
         self.asm.add_number(RAX, positions);
         self.asm.compare(RAX, RSI);
         self.asm.jump(When::LessEqual, top);
@@ -332,17 +357,52 @@ impl Function {
         self.asm.lea(R11, Mem { base, index, displacement: 0 });
     }
 
-    /// The registers of reductions, and where their lanes are in the scratch.
-    fn accumulators(&self) -> Vec<(Reg, Rm)> {
-        let width = self.asm.width;
+    /// The registers of reductions, and where their lanes are in the scratch at the start.
+    fn accumulators(&self) -> Vec<(Reg, i32)> {
+        let (width, vectors) = (self.asm.width, self.vectors);
         let each = |(i, lanes): (usize, &i32)| {
             let at = *lanes;
-            (0..width.lanes()).map(move |v| {
-                let register = width.accumulator((width.lanes() * i + v) as u8);
-                (register, scratch(at + width.bytes() * v as i32))
+            (0..vectors).map(move |v| {
+                let register = width.accumulator((vectors * i + v) as u8);
+                (register, at + width.bytes() * v as i32)
             })
         };
         self.tables.accumulators.iter().enumerate().flat_map(each).collect()
+    }
+
+    /// After sixteen positions: the lanes that the next sixteen go to, and the others.
+    fn change_places(&mut self) {
+        let near = self.asm.width.sixteen();
+        if self.vectors == near {
+            return;
+        }
+        // Nothing but accumulators and constants lives from turn to turn, and those have the registers with the highest numbers.
+        let spare = 0;
+        for lanes in self.accumulators().chunks(self.vectors) {
+            for ((a, _), (b, _)) in lanes.iter().zip(&lanes[near..]) {
+                for (to, from) in [(spare, *a), (*a, *b), (*b, spare)] {
+                    self.asm.vector(MOVE, to, 0, Rm::Reg(from), None);
+                }
+            }
+        }
+    }
+
+    /// The lanes back into the scratch, at the end: those first that the next sixteen positions would go to.
+    fn finish_lanes(&mut self) {
+        let near = self.asm.width.sixteen();
+        let alternate = self.vectors > near;
+        if alternate && !self.tables.accumulators.is_empty() {
+            self.asm.mov(R11, RAX);
+            self.asm.and_number(R11, 16);
+            self.asm.mov(RCX, R11);
+            self.asm.negate(RCX);
+        }
+        for (number, (register, at)) in self.accumulators().into_iter().enumerate() {
+            let moved = if number % self.vectors < near { R11 } else { RCX };
+            let index = alternate.then_some((moved, 2));
+            let to = Rm::Mem(Mem { base: RDI, index, displacement: at });
+            self.asm.vector(STORE, register, 0, to, None);
+        }
     }
 
     fn body(&mut self, body: &[Inst], tail: bool) {
@@ -387,8 +447,8 @@ impl Function {
                 self.asm.vector(MOVE, to, 0, from, None);
             }
         }
-        for (register, lanes) in self.accumulators() {
-            self.asm.vector(MOVE, register, 0, lanes, None);
+        for (register, at) in self.accumulators() {
+            self.asm.vector(MOVE, register, 0, scratch(at), None);
         }
     }
 

@@ -15,6 +15,8 @@ pub(super) enum Base {
     Row(i32),
     /// In the scratch at that offset.
     Fixed(i32),
+    /// In the scratch at that offset: the lanes of a reduction that the sixteen positions go to.
+    Lanes(i32),
     /// Where the elements of an operand are while fewer than sixteen are left, by number.
     Stage(u16),
 }

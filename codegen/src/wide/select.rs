@@ -45,9 +45,6 @@ pub(super) struct Tables {
     pub(super) streamed: Vec<(u16, u8)>,
 }
 
-/// Reductions that stay in registers.
-const ACCUMULATORS: usize = 3;
-
 impl Tables {
     pub(super) fn cell(&mut self, cell: Cell) -> u16 {
         let at = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
@@ -214,11 +211,6 @@ impl<'a> Select<'a> {
             let args: SmallVec<[V; 3]> = args.iter().map(|a| a[half]).collect();
             self.push(op, &args, half as u8)
         })
-    }
-
-    /// True if halves are one vector.
-    pub(super) fn is_single(&self) -> bool {
-        self.single
     }
 
     /// How many positions there are in the group.
@@ -475,15 +467,17 @@ impl<'a> Select<'a> {
 
     /// A reduction's accumulators: in registers, or, if there are many, in the scratch.
     pub(super) fn accumulator(&mut self, lanes: i32) -> Option<[u8; 2]> {
+        let vectors = self.task.vectors();
         let at = self.tables.accumulators.iter().position(|a| *a == lanes).or_else(|| {
-            let room = self.tables.accumulators.len() < ACCUMULATORS;
+            let taken = vectors * self.tables.accumulators.len();
+            let room = taken + vectors <= self.task.width.accumulators();
             room.then(|| {
                 self.tables.accumulators.push(lanes);
                 self.tables.accumulators.len() - 1
             })
         })?;
-        let lanes = self.task.width.lanes();
-        Some([lanes * at, lanes * at + lanes - 1].map(|number| number as u8))
+        // The second half goes to the next vector: of the same lanes, or of the others.
+        Some([vectors * at, vectors * at + usize::from(!self.single)].map(|number| number as u8))
     }
 
     /// The steps of a function of one float.

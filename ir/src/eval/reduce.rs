@@ -116,10 +116,10 @@ mod tests {
 
     #[test]
     fn a_row_is_summed_in_lanes_and_chunks() {
-        // Position 16 shares a lane with position 0, so the large numbers cancel before the small ones are added.
-        let mut v = vec![1.0f32; 17];
-        (v[0], v[16]) = (1e9, -1e9);
-        assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&v))), 15.0);
+        // Position 32 shares a lane with position 0, so the large numbers cancel before the small ones are added.
+        let mut v = vec![1.0f32; LANES + 1];
+        (v[0], v[LANES]) = (1e9, -1e9);
+        assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&v))), 31.0);
         // In the next chunk they do not.
         let mut v = vec![0.0f32; ROW_CHUNK + 1];
         (v[0], v[1], v[ROW_CHUNK]) = (1e9, 1.0, -1e9);
