@@ -9,22 +9,23 @@
 //!   zeros, of which they then take the first.
 //! * *Widening moves down*, through the same ops and through `maximum` and `minimum` as well, which find no new zeros among numbers
 //!   that are merely widened, and ends in front of the arithmetic that needs it. `fuse` makes it part of a load, as often as needed.
-//! * Where some use takes a value as it is, the value stays, and a narrow copy is made above a view only if the wide value is taken
-//!   within its kernel alone, or if the copy has two readers or more: for one alone, what is written next to the wide value costs what
-//!   the reader saves. Otherwise the cast stays in place.
+//! * Where some use takes a value as it is, the value stays. Narrow copies stand beside it where that saves bytes in the kernels
+//!   that `fuse` would make, all uses taken together: a minimum cut finds the best way (`copies`).
 //! * `round_to` becomes a narrowing, which can be stored, and a widening.
 //!
-//! No program moves more bytes than before, neither in the kernels that `fuse` makes of it, which are forecast for both, nor counted
-//! as one kernel for each op with the casts at its ends a part of it: else it stays as it was. So counted, no other way to place
-//! the casts moves fewer where every use of a value ends in the same 16 bits; and in the kernels of `fuse`, which weighs other things
-//! too, the best of all ways that widen nothing narrow again moves at most one per cent less than this one does, f32 uses included
-//! (`tests/placement.rs` tries them).
+//! No program moves more bytes than before in the kernels that `fuse` makes of it: these are forecast for both, and a program that
+//! would lose stays as it was. Where every use of a value ends in the same 16 bits, no other way to place the casts moves fewer,
+//! neither there nor with one kernel for each op. Of programs with f32 uses beside, 1 in 40 could be placed better, as kernels become
+//! others when casts move: the best ways, among those that widen nothing narrow again, move 0.7 % less at most (`tests/placement.rs`
+//! tries all of them).
 //!
 //! In the precision `optimised` values then stay in f32 between ops of one kernel, see `relax`.
 //!
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = add %0, %0 : f32[4, 8]; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]} : bf16[8, 4]`.
 
+mod copies;
+mod cut;
 mod demand;
 mod excess;
 mod points;
@@ -36,10 +37,14 @@ pub use precision::Precision;
 use crate::fuse::Forecast;
 use crate::pass::Pass;
 use crate::simplify::{Shared, converted, folds, is_exact, made, rewritten, simply, splat, swept};
-use demand::{Demand, Through, copied, demands};
+use copies::{Takes, copies};
+use demand::{Demand, Through, demands};
 use points::{Moved, Points};
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::collections::HashSet;
+use tracecast_ir::hash::FxHashMap;
+use tracecast_ir::op::Lower;
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{
     Args, Attrs, DType, Graph, Node, NodeId, OpRef, Promise, Reason, Results, Stage, TraceError,
@@ -77,11 +82,11 @@ impl Pass for Place {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        let placed = rewritten(graph, placed_twice)?;
         // Before `decompose` there are no kernels to speak of.
         if graph.stage() != Stage::Core {
-            return Ok(placed);
+            return rewritten(graph, |graph| placed_twice(graph, false));
         }
+        let placed = rewritten(graph, |graph| placed_twice(graph, true))?;
         let placed = if moves_more(graph, &placed) { Graph::clone(graph) } else { placed };
         match self.precision {
             Precision::Exact => Ok(placed),
@@ -105,8 +110,8 @@ fn is_same(a: &Graph, b: &Graph) -> bool {
 }
 
 /// A value may be rounded from f64 to f32 and from there to 16 bits. The narrower rounding follows the wider one to where that goes.
-fn placed_twice(graph: &Graph) -> Result<Graph, TraceError> {
-    let once = placed(graph)?;
+fn placed_twice(graph: &Graph, fuses: bool) -> Result<Graph, TraceError> {
+    let once = placed(graph, fuses)?;
     let rounds = |id: NodeId| -> Option<(DType, DType)> {
         let (node, from) = (once.node(id), once.ty(*once.args(id).first()?).dtype);
         node.attrs.dtype("to").filter(|to| to.is_float() && !from.fits_in(*to)).map(|to| (from, to))
@@ -115,13 +120,16 @@ fn placed_twice(graph: &Graph) -> Result<Graph, TraceError> {
     let follows = |(from, to): &(DType, DType)| {
         roundings.iter().any(|(_, wide)| wide == from && to.bytes() < from.bytes())
     };
-    if roundings.iter().any(follows) { placed(&once) } else { Ok(once) }
+    if roundings.iter().any(follows) { placed(&once, fuses) } else { Ok(once) }
 }
 
-fn placed(graph: &Graph) -> Result<Graph, TraceError> {
+/// `fuses`: whether kernels can be foreseen.
+fn placed(graph: &Graph, fuses: bool) -> Result<Graph, TraceError> {
     let demands = demands(graph);
     let moved = Moved::of(graph, &demands);
-    let copies = copied(graph, &demands);
+    let forecast = OnceCell::new();
+    let forecast = || forecast.get_or_init(|| Forecast::of(graph));
+    let copies = if fuses { copies(graph, &demands, forecast) } else { FxHashMap::default() };
     let mut is_root = vec![false; graph.len()];
     graph.roots().for_each(|v| is_root[v.node.index()] = true);
     let mut shared = Shared::default();
@@ -137,7 +145,7 @@ fn placed(graph: &Graph) -> Result<Graph, TraceError> {
             widened,
             demand,
             demanded: &moved.demanded[id.index()],
-            is_copied: copies[id.index()],
+            takes: copies.get(&id),
         };
         let root = is_root[id.index()].then_some(own);
         tracer.because(Reason::Rewrite, || placer.node(args, root))
@@ -158,8 +166,8 @@ struct Placer<'a, 't> {
     demand: Demand,
     /// What the narrowing that is demanded stands for.
     demanded: &'a Points,
-    /// True if a narrow copy of its operand is worth its bytes.
-    is_copied: bool,
+    /// What it takes if it could take narrow copies of values that are wanted as they are.
+    takes: Option<&'a Takes>,
 }
 
 impl<'t> Placer<'_, 't> {
@@ -253,7 +261,29 @@ impl<'t> Placer<'_, 't> {
         if wanted.fits_in(to) {
             return self.held_as(x, wanted, wanted);
         }
-        self.held_as(x, wanted, to)
+        self.copied(0, x, wanted, to)
+    }
+
+    /// An operand that is held, or a narrow copy of what lies in memory.
+    fn copied(&mut self, operand: usize, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
+        match self.takes {
+            Some(takes) if takes.copies => self.above(takes.views[operand], held, wanted, to),
+            _ => self.held_as(held, wanted, to),
+        }
+    }
+
+    /// A held value of dtype `wanted` in dtype `to`, converted above so many views.
+    fn above(&mut self, views: usize, held: Var<'t>, wanted: DType, to: DType) -> Var<'t> {
+        let view = made(self.tracer, held).filter(|d| {
+            views > 0 && held.dtype() == wanted && matches!(d.lowering(), Some(Lower::View(_)))
+        });
+        match view {
+            Some(d) => {
+                let x = self.above(views - 1, d.x(), wanted, to);
+                self.record(d.op, Args::of(&[x]), d.attrs)
+            }
+            None => self.held_as(held, wanted, to),
+        }
     }
 
     /// A narrowing, of which the old value is the widening.
@@ -276,9 +306,9 @@ impl<'t> Placer<'_, 't> {
         let data = &args.vars[through.data.clone()];
         let some_narrow = data.iter().any(|v| self.source(*v).dtype() == to);
         let all_known = data.iter().all(|v| splat(self.tracer, *v).is_some());
-        let worthwhile = through.rounds_either_way
-            && (some_narrow || all_known || (through.is_whole_view && self.is_copied));
-        worthwhile.then(|| self.in_dtype(through, args, to))
+        let unless_wanted = || some_narrow || through.is_whole_view;
+        let worthwhile = all_known || self.takes.map_or_else(unless_wanted, |takes| takes.copies);
+        (through.rounds_either_way && worthwhile).then(|| self.in_dtype(through, args, to))
     }
 
     /// The dtype that all data operands were widened from, numbers known in advance aside.
@@ -316,7 +346,7 @@ impl<'t> Placer<'_, 't> {
             let demanded = dtype != wanted[i] && self.source(*held).dtype() != dtype;
             let points = if demanded { self.demanded } else { self.widened[i] };
             let narrowed =
-                self.tracer.standing_for(points, || self.held_as(*held, wanted[i], dtype));
+                self.tracer.standing_for(points, || self.copied(i, *held, wanted[i], dtype));
             vars.push(narrowed);
         }
         let mut attrs = self.node.attrs.clone();

@@ -1,6 +1,6 @@
-//! What `place` promises of bytes: no program moves more of them than before, in the kernels that `fuse` makes and with one kernel for
-//! each op; and where all uses of a value end in 16 bits, no other way to place the casts that gives the same bits moves fewer, with
-//! one kernel for each op; and how much of that holds for the kernels of `fuse`.
+//! What `place` promises of bytes: no program moves more of them than before in the kernels that `fuse` makes; and where all uses of a
+//! value end in 16 bits, no other way to place the casts that gives the same bits moves fewer, neither there nor with one kernel for
+//! each op. Where f32 uses stand beside, how much fewer the best way moves.
 //!
 //! A value between a producer and its uses is held in f32 or in 16 bits. All ways to choose are tried; those that change a bit of a
 //! result, on numbers with ties, zeros of both signs and infinities, are not allowed.
@@ -90,7 +90,7 @@ impl Plan {
             }
             *casts.entry((x.id(), dtype)).or_insert_with(|| t.var(x.id()).cast(dtype))
         };
-        let first = x.sqrt();
+        let first = x.tanh();
         let mut values = vec![to(first, dtype(0))];
         for (i, (from, step)) in self.moves.iter().enumerate() {
             let x = to(values[*from], dtype(i + 1));
@@ -197,7 +197,7 @@ impl Trial {
         let plan = Plan::random(&mut dice, movable, wide);
         let original = plan.placed(0);
         let numbers: Vec<f64> = (0..SIDE * SIDE)
-            .map(|_| if dice.chance(30) { dice.pick(&special) } else { dice.unit() * 8.0 + 8.0 })
+            .map(|_| if dice.chance(30) { dice.pick(&special) } else { dice.unit() * 3.0 })
             .collect();
         let inputs: HashMap<String, Value> = original
             .ports()
@@ -214,23 +214,18 @@ impl Trial {
 
 #[test]
 fn no_program_moves_more_bytes() {
-    let (mut gained, mut lost) = (0, Vec::new());
-    let mut fused = [0, 0];
+    let (mut bytes, mut gained) = ([0, 0], 0);
     for seed in 0..PROGRAMS {
-        let trial = Trial::random(seed, 20, true);
-        let graphs = [&trial.simple, &trial.placed];
-        let [before, now] = graphs.map(|graph| moved(graph));
+        let Trial { plan, simple, placed, .. } = Trial::random(seed, 20, true);
+        let [before, now] = [&simple, &placed].map(moved_fused);
+        assert!(now <= before, "seed {seed}: {now} bytes, not {before}: {plan:?}");
+        bytes = [bytes[0] + before, bytes[1] + now];
         gained += u64::from(now < before);
-        let [kernels_before, kernels_now] = graphs.map(moved_fused);
-        if now > before || kernels_now > kernels_before {
-            let kernels = format!("in kernels {kernels_before} to {kernels_now}");
-            lost.push(format!("seed {seed}, {before} to {now}, {kernels}: {:?}", trial.plan));
-        }
-        fused = [fused[0] + kernels_before, fused[1] + kernels_now];
+        let again = after(&Place::default(), &placed);
+        assert_eq!(again.to_string(), placed.to_string(), "seed {seed}: {plan:?}");
     }
-    assert!(lost.is_empty(), "{}\n{}", lost.len(), lost.join("\n"));
-    assert!(gained * 10 > PROGRAMS * 7, "{gained} programs gained");
-    assert!(fused[1] * 10 < fused[0] * 9, "{fused:?} bytes in fused kernels");
+    assert!(gained * 10 > PROGRAMS * 6, "{gained} programs gained");
+    assert!(bytes[1] * 100 < bytes[0] * 86, "{bytes:?} bytes");
 }
 
 /// Programs of all ops, forward and backward.
@@ -271,13 +266,16 @@ fn no_other_placement_of_casts_moves_fewer_bytes() {
     assert!(tried > 10_000 && gained > 10, "{tried} placements, {gained} programs gained");
 }
 
-/// The placements in which no value is made wide again of a narrow one: `fuse` computes cheap ops again behind a widening, where it
-/// would store their results otherwise, which saves bytes in other ways than by dtypes.
+/// The placements that hold no value in 16 bits that is wanted in f32, and make none wide again of a narrow one: `fuse` computes cheap
+/// ops again behind a widening, where it would store their results otherwise, which saves bytes in other ways than by dtypes.
 fn placements(plan: &Plan) -> impl Iterator<Item = u32> + '_ {
     let is_narrow = |narrow: u32, value: usize| narrow >> value & 1 == 1;
     (0..1_u32 << (plan.moves.len() + 1)).filter(move |narrow| {
+        let wanted =
+            |(value, sink): &(usize, Sink)| *sink != Sink::Wide || !is_narrow(*narrow, *value);
         let mut moves = plan.moves.iter().enumerate();
-        moves.all(|(i, (from, _))| !is_narrow(*narrow, *from) || is_narrow(*narrow, i + 1))
+        plan.sinks.iter().all(wanted)
+            && moves.all(|(i, (from, _))| !is_narrow(*narrow, *from) || is_narrow(*narrow, i + 1))
     })
 }
 
@@ -285,10 +283,10 @@ fn placements(plan: &Plan) -> impl Iterator<Item = u32> + '_ {
 fn the_best_placement_for_fused_kernels_is_hardly_better() {
     for wide in [false, true] {
         let (mut ours, mut best, mut better) = (0, 0, 0);
-        for seed in 0..60 {
+        for seed in 0..200 {
             let Trial { plan, placed, inputs, wanted, .. } = Trial::random(seed, 9, wide);
             let own = moved_fused(&placed);
-            let others = placements(&plan).map(|narrow| plan.placed(narrow));
+            let others = placements(&plan).map(|narrow| after(&Simplify, &plan.placed(narrow)));
             let allowed = others.filter(|other| {
                 moved_fused(other) < own && same(&wanted, &results(other, &inputs))
             });
@@ -296,7 +294,10 @@ fn the_best_placement_for_fused_kernels_is_hardly_better() {
             better += usize::from(least < own);
             (ours, best) = (ours + own, best + least);
         }
-        let found = format!("{better} of 60 could be better, {best} bytes, not {ours}");
-        assert!(better <= 3 && ours * 100 < best * 101, "f32 uses: {wide}: {found}");
+        let found = format!("{better} of 200 could be better, {best} bytes, not {ours}");
+        match wide {
+            false => assert!(better == 0, "{found}"),
+            true => assert!(better <= 5 && ours * 1000 < best * 1007, "f32 uses: {found}"),
+        }
     }
 }

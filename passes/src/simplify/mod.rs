@@ -55,7 +55,7 @@ impl Pass for Simplify {
 /// Runs an exact rewrite on a graph in explicit form whose gradients have been taken. Kernels stay as they are.
 pub(crate) fn rewritten(
     graph: &Verified,
-    rewrite: fn(&Graph) -> Result<Graph, TraceError>,
+    rewrite: impl Fn(&Graph) -> Result<Graph, TraceError>,
 ) -> Result<Graph, TraceError> {
     need_decided(graph)?;
     let symbolic = |id: &NodeId| matches!(graph.node(*id).op.def().body, Body::Symbolic(_));
