@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write;
 
-use tracecast_ir::op::{AttrKind, Dispatch, OpDef, OperandKind};
+use tracecast_ir::op::{Dispatch, OpDef, OperandKind};
 use tracecast_ir::ops;
 use tracecast_ir::policy::{DeviceType, Policy, PolicyTable};
 use tracecast_ir::text::did_you_mean;
@@ -96,7 +96,7 @@ fn signature(op: &OpDef) -> String {
         OperandKind::List => format!("[{}…]", operand.name),
     });
     let mut signature = format!("{}({})", op.name, operands.collect::<Vec<_>>().join(", "));
-    let attrs = op.schema.attrs.iter().map(|attr| format!("{}: {}", attr.name, kind(attr.kind)));
+    let attrs = op.schema.attrs.iter().map(|attr| format!("{}: {}", attr.name, attr.kind));
     let attrs = attrs.collect::<Vec<_>>();
     if !attrs.is_empty() {
         write!(signature, " {{{}}}", attrs.join(", ")).expect("writing to a string cannot fail");
@@ -104,22 +104,6 @@ fn signature(op: &OpDef) -> String {
     write!(signature, " -> {}", op.schema.results.join(", "))
         .expect("writing to a string cannot fail");
     signature
-}
-
-fn kind(kind: AttrKind) -> &'static str {
-    match kind {
-        AttrKind::Bool => "bool",
-        AttrKind::Int => "int",
-        AttrKind::OptInt => "int?",
-        AttrKind::Float => "float",
-        AttrKind::OptFloat => "float?",
-        AttrKind::DType => "dtype",
-        AttrKind::OptDType => "dtype?",
-        AttrKind::Ints => "ints",
-        AttrKind::OptFloats => "floats?",
-        AttrKind::OptStr => "text?",
-        AttrKind::Kernel => "kernel",
-    }
 }
 
 /// The first sentence of a documentation, on one line.

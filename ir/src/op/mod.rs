@@ -198,6 +198,25 @@ pub enum AttrKind {
     Kernel,
 }
 
+/// As signatures name it: `int?` may be left out.
+impl fmt::Display for AttrKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AttrKind::Bool => "bool",
+            AttrKind::Int => "int",
+            AttrKind::OptInt => "int?",
+            AttrKind::Float => "float",
+            AttrKind::OptFloat => "float?",
+            AttrKind::DType => "dtype",
+            AttrKind::OptDType => "dtype?",
+            AttrKind::Ints => "ints",
+            AttrKind::OptFloats => "floats?",
+            AttrKind::OptStr => "text?",
+            AttrKind::Kernel => "kernel",
+        })
+    }
+}
+
 /// How a policy meets an op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dispatch {

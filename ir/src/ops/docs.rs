@@ -1,9 +1,7 @@
 //! The text of `docs/ops.md`, made from the table.
 
 use super::families;
-use crate::op::{
-    AttrDef, AttrKind, Body, Dispatch, Grad, Inside, Lower, OpDef, Operand, OperandKind, View,
-};
+use crate::op::{Body, Dispatch, Grad, Inside, Lower, OpDef, Operand, OperandKind, View};
 use crate::policy::{DeviceType, PolicyTable};
 use std::fmt::Write;
 
@@ -56,8 +54,7 @@ fn signature(op: &OpDef) -> String {
         OperandKind::List => format!("{}..", o.name),
     };
     let operands: Vec<_> = op.schema.operands.iter().map(operand).collect();
-    let attrs: Vec<_> =
-        op.schema.attrs.iter().map(|a| format!("{}: {}", a.name, kind(a))).collect();
+    let attrs: Vec<_> = op.schema.attrs.iter().map(|a| format!("{}: {}", a.name, a.kind)).collect();
     let semicolon = if operands.is_empty() || attrs.is_empty() { "" } else { "; " };
     format!(
         "{}({}{semicolon}{}) -> ({})",
@@ -66,22 +63,6 @@ fn signature(op: &OpDef) -> String {
         attrs.join(", "),
         op.schema.results.join(", ")
     )
-}
-
-fn kind(attr: &AttrDef) -> &'static str {
-    match attr.kind {
-        AttrKind::Bool => "bool",
-        AttrKind::Int => "int",
-        AttrKind::OptInt => "int?",
-        AttrKind::Float => "float",
-        AttrKind::OptFloat => "float?",
-        AttrKind::DType => "dtype",
-        AttrKind::OptDType => "dtype?",
-        AttrKind::Ints => "ints",
-        AttrKind::OptFloats => "floats?",
-        AttrKind::OptStr => "text?",
-        AttrKind::Kernel => "kernel",
-    }
 }
 
 /// What the policy tables of cpu and cuda say.
