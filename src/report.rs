@@ -112,6 +112,9 @@ impl fmt::Display for CompileReport {
             writeln!(f, "{part:<width$}  {:>9.1}", us(time))?;
         }
         writeln!(f, "{:<width$}  {:>9.1}", "total", us(self.total()))?;
+        for (what, bytes) in [("peak", self.peak_bytes), ("saved", self.saved_bytes)] {
+            writeln!(f, "{what:<width$}  {:>9}  {bytes:>7} bytes", "")?;
+        }
         for kernel in &self.code {
             write!(f, "{:<width$}  ", kernel.name)?;
             match &kernel.made {

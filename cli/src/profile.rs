@@ -50,6 +50,7 @@ impl ProfileCommand {
     /// Runs the program; writes the table.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
+        self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let mut arrays = match &self.inputs {
             Some(path) => Some(Arrays::read(path, graph.ports())?),
             None => None,
@@ -63,7 +64,7 @@ impl ProfileCommand {
             };
             keep(port, tensor, &mut inputs, &mut store);
         }
-        let (executable, report) = self.target.compile(graph, &self.target.options())?;
+        let (executable, report) = self.target.compile(graph, self.program.policies()?)?;
         if self.compile {
             writeln!(out, "{report}")?;
         }

@@ -45,8 +45,7 @@ impl Run {
         for port in graph.ports() {
             keep(port, arrays.take(port)?, &mut inputs, &mut store);
         }
-        let options = self.target.options().with_policies(self.program.policies()?);
-        let (executable, _) = self.target.compile(graph, &options)?;
+        let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let outputs = executable.run(&mut store, &inputs)?;

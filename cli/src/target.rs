@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracecast::{CompileReport, Executable, Graph, Options, Precision, compile_reported};
+use tracecast::{
+    CompileReport, Executable, Graph, Options, PolicySet, Precision, compile_reported,
+};
 use tracecast_runtime::Device;
 
 use crate::failure::{Failure, note};
@@ -51,13 +53,14 @@ impl Target {
         self.precision
     }
 
-    /// Compiles a program, with a word about files of the code cache that cannot be used.
+    /// Compiles a program that was read under these policies, with a word about files of the code cache that cannot be used.
     pub(crate) fn compile(
         &self,
         graph: Graph,
-        options: &Options,
+        policies: Arc<PolicySet>,
     ) -> Result<(Executable, CompileReport), Failure> {
-        let (executable, report) = compile_reported(graph, options)?;
+        let (executable, report) =
+            compile_reported(graph, &self.options().with_policies(policies))?;
         report.warnings_of_cache().for_each(|why| note("warning", why));
         Ok((executable, report))
     }

@@ -332,6 +332,11 @@ fn profiles_name_kernels_their_work_and_the_limits() {
     assert!(lines.len() == events.len() && lines.iter().all(|l| l["of_limit"].is_f64()), "{json}");
     let table = good(&["profile", &file, "--device", "reference", "--runs", "1"]);
     assert!(!table.contains("limits") && table.contains('–'), "{table}");
+    let policy = scratch.path("relu.toml");
+    fs::write(&policy, "[[rule]]\nop = \"relu\"\npolicy = \"fp32\"\n").unwrap();
+    let under = ["--autocast", "cpu:bf16", "--policy", &policy, "--compile"];
+    let both = good(&[&["profile", &example("mlp.tc"), "--runs", "1"], &under[..]].concat());
+    assert!(both.contains("\npeak ") && both.contains("\nsaved "), "{both}");
     bad(2, &["profile", &file, "--runs", "0"], "", &["--runs"]);
     bad(1, &["profile", &file, "--inputs", &trace], "", &["trace.json"]);
     bad(1, &["profile", &file, "--trace", "/no/such/folder/t.json"], "", &["t.json"]);

@@ -8,7 +8,7 @@ use tracecast_runtime::Limits;
 /// Elements that a thread goes through: more than its share of any cache.
 const ELEMENTS: usize = 8 << 20;
 
-/// What that many threads can do at best on this machine, without wide vectors if `portable`: fused multiply-adds in registers; reading
+/// What that many threads, one on each core at most, can do at best on this machine, without wide vectors if `portable`: fused multiply-adds in registers; reading
 /// memory or scaling it in place, whichever moves more.
 ///
 /// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them as it lowers kernels.
@@ -18,7 +18,8 @@ const ELEMENTS: usize = 8 << 20;
 /// assert!(limits.flops > 1e8 && limits.bytes > 1e8);
 /// ```
 pub fn measure_limits(threads: usize, portable: bool) -> Limits {
-    let threads = threads.max(1);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.clamp(1, cores);
     let wide = Tiles::detect(portable).wide;
     let flops: f64 = on_each(threads, |_| peak_flops(wide)).iter().sum();
     let mut all: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; ELEMENTS]).collect();

@@ -12,8 +12,8 @@ mod npy;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Cursor, Read, Seek, Write};
 use std::path::Path;
 use tracecast_ir::DType;
 use zip::write::SimpleFileOptions;
@@ -41,7 +41,8 @@ pub fn read_named(path: impl AsRef<Path>, names: &[&str]) -> Result<Vec<(String,
     open(path.as_ref(), &|name| names.contains(&name))
 }
 
-/// Writes tensors under their names; a file of that name is replaced.
+/// Writes tensors under their names. A file of that name is replaced as a whole or, if anything goes wrong, left as it was; the archive
+/// is put together in memory first.
 ///
 /// # Errors
 /// If two have one name, or the file cannot be written.
@@ -50,34 +51,56 @@ pub fn write<'a>(
     tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
 ) -> Result<()> {
     let path = path.as_ref();
-    let wrong = |message: String| Error::Npz { path: path.to_owned(), message };
-    let failed = |source: io::Error| Error::Io { path: path.to_owned(), source };
     let tensors: Vec<(&str, &Tensor)> = tensors.into_iter().collect();
+    let archive =
+        pack(&tensors).map_err(|message| Error::Npz { path: path.to_owned(), message })?;
+    replace(path, &archive).map_err(|source| Error::Io { path: path.to_owned(), source })
+}
+
+/// An archive of the tensors.
+fn pack(tensors: &[(&str, &Tensor)]) -> std::result::Result<Vec<u8>, String> {
     let mut names = HashSet::new();
     if let Some((twice, _)) = tensors.iter().find(|(name, _)| !names.insert(*name)) {
-        return Err(wrong(format!("two tensors are named `{twice}`")));
+        return Err(format!("two tensors are named `{twice}`"));
     }
-    let file = File::create(path).map_err(failed)?;
-    let mut archive = ZipWriter::new(BufWriter::new(file));
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, tensor) in tensors {
-        let wide =
-            if tensor.dtype() == DType::BF16 { tensor.cast(DType::F32)? } else { tensor.clone() };
-        let header = npy::header(wide.ty()).map_err(wrong)?;
+        let wrong = |e: &dyn std::fmt::Display| format!("array `{name}`: {e}");
+        let wide = match tensor.dtype() {
+            DType::BF16 => tensor.cast(DType::F32).map_err(|e| wrong(&e))?,
+            _ => (*tensor).clone(),
+        };
+        let header = npy::header(wide.ty())?;
         let size = header.len() as u64 + wide.bytes().len() as u64;
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(size > u64::from(u32::MAX));
-        archive
-            .start_file(format!("{name}{SUFFIX}"), options)
-            .map_err(|e| wrong(format!("array `{name}`: {e}")))?;
-        archive
-            .write_all(&header)
-            .and_then(|()| archive.write_all(wide.bytes()))
-            .map_err(failed)?;
+        archive.start_file(format!("{name}{SUFFIX}"), options).map_err(|e| wrong(&e))?;
+        archive.write_all(&header).map_err(|e| wrong(&e))?;
+        archive.write_all(wide.bytes()).map_err(|e| wrong(&e))?;
     }
-    let finished = archive.finish().map_err(|e| failed(e.into()))?;
-    finished.into_inner().map_err(|e| failed(e.into_error()))?;
-    Ok(())
+    archive.finish().map(Cursor::into_inner).map_err(|e| e.to_string())
+}
+
+/// Writes a file under another name beside its own, then renames it: whoever opens it finds all of the old bytes or all of the new.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A link stays; what it leads to is replaced.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&path).is_ok_and(|about| !about.is_file()) {
+        // Pipes and devices are written to, not replaced.
+        return fs::write(&path, bytes);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.unfinished", std::process::id()));
+    let unfinished = path.with_file_name(name);
+    let written = File::create(&unfinished)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, &path));
+    if written.is_err() {
+        // It may never have been made.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
 fn open(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<(String, Tensor)>> {
@@ -115,7 +138,6 @@ fn unpack(
 mod tests {
     use super::*;
     use half::{bf16, f16};
-    use std::io::Cursor;
     use std::path::PathBuf;
     use tracecast_ir::TensorType;
 
@@ -178,6 +200,12 @@ mod tests {
             Err(Error::Npz { .. })
         ));
         assert!(matches!(write("no/such/a.npz", [("a", &one)]), Err(Error::Io { .. })));
+        assert!(matches!(write(std::env::temp_dir(), [("a", &one)]), Err(Error::Io { .. })));
+        assert_eq!(read(&file.0).unwrap()[0].0, "a");
+        let named = file.0.file_name().unwrap().to_string_lossy().into_owned();
+        let beside = std::fs::read_dir(file.0.parent().unwrap()).unwrap();
+        let beside = beside.filter_map(|f| f.unwrap().file_name().into_string().ok());
+        assert_eq!(beside.filter(|name| name.starts_with(&named)).collect::<Vec<_>>(), [named]);
         assert!(matches!(read("no/such/a.npz"), Err(Error::Io { .. })));
     }
 
