@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracecast::{
-    CompileReport, Executable, Graph, Options, PolicySet, Precision, compile_reported,
-};
+use tracecast::{CompileReport, Executable, Graph, Options, Precision, compile_reported};
+use tracecast_ir::policy::PolicySet;
 use tracecast_runtime::Device;
 
 use crate::failure::{Failure, note};

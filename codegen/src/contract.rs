@@ -8,7 +8,7 @@ use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
 use crate::tile::Tiles;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar};
 
@@ -132,7 +132,7 @@ impl ContractRun {
         team: &Team,
         tiles: &Tiles,
         operands: &Slots,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         let batches: usize = self.batch.iter().product();
         let elements = batches * self.m * self.n;
@@ -163,7 +163,7 @@ impl ContractRun {
         (operands, places, task): (&Slots, Places, usize),
         batch: usize,
         block: Block,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         let last = operands.len();
         let mut slots = operands.clone();

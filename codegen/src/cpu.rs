@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::jit::Slots;
 use crate::lower::Target;
 use crate::program::{self, Program};
+use crate::status;
 use crate::team::Team;
 use crate::tile::{Cpu, Tiles};
 use crate::wide::Width;
 use cranelift::prelude::{Configurable, isa, settings};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
@@ -306,12 +306,12 @@ impl BoundKernel {
         {
             return Ok(());
         }
-        let status = AtomicU32::new(0);
+        let status = status::fine();
         let Shared { target, team, .. } = &*self.shared;
         self.program.run(target, team, operands, prepared, &status);
-        match status.load(Ordering::Relaxed) {
-            0 => Ok(()),
-            raised => Err(RuntimeError::data(&self.kernel, raised as usize - 1)),
+        match status::raised(&status) {
+            None => Ok(()),
+            Some((check, found)) => Err(RuntimeError::data(&self.kernel, check, found)),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::lower::memory_dtype;
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::team::{Team, part};
 use smallvec::{SmallVec, smallvec};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
 /// The bytes of a chunk's result.
@@ -115,7 +115,7 @@ impl FlatRun {
     }
 
     /// Runs it with the functions of its plans.
-    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU32) {
+    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU64) {
         let chunks = self.row.div_ceil(ROW_CHUNK);
         with_shared(self.reductions.len() * chunks * RESULT, |memory| {
             let results = |i: usize, chunk: usize| {

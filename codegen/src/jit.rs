@@ -19,13 +19,13 @@ use cranelift::module::{
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Reduction, Scalar};
 use tracecast_runtime::{Arg, HostLoan, HostMemory};
 
-type Entry = unsafe extern "C" fn(*const Address, i64, i64, i64, i64, *mut u8, *const AtomicU32);
+type Entry = unsafe extern "C" fn(*const Address, i64, i64, i64, i64, *mut u8, *const AtomicU64);
 
 /// One compiled function.
 pub(crate) struct Code {
@@ -44,7 +44,7 @@ impl Code {
         rows: Range<usize>,
         positions: Range<usize>,
         scratch: &mut Arena,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         assert!(
             slots.0.len() >= self.slots,

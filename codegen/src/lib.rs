@@ -25,6 +25,7 @@ mod plan;
 mod program;
 mod scatter;
 mod schedule;
+mod status;
 mod team;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ use crate::schedule::padded;
 use crate::team::{Team, part};
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use tracecast_ir::kernel::{self as ir, Body, Kernel, ScalarOp};
 
 /// Positions of a map are split at multiples of this: cache lines of every dtype.
@@ -220,7 +220,7 @@ impl NestRun {
         team: &Team,
         operands: &Slots,
         segments: &[Slots],
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         if self.largest.is_empty() {
             return self.with_columns(code, team, operands, segments, None, status);
@@ -238,7 +238,7 @@ impl NestRun {
         operands: &Slots,
         segments: &[Slots],
         places: Option<Places>,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         if let Some(flat) = &self.flat {
             return flat.run(code, team, &with(&segments[0], places, 0, 0), status);
@@ -285,7 +285,7 @@ impl NestRun {
         team: &Team,
         segments: &[Slots],
         places: Option<Places>,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         if self.rows == 0 {
             return;
@@ -314,7 +314,7 @@ impl NestRun {
         segments: &[Slots],
         (places, task): (Option<Places>, usize),
         range: std::ops::Range<usize>,
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         with_scratch(|scratch| {
             let mut first = 0;
@@ -346,7 +346,7 @@ pub(crate) fn over_positions(
     slots: &Slots,
     rows: std::ops::Range<usize>,
     length: usize,
-    status: &AtomicU32,
+    status: &AtomicU64,
 ) {
     if rows.is_empty() || length == 0 {
         return;

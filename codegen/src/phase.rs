@@ -419,7 +419,7 @@ fn computed_class<'a>(
     match inst.op {
         ScalarOp::Call(Function::Sin | Function::Cos) => Class::Tile,
         ScalarOp::Call(_) | ScalarOp::Round(DType::F16) if !wide => Class::Tile,
-        ScalarOp::Check(_) if wide => Class::Scalar,
+        ScalarOp::Check(_) if wide || inst.args.len() > 1 => Class::Scalar,
         ScalarOp::Div if inst.ty != Scalar::F32 => Class::Scalar,
         ScalarOp::Rem | ScalarOp::Load(_) | ScalarOp::Row(_) => Class::Scalar,
         _ => Class::Vector,

@@ -14,7 +14,7 @@ use cranelift::codegen::Context;
 use cranelift::prelude::FunctionBuilderContext;
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 use tracecast_ir::kernel::{Form, Kernel};
@@ -270,7 +270,7 @@ impl Program {
         team: &Team,
         operands: &Slots,
         prepared: &[Slots],
-        status: &AtomicU32,
+        status: &AtomicU64,
     ) {
         match &self.run {
             Run::Nest(run) => run.run(&self.code, team, operands, prepared, status),

@@ -7,7 +7,7 @@ use crate::nest::{cost, over_positions};
 use crate::plan::{Plan, Sink, Source};
 use crate::team::{Team, part};
 use smallvec::SmallVec;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Body, Kernel, Scalar, ScalarOp};
 
@@ -90,7 +90,7 @@ impl ScatterRun {
     }
 
     /// Runs it.
-    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU32) {
+    pub(crate) fn run(&self, code: &[Code], team: &Team, operands: &Slots, status: &AtomicU64) {
         let bytes = if self.half { self.size * DType::F32.bytes() } else { 0 };
         with_shared(bytes, |memory| {
             let output = operands.get(self.output);
@@ -116,7 +116,7 @@ impl ScatterRun {
         });
     }
 
-    fn add(&self, code: &Code, team: &Team, slots: &Slots, status: &AtomicU32) {
+    fn add(&self, code: &Code, team: &Team, slots: &Slots, status: &AtomicU64) {
         let parts = self.parts(team);
         team.each(parts, |i| {
             let positions = part(self.row, 16, parts, i);

@@ -68,12 +68,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// The data error that a kernel's check of that number stands for; a device error if it has no such check.
-    pub fn data(kernel: &Kernel, check: usize) -> Self {
+    /// The data error that a kernel's check of that number stands for, and what the check found if the device knows; a device error
+    /// if the kernel has no such check.
+    pub fn data(kernel: &Kernel, check: usize, found: Option<i64>) -> Self {
         match kernel.checks.get(check) {
             Some(c) => Error::Data {
                 op: c.op.clone(),
-                message: c.message.clone(),
+                message: c.says(found),
                 source_line: c.source.clone(),
                 kernel: kernel.name.clone(),
             },

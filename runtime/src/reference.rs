@@ -86,7 +86,7 @@ impl Bound for Call {
         }
         let views: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
         let results = eval::kernel(&self.kernel, &views).map_err(|error| match error {
-            EvalError::Data(raised) => Error::data(&self.kernel, raised.number),
+            EvalError::Data(raised) => Error::data(&self.kernel, raised.number, raised.found),
             other => Error::Device(format!("@{}: {other}", self.kernel.name)),
         })?;
         for (arg, bytes) in outputs.iter().zip(&results) {

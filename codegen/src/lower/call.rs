@@ -4,7 +4,8 @@ use super::row::Row;
 use super::{Emitter, MEMORY};
 use crate::phase::{Class, Phase};
 use crate::plan::Sink;
-use cranelift::codegen::ir::BlockArg;
+use crate::status;
+use cranelift::codegen::ir::{AtomicRmwOp, BlockArg};
 use cranelift::prelude::{Block, InstBuilder, Value, types};
 use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
 
@@ -60,11 +61,11 @@ impl Row<'_> {
 }
 
 impl Emitter<'_> {
-    /// Raises a check that fails.
-    pub(super) fn check_one(&mut self, number: u32, holds: Value) {
+    /// Raises a check that fails, for what it found.
+    pub(super) fn check_one(&mut self, number: u32, holds: Value, found: Option<Value>) {
         let (raise, after) = (self.fb.create_block(), self.fb.create_block());
         self.fb.ins().brif(holds, after, &[] as &[BlockArg], raise, &[] as &[BlockArg]);
-        self.raise(number, raise, after);
+        self.raise(number, found, raise, after);
     }
 
     /// Raises a check that fails.
@@ -73,18 +74,23 @@ impl Emitter<'_> {
         let high = self.fb.ins().band(masks[2], masks[3]);
         let all = self.fb.ins().band(low, high);
         let holds = self.fb.ins().vall_true(all);
-        self.check_one(number, holds);
+        self.check_one(number, holds, None);
     }
 
-    /// The status word keeps the lowest check that failed, plus 1.
-    fn raise(&mut self, number: u32, raise: Block, after: Block) {
+    /// The status word keeps the least of all checks that failed.
+    fn raise(&mut self, number: u32, found: Option<Value>, raise: Block, after: Block) {
         self.fb.set_cold_block(raise);
         self.fb.switch_to_block(raise);
-        let before = self.fb.ins().load(types::I32, MEMORY, self.status, 0);
-        let this = self.fb.ins().iconst(types::I32, i64::from(number) + 1);
-        let lower = self.fb.ins().umin(before, this);
-        let word = self.fb.ins().select(before, lower, this);
-        self.fb.ins().store(MEMORY, word, self.status, 0);
+        let check = self.fb.ins().iconst(types::I64, status::word(number));
+        let word = found.map_or(check, |found| {
+            let [low, high, bias] = [-status::LARGEST, status::LARGEST, status::BIAS]
+                .map(|bound| self.fb.ins().iconst(types::I64, bound));
+            let found = self.fb.ins().smax(found, low);
+            let found = self.fb.ins().smin(found, high);
+            let found = self.fb.ins().iadd(found, bias);
+            self.fb.ins().iadd(check, found)
+        });
+        self.fb.ins().atomic_rmw(types::I64, MEMORY, AtomicRmwOp::Umin, self.status, word);
         self.fb.ins().jump(after, &[]);
         self.fb.switch_to_block(after);
     }

@@ -136,7 +136,8 @@ impl<'p> Row<'p> {
                 None => em.fail("a register that nothing has set", scalar_type(inst.ty)),
             },
             ScalarOp::Check(number) => {
-                em.check_one(number, self.uniforms[&inst.args[0]]);
+                let found = inst.args.get(1).and_then(|found| self.uniforms.get(found));
+                em.check_one(number, self.uniforms[&inst.args[0]], found.copied());
                 self.uniforms[&inst.args[0]]
             }
             _ => {
@@ -417,7 +418,8 @@ impl<'p> Row<'p> {
             }
             ScalarOp::Check(number) => {
                 let value = self.arg_one(em, at, inst.args[0]);
-                em.check_one(number, value);
+                let found = inst.args.get(1).map(|found| self.arg_one(em, at, *found));
+                em.check_one(number, value, found);
                 value
             }
             _ => {

@@ -151,8 +151,8 @@ fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
             }
             (Err(EvalError::Data(raised)), Err(Error::Data { message, op, .. })) => {
                 assert_eq!(
-                    (&raised.check.message, &raised.check.op),
-                    (&message, &op),
+                    (raised.check.says(raised.found), &raised.check.op),
+                    (message, &op),
                     "{device:?}: {kernel:#?}"
                 );
             }

@@ -4,6 +4,9 @@ use super::EvalError;
 use super::scalar::{Bits, apply, read};
 use crate::kernel::{Access, Body, Load, ScalarOp, Val};
 
+/// The number of a check that failed, and what it found.
+pub(super) type Failed = Option<(u32, Option<i64>)>;
+
 /// The state of a kernel's run that scalar code can see.
 pub(super) struct Machine<'a> {
     /// The kernel's inputs.
@@ -18,8 +21,8 @@ pub(super) struct Machine<'a> {
     pub(super) registers: Vec<Bits>,
     /// One value per position of the row each.
     pub(super) rows: Vec<Vec<Bits>>,
-    /// The lowest number of the checks raised so far.
-    pub(super) failed: Option<u32>,
+    /// The least of the checks raised so far.
+    pub(super) failed: Failed,
 }
 
 impl<'a> Machine<'a> {
@@ -81,7 +84,8 @@ impl<'a> Machine<'a> {
                 ScalarOp::Check(n) => {
                     let holds = args.first().copied().unwrap_or(0);
                     if holds == 0 {
-                        self.failed = Some(self.failed.map_or(n, |f| f.min(n)));
+                        let this = (n, args.get(1).map(|found| *found as i64));
+                        self.failed = Some(self.failed.map_or(this, |f| f.min(this)));
                     }
                     holds
                 }

@@ -1,6 +1,6 @@
 //! Interprets a [`Kernel`] in the plainest way.
 
-use super::body::{Machine, each_position, malformed};
+use super::body::{Failed, Machine, each_position, malformed};
 use super::reduce::{Column, row};
 use super::scalar::{Bits, convert, read, write};
 use super::{EvalError, Raised, Value};
@@ -46,20 +46,18 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
     };
     match failed {
         None => Ok(outputs),
-        Some(number) => {
+        Some((number, found)) => {
             let check =
                 kernel.checks.get(number as usize).ok_or_else(|| malformed("no such check"))?;
             Err(EvalError::Data(Box::new(Raised {
                 number: number as usize,
                 check: check.clone(),
+                found,
                 kernel: kernel.name.clone(),
             })))
         }
     }
 }
-
-/// The number of the check that failed.
-type Failed = Option<u32>;
 
 fn run_nest(nest: &Nest, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Result<Failed, EvalError> {
     let mut failed: Failed = None;

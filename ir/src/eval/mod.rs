@@ -24,7 +24,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum EvalError {
     /// The data has no meaning for an op.
-    #[error("{}: {}", .0.check.op, .0.check.message)]
+    #[error("{}: {}", .0.check.op, .0.check.says(.0.found))]
     Data(Box<Raised>),
     /// A port has no value, or one of another type.
     #[error("port {0}")]
@@ -55,6 +55,8 @@ pub struct Raised {
     pub number: usize,
     /// What it says.
     pub check: Check,
+    /// The least number that it was raised for, if it is about one.
+    pub found: Option<i64>,
     /// The kernel's name.
     pub kernel: String,
 }

@@ -278,7 +278,8 @@ impl<'a> Emitter<'a> {
             let end = cx.body.push(ScalarOp::Const(size as u64), &[], Scalar::I64);
             let (low, high) = (cx.body.cmp(Cmp::Le, zero, wide), cx.body.cmp(Cmp::Lt, wide, end));
             let inside = cx.body.binary(ScalarOp::And, low, high);
-            let inside = cx.check(inside, format!("index out of range: expected 0..{size}"));
+            let message = format!("index out of range: expected 0..{size}");
+            let inside = cx.check(inside, Some(wide), message);
             cx.body.select(inside, wide, zero)
         })
     }

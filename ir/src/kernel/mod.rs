@@ -83,6 +83,17 @@ pub struct Check {
     pub source: String,
 }
 
+impl Check {
+    /// The message, with what was found if it is known. Numbers of more than 47 bits are not named: a device may keep the number and
+    /// that of the check in one word.
+    pub fn says(&self, found: Option<i64>) -> String {
+        match found.filter(|found| found.unsigned_abs() < (1 << 47) - 1) {
+            Some(found) => format!("{}, found {found}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
 /// The loops of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Form {

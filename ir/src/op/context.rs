@@ -4,6 +4,7 @@ use crate::graph::Groups;
 use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val};
 use crate::{Attrs, DType, Shape, Source, TensorType, Tracer, Var};
 use smallvec::SmallVec;
+use std::iter;
 
 /// What a type rule sees.
 pub struct InferCx<'a> {
@@ -215,8 +216,8 @@ impl MapCx<'_> {
         self.position_value(&total)
     }
 
-    /// Raises a data error unless `condition` holds.
-    pub fn check(&mut self, condition: Val, message: impl Into<String>) -> Val {
+    /// Raises a data error unless `condition` holds, which is about the i64 `found` if there is one.
+    pub fn check(&mut self, condition: Val, found: Option<Val>, message: impl Into<String>) -> Val {
         let check = Check {
             message: message.into(),
             op: self.origin.0.to_owned(),
@@ -226,6 +227,7 @@ impl MapCx<'_> {
             self.checks.push(check);
             self.checks.len() - 1
         });
-        self.body.push(ScalarOp::Check(number as u32), &[condition], Scalar::Bool)
+        let args: SmallVec<[Val; 2]> = iter::once(condition).chain(found).collect();
+        self.body.push(ScalarOp::Check(number as u32), &args, Scalar::Bool)
     }
 }

@@ -108,7 +108,7 @@ DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
         let ty = cx.scalar();
         let zero = cx.body.constant(ty, 0.0);
         let fine = cx.body.cmp(Cmp::Ne, y, zero);
-        let fine = cx.check(fine, "integer division by zero");
+        let fine = cx.check(fine, None, "integer division by zero");
         let one = cx.body.constant(ty, 1.0);
         let safe = cx.body.select(fine, y, one);
         cx.body.binary(ScalarOp::Div, x[0], safe)

@@ -175,7 +175,7 @@ fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
         let allowed = cx.body.cmp(Cmp::Eq, wide, other);
         fine = cx.body.binary(ScalarOp::Or, fine, allowed);
     }
-    let fine = cx.check(fine, format!("index out of range: expected {low}..{high}"));
+    let fine = cx.check(fine, Some(wide), format!("index out of range: expected {low}..{high}"));
     let ty = cx.scalar();
     let safe = cx.body.convert(from, ty);
     cx.body.select(fine, x, safe)
