@@ -168,12 +168,12 @@ graph @step(%token: i64[4], %place: i32[4, 3], %label: i64[4], %by: i64[4], %tab
 
 /// Data without meaning: the input, a bad element, and what the error says: op, cause, line.
 const MEANINGLESS: [(&str, f64, &str, &str, &str); 9] = [
-    ("token", 5.0, "embedding", "index out of range: expected 0..5", "step.tc:3"),
-    ("token", -1.0, "embedding", "index out of range: expected 0..5", "step.tc:3"),
+    ("token", 5.0, "embedding", "index out of range: expected 0..5, found 5", "step.tc:3"),
+    ("token", -1.0, "embedding", "index out of range: expected 0..5, found -1", "step.tc:3"),
     ("token", 9.3e18, "embedding", "index out of range: expected 0..5", "step.tc:3"),
     ("place", 6.0, "gather", "index out of range: expected 0..4", "step.tc:4"),
-    ("place", -2147483648.0, "gather", "index out of range: expected 0..4", "step.tc:4"),
-    ("label", 3.0, "cross_entropy_loss", "out of range", "step.tc:5"),
+    ("place", -2147483648.0, "gather", "expected 0..4, found -2147483648", "step.tc:4"),
+    ("label", 3.0, "cross_entropy_loss", "out of range: expected 0..3, found 3", "step.tc:5"),
     ("label", -1.0, "cross_entropy_loss", "out of range", "step.tc:5"),
     ("label", -9.3e18, "cross_entropy_loss", "out of range", "step.tc:5"),
     ("by", 0.0, "div_trunc", "integer division by zero", "step.tc:11"),
