@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
-use tracecast_ir::text::{ParseOptions, parse_file};
+use tracecast_ir::text::{ParseOptions, parse_under};
 use tracecast_ir::{DType, Graph};
 use tracecast_passes::explain::warnings::of_choices;
 
@@ -57,19 +57,18 @@ impl ProgramFile {
         let name =
             if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
-        let policies = self.policies()?;
         let options = ParseOptions {
             file: Some(name.clone()),
-            policies: policies.clone(),
+            policies: self.policies()?,
             ..ParseOptions::default()
         };
-        let graphs = parse_file(&text, &options)
+        let graphs = parse_under(&text, &options, &self.ambient()?)
             .map_err(|error| Failure::Input(excerpt(&name, &text, &error)))?
             .graphs;
         if graphs.is_empty() {
             return Err(Failure::Input(format!("{name}: there is no graph in this file")));
         }
-        graphs.into_iter().map(|graph| self.recorded(graph, &policies)).collect()
+        Ok(graphs)
     }
 
     /// The only graph of the file.
@@ -115,18 +114,18 @@ impl ProgramFile {
         if self.is_stdin() { limited(io::stdin().lock()) } else { limited(File::open(&self.path)?) }
     }
 
-    /// The graph as it would be had it been traced inside the region.
-    fn recorded(&self, graph: Graph, policies: &Arc<PolicySet>) -> Result<Graph, Failure> {
-        let Some(Autocast { device, dtype }) = self.autocast else { return Ok(graph) };
+    /// The region of what is in no region of its own.
+    fn ambient(&self) -> Result<Region, Failure> {
+        let Some(Autocast { device, dtype }) = self.autocast else {
+            return Ok(Region::default());
+        };
         let (region, warning) = Region::default()
             .enter(device, Some(dtype), true, None)
             .map_err(|error| Failure::Usage(error.to_string()))?;
         if let Some(warning) = warning {
             note("warning", warning);
         }
-        let last_scope = graph.regions().iter().map(Region::scope).max().unwrap_or_default();
-        let region = region.with_scope(last_scope.saturating_add(1));
-        Ok(graph.retrace_under(policies.clone(), &region)?)
+        Ok(region)
     }
 }
 

@@ -28,8 +28,11 @@ impl Graph {
         tracer.finish()
     }
 
-    /// The same program as user code traced under other policies would give: every node is recorded again under its own region, or
-    /// under the tracer's current one if its own is off.
+    /// Every node recorded again under other policies: in its own region, or in `ambient` if it lies in none.
+    ///
+    /// An op that was expanded when it was recorded stays the parts that it was expanded into there, with the dtypes they have got.
+    /// For the graph that user code would give elsewhere, record that code again;
+    /// [`text::parse_under`](crate::text::parse_under) does so for a text.
     ///
     /// # Errors
     /// The first op that could not be recorded.
@@ -41,7 +44,7 @@ impl Graph {
         let tracer = Tracer::with_policies(&self.name, policies);
         self.retrace_into(&tracer, |t, _, node, args| {
             let own = &self.regions[node.region as usize];
-            t.in_region(if own.is_off() { ambient } else { own }, || t.again(node, args))
+            t.in_region(if node.region == 0 { ambient } else { own }, || t.again(node, args))
         })?;
         tracer.finish()
     }

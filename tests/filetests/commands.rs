@@ -6,7 +6,7 @@ use crate::{devices, values};
 use std::fmt::Write;
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
-use tracecast_ir::text::{ParseOptions, Printer, parse_with};
+use tracecast_ir::text::{ParseOptions, Printer, parse_under, parse_with};
 use tracecast_ir::{Graph, Stage, Verified, verify};
 use tracecast_passes::{Pass, PassOptions, Pipeline, Precision, standard};
 
@@ -204,19 +204,21 @@ fn traced_under(
     policies: Arc<PolicySet>,
 ) -> Result<Graph, String> {
     let options = ParseOptions { file: name.map(str::to_owned), policies, ..options(false) };
-    let graph = parse_with(&case.text, &options).map_err(|e| e.to_string())?;
-    let Some(device) = file.option("device") else { return Ok(graph) };
+    let Some(device) = file.option("device") else {
+        return parse_with(&case.text, &options).map_err(|e| e.to_string());
+    };
     let device: DeviceType =
         device.parse().map_err(|e: tracecast_ir::policy::PolicyError| e.to_string())?;
     let dtype = file.option("dtype").map(str::parse).transpose()?;
     let (region, warning) =
         Region::default().enter(device, dtype, true, None).map_err(|e| e.to_string())?;
-    match warning {
-        Some(warning) => Err(warning),
-        None => {
-            graph.retrace_under(options.policies, &region.with_scope(1)).map_err(|e| e.to_string())
-        }
+    if let Some(warning) = warning {
+        return Err(warning);
     }
+    let file = parse_under(&case.text, &options, &region).map_err(|e| e.to_string())?;
+    <[Graph; 1]>::try_from(file.graphs)
+        .map(|[graph]| graph)
+        .map_err(|_| "expected one graph".to_owned())
 }
 
 /// The furthest stage that the graph is in.

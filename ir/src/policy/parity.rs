@@ -139,8 +139,7 @@ impl Thread {
 
 /// `region` with the state of `device` and the cache flag of `from`.
 fn set(region: &Region, device: DeviceType, from: &Region) -> Region {
-    let region = region.clone().with_device(device, from.is_enabled(device), from.low(device));
-    region.with_cache(from.cache())
+    region.clone().with_device_of(device, from).with_cache(from.cache())
 }
 
 #[cfg(test)]

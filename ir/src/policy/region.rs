@@ -12,11 +12,15 @@ use crate::DType;
 
 /// The autocast state of every device type, the cache flag and the cache scope.
 ///
-/// In text: `{cpu: bf16, cuda: off f32} cache on scope 3`. Devices that are off with their default dtype are left out.
+/// In text: `{cpu: bf16, cuda: off f32} cache on scope 3`. Devices that nobody has named are left out: they are off, with their
+/// default dtype. A device that was switched off is printed and is not equal to one that nobody has named, so that an island is
+/// told from what lies in no region.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Region {
     /// One bit per device type.
     enabled: u16,
+    /// One bit per device type that is off because somebody said so.
+    switched_off: u16,
     low: [DType; DeviceType::ALL.len()],
     cache: bool,
     scope: u32,
@@ -27,6 +31,7 @@ impl Default for Region {
     fn default() -> Self {
         Region {
             enabled: 0,
+            switched_off: 0,
             low: DeviceType::ALL.map(DeviceType::default_low),
             cache: true,
             scope: 0,
@@ -43,6 +48,11 @@ impl Region {
     /// True if autocast is off for every device.
     pub fn is_off(&self) -> bool {
         self.enabled == 0
+    }
+
+    /// True if autocast is off for `device` because it was switched off, and not because nobody switched it on.
+    pub fn is_switched_off(&self, device: DeviceType) -> bool {
+        self.switched_off & device.bit() != 0
     }
 
     /// The low dtype of `device`, also while it is off.
@@ -89,10 +99,20 @@ impl Region {
     pub fn with_device(mut self, device: DeviceType, enabled: bool, low: DType) -> Region {
         if enabled {
             self.enabled |= device.bit();
+            self.switched_off &= !device.bit();
         } else {
-            self.enabled &= !device.bit();
+            self = self.without(device);
         }
         self.low[device as usize] = low;
+        self
+    }
+
+    /// The same state with all about one device as in `from`.
+    pub(super) fn with_device_of(mut self, device: DeviceType, from: &Region) -> Region {
+        let bit = device.bit();
+        self.enabled = self.enabled & !bit | from.enabled & bit;
+        self.switched_off = self.switched_off & !bit | from.switched_off & bit;
+        self.low[device as usize] = from.low(device);
         self
     }
 
@@ -100,12 +120,14 @@ impl Region {
     #[must_use]
     pub fn without(mut self, device: DeviceType) -> Region {
         self.enabled &= !device.bit();
+        self.switched_off |= device.bit();
         self
     }
 
     /// The same state with every device off.
     #[must_use]
     pub fn off(mut self) -> Region {
+        self.switched_off |= self.enabled;
         self.enabled = 0;
         self
     }
@@ -229,10 +251,10 @@ impl fmt::Display for Region {
         let mut separator = "";
         for device in DeviceType::ALL {
             let low = self.low(device);
-            let off = match (self.is_enabled(device), low == device.default_low()) {
+            let off = match (self.is_enabled(device), self.is_switched_off(device)) {
                 (true, _) => "",
-                (false, false) => "off ",
-                (false, true) => continue,
+                (false, true) => "off ",
+                (false, false) => continue,
             };
             write!(f, "{separator}{device}: {off}{low}")?;
             separator = ", ";
@@ -314,7 +336,19 @@ mod tests {
             assert_eq!(Region::parse(&region.to_string()), Ok(region));
         }
         let explicit = Region::parse("{cpu: bf16, cuda: off} cache on scope 3").unwrap();
-        assert_eq!(explicit.to_string(), "{cpu: bf16} cache on scope 3");
+        assert_eq!(explicit.to_string(), "{cpu: bf16, cuda: off f16} cache on scope 3");
+    }
+
+    #[test]
+    fn an_island_is_told_from_what_nobody_switched_on() {
+        let outer = on(&Region::default(), Cpu, None);
+        let (island, _) = outer.enter(Cpu, None, false, None).unwrap();
+        assert!(island.is_switched_off(Cpu) && !island.is_switched_off(Cuda));
+        assert_eq!((&island, &island), (&outer.clone().off(), &outer.clone().without(Cpu)));
+        assert_ne!(island, Region::default());
+        assert!(!on(&island, Cpu, None).is_switched_off(Cpu));
+        let back = island.with_device_of(Cpu, &Region::default());
+        assert_eq!(back, Region::default());
     }
 
     #[test]

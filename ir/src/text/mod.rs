@@ -26,12 +26,14 @@ mod printer;
 mod record;
 #[cfg(test)]
 mod tests;
+mod under;
 
 pub use nearest::did_you_mean;
 pub use printer::{Names, Printer};
+pub use under::parse_under;
 
 use crate::op::OpRef;
-use crate::policy::PolicySet;
+use crate::policy::{PolicySet, Region};
 use crate::{Graph, ParseError};
 use std::sync::Arc;
 
@@ -74,7 +76,7 @@ pub fn parse(text: &str) -> Result<Graph, ParseError> {
 /// # Errors
 /// Where and why the text is not a graph, or has none or several.
 pub fn parse_with(text: &str, options: &ParseOptions) -> Result<Graph, ParseError> {
-    parser::one_graph(text, options)
+    parser::one_graph(text, &Reading::as_written(options))
 }
 
 /// Reads a file of any number of graphs; regions hold for all of them.
@@ -82,5 +84,19 @@ pub fn parse_with(text: &str, options: &ParseOptions) -> Result<Graph, ParseErro
 /// # Errors
 /// The first place that does not read, and why.
 pub fn parse_file(text: &str, options: &ParseOptions) -> Result<File, ParseError> {
-    parser::file(text, options)
+    parser::file(text, &Reading::as_written(options))
+}
+
+/// How the lines of a text are recorded.
+struct Reading<'a> {
+    options: &'a ParseOptions,
+    /// The region of lines that name none, in a reading in which the ops give other types than those that are written.
+    ambient: Option<&'a Region>,
+}
+
+impl<'a> Reading<'a> {
+    /// Each line gives the types that are written.
+    fn as_written(options: &'a ParseOptions) -> Self {
+        Reading { options, ambient: None }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::cursor::{Cursor, shorten};
 use super::lexer::Kind;
-use super::{File, ParseOptions, VERSION, record};
+use super::{File, Reading, VERSION, record};
 use crate::policy::Region;
 use crate::{Graph, ParseError};
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl Regions {
 }
 
 /// Reads a whole file.
-pub(super) fn file(text: &str, options: &ParseOptions) -> Result<File, ParseError> {
+pub(super) fn file(text: &str, reading: &Reading<'_>) -> Result<File, ParseError> {
     let mut cursor = Cursor::new(text);
     let mut file = File::default();
     let mut regions = Regions::default();
@@ -54,7 +54,7 @@ pub(super) fn file(text: &str, options: &ParseOptions) -> Result<File, ParseErro
         } else if cursor.at_word("region") {
             region(&mut cursor, &mut regions)?;
         } else if cursor.at_word("graph") {
-            file.graphs.push(record::graph(&mut cursor, options, &regions)?);
+            file.graphs.push(record::graph(&mut cursor, reading, &regions)?);
         } else {
             return Err(stray(&cursor));
         }
@@ -63,7 +63,7 @@ pub(super) fn file(text: &str, options: &ParseOptions) -> Result<File, ParseErro
 }
 
 /// Reads a file that has one graph.
-pub(super) fn one_graph(text: &str, options: &ParseOptions) -> Result<Graph, ParseError> {
+pub(super) fn one_graph(text: &str, reading: &Reading<'_>) -> Result<Graph, ParseError> {
     let mut cursor = Cursor::new(text);
     let mut regions = Regions::default();
     version(&mut cursor)?;
@@ -78,7 +78,7 @@ pub(super) fn one_graph(text: &str, options: &ParseOptions) -> Result<Graph, Par
             return Err(stray(&cursor));
         }
     }
-    let graph = record::graph(&mut cursor, options, &regions)?;
+    let graph = record::graph(&mut cursor, reading, &regions)?;
     if cursor.peek().kind == Kind::End {
         Ok(graph)
     } else {

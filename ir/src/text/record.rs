@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
 use super::parser::Regions;
-use super::{ParseOptions, literal, nearest};
+use super::{Reading, literal, nearest};
 use crate::op::{OpRef, OperandKind};
 use crate::policy::{DeviceType, Region};
 use crate::{Args, Attrs, Graph, ParseError, Results, Role, Source, TensorType, Tracer, Var};
@@ -13,12 +13,13 @@ use std::collections::{HashMap, HashSet};
 /// Reads from `graph` to the closing brace.
 pub(super) fn graph(
     cursor: &mut Cursor<'_>,
-    options: &ParseOptions,
+    reading: &Reading<'_>,
     regions: &Regions,
 ) -> Result<Graph, ParseError> {
     let keyword = cursor.take();
     cursor.expect('@', "and the graph's name")?;
     let (name, _) = cursor.take_name("the graph's name")?;
+    let options = reading.options;
     let tracer = match options.explicit {
         true => Tracer::explicit(&name),
         false => Tracer::with_policies(&name, options.policies.clone()),
@@ -28,7 +29,7 @@ pub(super) fn graph(
     }
     let mut recorder = Recorder {
         tracer: &tracer,
-        options,
+        reading,
         regions,
         extra: options.ops.iter().map(|op| (op.name(), op)).collect(),
         values: HashMap::new(),
@@ -47,7 +48,7 @@ type Key = (bool, String);
 /// What a graph knows while its lines are read.
 struct Recorder<'t, 'o> {
     tracer: &'t Tracer,
-    options: &'o ParseOptions,
+    reading: &'o Reading<'o>,
     regions: &'o Regions,
     extra: HashMap<&'static str, &'o OpRef>,
     values: HashMap<Key, Var<'t>>,
@@ -294,9 +295,9 @@ impl<'t> Recorder<'t, '_> {
             let at = cursor.peek();
             let number: u32 = cursor.take_number("the number of a region")?;
             let region = self.regions.get(number);
-            place.region = Some(
-                region.ok_or_else(|| cursor.fail(at, format!("there is no region #{number}")))?,
-            );
+            let region =
+                region.ok_or_else(|| cursor.fail(at, format!("there is no region #{number}")))?;
+            place.region = Some(region).filter(|_| number != 0);
         }
         if cursor.accept_word("in") {
             place.scope = Some(cursor.take_text("a module path in quotes")?);
@@ -309,7 +310,7 @@ impl<'t> Recorder<'t, '_> {
 
     /// The source of a line that does not tell its own.
     fn source_of(&self, line: usize) -> Source {
-        match &self.options.file {
+        match &self.reading.options.file {
             Some(file) => Source::Text(format!("{file}:{line}").into()),
             None => Source::Unknown,
         }
@@ -324,7 +325,7 @@ impl<'t> Recorder<'t, '_> {
             Some(path) => tracer.scope_path(path, apply),
             None => apply(),
         };
-        let results: Results<'t> = match &place.region {
+        let results: Results<'t> = match place.region.as_ref().or(self.reading.ambient) {
             Some(region) => tracer.in_region(region, scoped),
             None => scoped(),
         };
@@ -341,7 +342,7 @@ impl<'t> Recorder<'t, '_> {
             return Err(cursor.fail(op_at, message));
         }
         for ((token, (ty, at)), var) in names.into_iter().zip(types).zip(results) {
-            if var.ty() != ty {
+            if var.ty() != ty && self.reading.ambient.is_none() {
                 return Err(cursor.fail(
                     at,
                     format!("expected {}, the type that `{name}` gives, found {ty}", var.ty()),

@@ -87,8 +87,8 @@ pub enum Why {
         /// Where the operands are.
         operands: Vec<DeviceType>,
     },
-    /// It lies in a region that is switched off.
-    Off,
+    /// It lies in a region that is off; switched off for these devices of its operands.
+    Off(Vec<DeviceType>),
     /// It lies in no region.
     Outside,
     /// It is recorded with this dtype as what it is to give.
@@ -107,7 +107,7 @@ impl Why {
             Why::Ineligible(_) => "ineligible",
             Why::Unlisted(_) => "unlisted",
             Why::Elsewhere { .. } => "elsewhere",
-            Why::Off => "region-off",
+            Why::Off(_) => "region-off",
             Why::Outside => "no-region",
             Why::Written(_) => "written",
             Why::Unseen(_) => "unseen",
@@ -136,7 +136,11 @@ impl fmt::Display for Why {
                 f.write_str(", its operands are on ")?;
                 join(f, operands)
             }
-            Why::Off => f.write_str("in a region that is off"),
+            Why::Off(devices) if devices.is_empty() => f.write_str("in a region that is off"),
+            Why::Off(devices) => {
+                f.write_str("autocast is switched off for ")?;
+                join(f, devices)
+            }
             Why::Outside => f.write_str("in no region"),
             Why::Written(dtype) => write!(f, "it is asked for in {dtype}"),
             Why::Unseen(operand) => {
@@ -222,7 +226,8 @@ impl At<'_> {
     fn why(&self, decision: Option<&Decision>) -> Why {
         let region = self.graph.region(self.id);
         if region.is_off() {
-            return if self.graph.node(self.id).region == 0 { Why::Outside } else { Why::Off };
+            let is_outside = self.graph.node(self.id).region == 0;
+            return if is_outside { Why::Outside } else { Why::Off(self.switched_off()) };
         }
         let attrs = &self.graph.node(self.id).attrs;
         let written = attrs.dtype("to").or(attrs.dtype("dtype"));
@@ -230,6 +235,10 @@ impl At<'_> {
             return written.map_or_else(|| Why::Unseen(self.widest()), Why::Written);
         };
         if decision.rule == RuleId::ELSEWHERE {
+            let off = self.switched_off();
+            if !off.is_empty() {
+                return Why::Off(off);
+            }
             let on = DeviceType::ALL.into_iter().filter(|d| region.is_enabled(*d)).collect();
             return Why::Elsewhere { on, operands: self.operand_devices() };
         }
@@ -260,6 +269,13 @@ impl At<'_> {
             }
         }
         Why::Ineligible(dtypes)
+    }
+
+    /// The devices of operands that its region has switched off.
+    fn switched_off(&self) -> Vec<DeviceType> {
+        let mut devices = self.operand_devices();
+        devices.retain(|device| self.graph.region(self.id).is_switched_off(*device));
+        devices
     }
 
     fn operand_devices(&self) -> Vec<DeviceType> {

@@ -126,7 +126,9 @@ impl fmt::Display for OpNote {
         }
         write!(f, "{}", self.why)?;
         match &self.rule {
-            Some(rule) if !matches!(self.why, Why::Elsewhere { .. }) => write!(f, " ({rule})")?,
+            Some(rule) if !matches!(self.why, Why::Elsewhere { .. } | Why::Off(_)) => {
+                write!(f, " ({rule})")?
+            }
             _ => {}
         }
         match self.region {
