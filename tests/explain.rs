@@ -46,11 +46,11 @@ fn homes_are_those_of_the_compiled_program() {
             _ => None,
         })
         .collect();
-    for home in explained.casts.iter().flat_map(|cast| &cast.homes) {
+    for home in explained.casts.iter().flat_map(|cast| cast.homes()) {
         assert!(kernels.contains(&home.kernel), "{home}: {kernels:?}");
     }
     let homes: BTreeSet<Home> =
-        explained.casts.iter().flat_map(|cast| &cast.homes).map(|home| home.home).collect();
+        explained.casts.iter().flat_map(|cast| cast.homes()).map(|home| home.home).collect();
     assert!(homes.is_superset(&[Home::Load, Home::Pack, Home::Epilogue, Home::Store].into()));
 }
 
@@ -86,8 +86,39 @@ fn json_reads_back_and_says_the_same() {
     assert_eq!(value["moved_bytes"], explained.moved);
     for (read, cast) in value["casts"].as_array().unwrap().iter().zip(&explained.casts) {
         assert_eq!(read["from"], cast.from.name());
-        assert_eq!(read["homes"].as_array().unwrap().len(), cast.homes.len());
+        let made = read["made"].as_array().unwrap();
+        assert_eq!(made.len(), cast.made.len());
+        for (number, made) in made.iter().zip(&cast.made) {
+            let told = &value["made"][number.as_u64().unwrap() as usize];
+            assert_eq!(told["homes"].as_array().unwrap().len(), made.homes.len());
+            assert!(told["points"].as_array().unwrap().contains(&cast.point.into()));
+        }
         assert_eq!(read["rule"].as_str(), cast.rule.as_ref().map(|rule| rule.as_str()));
+    }
+}
+
+#[test]
+fn what_is_told_grows_with_the_program_and_not_with_its_square() {
+    let sizes = |n: usize| {
+        let graph = trace("shared", |t| {
+            let ty = |shape: [usize; 2]| TensorType::new(DType::F32, shape);
+            let w = t.param_of("w", ty([4, 4]));
+            autocast(t, "cpu", DType::BF16, || {
+                for i in 0..n {
+                    t.output(&format!("y{i}"), t.input_of(&format!("x{i}"), ty([8, 4])).matmul(w));
+                }
+            });
+        });
+        let explained = explain(&graph.unwrap(), &Options::new()).unwrap();
+        assert_eq!((explained.casts.len(), explained.made().count()), (2 * n, n + 1));
+        let text = explained.to_string();
+        let said = format!("shared with %1, %2, %3 and {} more; moves", n - 4);
+        assert!(text.contains(&said), "expected `{said}` in {text}");
+        [text.len(), json(&explained).len(), html(&[explained]).len()]
+    };
+    let (small, large) = (sizes(100), sizes(800));
+    for (small, large) in small.into_iter().zip(large) {
+        assert!(large < 9 * small, "{small} bytes for 100 ops, {large} for 800");
     }
 }
 

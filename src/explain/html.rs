@@ -1,6 +1,7 @@
 //! An [`Explanation`] as a page: one file that needs no network and runs no scripts.
 
-use super::{CastNote, Explanation, Home, OpNote, Width};
+use super::{CastNote, Explanation, OpNote, Width};
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 /// The explanations of programs as one page of HTML: each program with its precision marked line by line, its ops, its casts with
@@ -121,10 +122,12 @@ fn summary(out: &mut String, explained: &Explanation) -> fmt::Result {
 /// The text of the program, each line of an op marked and linked to its row.
 fn listing(out: &mut String, explained: &Explanation, number: usize) -> fmt::Result {
     out.write_str("<pre>")?;
+    let ops: HashMap<&str, &OpNote> =
+        explained.ops.iter().map(|op| (op.value.as_str(), op)).collect();
     for line in explained.text.lines() {
         let value = line.trim_start().split([' ', ',']).next().unwrap_or_default();
         let is_op = line.starts_with("  %");
-        match explained.ops.iter().find(|op| is_op && op.value == value) {
+        match ops.get(value).filter(|_| is_op) {
             Some(op) => {
                 let class = class(explained, op);
                 write!(
@@ -180,22 +183,23 @@ fn op_row(out: &mut String, explained: &Explanation, op: &OpNote, number: usize)
 }
 
 fn cast_row(out: &mut String, cast: &CastNote, number: usize) -> fmt::Result {
-    let mut homes: Vec<String> = cast.homes.iter().map(ToString::to_string).collect();
+    let mut homes = cast.first_homes();
     if cast.is_cancelled() {
-        homes.push("cancelled".to_owned());
+        homes += "cancelled";
     }
     if cast.dropped {
-        homes.push("dropped, held in f32 within its kernel".to_owned());
+        homes += "dropped, held in f32 within its kernel";
     }
-    if !cast.shared.is_empty() {
-        homes.push(format!("shared with {}", cast.shared.join(", ")));
+    match cast.first_sharers() {
+        none if none.is_empty() => {}
+        some => homes += &format!(", shared with {some}"),
     }
     let rule = match (&cast.rule, &cast.table) {
         (Some(rule), Some(table)) => format!("{rule} ({table})"),
         (Some(rule), None) => rule.to_string(),
         (None, _) => String::new(),
     };
-    let odd = if cast.homes.iter().any(|h| h.home == Home::Kernel) { "odd" } else { "" };
+    let odd = if cast.is_standalone() { "odd" } else { "" };
     writeln!(
         out,
         "<tr class=\"{odd}\"><td class=\"m\"><a href=\"#p{number}n{}\">{}</a><td class=\"m\">{}<td class=\"m\">{} → {}<td>{}\
@@ -205,7 +209,7 @@ fn cast_row(out: &mut String, cast: &CastNote, number: usize) -> fmt::Result {
         Text(&cast.subject()),
         cast.from,
         cast.to,
-        Text(&homes.join(", ")),
+        Text(&homes),
         Text(&rule),
         cast.moved,
         cast.bytes

@@ -1,6 +1,6 @@
 //! An [`Explanation`] as one object of JSON.
 
-use super::{CastNote, Explanation, KernelCost, OpNote, Warning, Width};
+use super::{CastNote, Explanation, KernelCost, MadeCast, OpNote, Warning, Width};
 use std::fmt::Write;
 use tracecast_ir::Reason;
 use tracecast_ir::kernel::Cost;
@@ -8,7 +8,8 @@ use tracecast_ir::kernel::Cost;
 /// The explanation as JSON, for programs that read it.
 ///
 /// The fields are those of [`Explanation`], its notes and its warnings; what an enum of reasons says is there twice, as a word in
-/// `why`, `reason` or `kind` and as the text that people read.
+/// `why`, `reason` or `kind` and as the text that people read. `casts` are what was asked for; each refers by number to the casts in
+/// `made`, which have the homes and the points that they stand for.
 ///
 /// ```
 /// use tracecast::explain::{explain, json};
@@ -33,6 +34,7 @@ pub fn json(explained: &Explanation) -> String {
         .number("standalone_casts", explained.standalone().count())
         .list("ops", explained.ops.iter().map(op))
         .list("casts", explained.casts.iter().map(cast))
+        .list("made", explained.made().map(made))
         .list("costs", explained.kernels.iter().map(cost))
         .list("warnings", explained.warnings.iter().map(warning));
     object.finish()
@@ -80,11 +82,6 @@ fn cost(kernel: &KernelCost) -> String {
 
 fn cast(cast: &CastNote) -> String {
     let mut object = Object::default();
-    let home = |home: &super::HomeNote| {
-        let mut object = Object::default();
-        object.text("home", home.home.name()).text("kernel", &home.kernel);
-        object.finish()
-    };
     let (reason, inside) = match cast.reason {
         Reason::Written => ("written", None),
         Reason::Policy { .. } => ("policy", None),
@@ -111,8 +108,22 @@ fn cast(cast: &CastNote) -> String {
         .number("bytes", cast.bytes)
         .number("moved_bytes", cast.moved)
         .flag("dropped", cast.dropped)
+        .list("made", cast.made.iter().map(|made| made.number.to_string()));
+    object.finish()
+}
+
+fn made(cast: &MadeCast) -> String {
+    let mut object = Object::default();
+    let home = |home: &super::HomeNote| {
+        let mut object = Object::default();
+        object.text("home", home.home.name()).text("kernel", &home.kernel);
+        object.finish()
+    };
+    object
+        .number("number", cast.number)
+        .number("moved_bytes", cast.moved)
         .list("homes", cast.homes.iter().map(home))
-        .list("shared_with", cast.shared.iter().map(|s| quoted(s)));
+        .list("points", cast.points.iter().map(ToString::to_string));
     object.finish()
 }
 

@@ -1,8 +1,10 @@
 //! [`CastNote`]: where a cast comes from, and where it went.
 
-use crate::fuse::{Home, Housed};
+use super::made::{HomeNote, Made, MadeCast, few};
+use crate::fuse::Housed;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::sync::Arc;
 use tracecast_ir::policy::{Decision, PolicySet, RuleId};
 use tracecast_ir::text::Names;
 use tracecast_ir::{DType, Graph, NodeId, PointId, Reason};
@@ -38,43 +40,45 @@ pub struct CastNote {
     pub to: DType,
     /// What a kernel of its own would read and write.
     pub bytes: usize,
-    /// What is read and written in a run only because of it. Casts that share a home share these bytes.
+    /// What is read and written in a run only because of it. Notes about the same cast share these bytes.
     pub moved: usize,
-    /// Where it is; empty if nothing was left of it to do.
-    pub homes: Vec<HomeNote>,
+    /// The casts that were made for it, often for others too; empty if nothing was left to do.
+    pub made: SmallVec<[Arc<MadeCast>; 1]>,
     /// True for a rounding that the precision leaves away: who takes the value is in the kernel that makes it, and takes it in f32.
     pub dropped: bool,
-    /// The nodes for whose sake the same cast is made too, as the text calls them.
-    pub shared: Vec<String>,
-}
-
-/// A home and the kernel that it is in.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HomeNote {
-    /// What the cast is a part of.
-    pub home: Home,
-    /// The name of the kernel.
-    pub kernel: String,
 }
 
 impl CastNote {
     /// True if it is a kernel that does nothing else.
     pub fn is_standalone(&self) -> bool {
-        self.homes.iter().any(|at| at.home == Home::Kernel)
+        self.made.iter().any(|cast| cast.is_standalone())
     }
 
     /// True if nothing was left to do: what is cast had been widened from that very dtype, or is computed in it.
     pub fn is_cancelled(&self) -> bool {
-        self.homes.is_empty() && !self.dropped
+        self.homes().next().is_none() && !self.dropped
     }
-}
 
-impl fmt::Display for HomeNote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.home {
-            Home::Kernel => write!(f, "stand-alone: @{}", self.kernel),
-            home => write!(f, "{home} of @{}", self.kernel),
-        }
+    /// Where it is.
+    pub fn homes(&self) -> impl Iterator<Item = &HomeNote> {
+        self.made.iter().flat_map(|cast| &cast.homes)
+    }
+
+    /// The first few homes, and how many more there are; empty if it has none.
+    pub fn first_homes(&self) -> String {
+        few(self.made.iter().map(|cast| cast.homes.as_slice()), |_| true)
+    }
+
+    /// The first few of the other nodes for whose sake, or for the sake of whose gradients, the same cast is made, and how many more
+    /// there are; empty if it is made for this one alone.
+    pub fn first_sharers(&self) -> String {
+        few(self.made.iter().map(|cast| cast.made_for(self.backward)), |user| *user != self.value)
+    }
+
+    /// True if both are about the very same casts.
+    pub(super) fn is_made_as(&self, other: &CastNote) -> bool {
+        let number = |cast: &Arc<MadeCast>| cast.number;
+        !self.made.is_empty() && self.made.iter().map(number).eq(other.made.iter().map(number))
     }
 }
 
@@ -102,28 +106,20 @@ impl Found<'_> {
         decisions: &[Option<Decision>],
     ) -> Vec<CastNote> {
         let names = Names::new(self.traced);
-        let left = standing(self.placed);
-        let mut homes: BTreeMap<NodeId, Vec<&Housed>> = BTreeMap::new();
-        for housed in self.housed {
-            homes.entry(housed.cast).or_default().push(housed);
-        }
+        let left = Made::of(self.placed, self.housed, &names);
         let asked = self.core.map(standing).unwrap_or_default();
         let dropped = self.dropped(&left);
-        let points = asked.keys().chain(left.keys()).chain(&dropped).copied();
+        let points = asked.keys().copied().chain(left.points()).chain(dropped.iter().copied());
         let points = points.collect::<BTreeSet<_>>();
         let mut notes = Vec::new();
         for point in points {
-            let casts = left.get(&point).map_or(&[][..], Vec::as_slice);
-            let housed: Vec<&Housed> =
-                casts.iter().filter_map(|c| homes.get(c)).flatten().copied().collect();
-            let mut note = self.note(point, &names, &housed);
+            let mut note = self.note(point, &names, left.for_point(point));
             if let (Reason::Policy { .. }, Some(Some(decision))) =
                 (note.reason, decisions.get(note.node.index()))
             {
                 note.table = table(policies, &decision.rule);
                 note.rule = Some(decision.rule.clone());
             }
-            note.shared = self.shared(point, casts, &names);
             note.dropped = dropped.contains(&point);
             notes.push(note);
         }
@@ -131,7 +127,7 @@ impl Found<'_> {
     }
 
     /// The roundings that would be left if all stayed, those of results by ops among them, and are not.
-    fn dropped(&self, left: &BTreeMap<PointId, Vec<NodeId>>) -> BTreeSet<PointId> {
+    fn dropped(&self, left: &Made) -> BTreeSet<PointId> {
         let Some(exact) = self.exact else { return BTreeSet::new() };
         let points = self.placed.points();
         let of_results = exact.points().len()..points.len();
@@ -140,10 +136,10 @@ impl Found<'_> {
             point.from.is_float() && point.to.is_float() && !point.from.fits_in(point.to)
         };
         let all = standing(exact).into_keys().chain(of_results.map(|p| p as PointId));
-        all.filter(|p| rounds(p) && !left.contains_key(p)).collect()
+        all.filter(|p| rounds(p) && left.for_point(*p).is_empty()).collect()
     }
 
-    fn note(&self, id: PointId, names: &Names<'_>, housed: &[&Housed]) -> CastNote {
+    fn note(&self, id: PointId, names: &Names<'_>, made: &[Arc<MadeCast>]) -> CastNote {
         let point = self.placed.points()[id as usize];
         let node = self.traced.node(point.node);
         let args = self.traced.args(point.node);
@@ -152,8 +148,6 @@ impl Found<'_> {
             Reason::Written if !point.backward => args.first(),
             _ => None,
         };
-        let homes: BTreeSet<HomeNote> =
-            housed.iter().map(|h| HomeNote { home: h.home, kernel: h.kernel.clone() }).collect();
         CastNote {
             point: id,
             node: point.node,
@@ -169,31 +163,15 @@ impl Found<'_> {
             from: point.from,
             to: point.to,
             bytes: point.numel.saturating_mul(point.from.bytes() + point.to.bytes()),
-            moved: housed.iter().map(|h| h.moved).sum(),
-            homes: homes.into_iter().collect(),
+            moved: made.iter().map(|cast| cast.moved).sum(),
+            made: made.into(),
             dropped: false,
-            shared: Vec::new(),
         }
-    }
-
-    /// The other nodes whose casts became the same ones.
-    fn shared(&self, id: PointId, casts: &[NodeId], names: &Names<'_>) -> Vec<String> {
-        let own = self.placed.points()[id as usize];
-        let mut nodes = BTreeSet::new();
-        for cast in casts {
-            for &other in &self.placed.node(*cast).origin.points {
-                let point = self.placed.points()[other as usize];
-                if other != id && point.node != own.node && point.backward == own.backward {
-                    nodes.insert(point.node);
-                }
-            }
-        }
-        nodes.into_iter().map(|n| names.node(n).to_string()).collect()
     }
 }
 
 /// The live casts of a program that stand for each point.
-fn standing(graph: &Graph) -> BTreeMap<PointId, Vec<NodeId>> {
+pub(super) fn standing(graph: &Graph) -> BTreeMap<PointId, Vec<NodeId>> {
     let live = graph.live();
     let mut casts: BTreeMap<PointId, Vec<NodeId>> = BTreeMap::new();
     for id in graph.nodes().filter(|id| live[id.index()]) {

@@ -17,16 +17,18 @@
 //! let explained = explain(&graph, &PassOptions::default()).unwrap();
 //! assert_eq!(explained.ops[0].rule.as_ref().unwrap().as_str(), "torch-cpu/matmul:lower_precision_fp");
 //! assert_eq!(explained.casts.len(), 2);
-//! assert_eq!(explained.casts[0].homes[0].to_string(), "pack of @contract");
+//! assert_eq!(explained.casts[0].first_homes(), "pack of @contract");
 //! ```
 
 mod casts;
+mod made;
 mod ops;
 mod select;
 mod text;
 pub mod warnings;
 
-pub use casts::{CastNote, HomeNote};
+pub use casts::CastNote;
+pub use made::{HomeNote, MadeCast};
 pub use ops::{OpNote, Why, Width};
 pub use select::UnknownNode;
 pub use warnings::{Warning, WarningKind, warnings};
@@ -34,6 +36,7 @@ pub use warnings::{Warning, WarningKind, warnings};
 pub use crate::fuse::KernelCost;
 
 use crate::{Error, Pass, PassOptions, Place, Precision, standard};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_ir::text::Names;
@@ -75,6 +78,12 @@ impl Explanation {
     /// The casts that are kernels of their own.
     pub fn standalone(&self) -> impl Iterator<Item = &CastNote> {
         self.casts.iter().filter(|cast| cast.is_standalone())
+    }
+
+    /// The casts that were made for what is explained, each once, in the order of their numbers.
+    pub fn made(&self) -> impl Iterator<Item = &MadeCast> {
+        let made = self.casts.iter().flat_map(|cast| &cast.made);
+        made.map(|cast| (cast.number, &**cast)).collect::<BTreeMap<_, _>>().into_values()
     }
 
     /// The casts made for the sake of an op.

@@ -83,8 +83,17 @@ impl Explanation {
     fn op(&self, f: &mut Formatter<'_>, op: &OpNote) -> fmt::Result {
         write!(f, "{op}")?;
         writeln!(f)?;
-        for cast in self.casts_of(op) {
-            writeln!(f, "    {cast}")?;
+        let casts: Vec<&CastNote> = self.casts_of(op).collect();
+        // An op that takes a value several times asks for the same cast several times.
+        let same = |a: &CastNote, b: &CastNote| a.is_made_as(b) && a.subject() == b.subject();
+        for (i, cast) in casts.iter().enumerate() {
+            if casts[..i].iter().any(|before| same(before, cast)) {
+                continue;
+            }
+            match 1 + casts[i + 1..].iter().filter(|other| same(cast, other)).count() {
+                1 => writeln!(f, "    {cast}")?,
+                times => writeln!(f, "    {cast}; asked for {times} times, made once")?,
+            }
         }
         Ok(())
     }
@@ -158,17 +167,16 @@ impl CastNote {
 impl fmt::Display for CastNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} -> {}: ", self.subject(), self.from, self.to)?;
-        for (i, home) in self.homes.iter().enumerate() {
-            write!(f, "{}{home}", if i == 0 { "" } else { ", " })?;
-        }
+        f.write_str(&self.first_homes())?;
         if self.is_cancelled() {
             f.write_str("cancelled")?;
         }
         if self.dropped {
             f.write_str("dropped, held in f32 within its kernel")?;
         }
-        if !self.shared.is_empty() {
-            write!(f, ", shared with {}", self.shared.join(", "))?;
+        match self.first_sharers() {
+            none if none.is_empty() => {}
+            some => write!(f, ", shared with {some}")?,
         }
         write!(f, "; moves {} of {} bytes", self.moved, self.bytes)
     }
