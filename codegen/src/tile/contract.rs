@@ -9,6 +9,8 @@
 //! lies and is used too little to be worth a copy.
 
 use super::blocking::{Blocking, Cpu, Vectors};
+#[cfg(target_arch = "x86_64")]
+use super::micro::few;
 use super::micro::portable::{PlainF32, PlainF64};
 use super::micro::{Engine, Number};
 use super::pack::{Lines, Wider, pack, panels, room, strips};
@@ -104,6 +106,10 @@ const LONG_CHAIN: usize = 128;
 /// Results of fewer columns are handed to the epilogue in one piece.
 const NARROW: usize = 64;
 
+/// So many columns of few rows are summed before the epilogue gets them.
+#[cfg(target_arch = "x86_64")]
+const FEW_TOGETHER: usize = 1024;
+
 /// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
 
@@ -154,6 +160,14 @@ pub(crate) unsafe fn contract(
                 unsafe { work.run::<$double>(scratch, epilogue) }
             }
         };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if acc == DType::F32
+        && let Some(columns) = work.along_k()
+    {
+        // SAFETY: the caller's contract.
+        unsafe { work.run_few(columns, scratch, epilogue) };
+        return;
     }
     match cpu.vectors {
         Vectors::Portable => run!(PlainF32, PlainF64),
@@ -299,6 +313,46 @@ impl Work<'_> {
             least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
         }
         Left::Packed { base: packed, rows: rows.len(), least }
+    }
+
+    /// The right operand, if few rows use columns that lie along `k`.
+    #[cfg(target_arch = "x86_64")]
+    fn along_k(&self) -> Option<Lines> {
+        let most = if self.in_pairs() { few::ROWS_OF_PAIRS } else { few::ROWS };
+        let few = self.cpu.vectors == Vectors::Avx512 && self.rows.len() <= most && self.k > 0;
+        let reads = |b: &Lines| b.along == 1 && b.round.is_none() && few::reads(b.dtype);
+        self.b.in_memory().filter(|b| few && reads(b))
+    }
+
+    /// Runs it for few rows and such columns.
+    ///
+    /// # Safety
+    ///
+    /// As [`Work::run`], for f32.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+        type E = super::micro::avx512::VastF32;
+        let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
+        let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
+            few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
+        } else {
+            let lines = self.a.lines::<f32>(self.rows.clone(), 0..self.k, &mut scratch.filled);
+            let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
+            for row in 0..self.rows.len() {
+                let to = rows.wrapping_add(row * self.k);
+                // SAFETY: the lines are readable by the caller's contract, or filled, and there is room for all of them.
+                unsafe { E::pack(&lines.from(row, 0), 1, self.k, to, 1) };
+            }
+            few::Rows { base: rows, row: self.k as isize }
+        };
+        for cols in groups(&self.cols, FEW_TOGETHER) {
+            let ld = leading::<E>(cols.len());
+            let sums = scratch.sums.room::<f32>(self.rows.len() * ld);
+            let sizes = [self.rows.len(), cols.len(), self.k];
+            // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
+            unsafe { few::product(sizes, a, b.from(cols.start, 0), sums, ld) };
+            self.finish::<E>(self.rows.clone(), cols, scratch, epilogue);
+        }
     }
 
     /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.

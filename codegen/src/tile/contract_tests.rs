@@ -256,6 +256,28 @@ fn operands_rounded_to_f16() {
     }
 }
 
+#[test]
+fn few_rows_by_columns_along_k() {
+    const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
+    let sizes = [1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 100];
+    for (i, n) in sizes.into_iter().enumerate() {
+        let (m, k) = (1 + i % 8, [1, 15, 16, 17, 31, 33, 64, 511, 513, 545, 1030][i * 7 % 11]);
+        for (left, right) in DTYPES.into_iter().flat_map(|l| DTYPES.map(|r| (l, r))) {
+            let a = Tensor::new(left, m * k, 26, (k as isize, 1));
+            let b = Tensor::new(right, n * (k + 3), 27, (1, k as isize + 3));
+            check(DType::F32, (m, n, k), &a, &b);
+            // Many rows by a few columns are the same the other way round.
+            let a = Tensor::new(right, n * k, 28, (k as isize, 1));
+            let b = Tensor::new(left, k * m, 29, (m as isize, 1));
+            check(DType::F32, (n, m, k), &a, &b);
+        }
+    }
+    // In several groups, handed on in one piece.
+    let a = Tensor::new(DType::F16, 2100 * 20, 30, (20, 1));
+    let b = Tensor::new(DType::BF16, 20 * 3, 31, (3, 1));
+    check(DType::F32, (2100, 3, 20), &a, &b);
+}
+
 /// Products and sums of bf16 that are subnormal, and operands that are.
 #[test]
 fn tiny_numbers_of_bf16() {

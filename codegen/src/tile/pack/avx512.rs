@@ -227,9 +227,10 @@ unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld:
     least.saturating_add(1)
 }
 
+/// Sixteen numbers of sixteen lines the other way round.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn transpose(r: [x86::__m512i; 16]) -> [x86::__m512i; 16] {
+pub(in crate::tile) fn transpose(r: [x86::__m512i; 16]) -> [x86::__m512i; 16] {
     let mut t = r;
     for i in 0..8 {
         t[2 * i] = x86::_mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);

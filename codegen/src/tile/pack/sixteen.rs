@@ -6,7 +6,7 @@ use core::arch::x86_64 as x86;
 use std::marker::PhantomData;
 
 /// Elements of which sixteen at a time become f32.
-pub(super) trait Cells {
+pub(in crate::tile) trait Cells {
     /// Of one element.
     const BYTES: usize;
     /// Those that the mask names, zeros elsewhere.
@@ -17,13 +17,13 @@ pub(super) trait Cells {
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
 }
 
-pub(super) struct Single;
-pub(super) struct Brain;
-pub(super) struct Half;
+pub(in crate::tile) struct Single;
+pub(in crate::tile) struct Brain;
+pub(in crate::tile) struct Half;
 /// f32, rounded to bf16.
-pub(super) struct ToBrain;
+pub(in crate::tile) struct ToBrain;
 /// f32, rounded to f16.
-pub(super) struct ToHalf;
+pub(in crate::tile) struct ToHalf;
 
 impl Cells for Single {
     const BYTES: usize = 4;
@@ -92,7 +92,7 @@ fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
 }
 
 /// Packed numbers, sixteen at a time.
-pub(super) trait Numbers {
+pub(in crate::tile) trait Numbers {
     /// Of one element in memory.
     const BYTES: usize;
     /// Steps of `k` in a number.
@@ -114,9 +114,9 @@ pub(super) trait Numbers {
 }
 
 /// One element each.
-pub(super) struct One<C>(PhantomData<C>);
+pub(in crate::tile) struct One<C>(PhantomData<C>);
 /// Pairs of elements that are bf16 after they are loaded.
-pub(super) struct Two<C>(PhantomData<C>);
+pub(in crate::tile) struct Two<C>(PhantomData<C>);
 
 impl<C: Cells> Numbers for One<C> {
     const BYTES: usize = C::BYTES;
@@ -179,7 +179,7 @@ impl<C: Cells> Numbers for Two<C> {
 
 /// The lowest so many bits.
 #[inline(always)]
-pub(super) fn first(count: usize) -> u64 {
+pub(in crate::tile) fn first(count: usize) -> u64 {
     (1 << count) - 1
 }
 
@@ -202,7 +202,7 @@ fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> x86::__m512i {
 /// The least of the lanes that [`smaller`] left.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn least_of(least: x86::__m512i) -> u16 {
+pub(in crate::tile) fn least_of(least: x86::__m512i) -> u16 {
     let mut lanes = [0u16; 32];
     // SAFETY: room for 32 lanes.
     unsafe { x86::_mm512_storeu_si512(lanes.as_mut_ptr().cast(), least) };
