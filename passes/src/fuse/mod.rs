@@ -15,6 +15,7 @@ mod largest;
 mod needs;
 mod reach;
 mod segments;
+mod steps;
 
 pub(crate) use forecast::Forecast;
 pub use homes::{Home, Homes, Housed, KernelCost, homes};

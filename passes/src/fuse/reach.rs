@@ -1,11 +1,11 @@
 //! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
 
+use super::steps::steps;
 use smallvec::smallvec;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::op::{Lower, Position};
-use tracecast_ir::ops::amp::UNSCALED;
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
@@ -19,7 +19,7 @@ pub(super) struct Reach {
     pub(super) live: Vec<bool>,
     /// Nodes whose value an output or an update is.
     pub(super) roots: FxHashSet<NodeId>,
-    /// Elementwise nodes that lead to new state and nowhere else: the optimizer.
+    /// The optimizer (see `steps`).
     pub(super) step: Vec<bool>,
 }
 
@@ -232,24 +232,6 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     axes[axis] =
         Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
     Some(Index::Axes(axes))
-}
-
-/// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
-/// one of them.
-fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
-    let users = graph.users();
-    let outputs: FxHashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
-    let mut step = vec![false; graph.len()];
-    for n in graph.nodes().rev().filter(|n| live[n.index()]) {
-        let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
-        let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
-        let swept = graph.node(n).op.is(&UNSCALED);
-        step[n.index()] = elementwise
-            && !swept
-            && !outputs.contains(&n)
-            && users.all(|(user, _)| step[user.index()]);
-    }
-    step
 }
 
 /// True for a value from outside.

@@ -1,0 +1,86 @@
+//! Which nodes are the optimizer: elementwise ones that lead to new state and nowhere else. They stay apart from the rest, so that
+//! kernels are the same for every parameter.
+//!
+//! The end of a softmax or a norm whose result is state is no optimizer, and belongs to the kernel that reduces the rows: see
+//! [`of_rows`].
+
+use super::reach::is_port;
+use tracecast_ir::hash::FxHashSet;
+use tracecast_ir::kernel::build::{domain, lowering};
+use tracecast_ir::op::Lower;
+use tracecast_ir::ops::amp::UNSCALED;
+use tracecast_ir::{Graph, NodeId, Shape};
+
+/// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
+/// one of them, nor is what a row reduction is part of.
+pub(super) fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
+    let users = graph.users();
+    let outputs: FxHashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
+    let mut step = vec![false; graph.len()];
+    for n in graph.nodes().rev().filter(|n| live[n.index()]) {
+        let elementwise = is_map(graph, n) || is_view(graph, n);
+        let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
+        let swept = graph.node(n).op.is(&UNSCALED);
+        step[n.index()] = elementwise
+            && !swept
+            && !outputs.contains(&n)
+            && users.all(|(user, _)| step[user.index()]);
+    }
+    for n in of_rows(graph, &step) {
+        step[n.index()] = false;
+    }
+    step
+}
+
+/// What a value has to do with the rows of a domain.
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    /// One number for each row, made of what a reduction along the rows gave.
+    PerRow(Shape),
+    /// A number at every position, made of such numbers.
+    Whole,
+}
+
+/// Those of `step` that continue a row reduction: they take its results back to the positions of the rows, or come after such nodes, and
+/// read no state that is replaced. An update of state by its old value, predicated or not, is a step.
+fn of_rows(graph: &Graph, step: &[bool]) -> Vec<NodeId> {
+    let replaced: FxHashSet<NodeId> =
+        graph.updates().iter().map(|(port, _)| graph.ports()[*port].node).collect();
+    let mut parts: Vec<Option<Part>> = vec![None; graph.len()];
+    for n in graph.nodes().filter(|n| !is_port(graph, *n)) {
+        let args = graph.args(n);
+        let shape = &graph.node(n).results[0].shape;
+        let mut below = args.iter().filter_map(|a| parts[a.node.index()].as_ref());
+        parts[n.index()] = match lowering(graph, n) {
+            Some(Lower::ReduceRow) if shape.numel() > 1 => Some(Part::PerRow(domain(graph, n))),
+            Some(Lower::View(_)) => below.next().cloned(),
+            Some(Lower::Map(_)) if args.iter().any(|a| replaced.contains(&a.node)) => None,
+            Some(Lower::Map(_)) => {
+                let whole = |p: &Part| *p == Part::Whole || *p == Part::PerRow(shape.clone());
+                let mut below = below.peekable();
+                let first = below.peek().map(|p| (*p).clone());
+                if below.any(whole) { Some(Part::Whole) } else { first }
+            }
+            _ => None,
+        };
+    }
+    let users = graph.users();
+    let mut found = vec![false; graph.len()];
+    for n in graph.nodes().rev().filter(|n| step[n.index()]) {
+        let leads = || users[n.index()].iter().any(|(user, _)| found[user.index()]);
+        found[n.index()] = match parts[n.index()] {
+            Some(Part::Whole) => true,
+            Some(Part::PerRow(_)) => leads(),
+            None => false,
+        };
+    }
+    graph.nodes().filter(|n| found[n.index()]).collect()
+}
+
+fn is_map(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Map(_)))
+}
+
+fn is_view(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::View(_)))
+}
