@@ -79,7 +79,7 @@ fn chunk(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) -
     let mut chunk = plan.clone();
     chunk.slots += registers.len();
     chunk.stages.truncate(1);
-    chunk.stages.push(Stage { once: true, body, sinks });
+    chunk.stages.push(Stage { once: true, first: false, body, sinks });
     chunk
 }
 

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::lower::memory_dtype;
 use crate::plan::{Place, Plan, Sink, Source, Stage, Strides};
 use crate::schedule::{padded, simplify, sources};
+use crate::widen::widen;
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{
@@ -96,7 +97,12 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
                 _ => nest_sink(kernel, &mut plan, &mut columns, stage, sink, inputs)?,
             });
         }
-        plan.stages.push(Stage { once: stage.over == Over::Once, body: stage.body.clone(), sinks });
+        plan.stages.push(Stage {
+            once: stage.over == Over::Once,
+            first: false,
+            body: stage.body.clone(),
+            sinks,
+        });
     }
     if !all.is_empty() {
         let stage = so_far(&mut plan, &all, registers);
@@ -104,6 +110,7 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
     }
     simplify(&mut plan, nest.is_map());
     plan.aligned = if nest.segments.len() == 1 { plan.row() % 16 == 0 } else { plan.aligned };
+    widen(&mut plan);
     for (column, sink) in columns.iter_mut().zip(column_sinks(&plan)) {
         column.unit = unit(&plan, sink);
     }
@@ -250,7 +257,12 @@ pub(crate) fn factor(
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),
-        stages: vec![Stage { once: false, body: factor.body.clone(), sinks: vec![store] }],
+        stages: vec![Stage {
+            once: false,
+            first: false,
+            body: factor.body.clone(),
+            sinks: vec![store],
+        }],
     };
     keep_axes(&mut plan);
     (plan, dtype)
@@ -308,7 +320,7 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
             _ => return Err(unsupported(kernel, "an epilogue with other sinks")),
         });
     }
-    plan.stages.push(Stage { once: false, body, sinks });
+    plan.stages.push(Stage { once: false, first: false, body, sinks });
     if !all.is_empty() {
         let stage = so_far(&mut plan, &all, 0);
         plan.stages.push(stage);
@@ -333,7 +345,7 @@ fn of_row(value: Val, register: usize) -> Sink {
 
 /// After each row, its largest values, in registers from `first` on, join those of the rows before.
 fn so_far(plan: &mut Plan, all: &[Largest], first: usize) -> Stage {
-    let mut stage = Stage { once: true, body: Body::default(), sinks: Vec::new() };
+    let mut stage = Stage { once: true, first: false, body: Body::default(), sinks: Vec::new() };
     for (register, Largest { scalar, .. }) in (first..).zip(all) {
         let place = Place::At(padded(&ir::Access::default(), plan.extents.len()));
         let (slot, dtype) = (plan.slots, memory_dtype(*scalar));
@@ -382,7 +394,7 @@ pub(crate) fn scatter(kernel: &Kernel, s: &Scatter) -> Result<Plan> {
         extents,
         positions: Vec::new(),
         buffers: Vec::new(),
-        stages: vec![Stage { once: false, body: s.body.clone(), sinks: vec![add] }],
+        stages: vec![Stage { once: false, first: false, body: s.body.clone(), sinks: vec![add] }],
     };
     // Merging keeps the row-major order of the sources.
     simplify(&mut plan, true);
@@ -407,7 +419,7 @@ pub(crate) fn flat(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: 
         loads,
         positions: Vec::new(),
         buffers: Vec::new(),
-        stages: vec![Stage { once: false, body, sinks }],
+        stages: vec![Stage { once: false, first: false, body, sinks }],
     }
 }
 

@@ -31,6 +31,7 @@ mod team;
 mod tests;
 mod tile;
 mod wide;
+mod widen;
 
 pub use cpu::{CpuDevice, CpuOptions};
 pub use limits::{measure_flops, measure_limits};

@@ -120,6 +120,8 @@ pub(crate) struct Source {
 pub(crate) struct Stage {
     /// Once per row.
     pub(crate) once: bool,
+    /// Only in the first row of a call: the row buffers that it fills are those of all rows.
+    pub(crate) first: bool,
     /// The scalar code.
     pub(crate) body: Body,
     /// Where its results go.

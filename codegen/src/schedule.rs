@@ -95,7 +95,7 @@ fn sum(a: &Affine, b: &Affine, by: i64) -> Affine {
 
 /// Rewrites a stage so that `Index` means a position of the plan, and compares and converts small positions as i32.
 fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
-    let Stage { once, body, mut sinks } = stage;
+    let Stage { once, first, body, mut sinks } = stage;
     let affine = affine_values(&body, plan.extents.len());
     let fixed_in_row = uniform(&body, &plan.loads, |i| i as usize != plan.row_axis());
     let mut new = Body::default();
@@ -143,7 +143,7 @@ fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
     for sink in &mut sinks {
         renumber(sink, &map);
     }
-    Stage { once, body: new, sinks }
+    Stage { once, first, body: new, sinks }
 }
 
 fn renumber(sink: &mut Sink, map: &[Val]) {

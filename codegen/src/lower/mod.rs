@@ -283,8 +283,23 @@ impl<'a> Emitter<'a> {
 
     fn stages(&mut self) {
         for stage in &self.plan.stages {
-            if stage.once { self.once(stage) } else { self.row_stage(stage) }
+            match (stage.once, stage.first) {
+                (true, _) => self.once(stage),
+                (false, true) => self.first_row(stage),
+                (false, false) => self.row_stage(stage),
+            }
         }
+    }
+
+    /// A row stage, if the row is the first of the call.
+    fn first_row(&mut self, stage: &'a Stage) {
+        let (first, after) = (self.fb.create_block(), self.fb.create_block());
+        let is_first = self.fb.ins().icmp(IntCC::Equal, self.row, self.begin);
+        self.fb.ins().brif(is_first, first, &[], after, &[] as &[BlockArg]);
+        self.fb.switch_to_block(first);
+        self.row_stage(stage);
+        self.fb.ins().jump(after, &[]);
+        self.fb.switch_to_block(after);
     }
 
     /// A row stage: its uniform values, then its phases over the row, in chunks if it reduces a long one.

@@ -158,6 +158,53 @@ fn a_row_is_updated_in_place() {
     check(&k, &inputs(&k, 5, false));
 }
 
+/// `(x - mean) * w` of each row, where `w` is the same for all; `x` is loaded in three stages.
+fn centred(extents: &[usize], dtype: DType) -> Kernel {
+    let dense = strides(extents);
+    let mut row = strides(extents);
+    row.iter_mut().rev().skip(1).for_each(|s| *s = 0);
+    let sum_of = |square: bool, register| {
+        let mut body = Body::default();
+        let x = body.push(ScalarOp::Load(0), &[], Scalar::F32);
+        let value = if square { body.binary(ScalarOp::Mul, x, x) } else { x };
+        let sinks = vec![Sink::Reduce { reduction: Reduction::Sum, value, register }];
+        Stage { over: Over::Row, body, sinks }
+    };
+    let mut body = Body::default();
+    let x = body.push(ScalarOp::Load(0), &[], Scalar::F32);
+    let w = body.push(ScalarOp::Load(1), &[], Scalar::F32);
+    let sums = [0, 1].map(|r| body.push(ScalarOp::Register(r), &[], Scalar::F32));
+    let centred = body.binary(ScalarOp::Sub, x, sums[0]);
+    let scaled = body.binary(ScalarOp::Mul, centred, w);
+    let y = body.binary(ScalarOp::Add, scaled, sums[1]);
+    let last = Stage { over: Over::Row, body, sinks: vec![store(0, dtype, &dense, y)] };
+    let form = Nest {
+        loads: vec![load(0, dtype, &dense), load(1, dtype, &row)],
+        registers: vec![Scalar::F32; 2],
+        stages: vec![sum_of(false, 0), sum_of(true, 1), last],
+        ..no_loops()
+    };
+    let all = TensorType::new(dtype, extents);
+    let weights = TensorType::new(dtype, &extents[extents.len() - 1..]);
+    nest(vec![all.clone(), weights], vec![all], extents, form)
+}
+
+#[test]
+fn rows_are_widened_once_and_so_is_what_they_share() {
+    for extents in
+        [&[40][..], &[5, 33], &[20, 33], &[4, 10, 300], &[33, 2048], &[17, 2500], &[20, 5000]]
+    {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for update in [None, Some(0)] {
+                let mut k = centred(extents, dtype);
+                k.outputs[0].update = update;
+                check(&k, &inputs(&k, 10, false));
+                check(&k, &inputs(&k, 11, true));
+            }
+        }
+    }
+}
+
 /// Sums down some axes, with a store and a row reduction beside them if `more`.
 fn columns(
     extents: &[usize],
