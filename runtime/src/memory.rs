@@ -3,8 +3,9 @@
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tracecast_ir::eval::Bytes;
 
 /// A piece of some device's memory. A copy of the handle is the same memory, which is freed with the last handle.
 #[derive(Clone)]
@@ -41,51 +42,40 @@ impl fmt::Debug for Memory {
     }
 }
 
-const WORDS: usize = 8;
-const WORD: usize = size_of::<u64>();
-
-/// One cache line.
-#[repr(align(64))]
-struct Line([AtomicU64; WORDS]);
-
-/// Bytes of the host, aligned to 64 bytes and zero at first.
+/// Bytes of the host, zero at first, that begin with a cache line.
 ///
-/// They are shared: whoever holds the memory may read and write it, also while others do. Reads and writes here are made of
-/// whole relaxed words, so they are never undefined, but bytes written at the same time arrive in any order.
+/// They are shared: whoever holds the memory may read and write it. Reads and writes here take turns; they do not wait for kernels, which
+/// the runtime does not let run meanwhile.
 pub struct HostMemory {
-    lines: Box<[Line]>,
-    bytes: usize,
+    bytes: RwLock<Bytes>,
+    address: AtomicPtr<u8>,
+    len: usize,
 }
 
 impl HostMemory {
-    /// Reserves that many bytes, rounded up to whole lines of 64.
+    /// Reserves that many bytes.
     ///
     /// # Errors
     /// If there is not enough memory.
     pub fn new(bytes: usize) -> Result<Self> {
-        let count = bytes.div_ceil(WORD * WORDS);
-        let mut lines = Vec::new();
-        lines
-            .try_reserve_exact(count)
-            .map_err(|e| Error::Device(format!("{bytes} bytes of memory: {e}")))?;
-        lines.extend((0..count).map(|_| Line([const { AtomicU64::new(0) }; WORDS])));
-        Ok(HostMemory { lines: lines.into_boxed_slice(), bytes })
+        let mut held = Bytes::zeroed(bytes).map_err(Error::Device)?;
+        let address = AtomicPtr::new(held.as_mut_ptr());
+        Ok(HostMemory { bytes: RwLock::new(held), address, len: bytes })
     }
 
-    /// The number of bytes asked for.
+    /// The number of bytes.
     pub fn len(&self) -> usize {
-        self.bytes
+        self.len
     }
 
-    /// True if no bytes were asked for.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.len == 0
     }
 
-    /// The address of the first byte, valid for reads and writes of the whole memory for as long as it exists. Every byte is inside an
-    /// atomic cell, so writing through it is allowed by the shared handle.
+    /// The address of the first byte, valid for reads and writes of the whole memory for as long as it exists.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.lines.as_ptr().cast_mut().cast()
+        self.address.load(Ordering::Relaxed)
     }
 
     /// Copies bytes from `at` on into `to`.
@@ -93,27 +83,9 @@ impl HostMemory {
     /// # Errors
     /// If they do not lie inside.
     pub fn read(&self, at: usize, to: &mut [u8]) -> Result<()> {
-        self.check(at, to.len())?;
-        let (first, skip) = (at / WORD, at % WORD);
-        let (head, body) = to.split_at_mut(if skip == 0 { 0 } else { (WORD - skip).min(to.len()) });
-        let mut word = first;
-        if !head.is_empty() {
-            head.copy_from_slice(
-                &self.word(word).load(Ordering::Relaxed).to_ne_bytes()[skip..skip + head.len()],
-            );
-            word += 1;
-        }
-        let mut chunks = body.chunks_exact_mut(WORD);
-        for chunk in &mut chunks {
-            chunk.copy_from_slice(&self.word(word).load(Ordering::Relaxed).to_ne_bytes());
-            word += 1;
-        }
-        let tail = chunks.into_remainder();
-        if !tail.is_empty() {
-            tail.copy_from_slice(
-                &self.word(word).load(Ordering::Relaxed).to_ne_bytes()[..tail.len()],
-            );
-        }
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let from = at.checked_add(to.len()).and_then(|end| bytes.get(at..end));
+        to.copy_from_slice(from.ok_or_else(|| self.outside(at, to.len()))?);
         Ok(())
     }
 
@@ -122,51 +94,21 @@ impl HostMemory {
     /// # Errors
     /// If they do not fit.
     pub fn write(&self, at: usize, from: &[u8]) -> Result<()> {
-        self.check(at, from.len())?;
-        let (first, skip) = (at / WORD, at % WORD);
-        let (head, body) = from.split_at(if skip == 0 { 0 } else { (WORD - skip).min(from.len()) });
-        let mut word = first;
-        if !head.is_empty() {
-            self.patch(word, skip, head);
-            word += 1;
-        }
-        let (chunks, tail) = body.as_chunks::<WORD>();
-        for chunk in chunks {
-            self.word(word).store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
-            word += 1;
-        }
-        if !tail.is_empty() {
-            self.patch(word, 0, tail);
-        }
+        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let to = at.checked_add(from.len()).and_then(|end| bytes.get_mut(at..end));
+        to.ok_or_else(|| self.outside(at, from.len()))?.copy_from_slice(from);
         Ok(())
     }
 
-    fn word(&self, i: usize) -> &AtomicU64 {
-        &self.lines[i / WORDS].0[i % WORDS]
-    }
-
-    /// Writes a part of one word.
-    fn patch(&self, word: usize, skip: usize, part: &[u8]) {
-        let word = self.word(word);
-        let mut bytes = word.load(Ordering::Relaxed).to_ne_bytes();
-        bytes[skip..skip + part.len()].copy_from_slice(part);
-        word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-    }
-
-    fn check(&self, at: usize, len: usize) -> Result<()> {
-        match at.checked_add(len) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::Device(format!(
-                "{len} bytes at {at} are not inside a memory of {} bytes",
-                self.bytes
-            ))),
-        }
+    fn outside(&self, at: usize, len: usize) -> Error {
+        let all = self.len;
+        Error::Device(format!("{len} bytes at {at} are not inside a memory of {all} bytes"))
     }
 }
 
 impl fmt::Debug for HostMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HostMemory({} bytes)", self.bytes)
+        write!(f, "HostMemory({} bytes)", self.len)
     }
 }
 

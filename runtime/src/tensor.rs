@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
-use tracecast_ir::eval::Value;
+use tracecast_ir::eval::{Bytes, Value};
 use tracecast_ir::kernel::{math, philox};
 use tracecast_ir::{DType, Shape, TensorType};
 
@@ -17,8 +17,8 @@ pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
 
-    /// Appends the little-endian bytes of some elements.
-    fn write(elements: &[Self], to: &mut Vec<u8>);
+    /// Writes the little-endian bytes of some elements, which fill the room.
+    fn write(elements: &[Self], to: &mut [u8]);
 
     /// The elements that little-endian bytes stand for.
     fn read(bytes: &[u8]) -> Vec<Self>;
@@ -32,8 +32,9 @@ macro_rules! elements {
         impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
 
-            fn write(elements: &[Self], to: &mut Vec<u8>) {
-                to.extend(elements.iter().flat_map(|e| e.to_le_bytes()));
+            fn write(elements: &[Self], to: &mut [u8]) {
+                let places = to.as_chunks_mut().0;
+                places.iter_mut().zip(elements).for_each(|(b, e)| *b = e.to_le_bytes());
             }
 
             fn read(bytes: &[u8]) -> Vec<Self> {
@@ -60,8 +61,8 @@ elements! {
 impl Element for bool {
     const DTYPE: DType = DType::Bool;
 
-    fn write(elements: &[Self], to: &mut Vec<u8>) {
-        to.extend(elements.iter().map(|e| u8::from(*e)));
+    fn write(elements: &[Self], to: &mut [u8]) {
+        to.iter_mut().zip(elements).for_each(|(b, e)| *b = u8::from(*e));
     }
 
     fn read(bytes: &[u8]) -> Vec<Self> {
@@ -95,23 +96,24 @@ impl Tensor {
                 elements.len()
             )));
         }
-        let mut bytes = Vec::with_capacity(ty.bytes());
-        T::write(elements, &mut bytes);
-        Ok(Tensor(Arc::new(Value { ty, bytes })))
+        let mut all = Value::zeros(ty).map_err(Error::Tensor)?;
+        T::write(elements, &mut all.bytes);
+        Ok(Tensor::from(all))
     }
 
     /// One number.
     pub fn scalar<T: Element>(element: T) -> Self {
-        let mut bytes = Vec::new();
+        let mut bytes = vec![0; size_of::<T>()];
         T::write(&[element], &mut bytes);
-        Tensor(Arc::new(Value { ty: TensorType::scalar(T::DTYPE), bytes }))
+        Tensor(Arc::new(Value { ty: TensorType::scalar(T::DTYPE), bytes: bytes.into() }))
     }
 
     /// The tensor whose elements these little-endian bytes are; for bool every byte but 0 is true.
     ///
     /// # Errors
     /// If the number of bytes is not that of the type.
-    pub fn from_bytes(ty: TensorType, mut bytes: Vec<u8>) -> Result<Self> {
+    pub fn from_bytes(ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self> {
+        let mut bytes = bytes.into();
         if ty.dtype == DType::Bool {
             bytes.iter_mut().for_each(|b| *b = u8::from(*b != 0));
         }
@@ -257,10 +259,8 @@ impl Tensor {
     /// # Errors
     /// If the shape has another number of elements.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
-        Tensor::from_bytes(
-            TensorType { dtype: self.dtype(), shape: shape.into() },
-            self.bytes().to_vec(),
-        )
+        let ty = TensorType { dtype: self.dtype(), shape: shape.into() };
+        Tensor::from_bytes(ty, self.0.bytes.clone())
     }
 }
 
@@ -276,7 +276,7 @@ fn checked(ty: TensorType) -> Result<TensorType> {
 }
 
 /// Bytes for a value of that type.
-pub(crate) fn zeroed(ty: &TensorType) -> Result<Vec<u8>> {
+pub(crate) fn zeroed(ty: &TensorType) -> Result<Bytes> {
     Value::zeros(ty.clone()).map(|value| value.bytes).map_err(Error::Tensor)
 }
 
@@ -289,7 +289,7 @@ impl fmt::Display for Tensor {
         let count = shown / self.dtype().bytes().max(1);
         let head = Value {
             ty: TensorType::new(self.dtype(), [count]),
-            bytes: self.bytes()[..shown].to_vec(),
+            bytes: self.bytes()[..shown].to_vec().into(),
         };
         for (i, v) in head.to_f64s().into_iter().enumerate() {
             write!(f, "{} ", if i == 0 { "" } else { "," })?;

@@ -29,7 +29,7 @@ impl Row<'_> {
                 waits: em.waits,
                 lanes: self.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
                 area,
-                streams: em.plan.traffic() >= em.target.streamed_from,
+                streams: em.plan.stages.len() == 1 && em.plan.traffic() >= em.target.streamed_from,
             };
             let compiled = match wide::compile(&task) {
                 Ok(compiled) => compiled,

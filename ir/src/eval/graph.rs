@@ -1,6 +1,6 @@
 //! Evaluates a graph node by node.
 
-use super::{EvalError, Value, kernel};
+use super::{Bytes, EvalError, Value, kernel};
 use crate::args::{Args, Results};
 use crate::attrs::Attr;
 use crate::graph::{Graph, NodeId, ValueId};
@@ -106,19 +106,19 @@ fn node(
     };
     let run = |k: &crate::kernel::Kernel, inputs: &[ValueId]| {
         let inputs = inputs.iter().map(at).collect::<Result<Vec<_>, _>>()?;
-        let bytes: Vec<&[u8]> = inputs.iter().map(|v| v.bytes.as_slice()).collect();
+        let bytes: Vec<&[u8]> = inputs.iter().map(|v| &v.bytes[..]).collect();
         kernel(k, &bytes)
     };
     let buffers = if let Some(Attr::Kernel(k)) = node.attrs.get("kernel") {
         run(k, &graph.args(id))?
     } else if node.results.iter().all(|ty| ty.numel() == 0) {
-        vec![Vec::new(); node.results.len()]
+        node.results.iter().map(|_| Vec::new().into()).collect()
     } else {
         let built = build::single(graph, id)
             .map_err(|m| EvalError::Malformed(format!("{}: {m}", node.op.name())))?;
         run(&built.kernel, &built.inputs)?
     };
-    let value = |(ty, bytes): (&crate::TensorType, Vec<u8>)| {
+    let value = |(ty, bytes): (&crate::TensorType, Bytes)| {
         Value::new(ty.clone(), bytes).map_err(EvalError::Malformed)
     };
     node.results.iter().zip(buffers).map(value).collect()

@@ -1,6 +1,7 @@
 //! Interprets a [`Kernel`] in the plainest way.
 
 use super::body::{Failed, Machine, each_position, malformed};
+use super::bytes::Bytes;
 use super::reduce::{Column, row};
 use super::scalar::{Bits, convert, read, write};
 use super::{EvalError, Raised, Value};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 ///
 /// # Errors
 /// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.
-pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalError> {
+pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError> {
     if inputs.len() != kernel.inputs.len()
         || inputs.iter().zip(&kernel.inputs).any(|(b, t)| b.len() != t.bytes())
     {
@@ -25,7 +26,11 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
     let mut outputs = Vec::with_capacity(kernel.outputs.len());
     for output in &kernel.outputs {
         outputs.push(match output.update.map(|i| inputs.get(i)) {
-            Some(Some(old)) if old.len() == output.ty.bytes() => old.to_vec(),
+            Some(Some(old)) if old.len() == output.ty.bytes() => {
+                let mut copy = Bytes::zeroed(old.len()).map_err(EvalError::Memory)?;
+                copy.copy_from_slice(old);
+                copy
+            }
             Some(_) => return Err(malformed("an output updates an input of another type")),
             None => Value::zeros(output.ty.clone()).map_err(EvalError::Memory)?.bytes,
         });
@@ -59,7 +64,7 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Vec<u8>>, EvalErr
     }
 }
 
-fn run_nest(nest: &Nest, inputs: &[&[u8]], outputs: &mut [Vec<u8>]) -> Result<Failed, EvalError> {
+fn run_nest(nest: &Nest, inputs: &[&[u8]], outputs: &mut [Bytes]) -> Result<Failed, EvalError> {
     let mut failed: Failed = None;
     for segment in &nest.segments {
         let mut run = NestRun::new(nest, segment, inputs)?;
@@ -120,20 +125,16 @@ impl<'a> NestRun<'a> {
         Ok(NestRun { nest, segment, machine, columns, largest, values: Vec::new() })
     }
 
-    fn output<'o>(
-        &self,
-        outputs: &'o mut [Vec<u8>],
-        slot: usize,
-    ) -> Result<&'o mut Vec<u8>, EvalError> {
+    fn output<'o>(&self, outputs: &'o mut [Bytes], slot: usize) -> Result<&'o mut [u8], EvalError> {
         self.segment
             .outputs
             .get(slot)
-            .and_then(|o| outputs.get_mut(*o))
+            .and_then(|o| outputs.get_mut(*o).map(|bytes| &mut bytes[..]))
             .ok_or_else(|| malformed("no such output"))
     }
 
     /// All stages of the row at the current outer position.
-    fn row(&mut self, outputs: &mut [Vec<u8>]) -> Result<(), EvalError> {
+    fn row(&mut self, outputs: &mut [Bytes]) -> Result<(), EvalError> {
         let (nest, inner) = (self.nest, self.segment.extents.len() - 1);
         let mut column = 0;
         for stage in &nest.stages {
@@ -171,7 +172,7 @@ impl<'a> NestRun<'a> {
         values: &[Bits],
         reduced: &mut [Vec<Bits>],
         mut column: usize,
-        outputs: &mut [Vec<u8>],
+        outputs: &mut [Bytes],
     ) -> Result<(), EvalError> {
         for (sink, reduced) in stage.sinks.iter().zip(reduced) {
             match sink {
@@ -227,7 +228,7 @@ impl<'a> NestRun<'a> {
     }
 
     /// Stores the largest values.
-    fn largest(&self, outputs: &mut [Vec<u8>]) -> Result<(), EvalError> {
+    fn largest(&self, outputs: &mut [Bytes]) -> Result<(), EvalError> {
         for (output, (ty, largest)) in &self.largest {
             let to = self.output(outputs, *output)?;
             write(to, memory_dtype(*ty)?, 0, *ty, *largest)
@@ -237,7 +238,7 @@ impl<'a> NestRun<'a> {
     }
 
     /// Stores what has come down the columns.
-    fn columns(&self, outputs: &mut [Vec<u8>]) -> Result<(), EvalError> {
+    fn columns(&self, outputs: &mut [Bytes]) -> Result<(), EvalError> {
         let sinks = self
             .nest
             .stages
@@ -266,7 +267,7 @@ fn of(values: &[Bits], value: u32) -> Result<Bits, EvalError> {
 fn run_contract(
     c: &Contract,
     inputs: &[&[u8]],
-    outputs: &mut [Vec<u8>],
+    outputs: &mut [Bytes],
 ) -> Result<Failed, EvalError> {
     let mut machine = Machine::new(inputs, c.batch.len() + 2);
     let axes = c.batch.len();
@@ -307,7 +308,7 @@ fn epilogue_sinks(
     machine: &Machine<'_>,
     values: &[Bits],
     largest: &mut [Bits],
-    outputs: &mut [Vec<u8>],
+    outputs: &mut [Bytes],
 ) -> Result<(), EvalError> {
     let body = &c.epilogue.body;
     for (sink, largest) in c.epilogue.sinks.iter().zip(largest) {
@@ -385,7 +386,7 @@ fn run_scatter(
     s: &Scatter,
     kernel: &Kernel,
     inputs: &[&[u8]],
-    outputs: &mut [Vec<u8>],
+    outputs: &mut [Bytes],
 ) -> Result<Failed, EvalError> {
     let (Some(declared), Some(output)) = (kernel.outputs.first(), outputs.first_mut()) else {
         return Err(malformed("a scatter has no output"));

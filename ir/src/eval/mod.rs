@@ -4,6 +4,7 @@
 //! bit by bit except in contractions.
 
 mod body;
+mod bytes;
 mod graph;
 mod kernel;
 mod reduce;
@@ -12,6 +13,7 @@ mod scalar;
 mod tests;
 mod value;
 
+pub use bytes::Bytes;
 pub use graph::{Outputs, graph};
 pub use kernel::kernel;
 pub use value::Value;

@@ -1,5 +1,6 @@
 //! [`Value`]: a tensor as the interpreter sees it.
 
+use super::bytes::Bytes;
 use super::scalar::{convert, is_nan, read, write};
 use crate::kernel::Scalar;
 use crate::{DType, TensorType};
@@ -10,7 +11,7 @@ pub struct Value {
     /// The type.
     pub ty: TensorType,
     /// The elements.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 impl Value {
@@ -18,7 +19,8 @@ impl Value {
     ///
     /// # Errors
     /// If the number of bytes is not that of the type, or there are no kernels for its dtype.
-    pub fn new(ty: TensorType, bytes: Vec<u8>) -> Result<Self, String> {
+    pub fn new(ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self, String> {
+        let bytes = bytes.into();
         ty.check_size()?;
         if !ty.dtype.is_computable() {
             return Err(format!("no kernels exist for dtype {}", ty.dtype));
@@ -35,9 +37,7 @@ impl Value {
     /// If there are no kernels for the dtype, or more elements than memory takes.
     pub fn zeros(ty: TensorType) -> Result<Self, String> {
         ty.check_size()?;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
-        bytes.resize(ty.bytes(), 0);
+        let bytes = Bytes::zeroed(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
         Value::new(ty, bytes)
     }
 
