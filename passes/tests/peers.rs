@@ -164,7 +164,7 @@ fn neither_16_bit_float_holds_the_other() {
     for (from, by, differ) in [(BF16, F16, 56_576), (F16, BF16, 54_784)] {
         let graph = of_x(ty(from), |_, x| x.cast(by).cast(from));
         let graph = lowered(graph, "fuse");
-        let x = Value { ty: ty(from), bytes: bytes.clone() };
+        let x = Value { ty: ty(from), bytes: bytes.clone().into() };
         let out = eval::graph(&graph, &[("x".to_owned(), x.clone())].into()).expect("runs");
         let (before, after) = (x.to_f64s(), out.outputs[0].1.to_f64s());
         let same = |a: &f64, b: &f64| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();

@@ -55,7 +55,7 @@ fn numbers(dtype: DType, round: u64) -> Value {
             _ => bytes.extend(double(i, word).to_le_bytes()),
         }
     }
-    Value { ty: ty(dtype), bytes }
+    Value { ty: ty(dtype), bytes: bytes.into() }
 }
 
 /// The bits of an f32: one third random, one third 16-bit numbers and what is next to them, one third ties between those and what

@@ -67,7 +67,7 @@ impl Numbers {
                 }
             })
             .collect();
-        Value::from_f64s(ty.clone(), &numbers).unwrap().bytes
+        Value::from_f64s(ty.clone(), &numbers).unwrap().bytes.to_vec()
     }
 }
 
