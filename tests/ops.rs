@@ -4,7 +4,7 @@
 mod support;
 
 use std::collections::HashMap;
-use support::random::Dice;
+use support::dice::Dice;
 use tracecast_ir::op::Body;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Sample, parse_sample};

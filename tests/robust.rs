@@ -24,7 +24,8 @@ use mutate::{mutate, repaired};
 use outcome::{Outcome, caught, devices, follow};
 use std::collections::BTreeMap;
 use std::time::Instant;
-use support::random::{Dice, program};
+use support::dice::Dice;
+use support::random::program;
 use tracecast_ir::text;
 
 fn setting(name: &str, default: u64) -> u64 {

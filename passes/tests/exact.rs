@@ -1,11 +1,10 @@
 //! `simplify` and `place` change no bit of any result, on random graphs of core ops made to tempt them: casts of every kind, views,
 //! selections, known numbers, signed zeros, infinities, NaNs and ties.
 
-#[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "only the dice are used here")]
-mod random;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 
-use random::Dice;
+use dice::Dice;
 use std::collections::HashMap;
 use std::time::Instant;
 use tracecast_ir::eval::{self, Value};

@@ -1,10 +1,9 @@
 //! Every op's gradient, and the gradient of its gradient, against central differences in f64.
 
-#[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "only the dice are used here")]
-mod random;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 
-use random::Dice;
+use dice::Dice;
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::op::Body;
@@ -24,18 +23,12 @@ fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
     let mut one = || match (range, float) {
         (Range::Positive, true) => dice.unit().abs() + 0.2,
         (Range::Positive, false) => 1.0 + dice.below(5) as f64,
-        (Range::NonZero, true) => {
-            if dice.chance(50) {
-                dice.unit().abs() + 0.2
-            } else {
-                -dice.unit().abs() - 0.2
-            }
-        }
+        (Range::NonZero, true) => (dice.unit().abs() + 0.2) * dice.pick(&[1.0, -1.0]),
         (Range::NonZero, false) => 1.0 + dice.below(5) as f64,
         (Range::Between(low, high), true) => low + (high - low) * (dice.unit() + 1.0) / 2.0,
         (Range::Between(low, high), false) => low + dice.below((high - low) as usize) as f64,
         (Range::Any, true) => dice.unit() * 1.5,
-        (Range::Any, false) => dice.below(2) as f64,
+        (Range::Any, false) => f64::from(dice.chance(50)),
     };
     let numbers: Vec<f64> = (0..ty.numel()).map(|_| one()).collect();
     Value::from_f64s(ty.clone(), &numbers).expect("a computable type")

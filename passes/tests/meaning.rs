@@ -1,9 +1,12 @@
 //! Random programs mean after every pass what they meant before, bit by bit.
 
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 #[path = "../../tests/support/random.rs"]
 mod random;
 
-use random::{Dice, INDEX_LIMIT};
+use dice::Dice;
+use random::INDEX_LIMIT;
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::{DType, Graph};

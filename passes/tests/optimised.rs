@@ -1,15 +1,14 @@
 //! What the precision `optimised` promises: no rounding that `exact` does not make, none that the program writes left away, no more
 //! bytes in memory, and results nearer to those of real arithmetic.
 
+mod canonical;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 #[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "another test uses the rest")]
 mod random;
 
-#[allow(dead_code, reason = "another test uses the rest")]
-mod canonical;
-
 use canonical::canonical;
-use random::Dice;
+use dice::Dice;
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::ops::prelude::*;

@@ -5,11 +5,12 @@
 //! A value between a producer and its uses is held in f32 or in 16 bits. All ways to choose are tried; those that change a bit of a
 //! result, on numbers with ties, zeros of both signs and infinities, are not allowed.
 
+#[path = "../../tests/support/dice.rs"]
+mod dice;
 #[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "another test uses the rest")]
 mod random;
 
-use random::Dice;
+use dice::Dice;
 use std::collections::{HashMap, HashSet};
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::ops::prelude::*;

@@ -1,72 +1,25 @@
 //! Properties of the passes over random well-typed programs: rounding points, idempotence, independence of order, bytes, programs
-//! outside of regions, mutations, and state carried from step to step.
-//!
-//! `TRACECAST_RANDOM_PROGRAMS` sets how many programs each property is tried on.
-
-#[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "each test uses its own part of this module")]
-mod random;
+//! outside of regions, and state carried from step to step.
 
 mod canonical;
+#[path = "../../tests/support/dice.rs"]
+mod dice;
+mod programs;
+#[path = "../../tests/support/random.rs"]
+mod random;
+mod reordered;
 
-use canonical::{canonical, reordered};
-use random::{Dice, INDEX_LIMIT};
-use std::collections::HashMap;
-use std::ops::Range;
+use canonical::canonical;
+use dice::Dice;
+use programs::{count, inputs, once, pass, run, seeds, up_to};
+use reordered::reordered;
 use std::sync::Arc;
-use tracecast_ir::eval::{self, Value};
+use tracecast_ir::eval;
 use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
-use tracecast_ir::{
-    Args, DType, Graph, NodeId, Promise, Reason, Stage, TensorType, Tracer, Var, Verified, compare,
-    verify,
-};
-use tracecast_passes::{Pass, PassOptions, Pipeline, find, names, standard};
-
-fn count(default: u64) -> u64 {
-    let set = std::env::var("TRACECAST_RANDOM_PROGRAMS").ok();
-    set.and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-
-/// The seeds of the programs that a property is tried on: from `TRACECAST_RANDOM_SEED` on, as many as `TRACECAST_RANDOM_PROGRAMS`.
-fn seeds(default: u64) -> Range<u64> {
-    let set = std::env::var("TRACECAST_RANDOM_SEED").ok();
-    let first = set.and_then(|n| n.parse().ok()).unwrap_or(0);
-    first..first + count(default)
-}
-
-fn up_to(last: &str) -> Pipeline {
-    standard(&PassOptions::default()).up_to(last).expect("a standard pass")
-}
-
-fn run(pipeline: &Pipeline, stage: Stage, graph: Graph) -> Verified {
-    pipeline.run_from(stage, graph, |_, _, _| ()).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn pass(name: &str) -> Box<dyn Pass> {
-    find(name, &PassOptions::default()).expect("a standard pass")
-}
-
-fn once(pass: &dyn Pass, graph: &Verified) -> Verified {
-    let next = pass.run(graph).unwrap_or_else(|e| panic!("{}: {e}", pass.name()));
-    verify(next, pass.ensures(graph.stage())).unwrap_or_else(|e| panic!("{}: {e}", pass.name()))
-}
-
-fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
-    let mut dice = Dice::new(seed ^ 0xabcd);
-    let make = |ty: &TensorType, name: &str, dice: &mut Dice| {
-        let number = |dice: &mut Dice| match ty.dtype {
-            _ if name.starts_with("index") => dice.below(INDEX_LIMIT) as f64,
-            d if d.is_float() => dice.unit() * 2.0,
-            DType::Bool => dice.below(2) as f64,
-            _ => dice.below(9) as f64,
-        };
-        let numbers: Vec<f64> = (0..ty.numel()).map(|_| number(dice)).collect();
-        Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
-    };
-    graph.ports().iter().map(|p| (p.name.clone(), make(&p.ty, &p.name, &mut dice))).collect()
-}
+use tracecast_ir::{DType, Graph, NodeId, Reason, Stage, TensorType, Tracer, Var, compare, verify};
+use tracecast_passes::names;
 
 /// P4: the pipeline compares only in debug builds; this does so always.
 #[test]
@@ -162,101 +115,6 @@ fn outside_of_regions_nothing_is_cast() {
             assert!(!plain.points().iter().any(|p| by_policy(p.reason)), "seed {seed}, {last}");
         }
     }
-}
-
-/// P14: of whatever rounding is taken out, the verifier misses the number where a pass may only add code. Where a pass may simplify as
-/// well, it misses nearly all that matter, and the result shows others; the rest it cannot tell from roundings that nothing depends on.
-#[test]
-fn a_lost_rounding_is_noticed() {
-    let (mut lost, mut missed, mut unnoticed) = (0, 0, 0);
-    for seed in seeds(300) {
-        let graph = run(&up_to("decompose"), Stage::Traced, random::program(seed, 14));
-        let values: Vec<_> = (0..3).map(|n| inputs(&graph, seed + 1000 * n)).collect();
-        for cast in graph.nodes().filter(|id| can_be_lost(&graph, *id)) {
-            let Some(without) = without_rounding(&graph, cast) else { continue };
-            let misses = |promise| {
-                let errors = compare(&graph, &without, promise).err();
-                errors.is_some_and(|errors| errors.to_string().contains("nothing does so any more"))
-            };
-            assert!(misses(Promise::Adds), "seed {seed} %{}\n{}", cast.index(), *graph);
-            if misses(Promise::Moves) {
-                missed += 1;
-            } else if values.iter().any(|v| rounds(&graph, cast, v)) {
-                unnoticed += usize::from(!values.iter().any(|v| differs(&graph, &without, v)));
-            } else {
-                continue;
-            }
-            lost += 1;
-        }
-    }
-    assert!(lost > count(300) as usize / 2, "{lost} roundings were taken out");
-    assert!(missed * 10 > lost * 9, "{missed} of {lost} were missed");
-    assert!(unnoticed * 15 < lost, "{unnoticed} of {lost} were not noticed");
-}
-
-/// True if some result is another.
-fn differs(graph: &Graph, other: &Graph, inputs: &HashMap<String, Value>) -> bool {
-    let outputs = |graph| eval::graph(graph, inputs).expect("runs").outputs;
-    let (wanted, found) = (outputs(graph), outputs(other));
-    wanted.iter().zip(&found).any(|((_, a), (_, b))| a.first_difference(b).is_some())
-}
-
-/// True if a rounding changes some number that it is given.
-fn rounds(graph: &Graph, cast: NodeId, inputs: &HashMap<String, Value>) -> bool {
-    let t = Tracer::explicit("rounded");
-    graph
-        .retrace_into(&t, |t, id, node, args| {
-            let x = args.vars.first().copied();
-            let results = t.again(node, args);
-            if let Some(x) = x.filter(|_| id == cast) {
-                t.output("before", x);
-                t.output("rounded", results[0].to(x.dtype()));
-            }
-            results
-        })
-        .expect("records");
-    let out = eval::graph(&t.finish().expect("records"), inputs).expect("runs");
-    let value = |name| out.get(name).expect("an output");
-    value("before").first_difference(value("rounded")).is_some()
-}
-
-/// True for a rounding of the program that something but a result uses.
-fn can_be_lost(graph: &Graph, id: NodeId) -> bool {
-    let node = graph.node(id);
-    let Some(from) = graph.args(id).first().map(|a| graph.ty(*a).dtype) else { return false };
-    let Some(to) = node.attrs.dtype("to") else { return false };
-    let rounds = matches!(node.op.name(), "cast" | "round_to")
-        && from.is_float()
-        && to.is_float()
-        && !from.fits_in(to);
-    rounds && graph.live()[id.index()] && graph.roots().all(|v| v.node != id)
-}
-
-/// The program with one rounding taken out: what used the rounded value computes with the wide one, and its result is rounded to the
-/// type that it had.
-///
-/// None if the ops that used it do not take the wide one.
-fn without_rounding(graph: &Verified, lost: NodeId) -> Option<Verified> {
-    let next = graph.retrace(|t, id, node, args| {
-        if id == lost {
-            return args.vars[0].results();
-        }
-        let old: Vec<DType> = graph.args(id).iter().map(|a| graph.ty(*a).dtype).collect();
-        if args.vars.iter().zip(&old).all(|(v, old)| v.dtype() == *old) {
-            return t.again(node, args);
-        }
-        let wide =
-            args.vars.iter().zip(&old).find(|(v, old)| v.dtype() != **old).map(|(v, _)| v.dtype());
-        let wide = wide.expect("there is one");
-        if node.op.name() == "cast" {
-            return args.vars[0].to(node.results[0].dtype).results();
-        }
-        let vars: Vec<Var<'_>> =
-            args.vars.iter().map(|v| if v.dtype().is_float() { v.to(wide) } else { *v }).collect();
-        let results = t.again(node, Args::grouped(&vars, &args.groups));
-        results.iter().zip(&node.results).map(|(v, ty)| v.to(ty.dtype)).collect()
-    });
-    Some(verify(next.ok()?, graph.stage()).expect("well formed"))
 }
 
 type Body = for<'t> fn(&'t Tracer, Var<'t>, Var<'t>) -> Var<'t>;

@@ -1,7 +1,7 @@
 //! Every op at the edges of its domain: sizes of 0 and 1, attributes of any size, operands of any type.
 
 use crate::outcome::{Outcome, caught, follow};
-use crate::support::random::Dice;
+use crate::support::dice::Dice;
 use std::sync::Arc;
 use tracecast_ir::op::Body;
 use tracecast_ir::ops::prelude::*;

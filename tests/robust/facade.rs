@@ -2,7 +2,7 @@
 
 use crate::outcome::caught;
 use crate::runs::contents;
-use crate::support::random::Dice;
+use crate::support::dice::Dice;
 use tracecast::nn::{Dropout, Embedding, Linear, Relu, Sequential};
 use tracecast::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Programs that are almost right: mutations of the text of valid ones.
 
-use crate::support::random::Dice;
+use crate::support::dice::Dice;
 use tracecast_ir::text::{self, ParseOptions};
 use tracecast_ir::{DType, Graph, ParseError};
 

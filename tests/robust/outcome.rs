@@ -1,6 +1,6 @@
 //! What becomes of a program: refused with a reason, or computed as the interpreter says. Anything else is a fault.
 
-use crate::support::{self, random::Dice};
+use crate::support::{self, dice::Dice};
 use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

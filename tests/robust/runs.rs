@@ -2,7 +2,8 @@
 
 use crate::outcome::{caught, devices};
 use crate::support;
-use crate::support::random::{Dice, program};
+use crate::support::dice::Dice;
+use crate::support::random::program;
 use std::sync::Arc;
 use tracecast_ir::text::{self, ParseOptions};
 use tracecast_ir::{DType, Graph, Role, TensorType};

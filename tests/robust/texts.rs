@@ -2,7 +2,8 @@
 
 use crate::mutate::tokens;
 use crate::outcome::{Outcome, caught, devices, follow};
-use crate::support::random::{Dice, program};
+use crate::support::dice::Dice;
+use crate::support::random::program;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use tracecast_ir::ops::view;

@@ -1,7 +1,7 @@
 //! One program before and after each pass, on many numbers: interpreted on a sample, compiled on all of them.
 
-use crate::random::Dice;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use tracecast_codegen::{CpuDevice, CpuOptions};
 use tracecast_ir::eval::{self, Value};
@@ -45,10 +45,9 @@ pub(crate) fn casts(graph: &Graph) -> usize {
 
 /// Every 16-bit number, or a sample of wider ones: random bits, every special number, and the ties of each 16-bit float.
 fn numbers(dtype: DType, round: u64) -> Value {
-    let mut dice = Dice::new(round);
     let mut bytes = Vec::with_capacity(NUMBERS * dtype.bytes());
     for i in 0..NUMBERS {
-        let word = dice.word();
+        let word = word(round, i);
         match dtype {
             F16 | BF16 => bytes.extend((i as u16).to_le_bytes()),
             F32 => bytes.extend(single(i, word).to_le_bytes()),
@@ -56,6 +55,13 @@ fn numbers(dtype: DType, round: u64) -> Value {
         }
     }
     Value { ty: ty(dtype), bytes: bytes.into() }
+}
+
+/// Random bits.
+fn word(round: u64, i: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (round, i).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The bits of an f32: one third random, one third 16-bit numbers and what is next to them, one third ties between those and what

@@ -7,9 +7,6 @@
 //! `TRACECAST_NUMBERS` sets how many numbers of f32 each rule is tried on.
 
 mod check;
-#[path = "../support/random.rs"]
-#[allow(dead_code, reason = "only the dice are used here")]
-mod random;
 
 use check::{Step, after, casts, checked, leaves};
 use tracecast_ir::DType;

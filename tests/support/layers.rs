@@ -3,7 +3,8 @@
 //! In `random` hardly any value is cast twice; here most are, so that it shows which casts are shared and in which order and dtype
 //! gradients are summed.
 
-use super::random::{Dice, moved_on, region};
+use super::dice::Dice;
+use super::random::{moved_on, region};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::DeviceType;
 use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, Var};

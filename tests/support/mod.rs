@@ -2,11 +2,13 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its own part of this module")]
 
+pub mod dice;
 pub mod eager_tape;
 pub mod layers;
 pub mod random;
 
-use random::{Dice, INDEX_LIMIT};
+use dice::Dice;
+use random::INDEX_LIMIT;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracecast_codegen::{CpuDevice, CpuOptions};

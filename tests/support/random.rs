@@ -1,45 +1,10 @@
-//! Random well-typed programs, and inputs for them.
+//! Random well-typed programs.
 
+use super::dice::Dice;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::view;
 use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, ValueId, Var};
-
-/// A small generator of random numbers: splitmix64.
-#[derive(Clone, Debug)]
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678)
-    }
-
-    pub(crate) fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.word() % n.max(1) as u64) as usize
-    }
-
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-
-    /// Uniform in -1..1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.word() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    }
-}
 
 /// A random program of about `ops` ops. Indices are inputs named `index…`, to be filled with numbers below [`INDEX_LIMIT`].
 pub(crate) fn program(seed: u64, ops: usize) -> Graph {

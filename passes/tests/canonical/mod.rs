@@ -1,11 +1,8 @@
 //! Programs as sets of values: the same for programs that differ in the order of recording alone.
 
-use super::random::Dice;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use tracecast_ir::ops::grad::GRAD;
-use tracecast_ir::policy::PolicySet;
-use tracecast_ir::{Args, Graph, NodeId, Tracer, ValueId, Var};
+use tracecast_ir::{Graph, NodeId, ValueId};
 
 /// What a program is made of: how many nodes there are of each op, attributes and operands, and which of them are wanted.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,60 +45,4 @@ fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
     node.attrs.get("kernel").map(|k| format!("{k:?}")).hash(&mut hasher);
     let types: Vec<String> = node.results.iter().map(ToString::to_string).collect();
     format!("{} {} {} #{:016x}", node.op.name(), node.attrs, types.join(", "), hasher.finish())
-}
-
-/// The same traced program with its nodes recorded in another order, the uses of each value in the same one if there are gradients.
-pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
-    let t = Tracer::with_policies(graph.name(), std::sync::Arc::new(PolicySet::standard()));
-    let mut new: HashMap<ValueId, ValueId> = HashMap::new();
-    for port in graph.ports() {
-        let var = t.port(&port.name, port.ty.clone(), port.role, port.grad, port.device);
-        new.insert(ValueId { node: port.node, result: 0 }, var.id());
-    }
-    let live = graph.live();
-    let before = if graph.nodes().any(|id| graph.node(id).op.is(&GRAD)) {
-        earlier_uses(graph)
-    } else {
-        vec![Vec::new(); graph.len()]
-    };
-    let mut left: Vec<NodeId> =
-        graph.nodes().filter(|id| graph.port_of(*id).is_none() && live[id.index()]).collect();
-    while !left.is_empty() {
-        let is_ready = |id: NodeId| {
-            graph.args(id).iter().all(|a| new.contains_key(a))
-                && before[id.index()].iter().all(|other| !left.contains(other))
-        };
-        let ready: Vec<usize> = (0..left.len()).filter(|i| is_ready(left[*i])).collect();
-        let id = left.remove(ready[dice.below(ready.len())]);
-        let node = graph.node(id);
-        let vars: Vec<Var<'_>> = graph.args(id).iter().map(|a| t.var(new[a])).collect();
-        let results =
-            t.in_region(graph.region(id), || t.again(node, Args::grouped(&vars, &node.groups)));
-        for (result, var) in results.iter().enumerate() {
-            new.insert(ValueId { node: id, result: result as u16 }, var.id());
-        }
-    }
-    for (name, value) in graph.outputs() {
-        t.output(name, t.var(new[value]));
-    }
-    for (port, value) in graph.updates() {
-        t.update(
-            t.var(new[&ValueId { node: graph.ports()[*port].node, result: 0 }]),
-            t.var(new[value]),
-        );
-    }
-    t.finish().expect("the same ops")
-}
-
-/// For each node, those that use one of its operands before it does.
-fn earlier_uses(graph: &Graph) -> Vec<Vec<NodeId>> {
-    let mut last: HashMap<ValueId, NodeId> = HashMap::new();
-    let mut before = vec![Vec::new(); graph.len()];
-    let live = graph.live();
-    for id in graph.nodes().filter(|id| live[id.index()]) {
-        for arg in graph.args(id).into_iter().filter(|arg| graph.ty(*arg).dtype.is_float()) {
-            before[id.index()].extend(last.insert(arg, id).filter(|other| *other != id));
-        }
-    }
-    before
 }
