@@ -140,6 +140,8 @@ pub struct Graph {
     pub(crate) regions: Vec<Region>,
     pub(crate) policy: u64,
     pub(crate) points: Arc<Vec<Point>>,
+    /// True once it is verified: what is recorded from now on stands for its nodes, no longer for those it was made from.
+    pub(crate) settled: bool,
     index: Index,
 }
 
@@ -166,6 +168,7 @@ impl Graph {
             policy: 0,
             index: Index::default(),
             points: Arc::default(),
+            settled: false,
         }
     }
 
@@ -340,6 +343,16 @@ impl Graph {
             self.updates.push((port, value));
         }
         new
+    }
+
+    /// Marks it as verified. A program verified before is its own predecessor.
+    pub(crate) fn settle(&mut self) {
+        if self.settled {
+            for id in self.dag.node_indices() {
+                self.dag[id].origin.stands_for = SmallVec::from_elem(id, 1);
+            }
+        }
+        self.settled = true;
     }
 
     pub(crate) fn push(&mut self, mut node: Node, args: &[ValueId]) -> NodeId {

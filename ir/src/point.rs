@@ -58,6 +58,8 @@ pub struct Origin {
     pub node: Option<NodeId>,
     /// True if it is part of that node's gradient.
     pub backward: bool,
+    /// The nodes of the program last verified that it was recorded for, by which the verifier knows what of them is still there.
+    pub stands_for: SmallVec<[NodeId; 2]>,
     /// What a `cast` or `round_to` stands for; empty for other ops.
     pub points: SmallVec<[PointId; 2]>,
 }
@@ -92,22 +94,26 @@ impl Tracer {
 
     /// Runs `body`, which records the gradient of a node of that origin.
     pub fn gradient_of<R>(&self, origin: &Origin, body: impl FnOnce() -> R) -> R {
-        let origin = Origin { node: origin.node, backward: true, points: SmallVec::new() };
+        let origin = Origin { backward: true, points: SmallVec::new(), ..origin.clone() };
         self.following(Trail { origin, reason: Some(Reason::Gradient) }, body)
     }
 
-    /// Runs `body`, which records a node of a graph again.
+    /// Runs `body`, which records a node of another graph again.
     pub(crate) fn retracing<R>(
         &self,
+        graph: &Graph,
         id: NodeId,
-        node: &Node,
         carries: bool,
         body: impl FnOnce() -> R,
     ) -> R {
         if !carries {
             return body();
         }
-        let origin = Origin { node: node.origin.node.or(Some(id)), ..node.origin.clone() };
+        let mut origin = graph.node(id).origin.clone();
+        origin.node = origin.node.or(Some(id));
+        if graph.settled {
+            origin.stands_for = SmallVec::from_elem(id, 1);
+        }
         let reason = self.trail.borrow().reason;
         self.following(Trail { origin, reason }, body)
     }
@@ -119,27 +125,27 @@ impl Tracer {
         out
     }
 
-    /// Lets a cast that is recorded already stand for the cast that would be recorded here as well.
-    pub fn also_stands(&self, cast: Var<'_>) {
-        if cast.is_poison() {
+    /// Lets a node that is recorded already stand for the one that would be recorded here as well; a cast, for its points too.
+    pub fn also_stands(&self, value: Var<'_>) {
+        if value.is_poison() {
             return;
         }
         let trail = self.trail.borrow();
+        let node = value.id().node;
+        self.with_graph_mut(|graph| {
+            union(&mut graph.dag[node].origin.stands_for, &trail.origin.stands_for);
+        });
         if trail.origin.points.is_empty() && trail.reason == Some(Reason::Rewrite) {
             return;
         }
         self.with_graph_mut(|graph| {
-            let node = cast.id().node;
             if !changes_dtype(graph.node(node)) {
                 return;
             }
             let from = graph.ty(graph.args(node)[0]).dtype;
             let target = graph.node(node).clone();
             let points = self.points_of(graph, &trail, &target, from, node);
-            let known = &mut graph.dag[node].origin.points;
-            known.extend(points);
-            known.sort_unstable();
-            known.dedup();
+            union(&mut graph.dag[node].origin.points, &points);
         });
     }
 
@@ -148,6 +154,7 @@ impl Tracer {
         let trail = self.trail.borrow();
         node.origin.node = trail.origin.node;
         node.origin.backward = trail.origin.backward;
+        node.origin.stands_for = trail.origin.stands_for.clone();
         if let Some(from) = from.filter(|_| changes_dtype(node)) {
             let id = NodeId::new(graph.len());
             node.origin.points = self.points_of(graph, &trail, node, from, id);
@@ -179,6 +186,13 @@ impl Tracer {
         points.push(Point { reason, node: node_id, backward, from, to, numel });
         SmallVec::from_elem(points.len() as PointId - 1, 1)
     }
+}
+
+/// Adds numbers to a sorted list that holds each once.
+fn union<T: Copy + Ord>(list: &mut SmallVec<[T; 2]>, more: &[T]) {
+    list.extend_from_slice(more);
+    list.sort_unstable();
+    list.dedup();
 }
 
 /// True for the ops that stand for points.

@@ -87,7 +87,7 @@ impl Graph {
                 .collect();
             let args = Args { vars, groups: node.groups.clone() };
             let record = || {
-                tracer.retracing(id, node, carries, || {
+                tracer.retracing(self, id, carries, || {
                     tracer.scope_path(&node.scope, || rule(tracer, id, node, args))
                 })
             };

@@ -1,16 +1,22 @@
 //! Which values rewrites may come to know in advance, and on which operands a result depends whatever they do.
 //!
 //! Both answers are safe in the same direction: a value counts as known if some rewrite might find it out, and an operand as taken
-//! only if none can do without it. So what is taken here must not be lost.
+//! only if none can do without it. So what is taken here must not be lost. What the rewrites at hand have left in place settles most
+//! doubts: a node that is still there was not found out, and takes what it took ([`Kept`]).
 
+use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Body, Lower};
 
-/// For each node, whether its results may turn out to be numbers known in advance.
-pub(super) fn known(graph: &Graph) -> Vec<bool> {
+/// So far operands of one operand are looked for.
+const REACH: usize = 2;
+
+/// For each node, whether its results may have turned out to be numbers known in advance.
+pub(super) fn known(graph: &Graph, kept: &Kept) -> Vec<bool> {
     let mut known = Vec::with_capacity(graph.len());
     for id in graph.nodes() {
-        let is_known = may_be_known(graph, id, &known);
+        let is_kept = kept.has(id) && graph.node(id).arity() > 0;
+        let is_known = !is_kept && may_be_known(graph, id, &known);
         known.push(is_known);
     }
     known
@@ -52,7 +58,13 @@ fn may_choose_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
 }
 
 /// True if the results of a node cannot do without an operand.
-pub(super) fn takes(graph: &Graph, known: &[bool], id: NodeId, operand: usize) -> bool {
+pub(super) fn takes(
+    graph: &Graph,
+    known: &[bool],
+    kept: &Kept,
+    id: NodeId,
+    operand: usize,
+) -> bool {
     let (node, args) = (graph.node(id), graph.args(id));
     let is_empty = |v: &ValueId| graph.ty(*v).numel() == 0;
     if node.results.iter().any(|ty| ty.numel() == 0) || is_empty(&args[operand]) {
@@ -60,12 +72,13 @@ pub(super) fn takes(graph: &Graph, known: &[bool], id: NodeId, operand: usize) -
     }
     let is_float = graph.ty(args[operand]).dtype.is_float();
     match node.op.name() {
-        "where" => takes_chosen(graph, known, &args, operand),
+        "where" => takes_chosen(graph, known, kept, id, operand),
         // Of parts put together, a slice leaves some out.
-        "slice" => !matches!(
-            lowering(graph, behind_views(graph, args[0].node)),
-            Some(Lower::Cat | Lower::Pad)
-        ),
+        "slice" => {
+            let below = behind_views(graph, args[0].node);
+            kept.has(below) || !matches!(lowering(graph, below), Some(Lower::Cat | Lower::Pad))
+        }
+        _ if kept.has(id) => true,
         // A value is neither less nor greater than itself, and two values may turn out to be one.
         "lt" | "gt" => args.len() == 1 || is_float && !may_be_one(graph, args[0], args[1]),
         "eq" | "ne" | "le" | "ge" => is_float || args.len() == 1,
@@ -78,38 +91,66 @@ pub(super) fn takes(graph: &Graph, known: &[bool], id: NodeId, operand: usize) -
     }
 }
 
-/// A condition is needed where a known number and another one are chosen from; a number unless the condition is known, or may have
-/// chosen before.
-fn takes_chosen(graph: &Graph, known: &[bool], args: &[ValueId], operand: usize) -> bool {
+/// A choice that is still there takes all it is given. Of another one, a condition is needed where a known number and another one are
+/// chosen from; a number unless the condition is known, or may choose before or after as well, or whatever it says.
+fn takes_chosen(graph: &Graph, known: &[bool], kept: &Kept, id: NodeId, operand: usize) -> bool {
+    let args = graph.args(id);
     let is_known = |i: usize| known[args[i].node.index()];
+    let is_choice = |id: NodeId| graph.node(id).op.name() == "where";
+    let may_choose = |id: NodeId| may_be_one_condition(graph, args[0].node, graph.args(id)[0].node);
     let is_chosen = |v: ValueId| {
         let inner = behind_handing_on(graph, v.node);
-        let is_choice = graph.node(inner).op.name() == "where";
-        is_choice && may_be_one_condition(graph, args[0].node, graph.args(inner)[0].node)
+        is_choice(inner) && !kept.has(inner) && may_choose(inner)
     };
     match operand {
+        _ if kept.has(id) => true,
         0 => is_known(1) != is_known(2) && !args[1..].iter().any(|v| is_chosen(*v)),
-        i => !is_known(0) && !is_chosen(args[i]),
+        i => {
+            let is_chosen_from =
+                || handed_to(graph, id, &|user| is_choice(user) && may_choose(user));
+            is_part_of(graph, args[i], args[3 - i], REACH)
+                || !is_known(0) && !is_chosen(args[i]) && !is_chosen_from()
+        }
     }
 }
 
-/// False for two comparisons of which one is for equality and the other for order, or with different numbers.
+/// True if `y` is computed from `x` within so many steps.
+fn is_part_of(graph: &Graph, x: ValueId, y: ValueId, steps: usize) -> bool {
+    let computes = |id: NodeId| matches!(lowering(graph, id), Some(Lower::View(_) | Lower::Map(_)));
+    let of_args = || graph.args(y.node).iter().any(|arg| is_part_of(graph, x, *arg, steps - 1));
+    x == y || steps > 0 && graph.node(y.node).op.name() != "where" && computes(y.node) && of_args()
+}
+
+/// True for some user of a value, or of what hands it on.
+fn handed_to(graph: &Graph, value: NodeId, is_wanted: &dyn Fn(NodeId) -> bool) -> bool {
+    graph
+        .dag
+        .neighbors(value)
+        .any(|user| is_wanted(user) || hands_on(graph, user) && handed_to(graph, user, is_wanted))
+}
+
+/// False for two comparisons of which one is for equality and the other for order, with different numbers, or of values that differ.
 fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
-    let kind = |id: NodeId| {
+    let compared = |id: NodeId| {
         let is_negation = |at| graph.node(at).op.name() == "logical_not";
         let is_shown = |at| matches!(lowering(graph, at), Some(Lower::View(_)));
-        let node = graph.node(behind(graph, id, &|at| is_negation(at) || is_shown(at)));
-        let is_order = match node.op.name() {
+        let id = behind(graph, id, &|at| is_negation(at) || is_shown(at));
+        let is_order = match graph.node(id).op.name() {
             "eq" | "ne" => Some(false),
             "lt" | "le" | "gt" | "ge" => Some(true),
             _ => None,
         };
-        is_order.map(|is_order| (is_order, node.attrs.float("scalar")))
+        is_order.map(|is_order| (is_order, graph.node(id).attrs.float("scalar"), graph.args(id)))
     };
-    match (kind(a), kind(b)) {
-        (Some((order, x)), Some((other, y))) => {
-            order == other && (x.is_none() || y.is_none() || x == y)
+    match (compared(a), compared(b)) {
+        (Some((order, Some(c), x)), Some((other, Some(d), y))) => {
+            order == other && c == d && may_be_one(graph, x[0], y[0])
         }
+        (Some((order, None, x)), Some((other, None, y))) => {
+            let may_be = |i: usize, j: usize| may_be_one(graph, x[i], y[j]);
+            order == other && (may_be(0, 0) && may_be(1, 1) || may_be(0, 1) && may_be(1, 0))
+        }
+        (Some((order, ..)), Some((other, ..))) => order == other,
         _ => true,
     }
 }
@@ -188,14 +229,18 @@ pub(super) fn behind_views(graph: &Graph, id: NodeId) -> NodeId {
 
 /// The value that an op hands on, with a sign changed at most.
 fn behind_handing_on(graph: &Graph, id: NodeId) -> NodeId {
-    behind(graph, id, &|at| match lowering(graph, at) {
+    behind(graph, id, &|at| hands_on(graph, at))
+}
+
+fn hands_on(graph: &Graph, id: NodeId) -> bool {
+    match lowering(graph, id) {
         Some(Lower::View(_) | Lower::Pad | Lower::Gather) => true,
         Some(Lower::Map(map)) => {
-            let is_one = graph.node(at).arity() == 1;
-            is_cast(graph, at) || is_one && map.handed_on_from().is_some()
+            let is_one = graph.node(id).arity() == 1;
+            is_cast(graph, id) || is_one && map.handed_on_from().is_some()
         }
         _ => false,
-    })
+    }
 }
 
 fn behind(graph: &Graph, mut id: NodeId, hands_on: &dyn Fn(NodeId) -> bool) -> NodeId {
@@ -205,7 +250,7 @@ fn behind(graph: &Graph, mut id: NodeId, hands_on: &dyn Fn(NodeId) -> bool) -> N
     id
 }
 
-fn is_cast(graph: &Graph, id: NodeId) -> bool {
+pub(super) fn is_cast(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id).op.name(), "cast" | "round_to")
 }
 

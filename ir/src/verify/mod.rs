@@ -24,6 +24,7 @@ mod accumulators;
 mod autocast;
 mod compare;
 mod dependence;
+mod kept;
 mod roundings;
 
 pub use compare::{Promise, compare};
@@ -81,7 +82,7 @@ impl Deref for Verified {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn verify(graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> {
+pub fn verify(mut graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> {
     let mut errors = Vec::new();
     let mut report = |id: NodeId, message: String| {
         let node = graph.node(id);
@@ -127,7 +128,11 @@ pub fn verify(graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> {
             );
         }
     }
-    if errors.is_empty() { Ok(Verified { graph, stage }) } else { Err(VerifyErrors(errors)) }
+    if !errors.is_empty() {
+        return Err(VerifyErrors(errors));
+    }
+    graph.settle();
+    Ok(Verified { graph, stage })
 }
 
 /// Everything wrong with one node.

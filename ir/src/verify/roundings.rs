@@ -5,11 +5,14 @@
 //! condition, a slice of joined parts, a product with an integer zero. So a rounding counts as needed only if what leads from
 //! it to a result cannot do without it ([`takes`]).
 
-use super::compare::{casts, dtypes, is_rounding};
+use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
 use super::dependence::{behind_views, known, lowering, takes};
+use super::kept::Kept;
 use crate::DType;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, ValueId};
+use crate::kernel::half;
 use crate::op::{Body, Elements, Lower};
+use crate::ops::source::CONSTANT;
 
 /// The floats that values can be known to fit in.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -25,81 +28,80 @@ pub(super) struct Roundings {
 }
 
 impl Roundings {
-    pub(super) fn of(graph: &Graph) -> Self {
-        let mut all = Roundings {
-            fits: vec![0; graph.len()],
-            known: known(graph),
-            needed: vec![false; graph.len()],
-        };
+    /// Those of a program of which a rewrite has left these nodes in place.
+    pub(super) fn of_rewritten(graph: &Graph, kept: &Kept) -> Self {
+        let mut all =
+            Roundings { fits: vec![0; graph.len()], known: known(graph, kept), needed: Vec::new() };
         for id in graph.nodes() {
-            all.fits[id.index()] = all.fits_of(graph, id);
+            all.fits[id.index()] = all.fits_of(graph, kept, id);
         }
-        for root in graph.roots() {
-            all.needed[root.node.index()] = true;
-        }
-        for id in graph.nodes().rev() {
-            for (operand, arg) in graph.args(id).iter().enumerate() {
-                let takes = all.needed[id.index()] && takes(graph, &all.known, id, operand);
-                all.needed[arg.node.index()] |= takes;
-            }
-        }
+        all.needed = reaching(graph, &|id, operand| takes(graph, &all.known, kept, id, operand));
         all
+    }
+
+    /// Those of a program to which code was only added: nothing turns out to be known or to fit, and all stay that reach a result
+    /// through ops of which none may be taken apart.
+    pub(super) fn of_whole(graph: &Graph) -> Self {
+        let kept = Kept::unknown(graph);
+        let known = known(graph, &kept);
+        let is_core = |id| matches!(graph.node(id).op.def().body, Body::Core { .. });
+        let stays = |id, operand| is_core(id) || takes(graph, &known, &kept, id, operand);
+        let needed = reaching(graph, &stays);
+        Roundings { fits: vec![0; graph.len()], known: vec![false; graph.len()], needed }
     }
 
     /// Every rounding that a cast stands for: the cast, and the number of the point.
     pub(super) fn all(graph: &Graph) -> impl Iterator<Item = (NodeId, u32)> + '_ {
         casts(graph).flat_map(move |id| {
-            let points = graph.node(id).origin.points.iter().copied();
-            points.filter(|p| is_rounding(&graph.points()[*p as usize])).map(move |p| (id, p))
+            let is_one = |p: &u32| is_rounding(&graph.points()[*p as usize]);
+            points_to(graph, id).filter(is_one).map(move |p| (id, p))
         })
     }
 
-    /// The roundings of a program that reach a result through ops of which none may be taken apart: where nothing is rewritten, all
-    /// of them stay.
-    pub(super) fn live(graph: &Graph) -> impl Iterator<Item = (NodeId, u32)> + '_ {
-        let known = known(graph);
-        let mut live = vec![false; graph.len()];
-        graph.roots().for_each(|root| live[root.node.index()] = true);
-        for id in graph.nodes().rev() {
-            let is_whole = matches!(graph.node(id).op.def().body, Body::Core { .. });
-            for (operand, arg) in graph.args(id).iter().enumerate() {
-                let stays = is_whole || takes(graph, &known, id, operand);
-                live[arg.node.index()] |= live[id.index()] && stays;
-            }
-        }
-        Roundings::all(graph).filter(move |(id, _)| live[id.index()])
+    /// True if a result depends on this rounding.
+    pub(super) fn needs(&self, graph: &Graph, cast: NodeId) -> bool {
+        let x = graph.args(cast)[0].node;
+        self.changes(graph, cast) && self.needed[cast.index()] && !self.known[x.index()]
     }
 
-    /// The roundings that must not be lost.
-    pub(super) fn needed<'a>(
-        &'a self,
-        graph: &'a Graph,
-    ) -> impl Iterator<Item = (NodeId, u32)> + 'a {
-        Roundings::all(graph).filter(|(id, _)| {
-            let x = graph.args(*id)[0].node.index();
-            let (from, to) = dtypes(graph, *id);
-            let changes = super::compare::rounds(from, to) && self.fits[x] & bit(to) == 0;
-            changes && self.needed[id.index()] && !self.known[x]
-        })
+    /// True if a user of the rounded value now takes the one before the rounding.
+    pub(super) fn is_passed_by(&self, graph: &Graph, kept: &Kept, cast: NodeId) -> bool {
+        self.changes(graph, cast) && kept.is_passed_by(graph, cast)
     }
 
-    /// True for `x + 0`, `x * 1` and their like, which change a sign at most, and for what may turn out to be such.
-    fn is_neutral(&self, graph: &Graph, id: NodeId) -> bool {
+    fn changes(&self, graph: &Graph, cast: NodeId) -> bool {
+        let (from, to) = dtypes(graph, cast);
+        rounds(from, to) && self.fits[graph.args(cast)[0].node.index()] & bit(to) == 0
+    }
+
+    /// True for `x * 1`, `x - 0` and their like, which change a sign at most, and for what may turn out to be such.
+    fn is_neutral(&self, graph: &Graph, kept: &Kept, id: NodeId) -> bool {
         let node = graph.node(id);
-        let neutral = if matches!(node.op.name(), "mul" | "div") { 1.0 } else { 0.0 };
-        let is_neutral = |c: f64| c.abs() == neutral;
-        node.attrs.float("scalar").is_some_and(is_neutral)
-            || graph
-                .args(id)
-                .iter()
-                .any(|a| self.known[a.node.index()] && number(graph, a.node).is_none_or(is_neutral))
+        let is_neutral = |c: f64| match node.op.name() {
+            "mul" | "div" => c.abs() == 1.0,
+            // A positive zero added makes a negative one positive, so it stays.
+            "sub" => c.to_bits() == 0.0_f64.to_bits(),
+            _ => c.to_bits() == (-0.0_f64).to_bits(),
+        };
+        if let Some(c) = node.attrs.float("scalar") {
+            return is_neutral(c);
+        }
+        let may_be = |a: &ValueId| {
+            self.known[a.node.index()] && number(graph, a.node).is_none_or(is_neutral)
+        };
+        !kept.has(id) && graph.args(id).iter().any(may_be)
     }
 
-    fn fits_of(&self, graph: &Graph, id: NodeId) -> u8 {
+    fn fits_of(&self, graph: &Graph, kept: &Kept, id: NodeId) -> u8 {
         let node = graph.node(id);
         let Some(result) = node.results.first() else { return 0 };
         let own = if result.numel() == 0 { u8::MAX } else { holders(result.dtype) };
         let args = graph.args(id);
+        if node.op.is(&CONSTANT) {
+            let (value, data) = (node.attrs.float("value"), node.attrs.floats("data"));
+            return own
+                | holders_of(result.dtype, value.as_slice()) & holders_of(result.dtype, data);
+        }
         if matches!(node.op.name(), "cast" | "round_to") {
             let (from, to) = dtypes(graph, id);
             let before = self.fits[args[0].node.index()];
@@ -107,23 +109,46 @@ impl Roundings {
             return own | holders(to) | if unchanged { before } else { 0 };
         }
         let data = match (lowering(graph, id), node.op.name()) {
-            // What `pad` fills with is known in advance.
             (Some(Lower::View(_) | Lower::Gather | Lower::Pad), _) => &args[..1],
             (Some(Lower::Cat), _) => &args[..],
             (Some(Lower::Map(map)), _) if map.elements() != Elements::New => {
                 &args[map.handed_on_from().unwrap_or(0)..]
             }
+            // A sum starts from zero, which is not the same.
             (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
-                if graph.ty(args[0]).numel() == result.numel() =>
+                if graph.ty(args[0]).numel() == result.numel()
+                    && node.attrs.str("kind") != Some("sum") =>
             {
                 &args[..]
             }
-            (_, "add" | "sub" | "rsub" | "mul" | "div") if self.is_neutral(graph, id) => &args[..],
+            (_, "add" | "sub" | "rsub" | "mul" | "div") if self.is_neutral(graph, kept, id) => {
+                &args[..]
+            }
             _ => return own,
         };
-        own | data.iter().fold(u8::MAX, |all, a| {
-            all & if self.known[a.node.index()] { u8::MAX } else { self.fits[a.node.index()] }
-        })
+        own | kept.holders(id) | self.fits_of_data(graph, kept, id, data)
+    }
+
+    /// The floats that hold all that a node hands on. A choice that is gone has left one of its values.
+    fn fits_of_data(&self, graph: &Graph, kept: &Kept, id: NodeId, data: &[ValueId]) -> u8 {
+        let fits = data.iter().map(|a| {
+            let is_folded = self.known[a.node.index()] && graph.node(a.node).arity() > 0;
+            if is_folded { u8::MAX } else { self.fits[a.node.index()] }
+        });
+        let node = graph.node(id);
+        match lowering(graph, id) {
+            Some(Lower::Pad) if kept.has(id) => {
+                let value = node.attrs.float("value").unwrap_or(0.0);
+                let is_empty = graph.ty(data[0]).numel() == 0;
+                let filled = holders_of(node.results[0].dtype, &[value]);
+                if is_empty { 0 } else { fits.fold(filled, |all, a| all & a) }
+            }
+            Some(Lower::Cat) if !kept.has(id) => fits.fold(0, |any, a| any | a),
+            Some(Lower::Map(map)) if !kept.has(id) && map.elements() != Elements::New => {
+                fits.fold(0, |any, a| any | a)
+            }
+            _ => fits.fold(u8::MAX, |all, a| all & a),
+        }
     }
 }
 
@@ -133,11 +158,44 @@ fn number(graph: &Graph, id: NodeId) -> Option<f64> {
     graph.node(at).attrs.float("value").filter(|_| graph.node(at).op.name() == "constant")
 }
 
+/// The floats that hold all these numbers, as a dtype holds them: those of 16 bits are written by way of f32.
+fn holders_of(dtype: DType, numbers: &[f64]) -> u8 {
+    let rounded = |x: f64, to: DType| match to {
+        DType::F16 => half::round_to_f16_f64(x),
+        DType::BF16 => half::round_to_bf16_f64(x),
+        DType::F32 => f64::from(x as f32),
+        _ => x,
+    };
+    let written = |x: f64| if dtype.is_low() { rounded(x, DType::F32) } else { x };
+    let holds = |to: &&DType| {
+        numbers.iter().all(|number| {
+            let x = rounded(written(*number), dtype);
+            x.is_nan() || rounded(x, **to) == x
+        })
+    };
+    FLOATS.iter().filter(holds).fold(holders(dtype), |all, to| all | bit(*to))
+}
+
+/// For each node, whether a result is reached from it through operands that are taken.
+fn reaching(graph: &Graph, takes: &dyn Fn(NodeId, usize) -> bool) -> Vec<bool> {
+    let mut reaches = vec![false; graph.len()];
+    for root in graph.roots() {
+        reaches[root.node.index()] = true;
+    }
+    for id in graph.nodes().rev() {
+        for (operand, arg) in graph.args(id).iter().enumerate() {
+            let is_taken = reaches[id.index()] && takes(id, operand);
+            reaches[arg.node.index()] |= is_taken;
+        }
+    }
+    reaches
+}
+
 fn bit(dtype: DType) -> u8 {
     FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
 }
 
 /// The floats that hold every number of a dtype.
-fn holders(dtype: DType) -> u8 {
+pub(super) fn holders(dtype: DType) -> u8 {
     FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
 }

@@ -37,8 +37,8 @@ pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
         return Some(r.record(iota.op, iota.args, iota.attrs.with("dtype", to))[0]);
     }
     behind_views(r, x, to).or_else(|| {
-        let narrows = to.is_float() && x.dtype().is_float() && to.fits_in(x.dtype());
-        (narrows && is_widened(r, x, to, &mut REACH.clone())).then(|| narrowed(r, x, to))
+        let rounds = to.is_float() && x.dtype().is_float() && !x.dtype().fits_in(to);
+        (rounds && is_widened(r, x, to, &mut REACH.clone())).then(|| narrowed(r, x, to))
     })
 }
 
@@ -88,7 +88,7 @@ fn handed_on<'a, 't>(d: &'a Draft<'t>) -> Option<&'a [Var<'t>]> {
     }
 }
 
-/// True if every element is one of the narrower dtype `to`, seen from how the value was made.
+/// True if every element is one of the dtype `to` as well, seen from how the value was made.
 fn is_widened<'t>(r: &Recorder<'_, 't>, x: Var<'t>, to: DType, fuel: &mut usize) -> bool {
     if *fuel == 0 {
         return false;
@@ -99,7 +99,8 @@ fn is_widened<'t>(r: &Recorder<'_, 't>, x: Var<'t>, to: DType, fuel: &mut usize)
     }
     let Some(d) = r.made(x) else { return false };
     if d.name() == "cast" {
-        return d.x().dtype() == to;
+        let from = d.x().dtype();
+        return from.fits_in(x.dtype()) && from.fits_in(to);
     }
     if d.name() == "pad" && !is_exact(d.attrs.float("value").unwrap_or(0.0), x.dtype(), to) {
         return false;
@@ -114,7 +115,7 @@ pub(crate) fn is_exact(value: f64, from: DType, to: DType) -> bool {
     back.to_bits() == value.to_bits() || back.is_nan() && value.is_nan()
 }
 
-/// The value of [`is_widened`] in its narrow dtype.
+/// The value of [`is_widened`] in the other dtype.
 fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
     if let Some(value) = splat(r.tracer, x) {
         return r.full(x.ty().with_dtype(to), value);

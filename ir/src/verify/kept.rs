@@ -1,0 +1,129 @@
+//! What a pass has left of a program in the one that it has made, told by what its nodes [stand for](crate::point::Origin).
+
+use super::compare::dtypes;
+use super::dependence::{is_cast, lowering};
+use super::roundings::holders;
+use crate::DType;
+use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::hash::FxHashSet;
+use crate::op::{Body, Lower};
+use crate::ops::cast::ROUND_TO;
+use smallvec::SmallVec;
+
+/// What a pass has left of a program in the one it has made.
+pub(super) struct Kept {
+    /// The nodes that are still there: the same op, recorded for the same node, and not dead.
+    nodes: Vec<bool>,
+    /// The floats that hold what they give now, one bit each: a choice or a view may have become one of rounded values.
+    holders: Vec<u8>,
+    /// Pairs of nodes of which the second now takes the first, of that dtype, and did not before.
+    new_uses: FxHashSet<(NodeId, NodeId, DType)>,
+}
+
+impl Kept {
+    /// What `after` has of `before`.
+    pub(super) fn of(before: &Graph, after: &Graph) -> Self {
+        let mut kept = Kept::unknown(before);
+        let live = after.live();
+        let old = |id: NodeId| -> SmallVec<[NodeId; 2]> {
+            match after.port_index(id) {
+                Some(port) => before.ports().get(port).map(|p| p.node).into_iter().collect(),
+                None => after.node(id).origin.stands_for.clone(),
+            }
+        };
+        for id in after.nodes().filter(|id| live[id.index()]) {
+            let mut taken = Vec::new();
+            for arg in after.args(id) {
+                let is_value =
+                    |x: &NodeId| x.index() < before.len() && is_value(before, *x, after, arg.node);
+                let values = old(arg.node).into_iter().filter(is_value);
+                taken.extend(values.map(|x| (x, after.ty(arg).dtype)));
+            }
+            for user in old(id).into_iter().filter(|user| user.index() < before.len()) {
+                kept.note(before, user, after.node(id), &taken);
+            }
+        }
+        kept
+    }
+
+    /// Notes a node that stands for an old one and takes what stands for these.
+    fn note(&mut self, before: &Graph, user: NodeId, node: &Node, taken: &[(NodeId, DType)]) {
+        let was = before.node(user);
+        let is_same = was.op == node.op && was.origin.backward == node.origin.backward;
+        if is_same {
+            self.nodes[user.index()] = true;
+            self.holders[user.index()] |= node.results.first().map_or(0, |ty| holders(ty.dtype));
+        }
+        let mut took = before.args(user);
+        // A widening may be recorded by whoever takes it.
+        let is_widening = |arg: &ValueId| behind_widenings(before, arg.node) != arg.node;
+        let widened = before.args(user).into_iter().filter(is_widening);
+        let widened: SmallVec<[NodeId; 4]> =
+            widened.map(|arg| behind_widenings(before, arg.node)).collect();
+        for &(x, dtype) in taken.iter().filter(|(x, _)| *x != user) {
+            match took.iter().position(|arg| arg.node == x) {
+                // An op takes an operand once; what became of it, as often as it likes.
+                Some(place) if is_same => drop(took.swap_remove(place)),
+                Some(_) => {}
+                None if widened.contains(&x) => {}
+                None => drop(self.new_uses.insert((x, user, dtype))),
+            }
+        }
+    }
+
+    /// Nothing of it, as far as is known.
+    pub(super) fn unknown(graph: &Graph) -> Self {
+        let (nodes, holders) = (vec![false; graph.len()], vec![0; graph.len()]);
+        Kept { nodes, holders, new_uses: FxHashSet::default() }
+    }
+
+    /// True if the node is still there.
+    pub(super) fn has(&self, id: NodeId) -> bool {
+        self.nodes[id.index()]
+    }
+
+    /// The floats that hold what the node gives now, one bit each.
+    pub(super) fn holders(&self, id: NodeId) -> u8 {
+        self.holders[id.index()]
+    }
+
+    /// True if a user of a cast now takes what the cast was given.
+    pub(super) fn is_passed_by(&self, before: &Graph, cast: NodeId) -> bool {
+        let x = before.args(cast)[0];
+        self.is_taken_behind(before, x, cast, before.node(cast).attrs.dtype("to"))
+    }
+
+    /// True if a user of a value, or of a cast of it that is gone, now takes `x`, and does not round it the same way itself.
+    fn is_taken_behind(
+        &self,
+        before: &Graph,
+        x: ValueId,
+        value: NodeId,
+        to: Option<DType>,
+    ) -> bool {
+        before.dag.neighbors(value).any(|user| {
+            let is_cast = is_cast(before, user);
+            let rounds = is_cast && before.node(user).attrs.dtype("to") == to;
+            !rounds && self.new_uses.contains(&(x.node, user, before.ty(x).dtype))
+                || is_cast && !self.has(user) && self.is_taken_behind(before, x, user, to)
+        })
+    }
+}
+
+/// False for casts and views that a rewrite has put beside what it made of an op.
+fn is_value(before: &Graph, old: NodeId, after: &Graph, new: NodeId) -> bool {
+    let is_beside = || is_cast(after, new) || matches!(lowering(after, new), Some(Lower::View(_)));
+    let is_composite = matches!(before.node(old).op.def().body, Body::Composite { .. });
+    before.node(old).op == after.node(new).op || is_composite || !is_beside()
+}
+
+fn behind_widenings(graph: &Graph, mut id: NodeId) -> NodeId {
+    while is_cast(graph, id) {
+        let (from, to) = dtypes(graph, id);
+        if !from.fits_in(to) || graph.node(id).op.is(&ROUND_TO) {
+            break;
+        }
+        id = graph.args(id)[0].node;
+    }
+    id
+}
