@@ -2,6 +2,7 @@
 
 use super::grouping::Groups;
 use super::reach::Reach;
+use std::cell::OnceCell;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::{Graph, NodeId};
 
@@ -30,5 +31,21 @@ impl Forecast {
         let written: usize = stored.iter().map(|n| graph.node(*n).results[0].bytes()).sum();
         let moved = written + groups.bytes_read();
         Forecast { kernel, stored, moved, inline: reach.inline }
+    }
+}
+
+/// The forecast for a program, made when it is first asked for.
+pub(crate) struct Foreseen<'a> {
+    graph: &'a Graph,
+    forecast: OnceCell<Forecast>,
+}
+
+impl<'a> Foreseen<'a> {
+    pub(crate) fn of(graph: &'a Graph) -> Self {
+        Foreseen { graph, forecast: OnceCell::new() }
+    }
+
+    pub(crate) fn forecast(&self) -> &Forecast {
+        self.forecast.get_or_init(|| Forecast::of(self.graph))
     }
 }

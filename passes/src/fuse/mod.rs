@@ -17,7 +17,7 @@ mod reach;
 mod segments;
 mod steps;
 
-pub(crate) use forecast::Forecast;
+pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 
 use crate::Pass;

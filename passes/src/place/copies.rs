@@ -1,8 +1,9 @@
 //! Where narrow copies of values that somebody takes as they are stand beside them.
 //!
-//! Everything that rounds such a value, or hands its elements on to what rounds them, either takes a narrow copy, made where the value
-//! is made, or the value itself, and rounds it later. In the kernels that `fuse` would make, values that lie in memory cost
-//! their bytes for each kernel that reads them and for being written; the choices are made by a minimum cut, see [`Choices`].
+//! Everything that rounds such a value, or hands its elements on to what rounds them, takes either a narrow copy, made where the value
+//! is made, or the value itself, and rounds what it makes of it. Values that pass from one kernel to others cost their bytes for
+//! being written and for each kernel that reads them; kernels are those that `fuse` would make of the program as it is. What is read
+//! within a kernel costs nothing. [`Choices`] are made by a minimum cut, for `exact` and `optimised` alike: both have the same in memory.
 //!
 //! Before, where another kernel reads the copy too: `%1 = sqrt %0; %2 = permute %1 {dims = [1, 0]}; %3 = cast %2 {to = bf16}`.
 //! After: `%1 = sqrt %0; %2 = cast %1 {to = bf16}; %3 = permute %2 {dims = [1, 0]}`.
@@ -12,7 +13,7 @@ use super::demand::{Demand, Through, demand_of};
 use crate::fuse::Forecast;
 use smallvec::SmallVec;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
-use tracecast_ir::{DType, Graph, NodeId, Use, ValueId};
+use tracecast_ir::{DType, Graph, NodeId, Use};
 
 /// What one node takes that could take narrow copies.
 #[derive(Clone, Debug)]
@@ -29,27 +30,47 @@ pub(super) fn copies<'f>(
     demands: &[Demand],
     forecast: impl FnOnce() -> &'f Forecast,
 ) -> FxHashMap<NodeId, Takes> {
+    let (choices, takers) = choices(graph, demands, forecast);
+    let narrow = choices.cheapest();
+    let takes = |Taker { node, choice, views }| {
+        (node, Takes { copies: choice.is_some_and(|c: usize| narrow[c]), views })
+    };
+    takers.into_iter().map(takes).collect()
+}
+
+/// A node that could take narrow copies.
+#[derive(Clone, Debug)]
+pub(super) struct Taker {
+    pub(super) node: NodeId,
+    /// Its choice; without one it takes none.
+    pub(super) choice: Option<usize>,
+    /// As in [`Takes`].
+    pub(super) views: SmallVec<[usize; 2]>,
+}
+
+/// The choices of a program, and whose they are.
+pub(super) fn choices<'f>(
+    graph: &Graph,
+    demands: &[Demand],
+    forecast: impl FnOnce() -> &'f Forecast,
+) -> (Choices, Vec<Taker>) {
     let live = graph.live();
     let ask = |id: &NodeId| live[id.index()] && !asked(graph, demands, *id).is_empty();
     let askers: Vec<NodeId> = graph.nodes().filter(ask).collect();
     if askers.is_empty() {
-        return FxHashMap::default();
+        return (Choices::default(), Vec::new());
     }
-    let mut table = Table::of(graph, demands, &live, forecast());
-    let mut takers: Vec<(NodeId, Option<usize>, SmallVec<[usize; 2]>)> = Vec::new();
-    for id in askers {
-        let (choice, views) = table.choice(id, &asked(graph, demands, id));
-        let is_view = || Through::of(graph.node(id)).is_some_and(|through| through.is_whole_view);
+    let mut table = Table::of(graph, &live, forecast());
+    let mut takers = Vec::new();
+    for node in askers {
+        let (choice, views) = table.choice(node, &asked(graph, demands, node));
+        let is_view = || Through::of(graph.node(node)).is_some_and(|through| through.is_whole_view);
         if choice.is_some() || is_view() {
-            takers.push((id, choice, views));
+            takers.push(Taker { node, choice, views });
         }
     }
     table.add_the_rest();
-    let narrow = table.choices.cheapest();
-    let takes = |(id, choice, views): (NodeId, Option<usize>, _)| {
-        (id, Takes { copies: choice.is_some_and(|c| narrow[c]), views })
-    };
-    takers.into_iter().map(takes).collect()
+    (table.choices, takers)
 }
 
 /// The operands that a node rounds, or hands on to be rounded, while somebody else takes them as they are; and the dtypes.
@@ -71,7 +92,6 @@ fn asked(graph: &Graph, demands: &[Demand], id: NodeId) -> SmallVec<[(usize, DTy
 /// The choices of a program, while they are found.
 struct Table<'a> {
     graph: &'a Graph,
-    demands: &'a [Demand],
     forecast: &'a Forecast,
     users: Vec<SmallVec<[(NodeId, Use); 4]>>,
     live: &'a [bool],
@@ -88,12 +108,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn of(
-        graph: &'a Graph,
-        demands: &'a [Demand],
-        live: &'a [bool],
-        forecast: &'a Forecast,
-    ) -> Self {
+    fn of(graph: &'a Graph, live: &'a [bool], forecast: &'a Forecast) -> Self {
         let users = graph.users();
         let mut kernels: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); graph.len()];
         for id in graph.nodes().rev().filter(|id| live[id.index()]) {
@@ -108,7 +123,6 @@ impl<'a> Table<'a> {
         }
         Table {
             graph,
-            demands,
             forecast,
             users,
             live,
@@ -136,7 +150,6 @@ impl<'a> Table<'a> {
         }
         let mut choice = Choice::default();
         for &(operand, to) in asked {
-            choice.prefers_narrow |= args.iter().any(|arg| self.is_held_in(*arg, to));
             let Some((value, above)) = self.in_memory(args[operand].node) else { continue };
             // Rounded where it is made it is a copy already.
             if through.is_none() && above == 0 {
@@ -154,16 +167,6 @@ impl<'a> Table<'a> {
         }
         self.choices.choices.push(choice);
         (Some(self.choices.choices.len() - 1), views)
-    }
-
-    /// True for a value that all uses round, or that was widened.
-    fn is_held_in(&self, value: ValueId, dtype: DType) -> bool {
-        let made_of = self.graph.args(value.node);
-        let widened = || {
-            self.graph.node(value.node).op.name() == "cast"
-                && self.graph.ty(made_of[0]).dtype == dtype
-        };
-        self.demands[value.node.index()] == Demand::Narrow(dtype) || widened()
     }
 
     /// The value in memory, or in the hands of a kernel, that a node is a view of, and how many views lie between.
@@ -239,7 +242,7 @@ impl<'a> Table<'a> {
         } else {
             let wide = SmallVec::from_elem(self.read(value, dtype, &kernels), 1);
             let narrow = SmallVec::from_elem(self.read(value, to, &readers), 1);
-            self.choices.choices.push(Choice { wide, narrow, prefers_narrow: false });
+            self.choices.choices.push(Choice { wide, narrow });
         }
     }
 

@@ -3,15 +3,15 @@
 //! Each choice reads some versions if it is made one way, and others if it is made the other way. A version costs its bytes for
 //! every kernel that reads it, however many choices of that kernel do, and once more for being written. The vertices are the
 //! choices, a vertex for each version and kernel, and one for the writing of each version, with edges of infinite capacity from what
-//! is chosen to what is then read and written; a choice on the side of the source is wide. Of equally cheap ways the one is taken that
-//! most choices prefer. All costs are of pairs of vertices and submodular, so that a minimum cut is a cheapest way (Kolmogorov and Zabih, "What energy functions can be minimized via graph
+//! is chosen to what is then read and written; a choice on the side of the source is wide. All costs are of pairs of vertices and
+//! submodular, so that a minimum cut is a cheapest way (Kolmogorov and Zabih, "What energy functions can be minimized via graph
 //! cuts?", 2004). Choices that share no version are cut by themselves.
 
-use petgraph::Graph;
 use petgraph::algo::dinics;
 use petgraph::graph::NodeIndex;
 use petgraph::unionfind::UnionFind;
 use petgraph::visit::EdgeRef;
+use petgraph::{Graph, Incoming, Outgoing};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +40,6 @@ pub(super) struct Read {
 pub(super) struct Choice {
     pub(super) wide: SmallVec<[Read; 1]>,
     pub(super) narrow: SmallVec<[Read; 1]>,
-    /// What is chosen if it costs as much as the other.
-    pub(super) prefers_narrow: bool,
 }
 
 /// Choices, and the versions that they are about.
@@ -52,20 +50,16 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// The cheapest way: which choices are narrow.
+    /// The cheapest way: which choices are narrow. Of several, the one with the most.
     pub(super) fn cheapest(&self) -> Vec<bool> {
-        let mut narrow = vec![false; self.choices.len()];
+        let mut narrow = vec![true; self.choices.len()];
         for component in self.components() {
-            let mut network =
-                Network::new(component.iter().map(|i| self.choices[*i].prefers_narrow));
+            let mut network = Network::new(component.len());
             for (wide, version, reads) in self.reads(&component) {
                 network.read(wide, &self.versions[version], &reads);
             }
-            for vertex in network.narrow_side() {
-                if let Some(&choice) = component.get(vertex.index()) {
-                    narrow[choice] = true;
-                }
-            }
+            let wide = network.wide_side().into_iter().map(NodeIndex::index);
+            wide.filter_map(|vertex| component.get(vertex)).for_each(|i| narrow[*i] = false);
         }
         narrow
     }
@@ -89,7 +83,7 @@ impl Choices {
     fn reads(&self, component: &[usize]) -> Vec<(bool, usize, BTreeMap<usize, Vec<usize>>)> {
         let mut reads: BTreeMap<(bool, usize), BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
         for (place, i) in component.iter().enumerate() {
-            let Choice { wide, narrow, .. } = &self.choices[*i];
+            let Choice { wide, narrow } = &self.choices[*i];
             let wide = wide.iter().map(|read| (true, read));
             for (wide, read) in wide.chain(narrow.iter().map(|read| (false, read))) {
                 let kernels = reads.entry((wide, read.version)).or_default();
@@ -105,22 +99,14 @@ struct Network {
     graph: Graph<(), u64>,
     source: NodeIndex,
     sink: NodeIndex,
-    /// What a byte costs, where a choice that is not the preferred one costs 1.
-    byte: u64,
 }
 
 impl Network {
-    fn new(prefers_narrow: impl Iterator<Item = bool>) -> Self {
+    fn new(choices: usize) -> Self {
         let mut graph = Graph::new();
-        let choices: Vec<bool> = prefers_narrow.collect();
-        choices.iter().for_each(|_| _ = graph.add_node(()));
+        (0..choices).for_each(|_| _ = graph.add_node(()));
         let (source, sink) = (graph.add_node(()), graph.add_node(()));
-        for (choice, prefers_narrow) in choices.iter().enumerate() {
-            let choice = NodeIndex::new(choice);
-            let (from, to) = if *prefers_narrow { (choice, sink) } else { (source, choice) };
-            graph.add_edge(from, to, 1);
-        }
-        Network { graph, source, sink, byte: choices.len() as u64 + 1 }
+        Network { graph, source, sink }
     }
 
     /// Adds what a version costs that choices have read in these kernels.
@@ -141,8 +127,8 @@ impl Network {
     fn costs(&mut self, wide: bool, bytes: u64) -> NodeIndex {
         let vertex = self.graph.add_node(());
         match wide {
-            true => self.graph.add_edge(vertex, self.sink, bytes * self.byte),
-            false => self.graph.add_edge(self.source, vertex, bytes * self.byte),
+            true => self.graph.add_edge(vertex, self.sink, bytes),
+            false => self.graph.add_edge(self.source, vertex, bytes),
         };
         vertex
     }
@@ -153,42 +139,48 @@ impl Network {
         self.graph.add_edge(from, to, NEVER);
     }
 
-    /// The vertices on the side of the sink of a minimum cut: those with a way to the sink that the flow leaves open.
-    fn narrow_side(&self) -> Vec<NodeIndex> {
+    /// The vertices on the side of the source of the minimum cut that has the fewest there: those to which the flow leaves a way open.
+    fn wide_side(&self) -> Vec<NodeIndex> {
         let (_, flows) = dinics(&self.graph, self.source, self.sink);
         let mut seen = vec![false; self.graph.node_count()];
-        let mut todo = vec![self.sink];
-        seen[self.sink.index()] = true;
-        let mut found = Vec::new();
-        while let Some(vertex) = todo.pop() {
-            found.push(vertex);
-            let into = self.graph.edges_directed(vertex, petgraph::Incoming);
-            let open = into.filter(|e| flows[e.id().index()] < *e.weight()).map(|e| e.source());
-            let out_of = self.graph.edges_directed(vertex, petgraph::Outgoing);
-            let back = out_of.filter(|e| flows[e.id().index()] > 0).map(|e| e.target());
-            for next in open.chain(back) {
-                if !std::mem::replace(&mut seen[next.index()], true) {
-                    todo.push(next);
-                }
-            }
+        seen[self.source.index()] = true;
+        let mut found = vec![self.source];
+        let mut next = 0;
+        while let Some(&vertex) = found.get(next) {
+            next += 1;
+            let out_of = self.graph.edges_directed(vertex, Outgoing);
+            let open = out_of.filter(|e| flows[e.id().index()] < *e.weight()).map(|e| e.target());
+            let into = self.graph.edges_directed(vertex, Incoming);
+            let back = into.filter(|e| flows[e.id().index()] > 0).map(|e| e.source());
+            found.extend(
+                open.chain(back).filter(|v| !std::mem::replace(&mut seen[v.index()], true)),
+            );
         }
         found
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tracecast_ir::kernel::philox::random_bits;
-
-    struct Dice(i64, u64);
-
-    impl Dice {
-        fn below(&mut self, n: usize) -> usize {
-            self.1 += 1;
-            random_bits(self.0, 0, 0, self.1) as usize % n
+impl Choices {
+    /// What the choices cost, from the definition: bytes, and choices that are wide.
+    pub(super) fn cost(&self, is_narrow: impl Fn(usize) -> bool) -> (u64, usize) {
+        let mut readers: Vec<_> = self.versions.iter().map(|v| v.readers.clone()).collect();
+        for (i, choice) in self.choices.iter().enumerate() {
+            let reads = if is_narrow(i) { &choice.narrow } else { &choice.wide };
+            reads.iter().for_each(|read| readers[read.version].extend(&read.kernels));
         }
+        let bytes = |(v, readers): (&Version, &BTreeSet<usize>)| {
+            v.bytes * (readers.len() as u64 + u64::from(v.is_written || !readers.is_empty()))
+        };
+        let wide = (0..self.choices.len()).filter(|i| !is_narrow(*i)).count();
+        (self.versions.iter().zip(&readers).map(bytes).sum(), wide)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::random::Dice;
+    use super::*;
 
     /// Choices between versions of a few values, some of which are read whatever is chosen.
     fn random(dice: &mut Dice) -> Choices {
@@ -203,7 +195,7 @@ mod tests {
             }
         }
         for _ in 0..1 + dice.below(12) {
-            let mut choice = Choice { prefers_narrow: dice.below(2) == 0, ..Choice::default() };
+            let mut choice = Choice::default();
             let mut at: SmallVec<[usize; 2]> =
                 (0..dice.below(3)).map(|_| dice.below(kernels)).collect();
             at.sort_unstable();
@@ -218,36 +210,16 @@ mod tests {
         all
     }
 
-    /// What the choices cost, from the definition: bytes, and choices that are not the preferred ones.
-    fn cost(all: &Choices, narrow: u32) -> (u64, usize) {
-        let is_narrow = |i: usize| narrow >> i & 1 == 1;
-        let mut readers: Vec<_> = all.versions.iter().map(|v| v.readers.clone()).collect();
-        for (i, choice) in all.choices.iter().enumerate() {
-            let reads = if is_narrow(i) { &choice.narrow } else { &choice.wide };
-            reads.iter().for_each(|read| readers[read.version].extend(&read.kernels));
-        }
-        let bytes = |(v, readers): (&Version, &BTreeSet<usize>)| {
-            v.bytes * (readers.len() as u64 + u64::from(v.is_written || !readers.is_empty()))
-        };
-        let others =
-            all.choices.iter().enumerate().filter(|(i, c)| c.prefers_narrow != is_narrow(*i));
-        (all.versions.iter().zip(&readers).map(bytes).sum(), others.count())
-    }
     #[test]
     fn no_other_way_is_cheaper() {
         let (mut tried, mut mixed) = (0, 0);
         for seed in 0..1000 {
-            let all = random(&mut Dice(seed, 0));
+            let all = random(&mut Dice::new(seed));
             let cheapest = all.cheapest();
-            let ours =
-                (0..).zip(&cheapest).fold(0, |bits, (i, narrow)| bits | u32::from(*narrow) << i);
-            let least = cost(&all, ours);
+            let least = all.cost(|i| cheapest[i]);
             for way in 0..1_u32 << all.choices.len() {
-                let other = cost(&all, way);
-                assert!(
-                    least <= other,
-                    "seed {seed}: {least:?} by {ours:b}, {other:?} by {way:b}: {all:?}"
-                );
+                let other = all.cost(|i| way >> i & 1 == 1);
+                assert!(least <= other, "seed {seed}: {least:?}, {other:?} by {way:b}: {all:?}");
                 tried += 1;
             }
             mixed += usize::from(cheapest.contains(&true) && cheapest.contains(&false));

@@ -24,12 +24,11 @@ use tracecast_ir::{
 /// So often values that would lie in memory in f32 are rounded after all, before everything is.
 const ROUNDS: usize = 4;
 
-/// The program without the roundings between ops of one kernel.
-pub(super) fn relaxed(graph: &Graph) -> Result<Graph, TraceError> {
-    let forecast = Forecast::of(graph);
+/// The program without the roundings between ops of one kernel; `forecast` are its kernels.
+pub(super) fn relaxed(graph: &Graph, forecast: &Forecast) -> Result<Graph, TraceError> {
     let mut kept = vec![false; graph.len()];
     for _ in 0..ROUNDS {
-        let excess = Excess::of(graph, &forecast, &kept);
+        let excess = Excess::of(graph, forecast, &kept);
         let (next, made) = recorded(graph, &excess)?;
         let now = Forecast::of(&next);
         let stored = made.iter().filter(|(_, new)| now.stored.contains(new));
