@@ -12,7 +12,7 @@ use crate::fuse::Forecast;
 use crate::{Pass, Simplify};
 use random::Dice;
 use tracecast_ir::ops::prelude::*;
-use tracecast_ir::{DType, Stage, TensorType, Tracer, Var, Verified, verify};
+use tracecast_ir::{DType, Stage, TensorType, Tracer, Verified, verify};
 
 /// Values made of each other by what hands elements on, mostly, with uses in 16 bits and in f32.
 fn program(dice: &mut Dice) -> Verified {
