@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::escaped::Escaped;
+
 /// Why the tool stops.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -67,5 +69,5 @@ impl From<tracecast_ir::TraceError> for Failure {
 
 /// Writes a line to standard error. If nobody listens there, there is nobody to tell.
 pub(crate) fn note(kind: &str, message: impl Display) {
-    drop(writeln!(io::stderr(), "{kind}: {message}"));
+    drop(writeln!(Escaped(io::stderr()), "{kind}: {message}"));
 }

@@ -7,6 +7,7 @@ mod dataset;
 mod digits;
 mod dot;
 mod dump;
+mod escaped;
 mod excerpt;
 mod explain;
 mod failure;
@@ -26,6 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::escaped::Escaped;
 use crate::failure::Failure;
 
 /// Trace tensor programs, rewrite them for mixed precision, and compile them to fused kernels.
@@ -56,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(help_or_error.exit_code()).unwrap_or(2));
         }
     };
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = Escaped(BufWriter::new(io::stdout().lock()));
     let done =
         execute(&arguments.command, &mut out).and_then(|()| out.flush().map_err(Failure::Output));
     match done {

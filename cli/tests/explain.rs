@@ -51,7 +51,7 @@ fn json_and_the_page_hold_the_same_ops() {
     assert_eq!(code, Some(0));
     let found: serde_json::Value = serde_json::from_str(&json).unwrap();
     let ops = found["ops"].as_array().unwrap();
-    assert_eq!((ops.len(), &found["standalone_casts"]), (6, &0.into()));
+    assert_eq!((ops.len(), &found["standalone_casts"]), (5, &0.into()));
     let html = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") || html.starts_with("<!doctype html>"));
@@ -59,5 +59,32 @@ fn json_and_the_page_hold_the_same_ops() {
     for op in ops {
         let because = op["because"].as_str().unwrap();
         assert!(html.contains(because), "expected `{because}` in the page");
+    }
+}
+
+#[test]
+fn control_characters_of_a_file_are_shown_and_not_obeyed() {
+    let evil = "\\u{1b}[31m\\u{9b}\\u{202e}";
+    let program = format!(
+        "region #1 = {{cpu: bf16}} cache on scope 1\ngraph @\"g{evil}\"(%\"x{evil}\": f32[2, 2]) {{\n  \
+         %0 = matmul %\"x{evil}\", %\"x{evil}\" : bf16[2, 2] @#1 in \"m{evil}\" at \"f{evil}:1:1\"\n  return \"y{evil}\" = %0\n}}\n"
+    );
+    let bad = program.replace("matmul", "matmull").replace("bf16[2, 2]", "bf16[2]");
+    let obeyed = |c: char| c == '\u{202e}' || (c.is_control() && c != '\n');
+    for (program, name) in [(program, "good"), (bad, "bad")] {
+        let file = format!("tracecast-escapes-{}-{name}.tc", std::process::id());
+        let path = std::env::temp_dir().join(file);
+        std::fs::write(&path, &program).unwrap();
+        for arguments in
+            [&["explain"][..], &["explain", "--json"], &["dump", "--at", "--after-all"]]
+        {
+            let mut tool = Command::new(env!("CARGO_BIN_EXE_tracecast"));
+            let output = tool.args(arguments).arg(&path).output().unwrap();
+            let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
+            assert!(!out.contains(obeyed) && !err.contains(obeyed), "{arguments:?}: {out}{err}");
+            assert_eq!(output.status.success(), name == "good", "{arguments:?}: {err}");
+            assert!(name == "bad" || out.contains("[31m"), "{arguments:?}: {out}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -181,7 +181,7 @@ impl Object {
     }
 }
 
-/// A string of JSON (RFC 8259, section 7).
+/// A string of JSON (RFC 8259, section 7), without characters that a terminal would obey.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -190,7 +190,9 @@ fn quoted(text: &str) -> String {
             '\\' => out += "\\\\",
             '\n' => out += "\\n",
             '\t' => out += "\\t",
-            c if u32::from(c) < 0x20 => {
+            c if c.is_control()
+                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
                 write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail");
             }
             c => out.push(c),
@@ -206,9 +208,10 @@ mod tests {
 
     #[test]
     fn strings_read_back() {
-        for text in ["", "a\"b\\c", "line\nnext\ttab", "\u{1}\u{1f}\u{7f}é😀"] {
+        for text in ["", "a\"b\\c", "line\nnext\ttab", "\u{1}\u{1f}\u{7f}\u{9b}\u{202e}é😀"] {
             let back: String = serde_json::from_str(&quoted(text)).unwrap();
             assert_eq!(back, text);
+            assert!(!quoted(text).contains(char::is_control));
         }
     }
 }
