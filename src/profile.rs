@@ -145,8 +145,9 @@ impl fmt::Display for Profile {
         }
         write!(
             f,
-            "{} steps: {:.2} µs in kernels, {:.2} µs a run (medians of {})",
+            "{} step{}: {:.2} µs in kernels, {:.2} µs a run (medians of {})",
             self.kernels.len(),
+            if self.kernels.len() == 1 { "" } else { "s" },
             self.in_kernels().as_secs_f64() * 1e6,
             self.run.as_secs_f64() * 1e6,
             self.runs

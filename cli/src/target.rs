@@ -58,6 +58,9 @@ impl Target {
         graph: Graph,
         policies: Arc<PolicySet>,
     ) -> Result<(Executable, CompileReport), Failure> {
+        if self.code_cache.is_some() && self.device == "reference" {
+            note("warning", "--code-cache has no effect: the device `reference` compiles nothing");
+        }
         let (executable, report) =
             compile_reported(graph, &self.options().with_policies(policies))?;
         report.warnings_of_cache().for_each(|why| note("warning", why));

@@ -99,3 +99,22 @@ fn damaged_files_are_replaced_with_a_warning() {
     assert_eq!(out.matches(", compiled\n").count(), 1, "{out}");
     assert_eq!(printed(folder.start()).1, "");
 }
+
+#[test]
+fn a_device_that_compiles_nothing_says_so() {
+    let folder = Folder::new("reference");
+    let output = Command::new(env!("CARGO_BIN_EXE_tracecast"))
+        .args(["profile", "--runs", "1", "--device", "reference"])
+        .arg(folder.0.join("g.tc"))
+        .arg("--code-cache")
+        .arg(folder.cache())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(
+        said,
+        "warning: --code-cache has no effect: the device `reference` compiles nothing\n"
+    );
+    assert!(!folder.cache().exists());
+}

@@ -29,11 +29,12 @@ fn dtype(token: Token<'_>) -> Option<DType> {
 }
 
 fn unknown_dtype(text: &str) -> String {
-    format!(
-        "unknown dtype `{}`{}",
-        shorten(text),
-        nearest::did_you_mean(text, DType::ALL.iter().map(|d| d.name()))
-    )
+    let names = DType::ALL.map(|dtype| dtype.name());
+    let hint = match nearest::did_you_mean(text, names.iter().copied()) {
+        none if none.is_empty() => format!(": expected one of {}", names.join(", ")),
+        some => some,
+    };
+    format!("unknown dtype `{}`{hint}", shorten(text))
 }
 
 /// A value behind `name =` among the attributes.
