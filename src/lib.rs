@@ -109,3 +109,8 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Runs the examples of the page about autocast.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/autocast.md")]
+struct AutocastPage;

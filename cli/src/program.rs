@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tracecast_ir::policy::{DeviceType, PolicySet, Region};
+use tracecast_ir::policy::{DeviceType, PolicyFile, PolicySet, Region};
 use tracecast_ir::text::{ParseOptions, parse_under};
 use tracecast_ir::{DType, Graph};
 use tracecast_passes::explain::warnings::of_choices;
@@ -28,7 +28,8 @@ pub(crate) struct ProgramFile {
     #[arg(long, value_name = "DEVICE:DTYPE")]
     autocast: Option<Autocast>,
 
-    /// Decides about precision by this policy set, a file as `tracecast policy check` reads it; without it PyTorch's tables do
+    /// Decides about precision by this file, as `tracecast policy check` reads it: a policy set, or a table, which takes the place of
+    /// its device type's among PyTorch's. Without it PyTorch's tables decide
     #[arg(long, value_name = "FILE.toml")]
     policy: Option<PathBuf>,
 }
@@ -86,7 +87,12 @@ impl ProgramFile {
     pub(crate) fn policies(&self) -> Result<Arc<PolicySet>, Failure> {
         let Some(path) = &self.policy else { return Ok(PolicySet::standard().into()) };
         let text = fs::read_to_string(path).map_err(|error| Failure::in_file(path, error))?;
-        let set = PolicySet::parse(&text).map_err(|error| Failure::in_file(path, error))?;
+        let file = PolicyFile::parse(&text).map_err(|error| Failure::in_file(path, error))?;
+        let set = file.into_set().ok_or_else(|| {
+            let message =
+                "these are the lists of a TorchScript pass, which decide about no traced program";
+            Failure::in_file(path, message)
+        })?;
         Ok(set.into())
     }
 

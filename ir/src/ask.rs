@@ -34,7 +34,6 @@ impl Question<'_> {
             Dispatch::Declares(policy) => ("", Some(policy)),
             Dispatch::Expands | Dispatch::Internal => return None,
         };
-        let takes_dtype = def.schema.attrs.iter().any(|a| a.name == "dtype");
         let mut kinds = SmallVec::<[OperandKind; 4]>::new();
         for (operand, &n) in def.schema.operands.iter().zip(self.groups) {
             let kind = match operand.kind {
@@ -57,9 +56,10 @@ impl Question<'_> {
             scope: self.scope,
             node: &node,
             operands: &operands,
-            dtype_arg: takes_dtype.then(|| self.attrs.dtype("dtype")),
+            dtype_arg: def.schema.takes_dtype().then(|| self.attrs.dtype("dtype")),
             region: self.region,
             declared,
+            recorded: true,
         }))
     }
 }

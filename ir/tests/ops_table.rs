@@ -100,6 +100,21 @@ fn every_record_is_complete() {
 }
 
 #[test]
+fn an_op_that_a_table_gives_a_dtype_takes_one() {
+    for op in all() {
+        let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch
+        else {
+            continue;
+        };
+        for table in PolicyTable::built_in() {
+            if let Some((policy, rule)) = table.get(op.name, overload) {
+                assert!(op.schema.takes_dtype() || !policy.needs_dtype_argument(), "{rule}");
+            }
+        }
+    }
+}
+
+#[test]
 fn policies_know_every_listed_op() {
     let is_in_a_table = |name: &str, overload: &str| {
         PolicyTable::standard().iter().any(|t| t.get(name, overload).is_some())

@@ -142,6 +142,13 @@ pub struct Schema {
     pub results: &'static [&'static str],
 }
 
+impl Schema {
+    /// True if there is an argument `dtype`, which policies may set.
+    pub fn takes_dtype(&self) -> bool {
+        self.attrs.iter().any(|attr| attr.name == "dtype")
+    }
+}
+
 /// An operand of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {

@@ -82,6 +82,9 @@ pub struct Query<'a> {
     pub region: &'a Region,
     /// The policy that the op itself declares, for devices whose table does not name it.
     pub declared: Option<&'a Policy>,
+    /// True if the op is one that can be recorded: then a policy that works by a dtype argument refuses an op without one. Of
+    /// other ops the tables know more than `dtype_arg` tells.
+    pub recorded: bool,
 }
 
 impl<'a> Query<'a> {
@@ -96,6 +99,7 @@ impl<'a> Query<'a> {
             dtype_arg: None,
             region,
             declared: None,
+            recorded: false,
         }
     }
 }
@@ -154,17 +158,26 @@ pub enum Refusal {
         /// The low dtype of the region.
         low: DType,
     },
+    /// A policy that works by the op's dtype argument, and an op without one.
+    #[error(
+        "{rule} gives it the argument `dtype`, which it does not have: say `fp32` to cast its operands, `fallthrough` to leave it alone"
+    )]
+    NoDtypeArgument {
+        /// Who decided.
+        rule: RuleId,
+    },
     /// `promote` cannot start from f64.
     #[error("promote: the low dtype of the region is f64; open the region with f16 or bf16")]
     PromoteRegionIsF64,
 }
 
 impl Refusal {
-    /// The kind of refusal in one word: `banned`, `promote_mixed_low` or `promote_region_is_f64`.
+    /// The kind of refusal in one word: `banned`, `promote_mixed_low`, `no_dtype_argument` or `promote_region_is_f64`.
     pub const fn class(&self) -> &'static str {
         match self {
             Refusal::Banned { .. } => "banned",
             Refusal::PromoteMixedLow { .. } => "promote_mixed_low",
+            Refusal::NoDtypeArgument { .. } => "no_dtype_argument",
             Refusal::PromoteRegionIsF64 => "promote_region_is_f64",
         }
     }
@@ -191,6 +204,10 @@ impl PolicySet {
         {
             let (policy, rule) = self.policy(query, device);
             let silent = decision.is_trivial();
+            let lacks_dtype = query.recorded && query.dtype_arg.is_none();
+            if lacks_dtype && policy.needs_dtype_argument() {
+                decision.error = Some(Refusal::NoDtypeArgument { rule: rule.clone() });
+            }
             let redirected = self.apply(policy, device, query, &mut decision);
             let acts = silent && !decision.is_trivial();
             if acts
@@ -443,6 +460,29 @@ mod tests {
         assert_eq!(ask("norm", "Scalar", DType::C64, None), Some(DType::C64));
         assert_eq!(ask("norm", "Scalar", F64, Some(None)), Some(F64));
         assert_eq!(ask("norm", "Scalar", F16, Some(Some(F16))), None);
+    }
+
+    #[test]
+    fn a_policy_that_gives_a_dtype_refuses_an_op_that_takes_none() {
+        let region = region(&[(Cpu, BF16), (Cuda, F16)]);
+        let mixed = [OperandInfo::tensor(F32, Cpu), OperandInfo::tensor(F32, Cuda)];
+        for policy in [Policy::Fp32SetOptDtype, Policy::Fp32AppendDtype] {
+            let mut set = PolicySet::standard();
+            set.add_rule(crate::policy::Target::Op("mm".into()), Some(Cpu), policy.clone());
+            let ask = |operands: &[OperandInfo], dtype_arg| {
+                let query =
+                    Query { recorded: true, dtype_arg, ..Query::new("mm", operands, &region) };
+                set.decide(&query).error
+            };
+            assert_eq!(ask(&mixed[..1], Some(None)), None);
+            for operands in [&mixed[..1], &mixed[..]] {
+                let error = ask(operands, None).unwrap();
+                assert_eq!(error.class(), "no_dtype_argument");
+                let said = format!("rule/op mm:{policy} gives it the argument `dtype`");
+                assert!(error.to_string().starts_with(&said), "{error}");
+            }
+            assert_eq!(ask(&mixed[1..], None), None, "no rule for cuda");
+        }
     }
 
     #[test]

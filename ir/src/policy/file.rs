@@ -35,11 +35,10 @@ impl PolicySet {
     /// The set as a file that [`PolicySet::parse`] reads back: equal, and of equal hash.
     pub fn to_toml(&self) -> String {
         let tables = DeviceType::ALL.into_iter().filter_map(|device| self.table(device));
-        let title = |table: &PolicyTable| format!("{}@{}", table.name(), table.version());
         let is_built_in =
-            |table: &&Arc<PolicyTable>| PolicyTable::named(&title(table)).as_ref() == Some(*table);
+            |table: &&Arc<PolicyTable>| PolicyTable::named(&table.title()).as_ref() == Some(*table);
         let (built_in, own): (Vec<_>, Vec<_>) = tables.partition(is_built_in);
-        let names: Vec<_> = built_in.iter().map(|table| quoted(&title(table))).collect();
+        let names: Vec<_> = built_in.iter().map(|table| quoted(&table.title())).collect();
         let mut out =
             format!("promote = \"{}\"\ntables = [{}]\n", self.promotion(), names.join(", "));
         if self.parity() {
@@ -144,9 +143,7 @@ impl Reader<'_> {
         for name in self.array(names)?.iter() {
             let text = self.string(name)?;
             let table = PolicyTable::named(text).ok_or_else(|| {
-                let title =
-                    |table: &Arc<PolicyTable>| format!("{}@{}", table.name(), table.version());
-                let known: Vec<_> = PolicyTable::built_in().map(title).collect();
+                let known: Vec<_> = PolicyTable::built_in().map(|table| table.title()).collect();
                 let message =
                     format!("no built-in table `{text}`: expected one of {}", known.join(", "));
                 self.error(name, message)

@@ -20,6 +20,8 @@ mod change;
 mod decide;
 mod device;
 mod file;
+mod library;
+mod mistakes;
 pub mod parity;
 mod pattern;
 mod region;
@@ -27,6 +29,7 @@ mod review;
 mod rule;
 mod script;
 mod set;
+mod source;
 mod table;
 
 pub use change::Change;
@@ -34,10 +37,11 @@ pub use decide::{Casts, Decision, OperandInfo, OperandKind, Query, Refusal};
 pub use device::{Accepted, DeviceType};
 pub use pattern::matches as matches_name;
 pub use region::Region;
-pub use review::{Finding, review};
+pub use review::{Finding, KnownOp, review};
 pub use rule::{Rule, RuleId, Target};
 pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable};
 pub use set::{PolicySet, Promotion};
+pub use source::PolicyFile;
 pub use table::PolicyTable;
 
 use std::fmt;
@@ -90,6 +94,11 @@ impl Policy {
             Policy::Banned { .. } => "banned",
             Policy::Fallthrough => "fallthrough",
         }
+    }
+
+    /// True if it works by the op's `dtype` argument: an op that has none is refused where this policy decides about it.
+    pub const fn needs_dtype_argument(&self) -> bool {
+        matches!(self, Policy::Fp32SetOptDtype | Policy::Fp32AppendDtype)
     }
 
     /// The policy of that name; `advice` is kept by `banned` alone.

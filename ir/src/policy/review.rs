@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
+use super::mistakes::{mistakes, odd_op};
 use super::rule::OpPattern;
-use super::{PolicyError, PolicySet, PolicyTable, Rule, Target};
+use super::{PolicyError, PolicyFile, PolicySet, PolicyTable, Rule, Target};
 
 /// The line and the column of a place in a text, counted from 1.
 pub(super) fn place(text: &str, at: usize) -> (usize, usize) {
@@ -36,33 +37,46 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks through the file of a policy set or of a policy table.
+/// An op that can be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownOp<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// True if it has an argument `dtype`.
+    pub takes_dtype: bool,
+}
+
+/// Looks through the file of a policy set or of a policy table; nothing is odd about the lists of a TorchScript pass.
 ///
 /// `ops` are the ops that can be recorded; those that a built-in table lists are known besides. `hint` completes the name of an
 /// unknown op by names that are close to it.
 ///
 /// # Errors
-/// If the file is neither of the two.
+/// If the file does not read.
 pub fn review(
     text: &str,
-    ops: &[&str],
+    ops: &[KnownOp<'_>],
     hint: &dyn Fn(&str, &mut dyn Iterator<Item = &str>) -> String,
 ) -> Result<Vec<Finding>, PolicyError> {
-    let (set, rules) = match PolicySet::parse(text) {
-        Ok(set) => {
+    let (set, rules) = match PolicyFile::parse(text)? {
+        PolicyFile::Set(set) => {
             let rules = set.rules().cloned().collect();
-            (set, rules)
+            (*set, rules)
         }
-        Err(error) => {
-            let table = PolicyTable::parse(text).map_err(|_| error)?;
+        PolicyFile::Table(table) => {
             let mut set = PolicySet::empty();
-            set.set_table(Arc::new(table));
+            set.set_table(table);
             (set, Vec::new())
         }
+        PolicyFile::Script(_) => return Ok(Vec::new()),
     };
     let review = Review { text, ops, hint, set: &set, places: Places::of(text) };
     let mut findings = review.rules(&rules);
     findings.extend(review.tables());
+    if let Ok(root) = DeTable::parse(text) {
+        let odd = mistakes(root.get_ref(), &|op| review.takes_dtype(op));
+        findings.extend(odd.into_iter().map(|(at, message)| review.finding(at, message)));
+    }
     findings.sort();
     Ok(findings)
 }
@@ -102,7 +116,7 @@ impl Places {
 
 struct Review<'a> {
     text: &'a str,
-    ops: &'a [&'a str],
+    ops: &'a [KnownOp<'a>],
     hint: &'a dyn Fn(&str, &mut dyn Iterator<Item = &str>) -> String,
     set: &'a PolicySet,
     places: Places,
@@ -120,7 +134,8 @@ impl Review<'_> {
         let line = |number: usize| place(self.text, self.place(number)).0;
         for (number, rule) in rules.iter().enumerate() {
             if let Target::Op(text) | Target::DeviceOp(text) = &rule.target {
-                findings.extend(self.unknown(text).map(|m| self.finding(self.place(number), m)));
+                let unknown = if odd_op("op", text).is_some() { None } else { self.unknown(text) };
+                findings.extend(unknown.map(|m| self.finding(self.place(number), m)));
             }
             let same = |other: &Rule| {
                 (&other.target, other.device, &other.policy)
@@ -154,6 +169,17 @@ impl Review<'_> {
         lines.filter_map(|(op, at)| Some(self.finding(*at, self.unknown(op)?))).collect()
     }
 
+    /// Whether an op has an argument `dtype`: of what cannot be recorded, whether a built-in table gives it one.
+    fn takes_dtype(&self, name: &str) -> Option<bool> {
+        if let Some(op) = self.ops.iter().find(|op| op.name == name) {
+            return Some(op.takes_dtype);
+        }
+        let lines = PolicyTable::built_in().flat_map(|table| table.iter());
+        let mut listed = lines.filter(|(key, _)| OpPattern::in_table(key).0 == name).peekable();
+        listed.peek()?;
+        Some(listed.any(|(_, policy)| policy.needs_dtype_argument()))
+    }
+
     /// What is wrong with the name of an op, if nobody knows it.
     fn unknown(&self, text: &str) -> Option<String> {
         let (name, pattern) = OpPattern::in_table(text);
@@ -161,10 +187,11 @@ impl Review<'_> {
             .flat_map(|table| table.iter().map(|(key, _)| key))
             .filter(|key| OpPattern::in_table(key).0 == name)
             .collect();
-        if keys.is_empty() && !self.ops.contains(&name) {
+        if keys.is_empty() && self.ops.iter().all(|op| op.name != name) {
             let listed = PolicyTable::built_in().flat_map(|t| t.iter().map(|(key, _)| key));
-            let mut known =
-                listed.map(|key| OpPattern::in_table(key).0).chain(self.ops.iter().copied());
+            let mut known = listed
+                .map(|key| OpPattern::in_table(key).0)
+                .chain(self.ops.iter().map(|op| op.name));
             let hint = (self.hint)(name, &mut known);
             let end = if hint.is_empty() { ": is it a custom op?" } else { "" };
             return Some(format!("no op has the name `{name}`{hint}{end}"));
@@ -227,7 +254,9 @@ mod tests {
         let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| {
             crate::text::did_you_mean(name, known)
         };
-        review(text, &["gelu", "own"], &hint).unwrap().iter().map(Finding::to_string).collect()
+        let op = |name, takes_dtype| KnownOp { name, takes_dtype };
+        let ops = [op("gelu", false), op("own", false), op("sum", true)];
+        review(text, &ops, &hint).unwrap().iter().map(Finding::to_string).collect()
     }
 
     #[test]
@@ -269,7 +298,53 @@ mod tests {
         assert_eq!(rules(&[on_cpu, low]).len(), 1);
         assert_eq!(rules(&[everywhere, low, on_cpu]).len(), 2);
         assert_eq!(rules(&["device_op = \"mm\"\npolicy = \"promote\"", low]).len(), 1);
-        assert_eq!(rules(&["node = \"mm\"\npolicy = \"promote\"", low]), [""; 0]);
+        assert_eq!(rules(&["node = \"**/mm#0\"\npolicy = \"promote\"", low]), [""; 0]);
+    }
+
+    #[test]
+    fn lines_that_cannot_mean_what_they_say_are_told() {
+        let rule = |line: &str, policy: &str| format!("[[rule]]\n{line}\npolicy = \"{policy}\"\n");
+        let table = |line: &str| {
+            format!("name = \"torch-cpu\"\ndevice = \"cuda\"\nversion = \"1\"\n[ops]\n{line}\n")
+        };
+        for (text, line, says) in [
+            (rule("op = \"*\"", "fp32"), 2, "takes no pattern"),
+            (rule("op = \"conv*\"", "fp32"), 2, "takes no pattern"),
+            (rule("op = \"mm,linear\"", "fp32"), 2, "write a rule for each op"),
+            (rule("device_op = \"\"", "fp32"), 2, "takes the name of an op"),
+            (rule("module = \"hidden.\"", "fp32"), 2, "an empty part"),
+            (rule("module = \"hidden/mm#0\"", "fp32"), 2, "write `node`"),
+            (rule("node = \"mm#0\"", "fp32"), 2, "is `/mm#0`, one in any module `**/mm#0`"),
+            (rule("node = \"a/mm\"", "fp32"), 2, "`a/mm#0`"),
+            (rule("node = \"%3\"", "fp32"), 2, "a value of one text"),
+            (rule("op = \"mm\"\nadvice = \"no\"", "fp32"), 3, "`fp32` leaves it unread"),
+            (rule("op = \"mm\"\nadvice = \" \"", "banned"), 3, "the advice is empty"),
+            (rule("op = \"gelu\"", "fp32_set_opt_dtype"), 3, "gives `gelu` the argument `dtype`"),
+            (rule("op = \"mm\"", "fp32_append_dtype"), 3, "gives `mm` the argument `dtype`"),
+            (rule("node = \"**/gelu#*\"", "fp32_append_dtype"), 3, "every call of it is refused"),
+            (rule("module = \"a\"", "fp32_set_opt_dtype"), 3, "are refused"),
+            (table("gelu = \"fp32_set_opt_dtype\""), 5, "gives `gelu` the argument"),
+            (table("mm = { policy = \"fp32\", advice = \"no\" }"), 5, "unread"),
+            (table(""), 1, "the built-in table for cpu"),
+        ] {
+            let said = found(&text);
+            let expected = format!("line {line}, ");
+            let told = said.iter().any(|one| one.starts_with(&expected) && one.contains(says));
+            assert!(told, "expected `{says}` on line {line} of {text}: {said:?}");
+            // The name of the table is odd in each of them.
+            assert!(said.len() == 1 || text.starts_with("name"), "{said:?}");
+        }
+        for (line, policy) in [
+            ("op = \"sum\"", "fp32_set_opt_dtype"),
+            ("op = \"norm\"", "fp32_append_dtype"),
+            ("module = \"\"", "fp32"),
+            ("module = \"encoder.*\"", "fp32"),
+            ("node = \"/mm#0\"", "fp32"),
+            ("node = \"**\"", "fp32"),
+            ("node = \"encoder.*/mm#*\"", "fp32"),
+        ] {
+            assert_eq!(found(&rule(line, policy)), [""; 0], "{line}");
+        }
     }
 
     #[test]

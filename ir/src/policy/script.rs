@@ -4,17 +4,18 @@
 //! knows cpu and one kind of graphics card, treats an operand whose dtype it does not know as f32, and skips calls that mutate.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::LazyLock;
 
 use toml::de::{DeTable, DeValue};
 
 use super::review::place;
+use super::table::quoted;
 use super::{DeviceType, PolicyError, Region};
 use crate::DType;
 
 static BUILT_IN: LazyLock<ScriptTable> = LazyLock::new(|| {
-    ScriptTable::parse(include_str!("tables/torchscript.toml"))
-        .expect("the built-in table is valid")
+    ScriptTable::parse(include_str!("torchscript.toml")).expect("the built-in table is valid")
 });
 
 /// How the pass treats an op.
@@ -44,6 +45,14 @@ impl ScriptClass {
         ("widest", ScriptClass::Widest),
         ("banned", ScriptClass::Banned),
     ];
+}
+
+impl fmt::Display for ScriptClass {
+    /// The name that the file has for it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = ScriptClass::NAMED.iter().find(|(_, class)| class == self);
+        f.write_str(named.map_or("", |(name, _)| name))
+    }
 }
 
 /// An operand as the pass sees it.
@@ -191,6 +200,22 @@ impl ScriptTable {
     }
 }
 
+impl fmt::Display for ScriptTable {
+    /// Prints the lists as a file that [`ScriptTable::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, version) = (quoted(&self.name), quoted(&self.version));
+        writeln!(f, "name = {name}\nversion = {version}\n\n[classes]")?;
+        for (name, class) in ScriptClass::NAMED {
+            writeln!(f, "{name} = [")?;
+            for (op, _) in self.iter().filter(|(_, listed)| *listed == class) {
+                writeln!(f, "  {},", quoted(op))?;
+            }
+            writeln!(f, "]")?;
+        }
+        Ok(())
+    }
+}
+
 /// The pass refuses an op.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} is unsafe under autocast: use the form that takes logits")]
@@ -211,6 +236,7 @@ mod tests {
         let sizes = ScriptClass::NAMED.map(|(_, class)| count(class));
         assert_eq!(sizes, [27, 42, 5, 1, 15, 1]);
         assert_eq!((table.name(), table.version()), ("torchscript", "2.15.0"));
+        assert_eq!(ScriptTable::parse(&table.to_string()).as_ref(), Ok(table));
     }
 
     #[test]

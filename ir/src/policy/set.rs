@@ -7,13 +7,8 @@ use super::decide::Query;
 use super::rule::Fnv;
 use super::{DeviceType, Policy, PolicyTable, Rule, RuleId, Target};
 
-static STANDARD: LazyLock<PolicySet> = LazyLock::new(|| {
-    let mut set = PolicySet::empty();
-    for table in PolicyTable::standard() {
-        set.set_table(Arc::clone(table));
-    }
-    set
-});
+static STANDARD: LazyLock<PolicySet> =
+    LazyLock::new(|| PolicySet::empty().with_tables(PolicyTable::standard()));
 
 /// How `promote` finds the common dtype of its operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,9 +74,33 @@ impl PolicySet {
         }
     }
 
-    /// PyTorch's tables, and no rule.
+    /// PyTorch's tables, those of [`PolicyTable::STANDARD`], and no rule.
     pub fn standard() -> PolicySet {
         STANDARD.clone()
+    }
+
+    /// [`standard`](Self::standard) with the tables of a version of PyTorch in the places of theirs; `None` if no table is of it.
+    ///
+    /// ```
+    /// use tracecast_ir::policy::PolicySet;
+    ///
+    /// assert_eq!(PolicySet::of_version("2.15.0"), Some(PolicySet::standard()));
+    /// assert_eq!(PolicySet::of_version("1.0"), None);
+    /// ```
+    pub fn of_version(version: &str) -> Option<PolicySet> {
+        let mut tables = PolicyTable::of_version(version).peekable();
+        tables.peek()?;
+        Some(PolicySet::standard().with_tables(tables))
+    }
+
+    fn with_tables<'t>(
+        mut self,
+        tables: impl IntoIterator<Item = &'t Arc<PolicyTable>>,
+    ) -> PolicySet {
+        for table in tables {
+            self.set_table(Arc::clone(table));
+        }
+        self
     }
 
     /// PyTorch's tables, with that of torchax for the device from outside.

@@ -17,7 +17,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -25,29 +24,6 @@ use toml::de::{DeTable, DeValue};
 use super::review::place;
 use super::rule::{Fnv, OpPattern};
 use super::{DeviceType, Policy, PolicyError, RuleId};
-
-/// The files of the standard set, oldest version first.
-const STANDARD_FILES: &[&str] = &[
-    include_str!("tables/torch-cpu.toml"),
-    include_str!("tables/torch-cuda.toml"),
-    include_str!("tables/torch-xpu.toml"),
-    include_str!("tables/torch-mps.toml"),
-    include_str!("tables/torch-mtia.toml"),
-    include_str!("tables/torch-maia.toml"),
-    include_str!("tables/torch-xla.toml"),
-    include_str!("tables/privateuse1.toml"),
-];
-
-/// The files of tables that take the place of a standard one where they are wanted.
-const OTHER_FILES: &[&str] = &[include_str!("tables/torchax.toml")];
-
-static STANDARD: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| read(STANDARD_FILES));
-static OTHERS: LazyLock<Vec<Arc<PolicyTable>>> = LazyLock::new(|| read(OTHER_FILES));
-
-fn read(files: &[&str]) -> Vec<Arc<PolicyTable>> {
-    let table = |text| Arc::new(PolicyTable::parse(text).expect("the built-in tables are valid"));
-    files.iter().map(|text| table(*text)).collect()
-}
 
 /// Op name to [`Policy`] for one device type, one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,28 +50,6 @@ impl PolicyTable {
     /// A table that lists nothing.
     pub fn empty(name: &str, device: DeviceType, version: &str) -> PolicyTable {
         PolicyTable::build(name, device, version, false, BTreeMap::new())
-    }
-
-    /// The built-in tables of the standard set: of every device type that has one, each version, oldest first.
-    pub fn standard() -> &'static [Arc<PolicyTable>] {
-        &STANDARD
-    }
-
-    /// Every built-in table: the standard ones, and those that take the place of one where they are wanted.
-    pub fn built_in() -> impl Iterator<Item = &'static Arc<PolicyTable>> {
-        STANDARD.iter().chain(OTHERS.iter())
-    }
-
-    /// The newest built-in table of that name, such as `torch-cpu`, or the one of a version: `torch-cpu@2.15.0`.
-    pub fn named(name: &str) -> Option<Arc<PolicyTable>> {
-        let (name, version) = match name.split_once('@') {
-            Some((name, version)) => (name, Some(version)),
-            None => (name, None),
-        };
-        let fits = |table: &&Arc<PolicyTable>| {
-            table.name == name && version.is_none_or(|version| table.version == version)
-        };
-        PolicyTable::built_in().filter(fits).last().cloned()
     }
 
     /// Reads a table file.
@@ -291,6 +245,11 @@ impl Reader<'_> {
         let at = value.span().start;
         let (name, advice) = match value.get_ref() {
             DeValue::Table(fields) => {
+                let known = |key: &str| ["policy", "advice"].contains(&key);
+                if let Some(key) = fields.keys().find(|key| !known(key.get_ref())) {
+                    let message = format!("expected policy or advice, found `{}`", key.get_ref());
+                    return Err(self.error(key.span().start, message));
+                }
                 let field =
                     |name: &str| fields.get(name).map(|value| self.string(value)).transpose();
                 let name = field("policy")?.ok_or_else(|| self.error(at, "`policy` is missing"))?;
@@ -373,6 +332,7 @@ mod tests {
             (format!("{HEAD}mm = \"fp32\"\n\"mm.default\" = \"promote\"\n"), 6, "listed twice"),
             (format!("{HEAD}mm = 3\n"), 5, "integer"),
             (format!("{HEAD}mm = \"banned\"\n"), 5, "advice"),
+            (format!("{HEAD}mm = {{ policy = \"fp32\", why = \"x\" }}\n"), 5, "`why`"),
             (HEAD.replace("cpu", "tpu"), 2, "`tpu`"),
             (format!("x = 1\n{HEAD}"), 1, "`x`"),
             ("name = \"t\"\n".to_string(), 1, "`device` is missing"),
