@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use tracecast_ir::{Attr, Graph, Printer, Verified};
 use tracecast_passes::Pipeline;
 
+use crate::asm::Listing;
 use crate::dot::AsDot;
 use crate::failure::Failure;
 use crate::program::ProgramFile;
@@ -35,7 +36,7 @@ pub(crate) struct Dump {
     #[arg(long)]
     no_fold: bool,
 
-    /// What is printed: the textual form, a picture for Graphviz, or the machine-independent code of each kernel
+    /// What is printed: the textual form, a picture for Graphviz, or the code of each kernel
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Emit::Text)]
     emit: Emit,
 
@@ -56,6 +57,8 @@ enum Emit {
     Dot,
     /// Cranelift's intermediate form of each kernel
     Clif,
+    /// The machine code of each kernel, wide loops included
+    Asm,
 }
 
 fn stages() -> PossibleValuesParser {
@@ -65,8 +68,11 @@ fn stages() -> PossibleValuesParser {
 impl Dump {
     /// Writes what was asked for, graph after graph.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
-        if self.emit == Emit::Clif && (self.after.is_some() || self.after_all) {
-            let message = "--emit clif shows kernels, which exist after the last pass only: leave out --after";
+        let of_kernels = matches!(self.emit, Emit::Clif | Emit::Asm);
+        let last = tracecast_passes::names().last().copied();
+        let early = self.after_all || (self.after.is_some() && self.after.as_deref() != last);
+        if of_kernels && early {
+            let message = "--emit clif and asm show kernels, which exist after the last pass only: leave out --after";
             return Err(Failure::Usage(message.to_owned()));
         }
         let graphs = self.program.read()?;
@@ -76,7 +82,7 @@ impl Dump {
         }
         for graph in graphs {
             match self.emit {
-                Emit::Clif => self.code(out, graph)?,
+                Emit::Clif | Emit::Asm => self.code(out, graph)?,
                 Emit::Text | Emit::Dot if self.after_all => self.every_stage(out, graph)?,
                 Emit::Text | Emit::Dot => self.one_stage(out, graph)?,
             }
@@ -120,7 +126,7 @@ impl Dump {
     fn show(&self, out: &mut impl Write, graph: &Verified) -> Result<(), Failure> {
         match self.emit {
             Emit::Dot => write!(out, "{}", AsDot(graph))?,
-            Emit::Text | Emit::Clif => {
+            Emit::Text | Emit::Clif | Emit::Asm => {
                 let printer = Printer { header: false, sources: self.at, ..Printer::FULL };
                 write!(out, "\n{}", printer.show(graph))?;
             }
@@ -139,8 +145,12 @@ impl Dump {
                 continue;
             }
             seen.push(kernel);
-            let code =
-                device.load(kernel)?.text().unwrap_or_else(|| "no code can be shown\n".to_owned());
+            let launch = device.load(kernel)?;
+            let code = match self.emit {
+                Emit::Asm => launch.machine_code().iter().map(|c| Listing(c).to_string()).collect(),
+                _ => launch.text().unwrap_or_default(),
+            };
+            let code = if code.is_empty() { "no code can be shown\n".to_owned() } else { code };
             writeln!(out, "; kernel @{} on {}\n{code}", kernel.name, device.name())?;
         }
         Ok(())

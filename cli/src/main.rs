@@ -3,6 +3,7 @@
 //! Results go to standard output, progress, warnings and errors to standard error. The exit code is 0 if all went well, 1 if a
 //! program or its data is wrong, 2 if the command line is.
 
+mod asm;
 mod dataset;
 mod digits;
 mod dot;

@@ -261,6 +261,14 @@ fn pictures_and_code() {
     let clif = good(&["dump", &file, "--emit", "clif"]);
     assert!(clif.contains("; kernel @") && clif.contains("function "), "{clif}");
     good(&["dump", &file, "--emit", "clif", "--portable"]);
+    assert_eq!(good(&["dump", &file, "--emit", "clif", "--after", "fuse"]), clif);
+    let asm = good(&["dump", &file, "--emit", "asm"]);
+    assert_eq!(asm.matches("; kernel @").count(), clif.matches("; kernel @").count());
+    assert_eq!(asm.matches("\n; wide loop ").count(), clif.matches("\nwide loop ").count());
+    assert!(asm.contains("; function 0, "), "{asm}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(asm.contains("  ret\n"), "{asm}");
+    }
 }
 
 #[test]
@@ -452,7 +460,8 @@ fn wrong_command_lines_are_usage_errors() {
     bad(2, &["dump"], "", &["FILE"]);
     bad(2, &["dump", &file, "--after", "autocats"], "", &["autocats", "autocast"]);
     bad(2, &["dump", &file, "--after", "fuse", "--after-all"], "", &["--after-all"]);
-    bad(2, &["dump", &file, "--after", "fuse", "--emit", "clif"], "", &["--emit clif"]);
+    bad(2, &["dump", &file, "--after", "place", "--emit", "clif"], "", &["--emit clif"]);
+    bad(2, &["dump", &file, "--after-all", "--emit", "asm"], "", &["asm"]);
     bad(2, &["dump", &file, "--autocast", "bf16"], "", &["DEVICE:DTYPE"]);
     bad(2, &["dump", &file, "--autocast", "gpu:bf16"], "", &["unknown device type `gpu`"]);
     bad(2, &["dump", &file, "--autocast", "cpu:b16"], "", &["unknown dtype `b16`"]);

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, checksum};
 use crate::error::Error;
 use crate::jit::Slots;
+use crate::listing;
 use crate::lower::Target;
 use crate::program::{self, Program};
 use crate::status;
@@ -17,8 +18,8 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch, Made,
-    Memory, Result,
+    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch,
+    MachineCode, Made, Memory, Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -245,7 +246,11 @@ impl Launch for Loaded {
     }
 
     fn text(&self) -> Option<String> {
-        program::text(&self.shared.target, &self.kernel).ok()
+        listing::text(&self.shared.target, &self.kernel).ok()
+    }
+
+    fn machine_code(&self) -> Vec<MachineCode> {
+        listing::machine_code(&self.shared.target, &self.kernel).unwrap_or_default()
     }
 
     fn made(&self) -> Option<&Made> {

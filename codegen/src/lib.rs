@@ -17,6 +17,7 @@ mod form;
 mod jit;
 mod largest;
 mod limits;
+mod listing;
 mod lower;
 mod nest;
 mod object;

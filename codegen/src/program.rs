@@ -4,7 +4,7 @@ use crate::contract::{self, ContractRun};
 use crate::disk::{Disk, Found};
 use crate::error::{Error, Result};
 use crate::jit::{self, Code, Slots};
-use crate::lower::{LOOPS, Lowered, ROUTINES, Target, lower};
+use crate::lower::{Lowered, Target, lower};
 use crate::nest::{self, NestRun};
 use crate::object::Object;
 use crate::plan::Plan;
@@ -67,31 +67,6 @@ fn lowered(target: &Target, kernel: &Kernel, plans: &[Plan]) -> Result<Vec<Lower
 pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>> {
     let (plans, _) = draft(kernel)?;
     lowered(target, kernel, &plans)
-}
-
-/// The functions of a kernel as text, with the names of routines.
-///
-/// # Errors
-/// If the kernel has no code.
-pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
-    let mut text = String::new();
-    for function in functions(target, kernel)? {
-        let mut clif = function.function.display().to_string();
-        for (number, name) in function.routines.iter().enumerate() {
-            clif = clif.replace(&format!("= u{ROUTINES}:{number} "), &format!("= @{name} "));
-        }
-        text.push_str(&clif);
-        for (number, wide) in function.loops.iter().enumerate() {
-            // Writing to a string does not fail.
-            let _ = write!(
-                text,
-                "wide loop u{LOOPS}:{number}, {} bytes\n{}",
-                wide.bytes.len(),
-                wide.text
-            );
-        }
-    }
-    Ok(text)
 }
 
 /// Compiles kernels, apart from those that are compiled already; for each where its code comes from. Every thread of the team makes

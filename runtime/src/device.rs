@@ -84,10 +84,28 @@ pub trait Launch: Send + Sync {
         None
     }
 
+    /// Its machine code, function by function, if the device can show it; for `dump --emit asm`.
+    fn machine_code(&self) -> Vec<MachineCode> {
+        Vec::new()
+    }
+
     /// How its code came to be, if the device keeps account of that.
     fn made(&self) -> Option<&Made> {
         None
     }
+}
+
+/// The machine code of one function of a kernel, before addresses are put into it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineCode {
+    /// What the function is called in the other functions of the kernel.
+    pub name: String,
+    /// The code: instructions, and constants behind them.
+    pub bytes: Vec<u8>,
+    /// How many bytes are instructions, as far as that is known.
+    pub instructions: Option<usize>,
+    /// Where addresses belong, and of what: offsets in the code, in order.
+    pub addresses: Vec<(usize, String)>,
 }
 
 /// How the code of a kernel came to be.

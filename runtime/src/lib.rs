@@ -28,7 +28,7 @@ mod schedule;
 pub mod store;
 pub mod tensor;
 
-pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch, Made, MadeFrom};
+pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch, MachineCode, Made, MadeFrom};
 pub use error::{Error, Result};
 pub use executable::{Executable, Timing};
 pub use limits::Limits;

@@ -160,7 +160,6 @@ pub(crate) struct Compiled {
     /// Its machine code, position-independent, followed by constants.
     pub(crate) bytes: Vec<u8>,
     /// The bytes that are instructions.
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests read the instructions back"))]
     pub(crate) instructions: usize,
     /// What the caller puts where before the call: from the area on, [`CELL`] bytes each.
     pub(crate) cells: Vec<Cell>,
