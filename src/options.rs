@@ -104,7 +104,7 @@ impl Options {
     ///
     /// The folder is made if it is not there. What is read from it will be run, so only the user of this process may be able to write
     /// to it, and a file that anything is odd about is compiled anew with a word in [`CompileReport::warnings_of_cache`]. Files are for
-    /// one version of this library and one kind of CPU; the folder only grows, so remove it now and then.
+    /// one version of this library and one kind of CPU; beyond 256 MiB those go that were used longest ago.
     ///
     /// [`CompileReport::warnings_of_cache`]: crate::CompileReport::warnings_of_cache
     #[must_use]

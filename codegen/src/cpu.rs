@@ -30,7 +30,7 @@ pub struct CpuOptions {
     /// Use only what every CPU of the architecture has.
     pub portable: bool,
     /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not there; nobody but the user of this
-    /// process may be able to write to it. It only grows: remove it when it is too large.
+    /// process may be able to write to it. Beyond 256 MiB those go that were used longest ago.
     pub code_cache: Option<PathBuf>,
 }
 

@@ -103,8 +103,7 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let inputs = (0..parts.ports.len()).map(|p| places[p].filter(is_input)).collect();
     let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
-    let fresh: Vec<usize> =
-        updated.filter_map(|port| states.iter().position(|s| *s == port)).collect();
+    let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
     let fresh_bytes =
         fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes()));
     let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
@@ -178,8 +177,9 @@ impl<'a> Placing<'a> {
             .iter()
             .filter(|(_, v)| schedule.home[*v].is_none())
             .for_each(|(_, v)| last[*v] = end);
-        let needed =
-            |port: &usize| last[*port].is_some() || parts.updates.iter().any(|(p, _)| p == port);
+        let mut updated = vec![false; parts.ports.len()];
+        parts.updates.iter().for_each(|(port, _)| updated[*port] = true);
+        let needed = |port: &usize| last[*port].is_some() || updated[*port];
         let states: Vec<usize> =
             (0..parts.ports.len()).filter(|p| parts.is_state(*p)).filter(needed).collect();
         let mut places = vec![None; count];
@@ -257,11 +257,13 @@ impl<'a> Placing<'a> {
         let step = &self.parts.steps[number];
         let outputs = &self.parts.kernels[step.kernel].outputs;
         let input = outputs[o].update?;
+        let buffer = self.buffer_of[step.inputs[input]]?;
+        if self.last[step.inputs[input]] != Some(time) || self.buffers[buffer].to != time {
+            return None;
+        }
         let alone = outputs.iter().filter(|other| other.update == Some(input)).count() == 1
             && step.inputs.iter().filter(|v| **v == step.inputs[input]).count() == 1;
-        let buffer = self.buffer_of[step.inputs[input]]?;
-        (alone && self.last[step.inputs[input]] == Some(time) && self.buffers[buffer].to == time)
-            .then_some(buffer)
+        alone.then_some(buffer)
     }
 
     fn pack(&mut self) -> usize {

@@ -203,9 +203,11 @@ impl Parts {
             taken[value] = true;
             self.updates.push((*port, value));
         }
+        let mut replaced = vec![false; self.ports.len()];
+        self.updates.iter().for_each(|(port, _)| replaced[*port] = true);
         for (name, value) in graph.outputs() {
             let mut value = self.number(numbers, *value)?;
-            if self.updates.iter().any(|(port, _)| *port == value) {
+            if replaced.get(value) == Some(&true) {
                 value = self.copy_of(value);
             }
             self.outputs.push((name.clone(), value));

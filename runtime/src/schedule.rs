@@ -1,6 +1,7 @@
 //! The order of a program's steps, and which state is updated in place.
 
 use crate::program::Parts;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,22 +16,22 @@ pub(crate) struct Schedule {
 /// Orders the steps as they were recorded, except that steps which update state in place wait for every step that reads the old state
 /// or can raise a check. An update that cannot wait for them is not made in place.
 pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
-    let mut after = Order::of(parts);
+    let uses = Uses::of(parts);
+    let mut after = Order::of(parts, &uses);
     let mut home = vec![None; parts.values.len()];
     if in_place {
         for &(port, value) in &parts.updates {
-            let Some(writer) = parts.steps.iter().position(|s| s.outputs.contains(&value)) else {
-                continue;
-            };
-            if !may_write_in_place(parts, writer, port, value) {
+            let Some((writer, output)) = uses.producer[value] else { continue };
+            let (own, others): (Vec<Read>, Vec<Read>) =
+                uses.reads[port].iter().partition(|(step, _)| *step == writer);
+            // The step itself must not mind: it raises no check, and reads the old state only where it writes the new one.
+            let kernel = &parts.kernels[parts.steps[writer].kernel];
+            let update = kernel.outputs[output].update;
+            if !kernel.checks.is_empty() || own.iter().any(|(_, input)| update != Some(*input)) {
                 continue;
             }
-            let readers = parts
-                .steps
-                .iter()
-                .enumerate()
-                .filter(|(i, s)| *i != writer && s.inputs.contains(&port));
-            let before: Vec<usize> = readers.map(|(i, _)| i).chain([after.barrier]).collect();
+            let readers = others.iter().map(|(step, _)| *step);
+            let before: Vec<usize> = readers.chain([after.barrier]).collect();
             if after.reaches(writer, &before) {
                 continue;
             }
@@ -41,19 +42,31 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
     Schedule { order: after.sorted(), home }
 }
 
-/// True if the step itself does not mind: it raises no check, and reads the old state only where it writes the new one.
-fn may_write_in_place(parts: &Parts, writer: usize, port: usize, value: usize) -> bool {
-    let step = &parts.steps[writer];
-    let kernel = &parts.kernels[step.kernel];
-    let output = step.outputs.iter().position(|o| *o == value);
-    let update = output.and_then(|o| kernel.outputs[o].update);
-    let reads: Vec<usize> = (0..step.inputs.len()).filter(|i| step.inputs[*i] == port).collect();
-    let only_there = match reads.as_slice() {
-        [] => true,
-        [read] => update == Some(*read),
-        _ => false,
-    };
-    kernel.checks.is_empty() && only_there
+/// A step, and which of its inputs.
+type Read = (usize, usize);
+
+/// Who makes and who reads each value, so that nothing is looked for among all steps.
+struct Uses {
+    /// The step and which of its outputs.
+    producer: Vec<Option<(usize, usize)>>,
+    /// In the order of the steps.
+    reads: Vec<SmallVec<[Read; 1]>>,
+}
+
+impl Uses {
+    fn of(parts: &Parts) -> Self {
+        let mut producer = vec![None; parts.values.len()];
+        let mut reads = vec![SmallVec::new(); parts.values.len()];
+        for (i, step) in parts.steps.iter().enumerate() {
+            for (o, output) in step.outputs.iter().enumerate() {
+                producer[*output] = Some((i, o));
+            }
+            for (n, input) in step.inputs.iter().enumerate() {
+                reads[*input].push((i, n));
+            }
+        }
+        Uses { producer, reads }
+    }
 }
 
 /// What comes after what. The last number is a barrier behind all steps that can raise a check.
@@ -63,17 +76,11 @@ struct Order {
 }
 
 impl Order {
-    fn of(parts: &Parts) -> Self {
+    fn of(parts: &Parts, uses: &Uses) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
-        let mut producer = vec![None; parts.values.len()];
         for (i, step) in parts.steps.iter().enumerate() {
-            for output in &step.outputs {
-                producer[*output] = Some(i);
-            }
-        }
-        for (i, step) in parts.steps.iter().enumerate() {
-            for from in step.inputs.iter().filter_map(|v| producer[*v]) {
+            for (from, _) in step.inputs.iter().filter_map(|v| uses.producer[*v]) {
                 order.edge(from, i);
             }
             if !parts.kernels[step.kernel].checks.is_empty() {

@@ -5,9 +5,11 @@
 //! right, and the key in it is the whole key that is asked for. The key has the kernel, the instruction set, the versions, and a hash of
 //! the sources of the compiler. Everything else is as if the file were not there, except that it is said why.
 //!
-//! A file is written under another name first and then renamed, so readers find all of it or nothing, however many write at once.
+//! A file is written under another name first and then renamed, so readers find all of it or nothing, however many write at once. The
+//! folder is kept from growing without end: `room`.
 
 mod record;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 /// A folder of compiled kernels.
 #[derive(Debug)]
@@ -26,7 +29,13 @@ pub(crate) struct Disk {
     folder: PathBuf,
     #[cfg(unix)]
     user: u32,
+    /// Written since the folder was tidied.
+    written: AtomicU64,
 }
+
+/// The bytes of files that a folder may take, but for what was written since it was tidied last: at the start of a process and after every
+/// sixteenth part of them.
+const MOST: u64 = 256 << 20;
 
 /// What there was for a key.
 #[derive(Debug, PartialEq)]
@@ -53,15 +62,16 @@ impl Disk {
         #[cfg(unix)]
         let disk = {
             use std::os::unix::fs::MetadataExt;
-            Disk { folder: folder.to_owned(), user: made.uid() }
+            Disk { folder: folder.to_owned(), user: made.uid(), written: AtomicU64::new(0) }
         };
         #[cfg(not(unix))]
         let disk = {
             let _ = made;
-            Disk { folder: folder.to_owned() }
+            Disk { folder: folder.to_owned(), written: AtomicU64::new(0) }
         };
         let own = fs::metadata(folder).map_err(|e| here(&e))?;
         disk.is_private(&own).map_err(|why| here(&why))?;
+        room::tidy(&disk.folder, MOST);
         Ok(disk)
     }
 
@@ -81,7 +91,10 @@ impl Disk {
             self.is_private(&about)?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-            decode(&bytes, key).map(Some)
+            let functions = decode(&bytes, key)?;
+            // It is in use: others are to be removed before it. Where this fails it counts as old.
+            let _ = file.set_modified(SystemTime::now());
+            Ok(Some(functions))
         };
         match read() {
             Ok(Some(functions)) => Found::Functions(functions),
@@ -104,7 +117,13 @@ impl Disk {
             // It may never have been made.
             let _ = fs::remove_file(&unfinished);
             format!("{} is not written: {e}", path.display())
-        })
+        })?;
+        let size = bytes.len() as u64;
+        if self.written.fetch_add(size, Ordering::Relaxed) + size > MOST / 16 {
+            self.written.store(0, Ordering::Relaxed);
+            room::tidy(&self.folder, MOST);
+        }
+        Ok(())
     }
 
     fn path(&self, key: &str) -> PathBuf {

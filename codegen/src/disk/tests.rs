@@ -204,3 +204,41 @@ fn many_may_write_at_once() {
     });
     assert_eq!(folder.files().len(), 1);
 }
+
+#[test]
+fn what_was_used_longest_ago_makes_room() {
+    let folder = Folder::new("room");
+    let disk = Disk::open(&folder.0).unwrap();
+    let object = || Object {
+        bytes: vec![0xc3; 16],
+        align: 16,
+        gaps: Vec::new(),
+        loops: vec![vec![1; 1000]],
+        scratch: 0,
+    };
+    let hours_ago = |path: &Path, hours: u64| {
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - std::time::Duration::from_secs(3600 * hours))
+            .unwrap();
+    };
+    for i in 0..8 {
+        disk.store(&format!("kernel {i}"), &[object()]).unwrap();
+        hours_ago(&disk.path(&format!("kernel {i}")), 20 - i);
+    }
+    let (foreign, left, fresh) = ("notes.txt", "1-1.unfinished", "1-2.unfinished");
+    for name in [foreign, left, fresh] {
+        fs::write(folder.0.join(name), [0; 5000]).unwrap();
+    }
+    hours_ago(&folder.0.join(left), 2);
+    let there =
+        || (0..8).filter(|i| disk.path(&format!("kernel {i}")).exists()).collect::<Vec<_>>();
+    let size = fs::metadata(disk.path("kernel 0")).unwrap().len();
+    room::tidy(&folder.0, 8 * size);
+    assert_eq!(there().len(), 8);
+    // Using the oldest makes it the newest.
+    assert!(matches!(disk.load("kernel 0"), Found::Functions(_)));
+    room::tidy(&folder.0, 8 * size - 4);
+    assert_eq!(there(), [0, 4, 5, 6, 7]);
+    let is_there = |name: &str| folder.0.join(name).exists();
+    assert!(is_there(foreign) && is_there(fresh) && !is_there(left));
+}
