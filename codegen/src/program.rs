@@ -123,8 +123,8 @@ pub(crate) fn load(
 /// Compiled kernels with their keys.
 type Batch<'k> = Vec<(&'k str, Program, Made)>;
 
-/// Below this, a module is not worth a thread.
-const KERNELS_PER_MODULE: usize = 8;
+/// Below this, a module is not worth a thread: a kernel takes some 0.2 ms, waking a thread and mapping a module 0.1.
+const KERNELS_PER_MODULE: usize = 4;
 
 /// A kernel on its way to a program.
 struct Draft<'k> {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::{Args, Attrs, OpDef, TensorType, Var};
 use tracecast_runtime::{Device, Error, Executable, Store, Tensor};
 
-/// How many programs are kept; then all are forgotten and compiled anew when they are needed.
+/// How many programs are kept; then the one that was used longest ago is forgotten, and compiled anew when it is needed.
 const MOST_PROGRAMS: usize = 1024;
 
 /// Where eager tensors live, and the programs that were compiled for them. A clone is the same.
@@ -49,7 +49,33 @@ struct Context {
 
 /// Compiled programs by what they do, the types of their operands and their device.
 #[derive(Default)]
-pub(crate) struct Programs(Mutex<HashMap<String, Arc<Compiled>>>);
+pub(crate) struct Programs(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    programs: HashMap<String, (Arc<Compiled>, u64)>,
+    /// How often a program was asked for; programs have the count of their last time.
+    asked: u64,
+}
+
+impl Kept {
+    fn get(&mut self, key: &str) -> Option<Arc<Compiled>> {
+        self.asked += 1;
+        let (program, used) = self.programs.get_mut(key)?;
+        *used = self.asked;
+        Some(program.clone())
+    }
+
+    fn insert(&mut self, key: String, program: Arc<Compiled>) {
+        if self.programs.len() >= MOST_PROGRAMS {
+            let oldest = self.programs.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+                self.programs.remove(&key);
+            }
+        }
+        self.programs.insert(key, (program, self.asked));
+    }
+}
 
 /// A program and the types of its results. Results are state of the program like its operands, so they stay on the device: only a
 /// caller that asks for numbers waits for them.
@@ -90,7 +116,7 @@ impl Eager {
 
     /// How many programs are compiled and kept.
     pub fn programs(&self) -> usize {
-        self.0.programs.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.programs.0.lock().unwrap_or_else(PoisonError::into_inner).programs.len()
     }
 
     /// The results of one op whose operands are single values.
@@ -176,7 +202,7 @@ impl Eager {
         let key = format!("{device:p} {label}{}", types.collect::<String>());
         let mut kept = programs.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = kept.get(&key) {
-            return Ok(program.clone());
+            return Ok(program);
         }
         let mut results = Vec::new();
         let graph = trace_with("eager", &self.0.options, |t| {
@@ -194,9 +220,6 @@ impl Eager {
         })?;
         let executable = compile(graph, &self.0.options)?;
         let program = Arc::new(Compiled { executable, results });
-        if kept.len() >= MOST_PROGRAMS {
-            kept.clear();
-        }
         kept.insert(key, program.clone());
         Ok(program)
     }
@@ -205,5 +228,31 @@ impl Eager {
 impl fmt::Debug for Eager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Eager({}, {} programs)", self.device().name(), self.programs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracecast_ir::DType;
+    use tracecast_ir::ops::elementwise::NEG;
+
+    #[test]
+    fn programs_in_use_stay_when_there_are_too_many() {
+        let eager = Eager::new(Options::new().device("reference")).unwrap();
+        let run = |size: usize| {
+            let zeros = Tensor::zeros(TensorType::new(DType::F32, [size])).unwrap();
+            eager.apply(&NEG, &[&eager.tensor(zeros)], Attrs::new()).unwrap();
+            let kept = eager.0.programs.0.lock().unwrap();
+            kept.programs.values().map(|(program, _)| program.results[0].numel()).collect::<Vec<_>>()
+        };
+        for size in 1..MOST_PROGRAMS + 20 {
+            run(size);
+            run(1);
+        }
+        let mut kept = run(1);
+        kept.sort_unstable();
+        assert_eq!(kept.len(), MOST_PROGRAMS);
+        assert_eq!(kept[..2], [1, 21]);
     }
 }
