@@ -244,7 +244,10 @@ mod tests {
             let zeros = Tensor::zeros(TensorType::new(DType::F32, [size])).unwrap();
             eager.apply(&NEG, &[&eager.tensor(zeros)], Attrs::new()).unwrap();
             let kept = eager.0.programs.0.lock().unwrap();
-            kept.programs.values().map(|(program, _)| program.results[0].numel()).collect::<Vec<_>>()
+            kept.programs
+                .values()
+                .map(|(program, _)| program.results[0].numel())
+                .collect::<Vec<_>>()
         };
         for size in 1..MOST_PROGRAMS + 20 {
             run(size);
