@@ -179,7 +179,7 @@ impl Choices {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::random::Dice;
+    use super::super::tests::dice::Dice;
     use super::*;
 
     /// Choices between versions of a few values, some of which are read whatever is chosen.

@@ -1,16 +1,16 @@
 //! All ways to choose between narrow copies and values as they are, tried on random programs: none is cheaper in the model than that
 //! of the minimum cut, and few are in the kernels that `fuse` makes.
 
-#[path = "../../../tests/support/random.rs"]
-#[allow(dead_code, reason = "only the dice are used here")]
-pub(super) mod random;
+#[path = "../../../tests/support/dice.rs"]
+#[allow(dead_code, reason = "not all that they do is used here")]
+pub(super) mod dice;
 
 use super::copies::{Takes, choices};
 use super::demand::demands;
 use super::{Place, Precision, placed_with, relax};
 use crate::fuse::Forecast;
 use crate::{Pass, Simplify};
-use random::Dice;
+use dice::Dice;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Stage, TensorType, Tracer, Verified, verify};
 
