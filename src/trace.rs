@@ -10,8 +10,8 @@ use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use tracecast_ir::ops::view::Views;
-use tracecast_ir::policy::Region;
 use tracecast_ir::policy::parity::RegionObject;
+use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{Graph, Role, TensorType, Tracer, ValueId, Var};
 
 /// Records what `body` computes, under the standard policies.
@@ -82,15 +82,21 @@ pub(crate) struct Traced {
 
 impl Trace {
     pub(crate) fn new(name: &str, options: &Options, types: Types) -> Self {
+        let home = options.home();
+        let tracer = Tracer::with_policies(name, options.policies());
         Trace {
-            tracer: Tracer::with_policies(name, options.policies()),
+            // On the cpu constants are like any other number: they follow what they meet.
+            tracer: match home.device {
+                DeviceType::Cpu => tracer,
+                device => tracer.at_home(device),
+            },
             types,
             starts: RefCell::default(),
             warnings: RefCell::default(),
             bound: RefCell::default(),
             part: RefCell::default(),
             depth: Cell::new(0),
-            home: options.home(),
+            home,
             objects: RefCell::default(),
         }
     }

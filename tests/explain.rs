@@ -55,6 +55,44 @@ fn homes_are_those_of_the_compiled_program() {
 }
 
 #[test]
+fn rules_for_one_device_are_idle_by_themselves() {
+    let text = "region #1 = {cpu: bf16} cache on scope 1
+graph @g(%x: f32[4, 4]) {
+  %0 = matmul %x, %x : bf16[4, 4] @#1
+  return y = %0
+}";
+    let device_rules = |devices: &[ir::policy::DeviceType]| {
+        let mut set = ir::policy::PolicySet::standard();
+        for device in devices {
+            let target = ir::policy::Target::Op("matmul".into());
+            set.add_rule(target, Some(*device), ir::policy::Policy::Fp32);
+        }
+        let policies = std::sync::Arc::new(set);
+        let options = ir::text::ParseOptions { policies: policies.clone(), ..Default::default() };
+        let file = ir::text::parse_under(text, &options, &ir::policy::Region::default()).unwrap();
+        let found = passes::explain::warnings::of_choices(&file.graphs[0], &policies);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    use ir::policy::DeviceType::{Cpu, Cuda};
+    let on_cuda = "(`op matmul on cuda: fp32`) matches %0, of whose operands none is on cuda";
+    for (devices, idle) in
+        [(&[Cuda][..], "rule 0"), (&[Cpu, Cuda], "rule 1"), (&[Cuda, Cpu], "rule 0")]
+    {
+        let said = device_rules(devices);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with(&format!("{idle} {on_cuda}")), "{said:?}");
+    }
+    // Of two that say the same, the first decides nothing.
+    let twice = device_rules(&[Cpu, Cpu]);
+    assert!(
+        twice.len() == 1
+            && twice[0].starts_with("rule 0 (`op matmul on cpu: fp32`) decides nothing"),
+        "{twice:?}"
+    );
+    assert_eq!(device_rules(&[Cpu]), [""; 0]);
+}
+
+#[test]
 fn every_op_in_a_region_has_a_reason_with_its_rule_and_line() {
     let (explained, graph) = explained();
     let inside: Vec<_> = explained.ops.iter().filter(|op| op.region != 0).collect();

@@ -65,20 +65,6 @@ impl Question<'_> {
 }
 
 impl Graph {
-    /// The device type that each node's results live on, as policies see it: that of its port, or of its first operand.
-    pub fn devices(&self) -> Vec<DeviceType> {
-        let mut devices = vec![DeviceType::Cpu; self.len()];
-        for port in &self.ports {
-            devices[port.node.index()] = port.device;
-        }
-        for id in self.nodes() {
-            if let Some(first) = self.args(id).first() {
-                devices[id.index()] = devices[first.node.index()];
-            }
-        }
-        devices
-    }
-
     /// What `policies` decide about each node of a traced program, also where that changes nothing; `None` for an op that no
     /// policy ever sees.
     pub fn decisions(&self, policies: &PolicySet) -> Vec<Option<Decision>> {
@@ -99,14 +85,12 @@ impl Graph {
                 let node = self.node(id);
                 let number = numbers.entry((&node.scope, node.op.name())).or_default();
                 *number += 1;
-                let operands = self.args(id).into_iter();
+                let dtypes = self.args(id).into_iter().map(|a| self.ty(a).dtype);
                 let question = Question {
                     op: &node.op,
                     attrs: &node.attrs,
                     groups: &node.groups,
-                    operands: operands
-                        .map(|a| (self.ty(a).dtype, devices[a.node.index()]))
-                        .collect(),
+                    operands: dtypes.zip(self.operand_devices(&devices, id)).collect(),
                     scope: &node.scope,
                     number: *number - 1,
                     region: self.region(id),

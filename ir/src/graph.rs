@@ -81,6 +81,8 @@ pub struct Node {
     pub source: Source,
     /// The op that the user recorded, if this node is a part of it: what an error names.
     pub part_of: Option<&'static str>,
+    /// Where a constant lives, if it was said.
+    pub device: Option<DeviceType>,
     /// The number of the port that it stands for.
     port: Option<u32>,
     /// Which part of the traced program it stands for.
@@ -383,6 +385,7 @@ impl Node {
             scope: Arc::from(""),
             source: Source::Unknown,
             part_of: None,
+            device: None,
             port: None,
             origin: Origin::default(),
             first_edge: 0,

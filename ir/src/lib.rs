@@ -20,6 +20,7 @@ pub mod op;
 pub mod ops;
 pub mod point;
 pub mod policy;
+mod residence;
 mod retrace;
 pub mod shape;
 pub mod tensor_type;

@@ -91,6 +91,10 @@ impl Graph {
                     tracer.scope_path(&node.scope, || rule(tracer, id, node, args))
                 })
             };
+            let record = || match node.device {
+                Some(device) => tracer.on_device(device, record),
+                None => record(),
+            };
             let results = tracer.at(node.source.clone(), || match node.part_of {
                 Some(op) => tracer.part_of(op, record),
                 None => record(),

@@ -4,7 +4,10 @@
 //! and stores the decision on the node; a pass's tracer is *explicit*: it records casts and expansions that an op asks for as
 //! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
 
+mod blame;
 mod region;
+
+use blame::Refused;
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
@@ -14,6 +17,7 @@ use crate::ops::{cast, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Region};
+use crate::residence::{Residence, of_constant, of_result};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -45,7 +49,10 @@ struct State {
     /// How many nodes of a module path and op there are: the next one's number in its name.
     counts: HashMap<(Arc<str>, &'static str), usize>,
     error: Option<TraceError>,
-    devices: Vec<DeviceType>,
+    /// Where the results of each node live.
+    devices: Vec<Residence>,
+    /// Where constants are put.
+    home: Residence,
     streams: u32,
     cache_scopes: u32,
     /// PyTorch's autocast state with its defects, if the policies ask for parity.
@@ -81,6 +88,7 @@ impl Tracer {
             counts: HashMap::new(),
             error: None,
             devices: Vec::new(),
+            home: None,
             streams: 0,
             cache_scopes: 0,
             thread: policies.parity().then(Box::default),
@@ -159,7 +167,7 @@ impl Tracer {
         let mut state = self.state.borrow_mut();
         let port = |node| Port { name: name.to_owned(), ty, role, grad, device, node };
         let node = state.graph.add_port(node, port);
-        state.devices.push(device);
+        state.devices.push(Some(device));
         drop(state);
         self.var(ValueId { node, result: 0 })
     }
@@ -266,7 +274,13 @@ impl Tracer {
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, &mut attrs)?;
         let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
-        let decision = if self.explicit { None } else { self.decide(&op, &mut args, &attrs)? };
+        let decision = match self.explicit {
+            true => None,
+            false => {
+                self.check_devices(def, &args)?;
+                self.decide(&op, &mut args, &attrs)?
+            }
+        };
         let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. })
             && decision.is_none();
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
@@ -295,7 +309,12 @@ impl Tracer {
         if let Some(d) = &decision {
             apply_decision(d, &mut types, &mut seen);
         }
-        let inferred = (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &seen })?;
+        let cx = InferCx { types: &types, groups: &args.groups, attrs: &seen };
+        let inferred = (def.infer)(&cx).map_err(|message| {
+            let decision = decision.as_ref();
+            let refused = Refused { def, args: &args, attrs: &seen, types: &types, decision };
+            self.with_provenance(&refused, message)
+        })?;
         for ty in &inferred.results {
             ty.check_size()?;
         }
@@ -332,8 +351,14 @@ impl Tracer {
         let from = ids.first().map(|id| state.graph.ty(*id).dtype);
         self.mark(&mut state.graph, &mut node, from);
         let count = node.results.len();
-        let device = ids.first().map_or(DeviceType::Cpu, |a| state.devices[a.node.index()]);
-        state.devices.push(device);
+        let residence = match (ids.is_empty(), node.results.first()) {
+            (true, Some(ty)) => {
+                node.device = state.home;
+                of_constant(state.home, ty)
+            }
+            _ => of_result(ids.iter().map(|id| state.devices[id.node.index()])),
+        };
+        state.devices.push(residence);
         *state.counts.entry((node.scope.clone(), node.op.name())).or_default() += 1;
         let node = state.graph.push(node, &ids);
         drop(state);
@@ -478,6 +503,7 @@ enum Former {
     PartOf(Option<&'static str>),
     /// The number of the region, and the one of PyTorch's state.
     Region(u32, Option<Region>),
+    Home(Residence),
 }
 
 /// Puts it back, also when the body panics.
@@ -490,6 +516,7 @@ impl Drop for Restore<'_> {
             Some(Former::Scope(scope)) => state.scope = scope,
             Some(Former::Origin(origin)) => state.origin = origin,
             Some(Former::PartOf(part_of)) => state.part_of = part_of,
+            Some(Former::Home(home)) => state.home = home,
             Some(Former::Region(region, before)) => {
                 state.region = region;
                 if let (Some(thread), Some(before)) = (&mut state.thread, before) {

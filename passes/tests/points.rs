@@ -2,7 +2,8 @@
 
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
-use tracecast_ir::{DType, Graph, NodeId, Point, Reason, TensorType, Tracer};
+use tracecast_ir::{DType, Graph, NodeId, Point, Reason, Shape, TensorType, Tracer};
+use tracecast_passes::explain::explain;
 use tracecast_passes::{PassOptions, standard};
 
 fn f32s(sizes: &[usize]) -> TensorType {
@@ -111,4 +112,30 @@ fn casts_that_another_trace_asks_for_are_new() {
     let again = shared_weight().retrace_under(PolicySet::standard().into(), &region).unwrap();
     assert_eq!(again.points().len(), 1);
     assert!(again.nodes().all(|id| again.node(id).origin.node.is_none()));
+}
+
+#[test]
+fn a_rounding_that_a_kernel_executes_is_not_cancelled() {
+    let mut executed = 0;
+    for position in [DType::I64, DType::F32] {
+        for low in [DType::F16, DType::BF16] {
+            for keeps_low in [false, true] {
+                let t = Tracer::new("positions");
+                let low_numbers = t.iota(position, &Shape::from([8, 512]), 1).cast(low);
+                t.output("y", low_numbers.cast(DType::F32));
+                if keeps_low {
+                    t.output("low", low_numbers);
+                }
+                let graph = t.finish().unwrap();
+                let explained = explain(&graph, &PassOptions::default()).unwrap();
+                let fused = standard(&PassOptions::default()).run(graph, |_, _, _| ()).unwrap();
+                let text = fused.to_string();
+                let rounds = text.matches(&format!("= round {low} ")).count();
+                let narrows = explained.casts.iter().filter(|c| c.to == low && !c.is_cancelled());
+                assert!(rounds <= narrows.count(), "{explained}\n{text}");
+                executed += rounds;
+            }
+        }
+    }
+    assert!(executed >= 4, "{executed}");
 }

@@ -15,7 +15,9 @@ pub struct RuleId(Source);
 enum Source {
     Off,
     Elsewhere,
-    Rule(Arc<str>),
+    Table(Arc<str>),
+    /// A rule of a set, with its number there.
+    Rule(Arc<str>, u32),
 }
 
 impl RuleId {
@@ -26,7 +28,12 @@ impl RuleId {
 
     /// The id of that text.
     pub(super) fn new(text: impl Into<Arc<str>>) -> RuleId {
-        RuleId(Source::Rule(text.into()))
+        RuleId(Source::Table(text.into()))
+    }
+
+    /// True for a rule that a user or a device has laid over the tables.
+    pub fn is_laid_over(&self) -> bool {
+        matches!(self.0, Source::Rule(..))
     }
 
     /// The text of the id.
@@ -34,7 +41,7 @@ impl RuleId {
         match &self.0 {
             Source::Off => "autocast off",
             Source::Elsewhere => "autocast off for its operands",
-            Source::Rule(text) => text,
+            Source::Table(text) | Source::Rule(text, _) => text,
         }
     }
 }
@@ -103,9 +110,16 @@ impl Target {
     }
 }
 
+/// `op mm`; in quotes what is no plain name, so that no text can be taken for more than itself: `node "a on cuda"`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind(), self.text())
+        let text = self.text();
+        let is_plain = |c: char| c.is_alphanumeric() || "_./*#-".contains(c);
+        if !text.is_empty() && text.chars().all(is_plain) {
+            write!(f, "{} {text}", self.kind())
+        } else {
+            write!(f, "{} {text:?}", self.kind())
+        }
     }
 }
 
@@ -130,9 +144,23 @@ impl Rule {
         here && self.target.matches(query.op, query.overload, query.scope, query.node)
     }
 
-    /// The id that decisions of this rule carry.
+    /// The id that decisions of this rule carry. Its text tells target, device and policy; two rules that say the same have ids
+    /// that are not equal, since their numbers differ.
     pub fn rule_id(&self) -> RuleId {
-        RuleId::new(format!("rule/{}:{}", self.target, self.policy))
+        let device = self.device.map_or(String::new(), |device| format!(" on {device}"));
+        let text = format!("rule/{}{device}:{}", self.target, self.policy);
+        RuleId(Source::Rule(text.into(), self.id))
+    }
+
+    /// Adds all that decides, each field by itself.
+    pub(super) fn hash_into(&self, hash: &mut Fnv) {
+        hash.add(&self.target.kind());
+        hash.add(&self.target.text());
+        hash.add(&self.device.map_or("", DeviceType::name));
+        hash.add(&self.policy);
+        if let Policy::Banned { advice } = &self.policy {
+            hash.add(advice);
+        }
     }
 }
 
@@ -235,6 +263,31 @@ mod tests {
         assert!(Target::Module("a.*".into()).matches("sum", "", "a.b.c", "a.b.c/sum#0"));
         assert!(Target::Node("**/sum#0".into()).matches("sum", "", "a.b.c", "a.b.c/sum#0"));
         assert!(Target::Node("x".into()) > Target::Module("y".into()));
+    }
+
+    #[test]
+    fn no_two_rules_are_taken_for_one() {
+        let rule = |text: &str, device, id| Rule {
+            target: Target::Node(text.into()),
+            device,
+            policy: Policy::Fp32,
+            id,
+        };
+        let cuda = Some(DeviceType::Cuda);
+        let hash = |rule: &Rule| {
+            let mut hash = Fnv::new();
+            rule.hash_into(&mut hash);
+            hash.finish()
+        };
+        let (inside, beside) = (rule("a on cuda", None, 0), rule("a", cuda, 0));
+        assert_ne!(hash(&inside), hash(&beside));
+        assert_ne!(hash(&rule("a", None, 0)), hash(&beside));
+        assert_eq!(hash(&rule("a", cuda, 7)), hash(&beside));
+        assert_eq!(inside.to_string(), "node \"a on cuda\": fp32");
+        assert_eq!(beside.to_string(), "node a on cuda: fp32");
+        assert_eq!(beside.rule_id().to_string(), "rule/node a on cuda:fp32");
+        assert_ne!(beside.rule_id(), rule("a", Some(DeviceType::Cpu), 0).rule_id());
+        assert_ne!(beside.rule_id(), rule("a", cuda, 7).rule_id());
     }
 
     #[test]

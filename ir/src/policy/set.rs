@@ -169,7 +169,7 @@ impl PolicySet {
             hash.add(&"parity");
         }
         for (rule, _) in &self.rules {
-            hash.add(rule);
+            rule.hash_into(&mut hash);
         }
         for table in self.tables.iter().flatten() {
             hash.add(&table.hash());

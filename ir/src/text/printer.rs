@@ -191,6 +191,9 @@ impl Shown<'_> {
         }
         f.write_str(" : ")?;
         commas(f, &node.results, |f, ty| write!(f, "{ty}"))?;
+        if let Some(device) = node.device {
+            write!(f, " on {device}")?;
+        }
         if self.printer.regions && node.region != 0 {
             write!(f, " @#{}", node.region)?;
         }

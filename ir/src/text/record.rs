@@ -68,6 +68,8 @@ struct Line<'t, 's> {
 
 /// Where a line was recorded.
 struct Place {
+    /// Of a constant.
+    device: Option<DeviceType>,
     region: Option<Region>,
     scope: Option<String>,
     source: Source,
@@ -102,11 +104,7 @@ impl<'t> Recorder<'t, '_> {
                 }
                 role = if cursor.take().text == "param" { Role::Param } else { Role::State };
             } else if cursor.accept_word("on") {
-                let name = cursor.take_kind(Kind::Word, "a device type")?;
-                device = name
-                    .text
-                    .parse()
-                    .map_err(|e: crate::policy::PolicyError| cursor.fail(name, e.to_string()))?;
+                device = device_type(cursor)?;
             } else if word.kind == Kind::Word {
                 return Err(cursor.unexpected("`param`, `state`, `grad` or `on` and a device type"));
             } else {
@@ -189,7 +187,7 @@ impl<'t> Recorder<'t, '_> {
         while cursor.accept(',') {
             types.push(literal::tensor_type(cursor)?);
         }
-        let place = self.place(cursor, line)?;
+        let place = self.place(cursor, &op, line)?;
         Ok(Line { names, op, op_at, args, attrs, types, place })
     }
 
@@ -287,9 +285,21 @@ impl<'t> Recorder<'t, '_> {
         Ok((!name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'), name))
     }
 
-    /// `@#1 in "encoder" at "main.rs:3:7"`, each of them optional.
-    fn place(&self, cursor: &mut Cursor<'_>, line: usize) -> Result<Place, ParseError> {
-        let mut place = Place { region: None, scope: None, source: self.source_of(line) };
+    /// `on cuda @#1 in "encoder" at "main.rs:3:7"`, each of them optional.
+    fn place(&self, cursor: &mut Cursor<'_>, op: &OpRef, line: usize) -> Result<Place, ParseError> {
+        let source = self.source_of(line);
+        let mut place = Place { device: None, region: None, scope: None, source };
+        let at = cursor.peek();
+        if cursor.accept_word("on") {
+            if !op.def().schema.operands.is_empty() {
+                let name = op.name();
+                let message = format!(
+                    "the results of `{name}` live where its operands do; `on` is for what has none"
+                );
+                return Err(cursor.fail(at, message));
+            }
+            place.device = Some(device_type(cursor)?);
+        }
         if cursor.accept('@') {
             cursor.expect('#', "and the number of a region")?;
             let at = cursor.peek();
@@ -320,7 +330,11 @@ impl<'t> Recorder<'t, '_> {
         let tracer = self.tracer;
         let Line { names, op, op_at, args, attrs, types, place } = line;
         let name = op.name();
-        let apply = || tracer.at(place.source, || tracer.apply(op, args, attrs));
+        let apply = || match place.device {
+            Some(device) => tracer.on_device(device, || tracer.apply(op, args, attrs)),
+            None => tracer.apply(op, args, attrs),
+        };
+        let apply = || tracer.at(place.source, apply);
         let scoped = || match &place.scope {
             Some(path) => tracer.scope_path(path, apply),
             None => apply(),
@@ -365,6 +379,13 @@ impl<'t> Recorder<'t, '_> {
             None => Ok(()),
         }
     }
+}
+
+/// `cuda`
+fn device_type(cursor: &mut Cursor<'_>) -> Result<DeviceType, ParseError> {
+    let name = cursor.take_kind(Kind::Word, "a device type")?;
+    let device = name.text.parse();
+    device.map_err(|error: crate::policy::PolicyError| cursor.fail(name, error.to_string()))
 }
 
 /// `{eps = 1e-5, shape = [2, 3]}`

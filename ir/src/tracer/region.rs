@@ -1,22 +1,60 @@
 //! The autocast state of a tracer: which region ops are recorded under, and what the policies then say.
 
+use super::blame::operand_name;
 use super::{Former, Restore, State, Tracer};
 use crate::args::Args;
 use crate::ask::Question;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::OpRef;
+use crate::op::{Dispatch, OpDef, OpRef};
 use crate::policy::parity::{Leaf, RegionObject, Thread};
 use crate::policy::{Decision, DeviceType, Region};
+use crate::residence::{beside, of_result, together};
 use crate::{Attrs, DType, Var};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 impl Tracer {
-    /// The device type a value lives on, as policies see it: that of its port, or of the first operand of the op that made it.
+    /// The device type a value lives on, as policies see it: that of its port, or that of the operands of the op that made it; the
+    /// cpu for what is made of constants alone.
     pub fn device_of(&self, value: Var<'_>) -> DeviceType {
         let state = self.state.borrow();
-        state.devices.get(value.id.node.index()).copied().unwrap_or(DeviceType::Cpu)
+        let home = state.devices.get(value.id.node.index()).copied().flatten();
+        home.unwrap_or(DeviceType::Cpu)
+    }
+
+    /// The same tracer with constants living on `device`, unless [`Tracer::on_device`] says otherwise.
+    #[must_use]
+    pub fn at_home(self, device: DeviceType) -> Self {
+        self.state.borrow_mut().home = Some(device);
+        self
+    }
+
+    /// Runs `body` with constants living on `device`. Elsewhere they live where the operands beside them do.
+    pub fn on_device<R>(&self, device: DeviceType, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow_mut().home.replace(device);
+        let _restore = Restore(self, Some(Former::Home(before)));
+        body()
+    }
+
+    /// Refuses operands on device types that have nothing to do with each other, for an op that policies see.
+    pub(super) fn check_devices(&self, def: &OpDef, args: &Args<'_>) -> Result<(), String> {
+        if matches!(def.dispatch, Dispatch::Internal) {
+            return Ok(());
+        }
+        let state = self.state.borrow();
+        let homes = || args.vars.iter().map(|v| state.devices[v.id.node.index()]);
+        together(homes()).map(drop).map_err(|(first, other)| {
+            let named = |device| {
+                let at = homes().position(|home| home == Some(device)).unwrap_or_default();
+                operand_name(def, &args.groups, at)
+            };
+            format!(
+                "{} lives on {first}, {} on {other}: expected operands on one device type, the cpu aside",
+                named(first),
+                named(other)
+            )
+        })
     }
 
     /// The current autocast state.
@@ -124,11 +162,10 @@ impl Tracer {
         if state.region == 0 || region.is_off() {
             return Ok(None);
         }
-        let operands: SmallVec<[(DType, DeviceType); 4]> = args
-            .vars
-            .iter()
-            .map(|v| (state.graph.ty(v.id).dtype, state.devices[v.id.node.index()]))
-            .collect();
+        let home = |v: &Var<'_>| state.devices[v.id.node.index()];
+        let all = of_result(args.vars.iter().map(home));
+        let operands: SmallVec<[(DType, DeviceType); 4]> =
+            args.vars.iter().map(|v| (state.graph.ty(v.id).dtype, beside(home(v), all))).collect();
         let question = Question {
             op,
             attrs,

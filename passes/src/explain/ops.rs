@@ -80,6 +80,8 @@ pub enum Why {
     Ineligible(Vec<DType>),
     /// No policy casts its operands: it computes in their dtype, that of this operand.
     Unlisted(Option<(String, DType)>),
+    /// A rule over the tables leaves it as it is: it computes in the dtype of its operands, that of this one.
+    Exempt(Option<(String, DType)>),
     /// Autocast is on, but not for the devices of its operands.
     Elsewhere {
         /// Where it is on.
@@ -106,6 +108,7 @@ impl Why {
             Why::Already => "already",
             Why::Ineligible(_) => "ineligible",
             Why::Unlisted(_) => "unlisted",
+            Why::Exempt(_) => "exempt",
             Why::Elsewhere { .. } => "elsewhere",
             Why::Off(_) => "region-off",
             Why::Outside => "no-region",
@@ -128,6 +131,10 @@ impl fmt::Display for Why {
             }
             Why::Unlisted(operand) => {
                 f.write_str("not listed, computes in the dtype of its operands")?;
+                of_operand(f, operand)
+            }
+            Why::Exempt(operand) => {
+                f.write_str("a rule leaves it as it is, it computes in the dtype of its operands")?;
                 of_operand(f, operand)
             }
             Why::Elsewhere { on, operands } => {
@@ -218,7 +225,7 @@ fn width(results: &[TensorType]) -> Width {
 struct At<'a> {
     graph: &'a Graph,
     names: &'a Names<'a>,
-    devices: &'a [DeviceType],
+    devices: &'a [Option<DeviceType>],
     id: NodeId,
 }
 
@@ -250,6 +257,9 @@ impl At<'_> {
         }
         match (written, &decision.policy) {
             (Some(dtype), _) => Why::Written(dtype),
+            (None, Policy::Fallthrough) if decision.rule.is_laid_over() => {
+                Why::Exempt(self.widest())
+            }
             (None, Policy::Fallthrough) => Why::Unlisted(self.widest()),
             (None, _) => self.left_alone(),
         }
@@ -259,8 +269,9 @@ impl At<'_> {
     fn left_alone(&self) -> Why {
         let region = self.graph.region(self.id);
         let mut dtypes: Vec<DType> = Vec::new();
-        for arg in self.graph.args(self.id) {
-            let (dtype, device) = (self.graph.ty(arg).dtype, self.devices[arg.node.index()]);
+        let devices = self.graph.operand_devices(self.devices, self.id);
+        for (arg, device) in self.graph.args(self.id).into_iter().zip(devices) {
+            let dtype = self.graph.ty(arg).dtype;
             if dtype.is_float() && dtype != DType::F64 && region.is_enabled(device) {
                 return Why::Already;
             }
@@ -280,8 +291,7 @@ impl At<'_> {
 
     fn operand_devices(&self) -> Vec<DeviceType> {
         let mut devices: Vec<DeviceType> = Vec::new();
-        for arg in self.graph.args(self.id) {
-            let device = self.devices[arg.node.index()];
+        for device in self.graph.operand_devices(self.devices, self.id) {
             if !devices.contains(&device) {
                 devices.push(device);
             }

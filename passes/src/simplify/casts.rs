@@ -31,9 +31,9 @@ pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     if x.dtype() == to {
         return Some(x);
     }
-    if let Some(iota) =
-        r.made_by(x, &source::IOTA).filter(|_| x.dtype() == DType::I64 && to != DType::Bool)
-    {
+    // A rounding to 16 bits stays a cast, so that it can be told where it is.
+    let converts = x.dtype() == DType::I64 && to != DType::Bool && !to.is_low();
+    if let Some(iota) = r.made_by(x, &source::IOTA).filter(|_| converts) {
         return Some(r.record(iota.op, iota.args, iota.attrs.with("dtype", to))[0]);
     }
     behind_views(r, x, to).or_else(|| {

@@ -32,8 +32,12 @@ fn regions(graph: &Graph, decisions: &[Option<Decision>]) -> Vec<Warning> {
             continue;
         }
         let on: Vec<_> = DeviceType::ALL.into_iter().filter(|d| region.is_enabled(*d)).collect();
-        let there: BTreeSet<_> = nodes.iter().map(|id| devices[id.index()].name()).collect();
-        let (on, there) = (names(on.iter().map(|d| d.name())), names(there.into_iter()));
+        let there: BTreeSet<_> =
+            nodes.iter().flat_map(|id| graph.operand_devices(&devices, *id)).collect();
+        let names = |devices: &mut dyn Iterator<Item = DeviceType>| {
+            devices.map(DeviceType::name).collect::<Vec<_>>().join(" and ")
+        };
+        let (on, there) = (names(&mut on.into_iter()), names(&mut there.into_iter()));
         let count = nodes.len();
         let message = format!(
             "region #{number} is on for {on}, but {} in it {} on {there}: nothing is cast",
@@ -48,10 +52,6 @@ fn regions(graph: &Graph, decisions: &[Option<Decision>]) -> Vec<Warning> {
     found
 }
 
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.collect::<Vec<_>>().join(" and ")
-}
-
 /// A rule that speaks of nothing, of nothing inside a region, or only where a stronger rule decides.
 fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Option<Warning> {
     let id = rule.rule_id();
@@ -60,6 +60,9 @@ fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Opti
     }
     let matched = graph.matched_by(rule);
     let Some(first) = matched.first() else {
+        if let Some(idle) = on_another_device(graph, rule) {
+            return Some(idle);
+        }
         let message = format!(
             "rule {} (`{rule}`) matches no op of this program{}",
             rule.id,
@@ -90,6 +93,19 @@ fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Opti
             "a rule about a node wins over one about a module, that over one about an op, and of two the later one",
         ),
     };
+    Some(Warning::new(WarningKind::IdleRule, message, advice))
+}
+
+/// What a rule for one device type says of ops whose operands all live on others.
+fn on_another_device(graph: &Graph, rule: &Rule) -> Option<Warning> {
+    let device = rule.device?;
+    let elsewhere = graph.matched_by(&Rule { device: None, ..rule.clone() });
+    let message = format!(
+        "rule {} (`{rule}`) matches {}, of whose operands none is on {device}",
+        rule.id,
+        several(&Names::new(graph).node(*elsewhere.first()?).to_string(), elsewhere.len())
+    );
+    let advice = format!("say of the inputs and parameters that they are on {device}");
     Some(Warning::new(WarningKind::IdleRule, message, advice))
 }
 
