@@ -143,6 +143,20 @@ fn a_rule_about_an_op_that_is_expanded_elsewhere_is_asked() {
 }
 
 #[test]
+fn an_op_that_a_policy_speaks_of_is_whole_also_if_there_is_nothing_to_cast() {
+    let text = "graph @g(%x: f32[4, 4], %y: i64[4]) {
+  %0 = cross_entropy_loss %x, %y : f32[]
+  return loss = %0
+}";
+    let set = PolicySet::standard;
+    let (cpu, cuda) = ("{cpu: bf16} cache on scope 0", "{cuda: bf16} cache on scope 0");
+    assert_eq!(ops_under(text, set(), cpu), ["cross_entropy_loss f32[]"]);
+    let parts = ["log_softmax f32[4, 4]", "nll_loss f32[]"];
+    assert_eq!(ops_under(&text.replace("[4, 4],", "[4, 4] on cuda,"), set(), cuda), parts);
+    assert_eq!(ops_under(text, set(), &Region::default().to_string()), parts);
+}
+
+#[test]
 fn a_text_written_for_the_standard_policies_reads_under_others() {
     let text = "region #1 = {cpu: bf16} cache on scope 1
 graph @g(%x: f32[4, 4]) {

@@ -234,8 +234,8 @@ pub enum Dispatch {
     },
     /// PyTorch expands it before autocast sees it: its parts are recorded in its place.
     Expands,
-    /// As [`Dispatch::Listed`] where a policy casts something for it, else as [`Dispatch::Expands`]: an op that one device's table
-    /// lists and another's does not.
+    /// As [`Dispatch::Listed`] where a policy speaks of it, else as [`Dispatch::Expands`]: an op that one device's table lists and
+    /// another's does not.
     ListedOrExpands {
         /// The overload, or `""`.
         overload: &'static str,

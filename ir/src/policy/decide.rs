@@ -478,7 +478,7 @@ mod tests {
             for operands in [&mixed[..1], &mixed[..]] {
                 let error = ask(operands, None).unwrap();
                 assert_eq!(error.class(), "no_dtype_argument");
-                let said = format!("rule/op mm:{policy} gives it the argument `dtype`");
+                let said = format!("rule/op mm on cpu:{policy} gives it the argument `dtype`");
                 assert!(error.to_string().starts_with(&said), "{error}");
             }
             assert_eq!(ask(&mixed[1..], None), None, "no rule for cuda");

@@ -7,7 +7,7 @@ use crate::ask::Question;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Dispatch, OpDef, OpRef};
 use crate::policy::parity::{Leaf, RegionObject, Thread};
-use crate::policy::{Decision, DeviceType, Region};
+use crate::policy::{Decision, DeviceType, Policy, Region};
 use crate::residence::{beside, of_result, together};
 use crate::{Attrs, DType, Var};
 use smallvec::SmallVec;
@@ -183,7 +183,10 @@ impl Tracer {
         }
         drop(state);
         self.recall(&mut decision, &operands, args);
-        Ok(Some(decision).filter(|d| !d.is_trivial()))
+        // Where a policy speaks of an op, none is asked about its parts, also if there is nothing to cast.
+        let is_whole = matches!(op.def().dispatch, Dispatch::ListedOrExpands { .. })
+            && decision.policy != Policy::Fallthrough;
+        Ok(Some(decision).filter(|d| is_whole || !d.is_trivial()))
     }
 }
 
