@@ -67,6 +67,14 @@ fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
     for (device, policy) in policies(op) {
         writeln!(out, "autocast on {device}: {policy}")?;
     }
+    match &op.dispatch {
+        Dispatch::Internal => writeln!(out, "autocast: no policy is asked about it")?,
+        Dispatch::Expands => writeln!(out, "autocast: policies meet its parts in its place")?,
+        Dispatch::Declares(policy) => {
+            writeln!(out, "autocast: {policy}, which it declares itself")?
+        }
+        Dispatch::Listed { .. } | Dispatch::ListedOrExpands { .. } => {}
+    }
     Ok(())
 }
 

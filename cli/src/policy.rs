@@ -252,8 +252,11 @@ fn check(out: &mut impl Write, path: &Path, deny_warnings: bool) -> Result<(), F
             )?;
         }
     }
-    let known =
-        |op: &'static OpDef| KnownOp { name: op.name, takes_dtype: op.schema.takes_dtype() };
+    let known = |op: &'static OpDef| KnownOp {
+        name: op.name,
+        takes_dtype: op.schema.takes_dtype(),
+        is_seen: op.dispatch.is_seen(),
+    };
     let ops: Vec<KnownOp<'_>> = ops::all().map(known).collect();
     let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| did_you_mean(name, known);
     let findings = review(&text, &ops, &hint).map_err(wrong)?;

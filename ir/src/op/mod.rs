@@ -247,6 +247,13 @@ pub enum Dispatch {
     Internal,
 }
 
+impl Dispatch {
+    /// True if policies are asked about the op: it is not ours alone, and does more than stand for its parts.
+    pub const fn is_seen(&self) -> bool {
+        !matches!(self, Dispatch::Expands | Dispatch::Internal)
+    }
+}
+
 /// What an op is made of.
 pub enum Body {
     /// A value from outside or from attributes alone; no operands.

@@ -44,6 +44,8 @@ pub struct KnownOp<'a> {
     pub name: &'a str,
     /// True if it has an argument `dtype`.
     pub takes_dtype: bool,
+    /// True if policies are asked about it, false if it is not for them or they meet its parts.
+    pub is_seen: bool,
 }
 
 /// Looks through the file of a policy set or of a policy table; nothing is odd about the lists of a TorchScript pass.
@@ -180,9 +182,14 @@ impl Review<'_> {
         Some(listed.any(|(_, policy)| policy.needs_dtype_argument()))
     }
 
-    /// What is wrong with the name of an op, if nobody knows it.
+    /// What is wrong with the name of an op: nobody knows it, or no policy is ever asked about it.
     fn unknown(&self, text: &str) -> Option<String> {
         let (name, pattern) = OpPattern::in_table(text);
+        if self.ops.iter().any(|op| op.name == name && !op.is_seen) {
+            return Some(format!(
+                "no policy is ever asked about `{name}`: it is not for them, or they meet its parts in its place"
+            ));
+        }
         let keys: Vec<&str> = PolicyTable::built_in()
             .flat_map(|table| table.iter().map(|(key, _)| key))
             .filter(|key| OpPattern::in_table(key).0 == name)
@@ -254,8 +261,8 @@ mod tests {
         let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| {
             crate::text::did_you_mean(name, known)
         };
-        let op = |name, takes_dtype| KnownOp { name, takes_dtype };
-        let ops = [op("gelu", false), op("own", false), op("sum", true)];
+        let op = |name, takes_dtype| KnownOp { name, takes_dtype, is_seen: name != "cast" };
+        let ops = [op("gelu", false), op("own", false), op("sum", true), op("cast", false)];
         review(text, &ops, &hint).unwrap().iter().map(Finding::to_string).collect()
     }
 
@@ -269,6 +276,7 @@ mod tests {
         );
         assert!(found(&rule("xyzzy"))[0].ends_with("`xyzzy`: is it a custom op?"));
         assert_eq!(found(&rule("sum.dim_IntLst")).len(), 1);
+        assert!(found(&rule("cast"))[0].contains("no policy is ever asked about `cast`"));
         for known in ["gelu", "own", "own.x", "mm", "sum.dim_IntList", "conv3d", "matmul.*"] {
             assert_eq!(found(&rule(known)), [""; 0], "{known}");
         }

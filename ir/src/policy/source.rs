@@ -97,9 +97,9 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/autocast.md");
         let page = std::fs::read_to_string(page).unwrap().replace("\r\n", "\n");
         let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-        let known = |op: &'static crate::OpDef| KnownOp {
-            name: op.name,
-            takes_dtype: op.schema.takes_dtype(),
+        let known = |op: &'static crate::OpDef| {
+            let (takes_dtype, is_seen) = (op.schema.takes_dtype(), op.dispatch.is_seen());
+            KnownOp { name: op.name, takes_dtype, is_seen }
         };
         let ops: Vec<KnownOp<'_>> = crate::ops::all().map(known).collect();
         let mut kinds = [0; 2];
