@@ -483,6 +483,7 @@ fn every_op_is_listed_and_described() {
     let linear = good(&["ops", "linear"]);
     assert!(linear.starts_with("linear(x, weight, bias?) -> y\n"), "{linear}");
     assert!(linear.contains("autocast on cpu: lower_precision_fp\n"), "{linear}");
+    assert!(good(&["ops", "cast"]).ends_with("autocast: no policy is asked about it\n"));
 }
 
 #[test]
