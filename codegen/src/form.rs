@@ -81,6 +81,7 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
         fresh: fresh(kernel, &nest.loads, Some(first)),
         loads: sources(&nest.loads, rank, elements, written),
         positions: Vec::new(),
+        apart: Vec::new(),
         buffers: nest.buffers.clone(),
         stages: Vec::new(),
     };
@@ -256,6 +257,7 @@ pub(crate) fn factor(
         loads: sources(&factor.loads, extents.len(), elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
+        apart: Vec::new(),
         buffers: Vec::new(),
         stages: vec![Stage {
             once: false,
@@ -296,6 +298,7 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
         loads: sources(&c.loads, extents.len(), elements_of(kernel), updated),
         extents,
         positions: Vec::new(),
+        apart: Vec::new(),
         buffers: Vec::new(),
         stages: Vec::new(),
     };
@@ -393,6 +396,7 @@ pub(crate) fn scatter(kernel: &Kernel, s: &Scatter) -> Result<Plan> {
         loads: sources(&s.loads, rank, elements_of(kernel), |_| false),
         extents,
         positions: Vec::new(),
+        apart: Vec::new(),
         buffers: Vec::new(),
         stages: vec![Stage { once: false, first: false, body: s.body.clone(), sinks: vec![add] }],
     };
@@ -418,6 +422,7 @@ pub(crate) fn flat(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: 
         fresh: SmallVec::new(),
         loads,
         positions: Vec::new(),
+        apart: Vec::new(),
         buffers: Vec::new(),
         stages: vec![Stage { once: false, first: false, body, sinks }],
     }

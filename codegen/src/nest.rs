@@ -1,5 +1,6 @@
 //! Nests: what their functions are, and how a run splits rows and positions among threads.
 
+use crate::apart;
 use crate::error::Result;
 use crate::flat::{self, FlatRun};
 use crate::form::{self, Column, Largest};
@@ -12,6 +13,7 @@ use crate::schedule::padded;
 use crate::team::{Team, part};
 use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use tracecast_ir::kernel::{self as ir, Body, Kernel, ScalarOp};
 
@@ -29,6 +31,8 @@ pub(crate) struct NestRun {
     /// In cheap operations per position.
     cost: usize,
     split: Split,
+    /// The most positions of a call.
+    call: usize,
     columns: Vec<ColumnRun>,
     largest: Vec<Largest>,
     /// Instead of all that: one long row.
@@ -57,7 +61,7 @@ struct ColumnRun {
 
 /// The plans of a nest, the main one first.
 pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, NestRun)> {
-    let (plan, columns, largest) = form::nest(kernel, nest)?;
+    let (mut plan, columns, largest) = form::nest(kernel, nest)?;
     let inputs = kernel.inputs.len();
     let segments: Vec<(Vec<usize>, usize)> = nest
         .segments
@@ -74,7 +78,10 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         })
         .collect();
     let rows = plan.rows() as usize;
-    let split = split(&plan, &columns, rows, nest.registers.len());
+    let positions_apart = positions_apart(&plan, nest.registers.len());
+    let split = split(&columns, rows, positions_apart);
+    apart::bring(&mut plan, positions_apart);
+    let call = if positions_apart && !plan.apart.is_empty() { apart::POSITIONS } else { i64::MAX };
     let cost = plan.stages.iter().map(|s| cost(&s.body)).sum();
     let positions = segments.iter().map(|s| s.1).sum();
     let mut run = NestRun {
@@ -83,6 +90,7 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         positions,
         cost,
         split,
+        call: call as usize,
         columns: Vec::new(),
         largest,
         flat: None,
@@ -109,15 +117,19 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
     Ok((plans, run))
 }
 
-/// How the threads may share a nest without meeting at an accumulator. Registers from `registers` on are of largest values, which every
-/// task has of its own; the stage that takes them comes last.
-fn split(plan: &Plan, columns: &[Column], rows: usize, registers: usize) -> Split {
+/// True if all that happens at a position is one stage there. Registers from `registers` on are of largest values, which every task has of
+/// its own; the stage that takes them comes last.
+fn positions_apart(plan: &Plan, registers: usize) -> bool {
     let of_largest =
         |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= registers);
     let any = plan.stages.iter().any(|s| s.sinks.iter().any(of_largest));
     let single = plan.stages.len() == 1 + usize::from(any) && !plan.stages[0].once;
     let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. }) && !of_largest(s);
-    let positions_apart = single && !plan.stages[0].sinks.iter().any(reduces);
+    single && !plan.stages[0].sinks.iter().any(reduces)
+}
+
+/// How the threads may share a nest without meeting at an accumulator.
+fn split(columns: &[Column], rows: usize, positions_apart: bool) -> Split {
     let unit = columns.iter().try_fold(1i64, |unit, c| match c.unit {
         0 => None,
         u if u % unit == 0 => Some(u),
@@ -301,10 +313,25 @@ impl NestRun {
                 team.each(tasks, |i| {
                     let rows = part(self.rows, unit, tasks, i);
                     let slots = with(&segments[0], places, i, 0);
-                    with_scratch(|scratch| code.call(&slots, rows, 0..length, scratch, status));
+                    with_scratch(|scratch| {
+                        for positions in self.calls(0..length) {
+                            code.call(&slots, rows.clone(), positions, scratch, status);
+                        }
+                    });
                 });
             }
         }
+    }
+
+    /// The calls for a range of positions.
+    fn calls(&self, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+        let Range { start, end } = positions;
+        // An empty range is a call as well: its rows may have results all the same.
+        let count = (end - start).div_ceil(self.call).max(1);
+        (0..count).map(move |i| {
+            let from = start + i * self.call;
+            from..end.min(from.saturating_add(self.call))
+        })
     }
 
     /// A range of the positions of all segments, one after another.
@@ -313,7 +340,7 @@ impl NestRun {
         code: &Code,
         segments: &[Slots],
         (places, task): (Option<Places>, usize),
-        range: std::ops::Range<usize>,
+        range: Range<usize>,
         status: &AtomicU64,
     ) {
         with_scratch(|scratch| {
@@ -324,7 +351,9 @@ impl NestRun {
                 first += length;
                 if from < to {
                     let slots = with(slots, places, task, segment);
-                    code.call(&slots, 0..self.rows, from..to, scratch, status);
+                    for positions in self.calls(from..to) {
+                        code.call(&slots, 0..self.rows, positions, scratch, status);
+                    }
                 }
             }
         });
@@ -344,7 +373,7 @@ pub(crate) fn over_positions(
     code: &Code,
     team: &Team,
     slots: &Slots,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
     length: usize,
     status: &AtomicU64,
 ) {

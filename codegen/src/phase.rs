@@ -385,7 +385,7 @@ fn load_class(plan: &Plan, source: &Source, inst: &Inst, still: &[bool], wide: b
             Place::At(access) => {
                 access.guards.iter().all(|g| g.strides.last().copied().unwrap_or(0) == 0)
             }
-            Place::Stream => true,
+            Place::Stream | Place::Brought(_) => true,
         };
     let guarded = matches!(&source.place, Place::At(a) if !a.guards.is_empty());
     match source.dtype {

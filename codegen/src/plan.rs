@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) loads: Vec<Source>,
     /// The meanings of `ScalarOp::Index`.
     pub(crate) positions: Vec<Affine>,
+    /// Operands that step through memory along the row, and are brought together in the scratch first.
+    pub(crate) apart: Vec<Apart>,
     /// The types of the row buffers.
     pub(crate) buffers: Vec<Scalar>,
     /// Run in order for each row.
@@ -88,6 +90,37 @@ pub(crate) enum Place {
     At(Access),
     /// One after another: element `(row - begin) * (to - from) + (position - from)` of the call.
     Stream,
+    /// In the scratch, where the rows of that number of [`Plan::apart`] are.
+    Brought(usize),
+}
+
+/// Rows whose elements lie apart.
+#[derive(Clone, Debug)]
+pub(crate) struct Apart {
+    /// The operand.
+    pub(crate) slot: usize,
+    /// The bytes of an element.
+    pub(crate) size: i64,
+    /// The element; never guarded or indirect.
+    pub(crate) access: Access,
+    /// How many rows are brought at a time, from a multiple of that number along the last outer axis on: neighbours in memory. A power
+    /// of two.
+    pub(crate) rows: i64,
+    /// The most positions of a call.
+    pub(crate) positions: i64,
+}
+
+impl Apart {
+    /// Elements from row to row in the scratch, for so many positions: more than that, since rows a power of two apart would share the
+    /// places of the cache.
+    pub(crate) fn pitch(&self, positions: i64) -> i64 {
+        positions + 64 / self.size
+    }
+
+    /// The bytes in the scratch.
+    pub(crate) fn bytes(&self) -> i64 {
+        self.rows * self.pitch(self.positions) * self.size
+    }
 }
 
 impl Place {
@@ -95,7 +128,7 @@ impl Place {
     pub(crate) fn row_stride(&self) -> i64 {
         match self {
             Place::At(access) => access.strides.last().copied().unwrap_or(0),
-            Place::Stream => 1,
+            Place::Stream | Place::Brought(_) => 1,
         }
     }
 }

@@ -98,7 +98,7 @@ fn takes(stage: &Stage, load: u32) -> bool {
 fn is_plain(source: &Source) -> bool {
     let dense = match &source.place {
         Place::At(access) => access.guards.is_empty() && access.indirect.is_empty(),
-        Place::Stream => false,
+        Place::Stream | Place::Brought(_) => false,
     };
     is_half(source.dtype) && source.place.row_stride() == 1 && dense
 }

@@ -92,6 +92,15 @@ impl Emitter<'_> {
                 }
                 element
             }
+            Place::Brought(number) => {
+                let apart = &self.plan.apart[*number];
+                let row = self.brought_row(apart);
+                let length = self.fb.ins().isub(self.to, self.from);
+                let pitch = self.fb.ins().iadd_imm_s(length, apart.pitch(0));
+                base.start = self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.apart[*number]));
+                let element = self.fb.ins().imul(row, pitch);
+                self.fb.ins().isub(element, self.from)
+            }
             Place::Stream => {
                 let row = self.fb.ins().isub(self.row, self.begin);
                 let length = self.fb.ins().isub(self.to, self.from);
@@ -100,7 +109,7 @@ impl Emitter<'_> {
             }
         };
         let bytes = self.scaled(element, size);
-        base.address = self.fb.ins().iadd(start, bytes);
+        base.address = self.fb.ins().iadd(base.start, bytes);
         base
     }
 

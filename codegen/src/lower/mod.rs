@@ -7,6 +7,7 @@
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
+mod bring;
 mod call;
 mod half;
 mod memory;
@@ -145,6 +146,8 @@ struct Emitter<'a> {
     status: Value,
     /// Where the row buffers begin in the scratch.
     buffers: Vec<i32>,
+    /// Where operands are in the scratch that are brought together there.
+    apart: Vec<i32>,
     /// Where the accumulators of a stage begin in the scratch.
     lanes: i32,
     /// Where values wait between phases.
@@ -181,6 +184,7 @@ impl<'a> Emitter<'a> {
             .iter()
             .map(|b| reserve(plan.row() * i64::from(phase::scratch_bytes(*b))))
             .collect();
+        let apart = plan.apart.iter().map(|a| reserve(a.bytes())).collect();
         let reductions =
             |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
         let lanes = reserve(
@@ -197,6 +201,7 @@ impl<'a> Emitter<'a> {
             scratch: params[5],
             status: params[6],
             buffers,
+            apart,
             lanes,
             waits,
             scratch_bytes: bytes as i32,
@@ -282,6 +287,9 @@ impl<'a> Emitter<'a> {
     }
 
     fn stages(&mut self) {
+        for (number, apart) in self.plan.apart.iter().enumerate() {
+            self.bring(number, apart);
+        }
         for stage in &self.plan.stages {
             match (stage.once, stage.first) {
                 (true, _) => self.once(stage),

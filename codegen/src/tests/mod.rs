@@ -6,6 +6,7 @@ mod products;
 mod random;
 mod rows;
 mod shapes;
+mod strided;
 
 use crate::{CpuDevice, CpuOptions};
 use smallvec::{SmallVec, smallvec};

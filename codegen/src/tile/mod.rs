@@ -10,6 +10,7 @@
 )]
 
 mod blocking;
+mod bring;
 mod contract;
 #[cfg(test)]
 mod contract_tests;
@@ -44,6 +45,17 @@ pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: u
 pub(crate) type RandomFn =
     unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
 
+/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of row `r` is at `src + p * step` and
+/// `r` elements further, and goes to element `r * ld + p` of `dst`, for `n` positions and some rows. Nothing needs to be aligned.
+pub(crate) type BringFn = unsafe extern "C" fn(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    rows: usize,
+    step: isize,
+    ld: usize,
+);
+
 /// One function of a float in its three forms.
 pub(crate) struct Routine {
     /// Over a tile of f32.
@@ -74,6 +86,8 @@ pub(crate) struct Tiles {
     pub(crate) round_bf16: TileFn,
     /// Random words of elements in a row.
     pub(crate) random: RandomFn,
+    /// Elements of 1, 2, 4 and 8 bytes brought together.
+    pub(crate) bring: [BringFn; 4],
 }
 
 impl Tiles {

@@ -10,6 +10,10 @@ use tracecast_ir::kernel::Function;
 pub(crate) fn address_of(tiles: &Tiles, name: &str) -> Option<usize> {
     Some(match name {
         "random_tile" => tiles.random as *const () as usize,
+        "bring_1" => tiles.bring[0] as *const () as usize,
+        "bring_2" => tiles.bring[1] as *const () as usize,
+        "bring_4" => tiles.bring[2] as *const () as usize,
+        "bring_8" => tiles.bring[3] as *const () as usize,
         "f16_to_f32_tile" => tiles.widen(DType::F16)? as *const () as usize,
         "bf16_to_f32_tile" => tiles.widen(DType::BF16)? as *const () as usize,
         "f32_to_f16_tile" => tiles.narrow(DType::F16)? as *const () as usize,

@@ -1,6 +1,6 @@
 //! The portable routines: the scalar definitions, one element at a time.
 
-use super::{Routine, Tiles, random};
+use super::{Routine, Tiles, bring, random};
 use tracecast_ir::kernel::{half, math};
 
 /// Routines for any CPU.
@@ -21,6 +21,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(half::round_to_f16),
     round_bf16: tile!(half::round_to_bf16),
     random: random::in_a_row,
+    bring: bring::PLAIN,
 };
 
 /// Maps `n` elements one by one.

@@ -185,3 +185,43 @@ fn random_words_depend_on_the_element_alone() {
     }
     assert_eq!(one::random(key, step, stream, 6), philox::random_bits(key, step, stream, 6));
 }
+
+/// Rows of elements of one size, each the bytes of its number.
+fn brought<const SIZE: usize>(routine: super::BringFn, n: usize, rows: usize, step: isize) {
+    let ld = n + 3;
+    let first = if step < 0 { (n - 1) * step.unsigned_abs() } else { 0 };
+    let mut src = vec![0u8; (n * step.unsigned_abs() + rows + 1) * SIZE + 1];
+    (0..src.len()).for_each(|i| src[i] = (i * 7 + i / 251) as u8);
+    let mut dst = vec![0xa5u8; rows * ld * SIZE + 1];
+    let bytes = step * SIZE as isize;
+    let from = src.as_ptr().wrapping_add(1 + first * SIZE);
+    // SAFETY: both have room for that many rows and positions.
+    unsafe { routine(from, dst.as_mut_ptr().wrapping_add(1), n, rows, bytes, ld) };
+    let elements = |bytes: &[u8], at: usize| bytes[1 + at * SIZE..][..SIZE].to_vec();
+    for r in 0..rows {
+        for p in 0..ld {
+            let found = elements(&dst, r * ld + p);
+            let wanted = match p < n {
+                true => elements(&src, (first as isize + p as isize * step) as usize + r),
+                false => vec![0xa5; SIZE],
+            };
+            assert_eq!(found, wanted, "row {r}, position {p} of {rows} x {n}, {SIZE} bytes");
+        }
+    }
+}
+
+#[test]
+fn elements_are_brought_together() {
+    for tiles in both() {
+        for n in [1, 7, 8, 9, 40] {
+            for rows in [1, 2, 7, 8, 16, 21, 32, 64] {
+                for step in [rows as isize + 2, -3, 2] {
+                    brought::<1>(tiles.bring[0], n, rows, step);
+                    brought::<2>(tiles.bring[1], n, rows, step);
+                    brought::<4>(tiles.bring[2], n, rows, step);
+                    brought::<8>(tiles.bring[3], n, rows, step);
+                }
+            }
+        }
+    }
+}

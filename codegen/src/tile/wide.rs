@@ -3,7 +3,7 @@
 //! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`]. The last, incomplete vector of a tile is
 //! padded and run through the same instructions.
 
-use super::{Routine, Tiles, random};
+use super::{Routine, Tiles, bring, random};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::{self, Lane};
 
@@ -25,6 +25,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(round_f16),
     round_bf16: tile!(round_bf16),
     random: random::avx2::in_a_row,
+    bring: bring::avx2::WIDE,
 };
 
 /// Maps `n` elements, eight at a time.

@@ -259,9 +259,10 @@ fn eights(count: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
 }
 
+/// Column `i` of eight rows of eight as row `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn transpose(r: [x86::__m256; 8]) -> [x86::__m256; 8] {
+pub(in crate::tile) fn transpose(r: [x86::__m256; 8]) -> [x86::__m256; 8] {
     let mut t = r;
     for i in 0..4 {
         t[2 * i] = x86::_mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);

@@ -1,0 +1,60 @@
+//! Operands whose rows lie apart: calls of the routines that bring them together, before the first of the rows that they bring.
+
+use super::Emitter;
+use crate::plan::Apart;
+use cranelift::codegen::ir::BlockArg;
+use cranelift::prelude::{InstBuilder, IntCC, Value, types};
+
+impl Emitter<'_> {
+    /// The place of the row among those that were brought with it.
+    pub(super) fn brought_row(&mut self, apart: &Apart) -> Value {
+        match self.index.last() {
+            Some(at) if apart.rows > 1 => self.fb.ins().band_imm_u(*at, apart.rows - 1),
+            _ => self.fb.ins().iconst(types::I64, 0),
+        }
+    }
+
+    /// Brings the rows from this one on, if it is the first of them or of the call.
+    pub(super) fn bring(&mut self, number: usize, apart: &Apart) {
+        if apart.rows == 1 {
+            let one = self.fb.ins().iconst(types::I64, 1);
+            let row = self.fb.ins().iconst(types::I64, 0);
+            self.bring_rows(number, apart, row, one);
+            return;
+        }
+        let row = self.brought_row(apart);
+        let is_first = self.fb.ins().icmp_imm_s(IntCC::Equal, row, 0);
+        let begins = self.fb.ins().icmp(IntCC::Equal, self.row, self.begin);
+        let new = self.fb.ins().bor(is_first, begins);
+        let (bring, after) = (self.fb.create_block(), self.fb.create_block());
+        self.fb.ins().brif(new, bring, &[], after, &[] as &[BlockArg]);
+        self.fb.switch_to_block(bring);
+        let axis = self.plan.row_axis() - 1;
+        let first = self.fb.ins().isub(self.index[axis], row);
+        let extent = self.fb.ins().iconst(types::I64, self.plan.extents[axis]);
+        let left = self.fb.ins().isub(extent, first);
+        let most = self.fb.ins().iconst(types::I64, apart.rows);
+        let rows = self.fb.ins().smin(left, most);
+        self.bring_rows(number, apart, row, rows);
+        self.fb.ins().jump(after, &[]);
+        self.fb.switch_to_block(after);
+    }
+
+    /// Brings that many rows, of which this is number `row`.
+    fn bring_rows(&mut self, number: usize, apart: &Apart, row: Value, rows: Value) {
+        let Apart { slot, size, access, .. } = apart;
+        let step = access.strides.last().copied().unwrap_or(0);
+        let element = self.at_row(access.offset, &access.strides);
+        // Rows that are brought together are neighbours.
+        let element = self.fb.ins().isub(element, row);
+        let moved = self.scaled(self.from, step);
+        let element = self.fb.ins().iadd(element, moved);
+        let bytes = self.scaled(element, *size);
+        let from = self.fb.ins().iadd(self.slots[*slot], bytes);
+        let to = self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.apart[number]));
+        let length = self.fb.ins().isub(self.to, self.from);
+        let pitch = self.fb.ins().iadd_imm_s(length, apart.pitch(0));
+        let step = self.fb.ins().iconst(types::I64, step * size);
+        self.call(&format!("bring_{size}"), &[from, to, length, rows, step, pitch], None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Operands that step through memory along the row.
+
+use super::{check, inputs, load, nest, no_loops, store, strides};
+use tracecast_ir::kernel::{Body, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage};
+use tracecast_ir::{DType, TensorType};
+
+/// Sizes of outer axes and of the row.
+const SHAPES: [&[usize]; 9] = [
+    &[40],
+    &[1, 40],
+    &[5, 33],
+    &[40, 17],
+    &[130, 16],
+    &[3, 20, 50],
+    &[2, 3, 37, 64],
+    &[70, 1500],
+    &[9, 4100],
+];
+
+/// The strides of the last two axes exchanged in memory.
+fn transposed(extents: &[usize]) -> Vec<i64> {
+    let mut stored = extents.to_vec();
+    let last = stored.len() - 1;
+    if last == 0 {
+        return vec![1];
+    }
+    stored.swap(last - 1, last);
+    let mut strides = strides(&stored).to_vec();
+    strides.swap(last - 1, last);
+    strides
+}
+
+/// How `x` lies in memory: its strides and offset, and how many elements it has.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    Transposed,
+    EverySecond,
+    Backwards,
+}
+
+impl Lie {
+    fn of(self, extents: &[usize]) -> (Vec<i64>, i64, usize) {
+        let count: usize = extents.iter().product();
+        let dense = strides(extents).to_vec();
+        match self {
+            Lie::Transposed => (transposed(extents), 0, count),
+            Lie::EverySecond => (dense.iter().map(|s| 2 * s).collect(), 1, 2 * count),
+            Lie::Backwards => (dense.iter().map(|s| -s).collect(), count as i64 - 1, count),
+        }
+    }
+}
+
+/// `x + b`, stored; with `more`, the largest of each row and the sum of each column of it as well.
+fn sum(extents: &[usize], lie: Lie, dtype: DType, more: bool) -> Kernel {
+    let scalar = Scalar::of(dtype).unwrap();
+    let dense = strides(extents);
+    let (at, offset, count) = lie.of(extents);
+    let mut x = load(0, dtype, &at);
+    x.access.offset = offset;
+    let mut body = Body::default();
+    let a = body.push(ScalarOp::Load(0), &[], scalar);
+    let b = body.push(ScalarOp::Load(1), &[], scalar);
+    let op = if scalar == Scalar::Bool { ScalarOp::Or } else { ScalarOp::Add };
+    let value = body.binary(op, a, b);
+    let mut sinks = vec![store(0, dtype, &dense, value)];
+    let mut outs = vec![TensorType::new(dtype, extents)];
+    let mut stages = Vec::new();
+    let mut registers = Vec::new();
+    if more {
+        let (row, outer) = extents.split_last().unwrap();
+        let mut kept: smallvec::SmallVec<[bool; 4]> = outer.iter().map(|_| false).collect();
+        kept.push(true);
+        sinks.push(Sink::Reduce { reduction: Reduction::Max, value, register: 0 });
+        let to = crate::lower::memory_dtype(scalar);
+        sinks.push(Sink::Column { reduction: Reduction::Sum, value, output: 2, dtype: to, kept });
+        let mut per_row = strides(outer);
+        per_row.push(0);
+        let mut body = Body::default();
+        let most = body.push(ScalarOp::Register(0), &[], scalar);
+        let sinks = vec![store(1, to, &per_row, most)];
+        stages.push(Stage { over: Over::Once, body, sinks });
+        registers.push(scalar);
+        outs.push(TensorType::new(to, outer));
+        outs.push(TensorType::new(to, [*row]));
+    }
+    stages.insert(0, Stage { over: Over::Row, body, sinks });
+    let form = Nest { loads: vec![x, load(1, dtype, &dense)], registers, stages, ..no_loops() };
+    let types = vec![TensorType::new(dtype, [count]), TensorType::new(dtype, extents)];
+    nest(types, outs, extents, form)
+}
+
+#[test]
+fn maps_of_operands_in_another_order() {
+    use DType::{BF16, Bool, F16, F32, F64, I64, U8};
+    for extents in SHAPES {
+        for dtype in [F32, F16, BF16, F64, I64, U8, Bool] {
+            for lie in [Lie::Transposed, Lie::EverySecond, Lie::Backwards] {
+                let k = sum(extents, lie, dtype, false);
+                check(&k, &inputs(&k, 1, true));
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_and_columns_of_operands_in_another_order() {
+    for extents in SHAPES {
+        for dtype in [DType::F32, DType::F16, DType::F64, DType::I64] {
+            for lie in [Lie::Transposed, Lie::EverySecond, Lie::Backwards] {
+                let k = sum(extents, lie, dtype, true);
+                check(&k, &inputs(&k, 2, false));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operand_that_is_replaced_is_read_where_it_is() {
+    let extents = [40, 40];
+    let mut k = sum(&extents, Lie::Transposed, DType::F32, false);
+    k.outputs[0].update = Some(1);
+    check(&k, &inputs(&k, 3, false));
+}
