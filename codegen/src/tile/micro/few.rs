@@ -12,7 +12,7 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// The most rows: with more of them packing is worth its stores.
-pub(in crate::tile) const ROWS: usize = 8;
+pub(in crate::tile) const ROWS: usize = 12;
 
 /// The most rows of what could be multiplied in pairs instead, which is twice as fast once it is packed.
 pub(in crate::tile) const ROWS_OF_PAIRS: usize = 2;
@@ -97,9 +97,9 @@ pub(in crate::tile) unsafe fn product(
         };
     }
     match b.dtype {
-        DType::BF16 => run!(Two<Brain>: 1 2 3 4 5 6 7 8),
-        DType::F16 => run!(Two<Half>: 1 2 3 4 5 6 7 8),
-        _ => run!(One<Single>: 1 2 3 4 5 6 7 8),
+        DType::BF16 => run!(Two<Brain>: 1 2 3 4 5 6 7 8 9 10 11 12),
+        DType::F16 => run!(Two<Half>: 1 2 3 4 5 6 7 8 9 10 11 12),
+        _ => run!(One<Single>: 1 2 3 4 5 6 7 8 9 10 11 12),
     }
 }
 
