@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use tracecast::amp::ScalerSettings;
-use tracecast::nn::{Dropout, Embedding, Frozen, Linear, Module, Relu, Sequential};
+use tracecast::nn::{Context, Dropout, Embedding, Frozen, Linear, Module, Relu, Sequential};
 use tracecast::optim::{Clip, Schedule};
 use tracecast::prelude::*;
-use tracecast::{StepResult, TrainStepBuilder};
+use tracecast::{Entry, StepResult, TrainStepBuilder};
 
 fn mlp() -> Sequential {
     Sequential::new().then(Linear::new(6, 16)).then(Relu).then(Linear::new(16, 3))
@@ -362,4 +362,26 @@ fn a_layer_can_be_tied_to_a_frozen_one_and_not_to_none() {
     assert_ne!(after["mix.weight"], before["mix.weight"]);
     let error = build("wrods.weight").unwrap_err().to_string();
     assert!(error.contains("`wrods.weight`") && error.contains("words.weight"), "{error}");
+}
+
+/// Two layers, both called `fc`.
+struct Twins(Linear, Linear);
+
+impl Module for Twins {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.call("fc", &self.1, cx.call("fc", &self.0, x))
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        [self.0.under("fc"), self.1.under("fc")].concat()
+    }
+}
+
+#[test]
+fn two_parameters_of_one_name_are_refused() {
+    let twins = Twins(Linear::new(3, 3), Linear::new(3, 3));
+    let step =
+        TrainStep::new(twins, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")));
+    let error = step.optimizer(Sgd::new(0.5)).build().unwrap_err().to_string();
+    assert!(error.contains("two parameters are called `fc.weight`"), "{error}");
 }

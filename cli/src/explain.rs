@@ -21,7 +21,7 @@ pub(crate) struct Explain {
     #[command(flatten)]
     program: ProgramFile,
 
-    /// Tells about one node only: a value such as `%3` or 3, a parameter such as `%w`, or a name such as `encoder.0/linear#0`
+    /// Tells about one node only: a value such as `%3`, 3 or `%hidden`, a parameter such as `%w`, or a name such as `encoder.0/linear#0`
     #[arg(value_name = "NODE")]
     node: Option<String>,
 

@@ -37,10 +37,31 @@ fn every_op_and_every_cast_has_a_reason_and_a_home() {
 fn one_node_is_a_part_of_the_whole() {
     let (_, whole, _) = explain(&["--autocast", "cpu:bf16"]);
     let (code, part, _) = explain(&["2", "--autocast", "cpu:bf16"]);
-    assert!(code == Some(0) && part.starts_with("%2 linear") && whole.contains(&part), "{part}");
+    assert!(
+        code == Some(0) && part.starts_with("%2 (%logits) linear") && whole.contains(&part),
+        "{part}"
+    );
     let (code, out, error) = explain(&["nosuch", "--autocast", "cpu:bf16"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(error.starts_with("error: @mlp has no node `nosuch`"), "{error}");
+}
+
+#[test]
+fn a_node_may_be_asked_for_by_its_name_in_the_file() {
+    let path = std::env::temp_dir().join(format!("tracecast-names-{}.tc", std::process::id()));
+    let text = "graph @f(%x: f32[4]) {\n  %hidden = exp %x : f32[4]\n  %y = neg %hidden : f32[4]\n  return y = %y\n}\n";
+    std::fs::write(&path, text).unwrap();
+    let output = |node| {
+        let command = [Path::new("explain"), path.as_path(), Path::new(node)];
+        Command::new(env!("CARGO_BIN_EXE_tracecast")).args(command).output().unwrap()
+    };
+    for node in ["%hidden", "hidden", "%0"] {
+        let told = String::from_utf8(output(node).stdout).unwrap();
+        assert!(told.starts_with("%0 (%hidden) exp") && !told.contains("neg"), "{node}: {told}");
+    }
+    let error = String::from_utf8(output("%hiden").stderr).unwrap();
+    assert!(error.contains("did you mean `hidden`?"), "{error}");
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]

@@ -142,6 +142,8 @@ pub struct Graph {
     pub(crate) regions: Vec<Region>,
     pub(crate) policy: u64,
     pub(crate) points: Arc<Vec<Point>>,
+    /// The words that a text called values by.
+    pub(crate) written: Vec<(ValueId, String)>,
     /// True once it is verified: what is recorded from now on stands for its nodes, no longer for those it was made from.
     pub(crate) settled: bool,
     index: Index,
@@ -170,6 +172,7 @@ impl Graph {
             policy: 0,
             index: Index::default(),
             points: Arc::default(),
+            written: Vec::new(),
             settled: false,
         }
     }
@@ -237,6 +240,12 @@ impl Graph {
         &self.updates
     }
 
+    /// The words by which the text that it was read from called results of ops, such as `hidden` for `%hidden`, in order. Text that
+    /// is printed numbers them anew, and a pass makes other values.
+    pub fn written(&self) -> &[(ValueId, String)] {
+        &self.written
+    }
+
     /// The autocast states that nodes refer to; the first is "off everywhere".
     pub fn regions(&self) -> &[Region] {
         &self.regions
@@ -270,6 +279,11 @@ impl Graph {
     /// The port whose next value this is, the first if there are several.
     pub fn updated_by(&self, value: ValueId) -> Option<&Port> {
         self.index.takers.get(&value).map(|port| &self.ports[*port])
+    }
+
+    /// The result of that name.
+    pub(crate) fn output_named(&self, name: &str) -> Option<ValueId> {
+        self.outputs.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
     /// The values that must be computed: outputs and updates.

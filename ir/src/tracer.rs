@@ -141,7 +141,12 @@ impl Tracer {
             if port.ty != ty || port.role != role {
                 return self.fail(
                     "input",
-                    format!("`{name}` is already a {:?} of type {}, asked for as a {role:?} of type {ty}", port.role, port.ty),
+                    format!(
+                        "`{name}` is already a {:?} of type {}{}, asked for as a {role:?} of type {ty}",
+                        port.role,
+                        port.ty,
+                        self.line_of(port.node)
+                    ),
                 );
             }
             return self.var(ValueId { node: port.node, result: 0 });
@@ -201,8 +206,16 @@ impl Tracer {
         if !self.owns(value) {
             self.fail("output", foreign());
         } else if !self.state.borrow_mut().graph.add_output(name, value.id) {
-            self.fail("output", format!("`{name}` is already an output"));
+            let first = self.state.borrow().graph.output_named(name).map(|value| value.node);
+            let line = first.map_or_else(String::new, |node| self.line_of(node));
+            self.fail("output", format!("`{name}` is already an output{line}"));
         }
+    }
+
+    /// `, recorded at LINE`; nothing if that is not known.
+    fn line_of(&self, node: crate::NodeId) -> String {
+        let line = self.state.borrow().graph.node(node).source.to_string();
+        if line.is_empty() { line } else { format!(", recorded at {line}") }
     }
 
     /// Gives a parameter or other state its next value.

@@ -50,6 +50,7 @@ fn op(op: &OpNote) -> String {
     object
         .number("node", op.node.index())
         .text("value", &op.value)
+        .list("written", op.written.iter().map(|name| quoted(name)))
         .text("name", &op.name)
         .text("op", op.op)
         .maybe("part_of", op.part_of)

@@ -9,6 +9,7 @@ use crate::options::Options;
 use crate::trace::Trace;
 use crate::train::recipe::{Placed, Recipe};
 use crate::train::{Loss, TrainStep};
+use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::{DType, Var};
@@ -189,7 +190,8 @@ impl TrainStepBuilder {
     /// The step.
     ///
     /// # Errors
-    /// If there is no optimizer, a setting has no meaning, or a layer is tied to a parameter that no module has. What is wrong with the model, the loss or the optimizer is told by the
+    /// If there is no optimizer, a setting has no meaning, two parameters of the model have one name, or a layer is tied to a parameter
+    /// that no module has. What is wrong with the model, the loss or the optimizer is told by the
     /// first run, which records them.
     pub fn build(self) -> Result<TrainStep> {
         if let Some((option, message)) = self.problem {
@@ -202,6 +204,14 @@ impl TrainStepBuilder {
             });
         }
         let entries = self.recipe.module.entries();
+        let mut names = HashSet::new();
+        if let Some(twice) = entries.iter().find(|entry| !names.insert(&entry.name)) {
+            let message = format!(
+                "two parameters are called `{}`: give the parts of the model names of their own, or tie one to the other",
+                twice.name
+            );
+            return Err(Error::Option { option: "module", message });
+        }
         let known = |tie: &String| entries.iter().any(|entry| entry.name == *tie);
         if let Some(tie) = self.recipe.module.ties().into_iter().find(|tie| !known(tie)) {
             let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();

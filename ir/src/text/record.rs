@@ -267,8 +267,7 @@ impl<'t> Recorder<'t, '_> {
         self.values.get(&key).copied().ok_or_else(|| {
             let known: Vec<String> =
                 self.values.keys().map(|(_, name)| format!("%{name}")).collect();
-            let is_number = key.1.bytes().all(|b| b.is_ascii_digit());
-            let known = known.iter().map(String::as_str).filter(|_| !is_number);
+            let known = known.iter().map(String::as_str).filter(|_| !is_number(&key));
             let hint = nearest::did_you_mean(token.text, known);
             cursor.fail(
                 token,
@@ -363,6 +362,9 @@ impl<'t> Recorder<'t, '_> {
                 ));
             }
             let key = self.key(cursor, token)?;
+            if !var.is_poison() && !is_number(&key) {
+                tracer.with_graph_mut(|graph| graph.written.push((var.id(), key.1.clone())));
+            }
             if self.values.insert(key, var).is_some() {
                 return Err(
                     cursor.fail(token, format!("there is a `{}` already", shorten(token.text)))
@@ -386,6 +388,11 @@ fn device_type(cursor: &mut Cursor<'_>) -> Result<DeviceType, ParseError> {
     let name = cursor.take_kind(Kind::Word, "a device type")?;
     let device = name.text.parse();
     device.map_err(|error: crate::policy::PolicyError| cursor.fail(name, error.to_string()))
+}
+
+/// True for `%3`, by which printed text calls a result.
+fn is_number((_, name): &Key) -> bool {
+    name.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// `{eps = 1e-5, shape = [2, 3]}`

@@ -2,6 +2,7 @@
 
 use super::casts::CastNote;
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::fmt;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::policy::{Decision, DeviceType, Policy, RuleId};
@@ -15,6 +16,8 @@ pub struct OpNote {
     pub node: NodeId,
     /// Its first result as the text of the program calls it, such as `%3`.
     pub value: String,
+    /// What a text that was written by hand calls its results, such as `%hidden`.
+    pub written: Vec<String>,
     /// Its operands, in order, as the text calls them.
     pub operands: Vec<String>,
     /// Its name across traces, such as `encoder.0/linear#0`; what rules about nodes match.
@@ -46,12 +49,12 @@ pub struct OpNote {
 }
 
 impl OpNote {
-    /// True for the name of one of its results, such as `%3`.
+    /// True for the name of one of its results, such as `%3` or `%hidden`.
     pub fn has_value(&self, name: &str) -> bool {
         let number = |value: &str| value.strip_prefix('%')?.parse::<usize>().ok();
         match (number(&self.value), number(name)) {
             (Some(first), Some(asked)) => (first..first + self.results.len()).contains(&asked),
-            _ => self.value == name,
+            _ => self.value == name || self.written.iter().any(|written| written == name),
         }
     }
 }
@@ -181,6 +184,10 @@ pub(super) fn notes(
 ) -> Vec<OpNote> {
     let (names, stable, devices) = (Names::new(graph), graph.names(), graph.devices());
     let is_port = |id: NodeId| matches!(graph.node(id).op.def().body, Body::Source(Lower::Port));
+    let mut written: HashMap<NodeId, Vec<String>> = HashMap::new();
+    for (value, name) in graph.written() {
+        written.entry(value.node).or_default().push(format!("%{name}"));
+    }
     let mut count = vec![0; graph.len()];
     casts.iter().for_each(|cast| count[cast.node.index()] += 1);
     graph
@@ -194,6 +201,7 @@ pub(super) fn notes(
             OpNote {
                 node: id,
                 value: names.node(id).to_string(),
+                written: written.get(&id).cloned().unwrap_or_default(),
                 operands: graph.args(id).iter().map(|a| names.value(*a).to_string()).collect(),
                 name: stable[id.index()].clone(),
                 op: node.op.name(),

@@ -18,7 +18,7 @@ pub struct UnknownNode {
 }
 
 impl Explanation {
-    /// What concerns one node: a value such as `%3` or `3`, a name such as `encoder.0/linear#0` (at the top also `linear#0`), or a
+    /// What concerns one node: a value such as `%3` or `3`, or `%hidden` as the text that was read calls it, a name such as `encoder.0/linear#0` (at the top also `linear#0`), or a
     /// port such as `%weight`, which stands for the casts of it.
     ///
     /// # Errors
@@ -49,7 +49,8 @@ impl Explanation {
     fn unknown(&self, name: &str) -> UnknownNode {
         let names = self.ops.iter().map(|op| op.name.trim_start_matches('/'));
         let ports = self.ports.iter().map(|(port, _)| port.trim_matches(['%', '"']));
-        let known = names.chain(ports);
+        let written = self.ops.iter().flat_map(|op| &op.written).map(|name| &name[1..]);
+        let known = names.chain(ports).chain(written);
         UnknownNode {
             program: self.program.clone(),
             name: name.to_owned(),

@@ -110,10 +110,14 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `%2 matmul : bf16[4, 8]` and, on the next line, why.
+/// `%2 matmul : bf16[4, 8]`, or `%2 (%hidden) matmul` where the text calls it so, and, on the next line, why.
 impl fmt::Display for OpNote {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.value, self.op)?;
+        f.write_str(&self.value)?;
+        if !self.written.is_empty() {
+            write!(f, " ({})", self.written.join(", "))?;
+        }
+        write!(f, " {}", self.op)?;
         if let Some(op) = self.part_of {
             write!(f, " of {op}")?;
         }
