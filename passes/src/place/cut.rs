@@ -191,7 +191,7 @@ mod tests {
             for bytes in [wide, wide / 2] {
                 let known = if dice.below(2) == 0 { dice.below(3) } else { 0 };
                 let readers = (0..known).map(|_| dice.below(kernels)).collect();
-                all.versions.push(Version { bytes, is_written: dice.below(3) == 0, readers });
+                all.versions.push(Version { bytes, is_written: dice.chance(33), readers });
             }
         }
         for _ in 0..1 + dice.below(12) {

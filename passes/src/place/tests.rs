@@ -2,7 +2,6 @@
 //! of the minimum cut, and few are in the kernels that `fuse` makes.
 
 #[path = "../../../tests/support/dice.rs"]
-#[allow(dead_code, reason = "not all that they do is used here")]
 pub(super) mod dice;
 
 use super::copies::{Takes, choices};
@@ -29,7 +28,7 @@ fn program(dice: &mut Dice) -> Verified {
             2 => a.abs(),
             3..=5 => a.permute(&[1, 0]),
             6 => a.gt(b, None).choose(a, b),
-            7 => a.slice(0, 0, 8, 1).pad(&[0, 0], &[8, 0], 0.0),
+            7 => a.slice(0, 0, 8, 1).pad(&[0, 0], &[8, 0], dice.unit()),
             _ => a.tanh(),
         });
     }
