@@ -197,8 +197,15 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// A scalar loop that does a little more is better than two loops with a tile between them.
+    /// A scalar loop that does a little more is better than two loops with a tile between them, unless it would widen f16 one by one.
     fn prefer_scalar(&mut self) {
+        let widens = |i: usize| match self.stage.body.insts[i].op {
+            ScalarOp::Load(l) => self.plan.loads[l as usize].dtype == DType::F16,
+            _ => false,
+        };
+        if (0..self.class.len()).any(|i| self.class[i] == Class::Vector && widens(i)) {
+            return;
+        }
         let of = |c: &Self, class| {
             (0..c.class.len()).filter(|i| c.needed[*i] && c.class[*i] == class).count()
         };
