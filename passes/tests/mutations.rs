@@ -59,9 +59,8 @@ fn a_rounding_lost_before_a_pass_is_refused() {
     }
 }
 
-/// The same for roundings that a pass itself loses: the verifier misses them or the numbers show it, but for very few. What a gradient
-/// computes with the verifier sees only where the op that it is the gradient of stays, if the op takes a value as it is and rounded as
-/// well.
+/// The same for roundings that a pass itself loses, but for very few: what a gradient computes with is seen only where the op that it is
+/// the gradient of stays, if the op takes a value as it is and rounded as well.
 #[test]
 fn a_rounding_that_a_pass_loses_is_noticed() {
     for name in names().into_iter().filter(|name| *name != "fuse") {
@@ -97,8 +96,7 @@ fn a_rounding_that_a_pass_loses_is_noticed() {
         println!("{name}: {lost:?}");
         assert!(lost.refused > count(300) as usize / 8, "{name}: {lost:?}");
         assert!(lost.equivalent * 10 < lost.refused, "{name}: {lost:?}");
-        // Of 4,000 programs three, all of `place`: one in 1,300.
-        assert!(lost.unnoticed * 500 <= lost.refused, "{name}: {lost:?}");
+        assert!((lost.noticed + lost.unnoticed) * 1000 <= lost.refused, "{name}: {lost:?}");
     }
 }
 
