@@ -71,21 +71,17 @@ impl Entry {
     /// # Errors
     /// If no tensor has its type.
     pub fn tensor(&self, seed: u64) -> Result<Tensor> {
-        // Also says whether there can be such a tensor.
-        let numel = Tensor::zeros(self.ty.clone())?.ty().numel() as u64;
-        let numbers: Vec<f64> = match self.start {
-            Start::Constant(v) => return Ok(Tensor::full(self.ty.clone(), v)?),
+        let ty = self.ty.clone();
+        Ok(match self.start {
+            Start::Constant(v) => Tensor::full(ty, v)?,
             Start::Uniform(low, high) => {
-                (0..numel).map(|i| low + (high - low) * self.uniform(seed, i)).collect()
+                Tensor::from_fn(ty, |i| low + (high - low) * self.uniform(seed, i as u64))?
             }
             Start::Normal(mean, deviation) => {
-                (0..numel).map(|i| mean + deviation * self.normal(seed, i)).collect()
+                Tensor::from_fn(ty, |i| mean + deviation * self.normal(seed, i as u64))?
             }
-            Start::Seed => {
-                return Ok(Tensor::new([2], &[seed as i64, 0])?);
-            }
-        };
-        Ok(Tensor::from_f64s(self.ty.clone(), &numbers)?)
+            Start::Seed => Tensor::new([2], &[seed as i64, 0])?,
+        })
     }
 
     /// Puts the value it starts with into a store, in the place of another one.

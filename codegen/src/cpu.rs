@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::DType;
+use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_runtime::{
@@ -186,6 +187,10 @@ impl Device for CpuDevice {
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::new(HostMemory::new(bytes)?))
+    }
+
+    fn adopt(&self, bytes: Bytes) -> std::result::Result<Memory, Bytes> {
+        HostMemory::adopt(bytes).map(Memory::new)
     }
 
     fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {

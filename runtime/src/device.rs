@@ -5,6 +5,7 @@ use crate::error::Result;
 use std::fmt::Debug;
 use std::time::Duration;
 use tracecast_ir::DType;
+use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 
@@ -31,11 +32,19 @@ pub trait Device: Debug + Send + Sync {
         kernels.iter().map(|k| self.load(k)).collect()
     }
 
-    /// Reserves memory; its contents are zero.
+    /// Reserves memory; it holds anything.
     ///
     /// # Errors
     /// If there is not enough.
     fn alloc(&self, bytes: usize) -> Result<Memory>;
+
+    /// Takes over bytes of the host as memory, where that saves a copy; by default it gives them back.
+    ///
+    /// # Errors
+    /// The bytes, if they are to be copied.
+    fn adopt(&self, bytes: Bytes) -> std::result::Result<Memory, Bytes> {
+        Err(bytes)
+    }
 
     /// Copies from the host.
     ///

@@ -295,7 +295,7 @@ impl Executable {
         {
             return Ok(value);
         }
-        Tensor::zeros(self.output_type(output).clone())
+        Tensor::to_write(self.output_type(output).clone())
     }
 
     /// Keeps the value of an output, so that it can be written again when nobody else holds it.

@@ -1,5 +1,6 @@
 //! Memory of devices: [`Memory`], opaque to the runtime, and [`HostMemory`], the aligned bytes that devices of the host use.
 
+use crate::arena::ALIGNMENT;
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::fmt;
@@ -42,7 +43,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Bytes of the host, zero at first, that begin with a cache line.
+/// Bytes of the host that begin with a cache line.
 ///
 /// They are shared: whoever holds the memory may read and write it. Reads and writes here take turns; they do not wait for kernels, which
 /// the runtime does not let run meanwhile.
@@ -53,14 +54,28 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// Reserves that many bytes.
+    /// Reserves that many bytes; they hold anything.
     ///
     /// # Errors
     /// If there is not enough memory.
     pub fn new(bytes: usize) -> Result<Self> {
-        let mut held = Bytes::zeroed(bytes).map_err(Error::Device)?;
-        let address = AtomicPtr::new(held.as_mut_ptr());
-        Ok(HostMemory { bytes: RwLock::new(held), address, len: bytes })
+        Bytes::to_write(bytes).map(HostMemory::of).map_err(Error::Device)
+    }
+
+    /// Takes over bytes, or gives them back if they do not begin with a cache line.
+    ///
+    /// # Errors
+    /// The bytes.
+    pub fn adopt(bytes: Bytes) -> std::result::Result<Self, Bytes> {
+        if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            return Ok(HostMemory::of(bytes));
+        }
+        Err(bytes)
+    }
+
+    fn of(mut bytes: Bytes) -> Self {
+        let (address, len) = (AtomicPtr::new(bytes.as_mut_ptr()), bytes.len());
+        HostMemory { bytes: RwLock::new(bytes), address, len }
     }
 
     /// The number of bytes.
@@ -117,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligned_zeroed_and_patched_anywhere() {
+    fn aligned_and_patched_anywhere() {
         let memory = HostMemory::new(203).unwrap();
         assert_eq!(memory.as_ptr().addr() % 64, 0);
         let mut model = vec![0u8; 203];
@@ -137,6 +152,26 @@ mod tests {
         assert!(
             memory.write(200, &[0; 4]).is_err() && memory.read(usize::MAX, &mut [0; 2]).is_err()
         );
+    }
+
+    #[test]
+    fn bytes_are_taken_over_where_they_lie() {
+        let mut bytes = Bytes::zeroed(100).unwrap();
+        bytes[3] = 7;
+        let at = bytes.as_ptr();
+        let memory = HostMemory::adopt(bytes).unwrap();
+        let mut four = [0; 4];
+        memory.read(0, &mut four).unwrap();
+        assert!(memory.as_ptr().cast_const() == at && memory.len() == 100 && four == [0, 0, 0, 7]);
+        // Vectors begin anywhere, and most of these off a line.
+        let vectors: Vec<Bytes> = (0..50).map(|i| Bytes::from(vec![i; 100])).collect();
+        for bytes in vectors {
+            let (at, first) = (bytes.as_ptr(), bytes[0]);
+            match HostMemory::adopt(bytes) {
+                Ok(memory) => assert!(memory.as_ptr().addr().is_multiple_of(ALIGNMENT)),
+                Err(bytes) => assert!(bytes.as_ptr() == at && bytes[..] == [first; 100]),
+            }
+        }
     }
 
     #[test]

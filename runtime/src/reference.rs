@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::memory::{HostMemory, Memory};
 use std::sync::Arc;
 use tracecast_ir::DType;
-use tracecast_ir::eval::{self, EvalError};
+use tracecast_ir::eval::{self, Bytes, EvalError};
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 
@@ -33,6 +33,10 @@ impl Device for ReferenceDevice {
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
         Ok(Memory::new(HostMemory::new(bytes)?))
+    }
+
+    fn adopt(&self, bytes: Bytes) -> std::result::Result<Memory, Bytes> {
+        HostMemory::adopt(bytes).map(Memory::new)
     }
 
     fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {

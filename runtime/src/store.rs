@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::tensor::{Tensor, zeroed};
+use crate::tensor::{Tensor, room};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -150,9 +150,15 @@ impl Store {
             }
             _ => {}
         }
-        let value = found.read()?;
-        let memory = on.alloc(ty.bytes())?;
-        on.upload(value.bytes(), &memory, 0)?;
+        let memory = match self.entries.get_mut(name).and_then(|entry| entry.hand_over(on)) {
+            Some(memory) => memory,
+            None => {
+                let value = self.get(name)?;
+                let memory = on.alloc(ty.bytes())?;
+                on.upload(value.bytes(), &memory, 0)?;
+                memory
+            }
+        };
         let entry = Entry::Device { ty: ty.clone(), device: on.clone(), memory: memory.clone() };
         self.entries.insert(name.to_owned(), entry);
         Ok(memory)
@@ -175,11 +181,25 @@ impl Entry {
         }
     }
 
+    /// The value as memory of a device, if nobody else holds it and the device takes over its bytes; the entry then has no value until
+    /// it gets that memory.
+    fn hand_over(&mut self, to: &Arc<dyn Device>) -> Option<Memory> {
+        let Entry::Host(value) = self else { return None };
+        let own = value.own_value()?;
+        match to.adopt(std::mem::take(&mut own.bytes)) {
+            Ok(memory) => Some(memory),
+            Err(bytes) => {
+                own.bytes = bytes;
+                None
+            }
+        }
+    }
+
     fn read(&self) -> Result<Tensor> {
         match self {
             Entry::Host(value) => Ok(value.clone()),
             Entry::Device { ty, device, memory } => {
-                let mut bytes = zeroed(ty)?;
+                let mut bytes = room(ty)?;
                 device.download(memory, 0, &mut bytes)?;
                 Tensor::from_bytes(ty.clone(), bytes)
             }
@@ -206,7 +226,7 @@ impl fmt::Debug for Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ReferenceDevice;
+    use crate::{HostMemory, ReferenceDevice};
 
     #[test]
     fn entries_follow_their_device_and_stay_current() {
@@ -221,6 +241,23 @@ mod tests {
         assert!(first.same(&store.memory("w", &ty, &devices[0]).unwrap()));
         assert_eq!(store.remove("w").unwrap().item::<f32>().unwrap(), 3.0);
         assert!(store.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_nobody_else_holds_is_not_copied() {
+        let held = Tensor::rand([100], 1).unwrap();
+        let mut store = Store::new().with("held", held.clone());
+        store.insert("own", Tensor::rand([100], 2).unwrap());
+        let own = store.get("own").unwrap().bytes().as_ptr();
+        let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
+        let mut address = |name: &str| {
+            let memory = store.memory(name, held.ty(), &device).unwrap();
+            memory.get::<HostMemory>().unwrap().as_ptr().cast_const()
+        };
+        assert!(address("own") == own && address("held") != held.bytes().as_ptr());
+        assert_eq!(store.get("own").unwrap(), Tensor::rand([100], 2).unwrap());
+        store.set("held", &Tensor::rand([100], 3).unwrap()).unwrap();
+        assert_eq!(held, Tensor::rand([100], 1).unwrap());
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Tensor {
                 elements.len()
             )));
         }
-        let mut all = Value::zeros(ty).map_err(Error::Tensor)?;
+        let mut all = Value::to_write(ty).map_err(Error::Tensor)?;
         T::write(elements, &mut all.bytes);
         Ok(Tensor::from(all))
     }
@@ -128,6 +128,14 @@ impl Tensor {
         Value::from_f64s(ty, numbers).map(Tensor::from).map_err(Error::Tensor)
     }
 
+    /// The numbers that a function gives for each position in row-major order, as the dtype holds them.
+    ///
+    /// # Errors
+    /// If the type has too many elements.
+    pub fn from_fn(ty: TensorType, number: impl FnMut(usize) -> f64) -> Result<Self> {
+        Value::from_fn(ty, number).map(Tensor::from).map_err(Error::Tensor)
+    }
+
     /// Zeros.
     ///
     /// # Errors
@@ -143,7 +151,10 @@ impl Tensor {
     pub fn full(ty: TensorType, number: f64) -> Result<Self> {
         let one =
             Value::from_f64s(TensorType::scalar(ty.dtype), &[number]).map_err(Error::Tensor)?;
-        let mut all = Value::zeros(ty).map_err(Error::Tensor)?;
+        if one.bytes.iter().all(|byte| *byte == 0) {
+            return Tensor::zeros(ty);
+        }
+        let mut all = Value::to_write(ty).map_err(Error::Tensor)?;
         for element in all.bytes.chunks_exact_mut(one.bytes.len()) {
             element.copy_from_slice(&one.bytes);
         }
@@ -175,7 +186,7 @@ impl Tensor {
 
     fn drawn(shape: Shape, draw: impl Fn(u64) -> f32) -> Result<Self> {
         let mut all =
-            Value::zeros(TensorType { dtype: DType::F32, shape }).map_err(Error::Tensor)?;
+            Value::to_write(TensorType { dtype: DType::F32, shape }).map_err(Error::Tensor)?;
         for (i, element) in all.bytes.chunks_exact_mut(size_of::<f32>()).enumerate() {
             element.copy_from_slice(&draw(i as u64).to_le_bytes());
         }
@@ -199,7 +210,17 @@ impl Tensor {
 
     /// The bytes to be written anew, if nobody else holds the tensor.
     pub(crate) fn own_bytes(&mut self) -> Option<&mut [u8]> {
-        Arc::get_mut(&mut self.0).map(|value| &mut value.bytes[..])
+        self.own_value().map(|value| &mut value.bytes[..])
+    }
+
+    /// A tensor of any content, all of whose elements are to be written.
+    pub(crate) fn to_write(ty: TensorType) -> Result<Self> {
+        Value::to_write(ty).map(Tensor::from).map_err(Error::Tensor)
+    }
+
+    /// What it holds, if nobody else holds the tensor.
+    pub(crate) fn own_value(&mut self) -> Option<&mut Value> {
+        Arc::get_mut(&mut self.0)
     }
 
     /// The elements as little-endian bytes.
@@ -275,9 +296,9 @@ fn checked(ty: TensorType) -> Result<TensorType> {
     Ok(ty)
 }
 
-/// Bytes for a value of that type.
-pub(crate) fn zeroed(ty: &TensorType) -> Result<Bytes> {
-    Value::zeros(ty.clone()).map(|value| value.bytes).map_err(Error::Tensor)
+/// Bytes for a value of that type, all of which are to be written.
+pub(crate) fn room(ty: &TensorType) -> Result<Bytes> {
+    Value::to_write(ty.clone()).map(|value| value.bytes).map_err(Error::Tensor)
 }
 
 /// The type and the first few elements.

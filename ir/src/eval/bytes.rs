@@ -1,14 +1,14 @@
 //! [`Bytes`]: the memory of a tensor's elements, on cache lines of its own and on huge pages where it is large.
 
-use memmap2::MmapMut;
+use super::mapping::{HUGE, Mapping};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that begin with a cache line, unless they were taken over from a `Vec`.
 ///
 /// Large ones are a mapping of their own, for which the system is asked to use huge pages: results that are written once per run
-/// otherwise cost a tenth to a fifth of the time in translated addresses. Such pages come into being, zeroed, when they are first touched.
+/// otherwise cost a tenth to a fifth of the time in translated addresses. Such pages come into being, zeroed, when they are first touched;
+/// mappings that are free again are used for others, see [`give_back_free`](super::give_back_free).
 ///
 /// ```
 /// use tracecast_ir::eval::Bytes;
@@ -26,15 +26,13 @@ pub struct Bytes {
 /// What they are a part of.
 enum Held {
     Heap(Vec<u8>),
-    Mapping(MmapMut),
+    Mapping(Mapping),
 }
 
 const LINE: usize = 64;
-/// The usual size of a huge page, and the least that is mapped.
-const HUGE: usize = 2 << 20;
-/// A step that goes through the lines of a page in an order in which any few steps lie far apart.
-const STRIDE: usize = 25;
-const PAGE: usize = 4096;
+
+/// What bytes to be written hold until then: in debug builds what nobody takes for a result, no number as a float.
+const UNWRITTEN: u8 = if cfg!(debug_assertions) { 0xff } else { 0 };
 
 impl Bytes {
     /// That many zeros.
@@ -42,34 +40,50 @@ impl Bytes {
     /// # Errors
     /// If there is not enough memory.
     pub fn zeroed(len: usize) -> Result<Self, String> {
-        if len >= HUGE
-            && let Some(bytes) = Bytes::mapped(len)
-        {
-            return Ok(bytes);
+        match Bytes::mapped(len) {
+            Some((mut bytes, is_new)) => {
+                if !is_new {
+                    bytes.fill(0);
+                }
+                Ok(bytes)
+            }
+            None => Bytes::on_heap(len, 0),
         }
+    }
+
+    /// That many bytes of any content, to be written whole: where they are those of an earlier tensor nobody takes the time to zero them.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn to_write(len: usize) -> Result<Self, String> {
+        match Bytes::mapped(len) {
+            Some((mut bytes, _)) => {
+                if cfg!(debug_assertions) {
+                    bytes.fill(UNWRITTEN);
+                }
+                Ok(bytes)
+            }
+            None => Bytes::on_heap(len, UNWRITTEN),
+        }
+    }
+
+    /// A mapping, if they are many and there can be one, and whether it is a new one, which holds zeros.
+    fn mapped(len: usize) -> Option<(Bytes, bool)> {
+        if len < HUGE {
+            return None;
+        }
+        let mapping = Mapping::of(len)?;
+        let is_new = mapping.is_new;
+        Some((Bytes { held: Held::Mapping(mapping), at: 0, len }, is_new))
+    }
+
+    fn on_heap(len: usize, value: u8) -> Result<Self, String> {
         let mut heap = Vec::new();
         let size = len.checked_add(LINE).ok_or_else(|| format!("{len} bytes are too many"))?;
         heap.try_reserve_exact(size).map_err(|e| format!("{len} bytes of memory: {e}"))?;
-        heap.resize(size, 0);
+        heap.resize(size, value);
         let at = heap.as_ptr().addr().wrapping_neg() % LINE;
         Ok(Bytes { held: Held::Heap(heap), at, len })
-    }
-
-    /// A mapping, if there can be one.
-    ///
-    /// The bytes begin on a huge page, which takes address space but no memory, and there on a line that is another one for each mapping:
-    /// a processor takes a load for dependent on an earlier store if their addresses agree in the last twelve bits, and a program goes
-    /// through several tensors at the same pace.
-    fn mapped(len: usize) -> Option<Bytes> {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let map = MmapMut::map_anon(len.checked_add(HUGE + PAGE)?).ok()?;
-        let start = map.as_ptr().addr().wrapping_neg() % HUGE;
-        let at = start + COUNT.fetch_add(STRIDE, Ordering::Relaxed) * LINE % PAGE;
-        // What does not fill a huge page stays on small ones, so that no memory is used but that of the bytes. A system that does not
-        // have huge pages does without.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise_range(memmap2::Advice::HugePage, start, len / HUGE * HUGE);
-        Some(Bytes { held: Held::Mapping(map), at, len })
     }
 }
 
@@ -95,6 +109,13 @@ impl DerefMut for Bytes {
     }
 }
 
+/// None.
+impl Default for Bytes {
+    fn default() -> Self {
+        Bytes { held: Held::Heap(Vec::new()), at: 0, len: 0 }
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(heap: Vec<u8>) -> Self {
         Bytes { len: heap.len(), held: Held::Heap(heap), at: 0 }
@@ -105,7 +126,7 @@ impl Clone for Bytes {
     /// # Panics
     /// If there is not enough memory.
     fn clone(&self) -> Self {
-        let mut copy = Bytes::zeroed(self.len).expect("memory for a copy");
+        let mut copy = Bytes::to_write(self.len).expect("memory for a copy");
         copy.copy_from_slice(self);
         copy
     }
@@ -144,9 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn zeros_are_zero_where_others_were() {
+        for round in 0..3 {
+            let mut bytes = Bytes::zeroed(2 * HUGE + round).unwrap();
+            assert!(bytes.iter().all(|b| *b == 0));
+            bytes.fill(7);
+            drop(bytes);
+            let mut bytes = Bytes::to_write(2 * HUGE + round).unwrap();
+            assert_eq!(bytes.len(), 2 * HUGE + round);
+            bytes.fill(8);
+        }
+    }
+
+    #[test]
     fn large_ones_begin_on_different_lines() {
         let all: Vec<Bytes> = (0..4).map(|_| Bytes::zeroed(HUGE).unwrap()).collect();
-        let mut lines: Vec<usize> = all.iter().map(|b| b.as_ptr().addr() % PAGE).collect();
+        let mut lines: Vec<usize> = all.iter().map(|b| b.as_ptr().addr() % 4096).collect();
         lines.sort_unstable();
         lines.dedup();
         assert_eq!(lines.len(), 4);

@@ -27,7 +27,7 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError
     for output in &kernel.outputs {
         outputs.push(match output.update.map(|i| inputs.get(i)) {
             Some(Some(old)) if old.len() == output.ty.bytes() => {
-                let mut copy = Bytes::zeroed(old.len()).map_err(EvalError::Memory)?;
+                let mut copy = Bytes::to_write(old.len()).map_err(EvalError::Memory)?;
                 copy.copy_from_slice(old);
                 copy
             }

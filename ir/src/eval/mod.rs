@@ -7,6 +7,7 @@ mod body;
 mod bytes;
 mod graph;
 mod kernel;
+mod mapping;
 mod reduce;
 mod scalar;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod value;
 pub use bytes::Bytes;
 pub use graph::{Outputs, graph};
 pub use kernel::kernel;
+pub use mapping::give_back_free;
 pub use value::Value;
 
 use crate::TraceError;

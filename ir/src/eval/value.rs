@@ -41,22 +41,37 @@ impl Value {
         Value::new(ty, bytes)
     }
 
+    /// A value of any content, all of whose bytes are to be written.
+    ///
+    /// # Errors
+    /// If there are no kernels for the dtype, or more elements than memory takes.
+    pub fn to_write(ty: TensorType) -> Result<Self, String> {
+        ty.check_size()?;
+        let bytes = Bytes::to_write(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
+        Value::new(ty, bytes)
+    }
+
     /// The numbers as the dtype holds them: floats rounded once, integers as `cast` makes them.
     ///
     /// # Errors
     /// If the count is not that of the type, or there are no kernels for its dtype.
     pub fn from_f64s(ty: TensorType, numbers: &[f64]) -> Result<Self, String> {
-        let mut value = Value::zeros(ty)?;
-        if numbers.len() != value.ty.numel() {
-            return Err(format!(
-                "{} takes {} numbers, found {}",
-                value.ty,
-                value.ty.numel(),
-                numbers.len()
-            ));
+        ty.check_size()?;
+        if numbers.len() != ty.numel() {
+            return Err(format!("{ty} takes {} numbers, found {}", ty.numel(), numbers.len()));
         }
-        for (i, v) in numbers.iter().enumerate() {
-            write(&mut value.bytes, value.ty.dtype, i as i64, Scalar::F64, v.to_bits())
+        Value::from_fn(ty, |i| numbers[i])
+    }
+
+    /// The numbers that a function gives for each position, as [`from_f64s`](Value::from_f64s) holds them.
+    ///
+    /// # Errors
+    /// If there are no kernels for the dtype, or more elements than memory takes.
+    pub fn from_fn(ty: TensorType, mut number: impl FnMut(usize) -> f64) -> Result<Self, String> {
+        let mut value = Value::to_write(ty)?;
+        for i in 0..value.ty.numel() {
+            let bits = number(i).to_bits();
+            write(&mut value.bytes, value.ty.dtype, i as i64, Scalar::F64, bits)
                 .ok_or_else(|| format!("{} takes {} bytes", value.ty, value.ty.bytes()))?;
         }
         Ok(value)
@@ -76,7 +91,7 @@ impl Value {
     /// # Errors
     /// If there are no kernels for the dtype.
     pub fn cast(&self, dtype: DType) -> Result<Value, String> {
-        let mut to = Value::zeros(self.ty.with_dtype(dtype))?;
+        let mut to = Value::to_write(self.ty.with_dtype(dtype))?;
         let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
         for i in 0..self.ty.numel() as i64 {
             read(&self.bytes, self.ty.dtype, i)
