@@ -1,5 +1,6 @@
 //! Contractions: compiled code computes factors and finishes sums, the precompiled routine does the rest.
 
+use crate::column::{Accumulators, ColumnsRun, common_unit};
 use crate::error::Result;
 use crate::form::{self, Largest};
 use crate::jit::{Address, Block, Code, Operand, Slots, block_address, contract, with_scratch};
@@ -21,18 +22,35 @@ const UNITS: [usize; 2] = [2, 32];
 /// What preparing an element of an operand costs, in elements of the result for one step of `k`.
 const PREPARING: f64 = 12.0;
 
-/// Into how many parts to cut rows and columns, for at most that many parts in all: those whose largest part costs least. Every
-/// part prepares its rows of the left operand and its columns of the right one.
-fn grid(m: usize, n: usize, parts: usize) -> [usize; 2] {
-    let [units_down, units_across] = [m.div_ceil(UNITS[0]), n.div_ceil(UNITS[1])];
+/// Into how many parts to cut rows, at multiples of `unit`, and columns, for at most that many parts in all: those whose largest part
+/// costs least. Every part prepares its rows of the left operand and its columns of the right one.
+fn grid([m, n]: [usize; 2], unit: usize, parts: usize) -> [usize; 2] {
+    let [units_down, units_across] = [m.div_ceil(unit), n.div_ceil(UNITS[1])];
     let cost = |down: usize| {
         let across = (parts / down).min(units_across).max(1);
-        let rows = (units_down.div_ceil(down) * UNITS[0]).min(m) as f64;
+        let rows = (units_down.div_ceil(down) * unit).min(m) as f64;
         let cols = (units_across.div_ceil(across) * UNITS[1]).min(n) as f64;
         (rows * cols + PREPARING * (rows + cols), [down, across])
     };
     let all = (1..=parts.clamp(1, units_down.max(1))).map(cost);
     all.min_by(|a, b| a.0.total_cmp(&b.0)).map_or([1, 1], |(_, grid)| grid)
+}
+
+/// The parts of a run.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    /// Groups of batches.
+    groups: usize,
+    /// Parts of the rows and of the columns of each batch.
+    grid: [usize; 2],
+    /// Rows are cut at multiples of this.
+    unit: usize,
+}
+
+impl Cut {
+    fn tasks(&self) -> usize {
+        self.groups * self.grid[0] * self.grid[1]
+    }
 }
 
 /// A contraction, ready to be run by the functions of its plans.
@@ -45,6 +63,9 @@ pub(crate) struct ContractRun {
     acc: DType,
     factors: [FactorRun; 2],
     epilogue: usize,
+    columns: ColumnsRun,
+    /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
+    unit: usize,
     largest: Vec<Largest>,
     cost: usize,
 }
@@ -72,7 +93,8 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     if !matches!(c.acc, Scalar::F32 | Scalar::F64) {
         return Err(form::unsupported(kernel, &format!("a contraction in {}", c.acc.name())));
     }
-    let (epilogue, largest) = form::epilogue(kernel, c)?;
+    let (epilogue, columns, largest) = form::epilogue(kernel, c)?;
+    let unit = common_unit(&columns).map_or(epilogue.rows(), |unit| unit).max(1) as usize;
     let mut plans = vec![epilogue];
     let mut factor = |f: &Factor, matrix: [usize; 2]| {
         plain(c, f).unwrap_or_else(|| {
@@ -84,6 +106,7 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     let factors = [factor(&c.a, [c.m, c.k]), factor(&c.b, [c.k, c.n])];
     let acc = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
     let cost = c.k / PER_OPERATION + cost(&c.epilogue.body);
+    let columns = ColumnsRun::draft(columns, |column| column.output, &mut plans);
     let run = ContractRun {
         batch: c.batch.clone(),
         m: c.m,
@@ -92,6 +115,8 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
         acc,
         factors,
         epilogue: 0,
+        columns,
+        unit,
         largest,
         cost,
     };
@@ -134,25 +159,51 @@ impl ContractRun {
         operands: &Slots,
         status: &AtomicU64,
     ) {
-        let batches: usize = self.batch.iter().product();
-        let elements = batches * self.m * self.n;
-        let parts = self.parts(team);
-        let groups = parts.min(batches).max(1);
-        let [down, across] = grid(self.m, self.n, parts.div_ceil(groups));
-        let tasks = groups * down * across;
+        let cut = self.cut(team);
+        let tasks = cut.tasks();
         with_places(&self.largest, tasks, std::slice::from_ref(operands), |places| {
-            if elements == 0 {
-                return;
+            if self.columns.is_empty() {
+                return self.tasks(code, team, tiles, (operands, None, places), cut, status);
             }
-            team.each(tasks, |task| {
-                let (i, group) = (task % (down * across), task / (down * across));
-                let rows = part(self.m, UNITS[0], down, i / across);
-                let cols = part(self.n, UNITS[1], across, i % across);
-                for batch in part(batches, 1, groups, group) {
-                    let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
-                    self.block(code, tiles, (operands, places, task), batch, block, status);
-                }
+            self.columns.with(code, team, operands, status, |columns| {
+                self.tasks(code, team, tiles, (operands, Some(columns), places), cut, status);
             });
+        });
+    }
+
+    /// How a run is cut: no two parts share an accumulator of a column.
+    fn cut(&self, team: &Team) -> Cut {
+        let batches: usize = self.batch.iter().product();
+        let parts = self.parts(team);
+        let apart = batches <= 1 || self.m.is_multiple_of(self.unit);
+        let groups = if apart { parts.min(batches).max(1) } else { 1 };
+        let unit = if apart { self.unit.next_multiple_of(UNITS[0]) } else { self.m.max(1) };
+        Cut { groups, grid: grid([self.m, self.n], unit, parts.div_ceil(groups)), unit }
+    }
+
+    /// Runs every part.
+    fn tasks(
+        &self,
+        code: &[Code],
+        team: &Team,
+        tiles: &Tiles,
+        (operands, columns, places): (&Slots, Option<Accumulators<'_>>, Places),
+        cut: Cut,
+        status: &AtomicU64,
+    ) {
+        let batches: usize = self.batch.iter().product();
+        if batches * self.m * self.n == 0 {
+            return;
+        }
+        let [down, across] = cut.grid;
+        team.each(cut.tasks(), |task| {
+            let (i, group) = (task % (down * across), task / (down * across));
+            let rows = part(self.m, cut.unit, down, i / across);
+            let cols = part(self.n, UNITS[1], across, i % across);
+            for batch in part(batches, 1, cut.groups, group) {
+                let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
+                self.block(code, tiles, (operands, columns, places, task), batch, block, status);
+            }
         });
     }
 
@@ -160,7 +211,7 @@ impl ContractRun {
         &self,
         code: &[Code],
         tiles: &Tiles,
-        (operands, places, task): (&Slots, Places, usize),
+        (operands, columns, places, task): (&Slots, Option<Accumulators<'_>>, Places, usize),
         batch: usize,
         block: Block,
         status: &AtomicU64,
@@ -168,6 +219,9 @@ impl ContractRun {
         let last = operands.len();
         let mut slots = operands.clone();
         slots.push(operands.get(0));
+        if let Some(columns) = columns {
+            columns.push(&mut slots);
+        }
         places.push(&mut slots, task, 0);
         let fill = |f: &FactorRun, height: usize| {
             let code = if let FactorRun::Computed(i, _) = f { Some(&code[*i]) } else { None };
@@ -226,16 +280,24 @@ mod tests {
 
     #[test]
     fn rows_and_columns_are_both_cut() {
-        assert_eq!(grid(1024, 1024, 1), [1, 1]);
-        assert_eq!(grid(1024, 1024, 4), [2, 2]);
-        assert_eq!(grid(4096, 64, 4), [4, 1]);
-        assert_eq!(grid(3, 4096, 4), [1, 4]);
-        assert_eq!(grid(2048, 512, 16), [8, 2]);
+        let cut = |m, n, parts| grid([m, n], UNITS[0], parts);
+        assert_eq!(cut(1024, 1024, 1), [1, 1]);
+        assert_eq!(cut(1024, 1024, 4), [2, 2]);
+        assert_eq!(cut(4096, 64, 4), [4, 1]);
+        assert_eq!(cut(3, 4096, 4), [1, 4]);
+        assert_eq!(cut(2048, 512, 16), [8, 2]);
         // Too little to cut.
-        assert_eq!(grid(1, 32, 8), [1, 1]);
+        assert_eq!(cut(1, 32, 8), [1, 1]);
         for (m, n, parts) in [(7, 100, 3), (100, 7, 5), (1000, 1000, 7)] {
-            let [down, across] = grid(m, n, parts);
+            let [down, across] = cut(m, n, parts);
             assert!(down * across <= parts);
         }
+    }
+
+    #[test]
+    fn rows_that_share_a_column_stay_together() {
+        assert_eq!(grid([256, 1024], 256, 2), [1, 2]);
+        assert_eq!(grid([4096, 64], 256, 4), [4, 1]);
+        assert_eq!(grid([300, 32], 256, 8), [2, 1]);
     }
 }

@@ -1,8 +1,9 @@
 //! From the forms of a kernel to plans, before they are simplified.
 
+use crate::column::{Column, column_strides, set_units};
 use crate::error::{Error, Result};
 use crate::lower::memory_dtype;
-use crate::plan::{Place, Plan, Sink, Source, Stage, Strides};
+use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::schedule::{padded, simplify, sources};
 use crate::widen::widen;
 use smallvec::{SmallVec, smallvec};
@@ -11,40 +12,6 @@ use tracecast_ir::kernel::{
     self as ir, Body, Contract, Factor, Inst, Kernel, Load, Nest, Over, Reduction, Scalar,
     ScalarOp, Scatter, Val,
 };
-
-/// A column reduction of a nest: its accumulators, and how they become the output.
-#[derive(Clone, Debug)]
-pub(crate) struct Column {
-    /// How.
-    pub(crate) reduction: Reduction,
-    /// The type of the accumulators.
-    pub(crate) scalar: Scalar,
-    /// The output slot.
-    pub(crate) output: usize,
-    /// Its dtype.
-    pub(crate) dtype: DType,
-    /// Elements of the output.
-    pub(crate) size: i64,
-    /// Rows that go into one element.
-    pub(crate) rows: i64,
-    /// Rows of the nest, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
-    pub(crate) unit: i64,
-}
-
-impl Column {
-    /// Chunks of rows.
-    pub(crate) fn chunks(&self) -> i64 {
-        (self.rows + ir::COLUMN_CHUNK as i64 - 1) / ir::COLUMN_CHUNK as i64
-    }
-
-    /// True if the accumulators are the output itself.
-    pub(crate) fn is_direct(&self) -> bool {
-        self.chunks() == 1
-            && Scalar::of(self.dtype) == Some(self.scalar)
-            && !is_half(self.dtype)
-            && self.dtype != DType::U8
-    }
-}
 
 /// True for the 16-bit floats.
 pub(crate) fn is_half(dtype: DType) -> bool {
@@ -112,9 +79,7 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
     simplify(&mut plan, nest.is_map());
     plan.aligned = if nest.segments.len() == 1 { plan.row() % 16 == 0 } else { plan.aligned };
     widen(&mut plan);
-    for (column, sink) in columns.iter_mut().zip(column_sinks(&plan)) {
-        column.unit = unit(&plan, sink);
-    }
+    set_units(&plan, &mut columns);
     Ok((plan, columns, all))
 }
 
@@ -175,14 +140,8 @@ fn nest_sink(
                 unit: 0,
             });
             plan.slots += 1;
-            Sink::Column {
-                reduction: *reduction,
-                value: *value,
-                slot: plan.slots - 1,
-                keep,
-                count,
-                size,
-            }
+            let slot = plan.slots - 1;
+            Sink::Column { reduction: *reduction, value: *value, slot, keep, count, size }
         }
     })
 }
@@ -190,50 +149,6 @@ fn nest_sink(
 /// All loads of operands that the kernel writes.
 fn written_loads(plan: &Plan) -> SmallVec<[u32; 1]> {
     plan.loads.iter().enumerate().filter(|(_, l)| !l.fixed).map(|(i, _)| i as u32).collect()
-}
-
-/// Strides of the element and of the reduced row's number, and their counts.
-fn column_strides(extents: &[i64], kept: &[bool]) -> (Strides, Strides, i64, i64) {
-    let rank = extents.len();
-    let (mut keep, mut count): (Strides, Strides) = (smallvec![0; rank], smallvec![0; rank]);
-    let (mut size, mut rows) = (1, 1);
-    for axis in (0..rank).rev() {
-        // The row is always kept.
-        if axis == rank - 1 || kept.get(axis).copied().unwrap_or(false) {
-            keep[axis] = size;
-            size *= extents[axis];
-        } else {
-            count[axis] = rows;
-            rows *= extents[axis];
-        }
-    }
-    (keep, count, size, rows)
-}
-
-fn column_sinks(plan: &Plan) -> impl Iterator<Item = &Sink> {
-    plan.stages.iter().flat_map(|s| &s.sinks).filter(|s| matches!(s, Sink::Column { .. }))
-}
-
-/// See [`Column::unit`].
-fn unit(plan: &Plan, sink: &Sink) -> i64 {
-    let Sink::Column { count, .. } = sink else { return 0 };
-    let chunk = ir::COLUMN_CHUNK as i64;
-    let outer: Vec<(i64, bool)> = (0..plan.row_axis())
-        .filter(|a| plan.extents[*a] != 1)
-        .map(|a| (plan.extents[a], count[a] != 0))
-        .collect();
-    let reduced = outer.iter().filter(|(_, r)| *r).map(|(e, _)| e).product::<i64>();
-    let kept = outer.iter().filter(|(_, r)| !*r).map(|(e, _)| e).product::<i64>();
-    let first_reduced = outer.iter().position(|(_, r)| *r).unwrap_or(outer.len());
-    let first_kept = outer.iter().position(|(_, r)| !*r).unwrap_or(outer.len());
-    if outer[first_reduced..].iter().all(|(_, r)| *r) {
-        // Kept axes come first: a chunk is a run of rows.
-        if kept == 1 || reduced % chunk == 0 { chunk } else { reduced.max(1) }
-    } else if outer[first_kept..].iter().all(|(_, r)| !*r) {
-        chunk * kept
-    } else {
-        0
-    }
 }
 
 /// The plan that computes a block of a factor, and the dtype of the block. Slots are the kernel's inputs and outputs, and one for
@@ -284,9 +199,9 @@ fn written(c: &Contract, factor: &Factor) -> (ir::Val, DType) {
     }
 }
 
-/// The plan of a contraction's epilogue for a part of a row, and what it takes the largest of. Slots are the kernel's inputs and
-/// outputs, one for the sums, and one for each largest value so far.
-pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Largest>)> {
+/// The plan of a contraction's epilogue for a part of a row, what it reduces down the columns and what it takes the largest of. Slots
+/// are the kernel's inputs and outputs, one for the sums, one for the accumulators of each column, and one for each largest value so far.
+pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Column>, Vec<Largest>)> {
     let (inputs, sums) = (kernel.inputs.len(), kernel.inputs.len() + kernel.outputs.len());
     let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| *e as i64).collect();
     let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
@@ -310,11 +225,11 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
         _ => inst.clone(),
     };
     let body = Body::from(c.epilogue.body.insts.iter().map(load).collect::<Vec<_>>());
-    let (mut sinks, mut all) = (Vec::new(), Vec::new());
+    let (mut sinks, mut columns, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for sink in &c.epilogue.sinks {
         sinks.push(match sink {
-            ir::Sink::Store { .. } => {
-                nest_sink(kernel, &mut plan, &mut Vec::new(), &c.epilogue, sink, inputs)?
+            ir::Sink::Store { .. } | ir::Sink::Column { .. } => {
+                nest_sink(kernel, &mut plan, &mut columns, &c.epilogue, sink, inputs)?
             }
             ir::Sink::Largest { value, output } => {
                 all.push(Largest { scalar: body.ty(*value), output: inputs + output });
@@ -329,7 +244,8 @@ pub(crate) fn epilogue(kernel: &Kernel, c: &Contract) -> Result<(Plan, Vec<Large
         plan.stages.push(stage);
     }
     keep_axes(&mut plan);
-    Ok((plan, all))
+    set_units(&plan, &mut columns);
+    Ok((plan, columns, all))
 }
 
 /// A largest value: its type, and the slot that it ends in.

@@ -314,7 +314,7 @@ impl Arena {
 
 thread_local! {
     static SCRATCH: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
-    static SHARED: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
+    static SHARED: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };
     static PACKED: Cell<Option<Box<tile::Scratch>>> = const { Cell::new(None) };
 }
 
@@ -326,11 +326,15 @@ pub(crate) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
     result
 }
 
-/// Lends memory for one run of a kernel, which other threads may use as well.
+/// Lends memory for one run of a kernel, which other threads may use as well. A kernel may ask for more within.
 pub(crate) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
-    let mut arena = SHARED.take().unwrap_or_default();
+    let mut free = SHARED.take();
+    let mut arena = free.pop().unwrap_or_default();
+    SHARED.set(free);
     let result = f(arena.reserve(bytes));
-    SHARED.set(Some(arena));
+    let mut free = SHARED.take();
+    free.push(arena);
+    SHARED.set(free);
     result
 }
 

@@ -1,17 +1,14 @@
 //! Nests: what their functions are, and how a run splits rows and positions among threads.
 
 use crate::apart;
+use crate::column::{Column, ColumnsRun, common_unit};
 use crate::error::Result;
 use crate::flat::{self, FlatRun};
-use crate::form::{self, Column, Largest};
-use crate::jit::{Code, Slots, with_scratch, with_shared};
+use crate::form::{self, Largest};
+use crate::jit::{Code, Slots, with_scratch};
 use crate::largest::{Places, with_places};
-use crate::lower::identity_bits;
-use crate::lower::memory_dtype;
-use crate::plan::{Place, Plan, Sink, Source};
-use crate::schedule::padded;
+use crate::plan::{Plan, Sink};
 use crate::team::{Team, part};
-use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -33,7 +30,7 @@ pub(crate) struct NestRun {
     split: Split,
     /// The most positions of a call.
     call: usize,
-    columns: Vec<ColumnRun>,
+    columns: ColumnsRun,
     largest: Vec<Largest>,
     /// Instead of all that: one long row.
     flat: Option<FlatRun>,
@@ -45,18 +42,6 @@ enum Split {
     Positions,
     /// Every thread takes all positions of some rows, in multiples of this.
     Rows(usize),
-}
-
-/// What happens to the accumulators of a column after all rows.
-#[derive(Debug)]
-struct ColumnRun {
-    column: Column,
-    /// The output, as an operand of the kernel.
-    output: usize,
-    /// The function that adds up the chunks.
-    sum: Option<usize>,
-    /// The function that makes the output of the accumulators.
-    finish: Option<usize>,
 }
 
 /// The plans of a nest, the main one first.
@@ -91,7 +76,7 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         cost,
         split,
         call: call as usize,
-        columns: Vec::new(),
+        columns: ColumnsRun::default(),
         largest,
         flat: None,
     };
@@ -104,16 +89,8 @@ pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, Nest
         return Ok((plans.into(), run));
     }
     let mut plans = vec![plan];
-    for column in columns {
-        let output = run.segments[0].0[column.output];
-        let mut push = |plan: Plan| {
-            plans.push(plan);
-            plans.len() - 1
-        };
-        let sum = (column.chunks() > 1).then(|| push(chunk_sum(&column)));
-        let finish = (!column.is_direct()).then(|| push(finish(&column)));
-        run.columns.push(ColumnRun { column, output, sum, finish });
-    }
+    let outputs = |column: &Column| run.segments[0].0[column.output];
+    run.columns = ColumnsRun::draft(columns, outputs, &mut plans);
     Ok((plans, run))
 }
 
@@ -130,13 +107,7 @@ fn positions_apart(plan: &Plan, registers: usize) -> bool {
 
 /// How the threads may share a nest without meeting at an accumulator.
 fn split(columns: &[Column], rows: usize, positions_apart: bool) -> Split {
-    let unit = columns.iter().try_fold(1i64, |unit, c| match c.unit {
-        0 => None,
-        u if u % unit == 0 => Some(u),
-        u if unit % u == 0 => Some(unit),
-        _ => None,
-    });
-    match unit {
+    match common_unit(columns) {
         Some(unit) if !positions_apart || rows as i64 >= 8 * unit => Split::Rows(unit as usize),
         Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit as usize),
         _ if positions_apart => Split::Positions,
@@ -154,56 +125,6 @@ pub(crate) fn cost(body: &Body) -> usize {
     };
     let sum: usize = body.insts.iter().map(|i| one(&i.op)).sum();
     (sum / 4).max(1)
-}
-
-/// `acc[e] = acc[e] + chunk[c][e]` for all chunks but the first, which is the accumulator.
-fn chunk_sum(column: &Column) -> Plan {
-    let dtype = memory_dtype(column.scalar);
-    let at = |strides: [i64; 2]| {
-        padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
-    };
-    let load = |strides| Source {
-        slot: 0,
-        dtype,
-        place: Place::At(at(strides)),
-        elements: column.size,
-        fixed: false,
-    };
-    let mut body = Body::default();
-    let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
-    let chunk = body.push(ScalarOp::Load(1), &[], column.scalar);
-    let op = match column.reduction {
-        ir::Reduction::Max => ScalarOp::Max,
-        ir::Reduction::Min => ScalarOp::Min,
-        _ => ScalarOp::Add,
-    };
-    let value = body.push(op, &[acc, chunk], column.scalar);
-    let store =
-        Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
-    let loads = vec![load([0, 1]), load([column.size, 1])];
-    let mut plan = form::flat(column.size, 1, loads, body, vec![store]);
-    plan.extents.insert(0, column.chunks());
-    plan
-}
-
-/// The output from the accumulators, or from nothing if there were no rows.
-fn finish(column: &Column) -> Plan {
-    let mut body = Body::default();
-    let dtype = memory_dtype(column.scalar);
-    let value = if column.rows == 0 {
-        body.push(
-            ScalarOp::Const(identity_bits(column.reduction, column.scalar)),
-            &[],
-            column.scalar,
-        )
-    } else {
-        body.push(ScalarOp::Load(0), &[], column.scalar)
-    };
-    let load =
-        Source { slot: 0, dtype, place: form::in_order(), elements: column.size, fixed: true };
-    let place = form::in_order();
-    let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
-    form::flat(column.size, 2, vec![load], body, vec![store])
 }
 
 impl NestRun {
@@ -258,36 +179,10 @@ impl NestRun {
         if self.columns.is_empty() {
             return self.main(&code[0], team, segments, places, status);
         }
-        let bytes = |c: &ColumnRun| {
-            let chunks = if c.column.is_direct() { 0 } else { c.column.chunks() };
-            ((chunks * c.column.size) as usize * memory_dtype(c.column.scalar).bytes())
-                .next_multiple_of(64)
-        };
-        with_shared(self.columns.iter().map(bytes).sum(), |memory| {
+        self.columns.with(code, team, operands, status, |accumulators| {
             let mut slots = segments[0].clone();
-            let mut at = 0;
-            for c in &self.columns {
-                slots.push(if c.column.is_direct() {
-                    operands.get(c.output)
-                } else {
-                    memory.offset(at)
-                });
-                at += bytes(c) as isize;
-            }
+            accumulators.push(&mut slots);
             self.main(&code[0], team, std::slice::from_ref(&slots), places, status);
-            let mut at = 0;
-            for c in &self.columns {
-                let mut slots = Slots::default();
-                slots.push(memory.offset(at));
-                slots.push(operands.get(c.output));
-                at += bytes(c) as isize;
-                let (size, chunks) = (c.column.size as usize, c.column.chunks() as usize);
-                for (step, rows) in [(c.sum, 1..chunks.max(1)), (c.finish, 0..1)] {
-                    if let Some(step) = step {
-                        over_positions(&code[step], team, &slots, rows, size, status);
-                    }
-                }
-            }
         });
     }
 

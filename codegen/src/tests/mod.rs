@@ -7,6 +7,7 @@ mod random;
 mod rows;
 mod shapes;
 mod strided;
+mod sums;
 
 use crate::{CpuDevice, CpuOptions};
 use smallvec::{SmallVec, smallvec};

@@ -1,13 +1,14 @@
-//! Interprets a [`Kernel`] in the plainest way.
+//! Interprets a [`Kernel`] in the plainest way; `contract` has the contractions.
 
 use super::body::{Failed, Machine, each_position, malformed};
 use super::bytes::Bytes;
+use super::contract::contract;
 use super::reduce::{Column, row};
 use super::scalar::{Bits, convert, read, write};
 use super::{EvalError, Raised, Value};
+use crate::DType;
 use crate::kernel::{
-    Contract, Factor, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
-    math,
+    Body, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
 };
 use std::collections::BTreeMap;
 
@@ -38,7 +39,7 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError
     if let Some(when) = kernel.when {
         let flag = inputs
             .get(when)
-            .and_then(|b| read(b, crate::DType::F32, 0))
+            .and_then(|b| read(b, DType::F32, 0))
             .ok_or_else(|| malformed("no flag"))?;
         if f32::from_bits(flag as u32) != 0.0 {
             return Ok(outputs);
@@ -46,7 +47,7 @@ pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError
     }
     let failed = match &kernel.form {
         Form::Nest(nest) => run_nest(nest, inputs, &mut outputs)?,
-        Form::Contract(contract) => run_contract(contract, inputs, &mut outputs)?,
+        Form::Contract(form) => contract(form, inputs, &mut outputs)?,
         Form::Scatter(scatter) => run_scatter(scatter, kernel, inputs, &mut outputs)?,
     };
     match failed {
@@ -110,16 +111,7 @@ impl<'a> NestRun<'a> {
                 if let Sink::Largest { value, output } = sink {
                     largest.insert(*output, (stage.body.ty(*value), 0));
                 }
-                if let Sink::Column { reduction, value, kept, .. } = sink {
-                    let count = segment
-                        .extents
-                        .iter()
-                        .zip(kept)
-                        .filter(|(_, k)| **k)
-                        .map(|(n, _)| n)
-                        .product();
-                    columns.push(vec![Column::new(*reduction, stage.body.ty(*value)); count]);
-                }
+                columns.extend(column(&stage.body, sink, &segment.extents));
             }
         }
         Ok(NestRun { nest, segment, machine, columns, largest, values: Vec::new() })
@@ -205,14 +197,7 @@ impl<'a> NestRun<'a> {
                         .ok_or_else(|| malformed("no such register"))? = value;
                 }
                 Sink::Column { value, kept, .. } => {
-                    let place = self
-                        .segment
-                        .extents
-                        .iter()
-                        .zip(&self.machine.position)
-                        .zip(kept)
-                        .filter(|(_, k)| **k);
-                    let at = place.fold(0, |at, ((n, p), _)| at * n + *p as usize);
+                    let at = kept_place(&self.segment.extents, &self.machine.position, kept);
                     self.columns[column][at].push(of(values, *value)?);
                     column += 1;
                 }
@@ -248,139 +233,59 @@ impl<'a> NestRun<'a> {
         for (stage, sink) in sinks {
             let Sink::Column { value, output, dtype, .. } = sink else { continue };
             let to = self.output(outputs, *output)?;
-            for (at, column) in columns.next().into_iter().flatten().enumerate() {
-                write(to, *dtype, at as i64, stage.body.ty(*value), column.finish())
-                    .ok_or_else(|| malformed("a column is outside of its output"))?;
-            }
+            finish(to, (*dtype, stage.body.ty(*value)), columns.next().into_iter().flatten())?;
         }
         Ok(())
     }
 }
 
-fn of(values: &[Bits], value: u32) -> Result<Bits, EvalError> {
+/// The columns of a sink, if it is one down them.
+pub(super) fn column(body: &Body, sink: &Sink, extents: &[usize]) -> Option<Vec<Column>> {
+    let Sink::Column { reduction, value, kept, .. } = sink else { return None };
+    let count = extents.iter().zip(kept).filter(|(_, k)| **k).map(|(n, _)| n).product();
+    Some(vec![Column::new(*reduction, body.ty(*value)); count])
+}
+
+/// The number of the column at a position.
+pub(super) fn kept_place(extents: &[usize], position: &[i64], kept: &[bool]) -> usize {
+    let place = extents.iter().zip(position).zip(kept).filter(|(_, k)| **k);
+    place.fold(0, |at, ((n, p), _)| at * n + *p as usize)
+}
+
+/// Stores what has come down columns.
+pub(super) fn finish<'a>(
+    to: &mut [u8],
+    (dtype, ty): (DType, Scalar),
+    columns: impl Iterator<Item = &'a Column>,
+) -> Result<(), EvalError> {
+    for (at, column) in columns.enumerate() {
+        write(to, dtype, at as i64, ty, column.finish())
+            .ok_or_else(|| malformed("a column is outside of its output"))?;
+    }
+    Ok(())
+}
+
+/// A value of a body.
+pub(super) fn of(values: &[Bits], value: u32) -> Result<Bits, EvalError> {
     values
         .get(value as usize)
         .copied()
         .ok_or_else(|| malformed("a sink takes a value that is not computed"))
 }
 
-fn run_contract(
-    c: &Contract,
-    inputs: &[&[u8]],
-    outputs: &mut [Bytes],
-) -> Result<Failed, EvalError> {
-    let mut machine = Machine::new(inputs, c.batch.len() + 2);
-    let axes = c.batch.len();
-    let mut values = Vec::new();
-    let mut largest = vec![0; c.epilogue.sinks.len()];
-    each_position(&c.batch, |batch| {
-        machine.position[..axes].copy_from_slice(batch);
-        let a = factor(&mut machine, &c.a, axes, [c.m, c.k])?;
-        let b = factor(&mut machine, &c.b, axes, [c.k, c.n])?;
-        for i in 0..c.m {
-            for j in 0..c.n {
-                machine.position[axes..].copy_from_slice(&[i as i64, j as i64]);
-                let left = &a[i * c.k..(i + 1) * c.k];
-                machine.acc = match c.acc {
-                    Scalar::F32 => dot_f32(left, &b, j, c.n),
-                    Scalar::F64 => dot_f64(left, &b, j, c.n),
-                    _ => return Err(malformed("a contraction accumulates floats")),
-                };
-                machine.run(&c.epilogue.body, &c.loads, &mut values)?;
-                epilogue_sinks(c, &machine, &values, &mut largest, outputs)?;
-            }
-        }
-        Ok(())
-    })?;
-    for (sink, largest) in c.epilogue.sinks.iter().zip(largest) {
-        let Sink::Largest { value, output } = sink else { continue };
-        let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
-        let ty = c.epilogue.body.ty(*value);
-        write(to, memory_dtype(ty)?, 0, ty, largest)
-            .ok_or_else(|| malformed("an output is too small"))?;
-    }
-    Ok(machine.failed)
-}
-
-/// What becomes of the results at one position.
-fn epilogue_sinks(
-    c: &Contract,
-    machine: &Machine<'_>,
-    values: &[Bits],
-    largest: &mut [Bits],
-    outputs: &mut [Bytes],
-) -> Result<(), EvalError> {
-    let body = &c.epilogue.body;
-    for (sink, largest) in c.epilogue.sinks.iter().zip(largest) {
-        match sink {
-            Sink::Store { output, dtype, access, value } => {
-                let at = machine
-                    .place(access, &[], &[])
-                    .ok_or_else(|| malformed("a store is guarded"))?;
-                let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
-                write(to, *dtype, at, body.ty(*value), of(values, *value)?)
-                    .ok_or_else(|| malformed("a store is outside of its output"))?;
-            }
-            Sink::Largest { value, .. } => {
-                *largest = larger(body.ty(*value), *largest, of(values, *value)?)?;
-            }
-            _ => return Err(malformed("an epilogue stores or takes the largest value")),
-        }
-    }
-    Ok(())
-}
-
-fn larger(ty: Scalar, a: Bits, b: Bits) -> Result<Bits, EvalError> {
+/// The larger of two magnitudes; NaN is the largest.
+pub(super) fn larger(ty: Scalar, a: Bits, b: Bits) -> Result<Bits, EvalError> {
     super::scalar::apply(ScalarOp::Max, ty, ty, &[a, b]).ok_or_else(|| malformed("no such maximum"))
 }
 
 /// The dtype of a magnitude in memory.
-fn memory_dtype(ty: Scalar) -> Result<crate::DType, EvalError> {
+pub(super) fn memory_dtype(ty: Scalar) -> Result<DType, EvalError> {
     match ty {
-        Scalar::F32 => Ok(crate::DType::F32),
-        Scalar::F64 => Ok(crate::DType::F64),
+        Scalar::F32 => Ok(DType::F32),
+        Scalar::F64 => Ok(DType::F64),
         _ => Err(malformed("the largest of something that is no float")),
     }
 }
-
-/// All elements of a factor in one batch, row-major.
-fn factor(
-    machine: &mut Machine<'_>,
-    factor: &Factor,
-    axes: usize,
-    sizes: [usize; 2],
-) -> Result<Vec<Bits>, EvalError> {
-    let mut all = Vec::with_capacity(sizes[0] * sizes[1]);
-    let mut values = Vec::new();
-    each_position(&sizes, |position| {
-        machine.position[axes..].copy_from_slice(position);
-        machine.run(&factor.body, &factor.loads, &mut values)?;
-        all.push(of(&values, factor.value)?);
-        Ok(())
-    })?;
-    Ok(all)
-}
-
-macro_rules! dot {
-    ($name:ident, $ty:ident, $word:ident) => {
-        /// A row of the left factor by column `j` of the right one, in blocks.
-        fn $name(left: &[Bits], right: &[Bits], j: usize, n: usize) -> Bits {
-            let at = |b: Bits| $ty::from_bits(b as $word);
-            let block = |(number, block): (usize, &[Bits])| {
-                let first = number * math::CONTRACT_BLOCK;
-                let term = |acc: $ty, (p, a): (usize, &Bits)| {
-                    at(*a).mul_add(at(right[(first + p) * n + j]), acc)
-                };
-                block.iter().enumerate().fold(0.0, term)
-            };
-            let blocks = left.chunks(math::CONTRACT_BLOCK).enumerate().map(block);
-            Bits::from(blocks.reduce(|a, b| a + b).unwrap_or(0.0).to_bits())
-        }
-    };
-}
-
-dot!(dot_f32, f32, u32);
-dot!(dot_f64, f64, u64);
 
 fn run_scatter(
     s: &Scatter,

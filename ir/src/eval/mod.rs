@@ -5,6 +5,7 @@
 
 mod body;
 mod bytes;
+mod contract;
 mod graph;
 mod kernel;
 mod mapping;

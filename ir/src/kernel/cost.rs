@@ -1,6 +1,6 @@
 //! What a run of a kernel takes at least: the bytes that cross memory and the arithmetic.
 
-use super::{Body, Contract, Form, Kernel, Load, Nest, Over, ScalarOp, Scatter, Sink};
+use super::{Body, Contract, Form, Kernel, Load, Nest, Over, ScalarOp, Scatter, Sink, Stage};
 use std::collections::BTreeMap;
 
 /// A count of bytes and operations.
@@ -87,12 +87,7 @@ fn of_nest(nest: &Nest, reads: &mut Reads) -> u64 {
         let positions = product(&segment.extents);
         for stage in &nest.stages {
             let times = if stage.over == Over::Row { positions } else { rows };
-            let sums = stage
-                .sinks
-                .iter()
-                .filter(|sink| matches!(sink, Sink::Reduce { .. } | Sink::Column { .. }));
-            let each = arithmetic(&stage.body) + sums.count() as u64;
-            flops = flops.saturating_add(each.saturating_mul(times));
+            flops = flops.saturating_add(of_stage(stage).saturating_mul(times));
         }
     }
     flops
@@ -108,13 +103,19 @@ fn of_contract(contract: &Contract, reads: &mut Reads) -> u64 {
     let factors = arithmetic(&a.body)
         .saturating_mul(product(&over([*m, *k])))
         .saturating_add(arithmetic(&b.body).saturating_mul(product(&over([*k, *n]))));
-    let each = (2 * *k as u64).saturating_add(arithmetic(&epilogue.body));
+    let each = (2 * *k as u64).saturating_add(of_stage(epilogue));
     results.saturating_mul(each).saturating_add(factors)
 }
 
 fn of_scatter(scatter: &Scatter, reads: &mut Reads) -> u64 {
     scatter.loads.iter().for_each(|load| reads.add(load, load.input, &scatter.extents));
     (arithmetic(&scatter.body) + 1).saturating_mul(product(&scatter.extents))
+}
+
+/// The operations of a stage at one position, its sums included.
+fn of_stage(stage: &Stage) -> u64 {
+    let is_sum = |sink: &&Sink| matches!(sink, Sink::Reduce { .. } | Sink::Column { .. });
+    arithmetic(&stage.body) + stage.sinks.iter().filter(is_sum).count() as u64
 }
 
 /// The operations of a body that compute with numbers.

@@ -2,7 +2,7 @@
 //!
 //! Three forms cover the op table. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
-//! over an inner axis. A [`Scatter`] adds values at computed places.
+//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] adds values at computed places.
 //!
 //! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
 //! floats exist at loads, at stores and at [`ScalarOp::Round`].
@@ -329,7 +329,7 @@ pub struct Contract {
     pub b: Factor,
     /// What `epilogue` loads, over the axes (batch.., i, j).
     pub loads: Vec<Load>,
-    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`] and [`Sink::Largest`]; axes (batch.., i, j).
+    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`], [`Sink::Column`] and [`Sink::Largest`]; axes (batch.., i, j).
     pub epilogue: Stage,
 }
 

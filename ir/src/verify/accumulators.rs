@@ -1,6 +1,6 @@
 //! What kernels add up is held in f32 or wider, and no narrower than what is added.
 
-use crate::kernel::{Body, Form, Kernel, Reduction, Scalar, Sink, Val};
+use crate::kernel::{Body, Form, Kernel, Reduction, Scalar, Sink, Stage, Val};
 
 /// The accumulators of a kernel that are narrower than what they take.
 pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
@@ -27,14 +27,7 @@ pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
                             check("a sum along the row", acc, term);
                         }
                     }
-                    Sink::Column { reduction: Reduction::Sum, value, dtype, .. } => {
-                        if let (Some(acc), Some(term)) =
-                            (Scalar::of(*dtype), scalar(&stage.body, *value))
-                        {
-                            check("a sum down a column", acc, term);
-                        }
-                    }
-                    _ => {}
+                    _ => down(stage, sink, &mut check),
                 }
             }
         }
@@ -44,6 +37,8 @@ pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
                     check("a product", contract.acc, term);
                 }
             }
+            let stage = &contract.epilogue;
+            stage.sinks.iter().for_each(|sink| down(stage, sink, &mut check));
         }
         Form::Scatter(scatter) => {
             let acc = kernel.outputs.first().and_then(|o| Scalar::of(o.ty.dtype));
@@ -53,6 +48,14 @@ pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Checks a sum down a column.
+fn down(stage: &Stage, sink: &Sink, check: &mut dyn FnMut(&str, Scalar, Scalar)) {
+    let Sink::Column { reduction: Reduction::Sum, value, dtype, .. } = sink else { return };
+    if let (Some(acc), Some(term)) = (Scalar::of(*dtype), scalar(&stage.body, *value)) {
+        check("a sum down a column", acc, term);
+    }
 }
 
 fn scalar(body: &Body, value: Val) -> Option<Scalar> {

@@ -3,9 +3,11 @@
 //! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
 //! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
-//! narrower. It takes the largest magnitude of its result as well, and all that only leads there (`largest`). What only leads to new
-//! state (the optimizer) stays apart from the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
+//! narrower. It takes sums of its result down the columns where that leaves enough parts for threads (`column`), and the largest
+//! magnitude with all that only leads there (`largest`). What only leads to new state (the optimizer) stays apart from the rest, so
+//! that its kernels are the same for every parameter. No join may close a cycle between kernels.
 
+use super::column::takes_columns;
 use super::largest::Magnitudes;
 use super::needs::Needs;
 use super::reach::{Reach, Read, is_port};
@@ -219,11 +221,20 @@ impl<'a> Groups<'a> {
                 shape == into && (self.magnitudes.leads(n) || self.stores_no_more(n, g))
             }
             (Loops::Contract, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
+            (Loops::Contract, Some(Lower::ReduceColumn)) => {
+                domain(self.graph, n) == *into && takes_columns(self.graph, n, into, self.steps(g))
+            }
             _ => false,
         };
         let step = self.reach.step[n.index()];
         let kind = step == growing.step && (!step || shape == into);
         fits && kind && self.reads_at_own_position(n, g, into) && self.stays_acyclic(n, g)
+    }
+
+    /// The length of the axis that the contraction `g` sums over.
+    fn steps(&self, g: usize) -> usize {
+        let left = self.graph.args(self.growing[g].group.members[0])[0];
+        self.graph.ty(left).shape.last().copied().unwrap_or(1)
     }
 
     /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.

@@ -8,6 +8,7 @@
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
 mod between;
+mod column;
 mod forecast;
 mod grouping;
 mod homes;

@@ -1,6 +1,7 @@
-//! Contractions: factors computed while they are packed, and an epilogue that stores and takes largest magnitudes.
+//! Contractions: factors computed while they are packed, and an epilogue that stores, accumulates down the columns and takes largest
+//! magnitudes.
 
-use super::{Built, Context, Group, finish, largest, lowering, value_of};
+use super::{Built, Context, Group, column_sink, finish, largest, lowering, value_of};
 use crate::Shape;
 use crate::graph::{NodeId, ValueId};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
@@ -66,6 +67,12 @@ fn epilogue(
     let (mut outputs, mut sinks) = (Vec::new(), Vec::new());
     let mut emitter = Emitter::new(graph, rank, &mut loads, collected, &resolve);
     for &member in group.members.iter().filter(|m| (cx.stored)(**m)) {
+        if let Some(Lower::ReduceColumn) = lowering(graph, member) {
+            let value = emitter.emit(graph.args(member)[0], &here)?;
+            sinks.push(column_sink(graph, member, shape, (value, outputs.len()))?);
+            outputs.push(value_of(member));
+            continue;
+        }
         if let Some(Lower::ReduceRow) = lowering(graph, member) {
             let of = largest(graph, member).filter(|l| graph.ty(l.of).numel() == shape.numel());
             let of = of.ok_or("an epilogue reduces something")?.of;

@@ -11,7 +11,7 @@ mod scatter;
 
 use super::emit::Collected;
 use super::index::Index;
-use super::{Form, Kernel, Output};
+use super::{Form, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Body as OpBody, Lower};
@@ -159,6 +159,35 @@ fn finish(
         form,
     };
     Built { kernel, inputs: collected.inputs.list, outputs }
+}
+
+/// How a reduction combines.
+fn kind(graph: &Graph, node: NodeId) -> Reduction {
+    match graph.node(node).attrs.str("kind") {
+        Some("max") => Reduction::Max,
+        Some("min") => Reduction::Min,
+        Some("argmax") => Reduction::ArgMax,
+        _ => Reduction::Sum,
+    }
+}
+
+/// Where a reduction down the columns of a domain goes: a value, to an output.
+fn column_sink(
+    graph: &Graph,
+    node: NodeId,
+    domain: &Shape,
+    (value, output): (Val, usize),
+) -> Result<Sink, String> {
+    let n = graph.node(node);
+    let axes = domain.axes(n.attrs.ints("dim"))?;
+    let kept = (0..domain.rank().max(1)).map(|axis| !axes.contains(&axis)).collect();
+    Ok(Sink::Column {
+        reduction: kind(graph, node),
+        value,
+        output,
+        dtype: n.results[0].dtype,
+        kept,
+    })
 }
 
 fn value_of(node: NodeId) -> ValueId {

@@ -1,6 +1,9 @@
 //! Maps and rows: where each member of a group is computed, in stages along the row.
 
-use super::{Built, Context, Group, finish, is_row, largest, lowering, own_index, value_of};
+use super::{
+    Built, Context, Group, column_sink, finish, is_row, kind, largest, lowering, own_index,
+    value_of,
+};
 use crate::graph::{NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
@@ -22,7 +25,7 @@ enum Place {
     /// A reduction along the row; its value is there once per row.
     Reduced(Reduction),
     /// A reduction down the columns.
-    Column(Reduction),
+    Column,
     /// The largest of all positions, which no other member reads.
     Largest(ValueId),
 }
@@ -127,7 +130,7 @@ impl<'a> NestBuilder<'a> {
             for read in reads.iter().map(|read| &self.members[*read]) {
                 let ready = match read.place {
                     Place::Reduced(_) => read.level + 1,
-                    Place::Column(_) | Place::Largest(_) => {
+                    Place::Column | Place::Largest(_) => {
                         return Err("a column's result is not there within its kernel".to_owned());
                     }
                     _ => read.level,
@@ -171,18 +174,13 @@ impl<'a> NestBuilder<'a> {
 
     fn place_of(&self, node: NodeId) -> Result<Place, String> {
         let n = self.cx.graph.node(node);
-        let kind = || match n.attrs.str("kind") {
-            Some("max") => Reduction::Max,
-            Some("min") => Reduction::Min,
-            Some("argmax") => Reduction::ArgMax,
-            _ => Reduction::Sum,
-        };
         let (shape, domain) = (&n.results[0].shape, &self.group.domain);
         match lowering(self.cx.graph, node) {
             Some(Lower::ReduceRow) => {
-                Ok(self.largest_of(node).map_or(Place::Reduced(kind()), Place::Largest))
+                let reduced = || Place::Reduced(kind(self.cx.graph, node));
+                Ok(self.largest_of(node).map_or_else(reduced, Place::Largest))
             }
-            Some(Lower::ReduceColumn) => Ok(Place::Column(kind())),
+            Some(Lower::ReduceColumn) => Ok(Place::Column),
             _ if shape == domain => Ok(Place::Full),
             _ if is_row(shape, domain) => Ok(Place::Row),
             _ => Err(format!(
@@ -364,12 +362,10 @@ impl<'a> NestBuilder<'a> {
                 sinks.push(Sink::Largest { value, output: outputs.len() });
                 outputs.push(value_of(m));
             }
-            (Place::Column(reduction), Over::Row) if mine == level => {
+            (Place::Column, Over::Row) if mine == level => {
                 let value = operand(emitter)?;
-                let axes = self.group.domain.axes(self.cx.graph.node(m).attrs.ints("dim"))?;
-                let kept = (0..self.extents.len()).map(|a| !axes.contains(&a)).collect();
-                let dtype = self.cx.graph.node(m).results[0].dtype;
-                sinks.push(Sink::Column { reduction, value, output: outputs.len(), dtype, kept });
+                let into = (value, outputs.len());
+                sinks.push(column_sink(self.cx.graph, m, &self.group.domain, into)?);
                 outputs.push(value_of(m));
             }
             _ => {}
