@@ -96,7 +96,7 @@ impl Work {
             let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
             store.insert(&port.name, numbers);
         }
-        let program = compile(graph, &Options::new().threads(1)).expect("code");
+        let program = compile(graph, &Options::new().threads(1).keep_weights(false)).expect("code");
         Work { program, store }
     }
 

@@ -87,7 +87,7 @@ fn write(t: &Trace, name: &str, value: Var<'_>) {
 }
 
 fn one_thread() -> Options {
-    Options::new().threads(1)
+    Options::new().threads(1).keep_weights(false)
 }
 
 fn portable() -> Options {
@@ -344,7 +344,7 @@ fn fusion(c: &mut Criterion) {
 fn threads(c: &mut Criterion) {
     let mut group = c.benchmark_group("threads");
     for threads in [1, 2] {
-        let options = Options::new().threads(threads);
+        let options = Options::new().threads(threads).keep_weights(false);
         group.throughput(Throughput::Elements(2 << 24));
         let id = BenchmarkId::new("contraction 256x256x256 f32", threads);
         measure(&mut group, id, &options, |t| {

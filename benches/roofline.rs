@@ -121,7 +121,8 @@ fn row(case: &Case, dtype: DType, threads: usize, limits: Limits) -> String {
     for (seed, port) in graph.ports().iter().enumerate() {
         store.insert(&port.name, numbers(&port.ty, port.name == "one", seed as u64));
     }
-    let program = compile(graph, &Options::new().threads(threads)).expect("code");
+    let program =
+        compile(graph, &Options::new().threads(threads).keep_weights(false)).expect("code");
     let profile = Profile::of(&program, &mut store, &[], RUNS, Some(limits)).expect("runs");
     let longest = profile.kernels.iter().max_by_key(|kernel| kernel.time).expect("a kernel");
     format!(

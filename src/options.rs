@@ -28,6 +28,7 @@ pub struct Options {
     threads: usize,
     portable: bool,
     code_cache: Option<PathBuf>,
+    keep_weights: bool,
     precision: Precision,
     fold: bool,
     /// Those of the device if none were given.
@@ -61,6 +62,7 @@ impl Options {
             threads: 0,
             portable: false,
             code_cache: None,
+            keep_weights: true,
             precision: Precision::default(),
             fold: true,
             policies: None,
@@ -110,6 +112,34 @@ impl Options {
     #[must_use]
     pub fn code_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.code_cache = Some(folder.into());
+        self.closed()
+    }
+
+    /// With packed copies of weights kept by the CPU from run to run, as is the default, or without.
+    ///
+    /// A product of few rows takes less time to multiply by a weight than to bring it into the order and dtype for that. So programs
+    /// that only read a weight, such as an evaluation, do it once for as long as the weight stays the same; any change of it in the
+    /// store is noticed. Results do not depend on it. The copy takes about the memory of the weight at most, see
+    /// [`Executable::kept_bytes`](crate::Executable::kept_bytes).
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let types = [TensorType::new(DType::F32, [20, 64]), TensorType::new(DType::F32, [64, 96])];
+    /// let program = |options: Options| {
+    ///     let graph = trace("head", |t| {
+    ///         let (x, w) = (t.input_of("x", types[0].clone()), t.param_of("w", types[1].clone()));
+    ///         t.output("y", autocast(t, "cpu", DType::BF16, || x.matmul(w)));
+    ///     })?;
+    ///     compile(graph, &options)
+    /// };
+    /// assert!(program(Options::new())?.kept_bytes() >= 64 * 96 * 2);
+    /// assert_eq!(program(Options::new().keep_weights(false))?.kept_bytes(), 0);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keep_weights(mut self, keep: bool) -> Self {
+        self.keep_weights = keep;
         self.closed()
     }
 
@@ -235,11 +265,13 @@ impl Options {
                     threads: (self.threads > 0).then_some(self.threads),
                     portable: self.portable,
                     code_cache: self.code_cache.clone(),
+                    forget_weights: !self.keep_weights,
                 };
                 let instructions = if self.portable { ", portable" } else { "" };
+                let weights = if self.keep_weights { "" } else { ", weights forgotten" };
                 let cache = self.code_cache.as_ref().map(|f| format!(", code in {}", f.display()));
                 let cache = cache.unwrap_or_default();
-                let key = format!("cpu ({} threads{instructions}{cache})", self.threads);
+                let key = format!("cpu ({} threads{instructions}{weights}{cache})", self.threads);
                 registry
                     .device_or(&key, || Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?)))?
             }
@@ -285,6 +317,7 @@ impl fmt::Debug for Options {
             .field("threads", &self.threads)
             .field("portable", &self.portable)
             .field("code_cache", &self.code_cache)
+            .field("keep_weights", &self.keep_weights)
             .field("precision", &self.precision)
             .field("fold", &self.fold)
             .field("keep_history", &self.keep_history)

@@ -33,6 +33,9 @@ pub struct CompileReport {
     pub saved_bytes: usize,
     /// The memory of all values between kernels, with reuse.
     pub peak_bytes: usize,
+    /// The memory in which the device keeps what it makes of state that the program only reads, such as packed weights; see
+    /// [`Options::keep_weights`](crate::Options::keep_weights).
+    pub kept_bytes: usize,
     /// The text of the program after each pass, if [`Options::keep_history`](crate::Options::keep_history) asked for it.
     pub history: Vec<(String, String)>,
     /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision chosen for them.
@@ -63,6 +66,7 @@ impl CompileReport {
 
     pub(crate) fn loaded(&mut self, executable: &Executable, time: Duration) {
         self.load = time;
+        self.kept_bytes = executable.kept_bytes();
         let code = |(kernel, made): (&Kernel, Option<&Made>)| KernelCode {
             name: kernel.name.clone(),
             form: kernel.form_name(),
@@ -114,6 +118,9 @@ impl fmt::Display for CompileReport {
         writeln!(f, "{:<width$}  {:>9.1}", "total", us(self.total()))?;
         for (what, bytes) in [("peak", self.peak_bytes), ("saved", self.saved_bytes)] {
             writeln!(f, "{what:<width$}  {:>9}  {bytes:>7} bytes", "")?;
+        }
+        if self.kept_bytes > 0 {
+            writeln!(f, "{:<width$}  {:>9}  {:>7} bytes", "kept", "", self.kept_bytes)?;
         }
         for kernel in &self.code {
             write!(f, "{:<width$}  ", kernel.name)?;

@@ -72,6 +72,28 @@ fn lending() -> usize {
     })
 }
 
+/// A layer whose weight is kept packed, and replaced now and then.
+fn inference() -> usize {
+    let types = [[8, 60], [90, 60]].map(|shape| TensorType::new(DType::F32, shape));
+    let layer = jit(one_thread(), move |t| {
+        let (x, w) = (t.input("x"), t.param_of("w", types[1].clone()));
+        t.output("y", autocast(t, "cpu", DType::BF16, || x.linear(w, None)));
+    });
+    let weights = [1, 2].map(|seed| Tensor::rand([90, 60], seed).unwrap());
+    let mut store = Store::new().with("w", weights[0].clone());
+    let x = Tensor::rand([8, 60], 2).unwrap();
+    let mut steps = 0;
+    let count = allocations(|| {
+        layer.run(&mut store, &[("x", &x)]).unwrap();
+        steps += 1;
+        if steps % 10 == 0 {
+            store.set("w", &weights[steps / 10 % 2]).unwrap();
+        }
+    });
+    assert!(layer.report().unwrap().kept_bytes > 0);
+    count
+}
+
 /// A product and a map that two threads share.
 fn shared() -> usize {
     let step = jit(Options::new().threads(2), |t| {
@@ -93,6 +115,7 @@ fn a_step_allocates_nothing_after_the_first() {
         ("training in bf16", training(DType::BF16)),
         ("training in f16", training(DType::F16)),
         ("lending", lending()),
+        ("inference", inference()),
     ];
     assert!(counted.iter().all(|(_, count)| *count == 0), "in {STEPS} steps: {counted:?}");
     // A thread that has had no part of a kernel yet needs scratch of its own, and the pool's queue takes new room every 63 steps.

@@ -70,8 +70,7 @@ def measure(step, sync, min_runs=7):
 
 # --------------------------------------------------------------------------- models (numpy)
 
-def mlp_params():
-    dims = [784, 1024, 1024, 10]
+def mlp_params(dims=(784, 1024, 1024, 10)):
     ps = []
     for l in range(3):
         ps.append(weight((dims[l + 1], dims[l]), 10 + 2 * l, dims[l]))
@@ -166,6 +165,18 @@ def run_torch(args, compiled):
             first, times, outs = measure(f, sync)
             return first, times, [float(outs[0].double().abs().sum())]
 
+    if w.startswith("mlp-infer-"):
+        ps = [T(p) for p in mlp_params((784, 3072, 768, 10))]
+        x = T(fill((int(w.rsplit("-", 1)[1]), 784), 1, 0, 1))
+
+        def infer():
+            with torch.autocast("cpu", dtype=dt, enabled=args.dtype != "f32"):
+                return F.linear(F.relu(F.linear(F.relu(F.linear(x, ps[0], ps[1])), ps[2], ps[3])), ps[4], ps[5])
+        infer = wrap(infer)
+        with torch.inference_mode():
+            first, times, outs = measure(infer, sync)
+        return first, times, [float(outs[0].double().abs().sum())]
+
     if w == "mlp-train":
         ps = [torch.nn.Parameter(T(p)) for p in mlp_params()]
         x, y = T(fill((256, 784), 1, 0, 1)), torch.from_numpy(labels(256, 10, 2))
@@ -226,6 +237,8 @@ def run_jax(args):
     jnp.ones(8).block_until_ready(); BASE_KB = reset_peak()
     DT = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
     dt = DT[args.dtype]; w = args.workload
+    if w.startswith("mlp-infer-"):
+        sys.exit(f"{w}: not in the jax peer")
     J = jnp.asarray
     sync = lambda o: jax.block_until_ready(o)
     if w in ("chain", "softmax", "layernorm", "matmul", "unscale", "adamw"):
@@ -332,7 +345,8 @@ def run_jax(args):
     return measure(step, lambda o: None)
 
 
-WORKLOADS = ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train", "cnn-train", "gpt-train"]
+WORKLOADS = ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train", "mlp-infer-1", "mlp-infer-8", "mlp-infer-32",
+             "cnn-train", "gpt-train"]
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()

@@ -3,7 +3,7 @@
 use crate::data::{cast, fill, labels, magnitude, weight};
 use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
-use tracecast::nn::{Linear, Relu, Sequential};
+use tracecast::nn::{Context, Linear, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
 
@@ -57,8 +57,18 @@ impl Workload {
 }
 
 /// The workloads there are programs for.
-pub(crate) const WORKLOADS: [&str; 7] =
-    ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train"];
+pub(crate) const WORKLOADS: [&str; 10] = [
+    "chain",
+    "softmax",
+    "layernorm",
+    "matmul",
+    "unscale",
+    "adamw",
+    "mlp-train",
+    "mlp-infer-1",
+    "mlp-infer-8",
+    "mlp-infer-32",
+];
 
 /// The workloads whose check is made of the first three steps; that of the others is made of the first.
 pub(crate) fn checks_three(workload: &str) -> bool {
@@ -94,6 +104,9 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "unscale" => unscale(options),
         "adamw" => adamw(options),
         "mlp-train" => mlp(options, *dtype),
+        "mlp-infer-1" => inference(options, *dtype, 1),
+        "mlp-infer-8" => inference(options, *dtype, 8),
+        "mlp-infer-32" => inference(options, *dtype, 32),
         other => {
             return Err(format!("no workload `{other}`: expected one of {}", WORKLOADS.join(", ")));
         }
@@ -192,15 +205,49 @@ fn adamw(options: Options) -> Workload {
     workload
 }
 
-fn mlp(options: Options, dtype: DType) -> Workload {
-    let sizes = [784, 1024, 1024, 10];
+/// Three layers with activations between them.
+fn network(sizes: [usize; 4]) -> Sequential {
     let layer = |l: usize| Linear::new(sizes[l], sizes[l + 1]);
-    let model = Sequential::new()
+    Sequential::new()
         .named("0", layer(0))
         .named("relu0", Relu)
         .named("1", layer(1))
         .named("relu1", Relu)
-        .named("2", layer(2));
+        .named("2", layer(2))
+}
+
+/// The parameters of a network.
+fn parameters(sizes: [usize; 4], store: &mut Store) {
+    for l in 0..3 {
+        let [inputs, outputs, seed] = [sizes[l], sizes[l + 1], 10 + 2 * l];
+        let values = weight(&[outputs, inputs], seed as u32, inputs);
+        store.insert(&format!("{l}.weight"), values);
+        store.insert(&format!("{l}.bias"), weight(&[outputs], seed as u32 + 1, inputs));
+    }
+}
+
+/// A network that has been trained, on a few examples; 16 bits by autocast.
+fn inference(options: Options, dtype: DType, examples: usize) -> Workload {
+    let sizes = [784, 3072, 768, 10];
+    let model = network(sizes);
+    let program = jit(options, move |t| {
+        let logits = || model.forward(&Context::evaluation(t), t.input("x"));
+        let out = match dtype {
+            DType::F32 => logits(),
+            low => autocast(t, "cpu", low, logits),
+        };
+        t.output("out", out);
+    });
+    let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| program.run(store, inputs);
+    let mut workload = Workload::new(run, |_, outputs| magnitude(&outputs["out"]));
+    parameters(sizes, &mut workload.store);
+    workload.inputs = vec![vec![("x", fill(&[examples, 784], 1, 0.0, 1.0))]];
+    workload
+}
+
+fn mlp(options: Options, dtype: DType) -> Workload {
+    let sizes = [784, 1024, 1024, 10];
+    let model = network(sizes);
     let step =
         TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
             .optimizer(Sgd::new(0.1).momentum(0.9))
@@ -219,12 +266,7 @@ fn mlp(options: Options, dtype: DType) -> Workload {
     let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| step.jit().run(store, inputs);
     let mut workload = Workload::new(run, |_, outputs| outputs["loss"].to_f64s()[0]);
     workload.store = store;
-    for l in 0..3 {
-        let [inputs, outputs, seed] = [sizes[l], sizes[l + 1], 10 + 2 * l];
-        let values = weight(&[outputs, inputs], seed as u32, inputs);
-        workload.store.insert(&format!("{l}.weight"), values);
-        workload.store.insert(&format!("{l}.bias"), weight(&[outputs], seed as u32 + 1, inputs));
-    }
+    parameters(sizes, &mut workload.store);
     workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
     workload
 }

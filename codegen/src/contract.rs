@@ -3,15 +3,18 @@
 use crate::column::{Accumulators, ColumnsRun, common_unit};
 use crate::error::Result;
 use crate::form::{self, Largest};
-use crate::jit::{Address, Block, Code, Operand, Slots, block_address, contract, with_scratch};
+use crate::jit::{
+    Address, Block, Code, Operand, Slots, block_address, contract, keep, with_scratch,
+};
+use crate::kept::{Keeping, Packed};
 use crate::largest::{Places, with_places};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
-use crate::tile::Tiles;
-use std::sync::atomic::AtomicU64;
+use crate::tile::{Cpu, PIECE, Panels, Tiles};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar};
+use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar, ScalarOp};
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
@@ -22,15 +25,24 @@ const UNITS: [usize; 2] = [2, 32];
 /// What preparing an element of an operand costs, in elements of the result for one step of `k`.
 const PREPARING: f64 = 12.0;
 
-/// Into how many parts to cut rows, at multiples of `unit`, and columns, for at most that many parts in all: those whose largest part
-/// costs least. Every part prepares its rows of the left operand and its columns of the right one.
-fn grid([m, n]: [usize; 2], unit: usize, parts: usize) -> [usize; 2] {
-    let [units_down, units_across] = [m.div_ceil(unit), n.div_ceil(UNITS[1])];
+/// The same for an element that is packed already and only read.
+const READING: f64 = 6.0;
+
+/// From so many rows on packing is a small part of a contraction.
+const ROWS_WITHOUT_KEEPING: usize = 256;
+
+/// Up to so many columns a right operand is too little to be kept.
+const COLUMNS_WITHOUT_KEEPING: usize = 4;
+
+/// Into how many parts to cut rows and columns, at multiples of these units, for at most that many parts in all: those whose largest
+/// part costs least. Every part prepares its rows of the left operand and its columns of the right one, at these costs.
+fn grid([m, n]: [usize; 2], units: [usize; 2], preparing: [f64; 2], parts: usize) -> [usize; 2] {
+    let [units_down, units_across] = [m.div_ceil(units[0]), n.div_ceil(units[1])];
     let cost = |down: usize| {
         let across = (parts / down).min(units_across).max(1);
-        let rows = (units_down.div_ceil(down) * unit).min(m) as f64;
-        let cols = (units_across.div_ceil(across) * UNITS[1]).min(n) as f64;
-        (rows * cols + PREPARING * (rows + cols), [down, across])
+        let rows = (units_down.div_ceil(down) * units[0]).min(m) as f64;
+        let cols = (units_across.div_ceil(across) * units[1]).min(n) as f64;
+        (rows * cols + preparing[0] * rows + preparing[1] * cols, [down, across])
     };
     let all = (1..=parts.clamp(1, units_down.max(1))).map(cost);
     all.min_by(|a, b| a.0.total_cmp(&b.0)).map_or([1, 1], |(_, grid)| grid)
@@ -43,8 +55,8 @@ struct Cut {
     groups: usize,
     /// Parts of the rows and of the columns of each batch.
     grid: [usize; 2],
-    /// Rows are cut at multiples of this.
-    unit: usize,
+    /// Rows and columns are cut at multiples of these.
+    units: [usize; 2],
 }
 
 impl Cut {
@@ -84,8 +96,23 @@ enum FactorRun {
         row: isize,
         col: isize,
     },
-    /// A function, and the dtype of what it writes.
-    Computed(usize, DType),
+    /// Values that a function writes.
+    Computed {
+        code: usize,
+        dtype: DType,
+        /// The operands it is computed from; none if it can raise a check.
+        inputs: Vec<usize>,
+    },
+}
+
+impl FactorRun {
+    /// The dtype whose values the factor has.
+    fn values(&self) -> DType {
+        match self {
+            FactorRun::Plain { dtype, round, .. } => round.unwrap_or(*dtype),
+            FactorRun::Computed { dtype, .. } => *dtype,
+        }
+    }
 }
 
 /// The plans of a contraction.
@@ -100,7 +127,9 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
         plain(c, f).unwrap_or_else(|| {
             let (plan, dtype) = form::factor(kernel, c, f, matrix);
             plans.push(plan);
-            FactorRun::Computed(plans.len() - 1, dtype)
+            let raises = f.body.insts.iter().any(|i| matches!(i.op, ScalarOp::Check(_)));
+            let inputs = f.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
+            FactorRun::Computed { code: plans.len() - 1, dtype, inputs }
         })
     };
     let factors = [factor(&c.a, [c.m, c.k]), factor(&c.b, [c.k, c.n])];
@@ -150,35 +179,85 @@ impl ContractRun {
         team.parts(elements * self.cost.max(1), usize::MAX)
     }
 
-    /// Runs it.
+    /// How it keeps its right operand from run to run, if that is made of these operands alone and worth it.
+    pub(crate) fn keeping(&self, tiles: &Tiles, lasting: &[usize]) -> Option<Keeping> {
+        let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&self.m);
+        let batches: usize = self.batch.iter().product();
+        if !few_rows || self.n <= COLUMNS_WITHOUT_KEEPING || self.k == 0 || batches == 0 {
+            return None;
+        }
+        let (inputs, same) = match &self.factors[1] {
+            FactorRun::Plain { input, batch, .. } => {
+                (vec![*input], batch.iter().all(|stride| *stride == 0))
+            }
+            FactorRun::Computed { inputs, .. } => (inputs.clone(), false),
+        };
+        let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
+        let values = [&self.factors[0], &self.factors[1]].map(FactorRun::values);
+        let panels = || Panels::new(&Cpu::of(tiles), self.acc, values, [self.k, self.n]);
+        let batches = if same { 1 } else { batches };
+        lasts.then(|| Keeping { panels: panels(), batches, inputs })
+    }
+
+    /// Packs all of the right operand. Returns the least of its numbers.
+    pub(crate) fn pack(
+        &self,
+        code: &[Code],
+        team: &Team,
+        tiles: &Tiles,
+        operands: &Slots,
+        to: &Packed,
+        status: &AtomicU64,
+    ) -> u16 {
+        let pieces = self.n.div_ceil(PIECE);
+        let least = AtomicU16::new(u16::MAX);
+        team.each(to.batches() * pieces, |task| {
+            let (batch, piece) = (task / pieces, task % pieces);
+            let columns = piece * PIECE..self.n.min((piece + 1) * PIECE);
+            self.with_operands(code, operands, batch, None, status, |[_, b]| {
+                let place = to.place(batch);
+                let found = keep(tiles, to.panels(), columns, &b, place);
+                least.fetch_min(found, Ordering::Relaxed);
+            });
+        });
+        least.into_inner()
+    }
+
+    /// Runs it; with its right operand packed if an earlier run has kept it.
     pub(crate) fn run(
         &self,
         code: &[Code],
         team: &Team,
         tiles: &Tiles,
         operands: &Slots,
+        kept: Option<&Packed>,
         status: &AtomicU64,
     ) {
-        let cut = self.cut(team);
+        let cut = self.cut(team, kept.is_some());
         let tasks = cut.tasks();
+        let work = (cut, kept);
         with_places(&self.largest, tasks, std::slice::from_ref(operands), |places| {
             if self.columns.is_empty() {
-                return self.tasks(code, team, tiles, (operands, None, places), cut, status);
+                return self.tasks(code, team, tiles, (operands, None, places), work, status);
             }
             self.columns.with(code, team, operands, status, |columns| {
-                self.tasks(code, team, tiles, (operands, Some(columns), places), cut, status);
+                self.tasks(code, team, tiles, (operands, Some(columns), places), work, status);
             });
         });
     }
 
     /// How a run is cut: no two parts share an accumulator of a column.
-    fn cut(&self, team: &Team) -> Cut {
+    fn cut(&self, team: &Team, is_kept: bool) -> Cut {
         let batches: usize = self.batch.iter().product();
         let parts = self.parts(team);
         let apart = batches <= 1 || self.m.is_multiple_of(self.unit);
         let groups = if apart { parts.min(batches).max(1) } else { 1 };
-        let unit = if apart { self.unit.next_multiple_of(UNITS[0]) } else { self.m.max(1) };
-        Cut { groups, grid: grid([self.m, self.n], unit, parts.div_ceil(groups)), unit }
+        let rows = if apart { self.unit.next_multiple_of(UNITS[0]) } else { self.m.max(1) };
+        let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
+        let units = [rows, columns];
+        let parts = parts.div_ceil(groups);
+        let grid = grid([self.m, self.n], units, [PREPARING, preparing], parts);
+        Cut { groups, grid, units }
     }
 
     /// Runs every part.
@@ -188,7 +267,7 @@ impl ContractRun {
         team: &Team,
         tiles: &Tiles,
         (operands, columns, places): (&Slots, Option<Accumulators<'_>>, Places),
-        cut: Cut,
+        (cut, kept): (Cut, Option<&Packed>),
         status: &AtomicU64,
     ) {
         let batches: usize = self.batch.iter().product();
@@ -198,11 +277,12 @@ impl ContractRun {
         let [down, across] = cut.grid;
         team.each(cut.tasks(), |task| {
             let (i, group) = (task % (down * across), task / (down * across));
-            let rows = part(self.m, cut.unit, down, i / across);
-            let cols = part(self.n, UNITS[1], across, i % across);
+            let rows = part(self.m, cut.units[0], down, i / across);
+            let cols = part(self.n, cut.units[1], across, i % across);
             for batch in part(batches, 1, cut.groups, group) {
                 let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
-                self.block(code, tiles, (operands, columns, places, task), batch, block, status);
+                let work = (batch, block, kept);
+                self.block(code, tiles, (operands, columns, places, task), work, status);
             }
         });
     }
@@ -212,8 +292,7 @@ impl ContractRun {
         code: &[Code],
         tiles: &Tiles,
         (operands, columns, places, task): (&Slots, Option<Accumulators<'_>>, Places, usize),
-        batch: usize,
-        block: Block,
+        (batch, block, kept): (usize, Block, Option<&Packed>),
         status: &AtomicU64,
     ) {
         let last = operands.len();
@@ -223,8 +302,37 @@ impl ContractRun {
             columns.push(&mut slots);
         }
         places.push(&mut slots, task, 0);
+        let epilogue = &code[self.epilogue];
+        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
+            slots.set(last, sums);
+            let row = batch * self.m + row;
+            with_scratch(|scratch| {
+                epilogue.call(&slots, row..row + rows, col..col + cols, scratch, status)
+            });
+        };
+        self.with_operands(code, operands, batch, kept, status, |factors| {
+            contract(tiles, self.acc, block, factors, &mut finish);
+        });
+    }
+
+    /// Hands on the operands of a batch.
+    fn with_operands(
+        &self,
+        code: &[Code],
+        operands: &Slots,
+        batch: usize,
+        kept: Option<&Packed>,
+        status: &AtomicU64,
+        run: impl FnOnce([Operand<'_>; 2]),
+    ) {
+        let last = operands.len();
+        let mut slots = operands.clone();
+        slots.push(operands.get(0));
         let fill = |f: &FactorRun, height: usize| {
-            let code = if let FactorRun::Computed(i, _) = f { Some(&code[*i]) } else { None };
+            let code = match f {
+                FactorRun::Computed { code: i, .. } => Some(&code[*i]),
+                FactorRun::Plain { .. } => None,
+            };
             let slots = slots.clone();
             move |row: usize, rows: usize, col: usize, cols: usize, to: *mut u8| {
                 let Some(code) = code.filter(|_| rows > 0 && cols > 0) else { return };
@@ -238,16 +346,11 @@ impl ContractRun {
         };
         let (left, right) = (fill(&self.factors[0], self.m), fill(&self.factors[1], self.k));
         let a = self.operand(&self.factors[0], operands, batch, &left);
-        let b = self.operand(&self.factors[1], operands, batch, &right);
-        let epilogue = &code[self.epilogue];
-        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
-            slots.set(last, sums);
-            let row = batch * self.m + row;
-            with_scratch(|scratch| {
-                epilogue.call(&slots, row..row + rows, col..col + cols, scratch, status)
-            });
+        let b = match kept {
+            Some(kept) => kept.operand(batch),
+            None => self.operand(&self.factors[1], operands, batch, &right),
         };
-        contract(tiles, self.acc, block, [a, b], &mut finish);
+        run([a, b]);
     }
 
     fn operand<'a>(
@@ -258,7 +361,7 @@ impl ContractRun {
         fill: &'a crate::jit::Fill<'a>,
     ) -> Operand<'a> {
         let (input, dtype, round, offset, strides, row, col) = match factor {
-            FactorRun::Computed(_, dtype) => return Operand::Computed(fill, *dtype),
+            FactorRun::Computed { dtype, .. } => return Operand::Computed(fill, *dtype),
             FactorRun::Plain { input, dtype, round, offset, batch, row, col } => {
                 (input, dtype, round, offset, batch, row, col)
             }
@@ -280,7 +383,7 @@ mod tests {
 
     #[test]
     fn rows_and_columns_are_both_cut() {
-        let cut = |m, n, parts| grid([m, n], UNITS[0], parts);
+        let cut = |m, n, parts| grid([m, n], UNITS, [PREPARING; 2], parts);
         assert_eq!(cut(1024, 1024, 1), [1, 1]);
         assert_eq!(cut(1024, 1024, 4), [2, 2]);
         assert_eq!(cut(4096, 64, 4), [4, 1]);
@@ -296,8 +399,9 @@ mod tests {
 
     #[test]
     fn rows_that_share_a_column_stay_together() {
-        assert_eq!(grid([256, 1024], 256, 2), [1, 2]);
-        assert_eq!(grid([4096, 64], 256, 4), [4, 1]);
-        assert_eq!(grid([300, 32], 256, 8), [2, 1]);
+        let cut = |m, n, parts| grid([m, n], [256, UNITS[1]], [PREPARING; 2], parts);
+        assert_eq!(cut(256, 1024, 2), [1, 2]);
+        assert_eq!(cut(4096, 64, 4), [4, 1]);
+        assert_eq!(cut(300, 32, 8), [2, 1]);
     }
 }

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, checksum};
 use crate::error::Error;
 use crate::jit::Slots;
+use crate::kept::{Keeping, Kept, Packed};
 use crate::listing;
 use crate::lower::Target;
 use crate::program::{self, Program};
@@ -33,6 +34,8 @@ pub struct CpuOptions {
     /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not there; nobody but the user of this
     /// process may be able to write to it. Beyond 256 MiB those go that were used longest ago.
     pub code_cache: Option<PathBuf>,
+    /// Pack weights anew in every run. Otherwise packed copies are kept of those that a program only reads, where that makes it faster.
+    pub forget_weights: bool,
 }
 
 /// The CPU: compiles kernels to machine code and runs them in the memory of the host.
@@ -43,6 +46,7 @@ pub struct CpuDevice {
 
 struct Shared {
     portable: bool,
+    forget_weights: bool,
     target: Target,
     team: Team,
     disk: Option<Disk>,
@@ -69,7 +73,9 @@ impl CpuDevice {
         let team = Team::new(options.threads)?;
         let disk = options.code_cache.map(|folder| Disk::open(&folder)).transpose();
         let disk = disk.map_err(RuntimeError::Device)?;
-        Ok(CpuDevice { shared: Arc::new(Shared { portable, target, team, disk }) })
+        let forget_weights = options.forget_weights;
+        let shared = Shared { portable, forget_weights, target, team, disk };
+        Ok(CpuDevice { shared: Arc::new(shared) })
     }
 }
 
@@ -222,6 +228,14 @@ struct Loaded {
     shared: Arc<Shared>,
 }
 
+impl Loaded {
+    /// How a run keeps something for the next, if these inputs last.
+    fn keeping(&self, lasting: &[usize]) -> Option<Keeping> {
+        let Shared { target, forget_weights, .. } = &*self.shared;
+        (!forget_weights).then(|| self.program.keeping(target, lasting)).flatten()
+    }
+}
+
 impl Launch for Loaded {
     fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
         let kernel = &self.kernel;
@@ -242,12 +256,19 @@ impl Launch for Loaded {
             let memory = args.iter().map(|a| a.memory.clone()).collect();
             Places::Fixed { places, _memory: memory }
         };
+        let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
+        let kept = self.keeping(&lasting).map(|keeping| Kept::new(keeping, args)).transpose()?;
         Ok(Box::new(BoundKernel {
             kernel: kernel.clone(),
             program: self.program.clone(),
             shared: self.shared.clone(),
             places,
+            kept,
         }))
+    }
+
+    fn kept_bytes(&self, lasting: &[usize]) -> usize {
+        self.keeping(lasting).map_or(0, |keeping| keeping.bytes())
     }
 
     fn text(&self) -> Option<String> {
@@ -269,6 +290,7 @@ struct BoundKernel {
     program: Arc<Program>,
     shared: Arc<Shared>,
     places: Places,
+    kept: Option<Kept>,
 }
 
 /// Where the operands are.
@@ -318,7 +340,16 @@ impl BoundKernel {
         }
         let status = status::fine();
         let Shared { target, team, .. } = &*self.shared;
-        self.program.run(target, team, operands, prepared, &status);
+        let program = &self.program;
+        let run = |kept: Option<&Packed>| {
+            program.run(target, team, operands, prepared, kept, &status);
+        };
+        match &self.kept {
+            Some(kept) => {
+                kept.with(|to| program.pack(target, team, operands, to, &status), run);
+            }
+            None => run(None),
+        }
         match status::raised(&status) {
             None => Ok(()),
             Some((check, found)) => Err(RuntimeError::data(&self.kernel, check, found)),
@@ -362,6 +393,7 @@ mod tests {
             offset: 0,
             len,
             access: tracecast_runtime::Access::Read,
+            lasting: false,
         };
         let launch = device.load(&kernel).unwrap();
         assert!(launch.bind(&[arg(256), arg(256)]).is_err());

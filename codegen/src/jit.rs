@@ -359,6 +359,15 @@ pub(crate) enum Operand<'a> {
     },
     /// Computed block by block, in that dtype.
     Computed(&'a Fill<'a>, DType),
+    /// All of a right operand, packed by [`keep`].
+    Kept {
+        /// Where it is.
+        base: Address,
+        /// How it lies.
+        panels: tile::Panels,
+        /// The least that [`keep`] has returned.
+        least: u16,
+    },
 }
 
 impl Operand<'_> {
@@ -372,6 +381,9 @@ impl Operand<'_> {
                 col: *col,
             },
             Operand::Computed(fill, dtype) => tile::Source::Fill { fill, dtype: *dtype },
+            Operand::Kept { base, panels, least } => {
+                tile::Source::Kept { base: base.0.cast_const(), panels: *panels, least: *least }
+            }
         }
     }
 }
@@ -379,6 +391,29 @@ impl Operand<'_> {
 /// Where a routine wants a block.
 pub(crate) fn block_address(at: *mut u8) -> Address {
     Address(at)
+}
+
+/// Where memory of the host begins.
+pub(crate) fn address_of(memory: &HostMemory) -> Address {
+    Address(memory.as_ptr())
+}
+
+/// Packs some columns of a right operand, from a multiple of [`tile::PIECE`] to another one or the end, to their place in memory for all
+/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Kept`].
+pub(crate) fn keep(
+    tiles: &Tiles,
+    panels: &tile::Panels,
+    piece: Range<usize>,
+    b: &Operand<'_>,
+    to: Address,
+) -> u16 {
+    let mut packed = PACKED.take().unwrap_or_default();
+    let cpu = tile::Cpu::of(tiles);
+    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them, and the panels were made for it; matrices are operands
+    // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
+    let least = unsafe { tile::keep((&cpu, tiles), panels, piece, &b.source(), &mut packed, to.0) };
+    PACKED.set(Some(packed));
+    least
 }
 
 /// The ranges of one contraction.

@@ -17,6 +17,7 @@ mod error;
 mod flat;
 mod form;
 mod jit;
+mod kept;
 mod largest;
 mod limits;
 mod listing;

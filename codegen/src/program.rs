@@ -4,6 +4,7 @@ use crate::contract::{self, ContractRun};
 use crate::disk::{Disk, Found};
 use crate::error::{Error, Result};
 use crate::jit::{self, Code, Slots};
+use crate::kept::{Keeping, Packed};
 use crate::lower::{Lowered, Target, lower};
 use crate::nest::{self, NestRun};
 use crate::object::Object;
@@ -228,6 +229,25 @@ impl Program {
         }
     }
 
+    /// How a run keeps something for the next one, if that is worth it and these inputs last.
+    pub(crate) fn keeping(&self, target: &Target, lasting: &[usize]) -> Option<Keeping> {
+        let Run::Contract(run) = &self.run else { return None };
+        run.keeping(target.tiles, lasting)
+    }
+
+    /// Packs what is to be kept; see [`Kept::with`](crate::kept::Kept::with).
+    pub(crate) fn pack(
+        &self,
+        target: &Target,
+        team: &Team,
+        operands: &Slots,
+        to: &Packed,
+        status: &AtomicU64,
+    ) -> u16 {
+        let Run::Contract(run) = &self.run else { return u16::MAX };
+        run.pack(&self.code, team, target.tiles, operands, to, status)
+    }
+
     /// True if a run is cut into parts for several threads.
     pub(crate) fn is_shared(&self, team: &Team) -> bool {
         let parts = match &self.run {
@@ -238,18 +258,19 @@ impl Program {
         parts > 1
     }
 
-    /// Runs it. Raises checks in `status`.
+    /// Runs it, with what an earlier run has kept. Raises checks in `status`.
     pub(crate) fn run(
         &self,
         target: &Target,
         team: &Team,
         operands: &Slots,
         prepared: &[Slots],
+        kept: Option<&Packed>,
         status: &AtomicU64,
     ) {
         match &self.run {
             Run::Nest(run) => run.run(&self.code, team, operands, prepared, status),
-            Run::Contract(run) => run.run(&self.code, team, target.tiles, operands, status),
+            Run::Contract(run) => run.run(&self.code, team, target.tiles, operands, kept, status),
             Run::Scatter(run) => run.run(&self.code, team, operands, status),
         }
     }

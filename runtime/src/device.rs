@@ -88,6 +88,12 @@ pub trait Launch: Send + Sync {
     /// If the device cannot use that memory.
     fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>>;
 
+    /// How many bytes a binding keeps besides its operands, if the inputs at those places are [lasting](Arg::lasting): what it makes of
+    /// them in one run for the next.
+    fn kept_bytes(&self, _lasting: &[usize]) -> usize {
+        0
+    }
+
     /// The code as text, if the device can show it; for `dump --emit`.
     fn text(&self) -> Option<String> {
         None
@@ -184,6 +190,9 @@ pub struct Arg {
     pub len: usize,
     /// What the kernel does with it.
     pub access: Access,
+    /// True if it is state that the program only reads: as long as [`Memory::version`] stays the same, so do the bytes, and what the
+    /// device has made of them in an earlier run is still right.
+    pub lasting: bool,
 }
 
 /// What a kernel does with an operand. Only an `Update` place is both read and written by one kernel.

@@ -2,7 +2,7 @@
 
 use crate::device::{Arg, Bound, Device, Launch, Made};
 use crate::error::{Error, Result};
-use crate::layout::{Operand, Place};
+use crate::layout::{Operand, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::{Outputs, Values};
@@ -22,6 +22,8 @@ pub struct Executable {
     program: Program,
     device: Arc<dyn Device>,
     launches: Vec<Box<dyn Launch>>,
+    /// What the launches of a step keep for the next run.
+    kept_bytes: usize,
     output_names: Arc<[String]>,
     compile_time: Duration,
     pool: Mutex<Pool>,
@@ -101,10 +103,18 @@ impl Executable {
             )));
         }
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
+        let keeps = |step: &Step| {
+            let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
+            let lasting: Vec<usize> =
+                step.operands.iter().enumerate().filter_map(lasting).collect();
+            launches[step.kernel].kept_bytes(&lasting)
+        };
+        let kept_bytes = program.layout.steps.iter().map(keeps).sum();
         Ok(Executable {
             program,
             device,
             launches,
+            kept_bytes,
             output_names,
             compile_time,
             pool: Mutex::default(),
@@ -167,6 +177,9 @@ impl Executable {
             states.push(store.memory(name, ty, &self.device)?);
         }
         let mut workspace = self.workspace(states)?;
+        let lasting = &self.program.layout.lasting;
+        let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
+        written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let result = self.step(&workspace, inputs, launch);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
@@ -390,7 +403,9 @@ impl Executable {
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
                 let (memory, offset) = locate(operand.place, workspace, &binding);
-                Arg { memory: memory.clone(), offset, len: operand.bytes, access: operand.access }
+                let lasting = self.program.layout.is_lasting(operand);
+                let Operand { bytes: len, access, .. } = *operand;
+                Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
             let bound = self.launches[step.kernel].bind(&args)?;
@@ -420,9 +435,16 @@ impl Executable {
         self.program.kernels().count()
     }
 
-    /// The bytes of memory a step needs besides the state and the tensors it is given.
+    /// The bytes of memory a step needs besides the state and the tensors it is given, those that the device
+    /// [keeps](Executable::kept_bytes) included.
     pub fn peak_bytes(&self) -> usize {
-        self.program.peak_bytes()
+        self.program.peak_bytes().saturating_add(self.kept_bytes)
+    }
+
+    /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, from the second
+    /// run on in which the state is the same.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     /// How long the device took to compile the kernels.

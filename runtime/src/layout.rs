@@ -18,12 +18,21 @@ pub(crate) struct Layout {
     pub(crate) outputs: Vec<Place>,
     /// The state ports that are needed, in order; [`Place::State`] counts these.
     pub(crate) states: Vec<usize>,
+    /// For each of these whether the program only reads it.
+    pub(crate) lasting: Vec<bool>,
     /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
     pub(crate) fresh: Vec<usize>,
     /// The number of loans. Inputs come first.
     pub(crate) loans: usize,
     /// Memory needed besides the state and the tensors that go in.
     pub(crate) peak_bytes: usize,
+}
+
+impl Layout {
+    /// True if it is state that the program only reads.
+    pub(crate) fn is_lasting(&self, operand: &Operand) -> bool {
+        matches!(operand.place, Place::State(i) if self.lasting[i])
+    }
 }
 
 /// One launch.
@@ -106,6 +115,10 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
     let fresh_bytes =
         fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes()));
+    let mut lasting = vec![true; states.len()];
+    for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
+        lasting[state] = false;
+    }
     let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
     Layout {
         steps,
@@ -113,6 +126,7 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
         inputs,
         outputs,
         states,
+        lasting,
         fresh,
         loans,
         peak_bytes: arena.saturating_add(fresh_bytes).saturating_add(lent_bytes),

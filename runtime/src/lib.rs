@@ -6,6 +6,7 @@
 //!
 //! * operands have the types of the kernel, start at multiples of 64 bytes (but for loans), and lie inside their memory;
 //! * while a kernel runs nothing else reads or writes its operands, and only an operand with [`Access::Update`] is given twice;
+//! * the bytes of [lasting](Arg::lasting) operands change only together with [`Memory::version`];
 //! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
 //! * memory is read by the runtime only through [`Device::download`], after the launches before it.
 //!

@@ -4,18 +4,39 @@ use crate::arena::ALIGNMENT;
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use tracecast_ir::eval::Bytes;
 
 /// A piece of some device's memory. A copy of the handle is the same memory, which is freed with the last handle.
 #[derive(Clone)]
-pub struct Memory(Arc<dyn Any + Send + Sync>);
+pub struct Memory(Arc<Held<dyn Any + Send + Sync>>);
+
+struct Held<T: ?Sized> {
+    version: AtomicU64,
+    region: T,
+}
+
+/// The number of the next version of any memory.
+static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Memory {
     /// Wraps what a device knows its memory by.
     pub fn new<T: Any + Send + Sync>(region: T) -> Self {
-        Memory(Arc::new(region))
+        Memory(Arc::new(Held { version: AtomicU64::new(next()), region }))
+    }
+
+    /// The number of its version: another one after [`changed`](Memory::changed), and greater than that of any memory before.
+    ///
+    /// The runtime counts what it does to the memory of [lasting](crate::Arg::lasting) operands: uploads, and runs of programs that
+    /// write it. The versions of other memory mean nothing.
+    pub fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
+    }
+
+    /// Says that its bytes change. Whoever writes to the memory of a store other than through the runtime has to say so.
+    pub fn changed(&self) {
+        self.0.version.store(next(), Ordering::Release);
     }
 
     /// What [`Memory::new`] was given.
@@ -28,13 +49,17 @@ impl Memory {
 
     /// What [`Memory::new`] was given, if that was of this type.
     pub fn find<T: Any>(&self) -> Option<&T> {
-        self.0.downcast_ref()
+        self.0.region.downcast_ref()
     }
 
     /// True if both are the same piece of memory.
     pub fn same(&self, other: &Memory) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
     }
+}
+
+fn next() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl fmt::Debug for Memory {
@@ -180,6 +205,9 @@ mod tests {
             (Memory::new(HostMemory::new(0).unwrap()), Memory::new(HostMemory::new(0).unwrap()));
         assert!(a.same(&a.clone()) && !a.same(&b));
         assert!(a.get::<HostMemory>().is_ok() && a.get::<u8>().is_err());
+        let before = (a.version(), b.version());
+        a.clone().changed();
+        assert!(before.0 < before.1 && a.version() > before.1 && b.version() == before.1);
         assert!(HostMemory::new(isize::MAX as usize - 64).is_err());
     }
 }

@@ -58,7 +58,10 @@ impl Store {
             return Err(Error::state(name, Error::expected(ty, value.ty())));
         }
         match self.entries.get_mut(name) {
-            Some(Entry::Device { device, memory, .. }) => device.upload(value.bytes(), memory, 0),
+            Some(Entry::Device { device, memory, .. }) => {
+                memory.changed();
+                device.upload(value.bytes(), memory, 0)
+            }
             Some(entry) => {
                 *entry = Entry::Host(value.clone());
                 Ok(())

@@ -21,7 +21,13 @@ impl Folder {
 
     fn device(&self, portable: bool) -> CpuDevice {
         let code_cache = Some(self.0.clone());
-        CpuDevice::new(CpuOptions { threads: Some(1), portable, code_cache }).unwrap()
+        CpuDevice::new(CpuOptions {
+            threads: Some(1),
+            portable,
+            code_cache,
+            ..CpuOptions::default()
+        })
+        .unwrap()
     }
 
     fn files(&self) -> Vec<PathBuf> {

@@ -1,6 +1,7 @@
 //! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
 
 mod bodies;
+mod kept;
 mod maps;
 mod products;
 mod random;
@@ -102,6 +103,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
             offset: 0,
             len: bytes.len(),
             access: if updated { Use::Update } else { Use::Read },
+            lasting: false,
         });
     }
     let mut outputs = Vec::new();
@@ -116,7 +118,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
             }
         };
         let access = if output.update.is_some() { Use::Update } else { Use::Write };
-        args.push(Arg { memory: m.clone(), offset: 0, len, access });
+        args.push(Arg { memory: m.clone(), offset: 0, len, access, lasting: false });
         outputs.push(m);
     }
     Placed { bound: launch.bind(&args).unwrap(), outputs }

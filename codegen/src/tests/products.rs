@@ -9,7 +9,7 @@ use tracecast_ir::kernel::{
 use tracecast_ir::{DType, TensorType};
 
 #[derive(Clone, Copy)]
-enum Left {
+pub(super) enum Left {
     Plain,
     Transposed,
     Rounded,
@@ -40,7 +40,7 @@ fn factor(load: Load, how: Left) -> Factor {
 
 /// A product with an epilogue of a bias and an activation, also stored in another dtype; the largest magnitude, and whether one is not
 /// finite.
-fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> Kernel {
+pub(super) fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how: Left) -> Kernel {
     let acc = if dtype == DType::F64 { Scalar::F64 } else { Scalar::F32 };
     let with = |tail: &[usize]| -> Vec<usize> { batch.iter().chain(tail).copied().collect() };
     let (mut a, b) = (strides(&with(&[m, k])), strides(&with(&[k, n])));

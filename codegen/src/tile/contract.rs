@@ -9,91 +9,16 @@
 //! lies and is used too little to be worth a copy.
 
 use super::blocking::{Blocking, Cpu, Vectors};
+use super::kept::Panels;
 #[cfg(target_arch = "x86_64")]
 use super::micro::few;
-use super::micro::portable::{PlainF32, PlainF64};
 use super::micro::{Engine, Number};
+use super::operand::{Operand, Scratch, Source};
 use super::pack::{Lines, Wider, pack, panels, room, strips};
 use super::span::{Left, Out, Right, block, chain_room, leading};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
-
-/// Writes a block of an operand, given by first row, number of rows, first column and number of columns, row by row without
-/// gaps.
-pub(crate) type FillFn<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
-
-/// Where an operand of a contraction comes from: `A` as rows by `k`, or `B` as `k` by columns.
-#[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// Floats in memory. Strides are in elements and may be anything, zero and negative included.
-    Matrix {
-        /// Element (0, 0).
-        base: *const u8,
-        /// The dtype of the elements.
-        dtype: DType,
-        /// The 16-bit float to whose values they are rounded first.
-        round: Option<DType>,
-        /// From a row to the next.
-        row: isize,
-        /// From a column to the next.
-        col: isize,
-    },
-    /// Values computed block by block, each at least once.
-    Fill {
-        /// Writes a block.
-        fill: &'a FillFn<'a>,
-        /// The dtype in which it writes.
-        dtype: DType,
-    },
-}
-
-impl Source<'_> {
-    /// True if all values are those of bf16.
-    fn is_brain(&self) -> bool {
-        match self {
-            Source::Matrix { dtype, round, .. } => round.unwrap_or(*dtype) == DType::BF16,
-            Source::Fill { dtype, .. } => *dtype == DType::BF16,
-        }
-    }
-}
-
-/// Memory that contractions pack into. It only grows, so that a steady state allocates nothing.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    left: Buffer,
-    right: Buffer,
-    filled: Buffer,
-    chains: Buffer,
-    sums: Buffer,
-}
-
-#[cfg(test)]
-impl Scratch {
-    /// How much memory it holds.
-    pub(super) fn bytes(&self) -> usize {
-        let all = [&self.left, &self.right, &self.filled, &self.chains, &self.sums];
-        all.map(|b| b.0.capacity() * size_of::<Line>()).iter().sum()
-    }
-}
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-#[derive(Default)]
-struct Buffer(Vec<Line>);
-
-impl Buffer {
-    /// Room for `n` numbers, aligned to a cache line.
-    fn room<T>(&mut self, n: usize) -> *mut T {
-        let lines = (n * size_of::<T>()).div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            self.0.resize(lines, Line([0; 64]));
-        }
-        self.0.as_mut_ptr().cast()
-    }
-}
 
 /// Up to this many columns, rows and columns trade places.
 const FEW_COLUMNS: usize = 4;
@@ -142,7 +67,7 @@ pub(crate) unsafe fn contract(
     if rows.is_empty() || cols.is_empty() {
         return;
     }
-    let traded = cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
+    let traded = !b.is_kept() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
     // Lines of the left operand are rows, of the right one columns.
     let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
     let work = if traded {
@@ -150,17 +75,6 @@ pub(crate) unsafe fn contract(
     } else {
         Work { cpu, rows, cols, k, a, b, traded }
     };
-    macro_rules! run {
-        ($single:ty, $double:ty) => {
-            if acc == DType::F32 {
-                // SAFETY: the caller's contract.
-                unsafe { work.run::<$single>(scratch, epilogue) }
-            } else {
-                // SAFETY: as above.
-                unsafe { work.run::<$double>(scratch, epilogue) }
-            }
-        };
-    }
     #[cfg(target_arch = "x86_64")]
     if acc == DType::F32
         && let Some(columns) = work.along_k()
@@ -169,53 +83,65 @@ pub(crate) unsafe fn contract(
         unsafe { work.run_few(columns, scratch, epilogue) };
         return;
     }
-    match cpu.vectors {
-        Vectors::Portable => run!(PlainF32, PlainF64),
-        #[cfg(target_arch = "x86_64")]
-        Vectors::Avx2 => run!(super::micro::avx2::WideF32, super::micro::avx2::WideF64),
-        #[cfg(target_arch = "x86_64")]
-        Vectors::Avx512 if acc == DType::F32 && work.in_pairs() => {
-            // SAFETY: the caller's contract.
-            unsafe { work.run::<super::micro::pairs::PairsF32>(scratch, epilogue) }
-        }
-        #[cfg(target_arch = "x86_64")]
-        Vectors::Avx512 => run!(super::micro::avx512::VastF32, super::micro::avx512::VastF64),
-        #[cfg(target_arch = "aarch64")]
-        Vectors::Neon => run!(super::micro::neon::NeonF32, super::micro::neon::NeonF64),
-    }
+    with_engine!(cpu, acc, work.in_pairs(), E => {
+        // SAFETY: the caller's contract.
+        unsafe { work.run::<E>(scratch, epilogue) }
+    });
 }
 
-/// A source, and whether its lines are its columns.
-#[derive(Clone, Copy)]
-struct Operand<'a> {
-    source: Source<'a>,
-    columns: bool,
-}
-
-impl Operand<'_> {
-    /// Lines in memory; computed ones are written to `filled` first.
-    fn lines<T: Wider>(&self, lines: Range<usize>, k: Range<usize>, filled: &mut Buffer) -> Lines {
-        match self.source {
-            Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
-            Source::Fill { fill, dtype } => {
-                let base = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
-                let (rows, cols) = if self.columns { (k, lines) } else { (lines, k) };
-                fill(rows.start, rows.len(), cols.start, cols.len(), base);
-                let (row, col) = (cols.len() as isize, 1);
-                let (across, along) = if self.columns { (col, row) } else { (row, col) };
-                Some(Lines { base, dtype, round: None, across, along })
+/// What follows with an engine of the CPU as that name: for an accumulator, f32 or f64, and for bf16 in pairs or not.
+macro_rules! with_engine {
+    ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
+        use $crate::tile::micro;
+        match ($cpu.vectors, $acc == DType::F32) {
+            (Vectors::Portable, true) => {
+                type $engine = micro::portable::PlainF32;
+                $body
+            }
+            (Vectors::Portable, false) => {
+                type $engine = micro::portable::PlainF64;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx2, true) => {
+                type $engine = micro::avx2::WideF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx2, false) => {
+                type $engine = micro::avx2::WideF64;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, true) if $pairs => {
+                type $engine = micro::pairs::PairsF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, true) => {
+                type $engine = micro::avx512::VastF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, false) => {
+                type $engine = micro::avx512::VastF64;
+                $body
+            }
+            #[cfg(target_arch = "aarch64")]
+            (Vectors::Neon, true) => {
+                type $engine = micro::neon::NeonF32;
+                $body
+            }
+            #[cfg(target_arch = "aarch64")]
+            (Vectors::Neon, false) => {
+                type $engine = micro::neon::NeonF64;
+                $body
             }
         }
-        .expect("a matrix is in memory")
-    }
-
-    /// All of it, unless it is computed.
-    fn in_memory(&self) -> Option<Lines> {
-        let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
-        let (across, along) = if self.columns { (col, row) } else { (row, col) };
-        Some(Lines { base, dtype, round, across, along })
-    }
+    }};
 }
+
+pub(super) use with_engine;
 
 struct Work<'a> {
     cpu: &'a Cpu,
@@ -235,8 +161,10 @@ impl Work<'_> {
     unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
         // A panel that few rows use is packed and used in parts that stay in the first-level cache.
-        let by_panel =
-            self.rows.len() <= E::ROWS && self.k > LONG_CHAIN && self.as_it_lies::<E>().is_none();
+        let by_panel = self.rows.len() <= E::ROWS
+            && self.k > LONG_CHAIN
+            && !self.b.source.is_kept()
+            && self.as_it_lies::<E>().is_none();
         let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
         let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
         let all = 0..self.k;
@@ -356,10 +284,13 @@ impl Work<'_> {
     }
 
     /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
-    #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let in_place = self.as_it_lies::<super::micro::avx512::VastF32>().is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        let in_place = true;
         let all_brain = self.a.source.is_brain() && self.b.source.is_brain();
-        self.cpu.pairs && all_brain && self.as_it_lies::<super::micro::avx512::VastF32>().is_none()
+        self.cpu.pairs && all_brain && !in_place
     }
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector.
@@ -379,15 +310,19 @@ impl Work<'_> {
         cols: Range<usize>,
         k: Range<usize>,
         scratch: &mut Scratch,
-    ) -> Right<E::Num> {
+    ) -> Right {
+        if let Source::Kept { base, panels: Panels { cell, width, .. }, least } = self.b.source {
+            let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
+            return Right { in_place: None, packed, cell, width, first: cols.start, least };
+        }
         let in_place = self
             .as_it_lies::<E>()
             .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
         let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
         let width = rest.len().next_multiple_of(E::WIDTH);
-        let mut least = u16::MAX;
+        let (cell, first, mut least) = (E::Num::DTYPE, 0, u16::MAX);
         if rest.is_empty() {
-            return Right { in_place, packed: std::ptr::null(), width, least };
+            return Right { in_place, packed: std::ptr::null(), cell, width, first, least };
         }
         let packed = scratch.right.room::<E::Num>(room::<E>(rest.len(), E::WIDTH, k.len()));
         for from in k.clone().step_by(CONTRACT_BLOCK) {
@@ -399,7 +334,7 @@ impl Work<'_> {
             // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
             least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
         }
-        Right { in_place, packed, width, least }
+        Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
     }
 
     /// Hands the sums of a group to the epilogue.

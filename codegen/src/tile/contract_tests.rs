@@ -1,6 +1,7 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
-use super::{Cpu, Scratch, Source, Tiles, contract};
+use super::blocking::Vectors;
+use super::{Cpu, PIECE, Panels, Scratch, Source, Tiles, contract, keep};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -136,11 +137,46 @@ fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
             whole,
             "{m}x{n}x{k} filled"
         );
+        for b_again in [&b.source(), computed.1] {
+            let values = [a, b].map(|t| t.round.unwrap_or(t.dtype));
+            let panels = Panels::new(cpu, acc, values, [k, n]);
+            let mut room = vec![f64::NAN; panels.bytes().div_ceil(8)];
+            let kept = kept(cpu, &panels, n, b_again, &mut scratch, &mut room);
+            let found = run(cpu, acc, (0..m, 0..n, k), (&a.source(), &kept), &mut scratch);
+            assert_eq!(found, whole, "{m}x{n}x{k} of kept columns with {cpu:?}");
+            for start in (0..n).step_by(PIECE) {
+                let cols = start..n.min(start + PIECE);
+                let found =
+                    run(cpu, acc, (i0..m, cols.clone(), k), (computed.0, &kept), &mut scratch);
+                let want = (i0..m).flat_map(|i| whole[i * n..][cols.clone()].to_vec());
+                assert!(want.eq(found), "{m}x{n}x{k}, kept columns {cols:?} with {cpu:?}");
+            }
+        }
         let part = run(cpu, acc, (i0..m, j0..n, k), (&a.source(), computed.1), &mut scratch);
         let want: Vec<u64> =
             (i0..m).flat_map(|i| whole[i * n + j0..(i + 1) * n].to_vec()).collect();
         assert_eq!(part, want, "{m}x{n}x{k} in part");
     }
+}
+
+/// Packs a right operand piece by piece, the last piece first.
+fn kept<'a>(
+    cpu: &Cpu,
+    panels: &Panels,
+    columns: usize,
+    b: &Source<'_>,
+    scratch: &mut Scratch,
+    room: &mut [f64],
+) -> Source<'a> {
+    let base = room.as_mut_ptr().cast::<u8>();
+    let tiles = Tiles::detect(cpu.vectors == Vectors::Portable);
+    let mut least = u16::MAX;
+    for start in (0..columns).step_by(PIECE).rev() {
+        let piece = start..columns.min(start + PIECE);
+        // SAFETY: the tests' tensors hold what their strides span; there is room for all columns.
+        least = least.min(unsafe { keep((cpu, tiles), panels, piece, b, scratch, base) });
+    }
+    Source::Kept { base, panels: *panels, least }
 }
 
 fn fill(t: &Tensor, dtype: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {

@@ -14,8 +14,10 @@ mod bring;
 mod contract;
 #[cfg(test)]
 mod contract_tests;
+mod kept;
 mod micro;
 mod names;
+mod operand;
 mod pack;
 mod peak;
 mod plain;
@@ -29,8 +31,10 @@ pub(crate) mod versus;
 mod wide;
 
 pub(crate) use blocking::Cpu;
-pub(crate) use contract::{Scratch, Source, contract};
+pub(crate) use contract::contract;
+pub(crate) use kept::{PIECE, Panels, keep};
 pub(crate) use names::address_of;
+pub(crate) use operand::{Scratch, Source};
 pub(crate) use peak::flops as peak_flops;
 
 use tracecast_ir::DType;

@@ -1,7 +1,7 @@
 //! A block of a contraction: operands that are ready, and all their strips and panels.
 
 use super::micro::{Engine, Strip};
-use super::pack::{Lines, Part, Wider, panels, strips};
+use super::pack::{Lines, Part, panels, strips};
 use tracecast_ir::DType;
 
 /// A left operand that is ready for the innermost loop.
@@ -15,13 +15,17 @@ pub(super) enum Left<T> {
 
 /// A right operand that is ready for the innermost loop.
 #[derive(Clone, Copy)]
-pub(super) struct Right<T> {
+pub(super) struct Right {
     /// Columns that are read as they lie, from the first one on.
     pub(super) in_place: Option<(Lines, usize)>,
     /// The others in panels, a block of `k` after the other.
-    pub(super) packed: *const T,
+    pub(super) packed: *const u8,
+    /// The dtype of the numbers in panels.
+    pub(super) cell: DType,
     /// The packed columns, the last panel filled up.
     pub(super) width: usize,
+    /// The first of them to use, the beginning of a panel.
+    pub(super) first: usize,
     /// See [`Engine::pack`].
     pub(super) least: u16,
 }
@@ -56,12 +60,12 @@ fn may_be_subnormal(a: u16, b: u16) -> bool {
     a == 0 || b == 0 || a + b < 2 * 127 + 14 - 126
 }
 
-impl<T> Right<T> {
+impl Right {
     /// The part from a number on.
     pub(super) fn from(self, step: usize) -> Self {
         Right {
             in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
-            packed: self.packed.wrapping_add(step * self.width),
+            packed: self.packed.wrapping_add(step * self.width * self.cell.bytes()),
             ..self
         }
     }
@@ -120,7 +124,7 @@ pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
 pub(super) unsafe fn block<E: Engine>(
     [m, n, k]: [usize; 3],
     left: Left<E::Num>,
-    right: Right<E::Num>,
+    right: Right,
     out: Out<E::Num>,
     steps: usize,
     chains: *mut E::Num,
@@ -141,9 +145,10 @@ pub(super) unsafe fn block<E: Engine>(
         }
     }
     for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
-        let base = right.packed.wrapping_add(start * k).cast();
-        let step = (ld * size_of::<E::Num>()) as isize;
-        span(whole + start, Columns { base, step, cell: E::Num::DTYPE, count });
+        let bytes = right.cell.bytes();
+        let base = right.packed.wrapping_add((right.first + start) * k * bytes);
+        let step = (ld * bytes) as isize;
+        span(whole + start, Columns { base, step, cell: right.cell, count });
     }
 }
 

@@ -1,0 +1,119 @@
+//! [`Kept`]: the packed right operand of a bound contraction, from one run to the next.
+
+use crate::jit::{Address, Operand, address_of};
+use crate::tile::Panels;
+use std::sync::{Mutex, PoisonError};
+use tracecast_runtime::{Arg, HostMemory, Memory, Result};
+
+/// How a contraction keeps its right operand.
+pub(crate) struct Keeping {
+    /// How a batch of it lies.
+    pub(crate) panels: Panels,
+    /// The batches that differ.
+    pub(crate) batches: usize,
+    /// The operands of the kernel that it is made of.
+    pub(crate) inputs: Vec<usize>,
+}
+
+impl Keeping {
+    /// The bytes of a batch, in whole cache lines.
+    fn batch_bytes(&self) -> usize {
+        self.panels.bytes().next_multiple_of(64)
+    }
+
+    /// The bytes of all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.batch_bytes() * self.batches
+    }
+}
+
+/// A right operand of a bound contraction that is kept packed.
+pub(crate) struct Kept {
+    keeping: Keeping,
+    /// The memory of the operands that it is made of.
+    made_of: Vec<Memory>,
+    room: HostMemory,
+    state: Mutex<State>,
+}
+
+/// Versions are those of what it is made of: every change makes the greatest of them greater.
+#[derive(Default)]
+struct State {
+    /// That of the last run; 0 before it.
+    seen: u64,
+    /// That of which the room has the packed copy; 0 if it has none.
+    packed: u64,
+    /// The least of its numbers, as packing finds it.
+    least: u16,
+}
+
+/// Where packed batches lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed {
+    base: Address,
+    batch_bytes: usize,
+    batches: usize,
+    panels: Panels,
+    least: u16,
+}
+
+impl Packed {
+    /// The batches that differ.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
+    /// Where a batch lies.
+    pub(crate) fn place(&self, batch: usize) -> Address {
+        let batch = if self.batches == 1 { 0 } else { batch };
+        self.base.offset((batch * self.batch_bytes) as isize)
+    }
+
+    /// How a batch lies.
+    pub(crate) fn panels(&self) -> &Panels {
+        &self.panels
+    }
+
+    /// A batch as an operand.
+    pub(crate) fn operand(&self, batch: usize) -> Operand<'static> {
+        Operand::Kept { base: self.place(batch), panels: self.panels, least: self.least }
+    }
+}
+
+impl Kept {
+    /// Room for it; `args` are the kernel's operands.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub(crate) fn new(keeping: Keeping, args: &[Arg]) -> Result<Self> {
+        let made_of = keeping.inputs.iter().map(|i| args[*i].memory.clone()).collect();
+        let room = HostMemory::new(keeping.bytes())?;
+        Ok(Kept { keeping, made_of, room, state: Mutex::default() })
+    }
+
+    /// Runs `run` with the packed operand if there is one of this version. `pack`, which writes all batches and returns the least of
+    /// their numbers, is called when a version is met again: what changes from run to run is not worth a copy.
+    pub(crate) fn with(
+        &self,
+        pack: impl FnOnce(&Packed) -> u16,
+        run: impl FnOnce(Option<&Packed>),
+    ) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = self.made_of.iter().map(Memory::version).max().unwrap_or(0);
+        let Keeping { panels, batches, .. } = self.keeping;
+        let mut packed = Packed {
+            base: address_of(&self.room),
+            batch_bytes: self.keeping.batch_bytes(),
+            batches,
+            panels,
+            least: state.least,
+        };
+        if state.packed != version && state.seen == version {
+            state.packed = 0;
+            packed.least = pack(&packed);
+            (state.packed, state.least) = (version, packed.least);
+        }
+        state.seen = version;
+        run((state.packed == version).then_some(&packed));
+    }
+}
