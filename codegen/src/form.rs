@@ -1,5 +1,6 @@
 //! From the forms of a kernel to plans, before they are simplified.
 
+use crate::argmax::in_two_passes;
 use crate::column::{Column, column_strides, set_units};
 use crate::error::{Error, Result};
 use crate::lower::memory_dtype;
@@ -78,6 +79,7 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
     }
     simplify(&mut plan, nest.is_map());
     plan.aligned = if nest.segments.len() == 1 { plan.row() % 16 == 0 } else { plan.aligned };
+    in_two_passes(&mut plan);
     widen(&mut plan);
     set_units(&plan, &mut columns);
     Ok((plan, columns, all))

@@ -9,6 +9,7 @@
 //! Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel` defines.
 
 mod apart;
+mod argmax;
 mod column;
 mod contract;
 mod cpu;

@@ -335,7 +335,7 @@ impl<'a> Emitter<'a> {
     /// The positions of a row stage that reduces.
     fn reduced(&mut self, row: &row::Row<'_>, reductions: &[reduce::Reduce]) {
         if self.plan.row() <= ROW_CHUNK as i64 {
-            self.start_lanes(reductions);
+            self.start_lanes(reductions, &row.begun);
             row.positions(self, self.from, self.to);
             let values = self.combine_lanes(reductions);
             self.set_registers(reductions, &values);
@@ -355,7 +355,7 @@ impl<'a> Emitter<'a> {
         self.fb.switch_to_block(head);
         let end = self.fb.ins().iadd_imm_s(start, ROW_CHUNK as i64);
         let end = self.fb.ins().smin(end, self.to);
-        self.start_lanes(reductions);
+        self.start_lanes(reductions, &row.begun);
         row.positions(self, start, end);
         let chunk = self.combine_lanes(reductions);
         let first = self.fb.ins().icmp(IntCC::Equal, start, self.from);

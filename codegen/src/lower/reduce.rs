@@ -39,10 +39,10 @@ impl Emitter<'_> {
         self.number(r.ty, identity_bits(r.reduction, r.ty), false)
     }
 
-    /// Puts the identity into all lanes.
-    pub(super) fn start_lanes(&mut self, reductions: &[Reduce]) {
+    /// Puts the identity into all lanes, but for accumulators that have begun elsewhere.
+    pub(super) fn start_lanes(&mut self, reductions: &[Reduce], begun: &[i32]) {
         let lanes = self.plan.lanes();
-        for r in reductions {
+        for r in reductions.iter().filter(|r| !begun.contains(&r.at)) {
             let bits = identity_bits(r.reduction, r.ty);
             if is_vector(r.ty) {
                 let v = self.number(r.ty, bits, true);

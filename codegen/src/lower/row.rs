@@ -28,6 +28,8 @@ pub(super) struct Row<'p> {
     pub(super) starts: Values,
     /// By sink.
     pub(super) reductions: HashMap<usize, Reduce>,
+    /// The accumulators, by where they are in the scratch, that wide loops begin with.
+    pub(super) begun: Vec<i32>,
     /// The wide loops of phases.
     pub(super) wide: HashMap<usize, usize>,
 }
@@ -69,6 +71,7 @@ impl<'p> Row<'p> {
             first: HashMap::new(),
             starts: HashMap::new(),
             reductions,
+            begun: Vec::new(),
             wide: HashMap::new(),
         }
     }

@@ -28,6 +28,7 @@ impl Row<'_> {
                 buffers: &em.buffers,
                 waits: em.waits,
                 lanes: self.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
+                begins: self.cut.phases.len() == 1,
                 area,
                 streams: em.plan.stages.len() == 1 && em.plan.traffic() >= em.target.streamed_from,
             };
@@ -41,6 +42,7 @@ impl Row<'_> {
             self.fill_cells(em, &compiled, area);
             area += (compiled.area_bytes + 63) / 64 * 64;
             em.scratch_bytes = em.scratch_bytes.max(area);
+            self.begun.extend(&compiled.begun);
             self.wide.insert(number, em.loops.len());
             em.loops.push(compiled);
         }

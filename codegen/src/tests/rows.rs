@@ -3,7 +3,8 @@
 use super::{check, inputs, load, nest, no_loops, store, strides};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
-    Body, Cmp, Function, Kernel, Nest, Over, ROW_CHUNK, Reduction, Scalar, ScalarOp, Sink, Stage,
+    Body, Cmp, Form, Function, Kernel, Nest, Over, ROW_CHUNK, Reduction, Scalar, ScalarOp, Sink,
+    Stage,
 };
 use tracecast_ir::{DType, TensorType};
 
@@ -58,6 +59,25 @@ fn reductions_along_rows() {
             let k = reductions(extents, dtype, &hows);
             check(&k, &inputs(&k, 1, false));
             check(&k, &inputs(&k, 2, true));
+        }
+    }
+}
+
+/// What the second pass cannot load is kept for it.
+#[test]
+fn positions_of_largest_computed_values() {
+    for n in [5, 16, 33, 4097] {
+        for dtype in [DType::F32, DType::I32, DType::F64, DType::BF16] {
+            let hows = [Reduction::ArgMax, Reduction::Sum, Reduction::ArgMax];
+            let mut k = reductions(&[3, n], dtype, &hows);
+            let Form::Nest(nest) = &mut k.form else { panic!("a nest") };
+            let sinks = &mut nest.stages[0].sinks;
+            let [.., Sink::Store { value: twice, .. }] = sinks[..] else { panic!("a store") };
+            if let Sink::Reduce { value, .. } = &mut sinks[0] {
+                *value = twice;
+            }
+            check(&k, &inputs(&k, 5, false));
+            check(&k, &inputs(&k, 6, true));
         }
     }
 }

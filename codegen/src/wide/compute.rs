@@ -237,7 +237,8 @@ impl Select<'_> {
     }
 
     fn reduce(&mut self, how: Reduction, ty: Scalar, lanes: i32, pair: Pair) -> Result<()> {
-        let Some(numbers) = self.accumulator(lanes) else {
+        let identity = identity_bits(how, ty) as u32;
+        let Some(numbers) = self.accumulator(lanes, identity) else {
             let sixteen = self.positions() == 16 && self.task.alternates();
             let base = if sixteen { Base::Lanes(lanes) } else { Base::Fixed(lanes) };
             let place = Place { base, offset: 0 };

@@ -33,7 +33,7 @@ use assign::{Pins, emit, still};
 use frame::{Frame, PointerFrom};
 use ops::{Inst, Op};
 use order::{needed, one_by_one, pressure};
-use select::{Part, Select, Staged, Tables};
+use select::{Accumulator, Part, Select, Staged, Tables};
 use std::collections::HashMap;
 use tracecast_ir::kernel::Val;
 
@@ -113,6 +113,9 @@ pub(crate) struct Task<'a> {
     pub(crate) waits: i32,
     /// Where the lanes of reductions are in the scratch, by sink.
     pub(crate) lanes: HashMap<usize, i32>,
+    /// A call is all of a reduction, from its beginning. Lanes in vectors of 512 bits that the caller has just put into the scratch by
+    /// smaller ones could not be read before every earlier store has reached the cache, results of the row before included.
+    pub(crate) begins: bool,
     /// Where the scratch is free; a multiple of 64.
     pub(crate) area: i32,
     /// Results are too large to be found in a cache later on, and made at the pace of the loads. In rows of several stages they come in
@@ -163,6 +166,8 @@ pub(crate) struct Compiled {
     pub(crate) instructions: usize,
     /// What the caller puts where before the call: from the area on, [`CELL`] bytes each.
     pub(crate) cells: Vec<Cell>,
+    /// The reductions, by their lanes in the scratch, that a call begins: nothing needs to be there before it.
+    pub(crate) begun: Vec<i32>,
     /// The bytes of the scratch it uses, from the area on.
     pub(crate) area_bytes: i32,
     /// The body, one line for each instruction.
@@ -225,10 +230,15 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
     let (asm, vectors) = (Asm::new(width), task.vectors());
-    let function = Function { asm, frame, tables, pins, vectors, spilled: 0 };
+    let begun = match task.begins {
+        true => tables.accumulators.iter().map(|a| a.lanes).collect(),
+        false => Vec::new(),
+    };
+    let begins = task.begins;
+    let function = Function { asm, frame, tables, pins, vectors, begins, spilled: 0 };
     let bodies = Bodies { main, streamed, single, last };
     let (bytes, instructions, area_bytes, cells) = function.build(&bodies);
-    Ok(Compiled { bytes, instructions, cells, area_bytes, text })
+    Ok(Compiled { bytes, instructions, cells, begun, area_bytes, text })
 }
 
 /// What a function does for the positions that are left: the loops, one after the other.
@@ -281,6 +291,8 @@ struct Function {
     pins: Pins,
     /// The registers of a reduction.
     vectors: usize,
+    /// Reductions begin with the call.
+    begins: bool,
     spilled: usize,
 }
 
@@ -360,8 +372,8 @@ impl Function {
     /// The registers of reductions, and where their lanes are in the scratch at the start.
     fn accumulators(&self) -> Vec<(Reg, i32)> {
         let (width, vectors) = (self.asm.width, self.vectors);
-        let each = |(i, lanes): (usize, &i32)| {
-            let at = *lanes;
+        let each = |(i, accumulator): (usize, &Accumulator)| {
+            let at = accumulator.lanes;
             (0..vectors).map(move |v| {
                 let register = width.accumulator((vectors * i + v) as u8);
                 (register, at + width.bytes() * v as i32)
@@ -447,8 +459,13 @@ impl Function {
                 self.asm.vector(MOVE, to, 0, from, None);
             }
         }
-        for (register, at) in self.accumulators() {
-            self.asm.vector(MOVE, register, 0, scratch(at), None);
+        for (number, (register, at)) in self.accumulators().into_iter().enumerate() {
+            let identity = self.tables.accumulators[number / self.vectors].identity;
+            let from = match self.begins {
+                true => Rm::Pool(self.asm.pool([identity; 16])),
+                false => scratch(at),
+            };
+            self.asm.vector(MOVE, register, 0, from, None);
         }
     }
 

@@ -29,6 +29,15 @@ pub(super) struct Staged {
     pub(super) out: bool,
 }
 
+/// A reduction in registers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accumulator {
+    /// Where its lanes are in the scratch.
+    pub(super) lanes: i32,
+    /// What they start from.
+    pub(super) identity: u32,
+}
+
 /// What both bodies of a loop share.
 #[derive(Default)]
 pub(super) struct Tables {
@@ -36,8 +45,8 @@ pub(super) struct Tables {
     pub(super) pointers: Vec<PointerFrom>,
     /// The cells whose numbers are made ready, and whether all 16 bytes count.
     pub(super) ready: Vec<(u16, bool)>,
-    /// Reductions in registers: where their lanes are in the scratch.
-    pub(super) accumulators: Vec<i32>,
+    /// Reductions in registers.
+    pub(super) accumulators: Vec<Accumulator>,
     pub(super) staged: Vec<Staged>,
     /// The two vectors that say which of the last positions there are.
     pub(super) masks: Option<[u16; 2]>,
@@ -466,13 +475,13 @@ impl<'a> Select<'a> {
     }
 
     /// A reduction's accumulators: in registers, or, if there are many, in the scratch.
-    pub(super) fn accumulator(&mut self, lanes: i32) -> Option<[u8; 2]> {
+    pub(super) fn accumulator(&mut self, lanes: i32, identity: u32) -> Option<[u8; 2]> {
         let vectors = self.task.vectors();
-        let at = self.tables.accumulators.iter().position(|a| *a == lanes).or_else(|| {
+        let at = self.tables.accumulators.iter().position(|a| a.lanes == lanes).or_else(|| {
             let taken = vectors * self.tables.accumulators.len();
             let room = taken + vectors <= self.task.width.accumulators();
             room.then(|| {
-                self.tables.accumulators.push(lanes);
+                self.tables.accumulators.push(Accumulator { lanes, identity });
                 self.tables.accumulators.len() - 1
             })
         })?;
