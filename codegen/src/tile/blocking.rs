@@ -141,9 +141,8 @@ pub(super) struct Blocking {
     pub(super) rows: usize,
     /// Columns whose panels stay in the second-level cache, or in the third where several groups of rows use them.
     pub(super) columns: usize,
-    /// Steps of `k` whose part of a panel fills the first-level cache: more would be read from the second, fewer have the sums stored
-    /// and loaded more often.
-    pub(super) steps: usize,
+    /// Steps of `k` whose part of a panel fills the first-level cache.
+    steps: usize,
 }
 
 impl Blocking {
@@ -178,7 +177,8 @@ impl Blocking {
 }
 
 impl Blocking {
-    /// Into what parts to cut blocks of a single panel: a power of two that divides the block.
+    /// Into what parts to cut blocks of a single panel, which few rows use as it is packed: a power of two that divides the block. Where
+    /// many rows use a panel, loops read it from the second-level cache as fast, and whole blocks need no sums stored in between.
     pub(super) fn part(&self, block: usize) -> usize {
         (1 << (self.steps / 2).max(1).ilog2()).min(block)
     }

@@ -202,7 +202,7 @@ impl Work<'_> {
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
                     let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
                     // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
-                    unsafe { block::<E>(sizes, left, right, out, blocking.steps, chains) };
+                    unsafe { block::<E>(sizes, left, right, out, chains) };
                 }
                 self.finish::<E>(rows, cols.clone(), scratch, epilogue);
             }

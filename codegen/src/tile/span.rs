@@ -126,7 +126,6 @@ pub(super) unsafe fn block<E: Engine>(
     left: Left<E::Num>,
     right: Right,
     out: Out<E::Num>,
-    steps: usize,
     chains: *mut E::Num,
 ) {
     let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
@@ -135,7 +134,7 @@ pub(super) unsafe fn block<E: Engine>(
     let span = |start: usize, columns: Columns| {
         let out = Out { sums: out.sums.wrapping_add(start), ..out };
         // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
-        unsafe { span::<E>(m, k, left, columns, out, steps, chains) };
+        unsafe { span::<E>(m, k, left, columns, out, chains) };
     };
     if let Some((lines, whole)) = right.in_place {
         let bytes = lines.dtype.bytes() as isize;
@@ -163,49 +162,36 @@ unsafe fn span<E: Engine>(
     left: Left<E::Num>,
     columns: Columns,
     out: Out<E::Num>,
-    steps: usize,
     chains: *mut E::Num,
 ) {
     let vectors = columns.count.div_ceil(E::LANES);
     let width = vectors * E::LANES;
-    // Strips after the first find the columns in the first-level cache.
-    let steps = if m <= E::ROWS { k } else { steps };
-    for from in (0..k).step_by(steps) {
-        let count = if k - from < 2 * steps { k - from } else { steps };
-        for Part { start, count: rows, .. } in strips(m, E::ROWS) {
-            let (a, row, step) = match left {
-                Left::Packed { base, .. } => {
-                    (base.wrapping_add(start * k + from * rows), 1, rows as isize)
-                }
-                Left::InPlace { base, row, step } => {
-                    let at = start as isize * row + from as isize * step;
-                    (base.wrapping_offset(at), row, step)
-                }
-            };
-            let chain = chains.wrapping_add(start * width);
-            let last = from + count == k && out.ends;
-            let (to, ld) =
-                if last { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
-            let strip = Strip {
-                k: count,
-                a,
-                row,
-                step,
-                b: columns.base.wrapping_offset(from as isize * columns.step),
-                b_step: columns.step,
-                cell: columns.cell,
-                from: if from == 0 && out.begins { std::ptr::null() } else { chain },
-                from_ld: width,
-                out: to,
-                ld,
-                add: last && out.add,
-                tiny: out.tiny,
-            };
-            // SAFETY: the caller's contract.
-            unsafe { E::strip(rows, vectors, &strip) };
-        }
-        if from + count == k {
-            break;
-        }
+    for Part { start, count: rows, .. } in strips(m, E::ROWS) {
+        let (a, row, step) = match left {
+            Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
+            Left::InPlace { base, row, step } => {
+                (base.wrapping_offset(start as isize * row), row, step)
+            }
+        };
+        let chain = chains.wrapping_add(start * width);
+        let (to, ld) =
+            if out.ends { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
+        let strip = Strip {
+            k,
+            a,
+            row,
+            step,
+            b: columns.base,
+            b_step: columns.step,
+            cell: columns.cell,
+            from: if out.begins { std::ptr::null() } else { chain },
+            from_ld: width,
+            out: to,
+            ld,
+            add: out.ends && out.add,
+            tiny: out.tiny,
+        };
+        // SAFETY: the caller's contract.
+        unsafe { E::strip(rows, vectors, &strip) };
     }
 }
