@@ -1,7 +1,6 @@
 //! Which kernels the nodes of a program would be parts of, for passes that come before.
 
 use super::grouping::Groups;
-use super::reach::Reach;
 use std::cell::OnceCell;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::{Graph, NodeId};
@@ -20,17 +19,15 @@ pub(crate) struct Forecast {
 
 impl Forecast {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let reach = Reach::of(graph);
-        let groups = Groups::form(graph, &reach);
+        let groups = Groups::of(graph);
         let mut kernel = vec![None; graph.len()];
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
         }
         let mut stored = groups.stored();
         stored.retain(|node| kernel[node.index()].is_some());
-        let written: usize = stored.iter().map(|n| graph.node(*n).results[0].bytes()).sum();
-        let moved = written + groups.bytes_read();
-        Forecast { kernel, stored, moved, inline: reach.inline }
+        let moved = groups.bytes_moved();
+        Forecast { kernel, stored, moved, inline: groups.into_reach().inline }
     }
 }
 

@@ -3,10 +3,13 @@
 //! Nodes are taken in order. A node joins the kernel of an operand, the latest first, if it runs over the same domain (or once per
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
 //! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
-//! narrower. It takes sums of its result down the columns where that leaves enough parts for threads (`column`), and the largest
-//! magnitude with all that only leads there (`largest`). What only leads to new state (the optimizer) stays apart from the rest, so
-//! that its kernels are the same for every parameter. No join may close a cycle between kernels.
+//! narrower; whole maps become epilogues in the end (`epilogues`). It takes sums of its result down the columns where that leaves enough
+//! parts for threads (`column`), and the largest magnitude with all that only leads there (`largest`). What only leads to new state (the
+//! optimizer) stays apart from the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
+//!
+//! Groups are formed twice where a stored value had better be computed again (`again`).
 
+use super::again::cheaper_again;
 use super::column::takes_columns;
 use super::largest::Magnitudes;
 use super::needs::Needs;
@@ -22,60 +25,75 @@ use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// The loops of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Loops {
+pub(super) enum Loops {
     Nest,
     Contract,
     Scatter,
 }
 
-struct Growing {
-    group: Group,
-    loops: Loops,
+pub(super) struct Growing {
+    pub(super) group: Group,
+    pub(super) loops: Loops,
     /// Later kernels have larger numbers. Merging may move a kernel to the place of another, but not change its number.
-    number: usize,
-    reduces: bool,
+    pub(super) number: usize,
+    pub(super) reduces: bool,
     /// True if it only leads to new state.
-    step: bool,
+    pub(super) step: bool,
     /// True if it unscales a gradient: what is done with the check is not part of it, so that its kernels are the same for every gradient.
-    sweeps: bool,
+    pub(super) sweeps: bool,
     /// The kernel that it became part of.
-    into: Option<usize>,
+    pub(super) into: Option<usize>,
 }
 
 /// Nodes by kernel. Kernels are named by their place in `growing`.
 pub(super) struct Groups<'a> {
-    graph: &'a Graph,
-    reach: &'a Reach,
-    growing: Vec<Growing>,
-    needs: Needs,
+    pub(super) graph: &'a Graph,
+    reach: Reach,
+    pub(super) growing: Vec<Growing>,
+    pub(super) needs: Needs,
     /// The kernel of each node that has one.
-    of: Vec<Option<usize>>,
+    pub(super) of: Vec<Option<usize>>,
     /// What each node of a kernel reads, over its own domain.
-    reads: Vec<Vec<Read>>,
+    pub(super) reads: Vec<Vec<Read>>,
     /// How many nodes of kernels read a node.
-    readers: Vec<usize>,
+    pub(super) readers: Vec<usize>,
     magnitudes: Magnitudes,
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn form(graph: &'a Graph, reach: &'a Reach) -> Self {
+    /// The kernels of a program, with values stored or computed again as that costs less.
+    pub(super) fn of(graph: &'a Graph) -> Self {
+        let groups = Groups::form(graph, Reach::of(graph));
+        let again = cheaper_again(&groups);
+        if again.is_empty() {
+            return groups;
+        }
+        let mut reach = groups.reach.clone();
+        again.iter().for_each(|n| reach.inline[n.index()] = true);
+        reach.settle(graph);
+        let next = Groups::form(graph, reach);
+        // Kernels may have become others by it.
+        if next.bytes_moved() < groups.bytes_moved() { next } else { groups }
+    }
+
+    fn form(graph: &'a Graph, reach: Reach) -> Self {
         let nodes: Vec<NodeId> = graph
             .nodes()
             .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
             .collect();
         let mut groups = Groups {
             graph,
-            reach,
             growing: Vec::new(),
             needs: Needs::default(),
             of: vec![None; graph.len()],
             reads: Vec::new(),
             readers: vec![0; graph.len()],
-            magnitudes: Magnitudes::of(graph, reach),
+            magnitudes: Magnitudes::of(graph, &reach),
+            reach,
         };
         groups.reads.resize_with(graph.len(), Vec::new);
         for &n in &nodes {
-            let reads = reach.reads(graph, n, &domain(graph, n));
+            let reads = groups.reach.reads(graph, n, &domain(graph, n));
             for (i, read) in reads.iter().enumerate() {
                 let again = reads[..i].iter().any(|other| other.node == read.node);
                 groups.readers[read.node.index()] += usize::from(!again);
@@ -86,8 +104,11 @@ impl<'a> Groups<'a> {
         for n in nodes {
             groups.place(n, &mut siblings);
         }
+        groups.take_epilogues();
         for g in &mut groups.growing {
-            g.group.members.sort_unstable();
+            // An epilogue may compute with values recorded before the contraction that it belongs to.
+            let begins = |n: &NodeId| matches!(lowering(graph, *n), Some(Lower::Contract));
+            g.group.members.sort_unstable_by_key(|n| (!begins(n), *n));
         }
         groups
     }
@@ -99,8 +120,26 @@ impl<'a> Groups<'a> {
         alive.into_iter().map(|g| &g.group)
     }
 
+    /// What is computed again, and what each node reads.
+    pub(super) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// The same, without the groups.
+    pub(super) fn into_reach(self) -> Reach {
+        self.reach
+    }
+
+    /// The bytes that kernels read and write.
+    pub(super) fn bytes_moved(&self) -> usize {
+        let is_made = |n: &&NodeId| self.of[n.index()].is_some();
+        let stored = self.stored();
+        let bytes = stored.iter().filter(is_made).map(|n| self.graph.node(*n).results[0].bytes());
+        bytes.sum::<usize>() + self.bytes_read()
+    }
+
     /// The bytes that kernels read.
-    pub(super) fn bytes_read(&self) -> usize {
+    fn bytes_read(&self) -> usize {
         let read = |group: &Group| {
             let own = |n: NodeId| self.of[n.index()] == self.of[group.members[0].index()];
             let reads = group.members.iter().flat_map(|m| &self.reads[m.index()]);
@@ -232,9 +271,12 @@ impl<'a> Groups<'a> {
     }
 
     /// The length of the axis that the contraction `g` sums over.
-    fn steps(&self, g: usize) -> usize {
-        let left = self.graph.args(self.growing[g].group.members[0])[0];
-        self.graph.ty(left).shape.last().copied().unwrap_or(1)
+    pub(super) fn steps(&self, g: usize) -> usize {
+        let mut members = self.growing[g].group.members.iter();
+        let is_contraction =
+            |n: &&NodeId| matches!(lowering(self.graph, **n), Some(Lower::Contract));
+        let left = members.find(is_contraction).map(|n| self.graph.args(*n)[0]);
+        left.and_then(|left| self.graph.ty(left).shape.last().copied()).unwrap_or(1)
     }
 
     /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.
@@ -332,11 +374,12 @@ impl<'a> Groups<'a> {
             && (da == db || a.group.members.iter().all(|&m| self.reads_at_own_position(m, p, db)))
     }
 
-    /// Makes one kernel of `p` and `g`, with the domain and the number of `g`: its place.
-    fn merge(&mut self, p: usize, g: usize) -> usize {
+    /// Makes one kernel of `p` and `g`, with the loops of `p`, and the domain and the number of `g`: its place.
+    pub(super) fn merge(&mut self, p: usize, g: usize) -> usize {
         let size = |k: usize| self.growing[k].group.members.len() + self.needs.size(k);
         let (gone, kept) = if size(p) > size(g) { (g, p) } else { (p, g) };
         let (number, domain) = (self.growing[g].number, self.growing[g].group.domain.clone());
+        let loops = self.growing[p].loops;
         self.needs.merge(gone, kept);
         let Growing { group, reduces, sweeps, into, .. } = &mut self.growing[gone];
         *into = Some(kept);
@@ -348,7 +391,7 @@ impl<'a> Groups<'a> {
         growing.group.members.extend(members);
         growing.reduces |= reduces;
         growing.sweeps |= sweeps;
-        (growing.number, growing.group.domain) = (number, domain);
+        (growing.loops, growing.number, growing.group.domain) = (loops, number, domain);
         kept
     }
 }

@@ -94,8 +94,7 @@ impl fmt::Display for KernelCost {
 /// # Errors
 /// As the pass [`Fuse`](super::Fuse).
 pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
-    let reach = Reach::of(graph);
-    let fused = Fused::of(graph, &reach)?;
+    let fused = Fused::of(graph)?;
     let names = fused.names();
     let kernel_of: HashMap<ValueId, usize> = fused
         .kernels
@@ -107,7 +106,8 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
     for (group, outputs) in &fused.groups {
         let Some(&kernel) = outputs.first().and_then(|v| kernel_of.get(v)) else { continue };
         let stored = outputs.iter().map(|v| v.node).collect();
-        let rooms = Rooms { graph, reach: &reach, group, stored, kernel: &fused.kernels[kernel] };
+        let rooms =
+            Rooms { graph, reach: &fused.reach, group, stored, kernel: &fused.kernels[kernel] };
         for (cast, home) in rooms.casts() {
             let moved = rooms.moved(cast, home);
             casts.push(Housed { cast, home, kernel: names[kernel].clone(), moved });

@@ -2,13 +2,16 @@
 //!
 //! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue applies the others and whose store
 //! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
-//! (`reach`). Every other node joins a kernel of one of its operands, or starts one (`grouping`). Kernels that only write state
+//! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands, or starts one (`grouping`). Kernels that only write state
 //! and run the same code become one kernel over segments (`segments`).
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
+mod again;
 mod between;
 mod column;
+mod epilogues;
+mod factors;
 mod forecast;
 mod grouping;
 mod homes;
@@ -58,7 +61,7 @@ impl Pass for Fuse {
         if graph.stage() == Stage::Fused {
             return Ok(Graph::clone(graph));
         }
-        record(graph, Fused::of(graph, &Reach::of(graph))?)
+        record(graph, Fused::of(graph)?)
     }
 }
 
@@ -70,16 +73,19 @@ struct Fused {
     order: Vec<usize>,
     /// The nodes behind each kernel, and what they store; kernels that run the same code share one with others.
     groups: Vec<(Group, Vec<ValueId>)>,
+    /// What kernels compute again where they need it.
+    reach: Reach,
 }
 
 impl Fused {
-    fn of(graph: &Graph, reach: &Reach) -> Result<Fused, TraceError> {
-        let made = needed(graph, kernels(graph, reach, &Groups::form(graph, reach))?);
-        let groups = made.iter().map(|(group, built)| (group.clone(), built.outputs.clone()));
-        let groups = groups.collect();
+    fn of(graph: &Graph) -> Result<Fused, TraceError> {
+        let groups = Groups::of(graph);
+        let made = needed(graph, kernels(graph, &groups)?);
+        let stored = made.iter().map(|(group, built)| (group.clone(), built.outputs.clone()));
+        let stored = stored.collect();
         let kernels = made.into_iter().map(|(_, built)| built).collect();
         let kernels = segments::merge(graph, kernels);
-        Ok(Fused { order: ordered(&kernels), kernels, groups })
+        Ok(Fused { order: ordered(&kernels), kernels, groups: stored, reach: groups.into_reach() })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
@@ -97,13 +103,9 @@ impl Fused {
 }
 
 /// The kernel of every group; a group that turns out not to fit in one kernel is taken apart.
-fn kernels(
-    graph: &Graph,
-    reach: &Reach,
-    groups: &Groups<'_>,
-) -> Result<Vec<(Group, Built)>, TraceError> {
+fn kernels(graph: &Graph, groups: &Groups<'_>) -> Result<Vec<(Group, Built)>, TraceError> {
     let stored = groups.stored();
-    let inline = |n: NodeId| reach.inline[n.index()];
+    let inline = |n: NodeId| groups.reach().inline[n.index()];
     let mut out = Vec::new();
     for group in groups.iter() {
         let needed = |n: NodeId| stored.contains(&n);

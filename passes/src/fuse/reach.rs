@@ -12,6 +12,7 @@ use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 const MOST_AGAIN: usize = 64;
 
 /// The result of the analysis.
+#[derive(Clone)]
 pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
     pub(super) inline: Vec<bool>,
@@ -39,6 +40,7 @@ impl Reach {
         let step = steps(graph, &live);
         let mut reach = Reach { inline: vec![false; graph.len()], live, roots, step };
         reach.choose_inline(graph);
+        reach.settle_factors(graph);
         reach.settle(graph);
         reach
     }
@@ -109,7 +111,7 @@ impl Reach {
     }
 
     /// Takes out of `inline` what cannot be computed at the index it is needed at.
-    fn settle(&mut self, graph: &Graph) {
+    pub(super) fn settle(&mut self, graph: &Graph) {
         let mut todo: Vec<NodeId> = graph
             .nodes()
             .filter(|n| self.live[n.index()] && !self.inline[n.index()] && !is_port(graph, *n))
@@ -191,7 +193,7 @@ impl Reach {
         self.follow(graph, todo, read, stuck);
     }
 
-    fn follow(
+    pub(super) fn follow(
         &self,
         graph: &Graph,
         mut todo: Vec<(NodeId, Option<Index>)>,

@@ -1,0 +1,211 @@
+//! Computed again or stored: what a cheap function of values that lie in memory anyway costs either way, in bytes.
+//!
+//! Storing a value costs a write, and a read by each kernel that takes it. Computing it again costs the reads of what it is made of, as
+//! far as a kernel does not read that anyway, and arithmetic: of what takes no division and no function, two operations weigh as much
+//! as a byte (512-bit vectors against memory of 50 GB/s). What a single node of another kernel takes, and nothing else, is not computed
+//! again but there instead, whatever it is. What a contraction multiplies is stored, since it is packed fastest from memory.
+//!
+//! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which reads it. After: the gradient reads `x`,
+//! `m` and `l`.
+
+use super::grouping::{Groups, Loops};
+use super::reach::is_port;
+use tracecast_ir::hash::{FxHashMap, FxHashSet};
+use tracecast_ir::kernel::build::{domain, lowering};
+use tracecast_ir::kernel::update::predicated;
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId, ValueId};
+
+/// So many operations weigh as much as a byte.
+const OPERATIONS_PER_BYTE: usize = 2;
+/// A value that takes more operations is stored.
+const MOST: usize = 16;
+/// What is stored for the sake of computing a value again is at least so many times smaller.
+const SMALLER: usize = 8;
+
+/// Values that kernels store for others although it costs less to compute them where they are read.
+pub(super) fn cheaper_again(groups: &Groups<'_>) -> Vec<NodeId> {
+    let stored = groups.stored();
+    let mut candidates: Vec<NodeId> =
+        stored.iter().copied().filter(|n| is_candidate(groups, *n)).collect();
+    if candidates.is_empty() {
+        return candidates;
+    }
+    candidates.sort_unstable();
+    let mut prices = Prices::of(groups, stored);
+    for n in candidates {
+        prices.decide(n);
+    }
+    prices.again.into_iter().collect()
+}
+
+/// True for elementwise code over floats or truth values, cheap or read once, whose result is none of the program's.
+fn is_candidate(groups: &Groups<'_>, n: NodeId) -> bool {
+    let (graph, reach) = (groups.graph, groups.reach());
+    let ty = &graph.node(n).results[0];
+    groups.of[n.index()].is_some()
+        && !ty.dtype.is_int()
+        && !reach.roots.contains(&n)
+        && !reach.step[n.index()]
+        && matches!(lowering(graph, n), Some(Lower::Map(_)))
+        && (is_cheap(graph, n) || groups.readers[n.index()] == 1)
+}
+
+fn is_cheap(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Map(map)) if map.is_cheap())
+}
+
+/// What a value is made of.
+#[derive(Default)]
+struct Recipe {
+    sources: FxHashSet<NodeId>,
+    /// Members of kernels on the way.
+    steps: Vec<NodeId>,
+    /// The operations that are not moved, but done a further time.
+    operations: usize,
+}
+
+struct Prices<'g, 'a> {
+    groups: &'g Groups<'a>,
+    stored: FxHashSet<NodeId>,
+    /// For each value the other kernels that read it, each with the number of positions at which the nodes of it do.
+    readers: FxHashMap<NodeId, FxHashMap<usize, usize>>,
+    /// Values that are read as they lie in memory: factors, and flags under which kernels are launched.
+    as_they_lie: FxHashSet<NodeId>,
+    /// What each kernel reads or makes.
+    known: FxHashSet<(usize, NodeId)>,
+    /// What will be computed again.
+    again: FxHashSet<NodeId>,
+}
+
+impl<'g, 'a> Prices<'g, 'a> {
+    fn of(groups: &'g Groups<'a>, stored: FxHashSet<NodeId>) -> Self {
+        let (graph, of) = (groups.graph, &groups.of);
+        let mut prices = Prices {
+            groups,
+            stored,
+            readers: FxHashMap::default(),
+            as_they_lie: FxHashSet::default(),
+            known: FxHashSet::default(),
+            again: FxHashSet::default(),
+        };
+        for reader in graph.nodes() {
+            let Some(kernel) = of[reader.index()] else { continue };
+            prices.known.insert((kernel, reader));
+            let read = groups.reads[reader.index()].iter().map(|read| read.node);
+            let flag = predicated(graph, ValueId { node: reader, result: 0 });
+            let flag = flag.map(|(found, _)| found.node);
+            prices.as_they_lie.extend(flag);
+            if matches!(lowering(graph, reader), Some(Lower::Contract)) {
+                prices.as_they_lie.extend(read.clone());
+            }
+            let positions = domain(graph, reader).numel();
+            for node in read.chain(flag) {
+                prices.known.insert((kernel, node));
+                if of[node.index()] != Some(kernel) {
+                    *prices.readers.entry(node).or_default().entry(kernel).or_default() +=
+                        positions;
+                }
+            }
+        }
+        prices
+    }
+
+    fn bytes(&self, n: NodeId) -> usize {
+        self.groups.graph.node(n).results[0].bytes()
+    }
+
+    fn decide(&mut self, n: NodeId) {
+        let Some(kernels) = self.readers.get(&n).filter(|_| !self.as_they_lie.contains(&n)) else {
+            return;
+        };
+        let elements = self.groups.graph.node(n).results[0].numel();
+        let is_moved = self.groups.readers[n.index()] == 1
+            && kernels.values().all(|positions| *positions <= elements);
+        if !is_moved && !is_cheap(self.groups.graph, n) {
+            return;
+        }
+        let mut recipe = Recipe::default();
+        if !self.follow(n, n, is_moved, &mut recipe) {
+            return;
+        }
+        let fresh = recipe.sources.iter().filter(|s| !self.is_in_memory(**s));
+        let fresh: Vec<NodeId> = fresh.copied().collect();
+        let mut cost: usize = fresh.iter().map(|s| self.bytes(*s)).sum();
+        for (kernel, positions) in kernels {
+            let read = recipe.sources.iter().filter(|s| !self.known.contains(&(*kernel, **s)));
+            cost += read.map(|s| self.bytes(*s)).sum::<usize>();
+            let growing = &self.groups.growing[*kernel];
+            // Rows are gone over at least twice.
+            let is_row = growing.loops == Loops::Nest && growing.reduces;
+            let passes = if is_row && !is_moved { 2 } else { 1 };
+            cost += positions * recipe.operations * passes / OPERATIONS_PER_BYTE;
+        }
+        let saved = self.bytes(n) * (1 + kernels.len());
+        if cost < saved + if is_moved { self.left(n, &recipe) } else { 0 } {
+            let read = |kernel: &usize| recipe.sources.iter().map(|s| (*kernel, *s)).collect();
+            let read: Vec<Vec<(usize, NodeId)>> = kernels.keys().map(read).collect();
+            self.known.extend(read.into_iter().flatten());
+            self.stored.extend(fresh);
+            self.again.extend(recipe.steps);
+        }
+    }
+
+    /// The bytes that the kernel of `n` need not read if it is made elsewhere.
+    fn left(&self, n: NodeId, recipe: &Recipe) -> usize {
+        let groups = self.groups;
+        let Some(own) = groups.of[n.index()] else { return 0 };
+        let members = groups.growing[own].group.members.iter();
+        let others = members.filter(|m| !recipe.steps.contains(m));
+        let read: FxHashSet<NodeId> =
+            others.flat_map(|m| &groups.reads[m.index()]).map(|read| read.node).collect();
+        let is_left = |s: &&NodeId| groups.of[s.index()] != Some(own) && !read.contains(s);
+        recipe.sources.iter().filter(is_left).map(|s| self.bytes(*s)).sum()
+    }
+
+    fn is_in_memory(&self, n: NodeId) -> bool {
+        is_port(self.groups.graph, n) || self.stored.contains(&n) && !self.again.contains(&n)
+    }
+
+    /// Adds what `at` takes to make, for `n`; false if it is not to be made where that is read. `is_moved` is true if nothing else reads it.
+    fn follow(&self, n: NodeId, at: NodeId, is_moved: bool, recipe: &mut Recipe) -> bool {
+        let (graph, reach) = (self.groups.graph, self.groups.reach());
+        if self.groups.of[at.index()].is_some() {
+            recipe.steps.push(at);
+        }
+        if !is_moved {
+            recipe.operations += operations(graph, at);
+        }
+        recipe.operations <= MOST
+            && recipe.steps.len() <= MOST
+            && graph.args(at).iter().all(|arg| {
+                let source = arg.node;
+                if reach.inline[source.index()] || self.again.contains(&source) {
+                    return self.follow(n, source, false, recipe);
+                }
+                if self.is_in_memory(source) || self.bytes(source) * SMALLER <= self.bytes(n) {
+                    recipe.sources.insert(source);
+                    return true;
+                }
+                let is_moved = is_moved && self.groups.readers[source.index()] == 1;
+                let is_map = matches!(lowering(graph, source), Some(Lower::Map(_)));
+                is_map
+                    && (is_moved || is_cheap(graph, source))
+                    && self.follow(n, source, is_moved, recipe)
+            })
+    }
+}
+
+/// What a step takes: rounding to 16 bits is a few operations, widening none.
+fn operations(graph: &Graph, n: NodeId) -> usize {
+    let node = graph.node(n);
+    match (node.op.name(), graph.args(n).first()) {
+        _ if !matches!(lowering(graph, n), Some(Lower::Map(_))) => 0,
+        ("cast" | "round_to", Some(x)) => {
+            let to = node.attrs.dtype("to").unwrap_or(graph.ty(*x).dtype);
+            if graph.ty(*x).dtype.fits_in(to) { 0 } else { 4 }
+        }
+        (_, None) => 0,
+        _ => 1,
+    }
+}
