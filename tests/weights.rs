@@ -67,7 +67,7 @@ impl Readers {
         for (keeps, forgets, x) in &self.pairs {
             let mut copy = Store::new().with("w", store.get("w").unwrap());
             let want = forgets.run(&mut copy, &[("x", x)]).unwrap();
-            for run in 0..3 {
+            for run in 0..6 {
                 let found = keeps.run(store, &[("x", x)]).unwrap();
                 let here = format!("run {run} after {after}, {:?}", self.options);
                 assert_eq!(found["y"].bytes(), want["y"].bytes(), "{here}");
@@ -234,7 +234,7 @@ fn frozen_layers_are_kept() {
         step.init(&mut store, 0).unwrap();
         let x = Tensor::randn([8, 32], 1).unwrap();
         let y = Tensor::new([8], &[1i64; 8]).unwrap();
-        (0..4).for_each(|_| drop(step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap()));
+        (0..6).for_each(|_| drop(step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap()));
         step.jit().report().unwrap().kept_bytes
     };
     let (first, second) = (Linear::new(32, 48), Linear::new(48, 10));
@@ -270,7 +270,7 @@ fn training_and_evaluation_in_turn() {
     let x = Tensor::randn([12, 24], 1).unwrap();
     let y = Tensor::new([12], &[2i64; 12]).unwrap();
     let mut last = None;
-    for epoch in 0..4 {
+    for epoch in 0..7 {
         step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
         let copies = store.iter().map(|entry| entry.unwrap()).collect::<Vec<_>>();
         let mut copy: Store = copies.into_iter().collect();

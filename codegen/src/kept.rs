@@ -27,6 +27,10 @@ impl Keeping {
     }
 }
 
+/// A version is packed in so many runs that find it. Writing a copy takes as long as up to eight runs that make do without (a row times
+/// a matrix in f32), so that a version which changes before it pays has cost little.
+pub(crate) const RUNS: u32 = 4;
+
 /// A right operand of a bound contraction that is kept packed.
 pub(crate) struct Kept {
     keeping: Keeping,
@@ -41,6 +45,8 @@ pub(crate) struct Kept {
 struct State {
     /// That of the last run; 0 before it.
     seen: u64,
+    /// How many runs have found it.
+    runs: u32,
     /// That of which the room has the packed copy; 0 if it has none.
     packed: u64,
     /// The least of its numbers, as packing finds it.
@@ -91,8 +97,8 @@ impl Kept {
         Ok(Kept { keeping, made_of, room, state: Mutex::default() })
     }
 
-    /// Runs `run` with the packed operand if there is one of this version. `pack`, which writes all batches and returns the least of
-    /// their numbers, is called when a version is met again: what changes from run to run is not worth a copy.
+    /// Runs `run`, with the packed operand from the run on that is worth a copy of this version: that one calls `pack`, which writes all
+    /// batches and returns the least of their numbers.
     pub(crate) fn with(
         &self,
         pack: impl FnOnce(&Packed) -> u16,
@@ -108,12 +114,15 @@ impl Kept {
             panels,
             least: state.least,
         };
-        if state.packed != version && state.seen == version {
+        if state.seen != version {
+            (state.seen, state.runs) = (version, 0);
+        }
+        state.runs = state.runs.saturating_add(1);
+        if state.packed != version && state.runs >= RUNS {
             state.packed = 0;
             packed.least = pack(&packed);
             (state.packed, state.least) = (version, packed.least);
         }
-        state.seen = version;
         run((state.packed == version).then_some(&packed));
     }
 }

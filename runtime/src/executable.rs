@@ -441,8 +441,8 @@ impl Executable {
         self.program.peak_bytes().saturating_add(self.kept_bytes)
     }
 
-    /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, from the second
-    /// run on in which the state is the same.
+    /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
+    /// the same for some runs.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

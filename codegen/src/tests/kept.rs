@@ -2,6 +2,7 @@
 
 use super::products::{Left, product};
 use super::{DEVICES, Numbers, inputs};
+use crate::kept::RUNS;
 use tracecast_ir::DType;
 use tracecast_ir::eval::{Value, kernel as interpret};
 use tracecast_ir::kernel::{Form, Kernel};
@@ -14,6 +15,8 @@ struct Placed<'a> {
     memory: Vec<Memory>,
     bound: Box<dyn Bound>,
     values: Vec<Vec<u8>>,
+    /// The results of the interpreter.
+    wanted: Vec<Value>,
 }
 
 impl<'a> Placed<'a> {
@@ -30,33 +33,46 @@ impl<'a> Placed<'a> {
         };
         let args: Vec<Arg> = sizes.iter().enumerate().map(arg).collect();
         let bound = device.load(kernel).unwrap().bind(&args).unwrap();
-        let placed = Placed { device, kernel, memory, bound, values };
-        (0..placed.values.len()).for_each(|i| placed.upload(i));
+        let mut placed = Placed { device, kernel, memory, bound, values, wanted: Vec::new() };
+        let all: Vec<usize> = (0..placed.values.len()).collect();
+        placed.upload(&all);
         placed
     }
 
-    fn upload(&self, operand: usize) {
-        self.device.upload(&self.values[operand], &self.memory[operand], 0).unwrap();
+    /// Tells the device what the operands are now.
+    fn upload(&mut self, operands: &[usize]) {
+        for &operand in operands {
+            self.memory[operand].changed();
+            self.device.upload(&self.values[operand], &self.memory[operand], 0).unwrap();
+        }
+        let slices: Vec<&[u8]> = self.values.iter().map(Vec::as_slice).collect();
+        let results = interpret(self.kernel, &slices).unwrap();
+        let types = self.kernel.outputs.iter().map(|output| output.ty.clone());
+        self.wanted =
+            types.zip(results).map(|(ty, bytes)| Value::new(ty, bytes.to_vec()).unwrap()).collect();
     }
 
     /// Gives an operand new elements.
     fn change(&mut self, operand: usize, seed: u64) {
         self.values[operand] = Numbers(seed).elements(&self.kernel.inputs[operand], false);
-        self.memory[operand].changed();
-        self.upload(operand);
+        self.upload(&[operand]);
+    }
+
+    /// Runs and compares it until the right operand has been packed and read from the copy.
+    fn check_often(&self, when: &str) {
+        for run in 1..=RUNS + 1 {
+            self.check(&format!("run {run} {when}"));
+        }
     }
 
     /// Runs it and compares the results with the interpreter's.
     fn check(&self, when: &str) {
-        let slices: Vec<&[u8]> = self.values.iter().map(Vec::as_slice).collect();
-        let wanted = interpret(self.kernel, &slices).unwrap();
         self.device.run_step(&mut || self.bound.run()).unwrap();
-        let outputs = self.kernel.outputs.iter().zip(&self.memory[self.values.len()..]);
-        for ((output, memory), want) in outputs.zip(wanted) {
-            let mut found = vec![0; want.len()];
+        for (want, memory) in self.wanted.iter().zip(&self.memory[self.values.len()..]) {
+            let mut found = vec![0; want.bytes.len()];
             self.device.download(memory, 0, &mut found).unwrap();
-            let value = |bytes| Value::new(output.ty.clone(), bytes).unwrap();
-            let at = value(want.to_vec()).first_difference(&value(found));
+            let found = Value::new(want.ty.clone(), found).unwrap();
+            let at = want.first_difference(&found);
             assert_eq!(at, None, "{:?}, {when}: {:?}", self.device, self.kernel);
         }
     }
@@ -64,27 +80,24 @@ impl<'a> Placed<'a> {
 
 #[test]
 fn results_are_those_of_the_present_operands() {
-    let sizes = [[1, 40, 33], [5, 100, 513], [17, 10, 19], [40, 200, 600], [3, 5, 2]];
+    let sizes = [[1, 40, 33], [5, 100, 513], [17, 10, 19], [20, 200, 130], [3, 5, 2]];
     for size in sizes {
         for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
             for how in [Left::Plain, Left::Rounded, Left::Computed] {
                 for batch in [&[][..], &[2, 3]] {
-                    if size[1] == 200 && (batch.len() == 2 || dtype == DType::F64) {
+                    if size[1] >= 100 && batch.len() == 2 {
                         continue;
                     }
                     let kernel = product(batch, size, dtype, how);
                     for device in DEVICES.iter() {
                         let mut placed = Placed::new(device, &kernel, inputs(&kernel, 1, false));
-                        for when in ["as it lies", "packed", "from the copy"] {
-                            placed.check(when);
-                        }
+                        placed.check_often("with the first operands");
                         placed.change(0, 2);
                         placed.check("with another left operand");
                         placed.change(1, 3);
                         placed.check("with another right operand");
                         placed.change(1, 4);
-                        placed.check("with yet another one");
-                        placed.check("with that one packed");
+                        placed.check_often("with yet another one");
                         placed.change(1, 5);
                         placed.check("with a change after a copy");
                     }
@@ -109,12 +122,11 @@ fn a_copy_is_no_larger_than_the_values() {
     }
     assert_eq!(bytes(&kernel, &[1]), whole / 4);
     let mut placed = Placed::new(device, &kernel, inputs(&kernel, 1, false));
-    placed.check("as it lies");
-    placed.check("packed");
+    placed.check_often("with equal batches");
     placed.change(1, 6);
     placed.check("changed");
     // Packing is a small part of many rows, and a few columns are a small operand.
-    for size in [[256, 96, 64], [5, 4, 64], [5, 96, 0]] {
+    for size in [[128, 96, 64], [5, 4, 64], [5, 96, 0]] {
         assert_eq!(bytes(&product(&[], size, DType::F16, Left::Plain), &[1]), 0);
     }
 }
@@ -132,10 +144,9 @@ fn tiny_numbers_come_and_go() {
                 {
                     *element = (exponent + (i * 7 % 96) as u16).to_le_bytes();
                 }
-                placed.memory[operand].changed();
-                placed.upload(operand);
             }
-            (0..3).for_each(|_| placed.check("tiny or not"));
+            placed.upload(&[0, 1]);
+            placed.check_often("tiny or not");
         }
     }
 }
