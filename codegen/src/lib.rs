@@ -4,7 +4,7 @@
 //! one function of Cranelift's IR (`lower`), cut into phases of vector loops, scalar loops and calls of precompiled tile routines
 //! (`phase`, `tile`). Where the CPU has 256-bit or 512-bit vectors, the vector loops are machine code of our own (`wide`). A program
 //! (`program`) is the compiled functions of a kernel (`object`; kept in a folder by `disk` if asked) and what a run does with them (`nest`, `contract`,
-//! `scatter`), on the threads of a `team`. [`CpuDevice`] is all that others see.
+//! `scatter`), on the threads of a `team`, which has them from a `crew`. [`CpuDevice`] is all that others see.
 //!
 //! Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel` defines.
 
@@ -13,6 +13,7 @@ mod argmax;
 mod column;
 mod contract;
 mod cpu;
+mod crew;
 mod disk;
 mod error;
 mod flat;

@@ -1,37 +1,34 @@
 //! The threads that share a kernel's work.
 
-use rayon::ThreadPool;
-use rayon::iter::{IndexedParallelIterator, IntoParallelIterator, ParallelIterator};
+use crate::crew::Crew;
 use tracecast_runtime::{Error, Result};
 
-/// The least work of a part, counted in cheap element operations: some ten microseconds, a few times what it takes another thread to
-/// notice. Tests split nearly everything.
+/// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a part to a thread that is awake takes
+/// less than one, but what it writes has to be fetched by who reads it next, which on some machines takes longer than what it saves for
+/// parts half as large. Tests split nearly everything.
 const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
 
 /// Threads, or only the calling one.
 #[derive(Debug)]
 pub(crate) struct Team {
     threads: usize,
-    pool: Option<ThreadPool>,
+    crew: Option<Crew>,
 }
 
 impl Team {
-    /// That many threads; as many as the machine runs at once if `None`.
+    /// That many threads, the calling one among them; as many as the machine runs at once if `None`.
     ///
     /// # Errors
     /// If they cannot be started.
     pub(crate) fn new(threads: Option<usize>) -> Result<Self> {
-        let available = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.unwrap_or_else(available).max(1);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = threads.unwrap_or(processors).max(1);
         if threads == 1 {
-            return Ok(Team { threads, pool: None });
+            return Ok(Team { threads, crew: None });
         }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .thread_name(|i| format!("tracecast-{i}"))
-            .build()
+        let crew = Crew::new(threads - 1, processors)
             .map_err(|e| Error::Device(format!("{threads} threads: {e}")))?;
-        Ok(Team { threads, pool: Some(pool) })
+        Ok(Team { threads, crew: Some(crew) })
     }
 
     /// How many threads there are.
@@ -39,11 +36,10 @@ impl Team {
         self.threads
     }
 
-    /// Runs `body` on a thread of the team, so that what it launches finds the others without delay.
-    pub(crate) fn install<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
-        match &self.pool {
-            Some(pool) => pool.install(body),
-            None => body(),
+    /// Has the threads ready for what comes soon.
+    pub(crate) fn wake(&self) {
+        if let Some(crew) = &self.crew {
+            crew.wake();
         }
     }
 
@@ -53,12 +49,9 @@ impl Team {
     }
 
     /// Runs `f` for every part, each on some thread.
-    pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync + Send) {
-        match &self.pool {
-            Some(pool) if parts > 1 => {
-                let all = || (0..parts).into_par_iter().with_max_len(1).for_each(&f);
-                if pool.current_thread_index().is_some() { all() } else { pool.install(all) }
-            }
+    pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync) {
+        match &self.crew {
+            Some(crew) if parts > 1 => crew.each(parts, &f),
             _ => (0..parts).for_each(f),
         }
     }
