@@ -119,7 +119,7 @@ impl Options {
     ///
     /// A product of few rows takes less time to multiply by a weight than to bring it into the order and dtype for that. So programs
     /// that only read a weight, such as an evaluation, do it once for as long as the weight stays the same; any change of it in the
-    /// store is noticed. Results do not depend on it. The copy takes about the memory of the weight at most, see
+    /// store is noticed. Results do not depend on it. The copy takes less than twice the memory of the weight, mostly as much or half, see
     /// [`Executable::kept_bytes`](crate::Executable::kept_bytes).
     ///
     /// ```

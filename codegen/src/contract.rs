@@ -31,9 +31,6 @@ const READING: f64 = 6.0;
 /// From so many rows on packing takes less than a tenth of the time.
 const ROWS_WITHOUT_KEEPING: usize = 128;
 
-/// Up to so many columns a right operand is too little to be kept.
-const COLUMNS_WITHOUT_KEEPING: usize = 4;
-
 /// Into how many parts to cut rows and columns, at multiples of these units, for at most that many parts in all: those whose largest
 /// part costs least. Every part prepares its rows of the left operand and its columns of the right one, at these costs.
 fn grid([m, n]: [usize; 2], units: [usize; 2], preparing: [f64; 2], parts: usize) -> [usize; 2] {
@@ -183,7 +180,7 @@ impl ContractRun {
     pub(crate) fn keeping(&self, tiles: &Tiles, lasting: &[usize]) -> Option<Keeping> {
         let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&self.m);
         let batches: usize = self.batch.iter().product();
-        if !few_rows || self.n <= COLUMNS_WITHOUT_KEEPING || self.k == 0 || batches == 0 {
+        if !few_rows || self.k == 0 || batches == 0 {
             return None;
         }
         let (inputs, same) = match &self.factors[1] {
@@ -194,9 +191,11 @@ impl ContractRun {
         };
         let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
         let values = [&self.factors[0], &self.factors[1]].map(FactorRun::values);
-        let panels = || Panels::new(&Cpu::of(tiles), self.acc, values, [self.k, self.n]);
+        let panels = Panels::new(&Cpu::of(tiles), self.acc, values, [self.k, self.n]);
+        // A few columns are soon packed, and would take more memory than they do.
+        let fills = panels.width() < 2 * self.n;
         let batches = if same { 1 } else { batches };
-        lasts.then(|| Keeping { panels: panels(), batches, inputs })
+        (lasts && fills).then_some(Keeping { panels, batches, inputs })
     }
 
     /// Packs all of the right operand. Returns the least of its numbers.

@@ -18,12 +18,12 @@ pub(crate) struct Keeping {
 impl Keeping {
     /// The bytes of a batch, in whole cache lines.
     fn batch_bytes(&self) -> usize {
-        self.panels.bytes().next_multiple_of(64)
+        self.panels.bytes().checked_next_multiple_of(64).unwrap_or(usize::MAX)
     }
 
     /// The bytes of all.
     pub(crate) fn bytes(&self) -> usize {
-        self.batch_bytes() * self.batches
+        self.batch_bytes().saturating_mul(self.batches)
     }
 }
 

@@ -109,7 +109,7 @@ impl Executable {
                 step.operands.iter().enumerate().filter_map(lasting).collect();
             launches[step.kernel].kept_bytes(&lasting)
         };
-        let kept_bytes = program.layout.steps.iter().map(keeps).sum();
+        let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         Ok(Executable {
             program,
             device,
@@ -442,7 +442,7 @@ impl Executable {
     }
 
     /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
-    /// the same for some runs.
+    /// the same for some runs. Threads that run it at the same time keep so much each.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

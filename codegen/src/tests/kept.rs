@@ -125,6 +125,8 @@ fn a_copy_is_no_larger_than_the_values() {
     placed.check_often("with equal batches");
     placed.change(1, 6);
     placed.check("changed");
+    // No memory is that large, as binding it would tell.
+    assert_eq!(bytes(&product(&[], [5, 17, 1 << 57], DType::F64, Left::Plain), &[1]), usize::MAX);
     // Packing is a small part of many rows, and a few columns are a small operand.
     for size in [[128, 96, 64], [5, 4, 64], [5, 96, 0]] {
         assert_eq!(bytes(&product(&[], size, DType::F16, Left::Plain), &[1]), 0);

@@ -45,10 +45,16 @@ impl Panels {
         Panels { pairs, cell, width: columns.next_multiple_of(unit), acc, k }
     }
 
+    /// The columns that it has room for.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     /// How many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         let depth = if self.pairs { 2 } else { 1 };
-        self.k.div_ceil(depth) * self.width * self.cell.bytes()
+        let numbers = self.k.div_ceil(depth).saturating_mul(self.width);
+        numbers.saturating_mul(self.cell.bytes())
     }
 }
 
