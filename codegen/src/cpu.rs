@@ -117,10 +117,14 @@ pub(crate) fn target(portable: bool, narrow: bool) -> std::result::Result<Target
     // Wide loops are called as the System V ABI has it.
     let wide = isa.default_call_conv() == isa::CallConv::SystemV && tiles.wide;
     let wide = wide.then(|| if narrow { Width::Bits256 } else { Width::detect() });
-    // Four cores share the last cache. Tests stream nearly everything.
-    let streamed_from = if cfg!(test) { 1 << 10 } else { 4 * Cpu::of(tiles).caches.l3 as i64 };
+    // Four cores share the last cache. Tests stream nearly everything, and have little that is near.
+    let caches = Cpu::of(tiles).caches;
+    let (near, streamed_from) = match cfg!(test) {
+        true => (1 << 14, 1 << 10),
+        false => (caches.l2 as i64, 4 * caches.l3 as i64),
+    };
     let identity = format!(
-        "{} {} {} {} {:?} {floor} {mul_add} {unaligned} {wide:?} {streamed_from} {}",
+        "{} {} {} {} {:?} {floor} {mul_add} {unaligned} {wide:?} {near} {streamed_from} {}",
         env!("CARGO_PKG_VERSION"),
         env!("TRACECAST_COMPILER"),
         cranelift::codegen::VERSION,
@@ -129,7 +133,7 @@ pub(crate) fn target(portable: bool, narrow: bool) -> std::result::Result<Target
         isa.flags(),
     );
     let identity = format!("{:032x}", checksum(identity.as_bytes()));
-    Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, streamed_from, identity })
+    Ok(Target { isa, tiles, floor, mul_add, unaligned, wide, near, streamed_from, identity })
 }
 
 /// Features of x86-64 that the portable code does without.

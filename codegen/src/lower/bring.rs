@@ -8,8 +8,8 @@ use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 impl Emitter<'_> {
     /// The place of the row among those that were brought with it.
     pub(super) fn brought_row(&mut self, apart: &Apart) -> Value {
-        match self.index.last() {
-            Some(at) if apart.rows > 1 => self.fb.ins().band_imm_u(*at, apart.rows - 1),
+        match self.turn().index.last().copied() {
+            Some(at) if apart.rows > 1 => self.fb.ins().band_imm_u(at, apart.rows - 1),
             _ => self.fb.ins().iconst(types::I64, 0),
         }
     }
@@ -24,13 +24,15 @@ impl Emitter<'_> {
         }
         let row = self.brought_row(apart);
         let is_first = self.fb.ins().icmp_imm_s(IntCC::Equal, row, 0);
-        let begins = self.fb.ins().icmp(IntCC::Equal, self.row, self.begin);
+        let at = self.turn().row;
+        let begins = self.fb.ins().icmp(IntCC::Equal, at, self.begin);
         let new = self.fb.ins().bor(is_first, begins);
         let (bring, after) = (self.fb.create_block(), self.fb.create_block());
         self.fb.ins().brif(new, bring, &[], after, &[] as &[BlockArg]);
         self.fb.switch_to_block(bring);
         let axis = self.plan.row_axis() - 1;
-        let first = self.fb.ins().isub(self.index[axis], row);
+        let at = self.turn().index[axis];
+        let first = self.fb.ins().isub(at, row);
         let extent = self.fb.ins().iconst(types::I64, self.plan.extents[axis]);
         let left = self.fb.ins().isub(extent, first);
         let most = self.fb.ins().iconst(types::I64, apart.rows);

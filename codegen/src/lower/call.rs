@@ -50,7 +50,8 @@ impl Row<'_> {
             (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),
             (Class::Free, ScalarOp::Row(b)) => {
                 let address = self.buffer_address(em, low, Scalar::F32);
-                em.fb.ins().iadd_imm_s(address, i64::from(em.buffers[b as usize]))
+                let buffer = em.turn().buffers[b as usize];
+                em.fb.ins().iadd_imm_s(address, i64::from(buffer))
             }
             _ => {
                 let offset = em.waits + self.cut.waits[v as usize].unwrap_or(0);

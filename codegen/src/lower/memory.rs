@@ -102,7 +102,8 @@ impl Emitter<'_> {
                 self.fb.ins().isub(element, self.from)
             }
             Place::Stream => {
-                let row = self.fb.ins().isub(self.row, self.begin);
+                let row = self.turn().row;
+                let row = self.fb.ins().isub(row, self.begin);
                 let length = self.fb.ins().isub(self.to, self.from);
                 let element = self.fb.ins().imul(row, length);
                 self.fb.ins().isub(element, self.from)

@@ -7,6 +7,7 @@
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
+mod ask;
 mod bring;
 mod call;
 mod half;
@@ -15,6 +16,7 @@ mod reduce;
 mod row;
 mod scalar;
 mod sink;
+mod together;
 mod wide;
 
 pub(crate) use reduce::identity_bits;
@@ -37,6 +39,7 @@ use cranelift::prelude::{
     Signature, Type, Value, isa, types,
 };
 use std::collections::HashMap;
+use together::Turn;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
 
@@ -57,10 +60,19 @@ pub(crate) struct Target {
     pub(crate) unaligned: bool,
     /// The vectors of wide loops; `None` if vector loops are not wide ones.
     pub(crate) wide: Option<Width>,
+    /// What touches fewer bytes stays in the cache of a core.
+    pub(crate) near: i64,
     /// Kernels that touch that many bytes write past the caches.
     pub(crate) streamed_from: i64,
     /// All of this and the compiler in a few letters: code for the same kernel and identity is the same.
     pub(crate) identity: String,
+}
+
+impl Target {
+    /// What vector loops have instructions for.
+    fn has(&self) -> Has {
+        Has { floor: self.floor, wide: self.wide.is_some() }
+    }
 }
 
 /// A function of Cranelift's IR.
@@ -144,19 +156,14 @@ struct Emitter<'a> {
     to: Value,
     scratch: Value,
     status: Value,
-    /// Where the row buffers begin in the scratch.
-    buffers: Vec<i32>,
     /// Where operands are in the scratch that are brought together there.
     apart: Vec<i32>,
-    /// Where the accumulators of a stage begin in the scratch.
-    lanes: i32,
     /// Where values wait between phases.
     waits: i32,
     scratch_bytes: i32,
-    /// The row and its position along each outer axis.
-    row: Value,
-    index: Vec<Value>,
-    registers: HashMap<usize, Value>,
+    /// The rows that are worked on together, and which of them code is emitted for.
+    turns: Vec<Turn>,
+    at: usize,
     constants: HashMap<(Type, u128), Value>,
     routines: Vec<String>,
     imported: HashMap<String, FuncRef>,
@@ -179,17 +186,22 @@ impl<'a> Emitter<'a> {
             bytes += (size + 63) / 64 * 64;
             at as i32
         };
-        let buffers = plan
-            .buffers
-            .iter()
-            .map(|b| reserve(plan.row() * i64::from(phase::scratch_bytes(*b))))
-            .collect();
-        let apart = plan.apart.iter().map(|a| reserve(a.bytes())).collect();
+        let size = |ty: Scalar| plan.row() * i64::from(phase::scratch_bytes(ty));
         let reductions =
             |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
-        let lanes = reserve(
-            plan.stages.iter().map(reductions).max().unwrap_or(0) as i64 * reduce::LANE_BYTES,
-        );
+        let lanes = plan.stages.iter().map(reductions).max().unwrap_or(0) as i64;
+        let mut turns: Vec<Turn> = Vec::new();
+        for _ in 0..together::rows(target, plan) {
+            let buffer = |(number, ty): (usize, &Scalar)| match turns.first() {
+                Some(turn) if together::is_shared(plan, number) => turn.buffers[number],
+                _ => reserve(size(*ty)),
+            };
+            let buffers = plan.buffers.iter().enumerate().map(buffer).collect();
+            let (row, index, registers) = (params[1], Vec::new(), HashMap::new());
+            let lanes = reserve(lanes * reduce::LANE_BYTES);
+            turns.push(Turn { row, index, registers, buffers, lanes });
+        }
+        let apart = plan.apart.iter().map(|a| reserve(a.bytes())).collect();
         let waits = reserve(0);
         Emitter {
             entry,
@@ -200,14 +212,11 @@ impl<'a> Emitter<'a> {
             to: params[4],
             scratch: params[5],
             status: params[6],
-            buffers,
             apart,
-            lanes,
             waits,
             scratch_bytes: bytes as i32,
-            row: params[1],
-            index: Vec::new(),
-            registers: HashMap::new(),
+            turns,
+            at: 0,
             constants: HashMap::new(),
             routines: Vec::new(),
             imported: HashMap::new(),
@@ -238,29 +247,10 @@ impl<'a> Emitter<'a> {
         self.fb.ins().jump(head, &args);
         self.fb.switch_to_block(head);
         let params = self.fb.block_params(head).to_vec();
-        self.row = params[0];
-        self.index = params[1..].to_vec();
+        let (row, index) = self.start_turn(params[0], params[1..].to_vec());
         self.stages();
-        let mut next: Vec<BlockArg> = Vec::new();
-        let row = self.fb.ins().iadd_imm_s(self.row, 1);
-        let mut carry = None;
-        for axis in (0..outer).rev() {
-            let at = self.index[axis];
-            let at = match carry {
-                None => self.fb.ins().iadd_imm_s(at, 1),
-                Some(c) => self.fb.ins().iadd(at, c),
-            };
-            if axis == 0 {
-                next.push(at.into());
-                break;
-            }
-            let full = self.fb.ins().icmp_imm_s(IntCC::Equal, at, self.plan.extents[axis]);
-            let zero = self.fb.ins().iconst(types::I64, 0);
-            next.push(self.fb.ins().select(full, zero, at).into());
-            carry = Some(self.fb.ins().uextend(types::I64, full));
-        }
-        next.push(row.into());
-        next.reverse();
+        let (row, index) = self.after(row, &index);
+        let next: Vec<BlockArg> = std::iter::once(row).chain(index).map(BlockArg::from).collect();
         let more = self.fb.ins().icmp(IntCC::SignedLessThan, row, self.end);
         self.fb.ins().brif(more, head, &next, exit, &[]);
         self.fb.switch_to_block(exit);
@@ -292,9 +282,11 @@ impl<'a> Emitter<'a> {
         }
         for stage in &self.plan.stages {
             match (stage.once, stage.first) {
-                (true, _) => self.once(stage),
+                (true, _) => {
+                    self.each_turn(self.turns.len(), |em, _| em.once(stage));
+                }
                 (false, true) => self.first_row(stage),
-                (false, false) => self.row_stage(stage),
+                (false, false) => self.row_stage(stage, self.turns.len()),
             }
         }
     }
@@ -302,21 +294,28 @@ impl<'a> Emitter<'a> {
     /// A row stage, if the row is the first of the call.
     fn first_row(&mut self, stage: &'a Stage) {
         let (first, after) = (self.fb.create_block(), self.fb.create_block());
-        let is_first = self.fb.ins().icmp(IntCC::Equal, self.row, self.begin);
+        let row = self.turn().row;
+        let is_first = self.fb.ins().icmp(IntCC::Equal, row, self.begin);
         self.fb.ins().brif(is_first, first, &[], after, &[] as &[BlockArg]);
         self.fb.switch_to_block(first);
-        self.row_stage(stage);
+        self.row_stage(stage, 1);
         self.fb.ins().jump(after, &[]);
         self.fb.switch_to_block(after);
     }
 
-    /// A row stage: its uniform values, then its phases over the row, in chunks if it reduces a long one.
-    fn row_stage(&mut self, stage: &'a Stage) {
-        let has = Has { floor: self.target.floor, wide: self.target.wide.is_some() };
-        let phases = phase::cut(self.plan, stage, has);
+    /// A stage of so many rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
+    fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
+        let phases = phase::cut(self.plan, stage, self.target.has());
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
-        let mut row = row::Row::new(self, stage, &phases);
-        row.once_per_row(self);
+        let mut rows = self.each_turn(rows, |em, _| {
+            let mut row = row::Row::new(em, stage, &phases);
+            row.once_per_row(em);
+            row
+        });
+        if let Some(width) = self.target.wide.filter(|_| self.plan.row() > 0) {
+            self.prepare_wide(&mut rows, width);
+        }
+        let row = &rows[0];
         if row.reductions().iter().any(|r| r.ty == Scalar::Bool) {
             self.fail("a reduction of truth values", types::I64);
             return;
@@ -327,18 +326,26 @@ impl<'a> Emitter<'a> {
         if reductions.is_empty() {
             row.positions(self, self.from, self.to);
         } else {
-            self.reduced(&row, &reductions);
+            self.reduced(&rows);
         }
         self.set_argmax(&argmax);
     }
 
     /// The positions of a row stage that reduces.
-    fn reduced(&mut self, row: &row::Row<'_>, reductions: &[reduce::Reduce]) {
+    fn reduced(&mut self, rows: &[row::Row<'_>]) {
+        let row = &rows[0];
+        let of = |row: &row::Row<'_>| -> Vec<reduce::Reduce> {
+            row.reductions().into_iter().filter(|r| !r.is_argmax()).collect()
+        };
+        let reductions = &of(row)[..];
         if self.plan.row() <= ROW_CHUNK as i64 {
-            self.start_lanes(reductions, &row.begun);
+            rows.iter().for_each(|each| self.start_lanes(&of(each), &row.begun));
             row.positions(self, self.from, self.to);
-            let values = self.combine_lanes(reductions);
-            self.set_registers(reductions, &values);
+            self.each_turn(rows.len(), |em, turn| {
+                let reductions = of(&rows[turn]);
+                let values = em.combine_lanes(&reductions);
+                em.set_registers(&reductions, &values);
+            });
             return;
         }
         let head = self.fb.create_block();
@@ -376,7 +383,7 @@ impl<'a> Emitter<'a> {
     /// `offset + Σ strides * index` over the outer axes.
     fn at_row(&mut self, offset: i64, strides: &Strides) -> Value {
         let mut sum: Option<Value> = None;
-        for (axis, &at) in self.index.clone().iter().enumerate() {
+        for (axis, &at) in self.turn().index.clone().iter().enumerate() {
             let stride = strides.get(axis).copied().unwrap_or(0);
             if stride == 0 {
                 continue;

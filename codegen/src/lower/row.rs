@@ -56,7 +56,7 @@ impl<'p> Row<'p> {
         let mut reductions = HashMap::new();
         for (i, sink) in stage.sinks.iter().enumerate() {
             if let Sink::Reduce { reduction, value, register } = sink {
-                let at = em.lanes + (reductions.len() as i64 * LANE_BYTES) as i32;
+                let at = em.turn().lanes + (reductions.len() as i64 * LANE_BYTES) as i32;
                 let ty = stage.body.ty(*value);
                 reductions.insert(i, Reduce { reduction: *reduction, ty, register: *register, at });
             }
@@ -122,9 +122,6 @@ impl<'p> Row<'p> {
         for (i, sink) in self.stage.sinks.iter().enumerate() {
             self.target(em, i, sink);
         }
-        if let Some(width) = em.target.wide.filter(|_| em.plan.row() > 0) {
-            self.prepare_wide(em, width);
-        }
     }
 
     fn uniform(&self, em: &mut Emitter<'_>, v: Val, inst: &Inst) -> Value {
@@ -134,7 +131,7 @@ impl<'p> Row<'p> {
                 let start = self.starts[&v];
                 if inst.ty == Scalar::I32 { em.fb.ins().ireduce(types::I32, start) } else { start }
             }
-            ScalarOp::Register(r) => match em.registers.get(&(r as usize)) {
+            ScalarOp::Register(r) => match em.turn().registers.get(&(r as usize)) {
                 Some(value) => *value,
                 None => em.fail("a register that nothing has set", scalar_type(inst.ty)),
             },
@@ -379,7 +376,7 @@ impl<'p> Row<'p> {
             }
             ScalarOp::Row(b) => {
                 let address = self.buffer_address(em, at.position, inst.ty);
-                em.vectors(vector_type(inst.ty), address, em.buffers[b as usize])
+                em.vectors(vector_type(inst.ty), address, em.turn().buffers[b as usize])
             }
             ScalarOp::Check(number) => {
                 let group = self.arg_group(em, at, inst.args[0]);
@@ -417,7 +414,7 @@ impl<'p> Row<'p> {
             }
             ScalarOp::Row(b) => {
                 let address = self.buffer_address(em, at.position, inst.ty);
-                em.unpark_one(inst.ty, address, em.buffers[b as usize])
+                em.unpark_one(inst.ty, address, em.turn().buffers[b as usize])
             }
             ScalarOp::Check(number) => {
                 let value = self.arg_one(em, at, inst.args[0]);

@@ -78,7 +78,7 @@ impl Row<'_> {
             Sink::Keep { value, buffer } => {
                 let group = self.arg_group(em, at, *value);
                 let address = self.buffer_address(em, at.position, self.stage.body.ty(*value));
-                em.store_vectors(&group, address, em.buffers[*buffer]);
+                em.store_vectors(&group, address, em.turn().buffers[*buffer]);
             }
             Sink::Column { reduction, value, .. } => {
                 let ty = self.stage.body.ty(*value);
@@ -136,7 +136,7 @@ impl Row<'_> {
                 let ty = self.stage.body.ty(*value);
                 let value = self.arg_one(em, at, *value);
                 let address = self.buffer_address(em, at.position, ty);
-                em.park_one(ty, value, address, em.buffers[*buffer]);
+                em.park_one(ty, value, address, em.turn().buffers[*buffer]);
             }
             Sink::Column { reduction, value, .. } => {
                 let ty = self.stage.body.ty(*value);
@@ -191,7 +191,7 @@ impl<'a> Emitter<'a> {
                     self.fb.ins().store(MEMORY, bits, address, 0);
                 }
                 Sink::Set { value, register } => {
-                    self.registers.insert(*register, row.uniforms[value]);
+                    self.turn_mut().registers.insert(*register, row.uniforms[value]);
                 }
                 _ => {
                     self.fail("a reduction once per row", types::I64);

@@ -1,6 +1,8 @@
 //! Calls of wide loops: what they are given, and where from.
 
+use super::ask::Asked;
 use super::row::Row;
+use super::together::Turn;
 use super::{Emitter, MEMORY};
 use crate::phase::Kind;
 use crate::wide::{self, CELL, Cell, Compiled, Task, Width};
@@ -12,50 +14,6 @@ use tracecast_ir::kernel::Scalar;
 pub(crate) const LOOPS: u32 = 1;
 
 impl Row<'_> {
-    /// Compiles the vector phases, and puts what they need into their cells.
-    pub(super) fn prepare_wide(&mut self, em: &mut Emitter<'_>, width: Width) {
-        let mut area = (em.waits + self.cut.bytes + 63) / 64 * 64;
-        for (number, phase) in self.cut.phases.iter().enumerate() {
-            if phase.kind != Kind::Vector {
-                continue;
-            }
-            let task = Task {
-                width,
-                plan: em.plan,
-                stage: self.stage,
-                cut: self.cut,
-                phase,
-                buffers: &em.buffers,
-                waits: em.waits,
-                lanes: self.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
-                begins: self.cut.phases.len() == 1,
-                area,
-                streams: em.plan.stages.len() == 1 && em.plan.traffic() >= em.target.streamed_from,
-            };
-            let compiled = match wide::compile(&task) {
-                Ok(compiled) => compiled,
-                Err(what) => {
-                    em.fail(what, types::I64);
-                    return;
-                }
-            };
-            self.fill_cells(em, &compiled, area);
-            area += (compiled.area_bytes + 63) / 64 * 64;
-            em.scratch_bytes = em.scratch_bytes.max(area);
-            self.begun.extend(&compiled.begun);
-            self.wide.insert(number, em.loops.len());
-            em.loops.push(compiled);
-        }
-    }
-
-    fn fill_cells(&self, em: &mut Emitter<'_>, compiled: &Compiled, area: i32) {
-        for (number, cell) in compiled.cells.iter().enumerate() {
-            if let Some(value) = self.cell(em, *cell) {
-                em.fb.ins().store(MEMORY, value, em.scratch, area + CELL * number as i32);
-            }
-        }
-    }
-
     fn cell(&self, em: &mut Emitter<'_>, cell: Cell) -> Option<Value> {
         Some(match cell {
             Cell::Load(v) => em.safe_address(&self.bases[&v]),
@@ -71,12 +29,72 @@ impl Row<'_> {
             },
             Cell::First(sink) => em.mask(self.first[&sink]),
             Cell::Bits(sink) => em.repeated(self.bits[&sink])[0],
-            Cell::Mask(_) => return None,
+            Cell::Mask(_) | Cell::Asked(_) => return None,
         })
     }
 }
 
 impl Emitter<'_> {
+    /// Compiles the vector phases of rows that are worked on together, and puts what they need into their cells.
+    pub(super) fn prepare_wide(&mut self, rows: &mut [Row<'_>], width: Width) {
+        let cut = rows[0].cut;
+        let mut area = (self.waits + cut.bytes + 63) / 64 * 64;
+        let asked = self.asked(rows[0].stage);
+        for (number, phase) in cut.phases.iter().enumerate() {
+            if phase.kind != Kind::Vector {
+                continue;
+            }
+            let turn = |(row, turn): (&Row<'_>, &'_ Turn)| wide::Turn {
+                buffers: turn.buffers.clone(),
+                lanes: row.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
+            };
+            let streams =
+                self.plan.stages.len() == 1 && self.plan.traffic() >= self.target.streamed_from;
+            let task = Task {
+                width,
+                plan: self.plan,
+                stage: rows[0].stage,
+                cut,
+                phase,
+                turns: rows.iter().zip(&self.turns).map(turn).collect(),
+                waits: self.waits,
+                asked: asked
+                    .iter()
+                    .filter(|_| number == 0)
+                    .map(|a| a.dtype.bytes() as u8)
+                    .collect(),
+                begins: cut.phases.len() == 1,
+                area,
+                streams,
+            };
+            let compiled = match wide::compile(&task) {
+                Ok(compiled) => compiled,
+                Err(what) => {
+                    self.fail(what, types::I64);
+                    return;
+                }
+            };
+            self.fill_cells(rows, &compiled, &asked, area);
+            area += (compiled.area_bytes + 63) / 64 * 64;
+            self.scratch_bytes = self.scratch_bytes.max(area);
+            rows[0].begun.extend(&compiled.begun);
+            rows[0].wide.insert(number, self.loops.len());
+            self.loops.push(compiled);
+        }
+    }
+
+    fn fill_cells(&mut self, rows: &[Row<'_>], compiled: &Compiled, asked: &[Asked], area: i32) {
+        for (number, (turn, cell)) in compiled.cells.iter().enumerate() {
+            let value = match cell {
+                Cell::Asked(number) => Some(self.asked_row(&asked[*number])),
+                _ => rows[usize::from(*turn)].cell(self, *cell),
+            };
+            if let Some(value) = value {
+                self.fb.ins().store(MEMORY, value, self.scratch, area + CELL * number as i32);
+            }
+        }
+    }
+
     /// A truth value as 32 bits.
     fn mask(&mut self, holds: Value) -> Value {
         let wide = self.fb.ins().uextend(types::I32, holds);

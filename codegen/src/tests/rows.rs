@@ -8,8 +8,21 @@ use tracecast_ir::kernel::{
 };
 use tracecast_ir::{DType, TensorType};
 
-const ROWS: [&[usize]; 8] =
-    [&[1], &[3, 5], &[2, 16], &[4, 100], &[3, 2, 33], &[2, 4096], &[2, 4097], &[2, 9000]];
+const ROWS: [&[usize]; 11] = [
+    &[1],
+    &[3, 5],
+    &[2, 16],
+    &[4, 100],
+    &[3, 2, 33],
+    &[2, 4096],
+    &[2, 4097],
+    &[2, 9000],
+    // Enough rows to go two at a time.
+    &[17, 40],
+    &[3, 7, 67],
+    // And too much for that.
+    &[33, 200],
+];
 
 /// Reductions of every row, and each element added to itself.
 fn reductions(extents: &[usize], dtype: DType, hows: &[Reduction]) -> Kernel {

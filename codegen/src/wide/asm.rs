@@ -311,6 +311,11 @@ impl Asm {
         self.integer(true, &[0xf7], 0, Rm::Reg(a), Some(bits));
     }
 
+    /// Asks for a line of the cache that will be written. Any address will do.
+    pub(super) fn ask(&mut self, line: Mem) {
+        self.integer(false, &[0x0f, 0x0d], 1, Rm::Mem(line), None);
+    }
+
     /// Waits until streamed stores can be seen by others.
     pub(super) fn fence(&mut self) {
         self.code.extend([0x0f, 0xae, 0xf8]);

@@ -181,6 +181,10 @@ impl Assign<'_> {
                 self.asm.vector(TO_HALF, from, 0, Rm::Reg(to), Some(0));
             }
             Op::Store(store, place) => self.store(at, inst, store, place),
+            Op::Ask(place) => {
+                let line = self.mem(place);
+                self.asm.ask(line);
+            }
         }
     }
 

@@ -197,12 +197,12 @@ impl Select<'_> {
             }
             Sink::Keep { value, buffer } => {
                 let pair = self.arg(*value)?;
-                let base = Base::Row(task.buffers[*buffer]);
+                let base = Base::Row(self.turn().buffers[*buffer]);
                 self.store_whole(Place { base, offset: 0 }, pair);
                 Ok(())
             }
             Sink::Reduce { reduction, value, .. } => {
-                let lanes = task.lanes.get(&number).ok_or("a reduction has no lanes")?;
+                let lanes = self.turn().lanes.get(&number).ok_or("a reduction has no lanes")?;
                 let pair = self.arg(*value)?;
                 self.reduce(*reduction, self.ty(*value), *lanes, pair)
             }

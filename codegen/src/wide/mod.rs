@@ -95,6 +95,14 @@ impl Width {
     }
 }
 
+/// What a row has of its own.
+pub(crate) struct Turn {
+    /// Where row buffers are in the scratch.
+    pub(crate) buffers: Vec<i32>,
+    /// Where the lanes of reductions are in the scratch, by sink.
+    pub(crate) lanes: HashMap<usize, i32>,
+}
+
 /// A phase to compile.
 pub(crate) struct Task<'a> {
     /// The vectors to use.
@@ -107,12 +115,12 @@ pub(crate) struct Task<'a> {
     pub(crate) cut: &'a Phases,
     /// The phase.
     pub(crate) phase: &'a Phase,
-    /// Where row buffers are in the scratch.
-    pub(crate) buffers: &'a [i32],
+    /// The rows that the loop goes along together.
+    pub(crate) turns: Vec<Turn>,
     /// Where waiting values are in the scratch.
     pub(crate) waits: i32,
-    /// Where the lanes of reductions are in the scratch, by sink.
-    pub(crate) lanes: HashMap<usize, i32>,
+    /// The rows of results that are asked for: the bytes of an element of each.
+    pub(crate) asked: Vec<u8>,
     /// A call is all of a reduction, from its beginning. Lanes in vectors of 512 bits that the caller has just put into the scratch by
     /// smaller ones could not be read before every earlier store has reached the cache, results of the row before included.
     pub(crate) begins: bool,
@@ -145,6 +153,8 @@ pub(crate) enum Cell {
     Sink(usize),
     /// A value that is the same along the row, as 32 bits; truth as all of them.
     Uniform(Val),
+    /// The address of a row that is asked for, by number.
+    Asked(usize),
     /// The number of position 0 of an index, as 32 bits.
     Start(Val),
     /// Whether the guard of a load holds: all of 32 bits or none.
@@ -164,8 +174,8 @@ pub(crate) struct Compiled {
     pub(crate) bytes: Vec<u8>,
     /// The bytes that are instructions.
     pub(crate) instructions: usize,
-    /// What the caller puts where before the call: from the area on, [`CELL`] bytes each.
-    pub(crate) cells: Vec<Cell>,
+    /// What the caller puts where before the call, and of which row: from the area on, [`CELL`] bytes each.
+    pub(crate) cells: Vec<(u8, Cell)>,
     /// The reductions, by their lanes in the scratch, that a call begins: nothing needs to be there before it.
     pub(crate) begun: Vec<i32>,
     /// The bytes of the scratch it uses, from the area on.
@@ -301,7 +311,7 @@ fn scratch(displacement: i32) -> Rm {
 }
 
 impl Function {
-    fn build(mut self, bodies: &Bodies) -> (Vec<u8>, usize, i32, Vec<Cell>) {
+    fn build(mut self, bodies: &Bodies) -> (Vec<u8>, usize, i32, Vec<(u8, Cell)>) {
         let saved = self.frame.saved();
         saved.iter().for_each(|r| self.asm.push(*r));
         self.start();
@@ -441,7 +451,7 @@ impl Function {
             }
         }
         for (number, (cell, wide)) in self.tables.ready.clone().into_iter().enumerate() {
-            if matches!(self.tables.cells[usize::from(cell)], Cell::Mask(_)) {
+            if matches!(self.tables.cells[usize::from(cell)].1, Cell::Mask(_)) {
                 continue;
             }
             let op = if wide { BROADCAST_128 } else { BROADCAST };

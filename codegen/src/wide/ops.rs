@@ -279,6 +279,8 @@ pub(super) enum Op {
     ToHalf,
     /// A store.
     Store(Store, Place),
+    /// Asks for a line of the cache that will be written.
+    Ask(Place),
 }
 
 /// One instruction.
@@ -305,6 +307,6 @@ impl Op {
 
     /// True if it has no result.
     pub(super) fn is_store(self) -> bool {
-        matches!(self, Op::Store(..))
+        matches!(self, Op::Store(..) | Op::Ask(_))
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn pressure(insts: &[Inst]) -> usize {
         let from = match inst.op {
             Op::Lazy(_) if count[at] > 1 => first[at],
             op if op.is_at_home() => continue,
-            Op::Acc(_) | Op::Store(..) => continue,
+            Op::Acc(_) | Op::Store(..) | Op::Ask(_) => continue,
             _ if inst.fixed.is_some() || count[at] == 0 => continue,
             _ => at,
         };

@@ -6,7 +6,7 @@
 use super::frame::PointerFrom;
 use super::ops::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare};
 use super::record::{Sequence, sequence};
-use super::{Cell, Task, Width};
+use super::{Cell, Task, Turn, Width};
 use crate::phase::Class;
 use crate::plan::Sink;
 use smallvec::SmallVec;
@@ -15,6 +15,9 @@ use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
 
 /// The two halves of a group.
 pub(super) type Pair = [V; 2];
+
+/// The bytes of a line of the cache.
+const LINE: usize = 64;
 
 /// Why a phase has no code.
 pub(super) type Result<T> = std::result::Result<T, String>;
@@ -41,7 +44,10 @@ pub(super) struct Accumulator {
 /// What both bodies of a loop share.
 #[derive(Default)]
 pub(super) struct Tables {
-    pub(super) cells: Vec<Cell>,
+    /// Each with the row it belongs to.
+    pub(super) cells: Vec<(u8, Cell)>,
+    /// The row at hand.
+    pub(super) turn: u8,
     pub(super) pointers: Vec<PointerFrom>,
     /// The cells whose numbers are made ready, and whether all 16 bytes count.
     pub(super) ready: Vec<(u16, bool)>,
@@ -56,6 +62,7 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn cell(&mut self, cell: Cell) -> u16 {
+        let cell = (self.turn, cell);
         let at = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
             self.cells.push(cell);
             self.cells.len() - 1
@@ -162,13 +169,29 @@ impl<'a> Select<'a> {
         if select.last && !select.long {
             select.masks();
         }
-        for v in &task.phase.insts {
-            let pair = select.value_of(*v)?;
-            if let Some(offset) = task.cut.waits[*v as usize] {
-                let place = select.waiting(offset);
-                select.store_whole(place, pair);
+        for turn in 0..task.turns.len() {
+            select.tables.turn = turn as u8;
+            if part == Part::Pair {
+                task.asked.iter().enumerate().for_each(|(number, size)| select.ask(number, *size));
             }
-            select.values.insert(*v, pair);
+            select.row()?;
+        }
+        Ok(select.insts)
+    }
+
+    /// What happens at the positions of a row.
+    fn row(&mut self) -> Result<()> {
+        let task = self.task;
+        self.values.clear();
+        self.rounded.clear();
+        self.halves.clear();
+        for v in &task.phase.insts {
+            let pair = self.value_of(*v)?;
+            if let Some(offset) = task.cut.waits[*v as usize] {
+                let place = self.waiting(offset);
+                self.store_whole(place, pair);
+            }
+            self.values.insert(*v, pair);
         }
         for sink in &task.phase.sinks {
             let slot = if let Sink::Store { slot, .. } = &task.stage.sinks[*sink] {
@@ -176,10 +199,15 @@ impl<'a> Select<'a> {
             } else {
                 None
             };
-            select.past = select.streams && slot.is_some_and(|slot| task.plan.may_stream(slot));
-            select.sink(*sink)?;
+            self.past = self.streams && slot.is_some_and(|slot| task.plan.may_stream(slot));
+            self.sink(*sink)?;
         }
-        Ok(select.insts)
+        Ok(())
+    }
+
+    /// The row at hand.
+    pub(super) fn turn(&self) -> &'a Turn {
+        &self.task.turns[usize::from(self.tables.turn)]
     }
 
     pub(super) fn ty(&self, v: Val) -> Scalar {
@@ -276,6 +304,15 @@ impl<'a> Select<'a> {
     fn waiting(&mut self, offset: i32) -> Place {
         let pointer = self.tables.pointer(PointerFrom::Waits);
         Place { base: Base::Pointer { pointer, size: 4 }, offset: self.task.waits + offset }
+    }
+
+    /// Asks for the lines of a row of results that belong to the group.
+    fn ask(&mut self, number: usize, size: u8) {
+        let cell = self.tables.cell(Cell::Asked(number));
+        let pointer = self.tables.pointer(PointerFrom::Cell(cell));
+        for offset in (0..self.positions() * i32::from(size)).step_by(LINE) {
+            self.push(Op::Ask(Place { base: Base::Pointer { pointer, size }, offset }), &[], 2);
+        }
     }
 
     /// Reads both halves where they are, each time they are needed.
@@ -392,7 +429,7 @@ impl<'a> Select<'a> {
                 Ok(self.two(Two::IntAdd, [first; 2], steps))
             }
             ScalarOp::Row(b) => {
-                let place = Place { base: Base::Row(self.task.buffers[b as usize]), offset: 0 };
+                let place = Place { base: Base::Row(self.turn().buffers[b as usize]), offset: 0 };
                 // A buffer that this stage writes as well is read here and now.
                 match self.task.cut.class[v as usize] {
                     Class::Free => Ok(self.lazy(place)),

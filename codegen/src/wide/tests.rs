@@ -284,8 +284,9 @@ fn lanes_that_are_left_out() {
 #[test]
 fn integer_instructions() {
     let m = Mem { base: R11, index: Some((RSI, 1)), displacement: 0 };
-    let cases: [(&str, Instruction); 12] = [
+    let cases: [(&str, Instruction); 13] = [
         ("sfence", one(Asm::fence)),
+        ("prefetchw", one(|asm| asm.ask(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 }))),
         ("test", one(|asm| asm.test(R11, 31))),
         ("mov", one(|asm| asm.mov(12, RSI))),
         ("mov", one(|asm| asm.load(13, Mem { base: RDI, index: None, displacement: 640 }))),
