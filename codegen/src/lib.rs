@@ -15,6 +15,7 @@ mod contract;
 mod cpu;
 mod crew;
 mod disk;
+mod doubles;
 mod error;
 mod flat;
 mod form;

@@ -10,6 +10,7 @@
 //! Values that are the same along the row belong to no phase: they are computed once per row. Loads that are cheap to repeat are
 //! emitted in every phase that needs them. With a single phase there are no tiles and no scratch.
 
+use crate::doubles;
 use crate::form::is_half;
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::schedule::uniform;
@@ -69,6 +70,8 @@ pub(crate) struct Phases {
     pub(crate) tile: i64,
     /// The scratch it needs.
     pub(crate) bytes: i32,
+    /// Vectors have lanes of 64 bits.
+    pub(crate) doubles: bool,
 }
 
 /// The bytes of a value in scratch. Truth values wait as masks of 32 bits.
@@ -91,6 +94,8 @@ pub(crate) struct Has {
     pub(crate) floor: bool,
     /// Everything the wide loops can do: 16-bit floats and most functions.
     pub(crate) wide: bool,
+    /// Lanes of 64 bits.
+    pub(crate) doubles: bool,
 }
 
 /// Cuts a row stage.
@@ -105,6 +110,7 @@ struct Cut<'a> {
     plan: &'a Plan,
     stage: &'a Stage,
     wide: bool,
+    doubles: bool,
     class: Vec<Class>,
     needed: Vec<bool>,
     home: Vec<usize>,
@@ -122,9 +128,13 @@ impl<'a> Cut<'a> {
             .iter()
             .filter_map(|s| if let Sink::Keep { buffer, .. } = s { Some(*buffer) } else { None })
             .collect();
+        let doubles = has.doubles && doubles::fits(plan, stage, &still);
         let classify = |(at, inst): (usize, &Inst)| {
             if still[at] {
                 return Class::Uniform;
+            }
+            if doubles {
+                return doubles::class(plan, inst);
             }
             match inst.op {
                 ScalarOp::Load(l) => {
@@ -153,6 +163,7 @@ impl<'a> Cut<'a> {
             plan,
             stage,
             wide: has.wide,
+            doubles,
             class,
             needed: vec![false; count],
             home: vec![usize::MAX; count],
@@ -223,6 +234,9 @@ impl<'a> Cut<'a> {
     }
 
     fn sink_kind(&self, sink: &Sink) -> Kind {
+        if self.doubles {
+            return Kind::Vector;
+        }
         let class = |v: Val| self.class[v as usize];
         let ty = |v: Val| self.stage.body.ty(v);
         let vector_if = |v: Val, ok: bool| {
@@ -349,6 +363,7 @@ impl<'a> Cut<'a> {
             waits,
             tile: i64::from(tile),
             bytes,
+            doubles: self.doubles,
         }
     }
 

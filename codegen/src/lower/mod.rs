@@ -71,7 +71,8 @@ pub(crate) struct Target {
 impl Target {
     /// What vector loops have instructions for.
     fn has(&self) -> Has {
-        Has { floor: self.floor, wide: self.wide.is_some() }
+        let doubles = self.wide == Some(Width::Bits512);
+        Has { floor: self.floor, wide: self.wide.is_some(), doubles }
     }
 }
 
@@ -183,7 +184,8 @@ impl<'a> Emitter<'a> {
         let mut bytes = 0i64;
         let mut reserve = |size: i64| {
             let at = bytes;
-            bytes += (size + 63) / 64 * 64;
+            // The last positions of lanes of 64 bits are stored two vectors at a time.
+            bytes += (size + 127) / 128 * 128;
             at as i32
         };
         let size = |ty: Scalar| plan.row() * i64::from(phase::scratch_bytes(ty));

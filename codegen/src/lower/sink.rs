@@ -180,6 +180,7 @@ impl<'a> Emitter<'a> {
             waits: vec![None; count],
             tile: 0,
             bytes: 0,
+            doubles: false,
         };
         let mut row = Row::new(self, stage, &cut);
         row.once_per_row(self);

@@ -20,7 +20,14 @@ impl Row<'_> {
             Cell::Sink(sink) => em.address(&self.targets[&sink], None, &[]),
             Cell::Uniform(v) => {
                 let value = self.uniforms[&v];
-                if self.stage.body.ty(v) == Scalar::Bool { em.mask(value) } else { value }
+                match self.stage.body.ty(v) {
+                    Scalar::Bool if self.cut.doubles => {
+                        let mask = em.mask(value);
+                        em.fb.ins().sextend(types::I64, mask)
+                    }
+                    Scalar::Bool => em.mask(value),
+                    _ => value,
+                }
             }
             Cell::Start(v) => em.fb.ins().ireduce(types::I32, self.starts[&v]),
             Cell::Guard(v) => match self.bases[&v].guard() {

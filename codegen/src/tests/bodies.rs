@@ -10,8 +10,25 @@ use tracecast_ir::kernel::{
 };
 use tracecast_ir::{DType, TensorType};
 
-const DTYPES: [DType; 6] =
-    [DType::F32, DType::BF16, DType::F16, DType::I32, DType::U8, DType::Bool];
+/// The types of a body: lanes of vectors are all of one size.
+#[derive(Clone, Copy)]
+struct Types {
+    float: Scalar,
+    int: Scalar,
+    dtypes: &'static [DType],
+}
+
+const NARROW: Types = Types {
+    float: Scalar::F32,
+    int: Scalar::I32,
+    dtypes: &[DType::F32, DType::BF16, DType::F16, DType::I32, DType::U8, DType::Bool],
+};
+
+const WIDE: Types = Types {
+    float: Scalar::F64,
+    int: Scalar::I64,
+    dtypes: &[DType::F64, DType::I64, DType::F64, DType::I64, DType::Bool],
+};
 
 /// A value of that type, old or new.
 fn some(n: &mut Numbers, body: &mut Body, ty: Scalar) -> Val {
@@ -27,8 +44,8 @@ fn some(n: &mut Numbers, body: &mut Body, ty: Scalar) -> Val {
     }
 }
 
-fn instruction(n: &mut Numbers, body: &mut Body) {
-    let ty = n.one_of(&[Scalar::F32, Scalar::F32, Scalar::F32, Scalar::I32, Scalar::Bool]);
+fn instruction(n: &mut Numbers, body: &mut Body, Types { float, int, .. }: Types) {
+    let ty = n.one_of(&[float, float, float, int, Scalar::Bool]);
     let (x, y) = (some(n, body, ty), some(n, body, ty));
     match (n.below(10), ty) {
         (0, _) => {
@@ -51,7 +68,11 @@ fn instruction(n: &mut Numbers, body: &mut Body) {
             ]);
             body.unary(op, x);
         }
-        (3, Scalar::F32 | Scalar::I32) => {
+        (2, Scalar::F64) => {
+            let op = n.one_of(&[ScalarOp::Sqrt, ScalarOp::Floor]);
+            body.unary(op, x);
+        }
+        (3, Scalar::F32 | Scalar::I32 | Scalar::F64 | Scalar::I64) => {
             let op = n.one_of(&[ScalarOp::Neg, ScalarOp::Abs]);
             body.unary(op, x);
         }
@@ -60,8 +81,11 @@ fn instruction(n: &mut Numbers, body: &mut Body) {
             let r = body.binary(op, x, y);
             body.unary(ScalarOp::Not, r);
         }
-        (4, Scalar::F32) => {
+        (4, Scalar::F32 | Scalar::F64) => {
             body.binary(ScalarOp::Div, x, y);
+        }
+        (5, Scalar::F64) => {
+            body.push(ScalarOp::MulAdd, &[x, y, x], ty);
         }
         _ => {
             let op = n.one_of(&[
@@ -77,39 +101,40 @@ fn instruction(n: &mut Numbers, body: &mut Body) {
 }
 
 /// A kernel of up to 120 instructions over up to nine operands, with as many results, and a reduction of each kind.
-fn wide_body(seed: u64) -> Kernel {
+fn wide_body(seed: u64, types: Types) -> Kernel {
     let mut n = Numbers(seed);
     let width = n.one_of(&[1, 7, 15, 16, 17, 31, 48, 100, 133]);
-    let extents = [1 + n.below(3), width];
+    let extents = [n.one_of(&[1, 2, 3, 17]), width];
     let dense = strides(&extents);
     let mut form = no_loops();
     let (mut ins, mut outs) = (Vec::new(), Vec::new());
     let mut body = Body::default();
     for i in 0..1 + n.below(9) {
-        let dtype = n.one_of(&DTYPES);
+        let dtype = n.one_of(types.dtypes);
         form.loads.push(load(i, dtype, &dense));
         ins.push(TensorType::new(dtype, extents));
         body.push(ScalarOp::Load(i as u32), &[], Scalar::of(dtype).unwrap());
     }
     for _ in 0..10 + n.below(110) {
-        instruction(&mut n, &mut body);
+        instruction(&mut n, &mut body, types);
     }
     let mut sinks = Vec::new();
     let mut rest = Stage { over: Over::Once, body: Body::default(), sinks: Vec::new() };
     for _ in 0..n.below(5) {
-        let ty = n.one_of(&[Scalar::F32, Scalar::I32]);
+        let ty = n.one_of(&[types.float, types.int]);
         let reduction = n.one_of(&[Reduction::Sum, Reduction::Max, Reduction::Min]);
         let register = form.registers.len();
         let value = some(&mut n, &mut body, ty);
         sinks.push(Sink::Reduce { reduction, value, register });
         form.registers.push(ty);
         let result = rest.body.push(ScalarOp::Register(register as u32), &[], ty);
-        let dtype = if ty == Scalar::F32 { DType::F32 } else { DType::I32 };
+        let of = |d: &&DType| Scalar::of(**d) == Some(ty);
+        let dtype = *types.dtypes.iter().find(of).unwrap();
         rest.sinks.push(store(outs.len(), dtype, &[1, 0], result));
         outs.push(TensorType::new(dtype, [extents[0]]));
     }
     for _ in 0..1 + n.below(9) {
-        let dtype = n.one_of(&DTYPES);
+        let dtype = n.one_of(types.dtypes);
         let value = some(&mut n, &mut body, Scalar::of(dtype).unwrap());
         sinks.push(store(outs.len(), dtype, &dense, value));
         outs.push(TensorType::new(dtype, extents));
@@ -124,7 +149,7 @@ fn wide_body(seed: u64) -> Kernel {
 #[test]
 fn random_bodies_agree_with_the_interpreter() {
     for seed in 0..300 {
-        let k = wide_body(seed);
+        let k = wide_body(seed, if seed % 3 == 1 { WIDE } else { NARROW });
         check(&k, &inputs(&k, seed ^ 0x77, seed % 3 == 0));
     }
 }
@@ -157,7 +182,7 @@ fn machine_code_is_made_of_instructions() {
     let Some(width) = target.wide else { return };
     let mut count = 0;
     for seed in 0..200 {
-        for kernel in [random(seed), wide_body(seed)] {
+        for kernel in [random(seed), wide_body(seed, NARROW), wide_body(seed, WIDE)] {
             for function in functions(&target, &kernel).unwrap() {
                 for wide in &function.loops {
                     wide::tests::is_sound(width, &wide.bytes, wide.instructions);

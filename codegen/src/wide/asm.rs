@@ -134,6 +134,8 @@ pub(super) enum When {
 /// Code in the making.
 pub(super) struct Asm {
     pub(super) width: Width,
+    /// Lanes have 64 bits.
+    pub(super) doubles: bool,
     pub(super) code: Vec<u8>,
     pool: Vec<[u32; 16]>,
     /// Displacements of pool vectors: where they are, where their instruction ends, and the vector.
@@ -147,7 +149,7 @@ impl Asm {
     /// No code yet.
     pub(super) fn new(width: Width) -> Self {
         let (code, pool, pool_uses) = (Vec::new(), Vec::new(), Vec::new());
-        Asm { width, code, pool, pool_uses, labels: Vec::new(), jumps: Vec::new() }
+        Asm { width, doubles: false, code, pool, pool_uses, labels: Vec::new(), jumps: Vec::new() }
     }
 
     /// The number of a vector in the pool; of its lanes those count that a vector has.

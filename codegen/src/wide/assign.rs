@@ -78,6 +78,7 @@ const STORE_MASKED: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x2e);
 const STORE_WORDS: Opcode =
     Opcode { w: true, ..Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Half) };
 const STORE_BYTES: Opcode = Opcode::new(Map::M0F, Prefix::PF2, 0x7f).on(Span::Quarter);
+pub(super) const STORE_LOW_BYTES: Opcode = Opcode::new(Map::M0F38, Prefix::PF3, 0x32).bytes(8);
 const TO_HALF: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x1d).bytes(32);
 const BLEND: Opcode = Opcode::new(Map::M0F3A, Prefix::P66, 0x4a);
 const SHIFT: Opcode = Opcode::new(Map::M0F, Prefix::P66, 0x72);
@@ -110,18 +111,22 @@ impl Assign<'_> {
     fn inst(&mut self, at: usize, inst: &Inst) {
         let args = &inst.args[..];
         match inst.op {
-            Op::Splat(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_) => {}
+            Op::Splat(_) | Op::SplatDouble(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_) => {}
             Op::Acc(number) => self.register[at] = Some(self.width.accumulator(number)),
             Op::Load(load, place) => {
                 let mask = if load == Load::Masked { self.reg(args[0], &[]) } else { 0 };
                 let from = Rm::Mem(self.mem(place));
                 let to = self.result(at, inst);
+                let opcode = match load {
+                    Load::Whole => self.of_lanes(load.opcode()),
+                    _ => load.opcode(),
+                };
                 match self.is_partial(place) {
                     true => {
-                        let under = Under::Zeroing(TAIL);
-                        self.asm.evex(load.opcode(), under, [to, 0], from, None);
+                        let under = Under::Zeroing(self.tail_of(inst));
+                        self.asm.evex(opcode, under, [to, 0], from, None);
                     }
-                    false => self.asm.vector(load.opcode(), to, mask, from, None),
+                    false => self.asm.vector(opcode, to, mask, from, None),
                 }
             }
             Op::Position { cell, step } => {
@@ -150,7 +155,10 @@ impl Assign<'_> {
             Op::One(one) => {
                 let from = self.operand(args[0], &[]);
                 let to = self.result(at, inst);
-                let (opcode, imm) = one.opcode();
+                let (opcode, imm) = match self.asm.doubles {
+                    true => one.of_doubles(),
+                    false => one.opcode(),
+                };
                 self.asm.vector(opcode, to, 0, from, imm);
             }
             Op::Shift(shift, by) => self.shift(at, inst, shift, by),
@@ -161,13 +169,13 @@ impl Assign<'_> {
                 self.choose(at, inst, MASK);
             }
             Op::Choose(two) => {
-                let (opcode, imm) = two.opcode();
+                let (opcode, imm) = self.encoding(two);
                 let first = self.reg(args[2], args);
                 let second = self.operand(args[3], args);
                 self.asm.vector(opcode, MASK, first, second, imm);
                 self.choose(at, inst, MASK);
             }
-            Op::Tail => self.choose(at, inst, TAIL),
+            Op::Tail => self.choose(at, inst, self.tail_of(inst)),
             Op::Blend => {
                 let clear = self.reg(args[0], args);
                 let mask = self.reg(args[2], args);
@@ -196,7 +204,7 @@ impl Assign<'_> {
         let first = self.reg(a, &[b]);
         let second = self.operand(b, &[a]);
         let to = self.result(at, inst);
-        let (opcode, imm) = two.opcode();
+        let (opcode, imm) = self.encoding(two);
         if two.is_mask() && self.width == Width::Bits512 {
             self.asm.vector(opcode, MASK, first, second, imm);
             self.asm.spread_mask(to);
@@ -212,6 +220,26 @@ impl Assign<'_> {
         let set = self.operand(args[1], args);
         let to = self.result(at, inst);
         self.asm.blend_mask(mask, to, clear, set);
+    }
+
+    /// The encoding of an instruction of two operands.
+    fn encoding(&self, two: Two) -> (Opcode, Option<u8>) {
+        if self.asm.doubles { two.of_doubles() } else { two.opcode() }
+    }
+
+    /// An instruction on floats, on those that lanes hold.
+    fn of_lanes(&self, op: Opcode) -> Opcode {
+        if self.asm.doubles { Opcode { prefix: Prefix::P66, w: true, ..op } } else { op }
+    }
+
+    /// The mask of the last positions for the half that an instruction works on.
+    fn tail_of(&self, inst: &Inst) -> Reg {
+        TAIL + Reg::from(self.asm.doubles && inst.half == 1)
+    }
+
+    /// The exponent of the bytes of a lane.
+    fn scale(&self) -> u8 {
+        if self.asm.doubles { 3 } else { 2 }
     }
 
     /// True if only some lanes of it are there.
@@ -231,17 +259,18 @@ impl Assign<'_> {
         let to = Rm::Mem(self.mem(place));
         let long = self.width == Width::Bits512;
         let (opcode, imm) = match store {
-            Store::Whole => (STORE, None),
+            Store::Whole => (self.of_lanes(STORE), None),
             Store::Streamed => (STREAM, None),
             Store::StreamedLow => (STREAM.on(Span::Half), None),
             Store::Masked => (STORE_MASKED, None),
             Store::Low if long => (STORE_WORDS, None),
             Store::Low => (STORE.on(Span::Half), None),
             Store::Quarter => (STORE_BYTES, None),
+            Store::Eighth => (STORE_LOW_BYTES, None),
             Store::Half => (TO_HALF, Some(0)),
         };
         match self.is_partial(place) {
-            true => self.asm.evex(opcode, Under::Mask(TAIL), [from, 0], to, imm),
+            true => self.asm.evex(opcode, Under::Mask(self.tail_of(inst)), [from, 0], to, imm),
             false => self.asm.vector(opcode, from, mask, to, imm),
         }
         self.consume(at, inst);
@@ -258,7 +287,7 @@ impl Assign<'_> {
             let first = self.reg(a, args);
             let second = self.operand(b, args);
             let to = self.over(at, inst, c);
-            self.asm.vector(FMA_231, to, first, second, None);
+            self.asm.vector(self.of_lanes(FMA_231), to, first, second, None);
             return;
         }
         if !self.dies(a, args) {
@@ -268,12 +297,12 @@ impl Assign<'_> {
             if !self.is_held(b) && self.is_held(c) {
                 let (second, first) = (self.operand(b, args), self.reg(c, args));
                 let to = self.over(at, inst, a);
-                self.asm.vector(FMA_132, to, first, second, None);
+                self.asm.vector(self.of_lanes(FMA_132), to, first, second, None);
             } else {
                 let first = self.reg(b, args);
                 let second = self.operand(c, args);
                 let to = self.over(at, inst, a);
-                self.asm.vector(FMA_213, to, first, second, None);
+                self.asm.vector(self.of_lanes(FMA_213), to, first, second, None);
             }
             return;
         }
@@ -291,7 +320,7 @@ impl Assign<'_> {
         let first = self.reg(a, &keep);
         let (opcode, other) = if copied == c { (FMA_231, b) } else { (FMA_213, c) };
         let second = self.operand(other, &keep);
-        self.asm.vector(opcode, to, first, second, None);
+        self.asm.vector(self.of_lanes(opcode), to, first, second, None);
         self.consume(at, inst);
         self.held[to as usize] = None;
         self.take(at, to);
@@ -427,22 +456,30 @@ impl Assign<'_> {
                 let index = Some((RAX, size.trailing_zeros() as u8));
                 Mem { base, index, displacement: offset }
             }
-            Base::Row(at) => Mem { base: RDI, index: Some((RAX, 2)), displacement: at + offset },
+            Base::Row(at) => {
+                Mem { base: RDI, index: Some((RAX, self.scale())), displacement: at + offset }
+            }
             Base::Fixed(at) => fixed(at + offset),
             Base::Lanes(at) => {
                 self.asm.mov(R11, RAX);
                 self.asm.and_number(R11, 16);
-                Mem { base: RDI, index: Some((R11, 2)), displacement: at + offset }
+                Mem { base: RDI, index: Some((R11, self.scale())), displacement: at + offset }
             }
             Base::Stage(number) => fixed(self.frame.stage(number) + offset),
         }
     }
 }
 
+/// A vector of lanes of 64 bits.
+pub(super) fn doubles(bits: u64) -> [u32; 16] {
+    std::array::from_fn(|word| (bits >> (32 * (word % 2))) as u32)
+}
+
 /// Where a value is that is the same in every turn.
 pub(super) fn still(asm: &mut Asm, frame: &Frame, op: Op) -> Rm {
     match op {
         Op::Splat(bits) => Rm::Pool(asm.pool([bits; 16])),
+        Op::SplatDouble(bits) => Rm::Pool(asm.pool(doubles(bits))),
         Op::Steps { start, step } => {
             let lane = |l: i32| start.wrapping_add(step.wrapping_mul(l)) as u32;
             let lanes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];

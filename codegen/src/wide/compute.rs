@@ -10,6 +10,11 @@ use crate::plan::Sink;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp, Val};
 
+/// The sign bit of a float.
+fn sign(ty: Scalar) -> u64 {
+    if ty == Scalar::F64 { 1 << 63 } else { 1 << 31 }
+}
+
 impl Select<'_> {
     /// An instruction that computes with its operands.
     pub(super) fn compute(&mut self, v: Val, inst: &Inst, args: &[Pair]) -> Result<Pair> {
@@ -17,31 +22,39 @@ impl Select<'_> {
         let from = inst.args.last().map_or(ty, |a| self.ty(*a));
         let two = |i: Two| Ok((i, args[0], args[1]));
         let (op, a, b) = match (inst.op, ty) {
-            (ScalarOp::Add, Scalar::F32) => two(Two::Add),
-            (ScalarOp::Sub, Scalar::F32) => two(Two::Sub),
-            (ScalarOp::Mul, Scalar::F32) => two(Two::Mul),
-            (ScalarOp::Div, Scalar::F32) => two(Two::Div),
-            (ScalarOp::Add, Scalar::I32) => two(Two::IntAdd),
-            (ScalarOp::Sub, Scalar::I32) => two(Two::IntSub),
-            (ScalarOp::Mul, Scalar::I32) => two(Two::IntMul),
+            (ScalarOp::Add, Scalar::F32 | Scalar::F64) => two(Two::Add),
+            (ScalarOp::Sub, Scalar::F32 | Scalar::F64) => two(Two::Sub),
+            (ScalarOp::Mul, Scalar::F32 | Scalar::F64) => two(Two::Mul),
+            (ScalarOp::Div, Scalar::F32 | Scalar::F64) => two(Two::Div),
+            (ScalarOp::Add, Scalar::I32 | Scalar::I64) => two(Two::IntAdd),
+            (ScalarOp::Sub, Scalar::I32 | Scalar::I64) => two(Two::IntSub),
+            (ScalarOp::Mul, Scalar::I32 | Scalar::I64) => two(Two::IntMul),
             (ScalarOp::Mul, Scalar::Bool) => two(Two::And),
-            (ScalarOp::And, Scalar::Bool | Scalar::I32) => two(Two::And),
-            (ScalarOp::Or, Scalar::Bool | Scalar::I32) => two(Two::Or),
+            (ScalarOp::And, Scalar::Bool | Scalar::I32 | Scalar::I64) => two(Two::And),
+            (ScalarOp::Or, Scalar::Bool | Scalar::I32 | Scalar::I64) => two(Two::Or),
             (ScalarOp::Max, _) => return self.combine(Reduction::Max, ty, args[0], args[1]),
             (ScalarOp::Min, _) => return self.combine(Reduction::Min, ty, args[0], args[1]),
-            (ScalarOp::Cmp(cmp), _) => return self.compare(cmp, from, args[0], args[1]),
-            (ScalarOp::MulAdd, Scalar::F32) => return Ok(self.both(Op::Fma, args)),
+            (ScalarOp::Cmp(cmp), _) => return Ok(self.compare(cmp, from, args[0], args[1])),
+            (ScalarOp::MulAdd, Scalar::F32 | Scalar::F64) => return Ok(self.both(Op::Fma, args)),
             (ScalarOp::Select, _) => return Ok(self.blend(args[0], args[1], args[2])),
-            (ScalarOp::Not, Scalar::Bool | Scalar::I32) => return Ok(self.not(args[0])),
+            (ScalarOp::Not, Scalar::Bool | Scalar::I32 | Scalar::I64) => {
+                return Ok(self.not(args[0]));
+            }
             (ScalarOp::Convert, _) => return self.convert(from, ty, args[0]),
             (ScalarOp::Round(dtype), Scalar::F32) => return self.round(v, dtype, args[0]),
             (ScalarOp::Call(f), Scalar::F32) => return self.function(f, args[0]),
-            (ScalarOp::Sqrt, Scalar::F32) => return Ok(self.one(One::Sqrt, args[0])),
-            (ScalarOp::Floor, Scalar::F32) => return Ok(self.one(One::Floor, args[0])),
-            (ScalarOp::Abs, Scalar::I32) => return Ok(self.one(One::IntAbs, args[0])),
-            (ScalarOp::Abs, Scalar::F32) => Ok((Two::And, args[0], self.splat(0x7fff_ffff))),
-            (ScalarOp::Neg, Scalar::F32) => Ok((Two::Xor, args[0], self.splat(0x8000_0000))),
-            (ScalarOp::Neg, Scalar::I32) => Ok((Two::IntSub, self.splat(0), args[0])),
+            (ScalarOp::Sqrt, Scalar::F32 | Scalar::F64) => return Ok(self.one(One::Sqrt, args[0])),
+            (ScalarOp::Floor, Scalar::F32 | Scalar::F64) => {
+                return Ok(self.one(One::Floor, args[0]));
+            }
+            (ScalarOp::Abs, Scalar::I32 | Scalar::I64) => return Ok(self.one(One::IntAbs, args[0])),
+            (ScalarOp::Abs, Scalar::F32 | Scalar::F64) => {
+                Ok((Two::And, args[0], self.constant(sign(ty) - 1)))
+            }
+            (ScalarOp::Neg, Scalar::F32 | Scalar::F64) => {
+                Ok((Two::Xor, args[0], self.constant(sign(ty))))
+            }
+            (ScalarOp::Neg, Scalar::I32 | Scalar::I64) => Ok((Two::IntSub, self.splat(0), args[0])),
             (ScalarOp::WrapU8, Scalar::I32) => Ok((Two::And, args[0], self.splat(0xff))),
             (op, ty) => Err(format!("{op:?} of vectors of {}", ty.name())),
         }?;
@@ -51,13 +64,13 @@ impl Select<'_> {
     /// A sum, maximum or minimum; see [`ScalarOp::Max`].
     fn combine(&mut self, how: Reduction, ty: Scalar, a: Pair, b: Pair) -> Result<Pair> {
         let op = match (how, ty) {
-            (Reduction::Sum, Scalar::F32) => Two::Add,
-            (Reduction::Sum, Scalar::I32) => Two::IntAdd,
-            (Reduction::Max, Scalar::I32) => Two::IntMax,
-            (Reduction::Min, Scalar::I32) => Two::IntMin,
+            (Reduction::Sum, Scalar::F32 | Scalar::F64) => Two::Add,
+            (Reduction::Sum, Scalar::I32 | Scalar::I64) => Two::IntAdd,
+            (Reduction::Max, Scalar::I32 | Scalar::I64) => Two::IntMax,
+            (Reduction::Min, Scalar::I32 | Scalar::I64) => Two::IntMin,
             (Reduction::Max, Scalar::Bool) => Two::Or,
             (Reduction::Min, Scalar::Bool) => Two::And,
-            (Reduction::Max | Reduction::Min, Scalar::F32) => {
+            (Reduction::Max | Reduction::Min, Scalar::F32 | Scalar::F64) => {
                 // The processor gives its second operand for equal numbers and for NaN.
                 let op = if how == Reduction::Max { Two::Max } else { Two::Min };
                 let best = self.two(op, b, a);
@@ -76,14 +89,15 @@ impl Select<'_> {
     fn is_number(&self, pair: Pair) -> bool {
         let fine = |v: u32| match self.insts[v as usize].op {
             Op::Splat(bits) => !f32::from_bits(bits).is_nan(),
+            Op::SplatDouble(bits) => !f64::from_bits(bits).is_nan(),
             _ => false,
         };
         pair.into_iter().all(fine)
     }
 
-    fn compare(&mut self, cmp: Cmp, ty: Scalar, a: Pair, b: Pair) -> Result<Pair> {
-        Ok(match (cmp, ty) {
-            (_, Scalar::F32) => {
+    fn compare(&mut self, cmp: Cmp, ty: Scalar, a: Pair, b: Pair) -> Pair {
+        match (cmp, ty) {
+            (_, Scalar::F32 | Scalar::F64) => {
                 let code = match cmp {
                     Cmp::Eq => compare::EQUAL,
                     Cmp::Ne => compare::NOT_EQUAL,
@@ -92,14 +106,14 @@ impl Select<'_> {
                 };
                 self.two(Two::Compare(code), a, b)
             }
-            (Cmp::Eq, Scalar::I32 | Scalar::Bool) => self.two(Two::IntEqual, a, b),
+            (Cmp::Eq, Scalar::I32 | Scalar::I64 | Scalar::Bool) => self.two(Two::IntEqual, a, b),
             (Cmp::Ne, Scalar::Bool) => self.two(Two::Xor, a, b),
-            (Cmp::Ne, Scalar::I32) => {
+            (Cmp::Ne, Scalar::I32 | Scalar::I64) => {
                 let equal = self.two(Two::IntEqual, a, b);
                 self.not(equal)
             }
-            (Cmp::Lt, Scalar::I32) => self.two(Two::IntGreater, b, a),
-            (Cmp::Le, Scalar::I32) => {
+            (Cmp::Lt, Scalar::I32 | Scalar::I64) => self.two(Two::IntGreater, b, a),
+            (Cmp::Le, Scalar::I32 | Scalar::I64) => {
                 let greater = self.two(Two::IntGreater, a, b);
                 self.not(greater)
             }
@@ -108,31 +122,33 @@ impl Select<'_> {
                 let not = self.not(a);
                 self.two(Two::Or, not, b)
             }
-            _ => return Err(format!("comparing vectors of {}", ty.name())),
-        })
+        }
     }
 
     fn convert(&mut self, from: Scalar, to: Scalar, x: Pair) -> Result<Pair> {
-        use Scalar::{Bool, F32, I32};
+        use Scalar::{Bool, F32, F64, I32, I64};
         Ok(match (from, to) {
             _ if from == to => x,
-            (I32, F32) => self.one(One::ToFloat, x),
-            (Bool, F32) => {
-                let one = self.float(1.0);
+            (I32, F32) | (I64, F64) => self.one(One::ToFloat, x),
+            (Bool, _) => {
+                let one = self.constant(match to {
+                    F32 => u64::from(1f32.to_bits()),
+                    F64 => 1f64.to_bits(),
+                    _ => 1,
+                });
                 self.two(Two::And, x, one)
             }
-            (Bool, I32) => {
-                let one = self.splat(1);
-                self.two(Two::And, x, one)
-            }
-            (F32 | I32, Bool) => {
+            (_, Bool) => {
                 let zero = self.splat(0);
-                self.compare(Cmp::Ne, from, x, zero)?
+                self.compare(Cmp::Ne, from, x, zero)
             }
-            (F32, I32) => {
+            (F32, I32) | (F64, I64) => {
                 // What is too large gives the smallest integer, all of whose bits are wrong then. A NaN gives 0.
                 let raw = self.one(One::ToInt, x);
-                let limit = self.float(2_147_483_648.0);
+                let limit = self.constant(match to {
+                    I32 => u64::from(2_147_483_648f32.to_bits()),
+                    _ => 9_223_372_036_854_775_808f64.to_bits(),
+                });
                 let large = self.two(Two::Compare(compare::GREATER_EQUAL), x, limit);
                 let best = self.two(Two::Xor, raw, large);
                 let number = self.two(Two::Compare(compare::ORDERED), x, x);
@@ -211,7 +227,7 @@ impl Select<'_> {
                 let pair = self.arg(*value)?;
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
-                let before = self.load_32(pointer);
+                let before = self.load_lanes(pointer);
                 let start = self.splat(identity_bits(*reduction, ty) as u32);
                 let first = self.given(Cell::First(number));
                 let before = self.blend(first, start, before);
@@ -227,7 +243,7 @@ impl Select<'_> {
                 let pair = self.arg(*value)?;
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
-                let before = self.load_32(pointer);
+                let before = self.load_lanes(pointer);
                 let after = self.combine(Reduction::Sum, ty, before, pair)?;
                 self.store_again(pointer, after);
                 Ok(())
@@ -237,12 +253,12 @@ impl Select<'_> {
     }
 
     fn reduce(&mut self, how: Reduction, ty: Scalar, lanes: i32, pair: Pair) -> Result<()> {
-        let identity = identity_bits(how, ty) as u32;
+        let identity = identity_bits(how, ty);
         let Some(numbers) = self.accumulator(lanes, identity) else {
             let sixteen = self.positions() == 16 && self.task.alternates();
             let base = if sixteen { Base::Lanes(lanes) } else { Base::Fixed(lanes) };
             let place = Place { base, offset: 0 };
-            let before = self.load(Load::Whole, place, 4);
+            let before = self.load(Load::Whole, place, self.task.lane());
             let after = self.combined(how, ty, before, pair)?;
             self.store_whole(place, after);
             return Ok(());
@@ -270,21 +286,21 @@ impl Select<'_> {
         Ok(self.blend(masks, after, before))
     }
 
-    /// Stores 32-bit results.
-    fn store_32(&mut self, pointer: u16, pair: Pair) {
+    /// Stores results as large as a lane.
+    fn store_lanes(&mut self, pointer: u16, pair: Pair) {
         if self.last {
             return self.store_again(pointer, pair);
         }
-        let base = Base::Pointer { pointer, size: 4 };
+        let base = self.lanes_at(pointer).base;
         self.halves(|select, half, at| {
             let place = Place { base, offset: select.task.width.bytes() * at as i32 };
             select.put(Store::Whole, place, pair[at], half)
         });
     }
 
-    /// Stores 32-bit elements that have been loaded; those there are, if fewer than sixteen are left.
+    /// Stores elements as large as a lane that have been loaded; those there are, if fewer than sixteen are left.
     fn store_again(&mut self, pointer: u16, pair: Pair) {
-        let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
+        let place = self.lanes_at(pointer);
         if !self.last || self.long {
             self.store_whole(place, pair);
             return;
@@ -301,7 +317,16 @@ impl Select<'_> {
     fn store(&mut self, dtype: DType, value: Val, pointer: u16) -> Result<()> {
         let pair = self.arg(value)?;
         match dtype {
-            DType::F32 | DType::I32 => self.store_32(pointer, pair),
+            DType::F32 | DType::I32 | DType::F64 | DType::I64 => self.store_lanes(pointer, pair),
+            DType::Bool if self.doubles => {
+                let one = self.constant(1);
+                let bit = self.two(Two::And, pair, one);
+                let place = self.group(pointer, 1, true);
+                self.halves(|select, half, at| {
+                    let place = Place { offset: 8 * at as i32, ..place };
+                    select.push(Op::Store(Store::Eighth, place), &[bit[at]], half)
+                });
+            }
             DType::F16 => {
                 let place = self.group(pointer, 2, true);
                 let ready = self.halves.get(&value).copied();
@@ -398,8 +423,8 @@ impl Select<'_> {
         let size = dtype.bytes() as u8;
         let slot = self.tables.ready(Cell::Bits(number), true);
         let pattern = self.source(Op::Ready(slot));
-        if size == 4 {
-            self.store_32(pointer, [pattern; 2]);
+        if i32::from(size) == self.task.lane() {
+            self.store_lanes(pointer, [pattern; 2]);
             return;
         }
         if self.long && size <= 2 {

@@ -1,10 +1,10 @@
 //! Instructions on 512-bit registers, of which there are 32, and on their parts; some lanes may be left out.
 
-use super::asm::{Asm, Map, Opcode, Prefix, Reg, Rm, Span};
+use super::asm::{Asm, Map, Mem, Opcode, Prefix, Reg, Rm, Span};
 
 /// The register of masks that are made and used at once.
 pub(super) const MASK: Reg = 1;
-/// The register of the mask of the last positions.
+/// The register of the mask of the last positions; with lanes of 64 bits the next one is that of the second half.
 pub(super) const TAIL: Reg = 2;
 
 /// Which lanes an instruction writes.
@@ -63,21 +63,24 @@ impl Asm {
 
     /// `to = the lanes of MASK as a vector`.
     pub(super) fn spread_mask(&mut self, to: Reg) {
-        self.evex(SPREAD_MASK, Under::Nothing, [to, 0], Rm::Reg(MASK), None);
+        let spread = Opcode { w: self.doubles, ..SPREAD_MASK };
+        self.evex(spread, Under::Nothing, [to, 0], Rm::Reg(MASK), None);
     }
 
     /// `MASK = the sign bits of a vector`.
     pub(super) fn take_mask(&mut self, from: Reg) {
-        self.evex(TAKE_MASK, Under::Nothing, [MASK, 0], Rm::Reg(from), None);
+        let take = Opcode { w: self.doubles, ..TAKE_MASK };
+        self.evex(take, Under::Nothing, [MASK, 0], Rm::Reg(from), None);
     }
 
     /// `to = set in the lanes of the mask, else clear`.
     pub(super) fn blend_mask(&mut self, mask: Reg, to: Reg, clear: Reg, set: Rm) {
-        self.evex(BLEND_MASK, Under::Mask(mask), [to, clear], set, None);
+        let blend = Opcode { w: self.doubles, ..BLEND_MASK };
+        self.evex(blend, Under::Mask(mask), [to, clear], set, None);
     }
 
-    /// `TAIL = 16 bits at the address`.
-    pub(super) fn load_tail(&mut self, from: Rm) {
-        self.vex(LOAD_MASK, TAIL, 0, from, None);
+    /// `mask = 16 bits at the address`.
+    pub(super) fn load_mask(&mut self, mask: Reg, from: Mem) {
+        self.vex(LOAD_MASK, mask, 0, Rm::Mem(from), None);
     }
 }

@@ -29,7 +29,8 @@ pub(crate) use frame::CELL;
 use crate::phase::{Phase, Phases};
 use crate::plan::{Plan, Stage};
 use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
-use assign::{Pins, emit, still};
+use assign::{Pins, doubles, emit, still};
+use evex::TAIL;
 use frame::{Frame, PointerFrom};
 use ops::{Inst, Op};
 use order::{needed, one_by_one, pressure};
@@ -74,11 +75,6 @@ impl Width {
             Width::Bits256 => 16,
             Width::Bits512 => 32,
         }
-    }
-
-    /// The vectors that sixteen lanes of a reduction are.
-    fn sixteen(self) -> usize {
-        64 / self.bytes() as usize
     }
 
     /// How many registers reductions may have.
@@ -135,7 +131,17 @@ impl Task<'_> {
     /// The registers of a reduction: the vectors of the lanes that the next sixteen positions go to come before those of the other lanes, if
     /// there are any. With every sixteen positions they change places.
     fn vectors(&self) -> usize {
-        self.plan.lanes() / 16 * self.width.sixteen()
+        self.plan.lanes() / self.lanes() as usize
+    }
+
+    /// The bytes of a lane.
+    fn lane(&self) -> i32 {
+        if self.cut.doubles { 8 } else { 4 }
+    }
+
+    /// The lanes of a vector.
+    fn lanes(&self) -> i32 {
+        self.width.bytes() / self.lane()
     }
 
     /// True if not all positions go to the same sixteen lanes.
@@ -185,6 +191,8 @@ pub(crate) struct Compiled {
 }
 
 const BROADCAST: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x18).bytes(4);
+const BROADCAST_DOUBLE: Opcode =
+    Opcode { w: true, ..Opcode::new(Map::M0F38, Prefix::P66, 0x19).bytes(8) };
 const BROADCAST_128: Opcode = Opcode::new(Map::M0F38, Prefix::P66, 0x1a).bytes(16);
 const MOVE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x10);
 const STORE: Opcode = Opcode::new(Map::M0F, Prefix::None, 0x11);
@@ -200,10 +208,10 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         false => Ok(None),
     };
     let (width, row) = (task.width, task.plan.row());
-    let pairs = row >= i64::from(width.bytes() / 2);
+    let pairs = row >= i64::from(2 * task.lanes());
     let main = body(pairs, Part::Pair)?;
     let streamed = body(pairs && task.streams, Part::Streamed)?;
-    let single = body(width == Width::Bits512 && row >= 16, Part::Single)?;
+    let single = body(task.lanes() == 16 && row >= 16, Part::Single)?;
     let last = body(!task.plan.aligned, Part::Last)?;
     let streamed = streamed.filter(|_| !tables.streamed.is_empty());
     let taken = task.vectors() * tables.accumulators.len();
@@ -239,13 +247,14 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
     for (name, body) in [("pairs", &main), ("single", &single), ("the last", &last)] {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
-    let (asm, vectors) = (Asm::new(width), task.vectors());
+    let (mut asm, vectors, lanes) = (Asm::new(width), task.vectors(), task.lanes());
+    asm.doubles = task.cut.doubles;
     let begun = match task.begins {
         true => tables.accumulators.iter().map(|a| a.lanes).collect(),
         false => Vec::new(),
     };
     let begins = task.begins;
-    let function = Function { asm, frame, tables, pins, vectors, begins, spilled: 0 };
+    let function = Function { asm, frame, tables, pins, vectors, lanes, begins, spilled: 0 };
     let bodies = Bodies { main, streamed, single, last };
     let (bytes, instructions, area_bytes, cells) = function.build(&bodies);
     Ok(Compiled { bytes, instructions, cells, begun, area_bytes, text })
@@ -301,6 +310,8 @@ struct Function {
     pins: Pins,
     /// The registers of a reduction.
     vectors: usize,
+    /// The lanes of a vector.
+    lanes: i32,
     /// Reductions begin with the call.
     begins: bool,
     spilled: usize,
@@ -316,7 +327,7 @@ impl Function {
         saved.iter().for_each(|r| self.asm.push(*r));
         self.start();
         let done = self.asm.label();
-        let pair = self.asm.width.bytes() / 2;
+        let pair = 2 * self.lanes;
         self.groups(pair, bodies.main.as_deref(), bodies.streamed.as_deref());
         self.groups(16, bodies.single.as_deref(), None);
         if let Some(body) = &bodies.last {
@@ -379,6 +390,11 @@ impl Function {
         self.asm.lea(R11, Mem { base, index, displacement: 0 });
     }
 
+    /// The vectors that sixteen lanes of a reduction are.
+    fn sixteen(&self) -> usize {
+        16 / self.lanes as usize
+    }
+
     /// The registers of reductions, and where their lanes are in the scratch at the start.
     fn accumulators(&self) -> Vec<(Reg, i32)> {
         let (width, vectors) = (self.asm.width, self.vectors);
@@ -394,7 +410,7 @@ impl Function {
 
     /// After sixteen positions: the lanes that the next sixteen go to, and the others.
     fn change_places(&mut self) {
-        let near = self.asm.width.sixteen();
+        let near = self.sixteen();
         if self.vectors == near {
             return;
         }
@@ -411,7 +427,7 @@ impl Function {
 
     /// The lanes back into the scratch, at the end: those first that the next sixteen positions would go to.
     fn finish_lanes(&mut self) {
-        let near = self.asm.width.sixteen();
+        let near = self.sixteen();
         let alternate = self.vectors > near;
         if alternate && !self.tables.accumulators.is_empty() {
             self.asm.mov(R11, RAX);
@@ -421,7 +437,7 @@ impl Function {
         }
         for (number, (register, at)) in self.accumulators().into_iter().enumerate() {
             let moved = if number % self.vectors < near { R11 } else { RCX };
-            let index = alternate.then_some((moved, 2));
+            let index = alternate.then_some((moved, if self.asm.doubles { 3 } else { 2 }));
             let to = Rm::Mem(Mem { base: RDI, index, displacement: at });
             self.asm.vector(STORE, register, 0, to, None);
         }
@@ -454,7 +470,11 @@ impl Function {
             if matches!(self.tables.cells[usize::from(cell)].1, Cell::Mask(_)) {
                 continue;
             }
-            let op = if wide { BROADCAST_128 } else { BROADCAST };
+            let op = match wide {
+                true => BROADCAST_128,
+                false if self.asm.doubles => BROADCAST_DOUBLE,
+                false => BROADCAST,
+            };
             let pin = self.pins.get(&Op::Ready(number as u16)).copied();
             self.asm.vector(op, pin.unwrap_or(0), 0, scratch(self.frame.cell(cell)), None);
             if pin.is_none() {
@@ -472,7 +492,8 @@ impl Function {
         for (number, (register, at)) in self.accumulators().into_iter().enumerate() {
             let identity = self.tables.accumulators[number / self.vectors].identity;
             let from = match self.begins {
-                true => Rm::Pool(self.asm.pool([identity; 16])),
+                true if self.asm.doubles => Rm::Pool(self.asm.pool(doubles(identity))),
+                true => Rm::Pool(self.asm.pool([identity as u32; 16])),
                 false => scratch(at),
             };
             self.asm.vector(MOVE, register, 0, from, None);
@@ -492,7 +513,11 @@ impl Function {
             let table = self.asm.pool(table);
             self.asm.lea_pool(R11, table);
             let at = Mem { base: R11, index: Some((RDX, 1)), displacement: 0 };
-            self.asm.load_tail(Rm::Mem(at));
+            self.asm.load_mask(TAIL, at);
+            if self.asm.doubles {
+                // Of eight lanes the low byte counts.
+                self.asm.load_mask(TAIL + 1, Mem { displacement: 1, ..at });
+            }
         }
         if let Some(masks) = self.tables.masks {
             let (all, none) = ([u32::MAX; 16], [0; 16]);

@@ -11,7 +11,7 @@ pub(crate) type V = u32;
 pub(super) enum Base {
     /// At a pointer of the loop, moved by the position times the size of an element.
     Pointer { pointer: u16, size: u8 },
-    /// In the scratch at that offset, moved by the position times four.
+    /// In the scratch at that offset, moved by the position times the size of a lane.
     Row(i32),
     /// In the scratch at that offset.
     Fixed(i32),
@@ -150,6 +150,42 @@ pub(super) enum One {
     Quarters(u8),
 }
 
+/// Instructions of one operand on lanes of 64 bits.
+impl One {
+    /// Its encoding there.
+    pub(super) fn of_doubles(self) -> (Opcode, Option<u8>) {
+        use Map::{M0F, M0F3A, M0F38};
+        use Prefix::{P66, PF3};
+        let (op, imm) = match self {
+            One::Floor => (Opcode::new(M0F3A, P66, 0x09), Some(0x09)),
+            One::ToFloat => (Opcode::new(M0F, PF3, 0xe6), None),
+            One::ToInt => (Opcode::new(M0F, P66, 0x7a), None),
+            One::IntAbs => (Opcode::new(M0F38, P66, 0x1f), None),
+            other => {
+                let (op, imm) = other.opcode();
+                (Opcode { prefix: P66, ..op }, imm)
+            }
+        };
+        (Opcode { w: true, ..op }, imm)
+    }
+}
+
+impl Two {
+    /// Its encoding on lanes of 64 bits.
+    pub(super) fn of_doubles(self) -> (Opcode, Option<u8>) {
+        use Map::{M0F, M0F38};
+        use Prefix::P66;
+        let (op, imm) = match self {
+            Two::IntAdd => (Opcode::new(M0F, P66, 0xd4), None),
+            Two::IntSub => (Opcode::new(M0F, P66, 0xfb), None),
+            Two::IntEqual => (Opcode::new(M0F38, P66, 0x29), None),
+            Two::IntGreater => (Opcode::new(M0F38, P66, 0x37), None),
+            other => other.opcode(),
+        };
+        (Opcode { w: true, prefix: P66, ..op }, imm)
+    }
+}
+
 impl One {
     /// Its encoding.
     pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
@@ -182,6 +218,8 @@ pub(super) enum Load {
     U16,
     /// Bytes.
     U8,
+    /// Bytes in lanes of 64 bits. Only of 512 bits.
+    U8Double,
     /// f16.
     Half,
 }
@@ -196,6 +234,7 @@ impl Load {
             Load::Masked => Opcode::new(M0F38, P66, 0x2c),
             Load::U16 => Opcode::new(M0F38, P66, 0x33).bytes(32),
             Load::U8 => Opcode::new(M0F38, P66, 0x31).bytes(16),
+            Load::U8Double => Opcode::new(M0F38, P66, 0x32).bytes(8),
             Load::Half => Opcode::new(M0F38, P66, 0x13).bytes(32),
         }
     }
@@ -216,6 +255,8 @@ pub(super) enum Store {
     Low,
     /// The low quarter, sixteen bytes. Only of 512 bits.
     Quarter,
+    /// The low byte of each lane of 64 bits. Only of 512 bits.
+    Eighth,
     /// As f16.
     Half,
 }
@@ -246,6 +287,8 @@ impl Shift {
 pub(super) enum Op {
     /// Those bits in every lane. No code: it is in the pool.
     Splat(u32),
+    /// Those bits in every lane of 64. No code: it is in the pool.
+    SplatDouble(u64),
     /// The lanes `start + step * lane`. No code: it is in the pool.
     Steps {
         start: i32,
@@ -297,12 +340,12 @@ pub(super) struct Inst {
 impl Op {
     /// True if it has no code, and its value can be read from memory again and again.
     pub(super) fn is_at_home(self) -> bool {
-        matches!(self, Op::Splat(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_))
+        self.is_still() || matches!(self, Op::Lazy(_))
     }
 
     /// True if it is the same in every turn of the loop.
     pub(super) fn is_still(self) -> bool {
-        matches!(self, Op::Splat(_) | Op::Steps { .. } | Op::Ready(_))
+        matches!(self, Op::Splat(_) | Op::SplatDouble(_) | Op::Steps { .. } | Op::Ready(_))
     }
 
     /// True if it has no result.

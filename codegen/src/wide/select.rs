@@ -38,7 +38,7 @@ pub(super) struct Accumulator {
     /// Where its lanes are in the scratch.
     pub(super) lanes: i32,
     /// What they start from.
-    pub(super) identity: u32,
+    pub(super) identity: u64,
 }
 
 /// What both bodies of a loop share.
@@ -120,6 +120,8 @@ pub(super) struct Select<'a> {
     pub(super) last: bool,
     /// Vectors have 512 bits, and instructions can leave lanes out.
     pub(super) long: bool,
+    /// Lanes have 64 bits.
+    pub(super) doubles: bool,
     /// Halves are one vector.
     single: bool,
     /// Halves are the even and the odd positions: pairs of bf16, which need not be moved to be widened.
@@ -150,7 +152,8 @@ impl<'a> Select<'a> {
             insts: Vec::new(),
             last: part == Part::Last,
             long: task.width == Width::Bits512,
-            single: part == Part::Single || part == Part::Last && task.width == Width::Bits512,
+            doubles: task.cut.doubles,
+            single: part == Part::Single || part == Part::Last && task.lanes() == 16,
             interleaved: matches!(part, Part::Pair | Part::Streamed)
                 && task.width == Width::Bits512
                 && is_all_bf16(task),
@@ -234,8 +237,9 @@ impl<'a> Select<'a> {
         [self.source(Op::Splat(bits)); 2]
     }
 
-    pub(super) fn float(&mut self, v: f32) -> Pair {
-        self.splat(v.to_bits())
+    /// Bits of a lane in all of them.
+    pub(super) fn constant(&mut self, bits: u64) -> Pair {
+        if self.doubles { [self.source(Op::SplatDouble(bits)); 2] } else { self.splat(bits as u32) }
     }
 
     /// The same instruction for both halves; one, if the operands are the same.
@@ -252,7 +256,7 @@ impl<'a> Select<'a> {
 
     /// How many positions there are in the group.
     pub(super) fn positions(&self) -> i32 {
-        self.task.width.bytes() / 4 * if self.single { 1 } else { 2 }
+        self.task.lanes() * if self.single { 1 } else { 2 }
     }
 
     /// What `make` makes of each half, or of both at once; it is told the half, and its place in pairs.
@@ -327,23 +331,28 @@ impl<'a> Select<'a> {
     /// Loads both halves now, of elements of so many bytes.
     pub(super) fn load(&mut self, load: Load, place: Place, size: i32) -> Pair {
         self.halves(|select, half, at| {
-            let bytes = select.task.width.bytes() / 4 * size;
+            let bytes = select.task.lanes() * size;
             let place = Place { offset: place.offset + bytes * at as i32, ..place };
             select.push(Op::Load(load, place), &[], half)
         })
     }
 
-    /// Loads both halves of 32-bit elements now; under the mask, if there are fewer than sixteen.
-    pub(super) fn load_32(&mut self, pointer: u16) -> Pair {
-        let place = Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 };
+    /// Loads both halves of elements as large as a lane now; under the mask, if there are fewer than sixteen.
+    pub(super) fn load_lanes(&mut self, pointer: u16) -> Pair {
+        let place = self.lanes_at(pointer);
         if !self.last || self.long {
-            return self.load(Load::Whole, place, 4);
+            return self.load(Load::Whole, place, self.task.lane());
         }
         let masks = self.masks();
         [0usize, 1].map(|half| {
             let place = Place { offset: 32 * half as i32, ..place };
             self.push(Op::Load(Load::Masked, place), &[masks[half]], half as u8)
         })
+    }
+
+    /// The place of an operand with elements as large as a lane.
+    pub(super) fn lanes_at(&self, pointer: u16) -> Place {
+        Place { base: Base::Pointer { pointer, size: self.task.lane() as u8 }, offset: 0 }
     }
 
     /// Stores both halves without a mask.
@@ -376,7 +385,7 @@ impl<'a> Select<'a> {
     /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
     pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> Place {
         // Masks are of lanes of 32 bits at most.
-        if !self.last || self.long && size <= 4 {
+        if !self.last || self.long && i32::from(size) <= self.task.lane() {
             return Place { base: Base::Pointer { pointer, size }, offset: 0 };
         }
         let stage = self.tables.stage(pointer, size, out);
@@ -398,7 +407,7 @@ impl<'a> Select<'a> {
             match self.task.stage.body.insts[v as usize].op {
                 ScalarOp::Const(bits) => match self.ty(v) {
                     Scalar::Bool => self.splat(if bits == 0 { 0 } else { u32::MAX }),
-                    _ => self.splat(bits as u32),
+                    _ => self.constant(bits),
                 },
                 _ => self.given(Cell::Uniform(v)),
             }
@@ -433,7 +442,7 @@ impl<'a> Select<'a> {
                 // A buffer that this stage writes as well is read here and now.
                 match self.task.cut.class[v as usize] {
                     Class::Free => Ok(self.lazy(place)),
-                    _ => Ok(self.load(Load::Whole, place, 4)),
+                    _ => Ok(self.load(Load::Whole, place, self.task.lane())),
                 }
             }
             _ => {
@@ -454,10 +463,10 @@ impl<'a> Select<'a> {
         let cell = self.tables.cell(Cell::Load(v));
         let pointer = self.tables.pointer(PointerFrom::Cell(cell));
         let pair = match source.dtype {
-            DType::F32 | DType::I32 if self.last || !source.fixed => self.load_32(pointer),
-            DType::F32 | DType::I32 => {
-                self.lazy(Place { base: Base::Pointer { pointer, size: 4 }, offset: 0 })
-            }
+            DType::F32 | DType::I32 | DType::F64 | DType::I64 => match self.last || !source.fixed {
+                true => self.load_lanes(pointer),
+                false => self.lazy(self.lanes_at(pointer)),
+            },
             DType::BF16 if self.interleaved => {
                 let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
                 let both = [self.push(Op::Load(Load::Whole, place), &[], 2); 2];
@@ -475,7 +484,8 @@ impl<'a> Select<'a> {
             }
             DType::U8 | DType::Bool => {
                 let place = self.group(pointer, 1, false);
-                let bytes = self.load(Load::U8, place, 1);
+                let how = if self.doubles { Load::U8Double } else { Load::U8 };
+                let bytes = self.load(how, place, 1);
                 if source.dtype == DType::U8 {
                     bytes
                 } else {
@@ -512,7 +522,7 @@ impl<'a> Select<'a> {
     }
 
     /// A reduction's accumulators: in registers, or, if there are many, in the scratch.
-    pub(super) fn accumulator(&mut self, lanes: i32, identity: u32) -> Option<[u8; 2]> {
+    pub(super) fn accumulator(&mut self, lanes: i32, identity: u64) -> Option<[u8; 2]> {
         let vectors = self.task.vectors();
         let at = self.tables.accumulators.iter().position(|a| a.lanes == lanes).or_else(|| {
             let taken = vectors * self.tables.accumulators.len();

@@ -4,7 +4,7 @@ use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
 use super::evex::{MASK, TAIL, Under};
 use super::ops::{Load, One, Op, Two, compare};
 use super::record::sequence;
-use super::{BROADCAST, BROADCAST_128, MOVE, STORE, Width};
+use super::{BROADCAST, BROADCAST_128, BROADCAST_DOUBLE, MOVE, STORE, Width};
 use crate::wide::assign;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 use tracecast_ir::kernel::{Function, math};
@@ -190,6 +190,60 @@ fn zmm(number: u8) -> Register {
 }
 
 #[test]
+fn instructions_on_lanes_of_64_bits() {
+    let twos = [
+        (Two::Add, "vaddpd"),
+        (Two::Sub, "vsubpd"),
+        (Two::Mul, "vmulpd"),
+        (Two::Div, "vdivpd"),
+        (Two::Min, "vminpd"),
+        (Two::Max, "vmaxpd"),
+        (Two::And, "vandpd"),
+        (Two::AndNot, "vandnpd"),
+        (Two::Or, "vorpd"),
+        (Two::Xor, "vxorpd"),
+        (Two::Compare(compare::LESS), "vcmppd"),
+        (Two::IntAdd, "vpaddq"),
+        (Two::IntSub, "vpsubq"),
+        (Two::IntMul, "vpmullq"),
+        (Two::IntMax, "vpmaxsq"),
+        (Two::IntMin, "vpminsq"),
+        (Two::IntEqual, "vpcmpeqq"),
+        (Two::IntGreater, "vpcmpgtq"),
+    ];
+    for (two, mnemonic) in twos {
+        let (opcode, imm) = two.of_doubles();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 5, 21, Rm::Reg(30), imm));
+        let registers = (i.op1_register(), i.op2_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(21), zmm(30))));
+        assert!(imm.is_none_or(|imm| i.immediate8() == imm));
+    }
+    let ones = [
+        (One::Sqrt, "vsqrtpd"),
+        (One::Floor, "vrndscalepd"),
+        (One::ToFloat, "vcvtqq2pd"),
+        (One::ToInt, "vcvttpd2qq"),
+        (One::IntAbs, "vpabsq"),
+    ];
+    for (op, mnemonic) in ones {
+        let (opcode, imm) = op.of_doubles();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
+    }
+    let m = Mem { base: 8, index: Some((RAX, 0)), displacement: 64 };
+    for (opcode, mnemonic) in [
+        (Load::U8Double.opcode(), "vpmovzxbq"),
+        (BROADCAST_DOUBLE, "vbroadcastsd"),
+        (assign::STORE_LOW_BYTES, "vpmovqb"),
+    ] {
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Mem(m), None));
+        assert_eq!(name(&i), mnemonic);
+        check_address(&i, &m);
+    }
+}
+
+#[test]
 fn instructions_of_512_bits() {
     let long =
         |two: &Two| !matches!(two, Two::NarrowU16 | Two::NarrowI16 | Two::NarrowU8 | Two::NarrowI8);
@@ -270,7 +324,7 @@ fn lanes_that_are_left_out() {
     asm.spread_mask(20);
     asm.take_mask(20);
     asm.blend_mask(MASK, 20, 21, Rm::Reg(22));
-    asm.load_tail(Rm::Mem(Mem { base: R11, index: Some((RDX, 1)), displacement: 0 }));
+    asm.load_mask(TAIL, Mem { base: R11, index: Some((RDX, 1)), displacement: 0 });
     let (bytes, length) = asm.finish();
     let all = decoded(&bytes, length);
     let names: Vec<String> = all.iter().map(name).collect();
