@@ -284,13 +284,10 @@ impl Work<'_> {
     }
 
     /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
+    #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        let in_place = self.as_it_lies::<super::micro::avx512::VastF32>().is_some();
-        #[cfg(not(target_arch = "x86_64"))]
-        let in_place = true;
         let all_brain = self.a.source.is_brain() && self.b.source.is_brain();
-        self.cpu.pairs && all_brain && !in_place
+        self.cpu.pairs && all_brain && self.as_it_lies::<super::micro::avx512::VastF32>().is_none()
     }
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector.

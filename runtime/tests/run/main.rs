@@ -4,6 +4,7 @@
 
 mod random;
 mod support;
+mod versions;
 
 use support::{Map, add, double, fused, launch, limit, load, vector};
 use tracecast_ir::kernel::ScalarOp;
