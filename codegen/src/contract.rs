@@ -8,10 +8,12 @@ use crate::jit::{
 };
 use crate::kept::{Keeping, Packed};
 use crate::largest::{Places, with_places};
+use crate::near::{Near, near};
 use crate::nest::cost;
 use crate::plan::Plan;
 use crate::team::{Team, part};
-use crate::tile::{Cpu, PIECE, Panels, Tiles};
+use crate::tile::{Ahead, Cpu, PIECE, Panels, Tiles};
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Factor, Kernel, Scalar, ScalarOp};
@@ -76,6 +78,9 @@ pub(crate) struct ContractRun {
     /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
     unit: usize,
     largest: Vec<Largest>,
+    near: Vec<Near>,
+    /// The bytes that the epilogue writes and reads.
+    traffic: usize,
     cost: usize,
 }
 
@@ -119,6 +124,7 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
     }
     let (epilogue, columns, largest) = form::epilogue(kernel, c)?;
     let unit = common_unit(&columns).map_or(epilogue.rows(), |unit| unit).max(1) as usize;
+    let traffic = epilogue.traffic() as usize;
     let mut plans = vec![epilogue];
     let mut factor = |f: &Factor, matrix: [usize; 2]| {
         plain(c, f).unwrap_or_else(|| {
@@ -144,6 +150,8 @@ pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, Con
         columns,
         unit,
         largest,
+        near: near(kernel, c),
+        traffic,
         cost,
     };
     Ok((plans, run))
@@ -309,9 +317,32 @@ impl ContractRun {
                 epilogue.call(&slots, row..row + rows, col..col + cols, scratch, status)
             });
         };
+        let ahead = self.ahead(tiles, operands, batch);
         self.with_operands(code, operands, batch, kept, status, |factors| {
-            contract(tiles, self.acc, block, factors, &mut finish);
+            contract(tiles, self.acc, block, factors, &ahead, &mut finish);
         });
+    }
+
+    /// What the epilogue of a batch is going to write and read, if it is so much that it lies in far caches, and not so much that results go
+    /// past them: small results are near still from the last run, where asking for them only costs.
+    fn ahead(&self, tiles: &Tiles, operands: &Slots, batch: usize) -> SmallVec<[Ahead; 4]> {
+        let caches = Cpu::of(tiles).caches;
+        if !(caches.far_from()..caches.passed_from()).contains(&self.traffic) {
+            return SmallVec::new();
+        }
+        let one = |near: &Near| near.ahead(operands, |strides| self.in_batch(batch, strides));
+        self.near.iter().map(one).collect()
+    }
+
+    /// Where a batch begins, for strides along the batch axes.
+    fn in_batch(&self, batch: usize, strides: &[i64]) -> i64 {
+        let mut rest = batch;
+        let mut element = 0;
+        for (extent, stride) in self.batch.iter().zip(strides).rev() {
+            element += (rest % extent) as i64 * stride;
+            rest /= extent;
+        }
+        element
     }
 
     /// Hands on the operands of a batch.
@@ -365,12 +396,7 @@ impl ContractRun {
                 (input, dtype, round, offset, batch, row, col)
             }
         };
-        let mut rest = batch;
-        let mut element = *offset;
-        for (extent, stride) in self.batch.iter().zip(strides).rev() {
-            element += (rest % extent) as i64 * stride;
-            rest /= extent;
-        }
+        let element = offset + self.in_batch(batch, strides);
         let base = operands.get(*input).offset(element as isize * dtype.bytes() as isize);
         Operand::Matrix { base, dtype: *dtype, round: *round, row: *row, col: *col }
     }

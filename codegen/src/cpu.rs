@@ -121,7 +121,7 @@ pub(crate) fn target(portable: bool, narrow: bool) -> std::result::Result<Target
     let caches = Cpu::of(tiles).caches;
     let (near, streamed_from) = match cfg!(test) {
         true => (1 << 14, 1 << 10),
-        false => (caches.l2 as i64, 4 * caches.l3 as i64),
+        false => (caches.l2 as i64, caches.passed_from() as i64),
     };
     let identity = format!(
         "{} {} {} {} {:?} {floor} {mul_add} {unaligned} {wide:?} {near} {streamed_from} {}",

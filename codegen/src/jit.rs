@@ -427,12 +427,18 @@ pub(crate) struct Block {
     pub(crate) k: usize,
 }
 
+/// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
+pub(crate) fn ahead(base: Address, row: isize, cell: usize) -> tile::Ahead {
+    tile::Ahead { base: base.0.cast_const(), row, cell }
+}
+
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
 pub(crate) fn contract(
     tiles: &Tiles,
     acc: DType,
     block: Block,
     [a, b]: [Operand<'_>; 2],
+    ahead: &[tile::Ahead],
     epilogue: &mut dyn FnMut(usize, usize, usize, usize, Address),
 ) {
     let mut packed = PACKED.take().unwrap_or_default();
@@ -444,7 +450,18 @@ pub(crate) fn contract(
     // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
     unsafe {
-        tile::contract(&cpu, acc, rows, cols, k, &a.source(), &b.source(), &mut packed, &mut finish)
+        tile::contract(
+            &cpu,
+            acc,
+            rows,
+            cols,
+            k,
+            &a.source(),
+            &b.source(),
+            &mut packed,
+            ahead,
+            &mut finish,
+        )
     };
     PACKED.set(Some(packed));
 }

@@ -25,6 +25,7 @@ mod largest;
 mod limits;
 mod listing;
 mod lower;
+mod near;
 mod nest;
 mod object;
 mod phase;

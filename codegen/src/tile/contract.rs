@@ -8,6 +8,7 @@
 //! prepared for a group of columns and the left one as it is used. Preparing is packing, unless the operand can be read where it
 //! lies and is used too little to be worth a copy.
 
+use super::ahead::Ahead;
 use super::blocking::{Blocking, Cpu, Vectors};
 use super::kept::Panels;
 #[cfg(target_arch = "x86_64")]
@@ -26,6 +27,8 @@ const FEW_COLUMNS: usize = 4;
 const MANY_COLUMNS: usize = 96;
 /// Runs at least this many bytes apart share few cache sets and need a page each.
 const FAR_APART: usize = 1024;
+/// From so many steps on there is time to ask for memory.
+const LONG: usize = 64;
 /// Panels of no more steps than this are small enough to be packed together.
 const LONG_CHAIN: usize = 128;
 /// Results of fewer columns are handed to the epilogue in one piece.
@@ -39,7 +42,8 @@ const FEW_TOGETHER: usize = 1024;
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
 
 /// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64. The epilogue gets
-/// every sum once.
+/// every sum once, and what it is going to write and read may be asked
+/// for ahead of time.
 ///
 /// # Safety
 ///
@@ -58,6 +62,7 @@ pub(crate) unsafe fn contract(
     a: &Source<'_>,
     b: &Source<'_>,
     scratch: &mut Scratch,
+    ahead: &[Ahead],
     epilogue: &mut Epilogue<'_>,
 ) {
     assert!(
@@ -71,9 +76,9 @@ pub(crate) unsafe fn contract(
     // Lines of the left operand are rows, of the right one columns.
     let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
     let work = if traded {
-        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded }
+        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, ahead: &[] }
     } else {
-        Work { cpu, rows, cols, k, a, b, traded }
+        Work { cpu, rows, cols, k, a, b, traded, ahead }
     };
     #[cfg(target_arch = "x86_64")]
     if acc == DType::F32
@@ -152,6 +157,8 @@ struct Work<'a> {
     b: Operand<'a>,
     /// Rows are columns of the result and the reverse.
     traded: bool,
+    /// What the epilogue writes and reads.
+    ahead: &'a [Ahead],
 }
 
 impl Work<'_> {
@@ -199,6 +206,8 @@ impl Work<'_> {
                     let begins = from % CONTRACT_BLOCK == 0;
                     let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
                     let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
+                    let next = if k.end == self.k && k.len() >= LONG { self.ahead } else { &[] };
+                    let out = out.asking(next, [rows.start, cols.start]);
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
                     let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
                     // SAFETY: the operands are ready for these rows and columns, the sums have room for them.

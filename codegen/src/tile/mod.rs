@@ -9,6 +9,7 @@
     reason = "tile routines use vector instructions and the pointers of generated code"
 )]
 
+mod ahead;
 mod blocking;
 mod bring;
 mod contract;
@@ -30,6 +31,7 @@ pub(crate) mod versus;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use blocking::Cpu;
 pub(crate) use contract::contract;
 pub(crate) use kept::{PIECE, Panels, keep};

@@ -1,5 +1,6 @@
 //! A block of a contraction: operands that are ready, and all their strips and panels.
 
+use super::ahead::Ahead;
 use super::micro::{Engine, Strip};
 use super::pack::{Lines, Part, panels, strips};
 use tracecast_ir::DType;
@@ -83,7 +84,7 @@ struct Columns {
 
 /// Where the sums of a group go.
 #[derive(Clone, Copy)]
-pub(super) struct Out<T> {
+pub(super) struct Out<'a, T> {
     pub(super) sums: *mut T,
     pub(super) ld: usize,
     /// Adds the sums of a block of `k` to what is there.
@@ -92,14 +93,23 @@ pub(super) struct Out<T> {
     pub(super) begins: bool,
     /// The chains end: they are sums now.
     pub(super) ends: bool,
+    /// What the epilogue needs next.
+    ahead: &'a [Ahead],
+    /// The first row and column of the sums there.
+    at: [usize; 2],
     /// Sums may be subnormal.
     tiny: bool,
 }
 
-impl<T> Out<T> {
+impl<T> Out<'_, T> {
     /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
     pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
-        Out { sums, ld, add, begins, ends, tiny: false }
+        Out { sums, ld, add, begins, ends, ahead: &[], at: [0; 2], tiny: false }
+    }
+
+    /// The same, and memory that is asked for where sums go whose first one is of that row and column.
+    pub(super) fn asking<'a>(self, ahead: &'a [Ahead], at: [usize; 2]) -> Out<'a, T> {
+        Out { ahead, at, ..self }
     }
 }
 
@@ -125,14 +135,15 @@ pub(super) unsafe fn block<E: Engine>(
     [m, n, k]: [usize; 3],
     left: Left<E::Num>,
     right: Right,
-    out: Out<E::Num>,
+    out: Out<'_, E::Num>,
     chains: *mut E::Num,
 ) {
     let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
     let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
     let span = |start: usize, columns: Columns| {
-        let out = Out { sums: out.sums.wrapping_add(start), ..out };
+        let at = [out.at[0], out.at[1] + start];
+        let out = Out { sums: out.sums.wrapping_add(start), at, ..out };
         // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
         unsafe { span::<E>(m, k, left, columns, out, chains) };
     };
@@ -161,7 +172,7 @@ unsafe fn span<E: Engine>(
     k: usize,
     left: Left<E::Num>,
     columns: Columns,
-    out: Out<E::Num>,
+    out: Out<'_, E::Num>,
     chains: *mut E::Num,
 ) {
     let vectors = columns.count.div_ceil(E::LANES);
@@ -191,6 +202,10 @@ unsafe fn span<E: Engine>(
             add: out.ends && out.add,
             tiny: out.tiny,
         };
+        for ahead in out.ahead {
+            let [row, col] = [out.at[0] + start, out.at[1]];
+            ahead.ask(row..row + rows, col..col + columns.count);
+        }
         // SAFETY: the caller's contract.
         unsafe { E::strip(rows, vectors, &strip) };
     }

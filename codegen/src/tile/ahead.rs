@@ -1,0 +1,46 @@
+//! Memory that a contraction's epilogue writes or reads, asked for while the sums are still computed.
+//!
+//! The lines of a large result lie far from the core, and are read before they are written. The square product of 1024 on two threads
+//! spent 1.5 per cent of its time waiting for them.
+
+use std::ops::Range;
+
+/// A matrix in memory, an element for each sum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    /// Element (0, 0).
+    pub(crate) base: *const u8,
+    /// From a row to the next, in bytes.
+    pub(crate) row: isize,
+    /// The bytes of an element; those of a row lie side by side.
+    pub(crate) cell: usize,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+impl Ahead {
+    /// Asks for the second-level cache to hold these rows and columns.
+    pub(super) fn ask(&self, rows: Range<usize>, cols: Range<usize>) {
+        for row in rows {
+            let line = self.base.wrapping_offset(row as isize * self.row);
+            let first = line.wrapping_add(cols.start * self.cell);
+            let first = first.wrapping_sub(first.addr() % LINE);
+            let end = line.wrapping_add(cols.end * self.cell).addr();
+            for at in (0..end.saturating_sub(first.addr())).step_by(LINE) {
+                prefetch(first.wrapping_add(at));
+            }
+        }
+    }
+}
+
+/// Asks for a line. The address need not be one.
+#[cfg(target_arch = "x86_64")]
+fn prefetch(at: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    // SAFETY: every x86-64 has the instruction, and it takes any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch(_: *const u8) {}
