@@ -1,4 +1,4 @@
-//! P14 of mixed precision: whatever rounding is taken out of a program, somebody notices.
+//! P14 of mixed precision: whatever rounding is taken out of a program, or put into it, somebody notices.
 //!
 //! A rounding may only be left out where the algebra of casts leaves it out itself: where `simplify` removes it from the value, or
 //! makes one program of the two.
@@ -15,6 +15,7 @@ use programs::{count, inputs, once, pass, run, seeds, up_to};
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::op::{Body, Lower};
+use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{
     Args, DType, Graph, NodeId, Promise, Stage, Tracer, ValueId, Var, Verified, compare, verify,
 };
@@ -59,8 +60,7 @@ fn a_rounding_lost_before_a_pass_is_refused() {
     }
 }
 
-/// The same for roundings that a pass itself loses, but for very few: what a gradient computes with is seen only where the op that it is
-/// the gradient of stays, if the op takes a value as it is and rounded as well.
+/// The same for roundings that a pass itself loses, but for very few.
 #[test]
 fn a_rounding_that_a_pass_loses_is_noticed() {
     for name in names().into_iter().filter(|name| *name != "fuse") {
@@ -100,27 +100,88 @@ fn a_rounding_that_a_pass_loses_is_noticed() {
     }
 }
 
+/// A rounding that a pass puts between two ops of the program, or before a result, is refused: nobody asked for it.
+#[test]
+fn a_rounding_that_a_pass_adds_is_refused() {
+    for name in names().into_iter().filter(|name| !matches!(*name, "autocast" | "fuse")) {
+        let mut added = 0;
+        for seed in seeds(200) {
+            let graph = verify(random::program(seed, 14), Stage::Traced).expect("well formed");
+            let before = names().into_iter().take_while(|n| *n != name).last().expect("autocast");
+            let graph = run(&up_to(before), Stage::Traced, graph.into_graph());
+            let pass = pass(name);
+            let next = pass.run(&graph).expect("runs");
+            let live = next.live();
+            let was_there = |id: NodeId| {
+                let node = next.node(id);
+                let old = node.origin.stands_for.first().filter(|old| old.index() < graph.len());
+                let old = old.map(|old| graph.node(*old));
+                node.origin.stands_for.len() == 1
+                    && old.is_some_and(|old| {
+                        old.op == node.op && old.origin.backward == node.origin.backward
+                    })
+            };
+            // In front of a cast it may be the same rounding once more.
+            let takes = |id: &NodeId| live[id.index()] && was_there(*id) && !is_cast(&next, *id);
+            for id in next.nodes().filter(takes) {
+                let is_wide = |a: &ValueId| matches!(next.ty(*a).dtype, DType::F32 | DType::F64);
+                let wide = |a: &ValueId| is_wide(a) && !is_cast(&next, a.node);
+                let Some(place) = next.args(id).iter().position(wide) else { continue };
+                let with = next.retrace(|t, at, node, mut args| {
+                    if at == id {
+                        args.vars[place] = args.vars[place].round_to(DType::BF16);
+                    }
+                    t.again(node, args)
+                });
+                let stage = pass.ensures(graph.stage());
+                let with = verify(with.expect("records"), stage).expect("well formed");
+                let errors = compare(&graph, &with, pass.promise()).err();
+                let says = |e: &str| e.contains("where the program before did not");
+                let is_refused = errors.is_some_and(|errors| says(&errors.to_string()));
+                assert!(is_refused, "seed {seed} %{}, {name}\n{next}\n{}", id.index(), *with);
+                added += 1;
+            }
+        }
+        println!("{name}: {added} refused");
+        assert!(added > count(200), "{name}: {added}");
+    }
+}
+
 /// True if the verifier says that a rounding is gone.
 fn is_missed(before: &Verified, after: &Verified, promise: Promise) -> bool {
     let errors = compare(before, after, promise).err();
     errors.is_some_and(|errors| errors.to_string().contains("nothing does so any more"))
 }
 
-/// True if a program is the same without a rounding by what is known of casts: there is nothing to round, all that takes the rounded
-/// value rounds it the same way itself, it is rounded already, or the passes that move casts make one program of the two.
+/// True if a program is the same without a rounding by what is known of casts: no element of a result depends on it, all that takes the
+/// rounded value rounds it the same way itself, it is rounded already, or the passes that move casts make one program of the two.
 fn is_equivalent(graph: &Graph, without: &Verified, cast: NodeId) -> bool {
     let stage = without.stage();
     let to = |id: NodeId| graph.node(id).attrs.dtype("to");
     let takes = |id: &NodeId| graph.args(*id).iter().any(|a| a.node == cast);
     let again = |id: NodeId| is_cast(graph, id) && to(id) == to(cast);
-    graph.node(cast).results[0].numel() == 0
+    !reaches_a_result(graph, cast)
         || graph.nodes().filter(takes).all(again)
         || stage == Stage::Core
             && (is_left_out(graph, stage, cast)
-                || canonical(&moved(graph, stage)) == canonical(&moved(without, stage)))
+                || [stage, Stage::Cast].into_iter().any(|stage| {
+                    canonical(&moved(graph, stage)) == canonical(&moved(without, stage))
+                }))
 }
 
-/// What the passes that move casts make of a program.
+/// True if elements of a result are made of those of a node, directly or not.
+fn reaches_a_result(graph: &Graph, from: NodeId) -> bool {
+    let mut reached = vec![false; graph.len()];
+    reached[from.index()] = true;
+    for id in graph.nodes() {
+        let has_elements = graph.node(id).results.iter().any(|ty| ty.numel() > 0);
+        reached[id.index()] |= graph.args(id).iter().any(|a| reached[a.node.index()]);
+        reached[id.index()] &= has_elements;
+    }
+    graph.roots().any(|root| reached[root.node.index()])
+}
+
+/// What the passes that move casts make of a program; in [`Stage::Cast`], where there are no kernels yet, whatever bytes that costs.
 fn moved(graph: &Graph, stage: Stage) -> Verified {
     once(&Place::default(), &simple(graph, stage))
 }

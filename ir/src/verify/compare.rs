@@ -2,7 +2,8 @@
 
 use super::kept::Kept;
 use super::roundings::Roundings;
-use super::{Verified, autocast};
+use super::whole::Whole;
+use super::{Verified, added, autocast};
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::{DType, Point, Reason};
@@ -13,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 pub enum Promise {
     /// It makes casts of the autocast decisions, and of nothing else but promotions.
     Casts,
-    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays, every rounding of it.
+    /// It adds code with casts of its own: gradients, the parts of ops. What was there stays, every rounding of it and no other.
     Adds,
     /// It moves, shares and cancels casts where that changes no bit.
     Moves,
@@ -35,7 +36,10 @@ pub fn compare(before: &Verified, after: &Verified, promise: Promise) -> Result<
             autocast::check(before, after, &mut errors);
             kept(before, after, promise, &mut errors);
         }
-        Promise::Adds => kept(before, after, promise, &mut errors),
+        Promise::Adds => {
+            kept(before, after, promise, &mut errors);
+            added::check(before, after, &mut errors);
+        }
         Promise::Moves | Promise::Drops => {
             kept(before, after, promise, &mut errors);
             only_old(before, after, promise, &mut errors);
@@ -108,13 +112,17 @@ fn kept(before: &Graph, after: &Graph, promise: Promise, errors: &mut Vec<Verify
         return;
     }
     let kept = Kept::of(before, after);
+    let moves = matches!(promise, Promise::Moves | Promise::Drops);
     let roundings = match promise {
         Promise::Casts | Promise::Adds => Roundings::of_whole(before),
         _ => Roundings::of_rewritten(before, &kept),
     };
+    let mut whole = Whole::of(before, &kept, after);
     for (id, number) in Roundings::all(before) {
         let is_passed_by = || roundings.is_passed_by(before, &kept, id);
-        if !is_passed_by() && (is_there(number) || !roundings.needs(before, id)) {
+        let mut is_gone = || !is_there(number) || moves && whole.misses_a_part(id, number);
+        let is_lost = is_passed_by() || roundings.needs(before, id) && is_gone();
+        if !is_lost {
             continue;
         }
         let point = before.points()[number as usize];

@@ -1,11 +1,11 @@
 //! What a pass has left of a program in the one that it has made, told by what its nodes [stand for](crate::point::Origin).
 
-use super::compare::dtypes;
+use super::compare::{casts, dtypes, rounds};
 use super::dependence::{is_cast, lowering};
-use super::roundings::holders;
+use super::roundings::{bit, holders};
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
-use crate::hash::FxHashSet;
+use crate::hash::{FxHashMap, FxHashSet};
 use crate::op::{Body, Lower};
 use crate::ops::cast::ROUND_TO;
 use smallvec::SmallVec;
@@ -25,6 +25,7 @@ impl Kept {
     pub(super) fn of(before: &Graph, after: &Graph) -> Self {
         let mut kept = Kept::unknown(before);
         let live = after.live();
+        let mut gradients = Gradients::of(before);
         let old = |id: NodeId| -> SmallVec<[NodeId; 2]> {
             match after.port_index(id) {
                 Some(port) => before.ports().get(port).map(|p| p.node).into_iter().collect(),
@@ -41,8 +42,12 @@ impl Kept {
             }
             for user in old(id).into_iter().filter(|user| user.index() < before.len()) {
                 kept.note(before, user, after.node(id), &taken);
+                if after.node(id).origin.backward {
+                    gradients.note(user, id, &taken);
+                }
             }
         }
+        kept.new_uses.extend(gradients.without_rounding(before, after));
         kept
     }
 
@@ -87,6 +92,11 @@ impl Kept {
         self.holders[id.index()]
     }
 
+    /// True if what the node gives now lies in a dtype that fits.
+    pub(super) fn holds(&self, id: NodeId, to: DType) -> bool {
+        self.holders(id) & bit(to) != 0
+    }
+
     /// True if a user of a cast now takes what the cast was given.
     pub(super) fn is_passed_by(&self, before: &Graph, cast: NodeId) -> bool {
         let x = before.args(cast)[0];
@@ -107,6 +117,69 @@ impl Kept {
             !rounds && self.new_uses.contains(&(x.node, user, before.ty(x).dtype))
                 || is_cast && !self.has(user) && self.is_taken_behind(before, x, user, to)
         })
+    }
+}
+
+/// What has become of ops that take a value and a rounding of it, in their gradients. These compute with the operands as often as they
+/// like, so only what is the same says that the value was taken in place of the rounding: two nodes of one op and operands.
+struct Gradients {
+    /// For each such op the value, and what the op takes of the rounding.
+    ops: FxHashMap<NodeId, SmallVec<[(NodeId, NodeId); 1]>>,
+    /// The nodes that stand for such an op in its gradient, and what they take of the program before.
+    nodes: FxHashMap<NodeId, Vec<Taker>>,
+}
+
+/// A node, and what it takes.
+type Taker = (NodeId, Vec<(NodeId, DType)>);
+
+impl Gradients {
+    fn of(before: &Graph) -> Self {
+        let mut ops: FxHashMap<NodeId, SmallVec<[(NodeId, NodeId); 1]>> = FxHashMap::default();
+        for cast in casts(before) {
+            let (from, to) = dtypes(before, cast);
+            if !rounds(from, to) {
+                continue;
+            }
+            let x = before.args(cast)[0].node;
+            for user in before.dag.neighbors(x) {
+                let args = before.args(user);
+                let of_cast = |arg: &&ValueId| behind_widenings(before, arg.node) == cast;
+                if let Some(rounded) = args.iter().find(of_cast).filter(|_| user != cast) {
+                    ops.entry(user).or_default().push((x, rounded.node));
+                }
+            }
+        }
+        Gradients { ops, nodes: FxHashMap::default() }
+    }
+
+    fn note(&mut self, op: NodeId, node: NodeId, taken: &[(NodeId, DType)]) {
+        if self.ops.contains_key(&op) {
+            self.nodes.entry(op).or_default().push((node, taken.to_vec()));
+        }
+    }
+
+    /// The values, ops and dtypes of which a gradient takes the value twice in the same way, and the rounding nowhere.
+    fn without_rounding(self, before: &Graph, after: &Graph) -> Vec<(NodeId, NodeId, DType)> {
+        let mut found = Vec::new();
+        for (op, nodes) in &self.nodes {
+            for &(x, rounded) in &self.ops[op] {
+                let is_taken = |value: NodeId| {
+                    let takes =
+                        move |(_, taken): &&Taker| taken.iter().any(|(node, _)| *node == value);
+                    nodes.iter().filter(takes).map(|(node, _)| *node)
+                };
+                let rest: Vec<NodeId> = is_taken(x).collect();
+                let is_same = |a: NodeId, b: NodeId| {
+                    let (m, n) = (after.node(a), after.node(b));
+                    m.op == n.op && m.attrs == n.attrs && after.args(a) == after.args(b)
+                };
+                let twice = |(i, a): (usize, &NodeId)| rest[..i].iter().any(|b| is_same(*a, *b));
+                if is_taken(rounded).next().is_none() && rest.iter().enumerate().any(twice) {
+                    found.push((x, *op, before.node(x).results[0].dtype));
+                }
+            }
+        }
+        found
     }
 }
 

@@ -12,7 +12,7 @@
 //! | V4 | autocast casts to a low dtype of the region or to f32, and to nothing else | [`verify()`] in [`Stage::Traced`]; [`compare`] after `autocast` |
 //! | V5 | the next value of state has the type of the state, so a step can follow itself | [`verify()`] |
 //! | V6 | what the program rounds itself stays rounded, in every precision | [`compare`] after every pass up to `fuse` |
-//! | V7 | a pass that adds code drops no rounding, one that moves casts none that a result depends on, and that one adds none; with [`Promise::Drops`] it may drop what the program does not write | [`compare`] after every pass up to `fuse` |
+//! | V7 | a pass that adds code drops no rounding and puts none into what was there, one that moves casts none that a result depends on, and that one adds none; with [`Promise::Drops`] it may drop what the program does not write | [`compare`] after every pass up to `fuse` |
 //! | V8 | sums and products are accumulated in f32 or wider | [`verify()`], on reductions and on kernels |
 //! | V9 | a cast is shared where the weight cache of eager autocast shares it, and nowhere else | [`compare`] after `autocast` |
 //! | V10 | operands come before uses; behind a pass that moves casts none is dead and no two are equal | [`verify()`]; [`compare`] after `simplify` and `place` |
@@ -21,11 +21,13 @@
 //! the [points](crate::point) that casts stand for.
 
 mod accumulators;
+mod added;
 mod autocast;
 mod compare;
 mod dependence;
 mod kept;
 mod roundings;
+mod whole;
 
 pub use compare::{Promise, compare};
 

@@ -191,7 +191,7 @@ fn reaching(graph: &Graph, takes: &dyn Fn(NodeId, usize) -> bool) -> Vec<bool> {
     reaches
 }
 
-fn bit(dtype: DType) -> u8 {
+pub(super) fn bit(dtype: DType) -> u8 {
     FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
 }
 
