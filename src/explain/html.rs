@@ -93,6 +93,13 @@ fn program(out: &mut String, explained: &Explanation, number: usize) -> fmt::Res
     for kernel in &explained.kernels {
         writeln!(out, "<li>{}</li>", Text(&kernel.to_string()))?;
     }
+    out.write_str("</ul>\n<h3>In memory</h3>\n<ul class=\"faint\">\n")?;
+    for note in &explained.memory {
+        writeln!(out, "<li>{}</li>", Text(&note.to_string()))?;
+    }
+    for note in &explained.again {
+        writeln!(out, "<li>computed again: {}</li>", Text(&note.to_string()))?;
+    }
     out.write_str("</ul>\n</section>\n")
 }
 

@@ -1,6 +1,8 @@
 //! An [`Explanation`] as one object of JSON.
 
-use super::{CastNote, Explanation, KernelCost, MadeCast, OpNote, Warning, Width};
+use super::{
+    AgainNote, CastNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote, Warning, Width,
+};
 use std::fmt::Write;
 use tracecast_ir::Reason;
 use tracecast_ir::kernel::Cost;
@@ -36,6 +38,8 @@ pub fn json(explained: &Explanation) -> String {
         .list("casts", explained.casts.iter().map(cast))
         .list("made", explained.made().map(made))
         .list("costs", explained.kernels.iter().map(cost))
+        .list("memory", explained.memory.iter().map(stored))
+        .list("again", explained.again.iter().map(again))
         .list("warnings", explained.warnings.iter().map(warning));
     object.finish()
 }
@@ -78,6 +82,28 @@ fn cost(kernel: &KernelCost) -> String {
         .number("read_bytes", read as usize)
         .number("written_bytes", written as usize)
         .number("flops", flops as usize);
+    object.finish()
+}
+
+fn stored(note: &MemoryNote) -> String {
+    let mut object = Object::default();
+    object
+        .number("node", note.node.index())
+        .text("value", &note.value)
+        .text("type", &note.ty.to_string())
+        .number("bytes", note.ty.bytes())
+        .text("kernel", &note.kernel)
+        .list("readers", note.readers.iter().map(|kernel| quoted(kernel)))
+        .text("why", note.why.name());
+    object.finish()
+}
+
+fn again(note: &AgainNote) -> String {
+    let mut object = Object::default();
+    object
+        .number("node", note.node.index())
+        .text("value", &note.value)
+        .list("kernels", note.kernels.iter().map(|kernel| quoted(kernel)));
     object.finish()
 }
 

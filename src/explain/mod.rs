@@ -28,8 +28,8 @@ mod json;
 pub use html::html;
 pub use json::json;
 pub use tracecast_passes::explain::{
-    CastNote, Explanation, HomeNote, KernelCost, MadeCast, OpNote, UnknownNode, Warning,
-    WarningKind, Why, Width,
+    AgainNote, CastNote, Explanation, HomeNote, Keep, KernelCost, MadeCast, MemoryNote, OpNote,
+    UnknownNode, Warning, WarningKind, Why, Width,
 };
 pub use tracecast_passes::fuse::Home;
 

@@ -22,6 +22,7 @@
 
 mod casts;
 mod made;
+mod memory;
 mod ops;
 mod select;
 mod text;
@@ -29,11 +30,12 @@ pub mod warnings;
 
 pub use casts::CastNote;
 pub use made::{HomeNote, MadeCast};
+pub use memory::{AgainNote, MemoryNote};
 pub use ops::{OpNote, Why, Width};
 pub use select::UnknownNode;
 pub use warnings::{Warning, WarningKind, warnings};
 
-pub use crate::fuse::KernelCost;
+pub use crate::fuse::{Keep, KernelCost};
 
 use crate::{Error, Pass, PassOptions, Place, Precision, standard};
 use std::collections::BTreeMap;
@@ -63,6 +65,10 @@ pub struct Explanation {
     pub warnings: Vec<Warning>,
     /// The kernels, and what each reads, writes and computes in a run; empty if it is about one node.
     pub kernels: Vec<KernelCost>,
+    /// What kernels write to memory, and why.
+    pub memory: Vec<MemoryNote>,
+    /// What several kernels compute.
+    pub again: Vec<AgainNote>,
     /// The bytes that kernels read and write in a run only because of casts.
     pub moved: usize,
     /// The traced program as text.
@@ -131,6 +137,8 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Erro
         about: None,
         warnings,
         kernels: housed.kernels,
+        memory: memory::stored(graph, &names, &placed, &housed.stored),
+        again: memory::again(graph, &names, &placed, &housed.again),
         moved: found.moved(),
         text: graph.to_string(),
     })

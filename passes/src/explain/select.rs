@@ -35,9 +35,13 @@ impl Explanation {
         if let Some(op) = about.ops.first() {
             let node = op.node;
             about.casts.retain(|cast| cast.node == node);
+            about.memory.retain(|note| note.node == node);
+            about.again.retain(|note| note.node == node);
             about.warnings.retain(|warning| warning.node == Some(node));
         } else if let Some((_, node)) = self.ports.iter().find(|(port, _)| *port == value) {
             about.casts.retain(|cast| cast.operand.as_ref() == Some(&value));
+            about.memory.clear();
+            about.again.clear();
             about.ops.extend(self.ops.iter().filter(|op| op.operands.contains(&value)).cloned());
             about.warnings.retain(|warning| warning.node == Some(*node));
         } else {

@@ -1,4 +1,5 @@
-//! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, the warnings.
+//! The text of an [`Explanation`]: a summary, each op with its casts, what the kernels cost, what they write and
+//! why, what they compute again, the warnings.
 
 use super::Explanation;
 use super::casts::CastNote;
@@ -27,6 +28,12 @@ impl fmt::Display for Explanation {
         }
         for kernel in &self.kernels {
             writeln!(f, "kernel {kernel}")?;
+        }
+        for note in &self.memory {
+            writeln!(f, "in memory: {note}")?;
+        }
+        for note in &self.again {
+            writeln!(f, "computed again: {note}")?;
         }
         if !self.warnings.is_empty() {
             writeln!(f)?;

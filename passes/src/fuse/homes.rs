@@ -1,6 +1,7 @@
 //! Where fusion puts casts: which of them are part of a load, a store, the packing or the epilogue of a contraction, or of what a
 //! kernel has in registers; and which are a kernel of their own.
 
+use super::memory::{Again, Stored, memory};
 use super::{Fused, reach::Reach};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -66,6 +67,10 @@ pub struct Homes {
     pub casts: Vec<Housed>,
     /// The kernels in the order of the program.
     pub kernels: Vec<KernelCost>,
+    /// What they write, kernel after kernel.
+    pub stored: Vec<Stored>,
+    /// What several of them compute.
+    pub again: Vec<Again>,
 }
 
 /// What a kernel takes at least.
@@ -117,7 +122,8 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
         let kernel = &fused.kernels[*i].kernel;
         KernelCost { name: names[*i].clone(), form: kernel.form_name(), cost: kernel.cost() }
     };
-    Ok(Homes { casts, kernels: fused.order.iter().map(cost).collect() })
+    let (stored, again) = memory(graph, &fused, &names);
+    Ok(Homes { casts, kernels: fused.order.iter().map(cost).collect(), stored, again })
 }
 
 /// A group of nodes that became a kernel.

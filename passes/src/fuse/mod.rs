@@ -16,6 +16,7 @@ mod forecast;
 mod grouping;
 mod homes;
 mod largest;
+mod memory;
 mod needs;
 mod reach;
 mod segments;
@@ -23,6 +24,7 @@ mod steps;
 
 pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
+pub use memory::{Again, Keep, Stored};
 
 use crate::Pass;
 use grouping::Groups;

@@ -1,0 +1,151 @@
+//! Why values lie in memory between kernels, and what kernels compute again instead of reading it.
+
+use super::Fused;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+use tracecast_ir::kernel::build::{Group, lowering};
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId, ValueId};
+
+/// Why a value is written to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keep {
+    /// It is a result of the program.
+    Result,
+    /// It is the next value of state.
+    State,
+    /// It is reduced, contracted, gathered or put together: that is done once.
+    Whole,
+    /// A contraction multiplies it, and packs what lies in memory fastest.
+    Factor,
+    /// It takes functions, or divisions, that cost more than to write and read it.
+    Dear,
+    /// What it is made of would take more bytes, or more operations, than to write and read it.
+    Bytes,
+}
+
+impl Keep {
+    /// The name for machines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Keep::Result => "result",
+            Keep::State => "state",
+            Keep::Whole => "whole",
+            Keep::Factor => "factor",
+            Keep::Dear => "dear",
+            Keep::Bytes => "bytes",
+        }
+    }
+}
+
+impl fmt::Display for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Keep::Result => "a result of the program",
+            Keep::State => "the next value of state",
+            Keep::Whole => "made as a whole, once",
+            Keep::Factor => "a contraction packs it from memory",
+            Keep::Dear => "its function costs more to compute again than to read",
+            Keep::Bytes => "what it is made of would cost more to read",
+        })
+    }
+}
+
+/// A value in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The node of the program that is fused.
+    pub node: NodeId,
+    /// The kernel that writes it.
+    pub kernel: String,
+    /// The kernels that read it, in the order of the program.
+    pub readers: Vec<String>,
+    /// Why it is written.
+    pub why: Keep,
+}
+
+/// A node that several kernels compute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The node of the program that is fused.
+    pub node: NodeId,
+    /// The kernels, in the order of the program.
+    pub kernels: Vec<String>,
+}
+
+/// What the kernels of a program write, kernel after kernel, and what several of them compute.
+pub(super) fn memory(graph: &Graph, fused: &Fused, names: &[String]) -> (Vec<Stored>, Vec<Again>) {
+    let maker: HashMap<ValueId, usize> = (0..fused.kernels.len())
+        .flat_map(|i| fused.kernels[i].outputs.iter().map(move |v| (*v, i)))
+        .collect();
+    let place: HashMap<usize, usize> = fused.order.iter().copied().zip(0..).collect();
+    let (mut factors, mut computed) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<usize>>::new());
+    for (group, outputs) in &fused.groups {
+        let kernel = outputs.first().and_then(|v| maker.get(v)).map(|k| place[k]);
+        for &member in &group.members {
+            let (inline, read) = behind(graph, fused, group, member);
+            if matches!(lowering(graph, member), Some(Lower::Contract)) {
+                factors.extend(read);
+            }
+            let computes = inline.into_iter().chain([member]).filter(|n| is_computed(graph, *n));
+            for n in computes.filter(|_| kernel.is_some()) {
+                computed.entry(n).or_default().extend(kernel);
+            }
+        }
+    }
+    let name = |place: usize| names[fused.order[place]].clone();
+    let mut readers: HashMap<ValueId, Vec<String>> = HashMap::new();
+    for &i in &fused.order {
+        for value in &fused.kernels[i].inputs {
+            readers.entry(*value).or_default().push(names[i].clone());
+        }
+    }
+    let results: HashSet<ValueId> = graph.outputs().iter().map(|(_, v)| *v).collect();
+    let state: HashSet<ValueId> = graph.updates().iter().map(|(_, v)| *v).collect();
+    let mut stored = Vec::new();
+    for &i in &fused.order {
+        for value in &fused.kernels[i].outputs {
+            let why = match lowering(graph, value.node) {
+                _ if results.contains(value) => Keep::Result,
+                _ if state.contains(value) => Keep::State,
+                Some(Lower::Map(_)) if factors.contains(&value.node) => Keep::Factor,
+                Some(Lower::Map(map)) if !map.is_cheap() => Keep::Dear,
+                Some(Lower::Map(_)) => Keep::Bytes,
+                _ => Keep::Whole,
+            };
+            let readers = readers.remove(value).unwrap_or_default();
+            stored.push(Stored { node: value.node, kernel: names[i].clone(), readers, why });
+        }
+    }
+    let several = computed.into_iter().filter(|(_, kernels)| kernels.len() > 1);
+    let again = several
+        .map(|(node, kernels)| Again { node, kernels: kernels.into_iter().map(name).collect() });
+    (stored, again.collect())
+}
+
+/// The nodes that a member computes in its loads, and the ones it reads behind them.
+fn behind(
+    graph: &Graph,
+    fused: &Fused,
+    group: &Group,
+    member: NodeId,
+) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+    let (mut inline, mut read) = (BTreeSet::new(), BTreeSet::new());
+    let mut todo: Vec<NodeId> = graph.args(member).iter().map(|a| a.node).collect();
+    while let Some(node) = todo.pop() {
+        if !fused.reach.inline[node.index()] || group.members.contains(&node) {
+            read.insert(node);
+        } else if inline.insert(node) {
+            todo.extend(graph.args(node).iter().map(|a| a.node));
+        }
+    }
+    (inline, read)
+}
+
+/// True for arithmetic: views, constants and casts are part of loads and stores.
+fn is_computed(graph: &Graph, n: NodeId) -> bool {
+    let node = graph.node(n);
+    matches!(lowering(graph, n), Some(Lower::Map(_)))
+        && node.arity() > 0
+        && !matches!(node.op.name(), "cast" | "round_to")
+}
