@@ -261,7 +261,10 @@ impl<'a> Groups<'a> {
             }
             (Loops::Contract, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
             (Loops::Contract, Some(Lower::ReduceColumn)) => {
-                domain(self.graph, n) == *into && takes_columns(self.graph, n, into, self.steps(g))
+                let makes = |read: &Read| self.of[read.node.index()] == Some(g);
+                self.reads[n.index()].iter().any(makes)
+                    && domain(self.graph, n) == *into
+                    && takes_columns(self.graph, n, into, self.steps(g))
             }
             _ => false,
         };
