@@ -8,6 +8,7 @@ use crate::plan::{Place, Plan, Sink, Source, Stage};
 use crate::schedule::{padded, simplify, sources};
 use crate::widen::widen;
 use smallvec::{SmallVec, smallvec};
+use std::collections::HashSet;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{
     self as ir, Body, Contract, Factor, Inst, Kernel, Load, Nest, Over, Reduction, Scalar,
@@ -31,11 +32,9 @@ pub(crate) fn nest(kernel: &Kernel, nest: &Nest) -> Result<(Plan, Vec<Column>, V
     let mut extents: Vec<i64> = first.extents.iter().map(|e| *e as i64).collect();
     let longest = nest.segments.iter().filter_map(|s| s.extents.last()).max().copied().unwrap_or(0);
     extents[rank - 1] = longest as i64;
+    let updated: HashSet<usize> = kernel.outputs.iter().filter_map(|o| o.update).collect();
     let written = |slot: usize| {
-        let updates = |s: &ir::Segment| {
-            kernel.outputs.iter().any(|o| o.update == s.inputs.get(slot).copied())
-        };
-        nest.segments.iter().any(updates)
+        nest.segments.iter().any(|s| s.inputs.get(slot).is_some_and(|i| updated.contains(i)))
     };
     let elements = |slot: usize| {
         let inputs = nest.segments.iter().filter_map(|s| kernel.inputs.get(*s.inputs.get(slot)?));

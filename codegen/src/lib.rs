@@ -21,6 +21,7 @@ mod flat;
 mod form;
 mod jit;
 mod kept;
+mod key;
 mod largest;
 mod limits;
 mod listing;

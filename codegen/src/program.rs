@@ -5,6 +5,7 @@ use crate::disk::{Disk, Found};
 use crate::error::{Error, Result};
 use crate::jit::{self, Code, Slots};
 use crate::kept::{Keeping, Packed};
+use crate::key::key;
 use crate::lower::{Lowered, Target, lower};
 use crate::nest::{self, NestRun};
 use crate::object::Object;
@@ -13,8 +14,7 @@ use crate::scatter::{self, ScatterRun};
 use crate::team::{Team, part};
 use cranelift::codegen::Context;
 use cranelift::prelude::FunctionBuilderContext;
-use std::collections::HashMap;
-use std::fmt::Write;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -81,16 +81,17 @@ pub(crate) fn load(
     disk: Option<&Disk>,
     kernels: &[&Kernel],
 ) -> Result<Vec<(Arc<Program>, Made)>> {
-    let keys: Vec<String> = kernels.iter().map(|k| key(target, k)).collect();
-    let mut found: HashMap<&str, Arc<Program>> = HashMap::new();
-    let mut news: HashMap<&str, Made> = HashMap::new();
-    let mut missing: Vec<(&str, &Kernel)> = Vec::new();
+    let keys: Vec<Vec<u8>> = kernels.iter().map(|k| key(target, k)).collect();
+    let mut found: HashMap<&[u8], Arc<Program>> = HashMap::new();
+    let mut news: HashMap<&[u8], Made> = HashMap::new();
+    let mut missing: Vec<(&[u8], &Kernel)> = Vec::new();
+    let mut met: HashSet<&[u8]> = HashSet::new();
     {
         let cache = cache();
-        for (key, kernel) in keys.iter().map(String::as_str).zip(kernels) {
+        for (key, kernel) in keys.iter().map(Vec::as_slice).zip(kernels) {
             if let Some(program) = cache.get(key).and_then(Weak::upgrade) {
                 found.insert(key, program);
-            } else if missing.iter().all(|m| m.0 != key) {
+            } else if met.insert(key) {
                 missing.push((key, kernel));
             }
         }
@@ -112,24 +113,24 @@ pub(crate) fn load(
         }
     }
     // Of equal kernels the first has taken the time.
-    let mut one = |key: &String| {
-        let program = found[key.as_str()].clone();
+    let mut one = |key: &Vec<u8>| {
+        let program = found[key.as_slice()].clone();
         let shared = || Made { bytes: program.bytes, ..Made::new(MadeFrom::Process) };
-        let made = news.remove(key.as_str()).unwrap_or_else(shared);
+        let made = news.remove(key.as_slice()).unwrap_or_else(shared);
         (program, made)
     };
     Ok(keys.iter().map(&mut one).collect())
 }
 
 /// Compiled kernels with their keys.
-type Batch<'k> = Vec<(&'k str, Program, Made)>;
+type Batch<'k> = Vec<(&'k [u8], Program, Made)>;
 
 /// Below this, a module is not worth a thread: a kernel takes some 0.2 ms, waking a thread and mapping a module 0.1.
 const KERNELS_PER_MODULE: usize = 4;
 
 /// A kernel on its way to a program.
 struct Draft<'k> {
-    key: &'k str,
+    key: &'k [u8],
     name: &'k str,
     slots: Vec<usize>,
     run: Run,
@@ -141,7 +142,7 @@ struct Draft<'k> {
 fn compile<'k>(
     target: &Target,
     disk: Option<&Disk>,
-    kernels: &[(&'k str, &'k Kernel)],
+    kernels: &[(&'k [u8], &'k Kernel)],
 ) -> Result<Batch<'k>> {
     let mut context = Context::new();
     let mut drafts = Vec::new();
@@ -168,7 +169,7 @@ fn drafted<'k>(
     target: &Target,
     disk: Option<&Disk>,
     context: &mut Context,
-    key: &'k str,
+    key: &'k [u8],
     kernel: &'k Kernel,
 ) -> Result<Draft<'k>> {
     let start = Instant::now();
@@ -206,19 +207,10 @@ fn drafted<'k>(
 }
 
 /// Compiled kernels that are still in use, by everything that their code depends on.
-static CACHE: LazyLock<Mutex<HashMap<String, Weak<Program>>>> = LazyLock::new(Mutex::default);
+static CACHE: LazyLock<Mutex<HashMap<Vec<u8>, Weak<Program>>>> = LazyLock::new(Mutex::default);
 
-fn cache() -> MutexGuard<'static, HashMap<String, Weak<Program>>> {
+fn cache() -> MutexGuard<'static, HashMap<Vec<u8>, Weak<Program>>> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Everything that the code of a kernel depends on: the compiler, the machine, and what the kernel does.
-fn key(target: &Target, kernel: &Kernel) -> String {
-    let Kernel { name: _, inputs, outputs, when: _, checks: _, form } = kernel;
-    let mut key = String::new();
-    // Writing to a string does not fail.
-    let _ = write!(key, "{} {inputs:?} {outputs:?} {form:?}", target.identity);
-    key
 }
 
 impl Program {

@@ -76,7 +76,7 @@ impl Disk {
     }
 
     /// The functions of a kernel.
-    pub(crate) fn load(&self, key: &str) -> Found {
+    pub(crate) fn load(&self, key: &[u8]) -> Found {
         let path = self.path(key);
         let read = || -> Result<Option<Vec<Object>>, String> {
             let mut file = match File::open(&path) {
@@ -107,7 +107,7 @@ impl Disk {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub(crate) fn store(&self, key: &str, functions: &[Object]) -> Result<(), String> {
+    pub(crate) fn store(&self, key: &[u8], functions: &[Object]) -> Result<(), String> {
         let Some(bytes) = encode(key, functions) else { return Ok(()) };
         let (path, unfinished) = (self.path(key), temporary(&self.folder));
         let written = create(&unfinished)
@@ -126,8 +126,8 @@ impl Disk {
         Ok(())
     }
 
-    fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{:032x}.code", checksum(key.as_bytes())))
+    fn path(&self, key: &[u8]) -> PathBuf {
+        self.folder.join(format!("{:032x}.code", checksum(key)))
     }
 
     /// Errors with the reason if others may have written it.

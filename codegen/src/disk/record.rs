@@ -16,9 +16,9 @@ pub(crate) fn checksum(bytes: &[u8]) -> u128 {
 }
 
 /// The file of a kernel; `None` if it has code of a kind that files cannot hold.
-pub(super) fn encode(key: &str, functions: &[Object]) -> Option<Vec<u8>> {
+pub(super) fn encode(key: &[u8], functions: &[Object]) -> Option<Vec<u8>> {
     let mut to = MARK.to_vec();
-    put(&mut to, key.as_bytes());
+    put(&mut to, key);
     number(&mut to, functions.len() as u64);
     for function in functions {
         number(&mut to, function.align);
@@ -48,7 +48,7 @@ pub(super) fn encode(key: &str, functions: &[Object]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn decode(bytes: &[u8], key: &str) -> Result<Vec<Object>, String> {
+pub(super) fn decode(bytes: &[u8], key: &[u8]) -> Result<Vec<Object>, String> {
     let Some(mut from) = bytes.strip_prefix(MARK) else {
         return Err("it is not of this format".to_owned());
     };
@@ -61,7 +61,7 @@ pub(super) fn decode(bytes: &[u8], key: &str) -> Result<Vec<Object>, String> {
     from = &from[..from.len() - 16];
     let mut from = Reader(from);
     let read = (|| {
-        if from.block()? != key.as_bytes() {
+        if from.block()? != key {
             return Some(Err("it is that of another kernel, machine or version".to_owned()));
         }
         let functions = from.list(Reader::object)?;

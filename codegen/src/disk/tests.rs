@@ -115,7 +115,7 @@ fn no_changed_byte_goes_unnoticed() {
     let good = fs::read(folder.files().pop().unwrap()).unwrap();
     let key_of = |bytes: &[u8]| {
         let length = u64::from_le_bytes(bytes[17..25].try_into().unwrap()) as usize;
-        String::from_utf8(bytes[25..25 + length].to_vec()).unwrap()
+        bytes[25..25 + length].to_vec()
     };
     let key = key_of(&good);
     let functions = decode(&good, &key).unwrap();
@@ -126,7 +126,7 @@ fn no_changed_byte_goes_unnoticed() {
         assert!(decode(&bad, &key).is_err(), "byte {at}");
         assert!(at % 31 != 0 || decode(&good[..at], &key).is_err(), "cut at {at}");
     }
-    assert!(decode(&good, &format!("{key} ")).unwrap_err().contains("version"));
+    assert!(decode(&good, &[&key[..], b" "].concat()).unwrap_err().contains("version"));
 }
 
 #[test]
@@ -143,12 +143,12 @@ fn what_a_right_checksum_covers_still_has_to_make_sense() {
         loops: vec![vec![0xc3]],
         scratch: 64,
     };
-    let there_and_back = |object: Object| decode(&encode("k", &[object]).unwrap(), "k");
+    let there_and_back = |object: Object| decode(&encode(b"k", &[object]).unwrap(), b"k");
     assert!(there_and_back(function(8, 16)).is_ok());
     assert!(there_and_back(function(9, 16)).is_err(), "a gap beyond the code");
     assert!(there_and_back(function(8, 3)).is_err(), "no such alignment");
     let relative = Gap { kind: Reloc::X86PCRel4, ..function(8, 16).gaps[0].clone() };
-    assert_eq!(encode("k", &[Object { gaps: vec![relative], ..function(8, 16) }]), None);
+    assert_eq!(encode(b"k", &[Object { gaps: vec![relative], ..function(8, 16) }]), None);
 }
 
 #[cfg(unix)]
@@ -167,7 +167,7 @@ fn what_others_could_have_written_is_not_run() {
     assert_eq!(made.from, MadeFrom::Compiler);
     assert!(made.warning.unwrap().contains("others may write"));
     let other = Disk { user: device_user(&folder.0) + 1, ..Disk::open(&folder.0).unwrap() };
-    let key = "a key";
+    let key = b"a key";
     other.store(key, &[]).unwrap();
     assert!(matches!(other.load(key), Found::Refused(why) if why.contains("belongs to user")));
     mode(&folder.0, 0o777).unwrap();
@@ -201,8 +201,8 @@ fn many_may_write_at_once() {
             let (disk, objects) = (&disk, &objects);
             scope.spawn(move || {
                 for _ in 0..50 {
-                    disk.store("key", &objects(n)).unwrap();
-                    let Found::Functions(found) = disk.load("key") else { panic!("torn") };
+                    disk.store(b"key", &objects(n)).unwrap();
+                    let Found::Functions(found) = disk.load(b"key") else { panic!("torn") };
                     assert!((0..4).any(|n| found == objects(n)));
                 }
             });
@@ -228,21 +228,22 @@ fn what_was_used_longest_ago_makes_room() {
             .unwrap();
     };
     for i in 0..8 {
-        disk.store(&format!("kernel {i}"), &[object()]).unwrap();
-        hours_ago(&disk.path(&format!("kernel {i}")), 20 - i);
+        disk.store(format!("kernel {i}").as_bytes(), &[object()]).unwrap();
+        hours_ago(&disk.path(format!("kernel {i}").as_bytes()), 20 - i);
     }
     let (foreign, left, fresh) = ("notes.txt", "1-1.unfinished", "1-2.unfinished");
     for name in [foreign, left, fresh] {
         fs::write(folder.0.join(name), [0; 5000]).unwrap();
     }
     hours_ago(&folder.0.join(left), 2);
-    let there =
-        || (0..8).filter(|i| disk.path(&format!("kernel {i}")).exists()).collect::<Vec<_>>();
-    let size = fs::metadata(disk.path("kernel 0")).unwrap().len();
+    let there = || {
+        (0..8).filter(|i| disk.path(format!("kernel {i}").as_bytes()).exists()).collect::<Vec<_>>()
+    };
+    let size = fs::metadata(disk.path(b"kernel 0")).unwrap().len();
     room::tidy(&folder.0, 8 * size);
     assert_eq!(there().len(), 8);
     // Using the oldest makes it the newest.
-    assert!(matches!(disk.load("kernel 0"), Found::Functions(_)));
+    assert!(matches!(disk.load(b"kernel 0"), Found::Functions(_)));
     room::tidy(&folder.0, 8 * size - 4);
     assert_eq!(there(), [0, 4, 5, 6, 7]);
     let is_there = |name: &str| folder.0.join(name).exists();

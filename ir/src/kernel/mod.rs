@@ -64,7 +64,7 @@ pub struct Kernel {
 }
 
 /// A buffer that a kernel writes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
     /// Its type.
     pub ty: TensorType,
@@ -95,7 +95,7 @@ impl Check {
 }
 
 /// The loops of a kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Maps and rows.
     Nest(Nest),
@@ -138,7 +138,7 @@ impl Kernel {
 /// A scalar result has no outer axes and a row of one position. Every segment runs the same code over its own extents and
 /// operands; more than one segment is allowed only for maps with no outer axes (multi-tensor kernels). In a map with segments
 /// each access has stride 1 or 0 along the row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nest {
     /// What differs between the tensors of a multi-tensor kernel; never empty.
     pub segments: Vec<Segment>,
@@ -170,7 +170,7 @@ impl Nest {
 }
 
 /// The extents and operands of one run of a nest.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// Sizes of the outer axes, then of the row.
     pub extents: Vec<usize>,
@@ -311,7 +311,7 @@ pub enum Sink {
 }
 
 /// `C[b.., i, j] = epilogue(Σ_p A[b.., i, p] * B[b.., p, j])`, accumulated in f32 (f64 for f64).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contract {
     /// Sizes of the batch axes.
     pub batch: Vec<usize>,
@@ -334,7 +334,7 @@ pub struct Contract {
 }
 
 /// An operand of a contraction: what is multiplied, computed from loads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Factor {
     /// What the body loads; `input` is the kernel's input.
     pub loads: Vec<Load>,
@@ -362,7 +362,7 @@ impl Factor {
 }
 
 /// `out = base`, then for every source position in row-major order `out[place] += value`, in f32 for 16-bit floats with one rounding at the end.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// Sizes of the source's axes.
     pub extents: Vec<usize>,
