@@ -180,8 +180,13 @@ impl<'g, 'a> Prices<'g, 'a> {
             && recipe.steps.len() <= MOST
             && graph.args(at).iter().all(|arg| {
                 let source = arg.node;
-                if reach.inline[source.index()] || self.again.contains(&source) {
+                if reach.inline[source.index()] {
                     return self.follow(n, source, false, recipe);
+                }
+                if self.again.contains(&source) {
+                    // What was moved to where it is read once may be dear, and does not go on to several places.
+                    return (is_moved || is_cheap(graph, source))
+                        && self.follow(n, source, false, recipe);
                 }
                 if self.is_in_memory(source) || self.bytes(source) * SMALLER <= self.bytes(n) {
                     recipe.sources.insert(source);
