@@ -442,7 +442,8 @@ impl Executable {
     }
 
     /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
-    /// the same for some runs. Threads that run it at the same time keep so much each.
+    /// the same for some runs. So much is kept for each of the last two stores that it ran on, and for each of the threads that run it
+    /// at the same time.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

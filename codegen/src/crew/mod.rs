@@ -113,7 +113,7 @@ impl Crew {
     /// is not done yet, as inside of one.
     ///
     /// # Panics
-    /// If a part does, once all are done.
+    /// If a part does: once all are done, or at once if the caller is alone.
     pub(crate) fn each(&self, parts: usize, f: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
         let caller = match shared.caller.try_lock() {
@@ -134,7 +134,7 @@ impl Crew {
         job.part(0);
         shared.undone.0.fetch_sub(1, Ordering::AcqRel);
         let own = 1 + std::iter::repeat_with(|| shared.take()).take_while(|taken| *taken).count();
-        if own == parts && shared.rising.load(Ordering::Relaxed) {
+        if own == parts && shared.rising.swap(false, Ordering::Relaxed) {
             // Who was woken may be waiting for this very processor.
             thread::yield_now();
         }
@@ -168,7 +168,11 @@ impl Job<'_> {
     fn part(&self, i: usize) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.run)(i))) {
             let mut first = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
-            first.get_or_insert(panic);
+            match *first {
+                None => *first = Some(panic),
+                // Dropping what a panic said may panic again, and nobody would count this part.
+                Some(_) => std::mem::forget(panic),
+            }
         }
     }
 }

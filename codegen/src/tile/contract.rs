@@ -42,8 +42,8 @@ const FEW_TOGETHER: usize = 1024;
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
 
 /// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64. The epilogue gets
-/// every sum once, and what it is going to write and read may be asked
-/// for ahead of time.
+/// every sum once, and what it is going to write and read may be asked for ahead of
+/// time.
 ///
 /// # Safety
 ///

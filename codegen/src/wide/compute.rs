@@ -228,7 +228,7 @@ impl Select<'_> {
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
                 let before = self.load_lanes(pointer);
-                let start = self.splat(identity_bits(*reduction, ty) as u32);
+                let start = self.constant(identity_bits(*reduction, ty));
                 let first = self.given(Cell::First(number));
                 let before = self.blend(first, start, before);
                 let after = self.combine(*reduction, ty, before, pair)?;

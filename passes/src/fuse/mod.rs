@@ -2,8 +2,8 @@
 //!
 //! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue applies the others and whose store
 //! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
-//! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands, or starts one (`grouping`). Kernels that only write state
-//! and run the same code become one kernel over segments (`segments`).
+//! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
+//! or starts one (`grouping`). Kernels that only write state and run the same code become one kernel over segments (`segments`).
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
