@@ -8,6 +8,7 @@ use super::dependence::is_cast;
 use crate::DType;
 use crate::error::VerifyError;
 use crate::graph::{Graph, NodeId, ValueId};
+use crate::hash::FxHashSet;
 use crate::op::Body;
 
 /// Reports the roundings that a pass has put between ops of the program before, and before its results.
@@ -55,10 +56,30 @@ fn rounding(graph: &Graph, id: NodeId) -> Option<(DType, DType)> {
 /// op that is gone.
 fn is_made_anew(before: &Graph, was: ValueId, after: &Graph, is: ValueId) -> bool {
     let origin = &after.node(is.node).origin;
-    let is_old = points_to(after, is.node).any(|point| (point as usize) < before.points().len());
+    let is_old = || points_to(after, is.node).any(|point| (point as usize) < before.points().len());
     match before.node(was.node).op.def().body {
         Body::Core { .. } | Body::Source(_) => false,
-        Body::Composite { .. } => origin.stands_for.contains(&was.node) || is_old,
-        Body::Symbolic(_) => origin.backward || origin.stands_for.contains(&was.node) || is_old,
+        Body::Composite { .. } => is_end(before, was.node, &origin.stands_for) || is_old(),
+        Body::Symbolic(_) => {
+            origin.backward || is_end(before, was.node, &origin.stands_for) || is_old()
+        }
     }
+}
+
+/// True if one of these nodes is `op`, or an op that it takes and may hand on as it is, and all between are made into others.
+fn is_end(before: &Graph, op: NodeId, stands_for: &[NodeId]) -> bool {
+    let (mut ops, mut seen) = (vec![op], FxHashSet::default());
+    while let Some(id) = ops.pop() {
+        let node = before.node(id);
+        let is_made = matches!(node.op.def().body, Body::Composite { .. } | Body::Symbolic(_));
+        if !is_made || !seen.insert(id) {
+            continue;
+        }
+        if stands_for.contains(&id) {
+            return true;
+        }
+        let hands_on = |arg: &ValueId| node.results.contains(before.ty(*arg));
+        ops.extend(before.args(id).into_iter().filter(hands_on).map(|arg| arg.node));
+    }
+    false
 }
