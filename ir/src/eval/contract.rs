@@ -3,10 +3,10 @@
 use super::EvalError;
 use super::body::{Failed, Machine, each_position, malformed};
 use super::bytes::Bytes;
-use super::kernel::{column, finish, kept_place, larger, memory_dtype, of};
+use super::kernel::{column, finish, kept_place, of};
 use super::reduce::Column;
 use super::scalar::{Bits, write};
-use crate::kernel::{Contract, Factor, Scalar, Sink, math};
+use crate::kernel::{Contract, Factor, Reduction, Scalar, Sink, math};
 
 /// Runs a contraction.
 pub(super) fn contract(
@@ -84,7 +84,8 @@ impl<'a> Run<'a> {
                 }
                 Sink::Largest { value, .. } => {
                     let largest = &mut self.largest[number];
-                    *largest = larger(body.ty(*value), *largest, of(values, *value)?)?;
+                    *largest =
+                        Reduction::Max.combine(body.ty(*value), *largest, of(values, *value)?);
                 }
                 Sink::Column { value, kept, .. } => {
                     let at = kept_place(&self.extents, &self.machine.position, kept);
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
         for (number, sink) in self.c.epilogue.sinks.iter().enumerate() {
             let (output, dtype, value) = match sink {
                 Sink::Largest { value, output } => {
-                    (output, memory_dtype(self.c.epilogue.body.ty(*value))?, value)
+                    (output, self.c.epilogue.body.ty(*value).dtype(), value)
                 }
                 Sink::Column { value, output, dtype, .. } => (output, *dtype, value),
                 _ => continue,

@@ -8,7 +8,7 @@ use super::scalar::{Bits, convert, read, write};
 use super::{EvalError, Raised, Value};
 use crate::DType;
 use crate::kernel::{
-    Body, Form, Kernel, Nest, Over, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
+    Body, Form, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
 };
 use std::collections::BTreeMap;
 
@@ -204,7 +204,7 @@ impl<'a> NestRun<'a> {
                 Sink::Largest { value, output } => {
                     let value = of(values, *value)?;
                     if let Some((ty, so_far)) = self.largest.get_mut(output) {
-                        *so_far = larger(*ty, *so_far, value)?;
+                        *so_far = Reduction::Max.combine(*ty, *so_far, value);
                     }
                 }
             }
@@ -216,7 +216,7 @@ impl<'a> NestRun<'a> {
     fn largest(&self, outputs: &mut [Bytes]) -> Result<(), EvalError> {
         for (output, (ty, largest)) in &self.largest {
             let to = self.output(outputs, *output)?;
-            write(to, memory_dtype(*ty)?, 0, *ty, *largest)
+            write(to, ty.dtype(), 0, *ty, *largest)
                 .ok_or_else(|| malformed("an output is too small"))?;
         }
         Ok(())
@@ -271,20 +271,6 @@ pub(super) fn of(values: &[Bits], value: u32) -> Result<Bits, EvalError> {
         .get(value as usize)
         .copied()
         .ok_or_else(|| malformed("a sink takes a value that is not computed"))
-}
-
-/// The larger of two magnitudes; NaN is the largest.
-pub(super) fn larger(ty: Scalar, a: Bits, b: Bits) -> Result<Bits, EvalError> {
-    super::scalar::apply(ScalarOp::Max, ty, ty, &[a, b]).ok_or_else(|| malformed("no such maximum"))
-}
-
-/// The dtype of a magnitude in memory.
-pub(super) fn memory_dtype(ty: Scalar) -> Result<DType, EvalError> {
-    match ty {
-        Scalar::F32 => Ok(DType::F32),
-        Scalar::F64 => Ok(DType::F64),
-        _ => Err(malformed("the largest of something that is no float")),
-    }
 }
 
 fn run_scatter(

@@ -1,51 +1,33 @@
 //! Reductions in the order the language fixes (see [`kernel`](crate::kernel)).
 
 use super::scalar::{Bits, apply, compare, is_nan};
-use crate::kernel::{COLUMN_CHUNK, Cmp, LANES, ROW_CHUNK, Reduction, Scalar, ScalarOp};
+use crate::kernel::{COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, Scalar};
 
-/// Two partial results as one.
-fn combine(reduction: Reduction, ty: Scalar, a: Bits, b: Bits) -> Bits {
-    let op = match reduction {
-        Reduction::Sum => ScalarOp::Add,
-        Reduction::Max | Reduction::ArgMax => ScalarOp::Max,
-        Reduction::Min => ScalarOp::Min,
-    };
-    apply(op, ty, ty, &[a, b]).unwrap_or(a)
-}
-
-/// What a reduction starts from.
-fn identity(reduction: Reduction, ty: Scalar) -> Bits {
-    let float = |v: f64| match ty {
-        Scalar::F32 => Bits::from((v as f32).to_bits()),
-        _ => v.to_bits(),
-    };
-    let int = |narrow: i32, wide: i64| match ty {
-        Scalar::I32 => Bits::from(narrow as u32),
-        _ => wide as Bits,
-    };
-    match reduction {
-        Reduction::Sum => 0,
-        Reduction::Min if ty.is_float() => float(f64::INFINITY),
-        Reduction::Min => int(i32::MAX, i64::MAX),
-        _ if ty.is_float() => float(f64::NEG_INFINITY),
-        _ => int(i32::MIN, i64::MIN),
+impl Reduction {
+    /// Two partial results of `ty` as one, bits in and bits out as in [`ScalarOp::Const`](crate::kernel::ScalarOp::Const). Of a
+    /// reduction to a position, the value that is found there.
+    pub fn combine(self, ty: Scalar, a: u64, b: u64) -> u64 {
+        match self.combines() {
+            Combine::Value(op) => apply(op, ty, ty, &[a, b]).unwrap_or(a),
+            Combine::Position(extreme) => extreme.value().combine(ty, a, b),
+        }
     }
 }
 
 /// A row of values as one.
 pub(super) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
-    if reduction == Reduction::ArgMax {
-        return first_largest(ty, values) as Bits;
+    if let Combine::Position(extreme) = reduction.combines() {
+        return first(extreme, ty, values) as Bits;
     }
     let chunk = |chunk: &[Bits]| {
-        let mut lanes = [identity(reduction, ty); LANES];
+        let mut lanes = [reduction.identity(ty); LANES];
         for (p, v) in chunk.iter().enumerate() {
-            lanes[p % LANES] = combine(reduction, ty, lanes[p % LANES], *v);
+            lanes[p % LANES] = reduction.combine(ty, lanes[p % LANES], *v);
         }
         let mut width = LANES / 2;
         while width > 0 {
             for l in 0..width {
-                lanes[l] = combine(reduction, ty, lanes[l], lanes[l + width]);
+                lanes[l] = reduction.combine(ty, lanes[l], lanes[l + width]);
             }
             width /= 2;
         }
@@ -54,15 +36,20 @@ pub(super) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
     values
         .chunks(ROW_CHUNK)
         .map(chunk)
-        .reduce(|a, b| combine(reduction, ty, a, b))
-        .unwrap_or(identity(reduction, ty))
+        .reduce(|a, b| reduction.combine(ty, a, b))
+        .unwrap_or(reduction.identity(ty))
 }
 
-fn first_largest(ty: Scalar, values: &[Bits]) -> usize {
+/// The first position of an extreme value; NaN is beyond all others.
+fn first(extreme: Extreme, ty: Scalar, values: &[Bits]) -> usize {
+    let beats = |new: Bits, held: Bits| match extreme {
+        Extreme::Largest => compare(Cmp::Lt, ty, held, new),
+        Extreme::Smallest => compare(Cmp::Lt, ty, new, held),
+    };
     let mut best = 0;
     for (i, v) in values.iter().enumerate().skip(1) {
         let held = values[best];
-        if !is_nan(ty, held) && (is_nan(ty, *v) || compare(Cmp::Lt, ty, held, *v)) {
+        if !is_nan(ty, held) && (is_nan(ty, *v) || beats(*v, held)) {
             best = i;
         }
     }
@@ -82,23 +69,23 @@ pub(super) struct Column {
 impl Column {
     /// Nothing yet.
     pub(super) fn new(reduction: Reduction, ty: Scalar) -> Self {
-        Column { reduction, ty, rows: 0, chunk: identity(reduction, ty), total: None }
+        Column { reduction, ty, rows: 0, chunk: reduction.identity(ty), total: None }
     }
 
     /// The next row's value.
     pub(super) fn push(&mut self, value: Bits) {
         if self.rows == COLUMN_CHUNK {
             self.total = Some(self.finish());
-            self.chunk = identity(self.reduction, self.ty);
+            self.chunk = self.reduction.identity(self.ty);
             self.rows = 0;
         }
-        self.chunk = combine(self.reduction, self.ty, self.chunk, value);
+        self.chunk = self.reduction.combine(self.ty, self.chunk, value);
         self.rows += 1;
     }
 
     /// The result.
     pub(super) fn finish(&self) -> Bits {
-        self.total.map_or(self.chunk, |t| combine(self.reduction, self.ty, t, self.chunk))
+        self.total.map_or(self.chunk, |t| self.reduction.combine(self.ty, t, self.chunk))
     }
 }
 

@@ -29,10 +29,12 @@ pub mod half;
 pub mod index;
 pub mod math;
 pub mod philox;
+mod reduction;
 mod scalar;
 pub mod update;
 
 pub use cost::Cost;
+pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Function, Inst, Scalar, ScalarOp, Val};
 
 use crate::TensorType;
@@ -235,19 +237,6 @@ pub struct Stage {
     pub body: Body,
     /// Where its results go.
     pub sinks: Vec<Sink>,
-}
-
-/// How values are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reduction {
-    /// Addition.
-    Sum,
-    /// [`ScalarOp::Max`].
-    Max,
-    /// [`ScalarOp::Min`].
-    Min,
-    /// The row position of the first maximum (NaN counts as the largest), as i64.
-    ArgMax,
 }
 
 /// Where a value of a stage goes.

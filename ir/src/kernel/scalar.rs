@@ -34,8 +34,19 @@ impl Scalar {
         })
     }
 
+    /// The dtype whose elements are values of the scalar as they are, without widening or narrowing.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Scalar::F32 => DType::F32,
+            Scalar::F64 => DType::F64,
+            Scalar::I32 => DType::I32,
+            Scalar::I64 => DType::I64,
+            Scalar::Bool => DType::Bool,
+        }
+    }
+
     /// True for the two floats.
-    pub fn is_float(self) -> bool {
+    pub const fn is_float(self) -> bool {
         matches!(self, Scalar::F32 | Scalar::F64)
     }
 

@@ -6,11 +6,12 @@ use super::cast::Cast;
 use super::elementwise::Elementwise;
 use super::infer;
 use super::view::Views;
+use crate::kernel::Reduction;
 use crate::op::{
     ANY, Dispatch, Domain, FLOATS, Grad, GradCx, InferCx, Inferred, Lower, NUMBERS, composite,
     core, rule,
 };
-use crate::{DType, Shape, TensorType, Var};
+use crate::{Attrs, DType, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -31,7 +32,7 @@ SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
         Some(rule(&|cx| smallvec![Some(spread(cx.dy(), cx.args[0].shape(), cx.attrs.ints("dim")).to(cx.args[0].dtype()))])),
         &|cx| {
             let wide = cx.results[0].dtype.compute();
-            let y = reduce(cx.args[0].to(wide), cx.attrs.ints("dim"), "sum");
+            let y = reduce(cx.args[0].to(wide), cx.attrs.ints("dim"), Reduction::Sum);
             smallvec![y.reshape_to(&cx.results[0].shape)]
         },
     ),
@@ -58,7 +59,7 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
         &|cx| {
             let (wide, x) = (cx.results[0].dtype.compute(), cx.args[0]);
             let count = x.ty().numel() as f64 / cx.results[0].numel().max(1) as f64;
-            let total = reduce(x.to(wide), cx.attrs.ints("dim"), "sum");
+            let total = reduce(x.to(wide), cx.attrs.ints("dim"), Reduction::Sum);
             smallvec![total.div(None, Some(count)).reshape_to(&cx.results[0].shape)]
         },
     ),
@@ -82,7 +83,7 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
         Some(rule(&|cx| {
             smallvec![Some(shared(cx.args[0], cx.out(), cx.dy(), cx.attrs.ints("dim")))]
         })),
-        &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), "max").reshape_to(&cx.results[0].shape)],
+        &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), Reduction::Max).reshape_to(&cx.results[0].shape)],
     ),
     rounding: "nowhere; the gradient at the division",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
@@ -128,7 +129,7 @@ ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
                 if axis + 1 == rank { x } else { x.permute(&order) }
             }
         };
-        smallvec![y.reduce_row(Some("argmax")).reshape_to(&cx.results[0].shape)]
+        smallvec![y.reduce_row(Some(Reduction::ArgMax.name())).reshape_to(&cx.results[0].shape)]
     }),
     rounding: "nowhere",
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[3, 5] {dim = 0, keepdim = true}", "T[2, 9]"] },
@@ -138,15 +139,12 @@ ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
 REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
-        let (x, kind) = (cx.operand(0), cx.attrs.str("kind").unwrap_or("sum"));
-        if !matches!(kind, "sum" | "max" | "min" | "argmax") {
-            return Err(format!("unknown kind {kind:?}: expected sum, max, min or argmax"));
-        }
+        let (x, reduction) = (cx.operand(0), reduction(cx.attrs)?);
         let Some((_, outer)) = x.shape.split_last() else { return Err(format!("{x} has no last axis")) };
-        if x.dtype == DType::Bool || kind == "sum" && x.dtype.is_low() {
-            return Err(format!("{kind} takes f32, f64 or integers, found {x}"));
+        if x.dtype == DType::Bool || reduction.accumulates() && x.dtype.is_low() {
+            return Err(format!("{reduction} takes f32, f64 or integers, found {x}"));
         }
-        Ok(Inferred::one(TensorType::new(if kind == "argmax" { DType::I64 } else { x.dtype }, outer)))
+        Ok(Inferred::one(TensorType::new(reduction.result_dtype(x.dtype), outer)))
     },
     body:     core(
         rule(&|cx| {
@@ -162,16 +160,16 @@ REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
 REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
-        let (x, kind) = (cx.operand(0), cx.attrs.str("kind").unwrap_or("sum"));
-        if !matches!(kind, "sum" | "max" | "min") {
-            return Err(format!("unknown kind {kind:?}: expected sum, max or min"));
+        let (x, reduction) = (cx.operand(0), reduction(cx.attrs)?);
+        if reduction.is_position() {
+            return Err(format!("{reduction} is along the last axis only"));
         }
         let axes = x.shape.axes(cx.attrs.ints("dim"))?;
         if axes.is_empty() || axes.contains(&(x.shape.rank() - 1)) {
             return Err(format!("takes axes of {x} other than the last, found {:?}", cx.attrs.ints("dim")));
         }
-        if x.dtype == DType::Bool || kind == "sum" && x.dtype.is_low() {
-            return Err(format!("{kind} takes f32, f64 or integers, found {x}"));
+        if x.dtype == DType::Bool || reduction.accumulates() && x.dtype.is_low() {
+            return Err(format!("{reduction} takes f32, f64 or integers, found {x}"));
         }
         let kept = (0..x.shape.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape[a]);
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape: kept.collect() }))
@@ -187,6 +185,14 @@ REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
 }
 }
 
+/// How a core reduction combines: its attribute `kind`, a sum if there is none.
+///
+/// # Errors
+/// If there is no reduction of that name.
+pub fn reduction(attrs: &Attrs) -> Result<Reduction, String> {
+    attrs.str("kind").map_or(Ok(Reduction::Sum), str::parse)
+}
+
 /// The type of a reduction over the attribute `dim` with the attribute `keepdim`.
 fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
     let x = cx.operand(0);
@@ -198,7 +204,8 @@ fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
 }
 
 /// Reduces the axes in f32, f64 or integers: trailing axes as one row, the others down columns. The result has no reduced axes.
-fn reduce<'t>(x: Var<'t>, dim: &[i64], kind: &str) -> Var<'t> {
+fn reduce<'t>(x: Var<'t>, dim: &[i64], reduction: Reduction) -> Var<'t> {
+    let kind = Some(reduction.name());
     let shape = x.shape();
     let axes = shape.axes(dim).unwrap_or_default();
     let kept_after = (0..shape.rank()).rev().find(|a| !axes.contains(a));
@@ -207,20 +214,20 @@ fn reduce<'t>(x: Var<'t>, dim: &[i64], kind: &str) -> Var<'t> {
     if first_of_row < shape.rank() {
         let mut sizes: SmallVec<[usize; 4]> = SmallVec::from_slice(&shape[..first_of_row]);
         sizes.push(shape[first_of_row..].iter().product());
-        y = y.reshape_to(&Shape::new(&sizes)).reduce_row(Some(kind));
+        y = y.reshape_to(&Shape::new(&sizes)).reduce_row(kind);
     }
     let rest: SmallVec<[i64; 4]> =
         axes.iter().filter(|&&a| a < first_of_row).map(|&a| a as i64).collect();
-    if rest.is_empty() { y } else { y.reduce_column(&rest, Some(kind)) }
+    if rest.is_empty() { y } else { y.reduce_column(&rest, kind) }
 }
 
 /// The gradient of a core reduction: `dy` everywhere for a sum, shared among the equal extremes otherwise, none for positions.
 fn reduction_gradient<'t>(cx: &GradCx<'_, 't>, dim: &[i64]) -> Option<Var<'t>> {
     let (x, shape) = (cx.args[0], cx.args[0].shape());
-    match cx.attrs.str("kind") {
-        Some("argmax") => None,
-        None | Some("sum") => Some(spread(cx.dy(), shape, dim)),
-        Some(_) => Some(shared(x, cx.out(), cx.dy(), dim)),
+    match reduction(cx.attrs).ok()? {
+        Reduction::Sum => Some(spread(cx.dy(), shape, dim)),
+        Reduction::Max | Reduction::Min => Some(shared(x, cx.out(), cx.dy(), dim)),
+        Reduction::ArgMax => None,
     }
 }
 

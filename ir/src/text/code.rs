@@ -3,8 +3,7 @@
 use super::printer::commas;
 use crate::DType;
 use crate::kernel::{
-    Access, Body, Cmp, Function, Guard, Inst, Load, Over, Reduction, Scalar, ScalarOp, Sink, Stage,
-    Val,
+    Access, Body, Cmp, Function, Guard, Inst, Load, Over, Scalar, ScalarOp, Sink, Stage, Val,
 };
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -99,11 +98,7 @@ impl Code<'_> {
                 writeln!(f, ", {letter}{value}")
             }
             Sink::Reduce { reduction, value, register } => {
-                writeln!(
-                    f,
-                    "    g{register} = {} along the row {letter}{value}",
-                    reduction_name(*reduction)
-                )
+                writeln!(f, "    g{register} = {} along the row {letter}{value}", reduction.name())
             }
             Sink::Keep { value, buffer } => {
                 writeln!(f, "    w{buffer}{} = {letter}{value}", if row { "[r]" } else { "" })
@@ -113,7 +108,7 @@ impl Code<'_> {
                 write!(f, "    store {dtype} {}[", self.output(*output))?;
                 let kept = kept.iter().enumerate().filter(|(_, kept)| **kept);
                 commas(f, kept, |f, (axis, _)| f.write_str(self.axis(axis)))?;
-                writeln!(f, "], {} down the column {letter}{value}", reduction_name(*reduction))
+                writeln!(f, "], {} down the column {letter}{value}", reduction.name())
             }
             Sink::Largest { value, output } => {
                 writeln!(f, "    store {}, largest {letter}{value}", self.output(*output))
@@ -232,15 +227,6 @@ struct Narrow(DType, Scalar);
 impl Display for Narrow {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.name() == self.1.name() { Ok(()) } else { write!(f, "{} ", self.0) }
-    }
-}
-
-fn reduction_name(reduction: Reduction) -> &'static str {
-    match reduction {
-        Reduction::Sum => "sum",
-        Reduction::Max => "max",
-        Reduction::Min => "min",
-        Reduction::ArgMax => "argmax",
     }
 }
 

@@ -1,6 +1,6 @@
 //! What kernels add up is held in f32 or wider, and no narrower than what is added.
 
-use crate::kernel::{Body, Form, Kernel, Reduction, Scalar, Sink, Stage, Val};
+use crate::kernel::{Body, Form, Kernel, Scalar, Sink, Stage, Val};
 
 /// The accumulators of a kernel that are narrower than what they take.
 pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
@@ -21,7 +21,7 @@ pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
                 nest.stages.iter().flat_map(|s| s.sinks.iter().map(move |k| (s, k)))
             {
                 match sink {
-                    Sink::Reduce { reduction: Reduction::Sum, value, register } => {
+                    Sink::Reduce { reduction, value, register } if reduction.accumulates() => {
                         let acc = nest.registers.get(*register).copied();
                         if let (Some(acc), Some(term)) = (acc, scalar(&stage.body, *value)) {
                             check("a sum along the row", acc, term);
@@ -52,7 +52,10 @@ pub(super) fn narrow(kernel: &Kernel) -> Vec<String> {
 
 /// Checks a sum down a column.
 fn down(stage: &Stage, sink: &Sink, check: &mut dyn FnMut(&str, Scalar, Scalar)) {
-    let Sink::Column { reduction: Reduction::Sum, value, dtype, .. } = sink else { return };
+    let Sink::Column { reduction, value, dtype, .. } = sink else { return };
+    if !reduction.accumulates() {
+        return;
+    }
     if let (Some(acc), Some(term)) = (Scalar::of(*dtype), scalar(&stage.body, *value)) {
         check("a sum down a column", acc, term);
     }

@@ -1,8 +1,9 @@
 //! Largest magnitudes: reductions that a kernel can do as it goes, in any order.
 
-use super::lowering;
+use super::{lowering, reduction};
 use crate::DType;
 use crate::graph::{Graph, NodeId, ValueId};
+use crate::kernel::Reduction;
 use crate::op::Lower;
 
 /// A number that is the largest of all elements of a tensor of magnitudes.
@@ -42,7 +43,7 @@ pub fn largest(graph: &Graph, node: NodeId) -> Option<Largest> {
 
 fn is_max(graph: &Graph, node: NodeId) -> bool {
     matches!(lowering(graph, node), Some(Lower::ReduceRow))
-        && graph.node(node).attrs.str("kind") == Some("max")
+        && reduction(graph, node) == Ok(Reduction::Max)
 }
 
 fn is_reshape(graph: &Graph, node: NodeId) -> bool {

@@ -15,6 +15,7 @@ use super::{Form, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Body as OpBody, Lower};
+use crate::ops;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
 
@@ -161,14 +162,9 @@ fn finish(
     Built { kernel, inputs: collected.inputs.list, outputs }
 }
 
-/// How a reduction combines.
-fn kind(graph: &Graph, node: NodeId) -> Reduction {
-    match graph.node(node).attrs.str("kind") {
-        Some("max") => Reduction::Max,
-        Some("min") => Reduction::Min,
-        Some("argmax") => Reduction::ArgMax,
-        _ => Reduction::Sum,
-    }
+/// How a core reduction combines.
+fn reduction(graph: &Graph, node: NodeId) -> Result<Reduction, String> {
+    ops::reduce::reduction(&graph.node(node).attrs)
 }
 
 /// Where a reduction down the columns of a domain goes: a value, to an output.
@@ -182,7 +178,7 @@ fn column_sink(
     let axes = domain.axes(n.attrs.ints("dim"))?;
     let kept = (0..domain.rank().max(1)).map(|axis| !axes.contains(&axis)).collect();
     Ok(Sink::Column {
-        reduction: kind(graph, node),
+        reduction: reduction(graph, node)?,
         value,
         output,
         dtype: n.results[0].dtype,

@@ -1,7 +1,7 @@
 //! Maps and rows: where each member of a group is computed, in stages along the row.
 
 use super::{
-    Built, Context, Group, column_sink, finish, is_row, kind, largest, lowering, own_index,
+    Built, Context, Group, column_sink, finish, is_row, largest, lowering, own_index, reduction,
     value_of,
 };
 use crate::graph::{NodeId, ValueId};
@@ -177,8 +177,8 @@ impl<'a> NestBuilder<'a> {
         let (shape, domain) = (&n.results[0].shape, &self.group.domain);
         match lowering(self.cx.graph, node) {
             Some(Lower::ReduceRow) => {
-                let reduced = || Place::Reduced(kind(self.cx.graph, node));
-                Ok(self.largest_of(node).map_or_else(reduced, Place::Largest))
+                let reduced = Place::Reduced(reduction(self.cx.graph, node)?);
+                Ok(self.largest_of(node).map_or(reduced, Place::Largest))
             }
             Some(Lower::ReduceColumn) => Ok(Place::Column),
             _ if shape == domain => Ok(Place::Full),
