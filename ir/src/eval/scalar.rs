@@ -1,7 +1,7 @@
 //! What a [`ScalarOp`] means: bits in, bits out.
 
 use crate::DType;
-use crate::kernel::{Cmp, Function, Scalar, ScalarOp, half, math, philox};
+use crate::kernel::{Cmp, Function, Scalar, ScalarOp, half, philox};
 
 /// A number of a scalar type, given by its bits as in [`ScalarOp::Const`].
 pub(super) type Bits = u64;
@@ -19,12 +19,17 @@ trait Number: Copy + PartialOrd {
     fn rem(self, o: Self) -> Option<Self>;
     fn neg(self) -> Self;
     fn abs(self) -> Self;
-    fn float(self, op: ScalarOp) -> Option<Self>;
-    fn logic(self, o: Self, op: ScalarOp) -> Option<Self>;
+    fn sqrt(self) -> Option<Self>;
+    fn floor(self) -> Option<Self>;
+    fn call(self, function: Function) -> Option<Self>;
+    fn round(self, to: DType) -> Option<Self>;
+    fn and(self, o: Self) -> Option<Self>;
+    fn or(self, o: Self) -> Option<Self>;
+    fn not(self) -> Option<Self>;
 }
 
 macro_rules! float {
-    ($ty:ident, $word:ident, $exp:path, $log:path, $tanh:path, $erf:path, $sin:path, $cos:path, $f16:path, $bf16:path) => {
+    ($ty:ident, $word:ident, $function:path, $f16:path, $bf16:path) => {
         impl Number for $ty {
             fn of(bits: Bits) -> Self {
                 $ty::from_bits(bits as $word)
@@ -59,54 +64,39 @@ macro_rules! float {
             fn abs(self) -> Self {
                 $ty::abs(self)
             }
-            fn float(self, op: ScalarOp) -> Option<Self> {
-                Some(match op {
-                    ScalarOp::Sqrt => self.sqrt(),
-                    ScalarOp::Floor => self.floor(),
-                    ScalarOp::Call(Function::Exp) => $exp(self),
-                    ScalarOp::Call(Function::Log) => $log(self),
-                    ScalarOp::Call(Function::Tanh) => $tanh(self),
-                    ScalarOp::Call(Function::Erf) => $erf(self),
-                    ScalarOp::Call(Function::Sin) => $sin(self),
-                    ScalarOp::Call(Function::Cos) => $cos(self),
-                    ScalarOp::Round(DType::F16) => $f16(self),
-                    ScalarOp::Round(DType::BF16) => $bf16(self),
-                    ScalarOp::Round(DType::F32) => self as f32 as $ty,
-                    ScalarOp::Round(DType::F64) => self,
+            fn sqrt(self) -> Option<Self> {
+                Some($ty::sqrt(self))
+            }
+            fn floor(self) -> Option<Self> {
+                Some($ty::floor(self))
+            }
+            fn call(self, function: Function) -> Option<Self> {
+                Some($function(function, self))
+            }
+            fn round(self, to: DType) -> Option<Self> {
+                Some(match to {
+                    DType::F16 => $f16(self),
+                    DType::BF16 => $bf16(self),
+                    DType::F32 => self as f32 as $ty,
+                    DType::F64 => self,
                     _ => return None,
                 })
             }
-            fn logic(self, _: Self, _: ScalarOp) -> Option<Self> {
+            fn and(self, _: Self) -> Option<Self> {
+                None
+            }
+            fn or(self, _: Self) -> Option<Self> {
+                None
+            }
+            fn not(self) -> Option<Self> {
                 None
             }
         }
     };
 }
 
-float!(
-    f32,
-    u32,
-    math::exp,
-    math::log,
-    math::tanh,
-    math::erf,
-    math::sin,
-    math::cos,
-    half::round_to_f16,
-    half::round_to_bf16
-);
-float!(
-    f64,
-    u64,
-    math::exp_f64,
-    math::log_f64,
-    math::tanh_f64,
-    math::erf_f64,
-    math::sin_f64,
-    math::cos_f64,
-    half::round_to_f16_f64,
-    half::round_to_bf16_f64
-);
+float!(f32, u32, Function::of_f32, half::round_to_f16, half::round_to_bf16);
+float!(f64, u64, Function::of_f64, half::round_to_f16_f64, half::round_to_bf16_f64);
 
 macro_rules! int {
     ($ty:ident, $word:ident) => {
@@ -144,15 +134,26 @@ macro_rules! int {
             fn abs(self) -> Self {
                 self.wrapping_abs()
             }
-            fn float(self, _: ScalarOp) -> Option<Self> {
+            fn sqrt(self) -> Option<Self> {
                 None
             }
-            fn logic(self, o: Self, op: ScalarOp) -> Option<Self> {
-                Some(match op {
-                    ScalarOp::And => self & o,
-                    ScalarOp::Or => self | o,
-                    _ => !self,
-                })
+            fn floor(self) -> Option<Self> {
+                None
+            }
+            fn call(self, _: Function) -> Option<Self> {
+                None
+            }
+            fn round(self, _: DType) -> Option<Self> {
+                None
+            }
+            fn and(self, o: Self) -> Option<Self> {
+                Some(self & o)
+            }
+            fn or(self, o: Self) -> Option<Self> {
+                Some(self | o)
+            }
+            fn not(self) -> Option<Self> {
+                Some(!self)
             }
         }
     };
@@ -207,9 +208,25 @@ fn number<N: Number>(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
         ScalarOp::Min => min(x, y?),
         ScalarOp::Neg => x.neg(),
         ScalarOp::Abs => x.abs(),
-        ScalarOp::And | ScalarOp::Or => x.logic(y?, op)?,
-        ScalarOp::Not => x.logic(x, op)?,
-        _ => x.float(op)?,
+        ScalarOp::And => x.and(y?)?,
+        ScalarOp::Or => x.or(y?)?,
+        ScalarOp::Not => x.not()?,
+        ScalarOp::Sqrt => x.sqrt()?,
+        ScalarOp::Floor => x.floor()?,
+        ScalarOp::Call(function) => x.call(function)?,
+        ScalarOp::Round(to) => x.round(to)?,
+        ScalarOp::Const(_)
+        | ScalarOp::Load(_)
+        | ScalarOp::Index(_)
+        | ScalarOp::Row(_)
+        | ScalarOp::Register(_)
+        | ScalarOp::Acc
+        | ScalarOp::Cmp(_)
+        | ScalarOp::Select
+        | ScalarOp::Convert
+        | ScalarOp::WrapU8
+        | ScalarOp::Random { .. }
+        | ScalarOp::Check(_) => return None,
     };
     Some(result.bits())
 }

@@ -1,6 +1,6 @@
 //! What a run of a kernel takes at least: the bytes that cross memory and the arithmetic.
 
-use super::{Body, Contract, Form, Kernel, Load, Nest, Over, ScalarOp, Scatter, Sink, Stage};
+use super::{Body, Contract, Form, Kernel, Load, Nest, Over, Scatter, Sink, Stage};
 use std::collections::BTreeMap;
 
 /// A count of bytes and operations.
@@ -120,21 +120,7 @@ fn of_stage(stage: &Stage) -> u64 {
 
 /// The operations of a body that compute with numbers.
 fn arithmetic(body: &Body) -> u64 {
-    let floats = body.insts.iter().filter(|inst| {
-        matches!(
-            inst.op,
-            ScalarOp::Add
-                | ScalarOp::Sub
-                | ScalarOp::Mul
-                | ScalarOp::MulAdd
-                | ScalarOp::Div
-                | ScalarOp::Max
-                | ScalarOp::Min
-                | ScalarOp::Sqrt
-                | ScalarOp::Floor
-                | ScalarOp::Call(_)
-        ) && inst.ty.is_float()
-    });
+    let floats = body.insts.iter().filter(|inst| inst.op.is_arithmetic() && inst.ty.is_float());
     floats.count() as u64
 }
 

@@ -25,6 +25,7 @@
 pub mod build;
 mod cost;
 mod emit;
+mod function;
 pub mod half;
 pub mod index;
 pub mod math;
@@ -34,8 +35,9 @@ mod scalar;
 pub mod update;
 
 pub use cost::Cost;
+pub use function::{Code, Definition, Function, PerFunction};
 pub use reduction::{Combine, Extreme, Reduction};
-pub use scalar::{Body, Cmp, Function, Inst, Scalar, ScalarOp, Val};
+pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
 
 use crate::TensorType;
 use smallvec::SmallVec;

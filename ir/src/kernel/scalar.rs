@@ -1,5 +1,6 @@
 //! The closed set of scalar instructions, and straight-line programs made of them.
 
+use super::Function;
 use crate::DType;
 use crate::hash::FxHashMap;
 use smallvec::SmallVec;
@@ -78,21 +79,16 @@ pub enum Cmp {
     Le,
 }
 
-/// Functions of one float whose operation sequence is fixed in [`math`](super::math).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Function {
-    /// `e` to the power.
-    Exp,
-    /// Natural logarithm.
-    Log,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// The error function.
-    Erf,
-    /// Sine.
-    Sin,
-    /// Cosine.
-    Cos,
+impl Cmp {
+    /// The name used in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cmp::Eq => "eq",
+            Cmp::Ne => "ne",
+            Cmp::Lt => "lt",
+            Cmp::Le => "le",
+        }
+    }
 }
 
 /// One scalar instruction. Operand types equal the result type unless said otherwise.
@@ -160,6 +156,79 @@ pub enum ScalarOp {
     },
     /// Operands (bool): raises the kernel's check of that number in the status word when false; the result is the operand.
     Check(u32),
+}
+
+impl ScalarOp {
+    /// The name used in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScalarOp::Const(_) => "const",
+            ScalarOp::Load(_) => "load",
+            ScalarOp::Index(_) => "index",
+            ScalarOp::Row(_) => "row",
+            ScalarOp::Register(_) => "register",
+            ScalarOp::Acc => "acc",
+            ScalarOp::Add => "add",
+            ScalarOp::Sub => "sub",
+            ScalarOp::Mul => "mul",
+            ScalarOp::MulAdd => "mul_add",
+            ScalarOp::Div => "div",
+            ScalarOp::Rem => "rem",
+            ScalarOp::Max => "max",
+            ScalarOp::Min => "min",
+            ScalarOp::Neg => "neg",
+            ScalarOp::Abs => "abs",
+            ScalarOp::Sqrt => "sqrt",
+            ScalarOp::Floor => "floor",
+            ScalarOp::Call(function) => function.name(),
+            ScalarOp::Round(_) => "round",
+            ScalarOp::Cmp(cmp) => cmp.name(),
+            ScalarOp::And => "and",
+            ScalarOp::Or => "or",
+            ScalarOp::Not => "not",
+            ScalarOp::Select => "select",
+            ScalarOp::Convert => "convert",
+            ScalarOp::WrapU8 => "wrap_u8",
+            ScalarOp::Random { .. } => "random",
+            ScalarOp::Check(_) => "check",
+        }
+    }
+
+    /// True if it computes a new number from numbers: the work that is counted as an operation. Moves, comparisons, conversions,
+    /// signs and logic are not.
+    pub const fn is_arithmetic(self) -> bool {
+        match self {
+            ScalarOp::Add
+            | ScalarOp::Sub
+            | ScalarOp::Mul
+            | ScalarOp::MulAdd
+            | ScalarOp::Div
+            | ScalarOp::Rem
+            | ScalarOp::Max
+            | ScalarOp::Min
+            | ScalarOp::Sqrt
+            | ScalarOp::Floor
+            | ScalarOp::Call(_) => true,
+            ScalarOp::Const(_)
+            | ScalarOp::Load(_)
+            | ScalarOp::Index(_)
+            | ScalarOp::Row(_)
+            | ScalarOp::Register(_)
+            | ScalarOp::Acc
+            | ScalarOp::Neg
+            | ScalarOp::Abs
+            | ScalarOp::Round(_)
+            | ScalarOp::Cmp(_)
+            | ScalarOp::And
+            | ScalarOp::Or
+            | ScalarOp::Not
+            | ScalarOp::Select
+            | ScalarOp::Convert
+            | ScalarOp::WrapU8
+            | ScalarOp::Random { .. }
+            | ScalarOp::Check(_) => false,
+        }
+    }
 }
 
 /// One instruction of a body.

@@ -2,9 +2,7 @@
 
 use super::printer::commas;
 use crate::DType;
-use crate::kernel::{
-    Access, Body, Cmp, Function, Guard, Inst, Load, Over, Scalar, ScalarOp, Sink, Stage, Val,
-};
+use crate::kernel::{Access, Body, Guard, Inst, Load, Over, Scalar, ScalarOp, Sink, Stage, Val};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// How the parts of a body call what lies around them.
@@ -47,7 +45,7 @@ impl Code<'_> {
             ScalarOp::Index(axis) => return write!(f, "index {}", self.axis(axis as usize)),
             ScalarOp::Row(buffer) => return write!(f, "w{buffer}{}", if row { "[r]" } else { "" }),
             ScalarOp::Register(register) => return write!(f, "g{register}"),
-            op => word(op),
+            op => op.name(),
         };
         f.write_str(name)?;
         match inst.op {
@@ -227,52 +225,5 @@ struct Narrow(DType, Scalar);
 impl Display for Narrow {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.0.name() == self.1.name() { Ok(()) } else { write!(f, "{} ", self.0) }
-    }
-}
-
-/// The name of an instruction.
-fn word(op: ScalarOp) -> &'static str {
-    match op {
-        ScalarOp::Const(_) => "const",
-        ScalarOp::Load(_) => "load",
-        ScalarOp::Index(_) => "index",
-        ScalarOp::Row(_) => "row",
-        ScalarOp::Register(_) => "register",
-        ScalarOp::Acc => "acc",
-        ScalarOp::Add => "add",
-        ScalarOp::Sub => "sub",
-        ScalarOp::Mul => "mul",
-        ScalarOp::MulAdd => "mul_add",
-        ScalarOp::Div => "div",
-        ScalarOp::Rem => "rem",
-        ScalarOp::Max => "max",
-        ScalarOp::Min => "min",
-        ScalarOp::Neg => "neg",
-        ScalarOp::Abs => "abs",
-        ScalarOp::Sqrt => "sqrt",
-        ScalarOp::Floor => "floor",
-        ScalarOp::Call(function) => match function {
-            Function::Exp => "exp",
-            Function::Log => "log",
-            Function::Tanh => "tanh",
-            Function::Erf => "erf",
-            Function::Sin => "sin",
-            Function::Cos => "cos",
-        },
-        ScalarOp::Round(_) => "round",
-        ScalarOp::Cmp(cmp) => match cmp {
-            Cmp::Eq => "eq",
-            Cmp::Ne => "ne",
-            Cmp::Lt => "lt",
-            Cmp::Le => "le",
-        },
-        ScalarOp::And => "and",
-        ScalarOp::Or => "or",
-        ScalarOp::Not => "not",
-        ScalarOp::Select => "select",
-        ScalarOp::Convert => "convert",
-        ScalarOp::WrapU8 => "wrap_u8",
-        ScalarOp::Random { .. } => "random",
-        ScalarOp::Check(_) => "check",
     }
 }

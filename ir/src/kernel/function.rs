@@ -1,0 +1,166 @@
+//! The list of scalar functions: the name of each, and which definition in [`math`] it is.
+//!
+//! A new function is one entry in this list and its definition in [`math`]. Whoever needs a table of functions, such as a device with
+//! precompiled routines, makes it from [`Function::ALL`] with [`PerFunction`], and names none of them.
+
+use super::math::{self, Lane};
+
+/// A scalar function, as a type: what generic code over all functions is instantiated with.
+pub trait Definition {
+    /// Which function it is.
+    const FUNCTION: Function;
+    /// The function of every lane.
+    fn of_lanes<L: Lane>(x: L) -> L;
+    /// The function of one f64.
+    fn of_f64(x: f64) -> f64;
+}
+
+/// Something that is made for one function, whichever it is: see [`Function::with`].
+pub trait PerFunction {
+    /// What is made.
+    type Output;
+    /// Makes it for the function `F`.
+    fn make<F: Definition>(self) -> Self::Output;
+}
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $function:ident = $name:literal, $of_lanes:ident, $of_f64:ident, $code:ident;)*) => {
+        /// Functions of one float whose operation sequence is fixed in [`math`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Function {
+            $($(#[$doc])* $function,)*
+        }
+
+        impl Function {
+            /// Every function, in the order of declaration: `ALL[f as usize]` is `f`.
+            pub const ALL: [Function; [$(Function::$function),*].len()] = [$(Function::$function),*];
+
+            /// The name used in text.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Function::$function => $name,)*
+                }
+            }
+
+            /// What kind of code its definition is.
+            pub const fn code(self) -> Code {
+                match self {
+                    $(Function::$function => Code::$code,)*
+                }
+            }
+
+            /// What `per_function` makes for this function.
+            pub fn with<P: PerFunction>(self, per_function: P) -> P::Output {
+                match self {
+                    $(Function::$function => per_function.make::<types::$function>(),)*
+                }
+            }
+        }
+
+        /// The functions as types.
+        mod types {
+            use super::{Definition, Function, Lane, math};
+            $(
+                pub(super) enum $function {}
+
+                impl Definition for $function {
+                    const FUNCTION: Function = Function::$function;
+
+                    #[inline(always)]
+                    fn of_lanes<L: Lane>(x: L) -> L {
+                        math::$of_lanes(x)
+                    }
+
+                    #[inline(always)]
+                    fn of_f64(x: f64) -> f64 {
+                        math::$of_f64(x)
+                    }
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    /// `e` to the power.
+    Exp = "exp", exp, exp_f64, StraightLine;
+    /// Natural logarithm.
+    Log = "log", log, log_f64, StraightLine;
+    /// Hyperbolic tangent.
+    Tanh = "tanh", tanh, tanh_f64, StraightLine;
+    /// The error function.
+    Erf = "erf", erf, erf_f64, StraightLine;
+    /// Sine.
+    Sin = "sin", sin, sin_f64, Patched;
+    /// Cosine.
+    Cos = "cos", cos, cos_f64, Patched;
+}
+
+/// What kind of code a definition over lanes is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The same operations for every number: a compiler may write them wherever the function is called.
+    StraightLine,
+    /// Some lanes need [`Lane::or_exact`]: a device calls a routine.
+    Patched,
+}
+
+impl Function {
+    /// The function of one f32.
+    pub fn of_f32(self, x: f32) -> f32 {
+        struct Apply(f32);
+        impl PerFunction for Apply {
+            type Output = f32;
+            #[inline(always)]
+            fn make<F: Definition>(self) -> f32 {
+                F::of_lanes(self.0)
+            }
+        }
+        self.with(Apply(x))
+    }
+
+    /// The function of one f64.
+    pub fn of_f64(self, x: f64) -> f64 {
+        struct Apply(f64);
+        impl PerFunction for Apply {
+            type Output = f64;
+            #[inline(always)]
+            fn make<F: Definition>(self) -> f64 {
+                F::of_f64(self.0)
+            }
+        }
+        self.with(Apply(x))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_function_is_its_own_definition() {
+        struct Which;
+        impl PerFunction for Which {
+            type Output = Function;
+            fn make<F: Definition>(self) -> Function {
+                F::FUNCTION
+            }
+        }
+        for (at, function) in Function::ALL.into_iter().enumerate() {
+            assert_eq!((function as usize, function.with(Which)), (at, function));
+        }
+        assert_eq!(Function::Sin.of_f64(1.0), math::sin_f64(1.0));
+        assert_eq!(Function::Exp.of_f32(1.0).to_bits(), math::exp(1.0f32).to_bits());
+    }
+
+    #[test]
+    fn each_function_is_the_same_in_both_widths() {
+        for function in Function::ALL {
+            for x in [0.25f32, 0.75, 1.5, 3.0] {
+                let (single, double) = (f64::from(function.of_f32(x)), function.of_f64(x.into()));
+                let error = (single - double).abs();
+                assert!(error <= 1e-5 * double.abs().max(1.0), "{} {x}: {error}", function.name());
+            }
+        }
+    }
+}
