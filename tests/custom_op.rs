@@ -7,8 +7,8 @@ use tracecast::prelude::*;
 use tracecast::{Error, compile, trace_with};
 use tracecast_ir::kernel::ScalarOp;
 use tracecast_ir::op::{
-    Body, Dispatch, Domain, FLOATS, Func, Grad, Inferred, Lower, Map, Operand, OperandKind, Schema,
-    composite, core, map, rule,
+    Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, Inferred, Lower, Map, Operand, OperandKind,
+    Rounding, Schema, composite, core, map, rule,
 };
 use tracecast_ir::ops::infer;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Target};
@@ -28,7 +28,7 @@ CUBE = cube(x) -> (y) {
             cx.body.binary(ScalarOp::Mul, square, x[0])
         }),
     ),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 
@@ -41,7 +41,7 @@ SQUARED_NORM = squared_norm(x) -> (y) {
         Ok(Inferred::one(ty))
     },
     body:     composite(None, &|cx| smallvec![(cx.args[0] * cx.args[0]).sum(&[-1], false, None)]),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3]"] },
 }
 
@@ -53,7 +53,7 @@ HALF_TAUGHT = half_taught(x) -> (y) {
         Some(rule(&|cx| smallvec![Some(cx.dy() * cx.args[0])])),
         &|cx| smallvec![cx.args[0] * cx.args[0]],
     ),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 }
@@ -84,7 +84,8 @@ fn clipped_record(factor: f64) -> Arc<OpDef> {
                 cx.body.binary(ScalarOp::Mul, x[0], by)
             })))),
         },
-        rounding: "the result; the gradient",
+        rounding: Rounding::result("the result; the gradient"),
+        facts: Facts::new(),
         domain: Domain { dtypes: FLOATS, samples: &["T[3]"] },
     })
 }

@@ -61,9 +61,7 @@ fn page(out: &mut impl Write, op: &OpDef) -> Result<(), Failure> {
     if !dtypes.is_empty() {
         writeln!(out, "\ndtypes: {}", dtypes.join(", "))?;
     }
-    if !op.rounding.is_empty() {
-        writeln!(out, "rounds: {}", op.rounding)?;
-    }
+    writeln!(out, "rounds: {}", op.rounding)?;
     for (device, policy) in policies(op) {
         writeln!(out, "autocast on {device}: {policy}")?;
     }

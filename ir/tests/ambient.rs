@@ -3,7 +3,8 @@
 use smallvec::smallvec;
 use std::sync::Arc;
 use tracecast_ir::op::{
-    Body, Dispatch, Domain, FLOATS, Func, Inside, OpDef, OpRef, Operand, OperandKind, Schema,
+    Body, Dispatch, Domain, FLOATS, Facts, Func, Inside, OpDef, OpRef, Operand, OperandKind,
+    Rounding, Schema,
 };
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Sample, parse_sample};
@@ -31,7 +32,8 @@ fn expands() -> OpRef {
             inside: Inside::Own,
             grad: None,
         },
-        rounding: "as its parts",
+        rounding: Rounding::parts("as its parts"),
+        facts: Facts::new(),
         domain: Domain { dtypes: FLOATS, samples: &["T[4, 4]"] },
     }))
 }

@@ -77,7 +77,7 @@ fn to_core(mut graph: Graph) -> Graph {
 fn every_record_is_complete() {
     for op in all() {
         assert!(!op.doc.trim().is_empty(), "{} has no doc", op.name);
-        assert!(!op.rounding.is_empty() && !op.schema.results.is_empty(), "{}", op.name);
+        assert!(!op.rounding.prose.is_empty() && !op.schema.results.is_empty(), "{}", op.name);
         let is_sampled = !matches!(
             op.body,
             Body::Symbolic(_) | Body::Source(Lower::Port) | Body::Core { kernel: Lower::Fused, .. }

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::kernel::ScalarOp;
-use tracecast_ir::op::{Body, Dispatch, Domain, Elements, FLOATS, Grad, Lower, Map, chosen, core};
+use tracecast_ir::op::{
+    Body, Dispatch, Domain, Elements, FLOATS, Grad, Lower, Map, Rounding, chosen, core,
+};
 use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Args, Attrs, DType, Graph, OpDef, Stage, TensorType, Tracer, Var, ops, verify};
@@ -20,7 +22,7 @@ NEGATIVE_PART = negative_part(x) -> (y) {
         let zero = cx.constant(0.0);
         cx.body.binary(ScalarOp::Min, zero, x[0])
     })),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracecast_ir::eval::{self, Value};
-use tracecast_ir::op::{Dispatch, Domain, FLOATS, composite, core, map, rule};
+use tracecast_ir::op::{Dispatch, Domain, FLOATS, Rounding, composite, core, map, rule};
 use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
@@ -22,7 +22,7 @@ LEAKY = leaky(x) -> (y) {
         rule(&|cx| [Some(cx.dy().cast(DType::F64))].into_iter().collect()),
         map(&|_, x| x[0]),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 
@@ -31,7 +31,7 @@ FORGETFUL = forgetful(x, other) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::float,
     body:     core(rule(&|cx| [Some(cx.dy())].into_iter().collect()), map(&|_, x| x[0])),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3], T[3]"] },
 }
 
@@ -40,7 +40,7 @@ MISSHAPEN = misshapen(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::float,
     body:     composite(None, &|cx| [cx.args[0].sum(&[], false, None)].into_iter().collect()),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 
@@ -49,7 +49,7 @@ ENDLESS_AT_ONCE = endless_at_once(x) -> (y) {
     dispatch: Dispatch::Expands,
     infer:    &infer::float,
     body:     composite(None, &|cx| [cx.args[0].endless_at_once()].into_iter().collect()),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 
@@ -58,7 +58,7 @@ ENDLESS = endless(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::float,
     body:     composite(None, &|cx| [cx.args[0].endless()].into_iter().collect()),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 }

@@ -3,7 +3,8 @@
 /// Defines ops: a `static` [`OpDef`](crate::OpDef) for each, the list `OPS`, and a trait with a method on [`Var`](crate::Var) for each.
 ///
 /// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand; attributes
-/// follow a semicolon with their [`AttrKind`](crate::op::AttrKind). The macro has no logic of its own.
+/// follow a semicolon with their [`AttrKind`](crate::op::AttrKind). `facts` may be left out: then none are stated. The macro has no
+/// logic of its own.
 ///
 /// ```
 /// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};
@@ -19,7 +20,7 @@
 ///         rule(&|cx| [Some(cx.dy().twice())].into_iter().collect()),
 ///         map(&|cx, x| cx.body.binary(tracecast_ir::kernel::ScalarOp::Add, x[0], x[0])),
 ///     ),
-///     rounding: "the result",
+///     rounding: tracecast_ir::op::Rounding::RESULT,
 ///     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 /// }
 /// }
@@ -36,6 +37,7 @@ macro_rules! ops {
             infer: $infer:expr,
             body: $body:expr,
             rounding: $rounding:expr,
+            $(facts: $facts:expr,)?
             domain: $domain:expr $(,)?
         }
     )+) => {
@@ -56,6 +58,7 @@ macro_rules! ops {
                 infer: $crate::op::Func::Static($infer),
                 body: $body,
                 rounding: $rounding,
+                facts: $crate::op_facts!($($facts)?),
                 domain: $domain,
             };
         )+
@@ -105,6 +108,18 @@ macro_rules! op_name {
     };
     ($method:ident $name:literal) => {
         $name
+    };
+}
+
+/// The facts stated, or none. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! op_facts {
+    () => {
+        $crate::op::Facts::new()
+    };
+    ($facts:expr) => {
+        $facts
     };
 }
 

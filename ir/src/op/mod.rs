@@ -4,10 +4,14 @@
 
 mod context;
 mod elements;
+mod facts;
 mod macros;
+mod rounding;
 
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 pub use elements::{Elements, Map};
+pub use facts::{Compares, Facts, Intrinsic, Signs, Size, WithItself};
+pub use rounding::{Rounding, Rounds};
 
 use crate::kernel::Val;
 use crate::policy::Policy;
@@ -71,7 +75,9 @@ pub struct OpDef {
     /// What it is made of.
     pub body: Body,
     /// Where a low-precision run rounds, forward and backward.
-    pub rounding: &'static str,
+    pub rounding: Rounding,
+    /// What is true of it, for rewrites and their check.
+    pub facts: Facts,
     /// Operands to test it with.
     pub domain: Domain,
 }

@@ -6,7 +6,8 @@ use super::infer;
 use super::reduce::Reductions;
 use crate::kernel::ScalarOp;
 use crate::op::{
-    Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, composite_own, core, map, rule,
+    Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Intrinsic, Rounding, composite,
+    composite_own, core, map, rule,
 };
 use crate::{DType, TensorType, Var};
 use smallvec::smallvec;
@@ -22,7 +23,8 @@ UNSCALE = unscale(g, inv) -> (y) {
         infer::same(cx)
     },
     body:     composite(None, &|cx| smallvec![scaled(cx.args[0], cx.args[1])]),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().intrinsic(Intrinsic::Unscale).takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], f32[] > 0", "T[], f32[] > 0"] },
 }
 
@@ -34,7 +36,8 @@ NONFINITE = nonfinite(g) -> (found) {
         Ok(Inferred::one(TensorType::scalar(DType::F32)))
     },
     body:     composite(Some(Grad::Zero), &|cx| smallvec![found(cx.args[0])]),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::NonFinite),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[]", "T[0]"] },
 }
 
@@ -54,7 +57,8 @@ UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
         let product = g.unscaled(inv.to(g.dtype()).expand_to(&g.shape()));
         smallvec![product, found(g)]
     }),
-    rounding: "the product",
+    rounding: Rounding::result("the product"),
+    facts:    Facts::new().intrinsic(Intrinsic::UnscaleCheck),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], f32[] > 0", "T[0], f32[] > 0"] },
 }
 
@@ -70,7 +74,8 @@ UNSCALED = unscaled(g, inv) -> (y) {
         rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[1], None)), Some(cx.dy().mul(cx.args[0], None))]),
         map(&|cx, x| cx.body.binary(ScalarOp::Mul, x[0], x[1])),
     ),
-    rounding: "the result; each gradient",
+    rounding: Rounding::result("the result; each gradient"),
+    facts:    Facts::new().intrinsic(Intrinsic::Unscaled).takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
@@ -103,7 +108,7 @@ UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff
         let next = overflow.choose(times("backoff_factor"), kept);
         smallvec![next, overflow.logical_or(due).choose(zero, count)]
     }),
-    rounding: "the scale, from f64",
+    rounding: Rounding::result("the scale, from f64"),
     domain:   Domain { dtypes: &[DType::F32], samples: &["T[] > 0, i32[] in 0 9, T[] in 0 1 {growth_factor = 2.0, backoff_factor = 0.5, growth_interval = 7}"] },
 }
 
@@ -118,7 +123,7 @@ RECIPROCAL_SCALE = reciprocal_scale(scale) -> (inv) {
         let wide = cx.args[0].cast(DType::F64);
         smallvec![cx.tracer.ones_like(wide).div(wide, None).cast(DType::F32)]
     }),
-    rounding: "the result, from f64",
+    rounding: Rounding::result("the result, from f64"),
     domain:   Domain { dtypes: &[DType::F32], samples: &["T[] > 0"] },
 }
 }

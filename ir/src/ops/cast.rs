@@ -2,7 +2,10 @@
 
 use super::infer;
 use crate::DType;
-use crate::op::{ANY, Dispatch, Domain, FLOATS, Grad, Inferred, Lower, View, cheap, core, rule};
+use crate::op::{
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, Inferred, Intrinsic, Lower, Rounding, Size, View,
+    cheap, core, rule,
+};
 use smallvec::smallvec;
 
 crate::ops! { trait Cast;
@@ -34,7 +37,8 @@ CAST = cast(x; to: DType) -> (y) {
             cx.body.convert(x[0], ty)
         }),
     ),
-    rounding: "the result; the gradient when it is cast back",
+    rounding: Rounding::result("the result; the gradient when it is cast back"),
+    facts:    Facts::new().intrinsic(Intrinsic::Cast).size(Size::Operand),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {to = f32}", "T[7] {to = bf16}", "T[7] {to = f16}", "T[5] {to = f64}", "T[5] {to = i64}", "T[5] {to = i32}", "T[5] {to = u8}", "T[4] {to = bool}"] },
 }
 
@@ -55,7 +59,8 @@ ROUND_TO = round_to(x; to: DType) -> (y) {
         rule(&|cx| smallvec![Some(cx.dy().round_to(cx.attrs.dtype("to").expect("required")))]),
         cheap(&|cx, x| cx.body.unary(crate::kernel::ScalarOp::Round(cx.attrs.dtype("to").expect("required")), x[0])),
     ),
-    rounding: "the result and the gradient, to `to`",
+    rounding: Rounding::result("the result and the gradient, to `to`"),
+    facts:    Facts::new().intrinsic(Intrinsic::RoundTo),
     domain:   Domain { dtypes: &[DType::F32, DType::F64], samples: &["T[3, 5] {to = bf16}", "T[7] {to = f16}"] },
 }
 
@@ -64,7 +69,7 @@ DETACH = detach(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::same,
     body:     core(Grad::Zero, Lower::View(View::Identity)),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
 }

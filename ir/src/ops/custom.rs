@@ -16,8 +16,8 @@
 use super::infer::{self, Answer};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{
-    AttrDef, AttrKind, Body, Dispatch, Domain, FLOATS, Func, Grad, GradCx, Grads, InferCx,
-    Inferred, Inside, OpDef, Operand, OperandKind, Schema,
+    AttrDef, AttrKind, Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, GradCx, Grads, InferCx,
+    Inferred, Inside, OpDef, Operand, OperandKind, Rounding, Schema,
 };
 use crate::{Args, TensorType, ValueId, Var};
 use smallvec::smallvec;
@@ -43,7 +43,8 @@ pub static COTANGENT: OpDef = OpDef {
         inside: Inside::Own,
         grad: Some(Grad::Zero),
     },
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts: Facts::new(),
     domain: Domain { dtypes: FLOATS, samples: &["T[3] {output = 0}"] },
 };
 
@@ -63,7 +64,8 @@ pub static CUSTOM_GRAD: OpDef = OpDef {
         inside: Inside::Own,
         grad: Some(Grad::Rule(Func::Static(&|cx| gradients(cx)))),
     },
-    rounding: "nowhere; each step of the gradient as it was recorded",
+    rounding: Rounding::nowhere("nowhere; each step of the gradient as it was recorded"),
+    facts: Facts::new(),
     domain: Domain {
         dtypes: FLOATS,
         samples: &[

@@ -7,8 +7,8 @@ use super::infer;
 use super::nn::Activations;
 use crate::kernel::{Cmp, Function, Scalar, ScalarOp, Val};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, MapCx, NUMBERS, cheap, chosen, core, extremum,
-    map, rule,
+    ANY, Compares, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Intrinsic, MapCx, NUMBERS,
+    Rounding, Signs, Size, WithItself, cheap, chosen, core, extremum, map, rule,
 };
 use crate::{DType, Var};
 use smallvec::smallvec;
@@ -26,7 +26,8 @@ ADD = add(x, other: optional; scalar: OptFloat) -> (y) {
         rule(&|cx| cx.args.iter().map(|_| Some(cx.dy())).collect()),
         cheap(&|cx, x| two(cx, x, ScalarOp::Add)),
     ),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_number().commutes().neutral(-0.0).settling(0.0).subtracts(&SUB).size(Size::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -44,7 +45,8 @@ SUB = sub(x, other: optional; scalar: OptFloat) -> (y) {
         }),
         cheap(&|cx, x| two(cx, x, ScalarOp::Sub)),
     ),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_number().swapped(&RSUB).neutral(0.0).subtracts(&ADD).with_itself(WithItself::NumberExceptFloats(0.0)).size(Size::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -59,7 +61,8 @@ RSUB = rsub(x; scalar: Float) -> (y) {
             cx.body.binary(ScalarOp::Sub, c, x[0])
         }),
     ),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().negating(-0.0).size(Size::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7] {scalar = 3.0}"] },
 }
 
@@ -74,7 +77,8 @@ MUL = mul(x, other: optional; scalar: OptFloat) -> (y) {
         }),
         cheap(&|cx, x| two(cx, x, ScalarOp::Mul)),
     ),
-    rounding: "the result; each gradient",
+    rounding: Rounding::result("the result; each gradient"),
+    facts:    Facts::new().takes_number().commutes().neutral(1.0).negating(-1.0).absorbing(0.0).passes_signs().size(Size::Product),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -92,7 +96,8 @@ DIV = div(x, other: optional; scalar: OptFloat) -> (y) {
         }),
         map(&|cx, x| two(cx, x, ScalarOp::Div)),
     ),
-    rounding: "the result; each step of a gradient",
+    rounding: Rounding::result("the result; each step of a gradient"),
+    facts:    Facts::new().takes_number().neutral(1.0).negating(-1.0).passes_signs().by_inverse(&MUL),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -113,7 +118,8 @@ DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
         let safe = cx.body.select(fine, y, one);
         cx.body.binary(ScalarOp::Div, x[0], safe)
     })),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().neutral(1.0),
     domain:   Domain { dtypes: &[DType::I32, DType::I64, DType::U8], samples: &["T[7], T[7] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -122,7 +128,8 @@ MAXIMUM = maximum(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::arithmetic,
     body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Max, x[0], x[1]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().with_itself(WithItself::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
@@ -131,7 +138,8 @@ MINIMUM = minimum(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::arithmetic,
     body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Min, x[0], x[1]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().with_itself(WithItself::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
 }
 
@@ -140,7 +148,8 @@ NEG = neg(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::number,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), chosen(0, &|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::Negation).involution().size(Size::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
 }
 
@@ -156,7 +165,8 @@ ABS = abs(x) -> (y) {
         }),
         chosen(0, &|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().ignores_sign().keeps_nonnegative().signs(Signs::Cleared).size(Size::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
 }
 
@@ -165,7 +175,7 @@ EXP = exp(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().mul(cx.out(), None))]), map(&|cx, x| call(cx, Function::Exp, x[0]))),
-    rounding: "the result; the gradient",
+    rounding: Rounding::result("the result; the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -174,7 +184,7 @@ LOG = log(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().div(cx.args[0], None))]), map(&|cx, x| call(cx, Function::Log, x[0]))),
-    rounding: "the result; the gradient",
+    rounding: Rounding::result("the result; the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] > 0"] },
 }
 
@@ -186,7 +196,7 @@ SQRT = sqrt(x) -> (y) {
         rule(&|cx| smallvec![Some(cx.dy().div(cx.out().mul(None, Some(2.0)), None))]),
         map(&|cx, x| cx.body.unary(ScalarOp::Sqrt, x[0])),
     ),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0"] },
 }
 
@@ -205,7 +215,7 @@ RSQRT = rsqrt(x) -> (y) {
             cx.body.binary(ScalarOp::Div, one, root)
         }),
     ),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0"] },
 }
 
@@ -214,7 +224,7 @@ TANH = tanh(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().tanh_backward(cx.out()))]), map(&|cx, x| call(cx, Function::Tanh, x[0]))),
-    rounding: "the result; the gradient once",
+    rounding: Rounding::result("the result; the gradient once"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -230,7 +240,7 @@ ERF = erf(x) -> (y) {
         }),
         map(&|cx, x| call(cx, Function::Erf, x[0])),
     ),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -239,7 +249,7 @@ SIN = sin(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.args[0].cos().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Sin, x[0]))),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -248,7 +258,7 @@ COS = cos(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(rule(&|cx| smallvec![Some(cx.args[0].sin().neg().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Cos, x[0]))),
-    rounding: "the result; each step of the gradient",
+    rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -257,7 +267,7 @@ FLOOR = floor(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(Grad::Zero, map(&|cx, x| cx.body.unary(ScalarOp::Floor, x[0]))),
-    rounding: "nowhere: integral numbers have fewer bits",
+    rounding: Rounding::nowhere("nowhere: integral numbers have fewer bits"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -275,7 +285,7 @@ SIGMOID = sigmoid(x) -> (y) {
             cx.body.binary(ScalarOp::Div, one, below)
         }),
     ),
-    rounding: "the result; the gradient once",
+    rounding: Rounding::result("the result; the gradient once"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -293,7 +303,8 @@ RELU = relu(x) -> (y) {
             cx.body.binary(ScalarOp::Max, zero, x[0])
         }),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().keeps_nonnegative().signs(Signs::NeverNegative).size(Size::Operand),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]"] },
 }
 
@@ -302,7 +313,8 @@ EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Eq, false))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().commutes().opposite(&NE).with_itself(WithItself::NumberExceptFloats(1.0)).compares(Compares::Equality),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -311,7 +323,8 @@ NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Ne, false))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().commutes().opposite(&EQ).with_itself(WithItself::NumberExceptFloats(0.0)).compares(Compares::Equality),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -320,7 +333,8 @@ LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, false))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().swapped(&GT).opposite_without_nan(&GE).with_itself(WithItself::Number(0.0)).compares(Compares::Order),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -329,7 +343,8 @@ LE = le(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, false))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().swapped(&GE).opposite_without_nan(&GT).with_itself(WithItself::NumberExceptFloats(1.0)).compares(Compares::Order),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -338,7 +353,8 @@ GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, true))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().swapped(&LT).opposite_without_nan(&LE).with_itself(WithItself::Number(0.0)).compares(Compares::Order),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -347,7 +363,8 @@ GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, true))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().takes_number().swapped(&LE).opposite_without_nan(&LT).with_itself(WithItself::NumberExceptFloats(1.0)).compares(Compares::Order),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
@@ -356,7 +373,8 @@ LOGICAL_AND = logical_and(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().commutes().neutral(1.0).absorbing(0.0).with_itself(WithItself::Operand),
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
 
@@ -365,7 +383,8 @@ LOGICAL_OR = logical_or(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().commutes().neutral(0.0).absorbing(1.0).with_itself(WithItself::Operand),
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
 
@@ -374,7 +393,8 @@ LOGICAL_NOT = logical_not(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
     body:     core(Grad::Zero, cheap(&|cx, x| cx.body.unary(ScalarOp::Not, x[0]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::Not).involution(),
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5]"] },
 }
 
@@ -389,7 +409,8 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
         }),
         chosen(1, &|cx, x| cx.body.select(x[0], x[1], x[2])),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::Choice),
     domain:   Domain { dtypes: ANY, samples: &["bool[3, 5], T[3, 5], T[3, 5]", "bool[3, 1], T[5], T[]"] },
 }
 }

@@ -2,8 +2,8 @@
 
 use crate::Attr;
 use crate::op::{
-    AttrDef, AttrKind, Body, Dispatch, Domain, Func, Grad, Inferred, Lower, OpDef, Operand,
-    OperandKind, Schema,
+    AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Grad, Inferred, Lower, OpDef, Operand,
+    OperandKind, Rounding, Schema,
 };
 
 /// A fused kernel: its operands are the kernel's inputs, its results the kernel's outputs.
@@ -26,7 +26,8 @@ pub static KERNEL: OpDef = OpDef {
         Ok(Inferred::many(kernel.outputs.iter().map(|o| o.ty.clone())))
     }),
     body: Body::Core { grad: Grad::Zero, kernel: Lower::Fused },
-    rounding: "where its scalar code says",
+    rounding: Rounding::parts("where its scalar code says"),
+    facts: Facts::new(),
     domain: Domain { dtypes: &[], samples: &[] },
 };
 

@@ -2,7 +2,8 @@
 
 use super::infer;
 use crate::op::{
-    AttrDef, Body, Dispatch, Domain, Func, Inferred, OpDef, Operand, OperandKind, Schema,
+    AttrDef, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, OpDef, Operand, OperandKind,
+    Rounding, Schema,
 };
 use crate::{Args, Attrs, Tracer, Var};
 use smallvec::SmallVec;
@@ -31,7 +32,8 @@ pub static GRAD: OpDef = OpDef {
         Ok(Inferred::many(cx.list(1).iter().cloned()))
     }),
     body: Body::Symbolic("autodiff"),
-    rounding: "as the gradients of the ops between",
+    rounding: Rounding::parts("as the gradients of the ops between"),
+    facts: Facts::new().intrinsic(Intrinsic::Gradient),
     domain: Domain { dtypes: &[], samples: &[] },
 };
 

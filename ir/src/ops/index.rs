@@ -7,8 +7,8 @@ use super::source::IOTA;
 use super::view::Views;
 use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, cheap,
-    composite_own, core, rule,
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, Rounding,
+    cheap, composite_own, core, rule,
 };
 use crate::{Args, Attrs, DType, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -32,7 +32,7 @@ GATHER = gather(x, index; dim: Int) -> (y) {
         }),
         Lower::Gather,
     ),
-    rounding: "nowhere; the gradient once, after f32 sums",
+    rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5 {dim = 0}", "T[4, 6], i32[3, 9] in 0 6 {dim = 1}", "T[9], i64[4] in 0 9 {dim = 0}"] },
 }
 
@@ -61,7 +61,7 @@ SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
         }),
         Lower::Scatter,
     ),
-    rounding: "the result, once; the gradients nowhere",
+    rounding: Rounding::result("the result, once; the gradients nowhere"),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[11] in 0 3, T[11] {dim = 0}"] },
 }
 
@@ -73,7 +73,7 @@ CHECK_RANGE = check_range(index; low: Int, high: Int, allow: OptInt) -> (y) {
         infer::same(cx)
     },
     body:     core(Grad::Zero, cheap(&|cx, x| in_range(cx, x[0]))),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: &[DType::I64, DType::I32], samples: &["T[3, 5] in 0 7 {low = 0, high = 7}", "T[9] in -1 4 {low = 0, high = 4, allow = -1}"] },
 }
 
@@ -103,7 +103,8 @@ EMBEDDING = embedding(weight, indices) -> (y) {
             smallvec![weight.gather(index, 0).reshape_to(&cx.results[0].shape)]
         },
     ),
-    rounding: "nowhere; the gradient once, after f32 sums",
+    rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: ANY, samples: &["T[10, 7], i64[4] in 0 10", "T[6, 33], i32[2, 3] in 0 6", "T[5, 1], i64[] in 0 5"] },
 }
 
@@ -129,7 +130,8 @@ EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Int) -> (dweight) {
         let zeros = cx.tracer.full(TensorType::new(dy.dtype(), [rows, width]), 0.0);
         smallvec![zeros.scatter_add(along_rows(indices, width), source, 0)]
     }),
-    rounding: "the result, once, after f32 sums",
+    rounding: Rounding::result("the result, once, after f32 sums"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 10 {rows = 10}", "T[2, 3, 5], i32[2, 3] in 0 6 {rows = 6}"] },
 }
 }

@@ -5,7 +5,9 @@
 use super::elementwise::Elementwise;
 use super::infer;
 use super::reduce::Reductions;
-use crate::op::{Dispatch, Domain, FLOATS, Grads, Inferred, Lower, composite_own, core, rule};
+use crate::op::{
+    Dispatch, Domain, FLOATS, Facts, Grads, Inferred, Lower, Rounding, composite_own, core, rule,
+};
 use crate::{DType, Shape, TensorType, Var};
 use smallvec::smallvec;
 
@@ -41,7 +43,7 @@ CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
         }),
         Lower::Contract,
     ),
-    rounding: "the result; each gradient, and again where it is summed over a broadcast axis",
+    rounding: Rounding::result("the result; each gradient, and again where it is summed over a broadcast axis"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[2, 5, 4], T[4, 9]", "T[3, 1, 4, 5], T[2, 5, 3]", "bf16[5, 9], bf16[9, 4] {dtype = f32}", "T[17, 40], T[40, 33]"] },
 }
 
@@ -79,7 +81,8 @@ MATMUL = matmul(x, other) -> (y) {
         }
         smallvec![x.contract(other, None).reshape_to(&cx.results[0].shape)]
     }),
-    rounding: "the result; each gradient, and again where it is summed over a broadcast axis",
+    rounding: Rounding::result("the result; each gradient, and again where it is summed over a broadcast axis"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[7, 3]", "T[7], T[7]", "T[3, 7], T[7]", "T[7], T[2, 7, 3]", "T[2, 5, 4], T[4, 9]", "T[2, 1, 5, 4], T[3, 4, 6]"] },
 }
 
@@ -124,7 +127,8 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             smallvec![y.reshape_to(&cx.results[0].shape)]
         },
     ),
-    rounding: "the result, once, after the bias; each gradient",
+    rounding: Rounding::result("the result, once, after the bias; each gradient"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]"] },
 }
 }

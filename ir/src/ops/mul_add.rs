@@ -6,7 +6,7 @@ use super::elementwise::Elementwise;
 use super::infer;
 use crate::DType;
 use crate::kernel::ScalarOp;
-use crate::op::{Dispatch, Domain, FLOATS, InferCx, composite, core, map, rule};
+use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, core, map, rule};
 use smallvec::smallvec;
 
 crate::ops! { trait MulAdds;
@@ -36,7 +36,7 @@ MUL_ADD = mul_add(x, addend, factor: optional; scalar: OptFloat) -> (y) {
             cx.body.push(ScalarOp::MulAdd, &[x[0], factor, x[1]], ty)
         }),
     ),
-    rounding: "the result; each gradient",
+    rounding: Rounding::result("the result; each gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5]", "T[3, 1], T[5], T[]", "T[7], T[7], none {scalar = 0.3}"] },
 }
 
@@ -55,7 +55,7 @@ LERP = lerp(start, end; weight: Float) -> (y) {
             way.mul_add(end, None, Some(weight - 1.0))
         }]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] {weight = 0.1}", "T[7], T[7] {weight = 0.75}"] },
 }
 
@@ -68,7 +68,7 @@ ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
         let scaled = cx.args[1].mul(None, cx.attrs.float("value"));
         smallvec![scaled.mul_add(cx.args[0], cx.args[2], None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {value = 0.1}", "T[5], T[3, 1], T[] {value = 1.0}"] },
 }
 
@@ -97,7 +97,7 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
         let scaled = a.mul(cx.args.get(3).copied(), cx.attrs.float("scalar"));
         smallvec![x.add(scaled.div(b, None), None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] > 0, none {scalar = -0.1}", "T[7], T[7], T[7] > 0, T[]"] },
 }
 }

@@ -10,7 +10,7 @@ use super::infer;
 use super::view::Views;
 use crate::kernel::{Scalar, ScalarOp};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, composite, core, map, rule,
+    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Rounding, composite, core, map, rule,
 };
 use crate::{DType, Shape, TensorType, Var};
 use smallvec::smallvec;
@@ -42,7 +42,7 @@ RANDOM = random(key, step; stream: Int) -> (y) {
         let unit = cx.body.constant(Scalar::F32, 1.0 / 4_294_967_296.0);
         cx.body.binary(ScalarOp::Mul, number, unit)
     })),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: &[DType::I64], samples: &["T[3, 5], T[3, 5] {stream = 1}", "T[], T[] {stream = 0}"] },
 }
 
@@ -63,7 +63,7 @@ UNIFORM = uniform(x, rng; from: Float, to: Float, stream: Int) -> (y) {
         let unit = draw(cx.args[1], &cx.results[0].shape, cx.attrs.int("stream").expect("required")).to(wide);
         smallvec![unit.mul(None, Some(to - from)).add(None, Some(from))]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[2] {from = -1.0, to = 2.0, stream = 3}", "T[40], i64[2] {from = 0.0, to = 1.0, stream = 0}"] },
 }
 
@@ -79,7 +79,7 @@ BERNOULLI = bernoulli(x, rng; p: Float, stream: Int) -> (y) {
         let unit = draw(cx.args[1], &cx.results[0].shape, cx.attrs.int("stream").expect("required"));
         smallvec![unit.lt(None, cx.attrs.float("p")).to(cx.results[0].dtype)]
     }),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], i64[2] {p = 0.25, stream = 3}"] },
 }
 
@@ -106,7 +106,7 @@ DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
             smallvec![keep(cx.args[0], mask, p), mask]
         },
     ),
-    rounding: "the result; the gradient",
+    rounding: Rounding::result("the result; the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[2] {p = 0.5, stream = 2}", "T[70], i64[2] {p = 0.1, stream = 5}"] },
 }
 }

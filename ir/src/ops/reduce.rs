@@ -8,8 +8,8 @@ use super::infer;
 use super::view::Views;
 use crate::kernel::Reduction;
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, GradCx, InferCx, Inferred, Lower, NUMBERS, composite,
-    core, rule,
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, GradCx, InferCx, Inferred, Intrinsic, Lower,
+    NUMBERS, Rounding, composite, core, rule,
 };
 use crate::{Attrs, DType, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -36,7 +36,8 @@ SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
             smallvec![y.reshape_to(&cx.results[0].shape)]
         },
     ),
-    rounding: "the result; the gradient nowhere",
+    rounding: Rounding::result("the result; the gradient nowhere"),
+    facts:    Facts::new().intrinsic(Intrinsic::Total).takes_all(),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[3, 5] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}", "T[2, 3, 4] {dim = [0, 2]}", "T[2, 3, 4] {dim = [1]}", "T[40, 33] {dim = [1]}"] },
 }
 
@@ -63,7 +64,8 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
             smallvec![total.div(None, Some(count)).reshape_to(&cx.results[0].shape)]
         },
     ),
-    rounding: "the result; the gradient once",
+    rounding: Rounding::result("the result; the gradient once"),
+    facts:    Facts::new().intrinsic(Intrinsic::Mean).takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = []}", "T[2, 3, 4] {dim = [0], keepdim = true}"] },
 }
 
@@ -85,7 +87,8 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
         })),
         &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), Reduction::Max).reshape_to(&cx.results[0].shape)],
     ),
-    rounding: "nowhere; the gradient at the division",
+    rounding: Rounding::nowhere("nowhere; the gradient at the division"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
 }
 
@@ -131,7 +134,7 @@ ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
         };
         smallvec![y.reduce_row(Some(Reduction::ArgMax.name())).reshape_to(&cx.results[0].shape)]
     }),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[3, 5] {dim = 0, keepdim = true}", "T[2, 9]"] },
 }
 
@@ -152,7 +155,7 @@ REDUCE_ROW = reduce_row(x; kind: OptStr) -> (y) {
         }),
         Lower::ReduceRow,
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: &[DType::F32, DType::F64, DType::I32, DType::I64], samples: &["T[3, 5]", "T[3, 37] {kind = \"max\"}", "T[4, 9] {kind = \"min\"}", "T[2, 50] {kind = \"argmax\"}", "T[2, 9000]"] },
 }
 
@@ -180,7 +183,7 @@ REDUCE_COLUMN = reduce_column(x; dim: Ints, kind: OptStr) -> (y) {
         }),
         Lower::ReduceColumn,
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: &[DType::F32, DType::F64, DType::I32, DType::I64], samples: &["T[3, 5] {dim = [0]}", "T[300, 7] {dim = [0]}", "T[4, 9, 3] {dim = [1], kind = \"max\"}", "T[4, 9, 3] {dim = [0, 1], kind = \"min\"}"] },
 }
 }

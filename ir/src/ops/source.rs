@@ -4,8 +4,8 @@ use super::infer;
 use crate::graph::Groups;
 use crate::kernel::ScalarOp;
 use crate::op::{
-    ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Func, Inferred, Lower, MapCx, NUMBERS, OpDef,
-    Schema, map,
+    ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, Lower, MapCx,
+    NUMBERS, OpDef, Rounding, Schema, map,
 };
 use crate::{Args, Attrs, DType, Shape, TensorType, Tracer, Var};
 
@@ -17,7 +17,8 @@ pub static INPUT: OpDef = OpDef {
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|_| Err("stands for a port and is not recorded as an op".to_owned())),
     body: Body::Source(Lower::Port),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts: Facts::new(),
     domain: Domain { dtypes: ANY, samples: &[] },
 };
 
@@ -50,7 +51,8 @@ pub static CONSTANT: OpDef = OpDef {
         }
     }),
     body: Body::Source(map(&|cx, _| constant(cx))),
-    rounding: "to its dtype",
+    rounding: Rounding::result("to its dtype"),
+    facts: Facts::new().intrinsic(Intrinsic::Constant),
     domain: Domain {
         dtypes: ANY,
         samples: &[
@@ -91,7 +93,8 @@ pub static IOTA: OpDef = OpDef {
         };
         cx.body.convert(at, ty)
     })),
-    rounding: "to its dtype",
+    rounding: Rounding::result("to its dtype"),
+    facts: Facts::new().intrinsic(Intrinsic::Positions),
     domain: Domain {
         dtypes: NUMBERS,
         samples: &["{dtype = T, shape = [2, 5], dim = 1}", "{dtype = T, shape = [3, 2], dim = 0}"],

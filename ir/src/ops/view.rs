@@ -3,8 +3,8 @@
 use super::infer;
 use super::reduce::Reductions;
 use crate::op::{
-    ANY, AttrDef, AttrKind, Dispatch, Domain, Inferred, Lower, OpDef, Operand, OperandKind, Schema,
-    View, core, rule,
+    ANY, AttrDef, AttrKind, Dispatch, Domain, Facts, Inferred, Lower, OpDef, Operand, OperandKind,
+    Rounding, Schema, View, core, rule,
 };
 use crate::{Args, Attrs, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -23,7 +23,7 @@ RESHAPE = reshape(x; shape: Ints) -> (y) {
         rule(&|cx| smallvec![Some(cx.dy().reshape_to(&cx.args[0].shape()))]),
         Lower::View(View::Reshape),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[2, 6] {shape = [3, 4]}", "T[2, 3] {shape = [-1]}", "T[1] {shape = []}"] },
 }
 
@@ -46,7 +46,7 @@ PERMUTE = permute(x; dims: Ints) -> (y) {
         }),
         Lower::View(View::Permute),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[2, 3, 4] {dims = [2, 0, 1]}", "T[3, 5] {dims = [1, 0]}"] },
 }
 
@@ -72,7 +72,7 @@ EXPAND = expand(x; shape: Ints) -> (y) {
         rule(&|cx| smallvec![Some(cx.dy().sum_to(&cx.args[0].shape()))]),
         Lower::View(View::Expand),
     ),
-    rounding: "nowhere forward; the gradient once, at the sum",
+    rounding: Rounding::nowhere("nowhere forward; the gradient once, at the sum"),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 1] {shape = [2, 3, 4]}", "T[] {shape = [3]}"] },
 }
 
@@ -93,7 +93,7 @@ SLICE = slice(x; dim: Int, start: Int, end: Int, step: Int) -> (y) {
         }),
         Lower::View(View::Slice),
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[4, 6] {dim = 1, start = 1, end = 5, step = 1}", "T[7, 2] {dim = 0, start = 0, end = 7, step = 3}"] },
 }
 
@@ -121,7 +121,7 @@ PAD = pad(x; low: Ints, high: Ints, value: Float) -> (y) {
         }),
         Lower::Pad,
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[2, 3] {low = [1, 0], high = [0, 2], value = 1.0}", "T[5] {low = [0], high = [3], value = 0.0}"] },
 }
 }
@@ -183,7 +183,8 @@ pub static CAT: OpDef = OpDef {
         }),
         Lower::Cat,
     ),
-    rounding: "nowhere",
+    rounding: Rounding::NOWHERE,
+    facts: Facts::new(),
     domain: Domain {
         dtypes: ANY,
         samples: &["[T[2, 3], T[2, 1], T[2, 4]] {dim = 1}", "[T[2], T[3]] {dim = 0}"],

@@ -416,7 +416,8 @@ fn ops_from_outside_are_read() {
 
 fn definition() -> crate::op::OpDef {
     use crate::op::{
-        Body, Dispatch, Domain, FLOATS, Func, Grad, Operand, OperandKind, Schema, map,
+        Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, Operand, OperandKind, Rounding, Schema,
+        map,
     };
     crate::op::OpDef {
         name: "",
@@ -432,7 +433,8 @@ fn definition() -> crate::op::OpDef {
             grad: Grad::Zero,
             kernel: map(&|cx, x| cx.body.binary(crate::kernel::ScalarOp::Add, x[0], x[0])),
         },
-        rounding: "the result",
+        rounding: Rounding::RESULT,
+        facts: Facts::new(),
         domain: Domain { dtypes: FLOATS, samples: &["T[3]"] },
     }
 }

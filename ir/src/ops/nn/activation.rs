@@ -1,7 +1,7 @@
 //! Activations beyond the elementwise core, and the gradients of those that PyTorch rounds once: `gelu`, `silu`,
 //! `tanh_backward`, `sigmoid_backward`.
 
-use crate::op::{Dispatch, Domain, FLOATS, InferCx, composite, rule};
+use crate::op::{Dispatch, Domain, FLOATS, Facts, InferCx, Rounding, composite, rule};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::{TensorType, Var};
@@ -23,7 +23,8 @@ TANH_BACKWARD = tanh_backward(dy, y) -> (dx) {
         let (dy, y) = (cx.args[0], cx.args[1]);
         smallvec![dy.mul(y.mul(y, None).rsub(1.0), None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in -1 1"] },
 }
 
@@ -35,7 +36,8 @@ SIGMOID_BACKWARD = sigmoid_backward(dy, y) -> (dx) {
         let (dy, y) = (cx.args[0], cx.args[1]);
         smallvec![dy.mul(y.rsub(1.0), None).mul(y, None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in 0 1"] },
 }
 
@@ -59,7 +61,8 @@ GELU = gelu(x; approximate: OptStr) -> (y) {
             }]
         },
     ),
-    rounding: "the result; the gradient once",
+    rounding: Rounding::result("the result; the gradient once"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] {approximate = \"tanh\"}"] },
 }
 
@@ -84,7 +87,8 @@ GELU_BACKWARD = gelu_backward(dy, x; approximate: OptStr) -> (dx) {
         };
         smallvec![dy.mul(slope, None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]", "T[40], T[40] {approximate = \"tanh\"}"] },
 }
 
@@ -96,7 +100,8 @@ SILU = silu(x) -> (y) {
         Some(rule(&|cx| smallvec![Some(cx.dy().silu_backward(cx.args[0]))])),
         &|cx| smallvec![cx.args[0].div(cx.args[0].neg().exp().add(None, Some(1.0)), None)],
     ),
-    rounding: "the result; the gradient once",
+    rounding: Rounding::result("the result; the gradient once"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
 
@@ -109,7 +114,8 @@ SILU_BACKWARD = silu_backward(dy, x) -> (dx) {
         let s = x.sigmoid();
         smallvec![dy.mul(s, None).mul(x.mul(s.rsub(1.0), None).add(None, Some(1.0)), None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
 }
 }

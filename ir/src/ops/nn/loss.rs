@@ -4,7 +4,8 @@
 //! `log_softmax` before them are one pass over each row.
 
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, composite, composite_own, rule,
+    Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
+    composite_own, rule,
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::index::Indexing;
@@ -47,7 +48,8 @@ NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_in
         })),
         &|cx| picked(cx),
     ),
-    rounding: "the loss; the gradient once",
+    rounding: Rounding::result("the loss; the gradient once"),
+    facts:    Facts::new().intrinsic(Intrinsic::Loss),
     domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 7", "T[4, 7], i64[4] in 0 7, T[7] > 0 {reduction = \"mean\", ignore_index = 3}", "T[5, 3], i32[5] in 0 3 {reduction = \"none\"}", "T[2, 5, 3], i64[2, 3] in 0 5, T[5] > 0 {reduction = \"sum\"}", "T[7], i64[] in 0 7"] },
 }
 
@@ -86,7 +88,7 @@ NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; class
         let zero = cx.tracer.full(TensorType::scalar(slope.dtype()), 0.0);
         smallvec![hot.choose(slope, zero)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
     domain:   Domain { dtypes: &[crate::DType::F32], samples: &["T[], i64[4] in 0 7, T[] > 0 {classes = 7}", "T[], i64[4] in 0 7, T[] > 0, T[7] > 0 {classes = 7, reduction = \"sum\"}", "bf16[5], i32[5] in 0 3, f32[] > 0 {classes = 3, reduction = \"none\"}", "f16[2, 3], i64[2, 3] in 0 5, f32[] > 0, f16[5] > 0 {classes = 5, reduction = \"none\", ignore_index = 2}"] },
 }
 
@@ -119,7 +121,8 @@ CROSS_ENTROPY_LOSS = cross_entropy_loss(x, target, weight: optional; reduction: 
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
     },
     body:     composite_own(None, &|cx| smallvec![cross_entropy(cx)]),
-    rounding: "as its parts",
+    rounding: Rounding::parts("as its parts"),
+    facts:    Facts::new().intrinsic(Intrinsic::Loss),
     domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 7", "T[4, 7], i64[4] in 0 7, T[7] > 0 {label_smoothing = 0.1, ignore_index = 3}", "T[5, 3], i32[5] in 0 3 {reduction = \"none\", label_smoothing = 0.2}", "T[2, 5, 3], i64[2, 3] in 0 5 {reduction = \"sum\"}", "T[4, 7], T[4, 7] in 0 1, T[7] > 0", "T[7], i64[] in 0 7"] },
 }
 
@@ -142,7 +145,8 @@ MSE_LOSS = mse_loss(x, target; reduction: OptStr) -> (loss) {
             _ => each,
         }]
     }),
-    rounding: "the result; each gradient once",
+    rounding: Rounding::result("the result; each gradient once"),
+    facts:    Facts::new().intrinsic(Intrinsic::Loss).takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]", "T[3, 5], T[5] {reduction = \"none\"}", "T[7], T[7] {reduction = \"sum\"}"] },
 }
 }

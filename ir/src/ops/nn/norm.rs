@@ -2,7 +2,7 @@
 
 use super::activation::same_type;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, composite, rule,
+    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Rounding, composite, rule,
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
@@ -26,7 +26,7 @@ LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: I
         Ok(Inferred::many([x.clone(), statistics.clone(), statistics]))
     },
     body:     composite(Some(rule(&gradient)), &forward),
-    rounding: "`y` once; each gradient once",
+    rounding: Rounding::result("`y` once; each gradient once"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 7], T[7], T[7] {normalized_shape = [7], eps = 1e-5}", "T[3, 7] {normalized_shape = [7], eps = 1e-5}", "T[2, 3, 5], T[3, 5], T[3, 5] {normalized_shape = [3, 5], eps = 1e-3}", "T[4, 33], T[33] {normalized_shape = [33], eps = 1e-5}", "bf16[3, 7], f32[7], f32[7] {normalized_shape = [7], eps = 1e-5}"] },
 }
 
@@ -49,7 +49,7 @@ LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; n
         Ok(Inferred::many([x.clone(), scale.clone(), scale]))
     },
     body:     composite(None, &backward),
-    rounding: "each result",
+    rounding: Rounding::result("each result"),
     domain:   Domain { dtypes: &[DType::F32, DType::F64], samples: &["T[3, 7], T[3, 7], T[3, 1], T[3, 1] > 0, T[7] {normalized_shape = [7]}", "T[2, 3, 5], T[2, 3, 5], T[2, 1, 1], T[2, 1, 1] > 0 {normalized_shape = [3, 5]}", "bf16[3, 7], bf16[3, 7], f32[3, 1], f32[3, 1] > 0, bf16[7] {normalized_shape = [7]}", "f16[3, 7], f16[3, 7], f32[3, 1], f32[3, 1] > 0, f32[7] {normalized_shape = [7]}"] },
 }
 }

@@ -2,7 +2,8 @@
 
 use super::activation::alike;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, composite, rule,
+    Dispatch, Domain, ExpandCx, FLOATS, Facts, GradCx, Grads, InferCx, Inferred, Rounding,
+    composite, rule,
 };
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
@@ -32,7 +33,8 @@ SOFTMAX = softmax(x; dim: Int, dtype: OptDType) -> (y) {
             smallvec![e.div(e.sum(&[dim], true, None), None)]
         },
     ),
-    rounding: "the operand to `dtype`, if given; the result; the gradient once",
+    rounding: Rounding::result("the operand to `dtype`, if given; the result; the gradient once"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = 1}", "T[4, 33] {dim = -1}", "T[3, 5] {dim = 0}", "T[2, 3, 4] {dim = 1, dtype = f32}", "T[5] {dim = 0, dtype = bf16}", "T[] {dim = 0}"] },
 }
 
@@ -45,7 +47,8 @@ SOFTMAX_BACKWARD = softmax_backward(dy, y; dim: Int) -> (dx) {
         let total = dy.mul(y, None).sum(&[dim(cx.attrs)], true, None);
         smallvec![dy.sub(total, None).mul(y, None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in 0 1 {dim = 1}", "T[3, 5], T[3, 5] in 0 1 {dim = 0}"] },
 }
 
@@ -66,7 +69,8 @@ LOG_SOFTMAX = log_softmax(x; dim: Int, dtype: OptDType) -> (y) {
             smallvec![lower.sub(lower.exp().sum(&[dim], true, None).log(), None)]
         },
     ),
-    rounding: "the operand to `dtype`, if given; the result; the gradient once",
+    rounding: Rounding::result("the operand to `dtype`, if given; the result; the gradient once"),
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] {dim = 1}", "T[4, 33] {dim = -1}", "T[3, 5] {dim = 0}", "T[2, 3, 4] {dim = 1, dtype = f32}", "T[] {dim = 0}"] },
 }
 
@@ -79,7 +83,8 @@ LOG_SOFTMAX_BACKWARD = log_softmax_backward(dy, y; dim: Int) -> (dx) {
         let total = dy.sum(&[dim(cx.attrs)], true, None);
         smallvec![dy.sub(y.exp().mul(total, None), None)]
     }),
-    rounding: "the result",
+    rounding: Rounding::RESULT,
+    facts:    Facts::new().takes_all(),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] in -4 0 {dim = 1}", "T[3, 5], T[3, 5] in -4 0 {dim = 0}"] },
 }
 }
