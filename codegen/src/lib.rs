@@ -1,48 +1,40 @@
 //! The CPU device of tracecast: kernels become machine code.
 //!
-//! A kernel is brought into the form of one or more plans (`form`, `schedule`): loops over rows, operands as slots. Each plan becomes
-//! one function of Cranelift's IR (`lower`), cut into phases of vector loops, scalar loops and calls of precompiled tile routines
-//! (`phase`, `tile`). Where the CPU has 256-bit or 512-bit vectors, the vector loops are machine code of our own (`wide`). A program
-//! (`program`) is the compiled functions of a kernel (`object`; kept in a folder by `disk` if asked) and what a run does with them (`nest`, `contract`,
-//! `scatter`), on the threads of a `team`, which has them from a `crew`. [`CpuDevice`] is all that others see.
+//! ```text
+//! Kernel ──plan──> Plan ──clif──> function of Cranelift's IR ──code──> machine code in memory ──run──> results
+//!                    └────x86───> vector loops ─────────────────┘            └─ calls routines
+//! ```
 //!
-//! Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel` defines.
+//! * `plan`: what the functions of a kernel are, as data: loops over rows, operands as slots; cut into phases of vector loops, scalar
+//!   loops and calls of precompiled routines.
+//! * `clif`: a plan as a function of Cranelift's IR. `x86`: its vector loops as machine code of our own, where the CPU has vectors of 256
+//!   or 512 bits.
+//! * `routines`, `contract`: what is compiled ahead of time: functions over tiles, conversions, random bits; contractions.
+//! * `code`: machine code, in memory, shared within the process and kept on disk.
+//! * `run`: what a launch does with the functions, on the threads of `threads`; checks that fail leave a word in `status`.
+//! * `target`: what is known of the machine. [`CpuDevice`] is all that others see.
+//!
+//! No two of these import each other. Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel`
+//! defines.
 
-mod apart;
-mod argmax;
-mod column;
+mod checksum;
+mod clif;
+mod code;
 mod contract;
-mod cpu;
-mod crew;
-mod disk;
-mod doubles;
+mod device;
 mod error;
-mod flat;
-mod form;
-mod jit;
-mod kept;
-mod key;
-mod largest;
-mod limits;
-mod listing;
-mod lower;
-mod near;
-mod nest;
-mod object;
-mod phase;
 mod plan;
-mod program;
-mod scatter;
-mod schedule;
+mod roofline;
+mod routines;
+mod run;
 mod status;
-mod team;
+mod target;
 #[cfg(test)]
 mod tests;
-mod tile;
-mod wide;
-mod widen;
+mod threads;
+mod x86;
 
-pub use cpu::{CpuDevice, CpuOptions};
-pub use limits::{measure_flops, measure_limits};
 #[cfg(feature = "versus")]
-pub use tile::versus::gemm_f32;
+pub use contract::versus::gemm_f32;
+pub use device::{CpuDevice, CpuOptions};
+pub use roofline::{measure_flops, measure_limits};

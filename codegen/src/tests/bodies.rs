@@ -2,9 +2,9 @@
 
 use super::random::random;
 use super::{Numbers, check, inputs, load, map, nest, no_loops, store, strides};
-use crate::cpu::target;
-use crate::program::functions;
-use crate::wide;
+use crate::code::cache::functions;
+use crate::target::target;
+use crate::x86;
 use tracecast_ir::kernel::{
     Body, Cmp, Function, Kernel, Over, Reduction, Scalar, ScalarOp, Sink, Stage, Val,
 };
@@ -185,7 +185,7 @@ fn machine_code_is_made_of_instructions() {
         for kernel in [random(seed), wide_body(seed, NARROW), wide_body(seed, WIDE)] {
             for function in functions(&target, &kernel).unwrap() {
                 for wide in &function.loops {
-                    wide::tests::is_sound(width, &wide.bytes, wide.instructions);
+                    x86::tests::is_sound(width, &wide.bytes, wide.instructions);
                     count += 1;
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::products::{Left, product};
 use super::{DEVICES, Numbers, inputs};
-use crate::kept::RUNS;
+use crate::run::RUNS;
 use tracecast_ir::DType;
 use tracecast_ir::eval::{Value, kernel as interpret};
 use tracecast_ir::kernel::{Form, Kernel};

@@ -1,0 +1,424 @@
+//! From a [`Plan`] to a function of Cranelift's IR.
+//!
+//! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of a stage, `memory` loads and stores,
+//! `reduce` the accumulators, `scalar` the instructions, `half` the 16-bit floats.
+//!
+//! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to `end`, counted row-major over the
+//! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
+//! parameters.
+
+mod half;
+mod memory;
+mod prefetch;
+mod reduce;
+mod routine_call;
+mod row;
+mod row_pairs;
+mod scalar;
+mod sink;
+mod strided;
+mod vector_call;
+
+pub(crate) use vector_call::LOOPS;
+
+/// The namespace of the names of routines, which are their numbers among [`Lowered::routines`].
+pub(crate) const ROUTINES: u32 = 2;
+
+use crate::plan::phases::{self, Phases};
+use crate::plan::{Plan, Sink, Stage, Strides};
+use crate::routines::address_of;
+use crate::target::{Target, signature};
+use crate::x86::Compiled;
+use cranelift::codegen::cursor::{Cursor, FuncCursor};
+use cranelift::codegen::ir::{
+    BlockArg, ConstantData, Endianness, FuncRef, Function, UserExternalName,
+};
+use cranelift::prelude::{
+    AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData,
+    Signature, Type, Value, types,
+};
+use row_pairs::Turn;
+use std::collections::HashMap;
+use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
+
+/// Accesses do not trap, and may be unaligned.
+const MEMORY: MemFlagsData = MemFlagsData::new().with_notrap();
+
+/// A function of Cranelift's IR.
+pub(crate) struct Lowered {
+    /// The function.
+    pub(crate) function: Function,
+    /// The scratch that a call needs.
+    pub(crate) scratch: usize,
+    /// The names of the routines it calls.
+    pub(crate) routines: Vec<String>,
+    /// The wide loops it calls, by the number in their names.
+    pub(crate) loops: Vec<Compiled>,
+}
+
+/// Emits a plan.
+///
+/// # Errors
+/// If it asks for what has no code; what that is.
+pub(crate) fn lower(
+    target: &Target,
+    plan: &Plan,
+    context: &mut FunctionBuilderContext,
+) -> Result<Lowered, String> {
+    let mut function = Function::new();
+    function.signature = signature(target.isa.default_call_conv());
+    let mut emitter = Emitter::new(FunctionBuilder::new(&mut function, context), target, plan);
+    emitter.rows();
+    let Emitter { mut fb, scratch_bytes, routines, loops, failed, .. } = emitter;
+    fb.seal_all_blocks();
+    fb.finalize(target.isa.frontend_config());
+    match failed {
+        Some(what) => Err(what),
+        None => Ok(Lowered { function, scratch: scratch_bytes as usize, routines, loops }),
+    }
+}
+
+/// The type of a scalar on its own; truth values are 0 or 1.
+fn scalar_type(ty: Scalar) -> Type {
+    match ty {
+        Scalar::F32 => types::F32,
+        Scalar::F64 => types::F64,
+        Scalar::I32 => types::I32,
+        Scalar::I64 => types::I64,
+        Scalar::Bool => types::I8,
+    }
+}
+
+/// The type of four of them; truth values are masks.
+fn vector_type(ty: Scalar) -> Type {
+    if ty == Scalar::F32 { types::F32X4 } else { types::I32X4 }
+}
+
+/// The state of emission.
+struct Emitter<'a> {
+    fb: FunctionBuilder<'a>,
+    target: &'a Target,
+    plan: &'a Plan,
+    entry: Block,
+    slots: Vec<Value>,
+    begin: Value,
+    end: Value,
+    from: Value,
+    to: Value,
+    scratch: Value,
+    status: Value,
+    /// Where operands are in the scratch that are brought together there.
+    apart: Vec<i32>,
+    /// Where values wait between phases.
+    waits: i32,
+    scratch_bytes: i32,
+    /// The rows that are worked on together, and which of them code is emitted for.
+    turns: Vec<Turn>,
+    at: usize,
+    constants: HashMap<(Type, u128), Value>,
+    routines: Vec<String>,
+    imported: HashMap<String, FuncRef>,
+    loops: Vec<Compiled>,
+    failed: Option<String>,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(mut fb: FunctionBuilder<'a>, target: &'a Target, plan: &'a Plan) -> Self {
+        let entry = fb.create_block();
+        fb.append_block_params_for_function_params(entry);
+        fb.switch_to_block(entry);
+        let params = fb.block_params(entry).to_vec();
+        let slots = (0..plan.slots)
+            .map(|s| fb.ins().load(types::I64, MEMORY, params[0], 8 * s as i32))
+            .collect();
+        let mut bytes = 0i64;
+        let mut reserve = |size: i64| {
+            let at = bytes;
+            // The last positions of lanes of 64 bits are stored two vectors at a time.
+            bytes += (size + 127) / 128 * 128;
+            at as i32
+        };
+        let size = |ty: Scalar| plan.row() * i64::from(phases::scratch_bytes(ty));
+        let reductions =
+            |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
+        let lanes = plan.stages.iter().map(reductions).max().unwrap_or(0) as i64;
+        let mut turns: Vec<Turn> = Vec::new();
+        for _ in 0..row_pairs::rows(target, plan) {
+            let buffer = |(number, ty): (usize, &Scalar)| match turns.first() {
+                Some(turn) if row_pairs::is_shared(plan, number) => turn.buffers[number],
+                _ => reserve(size(*ty)),
+            };
+            let buffers = plan.buffers.iter().enumerate().map(buffer).collect();
+            let (row, index, registers) = (params[1], Vec::new(), HashMap::new());
+            let lanes = reserve(lanes * reduce::LANE_BYTES);
+            turns.push(Turn { row, index, registers, buffers, lanes });
+        }
+        let apart = plan.apart.iter().map(|a| reserve(a.bytes())).collect();
+        let waits = reserve(0);
+        Emitter {
+            entry,
+            slots,
+            begin: params[1],
+            end: params[2],
+            from: params[3],
+            to: params[4],
+            scratch: params[5],
+            status: params[6],
+            apart,
+            waits,
+            scratch_bytes: bytes as i32,
+            turns,
+            at: 0,
+            constants: HashMap::new(),
+            routines: Vec::new(),
+            imported: HashMap::new(),
+            loops: Vec::new(),
+            failed: None,
+            fb,
+            target,
+            plan,
+        }
+    }
+
+    /// All rows of the call; there is at least one.
+    fn rows(&mut self) {
+        let outer = self.plan.row_axis();
+        if outer == 0 {
+            self.stages();
+            self.fb.ins().return_(&[]);
+            return;
+        }
+        let mut first = vec![self.begin];
+        first.extend(self.split(self.begin));
+        let head = self.fb.create_block();
+        let exit = self.fb.create_block();
+        for _ in 0..=outer {
+            self.fb.append_block_param(head, types::I64);
+        }
+        let args: Vec<BlockArg> = first.into_iter().map(BlockArg::from).collect();
+        self.fb.ins().jump(head, &args);
+        self.fb.switch_to_block(head);
+        let params = self.fb.block_params(head).to_vec();
+        let (row, index) = self.start_turn(params[0], params[1..].to_vec());
+        self.stages();
+        let (row, index) = self.after(row, &index);
+        let next: Vec<BlockArg> = std::iter::once(row).chain(index).map(BlockArg::from).collect();
+        let more = self.fb.ins().icmp(IntCC::SignedLessThan, row, self.end);
+        self.fb.ins().brif(more, head, &next, exit, &[]);
+        self.fb.switch_to_block(exit);
+        self.fb.ins().return_(&[]);
+    }
+
+    /// A row's position along each outer axis.
+    fn split(&mut self, row: Value) -> Vec<Value> {
+        let outer = self.plan.row_axis();
+        let mut rest = row;
+        let mut index = Vec::with_capacity(outer);
+        for axis in (0..outer).rev() {
+            if axis == 0 {
+                index.push(rest);
+                break;
+            }
+            // No row exists if an axis is empty.
+            let extent = self.plan.extents[axis].max(1);
+            index.push(self.fb.ins().urem_imm_u(rest, extent));
+            rest = self.fb.ins().udiv_imm_u(rest, extent);
+        }
+        index.reverse();
+        index
+    }
+
+    fn stages(&mut self) {
+        for (number, apart) in self.plan.apart.iter().enumerate() {
+            self.bring(number, apart);
+        }
+        for stage in &self.plan.stages {
+            match (stage.once, stage.first) {
+                (true, _) => {
+                    self.each_turn(self.turns.len(), |em, _| em.once(stage));
+                }
+                (false, true) => self.first_row(stage),
+                (false, false) => self.row_stage(stage, self.turns.len()),
+            }
+        }
+    }
+
+    /// A row stage, if the row is the first of the call.
+    fn first_row(&mut self, stage: &'a Stage) {
+        let (first, after) = (self.fb.create_block(), self.fb.create_block());
+        let row = self.turn().row;
+        let is_first = self.fb.ins().icmp(IntCC::Equal, row, self.begin);
+        self.fb.ins().brif(is_first, first, &[], after, &[] as &[BlockArg]);
+        self.fb.switch_to_block(first);
+        self.row_stage(stage, 1);
+        self.fb.ins().jump(after, &[]);
+        self.fb.switch_to_block(after);
+    }
+
+    /// A stage of so many rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
+    fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
+        let phases = phases::cut(self.plan, stage, self.target.has());
+        self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
+        let mut rows = self.each_turn(rows, |em, _| {
+            let mut row = row::Row::new(em, stage, &phases);
+            row.once_per_row(em);
+            row
+        });
+        if let Some(width) = self.target.wide.filter(|_| self.plan.row() > 0) {
+            self.prepare_wide(&mut rows, width);
+        }
+        let row = &rows[0];
+        if row.reductions().iter().any(|r| r.ty == Scalar::Bool) {
+            self.fail("a reduction of truth values", types::I64);
+            return;
+        }
+        let (argmax, reductions): (Vec<_>, Vec<_>) =
+            row.reductions().into_iter().partition(reduce::Reduce::is_argmax);
+        self.start_argmax(&argmax);
+        if reductions.is_empty() {
+            row.positions(self, self.from, self.to);
+        } else {
+            self.reduced(&rows);
+        }
+        self.set_argmax(&argmax);
+    }
+
+    /// The positions of a row stage that reduces.
+    fn reduced(&mut self, rows: &[row::Row<'_>]) {
+        let row = &rows[0];
+        let of = |row: &row::Row<'_>| -> Vec<reduce::Reduce> {
+            row.reductions().into_iter().filter(|r| !r.is_argmax()).collect()
+        };
+        let reductions = &of(row)[..];
+        if self.plan.row() <= ROW_CHUNK as i64 {
+            rows.iter().for_each(|each| self.start_lanes(&of(each), &row.begun));
+            row.positions(self, self.from, self.to);
+            self.each_turn(rows.len(), |em, turn| {
+                let reductions = of(&rows[turn]);
+                let values = em.combine_lanes(&reductions);
+                em.set_registers(&reductions, &values);
+            });
+            return;
+        }
+        let head = self.fb.create_block();
+        let exit = self.fb.create_block();
+        let start = self.fb.append_block_param(head, types::I64);
+        let mut args: Vec<BlockArg> = vec![self.from.into()];
+        let mut before = Vec::new();
+        for r in reductions {
+            args.push(self.identity(r).into());
+            before.push(self.fb.append_block_param(head, scalar_type(r.ty)));
+            self.fb.append_block_param(exit, scalar_type(r.ty));
+        }
+        self.fb.ins().jump(head, &args);
+        self.fb.switch_to_block(head);
+        let end = self.fb.ins().iadd_imm_s(start, ROW_CHUNK as i64);
+        let end = self.fb.ins().smin(end, self.to);
+        self.start_lanes(reductions, &row.begun);
+        row.positions(self, start, end);
+        let chunk = self.combine_lanes(reductions);
+        let first = self.fb.ins().icmp(IntCC::Equal, start, self.from);
+        let mut results: Vec<BlockArg> = Vec::new();
+        for (r, (before, chunk)) in reductions.iter().zip(before.into_iter().zip(chunk)) {
+            let both = self.combine(r.reduction, r.ty, false, before, chunk);
+            results.push(self.fb.ins().select(first, chunk, both).into());
+        }
+        let more = self.fb.ins().icmp(IntCC::SignedLessThan, end, self.to);
+        let mut again: Vec<BlockArg> = vec![end.into()];
+        again.extend(results.iter().copied());
+        self.fb.ins().brif(more, head, &again, exit, &results);
+        self.fb.switch_to_block(exit);
+        let values = self.fb.block_params(exit).to_vec();
+        self.set_registers(reductions, &values);
+    }
+
+    /// `offset + Σ strides * index` over the outer axes.
+    fn at_row(&mut self, offset: i64, strides: &Strides) -> Value {
+        let mut sum: Option<Value> = None;
+        for (axis, &at) in self.turn().index.clone().iter().enumerate() {
+            let stride = strides.get(axis).copied().unwrap_or(0);
+            if stride == 0 {
+                continue;
+            }
+            let term = if stride == 1 { at } else { self.fb.ins().imul_imm_s(at, stride) };
+            sum = Some(match sum {
+                Some(sum) => self.fb.ins().iadd(sum, term),
+                None => term,
+            });
+        }
+        match (sum, offset) {
+            (Some(sum), 0) => sum,
+            (Some(sum), _) => self.fb.ins().iadd_imm_s(sum, offset),
+            (None, _) => self.fb.ins().iconst(types::I64, offset),
+        }
+    }
+
+    /// A vector with that in every 32-bit lane, made once per call.
+    fn constant(&mut self, ty: Type, lane: u32) -> Value {
+        let lane = u128::from(lane);
+        self.constant_bits(ty, lane | lane << 32 | lane << 64 | lane << 96)
+    }
+
+    fn constant_bits(&mut self, ty: Type, bits: u128) -> Value {
+        if let Some(v) = self.constants.get(&(ty, bits)) {
+            return *v;
+        }
+        let data = self.fb.func.dfg.constants.insert(ConstantData::from(&bits.to_le_bytes()[..]));
+        let mut cursor = FuncCursor::new(self.fb.func).at_first_insertion_point(self.entry);
+        let v = cursor.ins().vconst(ty, data);
+        self.constants.insert((ty, bits), v);
+        v
+    }
+
+    fn bitcast(&mut self, ty: Type, v: Value) -> Value {
+        if self.fb.func.dfg.value_type(v) == ty {
+            return v;
+        }
+        self.fb.ins().bitcast(ty, MemFlagsData::new().with_endianness(Endianness::Little), v)
+    }
+
+    /// A call of a routine of the host.
+    fn call(&mut self, name: &str, args: &[Value], result: Option<Type>) -> Option<Value> {
+        let function = match self.imported.get(name) {
+            Some(function) => *function,
+            None => self.import_routine(name, args, result),
+        };
+        let inst = self.fb.ins().call(function, args);
+        self.fb.inst_results(inst).first().copied()
+    }
+
+    fn import_routine(&mut self, name: &str, args: &[Value], result: Option<Type>) -> FuncRef {
+        if address_of(self.target.tiles, name).is_none() {
+            self.failed.get_or_insert(format!("a routine {name}"));
+        }
+        let params = args.iter().map(|a| AbiParam::new(self.fb.func.dfg.value_type(*a)));
+        let mut signature = Signature::new(self.target.isa.default_call_conv());
+        signature.params.extend(params);
+        signature.returns.extend(result.map(AbiParam::new));
+        let signature = self.fb.import_signature(signature);
+        let number = self.routines.len() as u32;
+        let function = self.import(UserExternalName::new(ROUTINES, number), signature);
+        self.routines.push(name.to_owned());
+        self.imported.insert(name.to_owned(), function);
+        function
+    }
+
+    /// Remembers that there is no code for something, and goes on with a value that will not be used.
+    fn fail(&mut self, what: impl Into<String>, ty: Type) -> Value {
+        self.failed.get_or_insert(what.into());
+        if ty.is_vector() {
+            self.constant_bits(ty, 0)
+        } else if ty == types::F32 {
+            self.fb.ins().f32const(0.0)
+        } else if ty == types::F64 {
+            self.fb.ins().f64const(0.0)
+        } else {
+            self.fb.ins().iconst(ty, 0)
+        }
+    }
+}
+
+/// What is known of a row stage's phases while it is emitted.
+type Cut<'a> = &'a Phases;
+/// Values by instruction.
+type Values = HashMap<Val, Value>;

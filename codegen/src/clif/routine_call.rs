@@ -1,0 +1,98 @@
+//! Calls of tile routines, and checks.
+
+use super::row::Row;
+use super::{Emitter, MEMORY};
+use crate::plan::Sink;
+use crate::plan::phases::{Class, Phase};
+use crate::status;
+use cranelift::codegen::ir::{AtomicRmwOp, BlockArg};
+use cranelift::prelude::{Block, InstBuilder, Value, types};
+use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
+
+impl Row<'_> {
+    /// Calls of tile routines for the positions from `low` to `high`.
+    pub(super) fn tiles(&self, em: &mut Emitter<'_>, phase: &Phase, low: Value, high: Value) {
+        let count = em.fb.ins().isub(high, low);
+        for v in &phase.insts {
+            let inst = self.inst(*v);
+            let offset = em.waits + self.cut.waits[*v as usize].unwrap_or(0);
+            let to = em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset));
+            if let ScalarOp::Random { stream } = inst.op {
+                let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
+                let stream = em.fb.ins().iconst(types::I32, i64::from(stream));
+                let element = em.fb.ins().iadd(self.starts[&inst.args[2]], low);
+                em.call("random_tile", &[to, count, key, step, stream, element], None);
+                continue;
+            }
+            let name = match inst.op {
+                ScalarOp::Call(f) => format!("{f:?}_tile").to_lowercase(),
+                ScalarOp::Round(dtype) => format!("round_{dtype}_tile"),
+                _ => "f16_to_f32_tile".to_owned(),
+            };
+            let from = match inst.op {
+                ScalarOp::Load(_) => em.address(&self.bases[v], Some(low), &[]),
+                _ => self.tile_source(em, inst.args[0], low),
+            };
+            em.call(&name, &[from, to, count], None);
+        }
+        for i in &phase.sinks {
+            if let Sink::Store { dtype, value, .. } = &self.stage.sinks[*i] {
+                let from = self.tile_source(em, *value, low);
+                let to = em.address(&self.targets[i], Some(low), &[]);
+                em.call(&format!("f32_to_{dtype}_tile"), &[from, to, count], None);
+            }
+        }
+    }
+
+    /// Where the f32 values of a tile are: in scratch, or where they come from.
+    fn tile_source(&self, em: &mut Emitter<'_>, v: Val, low: Value) -> Value {
+        match (self.class(v), self.inst(v).op) {
+            (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),
+            (Class::Free, ScalarOp::Row(b)) => {
+                let address = self.buffer_address(em, low, Scalar::F32);
+                let buffer = em.turn().buffers[b as usize];
+                em.fb.ins().iadd_imm_s(address, i64::from(buffer))
+            }
+            _ => {
+                let offset = em.waits + self.cut.waits[v as usize].unwrap_or(0);
+                em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset))
+            }
+        }
+    }
+}
+
+impl Emitter<'_> {
+    /// Raises a check that fails, for what it found.
+    pub(super) fn check_one(&mut self, number: u32, holds: Value, found: Option<Value>) {
+        let (raise, after) = (self.fb.create_block(), self.fb.create_block());
+        self.fb.ins().brif(holds, after, &[] as &[BlockArg], raise, &[] as &[BlockArg]);
+        self.raise(number, found, raise, after);
+    }
+
+    /// Raises a check that fails.
+    pub(super) fn check_group(&mut self, number: u32, masks: &[Value]) {
+        let low = self.fb.ins().band(masks[0], masks[1]);
+        let high = self.fb.ins().band(masks[2], masks[3]);
+        let all = self.fb.ins().band(low, high);
+        let holds = self.fb.ins().vall_true(all);
+        self.check_one(number, holds, None);
+    }
+
+    /// The status word keeps the least of all checks that failed.
+    fn raise(&mut self, number: u32, found: Option<Value>, raise: Block, after: Block) {
+        self.fb.set_cold_block(raise);
+        self.fb.switch_to_block(raise);
+        let check = self.fb.ins().iconst(types::I64, status::word(number));
+        let word = found.map_or(check, |found| {
+            let [low, high, bias] = [-status::LARGEST, status::LARGEST, status::BIAS]
+                .map(|bound| self.fb.ins().iconst(types::I64, bound));
+            let found = self.fb.ins().smax(found, low);
+            let found = self.fb.ins().smin(found, high);
+            let found = self.fb.ins().iadd(found, bias);
+            self.fb.ins().iadd(check, found)
+        });
+        self.fb.ins().atomic_rmw(types::I64, MEMORY, AtomicRmwOp::Umin, self.status, word);
+        self.fb.ins().jump(after, &[]);
+        self.fb.switch_to_block(after);
+    }
+}

@@ -1,0 +1,135 @@
+//! Rows that are worked on two at a time.
+//!
+//! A sum along a row is few chains of additions, each of which waits for the one before, and from stage to stage everything waits for the
+//! sum. The stages of two rows have nothing to wait for of each other: done in one loop, they fill each other's waits, and share what a
+//! loop costs to begin and end. Layer norm of rows of 256 to 1024 takes 0.8 to 0.9 of the time; but from memory two rows come slower than
+//! one after the other, so this is for what stays in a cache. In the last turn of a call with an odd number of rows the same row is done
+//! twice, so it is for kernels that do not write what they read.
+
+use super::Emitter;
+use crate::plan::phases::{self, Kind};
+use crate::plan::{Plan, Sink, Stage};
+use crate::target::Target;
+use cranelift::prelude::{InstBuilder, IntCC, Value, types};
+use std::collections::HashMap;
+use tracecast_ir::kernel::{ROW_CHUNK, Reduction};
+
+/// With fewer rows, calls may be of one row.
+const LEAST: i64 = 16;
+
+/// The bytes of all row buffers: most of a small first-level cache.
+const ROOM: i64 = 24 << 10;
+
+/// What differs between rows that are worked on together.
+#[derive(Clone)]
+pub(super) struct Turn {
+    /// The row.
+    pub(super) row: Value,
+    /// Its position along each outer axis.
+    pub(super) index: Vec<Value>,
+    pub(super) registers: HashMap<usize, Value>,
+    /// Where its row buffers begin in the scratch.
+    pub(super) buffers: Vec<i32>,
+    /// Where the accumulators of a stage begin in the scratch.
+    pub(super) lanes: i32,
+}
+
+/// How many rows to work on at a time.
+pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
+    let along = || plan.stages.iter().filter(|s| !s.once);
+    let sums = |s: &Sink| matches!(s, Sink::Reduce { .. });
+    let fits = |s: &Sink| match s {
+        Sink::Reduce { reduction, .. } => *reduction != Reduction::ArgMax,
+        Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } => true,
+        Sink::Column { .. } | Sink::Add { .. } => false,
+    };
+    let size = |(number, ty)| {
+        let copies = if is_shared(plan, number) { 1 } else { 2 };
+        copies * plan.row() * i64::from(phases::scratch_bytes(ty))
+    };
+    let alike = target.wide.is_some()
+        && plan.rows() >= LEAST
+        && plan.traffic() < target.near
+        && (1..=ROW_CHUNK as i64).contains(&plan.row())
+        && plan.apart.is_empty()
+        && plan.loads.iter().all(|l| l.fixed)
+        && along().any(|s| s.sinks.iter().any(sums))
+        && plan.stages.iter().flat_map(|s| &s.sinks).all(fits)
+        && plan.buffers.iter().copied().enumerate().map(size).sum::<i64>() <= ROOM;
+    let in_one_loop = |s: &Stage| {
+        let phases = phases::cut(plan, s, target.has()).phases;
+        phases.len() == 1 && phases[0].kind == Kind::Vector
+    };
+    if alike && along().all(in_one_loop) { 2 } else { 1 }
+}
+
+/// True if all rows have the same in a row buffer.
+pub(super) fn is_shared(plan: &Plan, buffer: usize) -> bool {
+    let keeps = |s: &Sink| matches!(s, Sink::Keep { buffer: b, .. } if *b == buffer);
+    plan.stages.iter().any(|s| s.first && s.sinks.iter().any(keeps))
+}
+
+impl Emitter<'_> {
+    /// What the row at hand has of its own.
+    pub(super) fn turn(&self) -> &Turn {
+        &self.turns[self.at]
+    }
+
+    /// As [`Emitter::turn`].
+    pub(super) fn turn_mut(&mut self) -> &mut Turn {
+        &mut self.turns[self.at]
+    }
+
+    /// Does something for each of so many rows.
+    pub(super) fn each_turn<T>(
+        &mut self,
+        rows: usize,
+        mut each: impl FnMut(&mut Self, usize) -> T,
+    ) -> Vec<T> {
+        let all = (0..rows).map(|turn| {
+            self.at = turn;
+            each(self, turn)
+        });
+        let all = all.collect();
+        self.at = 0;
+        all
+    }
+
+    /// Goes to the rows from this one on. Returns the last of them, or what it would be with enough rows, and its position along each
+    /// outer axis.
+    pub(super) fn start_turn(&mut self, row: Value, index: Vec<Value>) -> (Value, Vec<Value>) {
+        let (mut next, mut ahead) = (row, index.clone());
+        (self.turns[0].row, self.turns[0].index) = (row, index);
+        for turn in 1..self.turns.len() {
+            (next, ahead) = self.after(next, &ahead);
+            let more = self.fb.ins().icmp(IntCC::SignedLessThan, next, self.end);
+            let before = self.turns[turn - 1].clone();
+            let at = ahead.iter().zip(&before.index);
+            let index = at.map(|(new, old)| self.fb.ins().select(more, *new, *old)).collect();
+            self.turns[turn].row = self.fb.ins().select(more, next, before.row);
+            self.turns[turn].index = index;
+        }
+        (next, ahead)
+    }
+
+    /// The row after one, and its position along each outer axis.
+    pub(super) fn after(&mut self, row: Value, index: &[Value]) -> (Value, Vec<Value>) {
+        let mut next = index.to_vec();
+        let mut carry = None;
+        for axis in (0..index.len()).rev() {
+            let at = match carry {
+                None => self.fb.ins().iadd_imm_s(index[axis], 1),
+                Some(carry) => self.fb.ins().iadd(index[axis], carry),
+            };
+            if axis == 0 {
+                next[0] = at;
+                break;
+            }
+            let full = self.fb.ins().icmp_imm_s(IntCC::Equal, at, self.plan.extents[axis]);
+            let zero = self.fb.ins().iconst(types::I64, 0);
+            next[axis] = self.fb.ins().select(full, zero, at);
+            carry = Some(self.fb.ins().uextend(types::I64, full));
+        }
+        (self.fb.ins().iadd_imm_s(row, 1), next)
+    }
+}

@@ -1,0 +1,103 @@
+//! How a contraction is cut so that what is used again is still in a cache.
+
+use super::micro::Engine;
+use crate::routines::Tiles;
+use crate::target::{Caches, Vectors};
+
+/// What a contraction needs to know of the CPU. The vectors must be the CPU's, as [`Cpu::of`] ensures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    /// The vectors it has.
+    pub(crate) vectors: Vectors,
+    /// True if it multiplies bf16 in pairs, as `micro::pairs` needs it.
+    pub(crate) pairs: bool,
+    /// Its caches.
+    pub(crate) caches: Caches,
+}
+
+impl Cpu {
+    /// The CPU that these routines were chosen for.
+    pub(crate) fn of(tiles: &Tiles) -> Cpu {
+        let vectors = Vectors::of(tiles);
+        #[cfg(target_arch = "x86_64")]
+        let pairs = vectors == Vectors::Avx512 && super::micro::pairs::available();
+        #[cfg(not(target_arch = "x86_64"))]
+        let pairs = false;
+        Cpu { vectors, pairs, caches: Caches::of_machine() }
+    }
+
+    /// What this CPU can also use, for tests.
+    #[cfg(test)]
+    pub(crate) fn all() -> Vec<Cpu> {
+        let small = Caches { l1: 4 << 10, l2: 32 << 10, l3: 64 << 10 };
+        let best = Cpu::of(Tiles::detect(false));
+        let mut all = vec![best, Cpu { caches: small, ..best }, Cpu::of(Tiles::detect(true))];
+        #[cfg(target_arch = "x86_64")]
+        if best.vectors == Vectors::Avx512 {
+            all.push(Cpu { pairs: false, ..best });
+            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, ..best });
+            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, caches: small });
+        }
+        all
+    }
+}
+
+/// The sizes of what is worked on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Blocking {
+    /// Rows whose packed left operand and sums stay in the second-level cache.
+    pub(super) rows: usize,
+    /// Columns whose panels stay in the second-level cache, or in the third where several groups of rows use them.
+    pub(super) columns: usize,
+    /// Steps of `k` whose part of a panel fills the first-level cache.
+    steps: usize,
+}
+
+impl Blocking {
+    /// For a contraction of that size, in blocks of `block` steps; panel by panel, or as many columns as fit.
+    pub(super) fn of<E: Engine>(
+        caches: &Caches,
+        [m, n, k]: [usize; 3],
+        block: usize,
+        by_panel: bool,
+    ) -> Blocking {
+        let size = size_of::<E::Num>();
+        // In numbers.
+        let [k, block] = [k.div_ceil(E::DEPTH), block / E::DEPTH];
+        let kb = k.clamp(1, block);
+        let rows = multiple(caches.l2 / 4 / (kb * size), E::ROWS, 24 / E::ROWS + 1);
+        let rows = rows.min(MOST_ROWS / E::ROWS * E::ROWS);
+        let columns = if by_panel {
+            E::WIDTH
+        } else if m <= rows {
+            caches.l2 / 4 / (kb * size)
+        } else {
+            (caches.l3 / (k * size).max(1)).min(caches.l2 / 2 / (rows * size))
+        };
+        let columns = multiple(columns, E::WIDTH, 1).min(MOST_COLUMNS);
+        // Even groups.
+        let columns =
+            n.div_ceil(n.div_ceil(columns).max(1)).next_multiple_of(E::WIDTH).max(E::WIDTH);
+        let rows = if m <= rows { rows } else { m.div_ceil(m.div_ceil(rows)) };
+        let steps = multiple(caches.l1 / (E::WIDTH * size), 64, 1);
+        Blocking { rows, columns, steps }
+    }
+}
+
+impl Blocking {
+    /// Into what parts to cut blocks of a single panel, which few rows use as it is packed: a power of two that divides the block. Where
+    /// many rows use a panel, loops read it from the second-level cache as fast, and whole blocks need no sums stored in between.
+    pub(super) fn part(&self, block: usize) -> usize {
+        (1 << (self.steps / 2).max(1).ilog2()).min(block)
+    }
+}
+
+/// More rows are not worth it.
+const MOST_ROWS: usize = 128;
+/// More columns are not worth it.
+const MOST_COLUMNS: usize = 1024;
+
+/// The multiple of `unit` that is at most `n` and at least `least` times the unit.
+fn multiple(n: usize, unit: usize, least: usize) -> usize {
+    (n / unit).max(least) * unit
+}

@@ -1,0 +1,150 @@
+//! Engines for AVX2, FMA and F16C.
+
+use super::super::pack::{Lines, x86::pack_f32};
+use super::{Brain, Cell, Engine, Half, Same, Strip, Vector, product, sizes};
+use core::arch::x86_64 as x86;
+use tracecast_ir::DType;
+
+macro_rules! vector {
+    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident) => {
+        impl Vector for x86::$ty {
+            type Num = $num;
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            fn splat(x: $num) -> Self {
+                // SAFETY: used by the engines of this CPU only, whose callers have checked for it.
+                unsafe { x86::$set(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $num) -> Self {
+                // SAFETY: as for `splat`, and the caller vouches for the memory.
+                unsafe { x86::$load(p) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $num) {
+                // SAFETY: as for `load`.
+                unsafe { x86::$store(p, self) }
+            }
+            #[inline(always)]
+            fn fma(self, b: Self, acc: Self) -> Self {
+                // SAFETY: as for `splat`.
+                unsafe { x86::$fma(self, b, acc) }
+            }
+            #[inline(always)]
+            fn add(self, o: Self) -> Self {
+                // SAFETY: as for `splat`.
+                unsafe { x86::$add(self, o) }
+            }
+        }
+    };
+}
+
+pub(super) use vector;
+
+vector!(
+    __m256,
+    f32,
+    8,
+    _mm256_set1_ps,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_fmadd_ps,
+    _mm256_add_ps
+);
+vector!(
+    __m256d,
+    f64,
+    4,
+    _mm256_set1_pd,
+    _mm256_loadu_pd,
+    _mm256_storeu_pd,
+    _mm256_fmadd_pd,
+    _mm256_add_pd
+);
+
+impl Cell<x86::__m256> for Brain {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller vouches for eight elements.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
+        // SAFETY: as above.
+        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_castsi256_ps(x) }
+    }
+}
+
+impl Cell<x86::__m256> for Half {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller vouches for eight elements.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the CPU has F16C, as for all of this module.
+        unsafe { x86::_mm256_cvtph_ps(x) }
+    }
+}
+
+/// f32 with AVX2 and FMA.
+pub(in crate::contract) struct WideF32;
+
+impl Engine for WideF32 {
+    type Num = f32;
+    const LANES: usize = 8;
+    const WIDTH: usize = 16;
+    const ROWS: usize = 6;
+    fn columns(rows: usize) -> usize {
+        if rows <= 3 { 32 } else { 16 }
+    }
+    fn reads(cell: DType) -> bool {
+        matches!(cell, DType::F32 | DType::BF16 | DType::F16)
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+        match strip.cell {
+            // SAFETY: the caller's contract.
+            DType::BF16 => unsafe { strip_f32::<Brain>(rows, vectors, strip) },
+            // SAFETY: the caller's contract.
+            DType::F16 => unsafe { strip_f32::<Half>(rows, vectors, strip) },
+            // SAFETY: the caller's contract.
+            _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
+        }
+    }
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack_f32(lines, count, k, dst, ld) };
+        u16::MAX
+    }
+}
+
+/// f64 with AVX2 and FMA.
+pub(in crate::contract) struct WideF64;
+
+impl Engine for WideF64 {
+    type Num = f64;
+    const LANES: usize = 4;
+    const WIDTH: usize = 8;
+    const ROWS: usize = 6;
+    fn columns(rows: usize) -> usize {
+        if rows <= 3 { 16 } else { 8 }
+    }
+    fn reads(cell: DType) -> bool {
+        cell == DType::F64
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { strip_f64(rows, vectors, strip) }
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn strip_f32<C: Cell<x86::__m256>>(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    sizes!(x86::__m256, C, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
+    sizes!(x86::__m256d, Same, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}

@@ -1,0 +1,123 @@
+//! Engines for AVX-512: 32 registers of 16 f32.
+
+use super::super::pack::{Lines, avx512, x86 as avx2};
+use super::avx2::vector;
+use super::{Brain, Cell, Engine, Half, Same, Strip, Vector, product, sizes};
+use core::arch::x86_64 as x86;
+use tracecast_ir::DType;
+
+vector!(
+    __m512,
+    f32,
+    16,
+    _mm512_set1_ps,
+    _mm512_loadu_ps,
+    _mm512_storeu_ps,
+    _mm512_fmadd_ps,
+    _mm512_add_ps
+);
+vector!(
+    __m512d,
+    f64,
+    8,
+    _mm512_set1_pd,
+    _mm512_loadu_pd,
+    _mm512_storeu_pd,
+    _mm512_fmadd_pd,
+    _mm512_add_pd
+);
+
+impl Cell<x86::__m512> for Brain {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m512 {
+        // SAFETY: the caller vouches for sixteen elements.
+        let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
+        // SAFETY: the CPU has AVX-512F, as for all of this module.
+        let x = unsafe { x86::_mm512_cvtepu16_epi32(x) };
+        // SAFETY: as above.
+        let x = unsafe { x86::_mm512_slli_epi32::<16>(x) };
+        // SAFETY: as above.
+        unsafe { x86::_mm512_castsi512_ps(x) }
+    }
+}
+
+impl Cell<x86::__m512> for Half {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m512 {
+        // SAFETY: the caller vouches for sixteen elements.
+        let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
+        // SAFETY: the CPU has AVX-512F, as for all of this module.
+        unsafe { x86::_mm512_cvtph_ps(x) }
+    }
+}
+
+/// Up to so many steps, eight lines at a time are packed.
+const SHORT: usize = 128;
+
+/// f32 with AVX-512F.
+pub(in crate::contract) struct VastF32;
+
+impl Engine for VastF32 {
+    type Num = f32;
+    const LANES: usize = 16;
+    const WIDTH: usize = 32;
+    const ROWS: usize = 14;
+    fn columns(rows: usize) -> usize {
+        if rows <= 6 { 64 } else { 32 }
+    }
+    fn reads(cell: DType) -> bool {
+        matches!(cell, DType::F32 | DType::BF16 | DType::F16)
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+        match strip.cell {
+            // SAFETY: the caller's contract.
+            DType::BF16 => unsafe { strip_f32::<Brain>(rows, vectors, strip) },
+            // SAFETY: the caller's contract.
+            DType::F16 => unsafe { strip_f32::<Half>(rows, vectors, strip) },
+            // SAFETY: the caller's contract.
+            _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
+        }
+    }
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+        // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
+        if lines.along == 1 && k <= SHORT {
+            // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
+            unsafe { avx2::pack_f32(lines, count, k, dst, ld) };
+            return u16::MAX;
+        }
+        // SAFETY: the caller's contract.
+        unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
+    }
+}
+
+/// f64 with AVX-512F.
+pub(in crate::contract) struct VastF64;
+
+impl Engine for VastF64 {
+    type Num = f64;
+    const LANES: usize = 8;
+    const WIDTH: usize = 16;
+    const ROWS: usize = 14;
+    fn columns(rows: usize) -> usize {
+        if rows <= 6 { 32 } else { 16 }
+    }
+    fn reads(cell: DType) -> bool {
+        cell == DType::F64
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { strip_f64(rows, vectors, strip) }
+    }
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    sizes!(x86::__m512, C, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
+    sizes!(x86::__m512d, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}

@@ -1,0 +1,99 @@
+//! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
+
+use super::{Brain, Cell, Engine, Same, Strip, Vector, product, sizes};
+use core::arch::aarch64 as arm;
+use tracecast_ir::DType;
+
+macro_rules! vector {
+    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident) => {
+        impl Vector for arm::$ty {
+            type Num = $num;
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            fn splat(x: $num) -> Self {
+                // SAFETY: every 64-bit Arm CPU has NEON.
+                unsafe { arm::$set(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $num) -> Self {
+                // SAFETY: as for `splat`, and the caller vouches for the memory.
+                unsafe { arm::$load(p) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $num) {
+                // SAFETY: as for `load`.
+                unsafe { arm::$store(p, self) }
+            }
+            #[inline(always)]
+            fn fma(self, b: Self, acc: Self) -> Self {
+                // SAFETY: as for `splat`.
+                unsafe { arm::$fma(acc, self, b) }
+            }
+            #[inline(always)]
+            fn add(self, o: Self) -> Self {
+                // SAFETY: as for `splat`.
+                unsafe { arm::$add(self, o) }
+            }
+        }
+    };
+}
+
+vector!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vfmaq_f32, vaddq_f32);
+vector!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vfmaq_f64, vaddq_f64);
+
+impl Cell<arm::float32x4_t> for Brain {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> arm::float32x4_t {
+        // SAFETY: the caller vouches for four elements.
+        let x = unsafe { arm::vld1_u16(p.cast()) };
+        // SAFETY: every 64-bit Arm CPU has NEON.
+        let x = unsafe { arm::vshll_n_u16::<16>(x) };
+        // SAFETY: as above.
+        unsafe { arm::vreinterpretq_f32_u32(x) }
+    }
+}
+
+/// f32 with NEON.
+pub(in crate::contract) struct NeonF32;
+
+impl Engine for NeonF32 {
+    type Num = f32;
+    const LANES: usize = 4;
+    const WIDTH: usize = 12;
+    const ROWS: usize = 8;
+    fn columns(rows: usize) -> usize {
+        if rows <= 4 { 16 } else { 12 }
+    }
+    fn reads(cell: DType) -> bool {
+        matches!(cell, DType::F32 | DType::BF16)
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+        type V = arm::float32x4_t;
+        if strip.cell == DType::BF16 {
+            sizes!(V, Brain, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        } else {
+            sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        }
+    }
+}
+
+/// f64 with NEON.
+pub(in crate::contract) struct NeonF64;
+
+impl Engine for NeonF64 {
+    type Num = f64;
+    const LANES: usize = 2;
+    const WIDTH: usize = 6;
+    const ROWS: usize = 8;
+    fn columns(rows: usize) -> usize {
+        if rows <= 4 { 8 } else { 6 }
+    }
+    fn reads(cell: DType) -> bool {
+        cell == DType::F64
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+        type V = arm::float64x2_t;
+        sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
+}

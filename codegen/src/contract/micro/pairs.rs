@@ -1,0 +1,166 @@
+//! The engine for bf16 with AVX512-BF16, whose instruction multiplies pairs: twice as many products in the time of one.
+//!
+//! A packed number holds two steps of `k`. The instruction adds the product of the high halves first, then that of the low
+//! halves, each like a fused multiply-add, so it continues the chain that a contraction is defined by. It differs in one thing:
+//! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
+//! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
+
+use super::super::pack::{Lines, avx512::pack_pairs};
+use super::{Engine, Same, Strip, Vector, product, sizes};
+use core::arch::x86_64 as x86;
+use std::sync::LazyLock;
+use tracecast_ir::DType;
+
+/// Two bf16 in each lane, or sums in f32.
+#[derive(Clone, Copy)]
+struct Pairs(x86::__m512);
+
+/// The same, multiplied by fused multiply-adds.
+#[derive(Clone, Copy)]
+struct Slowly(x86::__m512);
+
+macro_rules! pair_vector {
+    ($ty:ident, $fma:ident) => {
+        impl Vector for $ty {
+            type Num = f32;
+            const LANES: usize = 16;
+            #[inline(always)]
+            fn splat(x: f32) -> Self {
+                // SAFETY: used by this engine only, whose callers have checked for the CPU.
+                $ty(unsafe { x86::_mm512_set1_ps(x) })
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const f32) -> Self {
+                // SAFETY: as for `splat`, and the caller vouches for the memory.
+                $ty(unsafe { x86::_mm512_loadu_ps(p) })
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut f32) {
+                // SAFETY: as for `load`.
+                unsafe { x86::_mm512_storeu_ps(p, self.0) }
+            }
+            #[inline(always)]
+            fn fma(self, b: Self, acc: Self) -> Self {
+                // SAFETY: as for `splat`.
+                $ty(unsafe { $fma(self.0, b.0, acc.0) })
+            }
+            #[inline(always)]
+            fn add(self, o: Self) -> Self {
+                // SAFETY: as for `splat`.
+                $ty(unsafe { x86::_mm512_add_ps(self.0, o.0) })
+            }
+        }
+    };
+}
+
+pair_vector!(Pairs, multiply);
+pair_vector!(Slowly, multiply_slowly);
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn multiply(a: x86::__m512, b: x86::__m512, acc: x86::__m512) -> x86::__m512 {
+    // SAFETY: all 512 bits are numbers in either type.
+    let [a, b] = [a, b].map(|x| unsafe { std::mem::transmute::<x86::__m512, x86::__m512bh>(x) });
+    x86::_mm512_dpbf16_ps(acc, a, b)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn multiply_slowly(a: x86::__m512, b: x86::__m512, acc: x86::__m512) -> x86::__m512 {
+    let halves = |x: x86::__m512| {
+        let x = x86::_mm512_castps_si512(x);
+        let high = x86::_mm512_and_si512(x, x86::_mm512_set1_epi32(0xffff << 16));
+        [high, x86::_mm512_slli_epi32::<16>(x)].map(|x| x86::_mm512_castsi512_ps(x))
+    };
+    let ([a, c], [b, d]) = (halves(a), halves(b));
+    x86::_mm512_fmadd_ps(c, d, x86::_mm512_fmadd_ps(a, b, acc))
+}
+
+/// bf16 in pairs, summed in f32.
+pub(in crate::contract) struct PairsF32;
+
+impl Engine for PairsF32 {
+    type Num = f32;
+    const LANES: usize = 16;
+    const WIDTH: usize = 32;
+    const ROWS: usize = 14;
+    const DEPTH: usize = 2;
+    fn columns(rows: usize) -> usize {
+        if rows <= 6 { 64 } else { 32 }
+    }
+    fn reads(_: DType) -> bool {
+        false
+    }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+        if strip.tiny {
+            // SAFETY: the caller's contract.
+            unsafe { strip_slowly(rows, vectors, strip) }
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { strip_pairs(rows, vectors, strip) }
+        }
+    }
+    unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        unsafe { pack_pairs(lines, count, k, dst.cast(), ld) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn strip_pairs(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    sizes!(Pairs, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn strip_slowly(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    sizes!(Slowly, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+/// True if the CPU has the instructions and they round as chains do.
+pub(in crate::contract) fn available() -> bool {
+    static AVAILABLE: LazyLock<bool> = LazyLock::new(|| {
+        let has_all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bf16");
+        // SAFETY: the CPU has AVX512-BF16.
+        has_all && unsafe { is_a_chain() }
+    });
+    *AVAILABLE
+}
+
+/// Compares the instruction with two fused multiply-adds on numbers that round in all ways.
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn is_a_chain() -> bool {
+    let mut state = 1u32;
+    // Exponents from -8 to 7, or those of infinity and NaN.
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let exponent = if state >> 28 == 0 { 255 } else { 119 + (state >> 8 & 15) };
+        state & 0x8000_0000 | exponent << 23 | state >> 5 & 0x7f_ffff
+    };
+    let mut pair = || next() & 0xffff_0000 | next() >> 16;
+    (0..256).all(|_| {
+        let (mut left, mut right, mut sums) = ([0u32; 16], [0u32; 16], [0f32; 16]);
+        for i in 0..16 {
+            (left[i], right[i], sums[i]) = (pair(), pair(), f32::from_bits(pair()));
+        }
+        let chain = |i: usize| {
+            let half = |x: u32, shift: u32| f32::from_bits(x << shift & 0xffff_0000);
+            let sum = half(left[i], 0).mul_add(half(right[i], 0), sums[i]);
+            half(left[i], 16).mul_add(half(right[i], 16), sum)
+        };
+        // SAFETY: sixteen numbers each.
+        let load = |x: &[u32; 16]| unsafe { x86::_mm512_loadu_ps(x.as_ptr().cast()) };
+        // SAFETY: sixteen numbers.
+        let acc = unsafe { x86::_mm512_loadu_ps(sums.as_ptr()) };
+        let found = multiply(load(&left), load(&right), acc);
+        let mut results = [0f32; 16];
+        // SAFETY: room for sixteen numbers.
+        unsafe { x86::_mm512_storeu_ps(results.as_mut_ptr(), found) };
+        (0..16).all(|i| {
+            let want = chain(i);
+            results[i].to_bits() == want.to_bits() || results[i].is_nan() && want.is_nan()
+        })
+    })
+}

@@ -1,0 +1,70 @@
+//! Engines for any CPU, in arrays.
+
+use super::{Engine, Same, Strip, Vector, product, sizes};
+use tracecast_ir::DType;
+
+macro_rules! array_vector {
+    ($num:ty, $lanes:literal) => {
+        impl Vector for [$num; $lanes] {
+            type Num = $num;
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            fn splat(x: $num) -> Self {
+                [x; $lanes]
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $num) -> Self {
+                // SAFETY: the caller's contract.
+                unsafe { p.cast::<Self>().read_unaligned() }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $num) {
+                // SAFETY: the caller's contract.
+                unsafe { p.cast::<Self>().write_unaligned(self) }
+            }
+            #[inline(always)]
+            fn fma(mut self, b: Self, acc: Self) -> Self {
+                for l in 0..$lanes {
+                    self[l] = self[l].mul_add(b[l], acc[l]);
+                }
+                self
+            }
+            #[inline(always)]
+            fn add(mut self, o: Self) -> Self {
+                for l in 0..$lanes {
+                    self[l] += o[l];
+                }
+                self
+            }
+        }
+    };
+}
+
+array_vector!(f32, 4);
+array_vector!(f64, 4);
+
+macro_rules! portable_engine {
+    ($name:ident, $num:ty, $what:literal) => {
+        #[doc = $what]
+        pub(in crate::contract) struct $name;
+
+        impl Engine for $name {
+            type Num = $num;
+            const LANES: usize = 4;
+            const WIDTH: usize = 8;
+            const ROWS: usize = 6;
+            fn columns(_: usize) -> usize {
+                8
+            }
+            fn reads(cell: DType) -> bool {
+                cell == <$num as super::Wider>::DTYPE
+            }
+            unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) {
+                sizes!([$num; 4], Same, rows, vectors, strip, few: [], all: [1 2 3 4 5 6], more: [])
+            }
+        }
+    };
+}
+
+portable_engine!(PlainF32, f32, "f32 on any CPU.");
+portable_engine!(PlainF64, f64, "f64 on any CPU.");

@@ -1,0 +1,412 @@
+//! Contractions on one thread: `C[i, j] = sum over k of A[i, k] * B[k, j]`, with the sums handed to an epilogue.
+//!
+//! Each sum is one chain in the order that [`CONTRACT_BLOCK`] defines, so it has the same bits whatever the range, the CPU, its
+//! caches and the way the work is cut: columns in groups, rows in groups, `k` in blocks and these in parts whose chains go on
+//! where the last part left them.
+//!
+//! With a single group of rows the left operand is prepared once and the right one as it is used; otherwise the right operand is
+//! prepared for a group of columns and the left one as it is used. Preparing is packing, unless the operand can be read where it
+//! lies and is used too little to be worth a copy.
+
+#![allow(
+    unsafe_code,
+    reason = "contractions use vector instructions and the pointers of their callers"
+)]
+
+mod blocking;
+mod micro;
+mod operand;
+mod pack;
+mod panels;
+mod prefetch;
+mod span;
+#[cfg(test)]
+mod tests;
+#[cfg(feature = "versus")]
+pub(crate) mod versus;
+
+pub(crate) use blocking::Cpu;
+pub(crate) use operand::{Scratch, Source};
+pub(crate) use panels::{PIECE, Panels, keep};
+pub(crate) use prefetch::Ahead;
+
+use crate::target::Vectors;
+use blocking::Blocking;
+#[cfg(target_arch = "x86_64")]
+use micro::few;
+use micro::{Engine, Number};
+use operand::Operand;
+use pack::{Lines, Wider, pack, panels as panels_of, room, strips};
+use span::{Left, Out, Right, block, chain_room, leading};
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Up to this many columns, rows and columns trade places.
+const FEW_COLUMNS: usize = 4;
+/// From this many columns on, a left operand is used often enough to be packed.
+const MANY_COLUMNS: usize = 96;
+/// Runs at least this many bytes apart share few cache sets and need a page each.
+const FAR_APART: usize = 1024;
+/// From so many steps on there is time to ask for memory.
+const LONG: usize = 64;
+/// Panels of no more steps than this are small enough to be packed together.
+const LONG_CHAIN: usize = 128;
+/// Results of fewer columns are handed to the epilogue in one piece.
+const NARROW: usize = 64;
+
+/// So many columns of few rows are summed before the epilogue gets them.
+#[cfg(target_arch = "x86_64")]
+const FEW_TOGETHER: usize = 1024;
+
+/// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
+pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
+
+/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64. The epilogue gets
+/// every sum once, and what it is going to write and read may be asked for ahead of
+/// time.
+///
+/// # Safety
+///
+/// `cpu` must be this CPU. Matrices must be readable for the rows, the columns and `k`.
+///
+/// # Panics
+///
+/// If `acc` is neither f32 nor f64.
+#[allow(clippy::too_many_arguments, reason = "the one entry; a struct would only rename them")]
+pub(crate) unsafe fn contract(
+    cpu: &Cpu,
+    acc: DType,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    k: usize,
+    a: &Source<'_>,
+    b: &Source<'_>,
+    scratch: &mut Scratch,
+    ahead: &[Ahead],
+    epilogue: &mut Epilogue<'_>,
+) {
+    assert!(
+        matches!(acc, DType::F32 | DType::F64),
+        "contractions accumulate in f32 or f64, not {acc}"
+    );
+    if rows.is_empty() || cols.is_empty() {
+        return;
+    }
+    let traded = !b.is_kept() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
+    // Lines of the left operand are rows, of the right one columns.
+    let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
+    let work = if traded {
+        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, ahead: &[] }
+    } else {
+        Work { cpu, rows, cols, k, a, b, traded, ahead }
+    };
+    #[cfg(target_arch = "x86_64")]
+    if acc == DType::F32
+        && let Some(columns) = work.along_k()
+    {
+        // SAFETY: the caller's contract.
+        unsafe { work.run_few(columns, scratch, epilogue) };
+        return;
+    }
+    with_engine!(cpu, acc, work.in_pairs(), E => {
+        // SAFETY: the caller's contract.
+        unsafe { work.run::<E>(scratch, epilogue) }
+    });
+}
+
+/// What follows with an engine of the CPU as that name: for an accumulator, f32 or f64, and for bf16 in pairs or not.
+macro_rules! with_engine {
+    ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
+        use $crate::contract::micro;
+        match ($cpu.vectors, $acc == DType::F32) {
+            (Vectors::Portable, true) => {
+                type $engine = micro::portable::PlainF32;
+                $body
+            }
+            (Vectors::Portable, false) => {
+                type $engine = micro::portable::PlainF64;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx2, true) => {
+                type $engine = micro::avx2::WideF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx2, false) => {
+                type $engine = micro::avx2::WideF64;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, true) if $pairs => {
+                type $engine = micro::pairs::PairsF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, true) => {
+                type $engine = micro::avx512::VastF32;
+                $body
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Vectors::Avx512, false) => {
+                type $engine = micro::avx512::VastF64;
+                $body
+            }
+            #[cfg(target_arch = "aarch64")]
+            (Vectors::Neon, true) => {
+                type $engine = micro::neon::NeonF32;
+                $body
+            }
+            #[cfg(target_arch = "aarch64")]
+            (Vectors::Neon, false) => {
+                type $engine = micro::neon::NeonF64;
+                $body
+            }
+        }
+    }};
+}
+
+use with_engine;
+
+struct Work<'a> {
+    cpu: &'a Cpu,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    k: usize,
+    a: Operand<'a>,
+    b: Operand<'a>,
+    /// Rows are columns of the result and the reverse.
+    traded: bool,
+    /// What the epilogue writes and reads.
+    ahead: &'a [Ahead],
+}
+
+impl Work<'_> {
+    /// # Safety
+    ///
+    /// As [`contract`], and the CPU must be the engine's.
+    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+        let sizes = [self.rows.len(), self.cols.len(), self.k];
+        // A panel that few rows use is packed and used in parts that stay in the first-level cache.
+        let by_panel = self.rows.len() <= E::ROWS
+            && self.k > LONG_CHAIN
+            && !self.b.source.is_kept()
+            && self.as_it_lies::<E>().is_none();
+        let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
+        let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
+        let all = 0..self.k;
+        let one_group = self.rows.len() <= blocking.rows;
+        // SAFETY: the caller's contract.
+        let left =
+            one_group.then(|| unsafe { self.left::<E>(self.rows.clone(), all.clone(), scratch) });
+        for cols in groups(&self.cols, blocking.columns) {
+            // SAFETY: the caller's contract.
+            let right = (!one_group)
+                .then(|| unsafe { self.right::<E>(cols.clone(), all.clone(), scratch) });
+            for rows in groups(&self.rows, blocking.rows) {
+                let ld = leading::<E>(cols.len());
+                let sums = scratch.sums.room::<E::Num>(rows.len() * ld);
+                if self.k == 0 {
+                    for i in 0..rows.len() * ld {
+                        // SAFETY: within the room of the sums.
+                        unsafe { sums.wrapping_add(i).write(<E::Num as Number>::ZERO) };
+                    }
+                }
+                for from in all.clone().step_by(part) {
+                    let k = from..self.k.min(from + part);
+                    let left = left.map(|left| left.from(from / E::DEPTH)).unwrap_or_else(|| {
+                        // SAFETY: the caller's contract.
+                        unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
+                    });
+                    let right =
+                        right.map(|right| right.from(from / E::DEPTH)).unwrap_or_else(|| {
+                            // SAFETY: the caller's contract.
+                            unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
+                        });
+                    let begins = from % CONTRACT_BLOCK == 0;
+                    let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
+                    let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
+                    let next = if k.end == self.k && k.len() >= LONG { self.ahead } else { &[] };
+                    let out = out.asking(next, [rows.start, cols.start]);
+                    let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
+                    let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
+                    // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
+                    unsafe { block::<E>(sizes, left, right, out, chains) };
+                }
+                self.finish::<E>(rows, cols.clone(), scratch, epilogue);
+            }
+        }
+    }
+
+    /// Makes the left operand ready for some rows and steps.
+    ///
+    /// # Safety
+    ///
+    /// As [`Work::run`].
+    unsafe fn left<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        k: Range<usize>,
+        scratch: &mut Scratch,
+    ) -> Left<E::Num> {
+        if let Some(lines @ Lines { dtype, round: None, across, along, .. }) = self.a.in_memory()
+            && E::DEPTH == 1
+        {
+            let far = across.unsigned_abs().max(along.unsigned_abs()) * size_of::<E::Num>();
+            if dtype == E::Num::DTYPE && !(far > FAR_APART && self.cols.len() >= MANY_COLUMNS) {
+                let base = lines.from(rows.start, k.start).base;
+                return Left::InPlace { base: base.cast(), row: across, step: along };
+            }
+        }
+        let packed = scratch.left.room::<E::Num>(room::<E>(rows.len(), 1, k.len()));
+        let mut least = u16::MAX;
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            let lines = self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled);
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
+            let parts = strips(rows.len(), E::ROWS);
+            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
+            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
+        }
+        Left::Packed { base: packed, rows: rows.len(), least }
+    }
+
+    /// The right operand, if few rows use columns that lie along `k`.
+    #[cfg(target_arch = "x86_64")]
+    fn along_k(&self) -> Option<Lines> {
+        let most = if self.in_pairs() { few::ROWS_OF_PAIRS } else { few::ROWS };
+        let few = self.cpu.vectors == Vectors::Avx512 && self.rows.len() <= most && self.k > 0;
+        let reads = |b: &Lines| b.along == 1 && b.round.is_none() && few::reads(b.dtype);
+        self.b.in_memory().filter(|b| few && reads(b))
+    }
+
+    /// Runs it for few rows and such columns.
+    ///
+    /// # Safety
+    ///
+    /// As [`Work::run`], for f32.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+        type E = micro::avx512::VastF32;
+        let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
+        let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
+            few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
+        } else {
+            let lines = self.a.lines::<f32>(self.rows.clone(), 0..self.k, &mut scratch.filled);
+            let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
+            for row in 0..self.rows.len() {
+                let to = rows.wrapping_add(row * self.k);
+                // SAFETY: the lines are readable by the caller's contract, or filled, and there is room for all of them.
+                unsafe { E::pack(&lines.from(row, 0), 1, self.k, to, 1) };
+            }
+            few::Rows { base: rows, row: self.k as isize }
+        };
+        for cols in groups(&self.cols, FEW_TOGETHER) {
+            let ld = leading::<E>(cols.len());
+            let sums = scratch.sums.room::<f32>(self.rows.len() * ld);
+            let sizes = [self.rows.len(), cols.len(), self.k];
+            // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
+            unsafe { few::product(sizes, a, b.from(cols.start, 0), sums, ld) };
+            self.finish::<E>(self.rows.clone(), cols, scratch, epilogue);
+        }
+    }
+
+    /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
+    #[cfg(target_arch = "x86_64")]
+    fn in_pairs(&self) -> bool {
+        let all_brain = self.a.source.is_brain() && self.b.source.is_brain();
+        self.cpu.pairs && all_brain && self.as_it_lies::<micro::avx512::VastF32>().is_none()
+    }
+
+    /// The right operand, if it is read as it lies, apart from columns that fill no vector.
+    fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
+        let few_rows = self.rows.len() <= 2 * E::ROWS;
+        let fits = |b: &Lines| b.across == 1 && b.round.is_none() && E::reads(b.dtype);
+        self.b.in_memory().filter(|b| few_rows && fits(b))
+    }
+
+    /// Makes the right operand ready for some columns and steps.
+    ///
+    /// # Safety
+    ///
+    /// As [`Work::run`].
+    unsafe fn right<E: Engine>(
+        &self,
+        cols: Range<usize>,
+        k: Range<usize>,
+        scratch: &mut Scratch,
+    ) -> Right {
+        if let Source::Kept { base, panels: Panels { cell, width, .. }, least } = self.b.source {
+            let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
+            return Right { in_place: None, packed, cell, width, first: cols.start, least };
+        }
+        let in_place = self
+            .as_it_lies::<E>()
+            .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
+        let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
+        let width = rest.len().next_multiple_of(E::WIDTH);
+        let (cell, first, mut least) = (E::Num::DTYPE, 0, u16::MAX);
+        if rest.is_empty() {
+            return Right { in_place, packed: std::ptr::null(), cell, width, first, least };
+        }
+        let packed = scratch.right.room::<E::Num>(room::<E>(rest.len(), E::WIDTH, k.len()));
+        for from in k.clone().step_by(CONTRACT_BLOCK) {
+            let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
+            let steps = from..k.end.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            let lines = self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled);
+            let parts = panels_of(rest.len(), E::WIDTH);
+            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
+            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
+        }
+        Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
+    }
+
+    /// Hands the sums of a group to the epilogue.
+    fn finish<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        scratch: &mut Scratch,
+        epilogue: &mut Epilogue<'_>,
+    ) {
+        let ld = leading::<E>(cols.len());
+        let sums = scratch.sums.room::<E::Num>(0);
+        let (m, n) = (rows.len(), cols.len());
+        if !self.traded && (m == 1 || n >= NARROW) {
+            for (i, row) in rows.enumerate() {
+                let line = sums.wrapping_add(i * ld).cast_const().cast();
+                epilogue(row, 1, cols.start, n, line);
+            }
+            return;
+        }
+        if !self.traded && n == ld {
+            epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
+            return;
+        }
+        let dense = scratch.filled.room::<E::Num>(m * n);
+        let (row, col) = if self.traded { (1, m) } else { (n, 1) };
+        for i in 0..m {
+            for j in 0..n {
+                // SAFETY: within the sums of this group, which `block` has written.
+                let sum = unsafe { sums.wrapping_add(i * ld + j).read() };
+                // SAFETY: within the room of `m * n`.
+                unsafe { dense.wrapping_add(i * row + j * col).write(sum) };
+            }
+        }
+        let dense = dense.cast_const().cast();
+        if self.traded {
+            epilogue(cols.start, n, rows.start, m, dense);
+        } else {
+            epilogue(rows.start, m, cols.start, n, dense);
+        }
+    }
+}
+
+/// A range in groups of at most that length.
+fn groups(range: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.clone().step_by(length).map(move |start| start..end.min(start + length))
+}

@@ -1,0 +1,257 @@
+//! Packing into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at a time.
+
+use super::sixteen::{Brain, Half, Numbers, One, Single, ToBrain, ToHalf, Two, first, least_of};
+use super::{CHUNK, Lines, Wider, pack_singly};
+use core::arch::x86_64 as x86;
+use tracecast_ir::DType;
+
+/// How many bytes before it is needed a line's memory is asked for.
+const AHEAD: usize = 512;
+
+/// [`Engine::pack`](super::Engine::pack) into f32.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn pack_f32(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut f32,
+    ld: usize,
+) -> u16 {
+    let to = dst.cast();
+    let in_order = lines.across == 1 || lines.along == 1;
+    match (lines.dtype, lines.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) if in_order => unsafe { pack::<One<Single>>(lines, count, k, to, ld) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) if in_order => unsafe { pack::<One<Brain>>(lines, count, k, to, ld) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) if in_order => unsafe { pack::<One<Half>>(lines, count, k, to, ld) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) if in_order => unsafe {
+            pack::<One<ToBrain>>(lines, count, k, to, ld)
+        },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) if in_order => unsafe {
+            pack::<One<ToHalf>>(lines, count, k, to, ld)
+        },
+        _ => {
+            // SAFETY: the caller's contract.
+            unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
+            u16::MAX
+        }
+    }
+}
+
+/// [`Engine::pack`](super::Engine::pack) into pairs, for bf16 and for f32 that is rounded to it.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn pack_pairs(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut u32,
+    ld: usize,
+) -> u16 {
+    if lines.across != 1 && lines.along != 1 {
+        // SAFETY: the caller's contract.
+        unsafe { pairs_singly(lines, count, k, dst, ld) }
+    } else if lines.dtype == DType::BF16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack::<Two<Brain>>(lines, count, k, dst, ld) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { pack::<Two<ToBrain>>(lines, count, k, dst, ld) }
+    }
+}
+
+/// Packs lines that are neighbours or whose steps are.
+///
+/// # Safety
+///
+/// As [`pack_f32`], for lines of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack<N: Numbers>(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld: usize) -> u16 {
+    let least = x86::_mm512_set1_epi16(-1);
+    least_of(if lines.across == 1 {
+        // SAFETY: the caller's contract.
+        unsafe { neighbours::<N>(lines, count, k, dst, ld, least) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { runs::<N>(lines, count, k, dst, ld, least) }
+    })
+}
+
+/// Lines that begin side by side.
+///
+/// # Safety
+///
+/// As [`pack`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn neighbours<N: Numbers>(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut u32,
+    ld: usize,
+    mut least: x86::__m512i,
+) -> x86::__m512i {
+    let along = lines.along * N::BYTES as isize;
+    // The other lines come in between.
+    let next = CHUNK as isize * along;
+    let mut first_step = lines.base;
+    let mut to = dst;
+    let end = dst.wrapping_add(k.div_ceil(N::STEPS) * ld);
+    for p in (0..k).step_by(N::STEPS) {
+        for j in (0..count).step_by(16) {
+            let mask = first(16.min(count - j)) as u16;
+            let there = if p + 1 < k { mask } else { 0 };
+            let step = first_step.wrapping_add(j * N::BYTES);
+            let after = step.wrapping_offset(along);
+            for from in [step, after].into_iter().take(N::STEPS) {
+                x86::_mm_prefetch::<{ x86::_MM_HINT_T1 }>(from.wrapping_offset(next).cast());
+            }
+            // SAFETY: neighbouring lines at one step and at the next, if there is one.
+            let numbers = unsafe { N::across(step, mask, after, there) };
+            least = N::smaller(least, numbers);
+            let to = to.wrapping_add(j);
+            // Numbers beyond these are written later.
+            let mask = if to.wrapping_add(16) <= end { u16::MAX } else { mask };
+            // SAFETY: their places, or those of later numbers.
+            unsafe { store(to, mask, numbers) };
+        }
+        first_step = first_step.wrapping_offset(along * N::STEPS as isize);
+        to = to.wrapping_add(ld);
+    }
+    least
+}
+
+/// Lines whose steps lie side by side.
+///
+/// # Safety
+///
+/// As [`pack`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn runs<N: Numbers>(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut u32,
+    ld: usize,
+    mut least: x86::__m512i,
+) -> x86::__m512i {
+    let across = lines.across * N::BYTES as isize;
+    let end = dst.wrapping_add(k.div_ceil(N::STEPS) * ld);
+    for j in (0..count).step_by(16) {
+        let n = 16.min(count - j);
+        let mask = first(n) as u16;
+        let start = lines.from(j, 0).base;
+        for p in (0..k).step_by(16 * N::STEPS) {
+            let steps = (16 * N::STEPS).min(k - p);
+            let mut rows = [x86::_mm512_setzero_si512(); 16];
+            for (l, row) in rows.iter_mut().enumerate() {
+                if l >= n {
+                    break;
+                }
+                let from = start.wrapping_offset(l as isize * across).wrapping_add(p * N::BYTES);
+                for line in (0..16 * N::STEPS * N::BYTES).step_by(64) {
+                    let ahead = from.wrapping_add(AHEAD + line);
+                    x86::_mm_prefetch::<{ x86::_MM_HINT_T1 }>(ahead.cast());
+                }
+                // SAFETY: these steps of a line.
+                *row = unsafe { N::along(from, steps) };
+                least = N::smaller(least, *row);
+            }
+            let to = dst.wrapping_add(p / N::STEPS * ld + j);
+            for (q, row) in transpose(rows).into_iter().enumerate() {
+                if q * N::STEPS >= steps {
+                    break;
+                }
+                let to = to.wrapping_add(q * ld);
+                // Numbers beyond these are written later, unless other lines' were written before.
+                let whole = count <= 16 && to.wrapping_add(16) <= end;
+                // SAFETY: their places, or those of later numbers.
+                unsafe { store(to, if whole { u16::MAX } else { mask }, row) };
+            }
+        }
+    }
+    least
+}
+
+/// Stores the lanes that the mask names.
+///
+/// # Safety
+///
+/// `to` must be writable for them.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn store(to: *mut u32, mask: u16, numbers: x86::__m512i) {
+    if mask == u16::MAX {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_storeu_si512(to.cast(), numbers) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_mask_storeu_epi32(to.cast(), mask, numbers) }
+    }
+}
+
+/// Pairs element by element.
+///
+/// # Safety
+///
+/// As [`pack_pairs`].
+unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld: usize) -> u16 {
+    let mut least = u16::MAX;
+    for p in (0..k).step_by(2) {
+        for j in 0..count {
+            let mut both = 0;
+            for (step, shift) in [(p, 0), (p + 1, 16)] {
+                if step < k {
+                    // SAFETY: an element of the operand.
+                    let x = unsafe { f32::read(lines.dtype, lines.from(j, step).base) };
+                    let high = x.nearest(DType::BF16).to_bits() >> 16;
+                    least = least.min((high as u16 & 0x7fff).wrapping_sub(1));
+                    both |= high << 16 >> shift;
+                }
+            }
+            // SAFETY: its place.
+            unsafe { dst.wrapping_add(p / 2 * ld + j).write(both) };
+        }
+    }
+    least.saturating_add(1)
+}
+
+/// Sixteen numbers of sixteen lines the other way round.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(in crate::contract) fn transpose(r: [x86::__m512i; 16]) -> [x86::__m512i; 16] {
+    let mut t = r;
+    for i in 0..8 {
+        t[2 * i] = x86::_mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = x86::_mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    let mut u = t;
+    for i in [0, 4, 8, 12] {
+        u[i] = x86::_mm512_unpacklo_epi64(t[i], t[i + 2]);
+        u[i + 1] = x86::_mm512_unpackhi_epi64(t[i], t[i + 2]);
+        u[i + 2] = x86::_mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        u[i + 3] = x86::_mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Quarter `l` of `u[4 * i + c]` holds column `4 * l + c` of rows `4 * i` to `4 * i + 3`.
+    let mut out = u;
+    for c in 0..4 {
+        let even = |i: usize| x86::_mm512_shuffle_i32x4::<0x88>(u[i + c], u[i + 4 + c]);
+        let odd = |i: usize| x86::_mm512_shuffle_i32x4::<0xdd>(u[i + c], u[i + 4 + c]);
+        out[c] = x86::_mm512_shuffle_i32x4::<0x88>(even(0), even(8));
+        out[4 + c] = x86::_mm512_shuffle_i32x4::<0x88>(odd(0), odd(8));
+        out[8 + c] = x86::_mm512_shuffle_i32x4::<0xdd>(even(0), even(8));
+        out[12 + c] = x86::_mm512_shuffle_i32x4::<0xdd>(odd(0), odd(8));
+    }
+    out
+}

@@ -1,0 +1,210 @@
+//! Sixteen packed numbers at a time with AVX-512, from floats in memory: f32, or pairs of bf16.
+//!
+//! A pair has the earlier step in the high half of a 32-bit number and the later one in the low half.
+
+use core::arch::x86_64 as x86;
+use std::marker::PhantomData;
+
+/// Elements of which sixteen at a time become f32.
+pub(in crate::contract) trait Cells {
+    /// Of one element.
+    const BYTES: usize;
+    /// Those that the mask names, zeros elsewhere.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for the elements that the mask names.
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
+}
+
+pub(in crate::contract) struct Single;
+pub(in crate::contract) struct Brain;
+pub(in crate::contract) struct Half;
+/// f32, rounded to bf16.
+pub(in crate::contract) struct ToBrain;
+/// f32, rounded to f16.
+pub(in crate::contract) struct ToHalf;
+
+impl Cells for Single {
+    const BYTES: usize = 4;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_maskz_loadu_ps(mask, p.cast()) }
+    }
+}
+
+impl Cells for Brain {
+    const BYTES: usize = 2;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) };
+        let x = x86::_mm512_slli_epi32::<16>(x86::_mm512_cvtepu16_epi32(x));
+        x86::_mm512_castsi512_ps(x)
+    }
+}
+
+impl Cells for Half {
+    const BYTES: usize = 2;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        x86::_mm512_cvtph_ps(unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) })
+    }
+}
+
+impl Cells for ToBrain {
+    const BYTES: usize = 4;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        round_to_bf16(unsafe { Single::load(p, mask) })
+    }
+}
+
+impl Cells for ToHalf {
+    const BYTES: usize = 4;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { Single::load(p, mask) };
+        x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+    }
+}
+
+/// The nearest bf16, ties to even.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
+    let nan = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_UNORD_Q }>(x, x);
+    let x = x86::_mm512_castps_si512(x);
+    let odd = x86::_mm512_and_si512(x86::_mm512_srli_epi32::<16>(x), x86::_mm512_set1_epi32(1));
+    let up = x86::_mm512_add_epi32(odd, x86::_mm512_set1_epi32(0x7fff));
+    let up = x86::_mm512_add_epi32(x, up);
+    let up = x86::_mm512_mask_or_epi32(up, nan, x, x86::_mm512_set1_epi32(0x40 << 16));
+    x86::_mm512_castsi512_ps(x86::_mm512_and_si512(up, x86::_mm512_set1_epi32(0xffff << 16)))
+}
+
+/// Packed numbers, sixteen at a time.
+pub(in crate::contract) trait Numbers {
+    /// Of one element in memory.
+    const BYTES: usize;
+    /// Steps of `k` in a number.
+    const STEPS: usize;
+    /// The first so many steps of a line; zeros after them.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for `count` elements, at most `16 * STEPS`.
+    unsafe fn along(p: *const u8, count: usize) -> x86::__m512i;
+    /// One number of neighbouring lines, from a step and the one after it.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for the elements that the mask names, and `after`, if numbers have two steps, for its mask.
+    unsafe fn across(p: *const u8, mask: u16, after: *const u8, mask_after: u16) -> x86::__m512i;
+    /// The least magnitudes so far, less one, in 16-bit lanes: zero is the largest. Only pairs have them.
+    fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i;
+}
+
+/// One element each.
+pub(in crate::contract) struct One<C>(PhantomData<C>);
+/// Pairs of elements that are bf16 after they are loaded.
+pub(in crate::contract) struct Two<C>(PhantomData<C>);
+
+impl<C: Cells> Numbers for One<C> {
+    const BYTES: usize = C::BYTES;
+    const STEPS: usize = 1;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn along(p: *const u8, count: usize) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        x86::_mm512_castps_si512(unsafe { C::load(p, first(count) as u16) })
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn across(p: *const u8, mask: u16, _: *const u8, _: u16) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        x86::_mm512_castps_si512(unsafe { C::load(p, mask) })
+    }
+    #[inline(always)]
+    fn smaller(least: x86::__m512i, _: x86::__m512i) -> x86::__m512i {
+        least
+    }
+}
+
+impl<C: Cells> Numbers for Two<C> {
+    const BYTES: usize = C::BYTES;
+    const STEPS: usize = 2;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn along(p: *const u8, count: usize) -> x86::__m512i {
+        let mask = first(count) as u32;
+        if C::BYTES == 2 {
+            // SAFETY: the caller's contract.
+            let x = unsafe { x86::_mm512_maskz_loadu_epi16(mask, p.cast()) };
+            return x86::_mm512_rol_epi32::<16>(x);
+        }
+        // SAFETY: the caller's contract.
+        let x = x86::_mm512_castps_si512(unsafe { C::load(p, mask as u16) });
+        let rest = p.wrapping_add(16 * C::BYTES);
+        // SAFETY: the caller's contract.
+        let y = x86::_mm512_castps_si512(unsafe { C::load(rest, (mask >> 16) as u16) });
+        let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
+        let after = x86::_mm512_permutex2var_epi32(x, odd, y);
+        pair(x86::_mm512_permutex2var_epi32(x, even, y), after)
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn across(p: *const u8, mask: u16, after: *const u8, mask_after: u16) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        let x = unsafe { C::load(p, mask) };
+        // SAFETY: the caller's contract.
+        let y = unsafe { C::load(after, mask_after) };
+        pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
+    }
+    #[inline(always)]
+    fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
+        // SAFETY: packing is called on CPUs with AVX-512BW only.
+        unsafe { smaller(least, numbers) }
+    }
+}
+
+/// The lowest so many bits.
+#[inline(always)]
+pub(in crate::contract) fn first(count: usize) -> u64 {
+    (1 << count) - 1
+}
+
+/// From the high halves of two steps.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pair(step: x86::__m512i, after: x86::__m512i) -> x86::__m512i {
+    x86::_mm512_or_si512(step, x86::_mm512_srli_epi32::<16>(after))
+}
+
+/// See [`Numbers::smaller`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> x86::__m512i {
+    let magnitude = x86::_mm512_and_si512(pairs, x86::_mm512_set1_epi16(0x7fff));
+    let less = x86::_mm512_sub_epi16(magnitude, x86::_mm512_set1_epi16(1));
+    x86::_mm512_min_epu16(least, less)
+}
+
+/// The least of the lanes that [`smaller`] left.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(in crate::contract) fn least_of(least: x86::__m512i) -> u16 {
+    let mut lanes = [0u16; 32];
+    // SAFETY: room for 32 lanes.
+    unsafe { x86::_mm512_storeu_si512(lanes.as_mut_ptr().cast(), least) };
+    lanes.into_iter().fold(u16::MAX, u16::min).saturating_add(1)
+}

@@ -1,0 +1,261 @@
+//! Packing into f32 with AVX2 and F16C: eight lines by eight steps at a time.
+
+use super::{Lines, pack_singly};
+use crate::routines::transpose;
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
+
+/// How many bytes before it is needed a line's memory is asked for.
+const AHEAD: usize = 512;
+
+/// Elements that eight at a time become f32.
+trait Octet {
+    /// Of one element.
+    const BYTES: usize;
+    /// # Safety
+    ///
+    /// `p` must be readable for eight elements, and the CPU must have AVX2 and F16C.
+    unsafe fn load(p: *const u8) -> x86::__m256;
+    /// A single one.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for an element, and the CPU must have F16C.
+    unsafe fn one(p: *const u8) -> f32;
+}
+
+struct Single;
+struct Brain;
+struct Half;
+/// f32, rounded to bf16.
+struct ToBrain;
+/// f32, rounded to f16.
+struct ToHalf;
+
+impl Octet for Single {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_loadu_ps(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        unsafe { p.cast::<f32>().read_unaligned() }
+    }
+}
+
+impl Octet for Brain {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_castsi256_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::bf16_to_f32(unsafe { p.cast::<u16>().read_unaligned() })
+    }
+}
+
+impl Octet for Half {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_cvtph_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { p.cast::<u16>().read_unaligned() };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_cvtsi32_si128(i32::from(x)) };
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm_cvtph_ps(x) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm_cvtss_f32(x) }
+    }
+}
+
+impl Octet for ToBrain {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { Single::load(p) };
+        // SAFETY: the caller's contract.
+        unsafe { round_to_bf16(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::round_to_bf16(unsafe { Single::one(p) })
+    }
+}
+
+impl Octet for ToHalf {
+    const BYTES: usize = 4;
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { Single::load(p) };
+        // SAFETY: the caller's contract.
+        unsafe { round_to_f16(x) }
+    }
+    #[inline(always)]
+    unsafe fn one(p: *const u8) -> f32 {
+        // SAFETY: the caller's contract.
+        half::round_to_f16(unsafe { Single::one(p) })
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn round_to_bf16(x: x86::__m256) -> x86::__m256 {
+    let nan = x86::_mm256_cmp_ps::<{ x86::_CMP_UNORD_Q }>(x, x);
+    let bits = x86::_mm256_castps_si256(x);
+    let odd = x86::_mm256_and_si256(x86::_mm256_srli_epi32::<16>(bits), x86::_mm256_set1_epi32(1));
+    let up = x86::_mm256_add_epi32(odd, x86::_mm256_set1_epi32(0x7fff));
+    let up = x86::_mm256_castsi256_ps(x86::_mm256_add_epi32(bits, up));
+    let quiet = x86::_mm256_or_si256(bits, x86::_mm256_set1_epi32(0x40 << 16));
+    let up = x86::_mm256_blendv_ps(up, x86::_mm256_castsi256_ps(quiet), nan);
+    let high = x86::_mm256_castsi256_ps(x86::_mm256_set1_epi32(0xffff << 16));
+    x86::_mm256_and_ps(up, high)
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn round_to_f16(x: x86::__m256) -> x86::__m256 {
+    x86::_mm256_cvtph_ps(x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+}
+
+/// [`Engine::pack`](super::Engine::pack) for f32.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX2 and F16C.
+pub(in crate::contract) unsafe fn pack_f32(
+    lines: &Lines,
+    count: usize,
+    k: usize,
+    dst: *mut f32,
+    ld: usize,
+) {
+    match (lines.dtype, lines.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { pack_octets::<Single>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { pack_octets::<Brain>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { pack_octets::<Half>(lines, count, k, dst, ld) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) => unsafe {
+            pack_octets::<ToBrain>(lines, count, k, dst, ld)
+        },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) => unsafe {
+            pack_octets::<ToHalf>(lines, count, k, dst, ld)
+        },
+        // SAFETY: the caller's contract.
+        _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
+    }
+}
+
+/// # Safety
+///
+/// As [`pack_f32`], for lines of the octets' dtype.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
+    if lines.across == 1 && count >= 8 {
+        let along = lines.along * O::BYTES as isize;
+        let (mut from, mut to) = (lines.base, dst);
+        for _ in 0..k {
+            for j in eights(count) {
+                // SAFETY: eight neighbouring lines at one step.
+                let x = unsafe { O::load(from.wrapping_add(j * O::BYTES)) };
+                // SAFETY: their places.
+                unsafe { x86::_mm256_storeu_ps(to.wrapping_add(j), x) };
+            }
+            from = from.wrapping_offset(along);
+            to = to.wrapping_add(ld);
+        }
+    } else if lines.along == 1 {
+        let steps = k / 8 * 8;
+        let across = lines.across * O::BYTES as isize;
+        for j in eights(count) {
+            let first = lines.from(j, 0).base;
+            let mut starts = [first; 8];
+            for (l, start) in starts.iter_mut().enumerate() {
+                // Where there are fewer than eight lines, the last one stands for those that are missing.
+                *start = first.wrapping_offset(l.min(count - 1 - j) as isize * across);
+            }
+            for p in (0..steps).step_by(8) {
+                let mut rows = [x86::_mm256_setzero_ps(); 8];
+                for (row, start) in rows.iter_mut().zip(starts) {
+                    let from = start.wrapping_add(p * O::BYTES);
+                    if (p * O::BYTES).is_multiple_of(64) {
+                        let ahead = from.wrapping_add(AHEAD);
+                        x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(ahead.cast());
+                    }
+                    // SAFETY: eight steps of a line.
+                    *row = unsafe { O::load(from) };
+                }
+                let to = dst.wrapping_add(p * ld + j);
+                for (q, row) in transpose(rows).into_iter().enumerate() {
+                    // SAFETY: their places. Fewer than eight lines spill into the following steps, which come later, or into the
+                    // eight numbers after the last step.
+                    unsafe { x86::_mm256_storeu_ps(to.wrapping_add(q * ld), row) };
+                }
+            }
+        }
+        // SAFETY: the caller's contract.
+        unsafe { singly::<O>(lines, count, steps..k, dst, ld) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { singly::<O>(lines, count, 0..k, dst, ld) };
+    }
+}
+
+/// Some steps, element by element.
+///
+/// # Safety
+///
+/// As [`pack_octets`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn singly<O: Octet>(
+    lines: &Lines,
+    count: usize,
+    steps: Range<usize>,
+    dst: *mut f32,
+    ld: usize,
+) {
+    let [across, along] = [lines.across, lines.along].map(|stride| stride * O::BYTES as isize);
+    for p in steps {
+        let from = lines.base.wrapping_offset(p as isize * along);
+        for j in 0..count {
+            // SAFETY: an element of the operand.
+            let x = unsafe { O::one(from.wrapping_offset(j as isize * across)) };
+            // SAFETY: its place.
+            unsafe { dst.wrapping_add(p * ld + j).write(x) };
+        }
+    }
+}
+
+/// The beginnings of runs of eight that cover so many; the last run may overlap the one before it.
+fn eights(count: usize) -> impl Iterator<Item = usize> {
+    (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
+}

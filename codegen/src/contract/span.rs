@@ -1,0 +1,212 @@
+//! A block of a contraction: operands that are ready, and all their strips and panels.
+
+use super::micro::{Engine, Strip};
+use super::pack::{Lines, Part, panels, strips};
+use super::prefetch::Ahead;
+use tracecast_ir::DType;
+
+/// A left operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) enum Left<T> {
+    /// In strips, a block of `k` after the other, so many rows in all; see [`Engine::pack`] for `least`.
+    Packed { base: *const T, rows: usize, least: u16 },
+    /// As it lies: row by step, distances in numbers.
+    InPlace { base: *const T, row: isize, step: isize },
+}
+
+/// A right operand that is ready for the innermost loop.
+#[derive(Clone, Copy)]
+pub(super) struct Right {
+    /// Columns that are read as they lie, from the first one on.
+    pub(super) in_place: Option<(Lines, usize)>,
+    /// The others in panels, a block of `k` after the other.
+    pub(super) packed: *const u8,
+    /// The dtype of the numbers in panels.
+    pub(super) cell: DType,
+    /// The packed columns, the last panel filled up.
+    pub(super) width: usize,
+    /// The first of them to use, the beginning of a panel.
+    pub(super) first: usize,
+    /// See [`Engine::pack`].
+    pub(super) least: u16,
+}
+
+impl<T> Left<T> {
+    /// See [`Engine::pack`].
+    fn least(&self) -> u16 {
+        if let Left::Packed { least, .. } = self { *least } else { u16::MAX }
+    }
+
+    /// The part from a number on.
+    pub(super) fn from(self, step: usize) -> Self {
+        match self {
+            Left::Packed { base, rows, least } => {
+                Left::Packed { base: base.wrapping_add(step * rows), rows, least }
+            }
+            Left::InPlace { base, row, step: along } => {
+                let base = base.wrapping_offset(step as isize * along);
+                Left::InPlace { base, row, step: along }
+            }
+        }
+    }
+}
+
+/// Whether a chain of products of such numbers may leave a sum that is not zero and below the least normal f32. The arguments are
+/// the least magnitudes other than zero of both sides, as bits of bf16.
+///
+/// A normal bf16 is a whole number of 2<sup>e - 7</sup>, where `e` is its exponent. So every product is a whole number of
+/// 2<sup>e + f - 14</sup> with the least exponents of both sides, and so is every sum, rounded or not.
+fn may_be_subnormal(a: u16, b: u16) -> bool {
+    let (a, b) = (a >> 7, b >> 7);
+    a == 0 || b == 0 || a + b < 2 * 127 + 14 - 126
+}
+
+impl Right {
+    /// The part from a number on.
+    pub(super) fn from(self, step: usize) -> Self {
+        Right {
+            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
+            packed: self.packed.wrapping_add(step * self.width * self.cell.bytes()),
+            ..self
+        }
+    }
+}
+
+/// Some columns of a right operand, as an innermost loop reads them.
+#[derive(Clone, Copy)]
+struct Columns {
+    base: *const u8,
+    /// From a step to the next, in bytes.
+    step: isize,
+    cell: DType,
+    count: usize,
+}
+
+/// Where the sums of a group go.
+#[derive(Clone, Copy)]
+pub(super) struct Out<'a, T> {
+    pub(super) sums: *mut T,
+    pub(super) ld: usize,
+    /// Adds the sums of a block of `k` to what is there.
+    pub(super) add: bool,
+    /// The chains begin, with these steps.
+    pub(super) begins: bool,
+    /// The chains end: they are sums now.
+    pub(super) ends: bool,
+    /// What the epilogue needs next.
+    ahead: &'a [Ahead],
+    /// The first row and column of the sums there.
+    at: [usize; 2],
+    /// Sums may be subnormal.
+    tiny: bool,
+}
+
+impl<T> Out<'_, T> {
+    /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
+    pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
+        Out { sums, ld, add, begins, ends, ahead: &[], at: [0; 2], tiny: false }
+    }
+
+    /// The same, and memory that is asked for where sums go whose first one is of that row and column.
+    pub(super) fn asking<'a>(self, ahead: &'a [Ahead], at: [usize; 2]) -> Out<'a, T> {
+        Out { ahead, at, ..self }
+    }
+}
+
+/// The distance between rows of sums: whole vectors, and not a multiple of 1024 numbers, which would share cache sets.
+pub(super) fn leading<E: Engine>(columns: usize) -> usize {
+    let ld = columns.next_multiple_of(E::LANES);
+    if ld.is_multiple_of(512) { ld + E::LANES } else { ld }
+}
+
+/// How many numbers [`block`] needs for the chains of so many rows.
+pub(super) fn chain_room<E: Engine>(rows: usize) -> usize {
+    rows * E::columns(1).max(E::WIDTH)
+}
+
+/// Computes a block of the sums of `[rows, columns, steps]`; or, of a single panel, a part of a block, whose chains stay where
+/// they are for the next part.
+///
+/// # Safety
+///
+/// The CPU must be the engine's, the operands ready for these rows, columns and steps; the sums must have room for them, the
+/// chains for [`chain_room`] numbers.
+pub(super) unsafe fn block<E: Engine>(
+    [m, n, k]: [usize; 3],
+    left: Left<E::Num>,
+    right: Right,
+    out: Out<'_, E::Num>,
+    chains: *mut E::Num,
+) {
+    let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
+    let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
+    let whole = right.in_place.map_or(0, |(_, whole)| whole);
+    let span = |start: usize, columns: Columns| {
+        let at = [out.at[0], out.at[1] + start];
+        let out = Out { sums: out.sums.wrapping_add(start), at, ..out };
+        // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
+        unsafe { span::<E>(m, k, left, columns, out, chains) };
+    };
+    if let Some((lines, whole)) = right.in_place {
+        let bytes = lines.dtype.bytes() as isize;
+        for start in (0..whole).step_by(widest) {
+            let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
+            span(start, Columns { base, step: lines.along * bytes, cell: lines.dtype, count });
+        }
+    }
+    for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
+        let bytes = right.cell.bytes();
+        let base = right.packed.wrapping_add((right.first + start) * k * bytes);
+        let step = (ld * bytes) as isize;
+        span(whole + start, Columns { base, step, cell: right.cell, count });
+    }
+}
+
+/// All rows of a block by some columns.
+///
+/// # Safety
+///
+/// As [`block`]; the chains must have room for all rows and columns in whole vectors.
+unsafe fn span<E: Engine>(
+    m: usize,
+    k: usize,
+    left: Left<E::Num>,
+    columns: Columns,
+    out: Out<'_, E::Num>,
+    chains: *mut E::Num,
+) {
+    let vectors = columns.count.div_ceil(E::LANES);
+    let width = vectors * E::LANES;
+    for Part { start, count: rows, .. } in strips(m, E::ROWS) {
+        let (a, row, step) = match left {
+            Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
+            Left::InPlace { base, row, step } => {
+                (base.wrapping_offset(start as isize * row), row, step)
+            }
+        };
+        let chain = chains.wrapping_add(start * width);
+        let (to, ld) =
+            if out.ends { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
+        let strip = Strip {
+            k,
+            a,
+            row,
+            step,
+            b: columns.base,
+            b_step: columns.step,
+            cell: columns.cell,
+            from: if out.begins { std::ptr::null() } else { chain },
+            from_ld: width,
+            out: to,
+            ld,
+            add: out.ends && out.add,
+            tiny: out.tiny,
+        };
+        for ahead in out.ahead {
+            let [row, col] = [out.at[0] + start, out.at[1]];
+            ahead.ask(row..row + rows, col..col + columns.count);
+        }
+        // SAFETY: the caller's contract.
+        unsafe { E::strip(rows, vectors, &strip) };
+    }
+}

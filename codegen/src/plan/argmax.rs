@@ -1,0 +1,124 @@
+//! Positions of largest values, found in two passes that loops over vectors can do.
+//!
+//! Which of the largest values comes first is a question to all positions so far, one by one. So the first pass finds the largest value
+//! alone, and the second the least position that has it:
+//!
+//! ```text
+//! along the row: r0 = argmax x  ->  along the row: r1 = max x
+//!                                   along the row: r2 = min(if x == r1 or x is NaN { position } else { 2^31 - 1 })
+//!                                   once: r0 = r2 as i64
+//! ```
+//!
+//! A NaN is larger than anything, and makes `r1` NaN: then nothing is equal to it, and the first NaN is found as such.
+
+use super::{Affine, Plan, Sink, Stage};
+use smallvec::SmallVec;
+use tracecast_ir::kernel::{Body, Cmp, Reduction, Scalar, ScalarOp, Val};
+
+/// Shorter rows are not worth another loop.
+const LEAST: i64 = 16;
+
+/// A search for the largest value of a row.
+struct Search {
+    /// The stage that does it.
+    stage: usize,
+    /// Its sink.
+    sink: usize,
+    value: Val,
+    /// Where the position goes.
+    register: usize,
+}
+
+/// Finds largest values of types that vectors have in two passes.
+pub(crate) fn in_two_passes(plan: &mut Plan) {
+    if !(LEAST..i64::from(i32::MAX)).contains(&plan.row()) {
+        return;
+    }
+    while let Some(search) = first(plan) {
+        let stage = &plan.stages[search.stage];
+        let ty = stage.body.ty(search.value);
+        let [best, place] = [0, 1].map(|n| free_register(plan) + n);
+        let again = again(plan, &search);
+        let position = position(plan);
+        let found = [found(again, ty, position, best, place), set(place, search.register)];
+        let sink = Sink::Reduce { reduction: Reduction::Max, value: search.value, register: best };
+        plan.stages[search.stage].sinks[search.sink] = sink;
+        plan.stages.splice(search.stage + 1..search.stage + 1, found);
+    }
+}
+
+fn first(plan: &Plan) -> Option<Search> {
+    let of_stage = |(number, stage): (usize, &Stage)| {
+        let is_search = |(at, sink): (usize, &Sink)| match sink {
+            Sink::Reduce { reduction: Reduction::ArgMax, value, register }
+                if matches!(stage.body.ty(*value), Scalar::F32 | Scalar::I32) =>
+            {
+                Some(Search { stage: number, sink: at, value: *value, register: *register })
+            }
+            _ => None,
+        };
+        stage.sinks.iter().enumerate().find_map(is_search)
+    };
+    plan.stages.iter().enumerate().find_map(of_stage)
+}
+
+/// A register that nothing uses, and neither any above it.
+fn free_register(plan: &Plan) -> usize {
+    let used = |sink: &Sink| match sink {
+        Sink::Reduce { register, .. } | Sink::Set { register, .. } => register + 1,
+        _ => 0,
+    };
+    plan.stages.iter().flat_map(|s| &s.sinks).map(used).max().unwrap_or(0)
+}
+
+/// How the second pass has the values: it loads them once more, or they are kept for it.
+fn again(plan: &mut Plan, search: &Search) -> ScalarOp {
+    let stage = &mut plan.stages[search.stage];
+    let inst = &stage.body.insts[search.value as usize];
+    if let (ScalarOp::Load(load), true) = (inst.op, inst.args.is_empty())
+        && plan.loads[load as usize].fixed
+    {
+        return inst.op;
+    }
+    plan.buffers.push(inst.ty);
+    let buffer = plan.buffers.len() - 1;
+    stage.sinks.push(Sink::Keep { value: search.value, buffer });
+    ScalarOp::Row(buffer as u32)
+}
+
+/// The number of the position along the row among the plan's positions.
+fn position(plan: &mut Plan) -> u32 {
+    let mut strides: SmallVec<[i64; 4]> = plan.extents.iter().map(|_| 0).collect();
+    strides[plan.row_axis()] = 1;
+    let along = Affine { offset: 0, strides };
+    let at = plan.positions.iter().position(|p| *p == along).unwrap_or_else(|| {
+        plan.positions.push(along);
+        plan.positions.len() - 1
+    });
+    at as u32
+}
+
+/// The pass that finds the first position of the best value.
+fn found(again: ScalarOp, ty: Scalar, position: u32, best: usize, place: usize) -> Stage {
+    let mut body = Body::default();
+    let value = body.push(again, &[], ty);
+    let best = body.push(ScalarOp::Register(best as u32), &[], ty);
+    let mut is_best = body.cmp(Cmp::Eq, value, best);
+    if ty.is_float() {
+        let is_nan = body.cmp(Cmp::Ne, value, value);
+        is_best = body.binary(ScalarOp::Or, is_best, is_nan);
+    }
+    let position = body.push(ScalarOp::Index(position), &[], Scalar::I32);
+    let beyond = body.push(ScalarOp::Const(i32::MAX as u64), &[], Scalar::I32);
+    let value = body.select(is_best, position, beyond);
+    let sink = Sink::Reduce { reduction: Reduction::Min, value, register: place };
+    Stage { once: false, first: false, body, sinks: vec![sink] }
+}
+
+/// Puts a position where the kernel expects it.
+fn set(place: usize, register: usize) -> Stage {
+    let mut body = Body::default();
+    let place = body.push(ScalarOp::Register(place as u32), &[], Scalar::I32);
+    let value = body.convert(place, Scalar::I64);
+    Stage { once: true, first: false, body, sinks: vec![Sink::Set { value, register }] }
+}

@@ -1,0 +1,209 @@
+//! Reductions down the columns: accumulators that rows are added to in order, a line of them for each chunk of rows, and the plans
+//! that make the outputs of them.
+
+use super::canonical::padded;
+use super::{Place, Plan, Sink, Source, Strides, from_kernel, identity_bits, memory_dtype};
+use smallvec::{SmallVec, smallvec};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{self as ir, Body, Reduction, Scalar, ScalarOp};
+
+/// A column reduction of a kernel: its accumulators, and how they become the output.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// How.
+    pub(crate) reduction: Reduction,
+    /// The type of the accumulators.
+    pub(crate) scalar: Scalar,
+    /// The output slot.
+    pub(crate) output: usize,
+    /// Its dtype.
+    pub(crate) dtype: DType,
+    /// Elements of the output.
+    pub(crate) size: i64,
+    /// Rows that go into one element.
+    pub(crate) rows: i64,
+    /// Rows of the kernel, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
+    pub(crate) unit: i64,
+}
+
+impl Column {
+    /// Chunks of rows.
+    pub(crate) fn chunks(&self) -> i64 {
+        (self.rows + ir::COLUMN_CHUNK as i64 - 1) / ir::COLUMN_CHUNK as i64
+    }
+
+    /// True if the accumulators are the output itself.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.chunks() == 1
+            && Scalar::of(self.dtype) == Some(self.scalar)
+            && !self.dtype.is_low()
+            && self.dtype != DType::U8
+    }
+}
+
+/// Strides of the element and of the reduced row's number, and their counts.
+pub(crate) fn column_strides(extents: &[i64], kept: &[bool]) -> (Strides, Strides, i64, i64) {
+    let rank = extents.len();
+    let (mut keep, mut count): (Strides, Strides) = (smallvec![0; rank], smallvec![0; rank]);
+    let (mut size, mut rows) = (1, 1);
+    for axis in (0..rank).rev() {
+        // The row is always kept.
+        if axis == rank - 1 || kept.get(axis).copied().unwrap_or(false) {
+            keep[axis] = size;
+            size *= extents[axis];
+        } else {
+            count[axis] = rows;
+            rows *= extents[axis];
+        }
+    }
+    (keep, count, size, rows)
+}
+
+fn column_sinks(plan: &Plan) -> impl Iterator<Item = &Sink> {
+    plan.stages.iter().flat_map(|s| &s.sinks).filter(|s| matches!(s, Sink::Column { .. }))
+}
+
+/// Sets the units of the columns that the plan has sinks for.
+pub(crate) fn set_units(plan: &Plan, columns: &mut [Column]) {
+    for (column, sink) in columns.iter_mut().zip(column_sinks(plan)) {
+        column.unit = unit(plan, sink);
+    }
+}
+
+/// A [`Column::unit`] that holds for all columns: 1 if there are none.
+pub(crate) fn common_unit(columns: &[Column]) -> Option<i64> {
+    columns.iter().try_fold(1i64, |unit, c| match c.unit {
+        0 => None,
+        u if u % unit == 0 => Some(u),
+        u if unit % u == 0 => Some(unit),
+        _ => None,
+    })
+}
+
+/// See [`Column::unit`].
+fn unit(plan: &Plan, sink: &Sink) -> i64 {
+    let Sink::Column { count, .. } = sink else { return 0 };
+    let chunk = ir::COLUMN_CHUNK as i64;
+    let outer: Vec<(i64, bool)> = (0..plan.row_axis())
+        .filter(|a| plan.extents[*a] != 1)
+        .map(|a| (plan.extents[a], count[a] != 0))
+        .collect();
+    let reduced = outer.iter().filter(|(_, r)| *r).map(|(e, _)| e).product::<i64>();
+    let kept = outer.iter().filter(|(_, r)| !*r).map(|(e, _)| e).product::<i64>();
+    let first_reduced = outer.iter().position(|(_, r)| *r).unwrap_or(outer.len());
+    let first_kept = outer.iter().position(|(_, r)| !*r).unwrap_or(outer.len());
+    if outer[first_reduced..].iter().all(|(_, r)| *r) {
+        // Kept axes come first: a chunk is a run of rows.
+        if kept == 1 || reduced % chunk == 0 { chunk } else { reduced.max(1) }
+    } else if outer[first_kept..].iter().all(|(_, r)| !*r) {
+        chunk * kept
+    } else {
+        0
+    }
+}
+
+/// The columns of a kernel, ready to be run by the functions of its plans.
+#[derive(Debug, Default)]
+pub(crate) struct ColumnsDispatch(pub(crate) Vec<ColumnSteps>);
+
+/// What happens to the accumulators of a column after all rows.
+#[derive(Debug)]
+pub(crate) struct ColumnSteps {
+    /// What is reduced, and how.
+    pub(crate) column: Column,
+    /// The output, as an operand of the kernel.
+    pub(crate) output: usize,
+    /// The function that adds up the chunks.
+    pub(crate) sum: Option<usize>,
+    /// The function that makes the output of the accumulators.
+    pub(crate) finish: Option<usize>,
+}
+
+impl ColumnSteps {
+    /// The bytes of its accumulators, in whole cache lines.
+    pub(crate) fn bytes(&self) -> usize {
+        let chunks = if self.column.is_direct() { 0 } else { self.column.chunks() };
+        ((chunks * self.column.size) as usize * memory_dtype(self.column.scalar).bytes())
+            .next_multiple_of(64)
+    }
+}
+
+impl ColumnsDispatch {
+    /// The columns, each with its output as an operand of the kernel; their plans are appended to those of the kernel.
+    pub(crate) fn draft(
+        columns: Vec<Column>,
+        output: impl Fn(&Column) -> usize,
+        plans: &mut Vec<Plan>,
+    ) -> Self {
+        let mut push = |plan: Plan| {
+            plans.push(plan);
+            plans.len() - 1
+        };
+        let run = |column: Column| {
+            let sum = (column.chunks() > 1).then(|| push(chunk_sum(&column)));
+            let finish = (!column.is_direct()).then(|| push(finish(&column)));
+            ColumnSteps { output: output(&column), column, sum, finish }
+        };
+        ColumnsDispatch(columns.into_iter().map(run).collect())
+    }
+
+    /// True if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// `acc[e] = acc[e] + chunk[c][e]` for all chunks but the first, which is the accumulator.
+fn chunk_sum(column: &Column) -> Plan {
+    let dtype = memory_dtype(column.scalar);
+    let at = |strides: [i64; 2]| {
+        padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
+    };
+    let load = |strides| Source {
+        slot: 0,
+        dtype,
+        place: Place::At(at(strides)),
+        elements: column.size,
+        fixed: false,
+    };
+    let mut body = Body::default();
+    let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
+    let chunk = body.push(ScalarOp::Load(1), &[], column.scalar);
+    let op = match column.reduction {
+        Reduction::Max => ScalarOp::Max,
+        Reduction::Min => ScalarOp::Min,
+        _ => ScalarOp::Add,
+    };
+    let value = body.push(op, &[acc, chunk], column.scalar);
+    let store =
+        Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
+    let loads = vec![load([0, 1]), load([column.size, 1])];
+    let mut plan = from_kernel::flat(column.size, 1, loads, body, vec![store]);
+    plan.extents.insert(0, column.chunks());
+    plan
+}
+
+/// The output from the accumulators, or from nothing if there were no rows.
+fn finish(column: &Column) -> Plan {
+    let mut body = Body::default();
+    let dtype = memory_dtype(column.scalar);
+    let value = if column.rows == 0 {
+        body.push(
+            ScalarOp::Const(identity_bits(column.reduction, column.scalar)),
+            &[],
+            column.scalar,
+        )
+    } else {
+        body.push(ScalarOp::Load(0), &[], column.scalar)
+    };
+    let load = Source {
+        slot: 0,
+        dtype,
+        place: from_kernel::in_order(),
+        elements: column.size,
+        fixed: true,
+    };
+    let place = from_kernel::in_order();
+    let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
+    from_kernel::flat(column.size, 2, vec![load], body, vec![store])
+}

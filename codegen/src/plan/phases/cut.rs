@@ -1,0 +1,239 @@
+//! Gives the instructions and sinks of a stage to phases: each follows its operands in the first phase of its kind that can have it.
+//! What kind an instruction is of, `classify` says; where values wait between phases, `scratch`.
+
+use super::classify::{Classified, classify};
+use super::{Class, Has, Kind, Phase, Phases, is_vector};
+use crate::plan::{Plan, Sink, Stage};
+use std::collections::BTreeSet;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{Reduction, Scalar, ScalarOp, Val};
+
+/// A stage that is being cut.
+pub(super) struct Cut<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) stage: &'a Stage,
+    wide: bool,
+    doubles: bool,
+    class: Vec<Class>,
+    needed: Vec<bool>,
+    /// The phase of every instruction that has one.
+    pub(super) home: Vec<usize>,
+    kinds: Vec<Kind>,
+    sink_phase: Vec<usize>,
+}
+
+impl<'a> Cut<'a> {
+    /// Knows the class of every instruction, and which of them anything needs.
+    pub(super) fn new(plan: &'a Plan, stage: &'a Stage, has: Has) -> Self {
+        let Classified { class, doubles } = classify(plan, stage, has);
+        let count = stage.body.insts.len();
+        let mut cut = Cut {
+            plan,
+            stage,
+            wide: has.wide,
+            doubles,
+            class,
+            needed: vec![false; count],
+            home: vec![usize::MAX; count],
+            kinds: Vec::new(),
+            sink_phase: Vec::new(),
+        };
+        cut.mark_needed();
+        cut
+    }
+
+    fn mark_needed(&mut self) {
+        let body = &self.stage.body;
+        for sink in &self.stage.sinks {
+            for v in sink.values() {
+                self.needed[v as usize] = true;
+            }
+        }
+        for at in (0..body.insts.len()).rev() {
+            let inst = &body.insts[at];
+            self.needed[at] |= matches!(inst.op, ScalarOp::Check(_));
+            if !self.needed[at] {
+                continue;
+            }
+            for (i, a) in inst.args.iter().enumerate() {
+                // A tile of random words starts from a number; the positions themselves are not needed.
+                let counted = self.class[at] == Class::Tile
+                    && matches!(inst.op, ScalarOp::Random { .. })
+                    && i == 2;
+                if !counted {
+                    self.needed[*a as usize] = true;
+                }
+            }
+        }
+    }
+
+    fn kind(&self, at: usize) -> Option<Kind> {
+        match self.class[at] {
+            Class::Uniform | Class::Free => None,
+            Class::Vector => Some(Kind::Vector),
+            Class::Scalar => Some(Kind::Scalar),
+            Class::Tile => Some(Kind::Tile),
+        }
+    }
+
+    /// A scalar loop that does a little more is better than two loops with a tile between them, unless it would widen f16 one by one.
+    pub(super) fn prefer_scalar(&mut self) {
+        let widens = |i: usize| match self.stage.body.insts[i].op {
+            ScalarOp::Load(l) => self.plan.loads[l as usize].dtype == DType::F16,
+            _ => false,
+        };
+        if (0..self.class.len()).any(|i| self.class[i] == Class::Vector && widens(i)) {
+            return;
+        }
+        let of = |c: &Self, class| {
+            (0..c.class.len()).filter(|i| c.needed[*i] && c.class[*i] == class).count()
+        };
+        let scalar_sinks = self.stage.sinks.iter().any(|s| self.sink_kind(s) == Kind::Scalar);
+        if (of(self, Class::Scalar) > 0 || scalar_sinks)
+            && of(self, Class::Tile) == 0
+            && of(self, Class::Vector) <= 2
+        {
+            for class in &mut self.class {
+                if *class == Class::Vector {
+                    *class = Class::Scalar;
+                }
+            }
+        }
+    }
+
+    fn sink_kind(&self, sink: &Sink) -> Kind {
+        if self.doubles {
+            return Kind::Vector;
+        }
+        let class = |v: Val| self.class[v as usize];
+        let ty = |v: Val| self.stage.body.ty(v);
+        let vector_if = |v: Val, ok: bool| {
+            if ok && class(v) != Class::Scalar { Kind::Vector } else { Kind::Scalar }
+        };
+        match sink {
+            Sink::Store { dtype, place, value, .. } => {
+                if place.row_stride() != 1 || Scalar::of(*dtype) != Some(ty(*value)) {
+                    Kind::Scalar
+                } else if class(*value) == Class::Uniform {
+                    Kind::Vector
+                } else if *dtype == DType::F16 && !self.wide {
+                    if class(*value) == Class::Scalar { Kind::Scalar } else { Kind::Tile }
+                } else {
+                    vector_if(*value, is_vector(ty(*value)))
+                }
+            }
+            Sink::Reduce { reduction: Reduction::ArgMax, .. } => Kind::Scalar,
+            Sink::Reduce { value, .. } | Sink::Column { value, .. } => {
+                vector_if(*value, matches!(ty(*value), Scalar::F32 | Scalar::I32))
+            }
+            Sink::Keep { value, .. } => vector_if(*value, is_vector(ty(*value))),
+            Sink::Add { access, index, value, dtype, .. } => {
+                let still = index.iter().all(|i| class(*i) == Class::Uniform);
+                let dense = access.strides.last() == Some(&1)
+                    && matches!(dtype, DType::F32 | DType::I32)
+                    && Scalar::of(*dtype) == Some(ty(*value));
+                vector_if(*value, still && dense)
+            }
+            Sink::Set { .. } => Kind::Scalar,
+        }
+    }
+
+    /// The first phase where something of that kind can follow its operand.
+    fn earliest(&self, operand: Val, kind: Kind) -> usize {
+        match self.home[operand as usize] {
+            usize::MAX => 0,
+            home => home + usize::from(self.kinds[home] != kind),
+        }
+    }
+
+    fn place(&mut self, from: usize, kind: Kind) -> usize {
+        if let Some(found) = (from..self.kinds.len()).find(|p| self.kinds[*p] == kind) {
+            return found;
+        }
+        self.kinds.push(kind);
+        self.kinds.len() - 1
+    }
+
+    /// Gives every instruction and sink a phase.
+    pub(super) fn assign(&mut self) {
+        let body = &self.stage.body;
+        for at in 0..body.insts.len() {
+            let Some(kind) = self.kind(at).filter(|_| self.needed[at]) else { continue };
+            let from =
+                body.insts[at].args.iter().map(|a| self.earliest(*a, kind)).max().unwrap_or(0);
+            self.home[at] = self.place(from, kind);
+        }
+        for sink in &self.stage.sinks {
+            let kind = self.sink_kind(sink);
+            let mut from = sink.values().iter().map(|v| self.earliest(*v, kind)).max().unwrap_or(0);
+            if let Sink::Store { after, .. } = sink {
+                for (at, inst) in body.insts.iter().enumerate() {
+                    if matches!(inst.op, ScalarOp::Load(l) if after.contains(&l)) {
+                        from = from.max(self.earliest(at as Val, kind));
+                    }
+                }
+            }
+            let phase = self.place(from, kind);
+            self.sink_phase.push(phase);
+        }
+    }
+
+    /// The phases, with scratch for what waits between them.
+    pub(super) fn finish(self) -> Phases {
+        let body = &self.stage.body;
+        let mut phases: Vec<Phase> = self
+            .kinds
+            .iter()
+            .map(|k| Phase { kind: *k, insts: Vec::new(), sinks: Vec::new() })
+            .collect();
+        let mut last_use = vec![0; body.insts.len()];
+        let mut crosses = vec![false; body.insts.len()];
+        let mut insts: Vec<BTreeSet<Val>> = vec![BTreeSet::new(); phases.len()];
+        let mut uses: Vec<(Val, usize)> = Vec::new();
+        for (at, inst) in
+            body.insts.iter().enumerate().filter(|(at, _)| self.home[*at] != usize::MAX)
+        {
+            insts[self.home[at]].insert(at as Val);
+            uses.extend(inst.args.iter().map(|a| (*a, self.home[at])));
+        }
+        for (i, sink) in self.stage.sinks.iter().enumerate() {
+            phases[self.sink_phase[i]].sinks.push(i);
+            uses.extend(sink.values().iter().map(|v| (*v, self.sink_phase[i])));
+        }
+        for (v, phase) in uses {
+            let at = v as usize;
+            match self.class[at] {
+                Class::Uniform => {}
+                Class::Free if self.kinds[phase] == Kind::Tile => {}
+                Class::Free => {
+                    insts[phase].insert(v);
+                }
+                class => {
+                    last_use[at] = last_use[at].max(phase);
+                    crosses[at] |= self.home[at] != phase || class == Class::Tile;
+                }
+            }
+        }
+        for (phase, insts) in phases.iter_mut().zip(insts) {
+            phase.insts = insts.into_iter().collect();
+        }
+        for at in 0..crosses.len() {
+            // What a tile routine makes always goes to scratch, if only to be dropped.
+            if self.class[at] == Class::Tile && self.needed[at] {
+                crosses[at] = true;
+                last_use[at] = last_use[at].max(self.home[at]);
+            }
+        }
+        let tile = if self.has_half_tiles() { 256 } else { 128 };
+        let (waits, bytes) = self.allot(&crosses, &last_use, tile);
+        Phases {
+            class: self.class,
+            needed: self.needed,
+            phases,
+            waits,
+            tile: i64::from(tile),
+            bytes,
+            doubles: self.doubles,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reductions of one long row: every thread takes some of its chunks, whose results are combined in order.
+//!
+//! The order of accumulation is cut into chunks anyway, so nothing changes but who does them. A plan
+//!
+//! ```text
+//! along the row:  r0 = sum(x * x), store y    once:  store sqrt(r0)
+//! ```
+//!
+//! becomes one for a chunk, whose last stage stores `r0` among the chunks' results, and one that finishes with what they amount to.
+
+use super::{Place, Plan, Sink, Source, Stage, memory_dtype};
+use smallvec::{SmallVec, smallvec};
+use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
+
+/// A row in chunks.
+#[derive(Debug)]
+pub(crate) struct SplitRow {
+    /// Its length.
+    pub(crate) row: usize,
+    /// In cheap operations per position.
+    pub(crate) cost: usize,
+    /// How the results of the chunks are combined.
+    pub(crate) reductions: Vec<(Reduction, Scalar)>,
+    /// The function that finishes.
+    pub(crate) finish: usize,
+}
+
+/// The plans of a chunk and of the end, if the plan is one long row that is reduced once.
+pub(crate) fn cut(plan: &Plan, cost: usize) -> Option<([Plan; 2], SplitRow)> {
+    let row = usize::try_from(plan.row()).ok()?;
+    let (first, rest) = plan.stages.split_first()?;
+    let once = !first.once && rest.iter().all(|s| s.once);
+    if plan.extents.len() != 1 || row < 2 * ROW_CHUNK || !once || !plan.buffers.is_empty() {
+        return None;
+    }
+    let mut reductions = Vec::new();
+    let mut registers = Vec::new();
+    for sink in &first.sinks {
+        match sink {
+            Sink::Reduce { reduction: Reduction::ArgMax, .. } | Sink::Column { .. } => return None,
+            Sink::Reduce { reduction, value, register } => {
+                let scalar = first.body.ty(*value);
+                if scalar == Scalar::Bool || registers.contains(register) {
+                    return None;
+                }
+                reductions.push((*reduction, scalar));
+                registers.push(*register);
+            }
+            _ => {}
+        }
+    }
+    if reductions.is_empty() {
+        return None;
+    }
+    let chunk = chunk(plan, &registers, &reductions);
+    let finish = finish(plan, &registers, &reductions);
+    Some(([chunk, finish], SplitRow { row, cost, reductions, finish: 1 }))
+}
+
+/// The one element at a slot.
+fn only() -> Place {
+    Place::At(Access { strides: smallvec![0], ..Access::default() })
+}
+
+/// The row stage, and a store of each register into a slot of its own.
+fn chunk(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) -> Plan {
+    let mut body = Body::default();
+    let mut sinks = Vec::new();
+    for (i, (register, (_, scalar))) in registers.iter().zip(reductions).enumerate() {
+        let value = body.push(ScalarOp::Register(*register as u32), &[], *scalar);
+        let (slot, dtype) = (plan.slots + i, memory_dtype(*scalar));
+        sinks.push(Sink::Store { slot, dtype, place: only(), value, after: SmallVec::new() });
+    }
+    let mut chunk = plan.clone();
+    chunk.slots += registers.len();
+    chunk.stages.truncate(1);
+    chunk.stages.push(Stage { once: true, first: false, body, sinks });
+    chunk
+}
+
+/// The other stages, which find the registers in memory.
+fn finish(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) -> Plan {
+    let mut finish = plan.clone();
+    let first = finish.loads.len();
+    for (i, (_, scalar)) in reductions.iter().enumerate() {
+        let (slot, dtype) = (plan.slots + i, memory_dtype(*scalar));
+        finish.loads.push(Source { slot, dtype, place: only(), elements: 1, fixed: true });
+    }
+    finish.slots += registers.len();
+    finish.extents = vec![1];
+    finish.stages.remove(0);
+    for stage in &mut finish.stages {
+        let found = |inst: &Inst| match inst.op {
+            ScalarOp::Register(r) => registers.iter().position(|known| *known == r as usize),
+            _ => None,
+        };
+        for inst in &mut stage.body.insts {
+            if let Some(i) = found(inst) {
+                inst.op = ScalarOp::Load((first + i) as u32);
+            }
+        }
+    }
+    finish
+}

@@ -1,0 +1,298 @@
+//! The routines for x86-64 with AVX2, FMA and F16C: eight f32 at a time.
+//!
+//! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`]. The last, incomplete vector of a tile is
+//! padded and run through the same instructions.
+
+use super::{Routine, Tiles, gather_rows, random};
+use core::arch::x86_64 as x86;
+use tracecast_ir::kernel::math::{self, Lane};
+
+/// Routines for AVX2, FMA and F16C.
+pub(super) static TILES: Tiles = Tiles {
+    wide: true,
+    functions: [
+        function!(exp, exp_f64),
+        function!(log, log_f64),
+        function!(tanh, tanh_f64),
+        function!(erf, erf_f64),
+        function!(sin, sin_f64),
+        function!(cos, cos_f64),
+    ],
+    f16_to_f32: tile!(from_f16),
+    f32_to_f16: tile!(to_f16),
+    bf16_to_f32: tile!(from_bf16),
+    f32_to_bf16: tile!(to_bf16),
+    round_f16: tile!(round_f16),
+    round_bf16: tile!(round_bf16),
+    random: random::avx2::in_a_row,
+    bring: gather_rows::avx2::WIDE,
+};
+
+/// Maps `n` elements, eight at a time.
+///
+/// # Safety
+///
+/// The CPU must have AVX2, FMA and F16C. `T` and `U` must be eight elements each; `src` must be readable for `n` of them, `dst`
+/// writable; they may be the same memory if `T` and `U` are of one size.
+#[inline(always)]
+unsafe fn map<T: Copy, U: Copy>(src: *const u8, dst: *mut u8, n: usize, f: impl Fn(T) -> U) {
+    let (from, to) = (size_of::<T>() / 8, size_of::<U>() / 8);
+    let mut i = 0;
+    while i + 8 <= n {
+        // SAFETY: elements `i` to `i + 7` are in range.
+        let x = unsafe { src.wrapping_add(i * from).cast::<T>().read_unaligned() };
+        // SAFETY: as above.
+        unsafe { dst.wrapping_add(i * to).cast::<U>().write_unaligned(f(x)) };
+        i += 8;
+    }
+    if i < n {
+        let mut input = [0u8; 32];
+        let rest = n - i;
+        // SAFETY: `rest` elements remain, fewer than the eight that `input` holds.
+        unsafe {
+            input.as_mut_ptr().copy_from_nonoverlapping(src.wrapping_add(i * from), rest * from)
+        };
+        // SAFETY: `T` is at most 32 bytes, any of which are valid.
+        let y = f(unsafe { input.as_ptr().cast::<T>().read_unaligned() });
+        let y = (&raw const y).cast::<u8>();
+        // SAFETY: `rest` elements remain, fewer than the eight of `y`.
+        unsafe { dst.wrapping_add(i * to).copy_from_nonoverlapping(y, rest * to) };
+    }
+}
+
+#[inline(always)]
+fn from_f16(x: x86::__m128i) -> Wide {
+    // SAFETY: called from F16C routines only.
+    Wide(unsafe { x86::_mm256_cvtph_ps(x) })
+}
+
+#[inline(always)]
+fn round_f16(x: Wide) -> Wide {
+    from_f16(to_f16(x))
+}
+
+#[inline(always)]
+fn round_bf16(x: Wide) -> Wide {
+    Wide::from_bits(Wide::and(bf16_in_high_half(x), Wide::splat_bits(0xffff_0000)))
+}
+
+#[inline(always)]
+fn to_f16(x: Wide) -> x86::__m128i {
+    // SAFETY: a `Wide` exists only where F16C is present.
+    unsafe { x86::_mm256_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x.0) }
+}
+
+#[inline(always)]
+fn from_bf16(x: x86::__m128i) -> Wide {
+    // SAFETY: called from AVX2 routines only.
+    let wide = unsafe { x86::_mm256_cvtepu16_epi32(x) };
+    Wide::from_bits(Wide::shl::<16>(wide))
+}
+
+/// The nearest bf16 in the high half of each lane, with anything below.
+#[inline(always)]
+fn bf16_in_high_half(x: Wide) -> x86::__m256i {
+    let bits = x.bits();
+    // SAFETY: a `Wide` exists only where AVX2 is present.
+    let high = unsafe { x86::_mm256_srli_epi32::<16>(bits) };
+    let odd = Wide::and(high, Wide::splat_bits(1));
+    let rounded = Wide::int_add(bits, Wide::int_add(odd, Wide::splat_bits(0x7fff)));
+    let quiet = Wide::or(bits, Wide::splat_bits(0x0040_0000));
+    Wide::select(Wide::unordered(x), Wide::from_bits(quiet), Wide::from_bits(rounded)).bits()
+}
+
+#[inline(always)]
+fn to_bf16(x: Wide) -> x86::__m128i {
+    let bits = bf16_in_high_half(x);
+    // SAFETY: a `Wide` exists only where AVX2 is present.
+    let low = unsafe { x86::_mm256_srli_epi32::<16>(bits) };
+    // SAFETY: as above.
+    let packed = unsafe { x86::_mm256_packus_epi32(low, low) };
+    // SAFETY: as above.
+    let ordered = unsafe { x86::_mm256_permute4x64_epi64::<0b1000>(packed) };
+    // SAFETY: as above.
+    unsafe { x86::_mm256_castsi256_si128(ordered) }
+}
+
+/// Eight f32. Made and used only inside routines whose caller has checked the CPU.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Wide(pub(super) x86::__m256);
+
+impl Wide {
+    /// The mask of the lanes that are NaN.
+    #[inline(always)]
+    fn unordered(x: Wide) -> x86::__m256i {
+        // SAFETY: a `Wide` exists only where AVX2 is present.
+        let mask = unsafe { x86::_mm256_cmp_ps::<{ x86::_CMP_UNORD_Q }>(x.0, x.0) };
+        Wide(mask).bits()
+    }
+}
+
+/// Lane methods that are one instruction each.
+macro_rules! instructions {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $value:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name($($arg: $ty),*) -> $out {
+                // SAFETY: called only inside routines whose caller has checked for AVX2 and FMA.
+                unsafe { $value }
+            }
+        )*
+    };
+}
+
+type Bits = x86::__m256i;
+
+/// `self` cannot be named in a macro's body, so the methods that take it go through these.
+struct Op;
+
+impl Op {
+    instructions! {
+        splat(v: f32) -> x86::__m256 = x86::_mm256_set1_ps(v);
+        add(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_add_ps(a.0, b.0);
+        sub(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_sub_ps(a.0, b.0);
+        mul(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_mul_ps(a.0, b.0);
+        div(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_div_ps(a.0, b.0);
+        fma(a: Wide, b: Wide, c: Wide) -> x86::__m256 = x86::_mm256_fmadd_ps(a.0, b.0, c.0);
+        sqrt(a: Wide) -> x86::__m256 = x86::_mm256_sqrt_ps(a.0);
+        max(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_max_ps(a.0, b.0);
+        min(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_min_ps(a.0, b.0);
+        lt(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_cmp_ps::<{ x86::_CMP_LT_OQ }>(a.0, b.0);
+        eq(a: Wide, b: Wide) -> x86::__m256 = x86::_mm256_cmp_ps::<{ x86::_CMP_EQ_OQ }>(a.0, b.0);
+        blend(a: Wide, b: Wide, m: Wide) -> x86::__m256 = x86::_mm256_blendv_ps(a.0, b.0, m.0);
+        bits(a: Wide) -> Bits = x86::_mm256_castps_si256(a.0);
+        from_bits(a: Bits) -> x86::__m256 = x86::_mm256_castsi256_ps(a);
+        signs(a: Bits) -> i32 = x86::_mm256_movemask_epi8(a);
+    }
+}
+
+impl Lane for Wide {
+    type Bits = Bits;
+
+    instructions! {
+        splat_bits(v: u32) -> Bits = x86::_mm256_set1_epi32(v as i32);
+        int_add(a: Bits, b: Bits) -> Bits = x86::_mm256_add_epi32(a, b);
+        int_sub(a: Bits, b: Bits) -> Bits = x86::_mm256_sub_epi32(a, b);
+        and(a: Bits, b: Bits) -> Bits = x86::_mm256_and_si256(a, b);
+        or(a: Bits, b: Bits) -> Bits = x86::_mm256_or_si256(a, b);
+        xor(a: Bits, b: Bits) -> Bits = x86::_mm256_xor_si256(a, b);
+        int_eq(a: Bits, b: Bits) -> Bits = x86::_mm256_cmpeq_epi32(a, b);
+    }
+
+    #[inline(always)]
+    fn splat(v: f32) -> Self {
+        Wide(Op::splat(v))
+    }
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        Wide(Op::add(self, o))
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        Wide(Op::sub(self, o))
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        Wide(Op::mul(self, o))
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        Wide(Op::div(self, o))
+    }
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        Wide(Op::fma(self, b, c))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Wide(Op::sqrt(self))
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        Wide(Op::max(self, o))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        Wide(Op::min(self, o))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> Bits {
+        Wide(Op::lt(self, o)).bits()
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Bits {
+        Wide(Op::eq(self, o)).bits()
+    }
+    #[inline(always)]
+    fn select(mask: Bits, a: Self, b: Self) -> Self {
+        Wide(Op::blend(b, a, Wide::from_bits(mask)))
+    }
+    #[inline(always)]
+    fn bits(self) -> Bits {
+        Op::bits(self)
+    }
+    #[inline(always)]
+    fn from_bits(b: Bits) -> Self {
+        Wide(Op::from_bits(b))
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(a: Bits) -> Bits {
+        // SAFETY: called only inside routines whose caller has checked for AVX2.
+        unsafe { x86::_mm256_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn sar<const N: i32>(a: Bits) -> Bits {
+        // SAFETY: called only inside routines whose caller has checked for AVX2.
+        unsafe { x86::_mm256_srai_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
+        if Op::signs(good) == -1 { self } else { patch(&self, &good, &x, exact) }
+    }
+}
+
+/// `y` with `exact(x)` in the lanes not good.
+#[cold]
+#[inline(never)]
+fn patch(y: &Wide, good: &Bits, x: &Wide, exact: fn(f32) -> f32) -> Wide {
+    let lanes = |v: &Wide| {
+        // SAFETY: eight f32 are 32 bytes, and any bits are f32.
+        unsafe { std::mem::transmute::<Wide, [f32; 8]>(*v) }
+    };
+    let (mut out, good, x) = (lanes(y), lanes(&Wide::from_bits(*good)), lanes(x));
+    for i in 0..8 {
+        if good[i].to_bits() == 0 {
+            out[i] = exact(x[i]);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<[f32; 8], Wide>(out) }
+}
+
+macro_rules! tile {
+    ($f:expr) => {{
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe extern "C" fn tile(src: *const u8, dst: *mut u8, n: usize) {
+            // The closure has the features of this routine, which a bare function item passed on would not.
+            // SAFETY: the contract of `TileFn` is that of `map`, and the features are enabled.
+            unsafe { map(src, dst, n, |x| $f(x)) }
+        }
+        tile
+    }};
+}
+
+macro_rules! function {
+    ($f:ident, $double:ident) => {{
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe extern "C" fn one(x: f32) -> f32 {
+            math::$f(x)
+        }
+        extern "C" fn one_f64(x: f64) -> f64 {
+            math::$double(x)
+        }
+        Routine { tile: tile!(math::$f::<Wide>), one, one_f64 }
+    }};
+}
+
+use {function, tile};

@@ -1,0 +1,203 @@
+//! Precompiled routines for what generated code does badly: functions of many numbers, 16-bit conversions, and random bits.
+//! Contractions are in `contract`.
+//!
+//! The routines are chosen once, by what the CPU has, into a table of pointers ([`Tiles`]) that compiled kernels call. Whatever
+//! the choice, every element gets the bits that `tracecast_ir::kernel` defines, wherever it stands in a tile and however many
+//! follow it. No routine unwinds.
+#![allow(
+    unsafe_code,
+    reason = "tile routines use vector instructions and the pointers of generated code"
+)]
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod gather_rows;
+mod names;
+mod peak;
+mod portable;
+mod random;
+#[cfg(test)]
+mod tests;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use gather_rows::avx2::transpose;
+pub(crate) use names::address_of;
+pub(crate) use peak::flops as peak_flops;
+
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Function;
+
+/// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
+///
+/// `src` may equal `dst` if the two element types are of one size; otherwise the two must not overlap.
+pub(crate) type TileFn = unsafe extern "C" fn(src: *const u8, dst: *mut u8, n: usize);
+
+/// Writes the random words of `n` elements in a row, beginning with element `start`, as u32.
+pub(crate) type RandomFn =
+    unsafe extern "C" fn(dst: *mut u8, n: usize, key: i64, step: i64, stream: u32, start: u64);
+
+/// Brings rows together whose elements lie apart, of a size that the routine knows: element `p` of row `r` is at `src + p * step` and
+/// `r` elements further, and goes to element `r * ld + p` of `dst`, for `n` positions and some rows. Nothing needs to be aligned.
+pub(crate) type BringFn = unsafe extern "C" fn(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    rows: usize,
+    step: isize,
+    ld: usize,
+);
+
+/// One function of a float in its three forms.
+pub(crate) struct Routine {
+    /// Over a tile of f32.
+    pub(crate) tile: TileFn,
+    /// Of one f32.
+    pub(crate) one: unsafe extern "C" fn(f32) -> f32,
+    /// Of one f64.
+    pub(crate) one_f64: unsafe extern "C" fn(f64) -> f64,
+}
+
+/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as [`Tiles::detect`] ensures.
+pub(crate) struct Tiles {
+    /// True if the routines use AVX2, FMA and F16C.
+    pub(crate) wide: bool,
+    /// The functions, in the order of [`Function`]; see [`Tiles::function`].
+    functions: [Routine; 6],
+    /// f16 to f32.
+    pub(crate) f16_to_f32: TileFn,
+    /// f32 to f16.
+    pub(crate) f32_to_f16: TileFn,
+    /// bf16 to f32.
+    pub(crate) bf16_to_f32: TileFn,
+    /// f32 to bf16.
+    pub(crate) f32_to_bf16: TileFn,
+    /// f32 to the nearest f16 value, as f32.
+    pub(crate) round_f16: TileFn,
+    /// f32 to the nearest bf16 value, as f32.
+    pub(crate) round_bf16: TileFn,
+    /// Random words of elements in a row.
+    pub(crate) random: RandomFn,
+    /// Elements of 1, 2, 4 and 8 bytes brought together.
+    pub(crate) bring: [BringFn; 4],
+}
+
+impl Tiles {
+    /// The fastest routines this CPU has, or the portable ones.
+    pub(crate) fn detect(portable: bool) -> &'static Tiles {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let has_all = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            if has_all && !portable {
+                return &avx2::TILES;
+            }
+        }
+        let _ = portable;
+        &portable::TILES
+    }
+
+    /// The routines of a function.
+    pub(crate) fn function(&self, function: Function) -> &Routine {
+        &self.functions[match function {
+            Function::Exp => 0,
+            Function::Log => 1,
+            Function::Tanh => 2,
+            Function::Erf => 3,
+            Function::Sin => 4,
+            Function::Cos => 5,
+        }]
+    }
+
+    /// The routine that widens a 16-bit float to f32; `None` for other dtypes.
+    pub(crate) fn widen(&self, dtype: DType) -> Option<TileFn> {
+        match dtype {
+            DType::F16 => Some(self.f16_to_f32),
+            DType::BF16 => Some(self.bf16_to_f32),
+            _ => None,
+        }
+    }
+
+    /// The routine that narrows f32 to a 16-bit float; `None` for other dtypes.
+    pub(crate) fn narrow(&self, dtype: DType) -> Option<TileFn> {
+        match dtype {
+            DType::F16 => Some(self.f32_to_f16),
+            DType::BF16 => Some(self.f32_to_bf16),
+            _ => None,
+        }
+    }
+
+    /// The routine that rounds f32 to the values of a 16-bit float; `None` for other dtypes.
+    pub(crate) fn round(&self, dtype: DType) -> Option<TileFn> {
+        match dtype {
+            DType::F16 => Some(self.round_f16),
+            DType::BF16 => Some(self.round_bf16),
+            _ => None,
+        }
+    }
+}
+
+/// Entries for single numbers, which need no particular CPU.
+pub(crate) mod one {
+    use tracecast_ir::kernel::{half, philox};
+
+    /// The largest integral number not above.
+    pub(crate) extern "C" fn floor(x: f32) -> f32 {
+        x.floor()
+    }
+
+    /// The largest integral number not above.
+    pub(crate) extern "C" fn floor_f64(x: f64) -> f64 {
+        x.floor()
+    }
+
+    /// The f32 of f16 bits; the high half is ignored.
+    pub(crate) extern "C" fn f16_to_f32(bits: u32) -> f32 {
+        half::f16_to_f32(bits as u16)
+    }
+
+    /// The bits of the nearest f16.
+    pub(crate) extern "C" fn f32_to_f16(x: f32) -> u32 {
+        u32::from(half::f32_to_f16(x))
+    }
+
+    /// The bits of the f16 nearest to an f64.
+    pub(crate) extern "C" fn f64_to_f16(x: f64) -> u32 {
+        u32::from(half::f64_to_f16(x))
+    }
+
+    /// The bits of the bf16 nearest to an f64.
+    pub(crate) extern "C" fn f64_to_bf16(x: f64) -> u32 {
+        u32::from(half::f64_to_bf16(x))
+    }
+
+    /// The nearest f16 value.
+    pub(crate) extern "C" fn round_f16(x: f32) -> f32 {
+        half::round_to_f16(x)
+    }
+
+    /// The f16 value nearest to an f64.
+    pub(crate) extern "C" fn round_f16_f64(x: f64) -> f64 {
+        half::round_to_f16_f64(x)
+    }
+
+    /// The bf16 value nearest to an f64.
+    pub(crate) extern "C" fn round_bf16_f64(x: f64) -> f64 {
+        half::round_to_bf16_f64(x)
+    }
+
+    /// A product and a sum with one rounding.
+    pub(crate) extern "C" fn mul_add(x: f32, factor: f32, addend: f32) -> f32 {
+        x.mul_add(factor, addend)
+    }
+
+    /// A product and a sum with one rounding.
+    pub(crate) extern "C" fn mul_add_f64(x: f64, factor: f64, addend: f64) -> f64 {
+        x.mul_add(factor, addend)
+    }
+
+    /// The random word of one element.
+    pub(crate) extern "C" fn random(key: i64, step: i64, stream: u32, element: u64) -> u32 {
+        philox::random_bits(key, step, stream, element)
+    }
+}

@@ -1,0 +1,346 @@
+//! The memory that a run works on: addresses of operands, scratch that only grows, and what is done with them outside of compiled code.
+//!
+//! [`Slots`] are made from operands whose sizes have been checked against the kernel, and ranges come from the kernel's own extents; so
+//! what is called here trusts its addresses.
+#![allow(
+    unsafe_code,
+    reason = "this file owns the addresses that compiled code and contractions are given, and the calls with them"
+)]
+
+use crate::code::link::Code;
+use crate::contract::{self, Cpu};
+use crate::routines::Tiles;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::{Reduction, Scalar};
+use tracecast_runtime::{Arg, HostLoan, HostMemory};
+
+/// Where an operand lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct Address(*mut u8);
+
+// SAFETY: an address is only a number; what is at it is accessed by compiled code and tile routines, whose callers split outputs
+// among threads and let nobody write what another reads.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// The address that many bytes on.
+    pub(super) fn offset(self, bytes: isize) -> Address {
+        Address(self.0.wrapping_offset(bytes))
+    }
+}
+
+/// Calls a compiled function for the positions of some rows, of which there must be at least one. Positions may be missing only if the row
+/// has none at all.
+pub(super) fn call(
+    code: &Code,
+    slots: &Slots,
+    rows: Range<usize>,
+    positions: Range<usize>,
+    scratch: &mut Arena,
+    status: &AtomicU64,
+) {
+    let scratch = scratch.reserve(code.scratch()).0;
+    // SAFETY: an address has the layout of the pointer in it.
+    let addresses = unsafe { std::slice::from_raw_parts(slots.0.as_ptr().cast(), slots.0.len()) };
+    // SAFETY: the slots stand for operands whose sizes were checked against the kernel that the function is of; ranges are those of its
+    // extents, and threads share them so that nobody writes what another reads; the scratch is this thread's.
+    unsafe { code.call(addresses, rows, positions, scratch, status) }
+}
+
+/// The addresses that compiled functions are given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots(SmallVec<[Address; 24]>);
+
+impl Slots {
+    /// The addresses of a kernel's operands.
+    ///
+    /// # Errors
+    /// If an operand is not in memory of this device, or reaches beyond it.
+    pub(crate) fn of(args: &[Arg]) -> tracecast_runtime::Result<Slots> {
+        let mut slots = Slots::default();
+        slots.refill(args)?;
+        Ok(slots)
+    }
+
+    /// Makes it the addresses of a kernel's operands.
+    ///
+    /// # Errors
+    /// As [`of`](Slots::of).
+    pub(crate) fn refill(&mut self, args: &[Arg]) -> tracecast_runtime::Result<()> {
+        self.0.clear();
+        for arg in args {
+            let (base, len) = match arg.memory.find::<HostLoan>() {
+                Some(loan) => loan.place(),
+                None => {
+                    let memory = arg.memory.get::<HostMemory>()?;
+                    (memory.as_ptr(), memory.len())
+                }
+            };
+            if arg.offset.checked_add(arg.len).is_none_or(|end| end > len) {
+                let message = format!(
+                    "an operand of {} bytes at {} is not inside its memory",
+                    arg.len, arg.offset
+                );
+                return Err(tracecast_runtime::Error::Device(message));
+            }
+            self.push(Address(base.wrapping_add(arg.offset)));
+        }
+        Ok(())
+    }
+
+    /// Makes it the addresses that others have at those places.
+    pub(super) fn select(&mut self, from: &Slots, at: impl IntoIterator<Item = usize>) {
+        self.0.clear();
+        self.0.extend(at.into_iter().map(|i| from.0[i]));
+    }
+
+    /// One more address.
+    pub(super) fn push(&mut self, address: Address) {
+        self.0.push(address);
+    }
+
+    /// Replaces an address.
+    pub(super) fn set(&mut self, slot: usize, address: Address) {
+        self.0[slot] = address;
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The address of a slot.
+    pub(super) fn get(&self, slot: usize) -> Address {
+        self.0[slot]
+    }
+
+    /// The f32 that a slot holds.
+    pub(crate) fn read_f32(&self, slot: usize) -> f32 {
+        // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
+        unsafe { self.0[slot].0.cast::<f32>().read_unaligned() }
+    }
+}
+
+/// Zeros.
+pub(super) fn clear(first: Address, bytes: usize) {
+    // SAFETY: the caller's bytes lie in memory lent for this run, which no thread uses yet.
+    unsafe { first.0.write_bytes(0, bytes) };
+}
+
+/// Puts a number where another is.
+pub(super) fn copy_number(scalar: Scalar, from: Address, to: Address) {
+    let bytes = if matches!(scalar, Scalar::F64 | Scalar::I64) { 8 } else { 4 };
+    // SAFETY: one is in memory lent for this run, the other an operand of that type, and no thread uses either any more.
+    unsafe { std::ptr::copy_nonoverlapping(from.0, to.0, bytes) };
+}
+
+/// Replaces the first of some results by what all of them amount to, combined in order.
+pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, count: usize) {
+    fn all<T: Copy>(first: Address, count: usize, f: impl Fn(T, T) -> T) {
+        let at = first.0.cast::<T>();
+        // SAFETY: the caller's results lie one after another in memory lent for this run, and no thread writes them any more.
+        let result = |i: usize| unsafe { at.wrapping_add(i).read_unaligned() };
+        let total = (1..count).fold(result(0), |sum, i| f(sum, result(i)));
+        // SAFETY: as above.
+        unsafe { at.write_unaligned(total) };
+    }
+    fn best<T: Copy + PartialOrd>(how: Reduction, first: Address, count: usize) {
+        // Not a number is unlike itself.
+        let is_nan = |v: T| v.partial_cmp(&v).is_none();
+        all(first, count, |a: T, b: T| {
+            let stays = if how == Reduction::Max { b <= a } else { a <= b };
+            if is_nan(a) || !is_nan(b) && stays { a } else { b }
+        });
+    }
+    match (reduction, scalar) {
+        (Reduction::Sum, Scalar::F32) => all(first, count, |a: f32, b: f32| a + b),
+        (Reduction::Sum, Scalar::F64) => all(first, count, |a: f64, b: f64| a + b),
+        (Reduction::Sum, Scalar::I64) => all(first, count, i64::wrapping_add),
+        (Reduction::Sum, _) => all(first, count, i32::wrapping_add),
+        (_, Scalar::F32) => best::<f32>(reduction, first, count),
+        (_, Scalar::F64) => best::<f64>(reduction, first, count),
+        (_, Scalar::I64) => best::<i64>(reduction, first, count),
+        _ => best::<i32>(reduction, first, count),
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// Memory that only grows, so that a steady state allocates nothing.
+#[derive(Default)]
+pub(super) struct Arena(Vec<Line>);
+
+impl Arena {
+    /// Room for that many bytes, aligned to a cache line; what was there is gone.
+    pub(super) fn reserve(&mut self, bytes: usize) -> Address {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.0.len() < lines {
+            self.0.resize(lines, Line([0; 8]));
+        }
+        Address(self.0.as_mut_ptr().cast())
+    }
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
+    static SHARED: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };
+    static PACKED: Cell<Option<Box<contract::Scratch>>> = const { Cell::new(None) };
+}
+
+/// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
+pub(super) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let result = f(&mut scratch);
+    SCRATCH.set(Some(scratch));
+    result
+}
+
+/// Lends memory for one run of a kernel, which other threads may use as well. A kernel may ask for more within.
+pub(super) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
+    let mut free = SHARED.take();
+    let mut arena = free.pop().unwrap_or_default();
+    SHARED.set(free);
+    let result = f(arena.reserve(bytes));
+    let mut free = SHARED.take();
+    free.push(arena);
+    SHARED.set(free);
+    result
+}
+
+/// Writes a block of an operand: (first row, rows, first column, columns, where to).
+pub(super) type Fill<'a> = dyn Fn(usize, usize, usize, usize, *mut u8) + Sync + 'a;
+
+/// An operand of a contraction.
+#[derive(Clone, Copy)]
+pub(super) enum Operand<'a> {
+    /// Floats in memory: element (0, 0), and how to go on, in elements.
+    Matrix {
+        /// Element (0, 0).
+        base: Address,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
+        /// From a row to the next.
+        row: isize,
+        /// From a column to the next.
+        col: isize,
+    },
+    /// Computed block by block, in that dtype.
+    Computed(&'a Fill<'a>, DType),
+    /// All of a right operand, packed by [`keep`].
+    Kept {
+        /// Where it is.
+        base: Address,
+        /// How it lies.
+        panels: contract::Panels,
+        /// The least that [`keep`] has returned.
+        least: u16,
+    },
+}
+
+impl Operand<'_> {
+    fn source(&self) -> contract::Source<'_> {
+        match self {
+            Operand::Matrix { base, dtype, round, row, col } => contract::Source::Matrix {
+                base: base.0.cast_const(),
+                dtype: *dtype,
+                round: *round,
+                row: *row,
+                col: *col,
+            },
+            Operand::Computed(fill, dtype) => contract::Source::Fill { fill, dtype: *dtype },
+            Operand::Kept { base, panels, least } => {
+                contract::Source::Kept { base: base.0.cast_const(), panels: *panels, least: *least }
+            }
+        }
+    }
+}
+
+/// Where a routine wants a block.
+pub(super) fn block_address(at: *mut u8) -> Address {
+    Address(at)
+}
+
+/// Where memory of the host begins.
+pub(super) fn address_of(memory: &HostMemory) -> Address {
+    Address(memory.as_ptr())
+}
+
+/// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or the end, to their place in memory for all
+/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Kept`].
+pub(super) fn keep(
+    tiles: &Tiles,
+    panels: &contract::Panels,
+    piece: Range<usize>,
+    b: &Operand<'_>,
+    to: Address,
+) -> u16 {
+    let mut packed = PACKED.take().unwrap_or_default();
+    let cpu = Cpu::of(tiles);
+    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them, and the panels were made for it; matrices are operands
+    // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
+    let least =
+        unsafe { contract::keep((&cpu, tiles), panels, piece, &b.source(), &mut packed, to.0) };
+    PACKED.set(Some(packed));
+    least
+}
+
+/// The ranges of one contraction.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    /// Of the result.
+    pub(super) rows: Range<usize>,
+    /// Of the result.
+    pub(super) cols: Range<usize>,
+    /// The summed axis, all of it.
+    pub(super) k: usize,
+}
+
+/// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
+pub(super) fn ahead(base: Address, row: isize, cell: usize) -> contract::Ahead {
+    contract::Ahead { base: base.0.cast_const(), row, cell }
+}
+
+/// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
+pub(super) fn contract(
+    tiles: &Tiles,
+    acc: DType,
+    block: Block,
+    [a, b]: [Operand<'_>; 2],
+    ahead: &[contract::Ahead],
+    epilogue: &mut dyn FnMut(usize, usize, usize, usize, Address),
+) {
+    let mut packed = PACKED.take().unwrap_or_default();
+    let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+        epilogue(row, rows, col, cols, Address(sums.cast_mut()))
+    };
+    let cpu = Cpu::of(tiles);
+    let Block { rows, cols, k } = block;
+    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
+    // stay inside for the rows, the columns and `k` of its extents.
+    unsafe {
+        contract::contract(
+            &cpu,
+            acc,
+            rows,
+            cols,
+            k,
+            &a.source(),
+            &b.source(),
+            &mut packed,
+            ahead,
+            &mut finish,
+        )
+    };
+    PACKED.set(Some(packed));
+}

@@ -1,0 +1,20 @@
+//! The operands of which a contraction's epilogue writes or reads an element for each sum, whose memory is asked for while the sums are
+//! computed.
+
+use super::Slots;
+use super::memory::ahead;
+use crate::contract::Ahead;
+use crate::plan::contract::Near;
+
+impl Near {
+    /// Where it is, in a batch that begins at an element given by the strides along the batch axes.
+    pub(crate) fn ahead(&self, operands: &Slots, in_batch: impl Fn(&[i64]) -> i64) -> Ahead {
+        let bytes = self.dtype.bytes() as isize;
+        let element = (self.offset + in_batch(&self.batch)) as isize;
+        ahead(
+            operands.get(self.slot).offset(element * bytes),
+            self.row as isize * bytes,
+            self.dtype.bytes(),
+        )
+    }
+}

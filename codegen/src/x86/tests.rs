@@ -1,0 +1,479 @@
+//! The encoder against an independent disassembler, and the recorded functions against their definitions.
+
+use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
+use super::evex::{MASK, TAIL, Under};
+use super::functions::sequence;
+use super::inst::{Load, One, Op, Two, compare};
+use super::{BROADCAST, BROADCAST_128, BROADCAST_DOUBLE, MOVE, STORE, Width};
+use crate::x86::regalloc;
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use tracecast_ir::kernel::{Function, math};
+
+/// The instructions of code, all of them valid.
+pub(crate) fn decoded(bytes: &[u8], instructions: usize) -> Vec<Instruction> {
+    let code = &bytes[..instructions];
+    let decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let all: Vec<Instruction> = decoder.into_iter().collect();
+    assert!(all.iter().all(|i| !i.is_invalid()), "an instruction that is none: {all:?}");
+    assert_eq!(all.iter().map(|i| i.len()).sum::<usize>(), instructions);
+    all
+}
+
+/// Checks what can be seen in code alone: constants are where the pool is, jumps lead to instructions, vector code is left before the end.
+pub(crate) fn is_sound(width: Width, bytes: &[u8], instructions: usize) {
+    let vector = width.bytes() as usize;
+    let all = decoded(bytes, instructions);
+    let starts: Vec<u64> = all.iter().map(Instruction::ip).collect();
+    for i in &all {
+        if i.is_ip_rel_memory_operand() {
+            let at = i.ip_rel_memory_address() as usize;
+            let pool = instructions.next_multiple_of(vector);
+            assert!(
+                at >= pool && at.is_multiple_of(vector) && at + vector <= bytes.len(),
+                "{i:?} reads {at}"
+            );
+        }
+        if name(i).starts_with('j') {
+            assert!(starts.contains(&i.near_branch64()), "{i:?} leads into an instruction");
+        }
+        assert!(i.op_kind(0) != OpKind::Register || i.op0_register() != Register::RSP);
+    }
+    let last = all.last().expect("code ends with a return");
+    assert_eq!(name(last), "ret");
+}
+
+fn one(write: impl FnOnce(&mut Asm)) -> Instruction {
+    one_of(Width::Bits256, write)
+}
+
+fn one_of(width: Width, write: impl FnOnce(&mut Asm)) -> Instruction {
+    let mut asm = Asm::new(width);
+    write(&mut asm);
+    let (bytes, length) = asm.finish();
+    let all = decoded(&bytes, length);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0]
+}
+
+fn name(i: &Instruction) -> String {
+    format!("{:?}", i.mnemonic()).to_lowercase()
+}
+
+fn ymm(number: u8) -> Register {
+    Register::YMM0 + u32::from(number)
+}
+
+fn general(number: u8) -> Register {
+    Register::RAX + u32::from(number)
+}
+
+/// Every shape of address.
+fn addresses() -> Vec<Mem> {
+    let mut all = Vec::new();
+    for base in [RDI, RBP, 4, 8, 12, 13, R11] {
+        for index in [None, Some((RAX, 0)), Some((RSI, 2)), Some((9, 3))] {
+            for displacement in [0, 32, -128, 127, 128, -129, 70_000] {
+                all.push(Mem { base, index, displacement });
+            }
+        }
+    }
+    all
+}
+
+fn check_address(i: &Instruction, m: &Mem) {
+    assert_eq!(i.memory_base(), general(m.base), "{i:?}");
+    let index = m.index.map_or(Register::None, |(r, _)| general(r));
+    assert_eq!(i.memory_index(), index, "{i:?}");
+    assert_eq!(i.memory_index_scale(), m.index.map_or(1, |(_, s)| 1 << s), "{i:?}");
+    assert_eq!(i.memory_displacement64() as i64, i64::from(m.displacement), "{i:?}");
+}
+
+const TWOS: [(Two, &str); 24] = [
+    (Two::Add, "vaddps"),
+    (Two::Sub, "vsubps"),
+    (Two::Mul, "vmulps"),
+    (Two::Div, "vdivps"),
+    (Two::Min, "vminps"),
+    (Two::Max, "vmaxps"),
+    (Two::And, "vandps"),
+    (Two::AndNot, "vandnps"),
+    (Two::Or, "vorps"),
+    (Two::Xor, "vxorps"),
+    (Two::Compare(compare::LESS), "vcmpps"),
+    (Two::Compare(compare::NOT_EQUAL), "vcmpps"),
+    (Two::IntAdd, "vpaddd"),
+    (Two::IntSub, "vpsubd"),
+    (Two::IntMul, "vpmulld"),
+    (Two::IntMax, "vpmaxsd"),
+    (Two::IntMin, "vpminsd"),
+    (Two::IntEqual, "vpcmpeqd"),
+    (Two::IntGreater, "vpcmpgtd"),
+    (Two::NarrowU16, "vpackusdw"),
+    (Two::NarrowI16, "vpackssdw"),
+    (Two::NarrowU8, "vpackuswb"),
+    (Two::NarrowI8, "vpacksswb"),
+    (Two::Compare(compare::UNORDERED), "vcmpps"),
+];
+
+#[test]
+fn instructions_of_two_operands() {
+    for (two, mnemonic) in TWOS {
+        let (opcode, imm) = two.opcode();
+        for [to, a, b] in [[0, 1, 2], [15, 8, 7], [3, 12, 13], [9, 0, 15]] {
+            let i = one(|asm| asm.vex(opcode, to, a, Rm::Reg(b), imm));
+            assert_eq!(name(&i), mnemonic);
+            assert_eq!(
+                [i.op0_register(), i.op1_register(), i.op2_register()],
+                [to, a, b].map(ymm),
+                "{i:?}"
+            );
+            assert!(imm.is_none_or(|imm| i.immediate8() == imm));
+        }
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one(|asm| asm.vex(opcode, 10, 5, Rm::Mem(m), imm));
+            assert_eq!((i.op0_register(), i.op1_register()), (ymm(10), ymm(5)));
+            check_address(&i, &m);
+        }
+    }
+}
+
+#[test]
+fn instructions_of_one_operand_loads_and_stores() {
+    let ones = [
+        (One::Sqrt, "vsqrtps"),
+        (One::Floor, "vroundps"),
+        (One::ToFloat, "vcvtdq2ps"),
+        (One::ToInt, "vcvttps2dq"),
+        (One::IntAbs, "vpabsd"),
+        (One::Quarters(0x1b), "vpermq"),
+    ];
+    for (op, mnemonic) in ones {
+        let (opcode, imm) = op.opcode();
+        let i = one(|asm| asm.vex(opcode, 9, 0, Rm::Reg(14), imm));
+        assert_eq!(
+            (name(&i).as_str(), i.op0_register(), i.op1_register()),
+            (mnemonic, ymm(9), ymm(14))
+        );
+    }
+    let loads = [
+        (Load::Whole, 0, "vmovups"),
+        (Load::Masked, 3, "vmaskmovps"),
+        (Load::U16, 0, "vpmovzxwd"),
+        (Load::U8, 0, "vpmovzxbd"),
+        (Load::Half, 0, "vcvtph2ps"),
+    ];
+    let others =
+        [(BROADCAST, "vbroadcastss"), (BROADCAST_128, "vbroadcastf128"), (MOVE, "vmovups")];
+    let loads = loads.into_iter().map(|(l, mask, n)| (l.opcode(), mask, n));
+    for (opcode, mask, mnemonic) in loads.chain(others.map(|(o, n)| (o, 0, n))) {
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one(|asm| asm.vex(opcode, 11, mask, Rm::Mem(m), None));
+            assert_eq!((name(&i).as_str(), i.op0_register()), (mnemonic, ymm(11)));
+            check_address(&i, &m);
+        }
+    }
+    let m = Mem { base: 8, index: Some((RAX, 1)), displacement: 16 };
+    let i = one(|asm| asm.vex(STORE, 12, 0, Rm::Mem(m), None));
+    assert_eq!((name(&i).as_str(), i.op1_register()), ("vmovups", ymm(12)));
+    let i = one(|asm| asm.vex(regalloc::STREAM, 12, 0, Rm::Mem(m), None));
+    assert_eq!((name(&i).as_str(), i.op1_register()), ("vmovntps", ymm(12)));
+    for (opcode, mnemonic) in regalloc::FUSED {
+        let i = one(|asm| asm.vex(opcode, 12, 3, Rm::Mem(m), None));
+        let masked_store = [i.op1_register(), i.op2_register()] == [ymm(3), ymm(12)];
+        let fused = [i.op0_register(), i.op1_register()] == [ymm(12), ymm(3)];
+        assert!(name(&i) == mnemonic && (fused || masked_store), "{i:?}");
+    }
+}
+
+fn zmm(number: u8) -> Register {
+    Register::ZMM0 + u32::from(number)
+}
+
+#[test]
+fn instructions_on_lanes_of_64_bits() {
+    let twos = [
+        (Two::Add, "vaddpd"),
+        (Two::Sub, "vsubpd"),
+        (Two::Mul, "vmulpd"),
+        (Two::Div, "vdivpd"),
+        (Two::Min, "vminpd"),
+        (Two::Max, "vmaxpd"),
+        (Two::And, "vandpd"),
+        (Two::AndNot, "vandnpd"),
+        (Two::Or, "vorpd"),
+        (Two::Xor, "vxorpd"),
+        (Two::Compare(compare::LESS), "vcmppd"),
+        (Two::IntAdd, "vpaddq"),
+        (Two::IntSub, "vpsubq"),
+        (Two::IntMul, "vpmullq"),
+        (Two::IntMax, "vpmaxsq"),
+        (Two::IntMin, "vpminsq"),
+        (Two::IntEqual, "vpcmpeqq"),
+        (Two::IntGreater, "vpcmpgtq"),
+    ];
+    for (two, mnemonic) in twos {
+        let (opcode, imm) = two.of_doubles();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 5, 21, Rm::Reg(30), imm));
+        let registers = (i.op1_register(), i.op2_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(21), zmm(30))));
+        assert!(imm.is_none_or(|imm| i.immediate8() == imm));
+    }
+    let ones = [
+        (One::Sqrt, "vsqrtpd"),
+        (One::Floor, "vrndscalepd"),
+        (One::ToFloat, "vcvtqq2pd"),
+        (One::ToInt, "vcvttpd2qq"),
+        (One::IntAbs, "vpabsq"),
+    ];
+    for (op, mnemonic) in ones {
+        let (opcode, imm) = op.of_doubles();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
+    }
+    let m = Mem { base: 8, index: Some((RAX, 0)), displacement: 64 };
+    for (opcode, mnemonic) in [
+        (Load::U8Double.opcode(), "vpmovzxbq"),
+        (BROADCAST_DOUBLE, "vbroadcastsd"),
+        (regalloc::STORE_LOW_BYTES, "vpmovqb"),
+    ] {
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Mem(m), None));
+        assert_eq!(name(&i), mnemonic);
+        check_address(&i, &m);
+    }
+}
+
+#[test]
+fn instructions_of_512_bits() {
+    let long =
+        |two: &Two| !matches!(two, Two::NarrowU16 | Two::NarrowI16 | Two::NarrowU8 | Two::NarrowI8);
+    let twos = TWOS.into_iter().filter(|(two, _)| long(two)).chain([(Two::Scale, "vscalefps")]);
+    for (two, mnemonic) in twos {
+        let (opcode, imm) = two.opcode();
+        for [to, a, b] in [[0, 1, 2], [31, 8, 16], [3, 28, 13], [17, 0, 31]] {
+            let to = if two.is_mask() { MASK } else { to };
+            let i = one_of(Width::Bits512, |asm| asm.vector(opcode, to, a, Rm::Reg(b), imm));
+            let result = if two.is_mask() { Register::K1 } else { zmm(to) };
+            assert_eq!(name(&i), mnemonic);
+            assert_eq!([i.op0_register(), i.op1_register()], [result, zmm(a)], "{i:?}");
+            assert_eq!(i.op2_register(), zmm(b), "{i:?}");
+            assert!(imm.is_none_or(|imm| i.immediate8() == imm));
+        }
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 5, 21, Rm::Mem(m), imm));
+            assert_eq!((name(&i).as_str(), i.op1_register()), (mnemonic, zmm(21)));
+            check_address(&i, &m);
+        }
+    }
+    let ones = [
+        (One::Sqrt, "vsqrtps"),
+        (One::Floor, "vrndscaleps"),
+        (One::ToFloat, "vcvtdq2ps"),
+        (One::ToInt, "vcvttps2dq"),
+        (One::IntAbs, "vpabsd"),
+    ];
+    for (op, mnemonic) in ones {
+        let (opcode, imm) = op.opcode();
+        let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
+    }
+    for (op, mnemonic, low) in
+        [(One::Words, "vpmovdw", Register::YMM0 + 18), (One::Bytes, "vpmovdb", Register::XMM0 + 18)]
+    {
+        let i = one_of(Width::Bits512, |asm| {
+            asm.vector(op.opcode().0, 29, 0, Rm::Reg(18), None);
+        });
+        let registers = (i.op0_register(), i.op1_register());
+        assert_eq!((name(&i).as_str(), registers), (mnemonic, (low, zmm(29))));
+    }
+}
+
+#[test]
+fn lanes_that_are_left_out() {
+    let loads = [
+        (Load::Whole, "vmovups"),
+        (Load::U16, "vpmovzxwd"),
+        (Load::U8, "vpmovzxbd"),
+        (Load::Half, "vcvtph2ps"),
+    ];
+    let others = [(BROADCAST, "vbroadcastss"), (BROADCAST_128, "vbroadcastf32x4")];
+    let loads = loads.into_iter().map(|(l, n)| (l.opcode(), n));
+    for (opcode, mnemonic) in loads.chain(others) {
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let i = one_of(Width::Bits512, |asm| {
+                asm.evex(opcode, Under::Zeroing(TAIL), [27, 0], Rm::Mem(m), None);
+            });
+            assert_eq!((name(&i).as_str(), i.op0_register()), (mnemonic, zmm(27)));
+            assert!(i.op_mask() == Register::K2 && i.zeroing_masking(), "{i:?}");
+            check_address(&i, &m);
+        }
+    }
+    for (opcode, mnemonic, from) in regalloc::STORES {
+        for m in addresses().into_iter().filter(|m| m.base != 4 || m.index.is_none()) {
+            let imm = (mnemonic == "vcvtps2ph").then_some(0);
+            let i = one_of(Width::Bits512, |asm| {
+                asm.evex(opcode, Under::Mask(TAIL), [27, 0], Rm::Mem(m), imm);
+            });
+            assert_eq!(name(&i), mnemonic);
+            assert_eq!((i.op1_register(), i.op_mask()), (from, Register::K2), "{i:?}");
+            check_address(&i, &m);
+        }
+    }
+    let mut asm = Asm::new(Width::Bits512);
+    asm.spread_mask(20);
+    asm.take_mask(20);
+    asm.blend_mask(MASK, 20, 21, Rm::Reg(22));
+    asm.load_mask(TAIL, Mem { base: R11, index: Some((RDX, 1)), displacement: 0 });
+    let (bytes, length) = asm.finish();
+    let all = decoded(&bytes, length);
+    let names: Vec<String> = all.iter().map(name).collect();
+    assert_eq!(names, ["vpmovm2d", "vpmovd2m", "vblendmps", "kmovw"]);
+    assert_eq!((all[0].op0_register(), all[0].op1_register()), (zmm(20), Register::K1));
+    assert_eq!((all[1].op0_register(), all[1].op1_register()), (Register::K1, zmm(20)));
+    assert_eq!((all[2].op_mask(), all[2].op1_register()), (Register::K1, zmm(21)));
+    assert_eq!(all[3].op0_register(), Register::K2);
+}
+
+#[test]
+fn integer_instructions() {
+    let m = Mem { base: R11, index: Some((RSI, 1)), displacement: 0 };
+    let cases: [(&str, Instruction); 13] = [
+        ("sfence", one(Asm::fence)),
+        ("prefetchw", one(|asm| asm.ask(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 }))),
+        ("test", one(|asm| asm.test(R11, 31))),
+        ("mov", one(|asm| asm.mov(12, RSI))),
+        ("mov", one(|asm| asm.load(13, Mem { base: RDI, index: None, displacement: 640 }))),
+        ("lea", one(|asm| asm.lea(9, m))),
+        ("add", one(|asm| asm.add_number(RAX, 16))),
+        ("sub", one(|asm| asm.sub(RDX, RAX))),
+        ("neg", one(|asm| asm.negate(10))),
+        ("cmp", one(|asm| asm.compare(RAX, RSI))),
+        ("imul", one(|asm| asm.multiply32(RCX, RAX, -3))),
+        ("movzx", one(|asm| asm.load_bytes(1, RCX, m))),
+        ("mov", one(|asm| asm.store_bytes(2, m, RCX))),
+    ];
+    for (mnemonic, i) in cases {
+        assert_eq!(name(&i), mnemonic);
+    }
+    for (size, register) in
+        [(1, Register::CL), (2, Register::CX), (4, Register::ECX), (8, Register::RCX)]
+    {
+        let i = one(|asm| asm.store_bytes(size, m, RCX));
+        assert_eq!(i.op1_register(), register);
+        check_address(&i, &m);
+        check_address(&one(|asm| asm.load_bytes(size, RCX, m)), &m);
+    }
+    let i = one(|asm| asm.mov(12, RSI));
+    assert_eq!((i.op0_register(), i.op1_register()), (Register::R12, Register::RSI));
+}
+
+#[test]
+fn jumps_pools_and_the_end() {
+    let mut asm = Asm::new(Width::Bits256);
+    let (top, out) = (asm.label(), asm.label());
+    asm.push(12);
+    asm.bind(top);
+    asm.jump(When::GreaterEqual, out);
+    let vector = asm.pool([7; 16]);
+    assert_eq!((asm.pool([7; 16]), asm.pool([8; 16])), (vector, vector + 1));
+    asm.vex(Two::Add.opcode().0, 1, 2, Rm::Pool(vector + 1), None);
+    asm.vex(Two::Compare(3).opcode().0, 1, 2, Rm::Pool(vector), Some(3));
+    asm.jump(When::Less, top);
+    asm.bind(out);
+    asm.leave(&[12]);
+    let (bytes, length) = asm.finish();
+    is_sound(Width::Bits256, &bytes, length);
+    let all = decoded(&bytes, length);
+    let targets: Vec<u64> =
+        all.iter().filter(|i| name(i).starts_with('j')).map(|i| i.near_branch64()).collect();
+    assert_eq!(targets, [all[5].ip(), all[1].ip()]);
+    let words = |i: &Instruction| bytes[i.ip_rel_memory_address() as usize];
+    assert_eq!((words(&all[2]), words(&all[3])), (8, 7));
+}
+
+/// Runs a sequence of one lane, as the processor would.
+fn run(function: Function, width: Width, x: f32) -> f32 {
+    let steps = sequence(function, width).unwrap();
+    let mut values = vec![x.to_bits()];
+    for (op, args) in &steps.steps {
+        let a = |i: usize| values[args[i] as usize];
+        let f = |i: usize| f32::from_bits(a(i));
+        let mask = |holds: bool| if holds { u32::MAX } else { 0 };
+        values.push(match op {
+            Op::Splat(bits) => *bits,
+            Op::Fma => f(0).mul_add(f(1), f(2)).to_bits(),
+            Op::Blend => {
+                if a(2) >> 31 != 0 {
+                    a(1)
+                } else {
+                    a(0)
+                }
+            }
+            Op::Shift(super::inst::Shift::Left, n) => a(0) << n,
+            Op::Shift(super::inst::Shift::Right, n) => a(0) >> n,
+            Op::Shift(super::inst::Shift::Signed, n) => ((a(0) as i32) >> n) as u32,
+            Op::One(One::Sqrt) => f(0).sqrt().to_bits(),
+            Op::Two(two) => match two {
+                Two::Add => (f(0) + f(1)).to_bits(),
+                Two::Sub => (f(0) - f(1)).to_bits(),
+                Two::Mul => (f(0) * f(1)).to_bits(),
+                Two::Div => (f(0) / f(1)).to_bits(),
+                Two::Min => {
+                    if f(0) < f(1) {
+                        a(0)
+                    } else {
+                        a(1)
+                    }
+                }
+                Two::Max => {
+                    if f(0) > f(1) {
+                        a(0)
+                    } else {
+                        a(1)
+                    }
+                }
+                Two::And => a(0) & a(1),
+                Two::Or => a(0) | a(1),
+                Two::Xor => a(0) ^ a(1),
+                Two::Scale => {
+                    // In f64 every step but the last is exact.
+                    let product = f64::from(f(0)) * f64::from(f(1)).exp2();
+                    (product as f32).to_bits()
+                }
+                Two::IntAdd => a(0).wrapping_add(a(1)),
+                Two::IntSub => a(0).wrapping_sub(a(1)),
+                Two::IntEqual => mask(a(0) == a(1)),
+                Two::Compare(compare::LESS) => mask(f(0) < f(1)),
+                Two::Compare(compare::EQUAL) => mask(f(0) == f(1)),
+                other => panic!("{other:?} in {function:?}"),
+            },
+            other => panic!("{other:?} in {function:?}"),
+        });
+    }
+    f32::from_bits(values[steps.result as usize])
+}
+
+#[test]
+fn recorded_functions_are_their_definitions() {
+    type Pair = (Function, fn(f32) -> f32);
+    let all: [Pair; 4] = [
+        (Function::Exp, math::exp),
+        (Function::Log, math::log),
+        (Function::Tanh, math::tanh),
+        (Function::Erf, math::erf),
+    ];
+    for (function, defined) in all {
+        for bits in (0..=u32::MAX).step_by(65_521) {
+            let x = f32::from_bits(bits);
+            for width in [Width::Bits256, Width::Bits512] {
+                let (found, want) = (run(function, width, x), defined(x));
+                assert!(
+                    found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(),
+                    "{function:?}({x:e}): {found:e}, not {want:e}"
+                );
+            }
+        }
+    }
+    assert!(sequence(Function::Sin, Width::Bits512).is_none());
+}
