@@ -5,7 +5,6 @@
 
 use super::memory::Group;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::identity_bits;
 use crate::plan::phases::{is_vector, scratch_bytes};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{Block, FloatCC, InstBuilder, IntCC, Value, types};
@@ -37,14 +36,14 @@ impl Reduce {
 impl Emitter<'_> {
     /// The value that changes nothing.
     pub(super) fn identity(&mut self, r: &Reduce) -> Value {
-        self.number(r.ty, identity_bits(r.reduction, r.ty), false)
+        self.number(r.ty, r.reduction.identity(r.ty), false)
     }
 
     /// Puts the identity into all lanes, but for accumulators that have begun elsewhere.
     pub(super) fn start_lanes(&mut self, reductions: &[Reduce], begun: &[i32]) {
         let lanes = self.plan.lanes();
         for r in reductions.iter().filter(|r| !begun.contains(&r.at)) {
-            let bits = identity_bits(r.reduction, r.ty);
+            let bits = r.reduction.identity(r.ty);
             if is_vector(r.ty) {
                 let v = self.number(r.ty, bits, true);
                 self.store_vectors(&vec![v; lanes / 4], self.scratch, r.at);
@@ -157,7 +156,7 @@ impl Emitter<'_> {
     /// The best so far is the smallest number, at position 0.
     pub(super) fn start_argmax(&mut self, reductions: &[Reduce]) {
         for r in reductions {
-            let least = self.number(r.ty, identity_bits(Reduction::Max, r.ty), false);
+            let least = self.number(r.ty, Reduction::Max.identity(r.ty), false);
             self.fb.ins().store(MEMORY, least, self.scratch, r.at);
             let zero = self.fb.ins().iconst(types::I64, 0);
             self.fb.ins().store(MEMORY, zero, self.scratch, r.at + 8);

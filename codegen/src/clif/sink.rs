@@ -4,7 +4,7 @@ use super::memory::Group;
 use super::row::{At, Row};
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Class, Phases};
-use crate::plan::{Place, Sink, Stage, identity_bits, memory_dtype};
+use crate::plan::{Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ impl Row<'_> {
                     indirect: smallvec![*size],
                     ..Default::default()
                 };
-                let dtype = memory_dtype(self.stage.body.ty(*value));
+                let dtype = self.stage.body.ty(*value).dtype();
                 let base = em.base((*slot, dtype, 0), &Place::At(access), |_| Some(chunk));
                 self.targets.insert(i, base);
                 let within = em.fb.ins().band_imm_u(number, COLUMN_CHUNK as i64 - 1);
@@ -84,7 +84,7 @@ impl Row<'_> {
                 let group = self.arg_group(em, at, *value);
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
                 let before = em.vectors(vector_type(ty), address, 0);
-                let start = em.number(ty, identity_bits(*reduction, ty), true);
+                let start = em.number(ty, reduction.identity(ty), true);
                 let mask = em.splat(Scalar::Bool, self.first[&i]);
                 let mask = em.bitcast(vector_type(ty), mask);
                 let before: Group =
@@ -142,7 +142,7 @@ impl Row<'_> {
                 let value = self.arg_one(em, at, *value);
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
                 let before = em.fb.ins().load(scalar_type(ty), MEMORY, address, 0);
-                let start = em.number(ty, identity_bits(*reduction, ty), false);
+                let start = em.number(ty, reduction.identity(ty), false);
                 let before = em.fb.ins().select(self.first[&i], start, before);
                 let after = em.combine(*reduction, ty, false, before, value);
                 em.fb.ins().store(MEMORY, after, address, 0);

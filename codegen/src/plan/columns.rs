@@ -2,7 +2,7 @@
 //! that make the outputs of them.
 
 use super::canonical::padded;
-use super::{Place, Plan, Sink, Source, Strides, from_kernel, identity_bits, memory_dtype};
+use super::{Place, Plan, Sink, Source, Strides, from_kernel};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Body, Reduction, Scalar, ScalarOp};
@@ -123,7 +123,7 @@ impl ColumnSteps {
     /// The bytes of its accumulators, in whole cache lines.
     pub(crate) fn bytes(&self) -> usize {
         let chunks = if self.column.is_direct() { 0 } else { self.column.chunks() };
-        ((chunks * self.column.size) as usize * memory_dtype(self.column.scalar).bytes())
+        ((chunks * self.column.size) as usize * self.column.scalar.dtype().bytes())
             .next_multiple_of(64)
     }
 }
@@ -155,7 +155,7 @@ impl ColumnsDispatch {
 
 /// `acc[e] = acc[e] + chunk[c][e]` for all chunks but the first, which is the accumulator.
 fn chunk_sum(column: &Column) -> Plan {
-    let dtype = memory_dtype(column.scalar);
+    let dtype = column.scalar.dtype();
     let at = |strides: [i64; 2]| {
         padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
     };
@@ -186,13 +186,9 @@ fn chunk_sum(column: &Column) -> Plan {
 /// The output from the accumulators, or from nothing if there were no rows.
 fn finish(column: &Column) -> Plan {
     let mut body = Body::default();
-    let dtype = memory_dtype(column.scalar);
+    let dtype = column.scalar.dtype();
     let value = if column.rows == 0 {
-        body.push(
-            ScalarOp::Const(identity_bits(column.reduction, column.scalar)),
-            &[],
-            column.scalar,
-        )
+        body.push(ScalarOp::Const(column.reduction.identity(column.scalar)), &[], column.scalar)
     } else {
         body.push(ScalarOp::Load(0), &[], column.scalar)
     };

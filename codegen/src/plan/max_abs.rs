@@ -1,7 +1,7 @@
 //! Largest values of a whole run, such as the largest magnitude of a gradient: each task's, row by row.
 
 use super::canonical::padded;
-use super::{Place, Plan, Sink, Source, Stage, memory_dtype};
+use super::{Place, Plan, Sink, Source, Stage};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, ScalarOp, Val};
 
@@ -24,7 +24,7 @@ pub(super) fn so_far(plan: &mut Plan, all: &[Largest], first: usize) -> Stage {
     let mut stage = Stage { once: true, first: false, body: Body::default(), sinks: Vec::new() };
     for (register, Largest { scalar, .. }) in (first..).zip(all) {
         let place = Place::At(padded(&Access::default(), plan.extents.len()));
-        let (slot, dtype) = (plan.slots, memory_dtype(*scalar));
+        let (slot, dtype) = (plan.slots, scalar.dtype());
         plan.slots += 1;
         let load = plan.loads.len() as u32;
         plan.loads.push(Source { slot, dtype, place: place.clone(), elements: 1, fixed: false });

@@ -294,29 +294,3 @@ impl Sink {
         }
     }
 }
-
-/// The dtype that lies in memory as the scalar does in a register.
-pub(crate) fn memory_dtype(ty: Scalar) -> DType {
-    match ty {
-        Scalar::F32 => DType::F32,
-        Scalar::F64 => DType::F64,
-        Scalar::I32 => DType::I32,
-        Scalar::I64 => DType::I64,
-        Scalar::Bool => DType::Bool,
-    }
-}
-
-/// The bits of the value that changes nothing.
-pub(crate) fn identity_bits(reduction: Reduction, ty: Scalar) -> u64 {
-    match (reduction, ty) {
-        (Reduction::Sum, _) | (_, Scalar::Bool) => 0,
-        (Reduction::Min, Scalar::F32) => u64::from(f32::INFINITY.to_bits()),
-        (Reduction::Min, Scalar::F64) => f64::INFINITY.to_bits(),
-        (Reduction::Min, Scalar::I32) => u64::from(i32::MAX as u32),
-        (Reduction::Min, Scalar::I64) => i64::MAX as u64,
-        (_, Scalar::F32) => u64::from(f32::NEG_INFINITY.to_bits()),
-        (_, Scalar::F64) => f64::NEG_INFINITY.to_bits(),
-        (_, Scalar::I32) => u64::from(i32::MIN as u32),
-        (_, Scalar::I64) => i64::MIN as u64,
-    }
-}

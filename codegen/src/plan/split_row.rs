@@ -8,7 +8,7 @@
 //!
 //! becomes one for a chunk, whose last stage stores `r0` among the chunks' results, and one that finishes with what they amount to.
 
-use super::{Place, Plan, Sink, Source, Stage, memory_dtype};
+use super::{Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
@@ -68,7 +68,7 @@ fn chunk(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) -
     let mut sinks = Vec::new();
     for (i, (register, (_, scalar))) in registers.iter().zip(reductions).enumerate() {
         let value = body.push(ScalarOp::Register(*register as u32), &[], *scalar);
-        let (slot, dtype) = (plan.slots + i, memory_dtype(*scalar));
+        let (slot, dtype) = (plan.slots + i, scalar.dtype());
         sinks.push(Sink::Store { slot, dtype, place: only(), value, after: SmallVec::new() });
     }
     let mut chunk = plan.clone();
@@ -83,7 +83,7 @@ fn finish(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) 
     let mut finish = plan.clone();
     let first = finish.loads.len();
     for (i, (_, scalar)) in reductions.iter().enumerate() {
-        let (slot, dtype) = (plan.slots + i, memory_dtype(*scalar));
+        let (slot, dtype) = (plan.slots + i, scalar.dtype());
         finish.loads.push(Source { slot, dtype, place: only(), elements: 1, fixed: true });
     }
     finish.slots += registers.len();

@@ -143,32 +143,16 @@ pub(super) fn copy_number(scalar: Scalar, from: Address, to: Address) {
 
 /// Replaces the first of some results by what all of them amount to, combined in order.
 pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, count: usize) {
-    fn all<T: Copy>(first: Address, count: usize, f: impl Fn(T, T) -> T) {
-        let at = first.0.cast::<T>();
+    let size = scalar.dtype().bytes();
+    let result = |i: usize| {
+        let mut bits = [0; 8];
         // SAFETY: the caller's results lie one after another in memory lent for this run, and no thread writes them any more.
-        let result = |i: usize| unsafe { at.wrapping_add(i).read_unaligned() };
-        let total = (1..count).fold(result(0), |sum, i| f(sum, result(i)));
-        // SAFETY: as above.
-        unsafe { at.write_unaligned(total) };
-    }
-    fn best<T: Copy + PartialOrd>(how: Reduction, first: Address, count: usize) {
-        // Not a number is unlike itself.
-        let is_nan = |v: T| v.partial_cmp(&v).is_none();
-        all(first, count, |a: T, b: T| {
-            let stays = if how == Reduction::Max { b <= a } else { a <= b };
-            if is_nan(a) || !is_nan(b) && stays { a } else { b }
-        });
-    }
-    match (reduction, scalar) {
-        (Reduction::Sum, Scalar::F32) => all(first, count, |a: f32, b: f32| a + b),
-        (Reduction::Sum, Scalar::F64) => all(first, count, |a: f64, b: f64| a + b),
-        (Reduction::Sum, Scalar::I64) => all(first, count, i64::wrapping_add),
-        (Reduction::Sum, _) => all(first, count, i32::wrapping_add),
-        (_, Scalar::F32) => best::<f32>(reduction, first, count),
-        (_, Scalar::F64) => best::<f64>(reduction, first, count),
-        (_, Scalar::I64) => best::<i64>(reduction, first, count),
-        _ => best::<i32>(reduction, first, count),
-    }
+        unsafe { first.0.wrapping_add(i * size).copy_to_nonoverlapping(bits.as_mut_ptr(), size) };
+        u64::from_le_bytes(bits)
+    };
+    let all = (1..count).fold(result(0), |all, i| reduction.combine(scalar, all, result(i)));
+    // SAFETY: as above.
+    unsafe { first.0.copy_from_nonoverlapping(all.to_le_bytes().as_ptr(), size) };
 }
 
 #[derive(Clone, Copy)]

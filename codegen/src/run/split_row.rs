@@ -3,7 +3,6 @@
 use super::Slots;
 use super::memory::{call, combine, with_scratch, with_shared};
 use crate::code::link::Code;
-use crate::plan::memory_dtype;
 use crate::plan::split_row::SplitRow;
 use crate::threads::{Team, part};
 use std::sync::atomic::AtomicU64;
@@ -23,7 +22,7 @@ impl SplitRow {
         let chunks = self.row.div_ceil(ROW_CHUNK);
         with_shared(self.reductions.len() * chunks * RESULT, |memory| {
             let results = |i: usize, chunk: usize| {
-                let size = memory_dtype(self.reductions[i].1).bytes();
+                let size = self.reductions[i].1.dtype().bytes();
                 memory.offset((i * chunks * RESULT + chunk * size) as isize)
             };
             let slots = |chunk: usize| {

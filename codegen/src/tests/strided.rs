@@ -71,7 +71,7 @@ fn sum(extents: &[usize], lie: Lie, dtype: DType, more: bool) -> Kernel {
         let mut kept: smallvec::SmallVec<[bool; 4]> = outer.iter().map(|_| false).collect();
         kept.push(true);
         sinks.push(Sink::Reduce { reduction: Reduction::Max, value, register: 0 });
-        let to = crate::plan::memory_dtype(scalar);
+        let to = scalar.dtype();
         sinks.push(Sink::Column { reduction: Reduction::Sum, value, output: 2, dtype: to, kept });
         let mut per_row = strides(outer);
         per_row.push(0);

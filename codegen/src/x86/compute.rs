@@ -5,7 +5,6 @@ use super::frame::PointerFrom;
 use super::inst::{Base, Load, One, Op, Place, Shift, Store, Two, compare};
 use super::select::{Pair, Result, Select};
 use crate::plan::Sink;
-use crate::plan::identity_bits;
 use crate::plan::phases::Class;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp, Val};
@@ -228,7 +227,7 @@ impl Select<'_> {
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
                 let before = self.load_lanes(pointer);
-                let start = self.constant(identity_bits(*reduction, ty));
+                let start = self.constant(reduction.identity(ty));
                 let first = self.given(Cell::First(number));
                 let before = self.blend(first, start, before);
                 let after = self.combine(*reduction, ty, before, pair)?;
@@ -253,7 +252,7 @@ impl Select<'_> {
     }
 
     fn reduce(&mut self, how: Reduction, ty: Scalar, lanes: i32, pair: Pair) -> Result<()> {
-        let identity = identity_bits(how, ty);
+        let identity = how.identity(ty);
         let Some(numbers) = self.accumulator(lanes, identity) else {
             let sixteen = self.positions() == 16 && self.task.alternates();
             let base = if sixteen { Base::Lanes(lanes) } else { Base::Fixed(lanes) };
