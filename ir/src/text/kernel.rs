@@ -154,7 +154,7 @@ fn show_scatter(f: &mut Formatter<'_>, scatter: &Scatter) -> fmt::Result {
     f.write_str("  stage\n")?;
     code.body(f, body, true)?;
     f.write_str("    add out0")?;
-    code.access(f, place, index, Scalar::I64)?;
+    code.scalars().access(f, place, index, Scalar::I64)?;
     writeln!(f, ", s{value}")
 }
 

@@ -24,12 +24,14 @@ mod nearest;
 mod parser;
 mod printer;
 mod record;
+mod scalar;
 #[cfg(test)]
 mod tests;
 mod under;
 
 pub use nearest::did_you_mean;
 pub use printer::{Names, Printer};
+pub use scalar::{Loops, ScalarText};
 pub use under::parse_under;
 
 use crate::op::OpRef;
