@@ -3,6 +3,8 @@
 
 #[path = "support/digits.rs"]
 mod digits;
+#[path = "support/programs.rs"]
+mod programs;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use digits::Digits;
@@ -10,7 +12,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use tracecast::ir::{Stage, Verified, parse, verify};
-use tracecast::passes::{Pass, PassOptions, Place, Precision, find, standard};
+use tracecast::passes::{Pass, PassOptions, Place, Precision, Simplify, find, standard};
 use tracecast::prelude::*;
 use tracecast::runtime::Program;
 use tracecast::{Graph, compile};
@@ -28,7 +30,7 @@ fn stages(graph: Graph) -> (Vec<(&'static str, Verified)>, Verified) {
 /// Every part of the way, for the step in f16: equal kernels are compiled once as long as one of them lives, so nothing may stay alive
 /// from one round to the next.
 fn digits_step(c: &mut Criterion) {
-    let options = Options::new().threads(1);
+    let options = programs::written(Options::new().threads(1));
     let digits = Digits::new(DType::F16, 1, options.clone());
     let (x, y) = &digits.batches[0];
     let trace =
@@ -43,7 +45,7 @@ fn digits_step(c: &mut Criterion) {
         group.bench_function(*name, |b| b.iter(|| pass.run(black_box(graph))));
     }
     // Once before the first pass and once after each: here for the longest of the programs, the one that `simplify` gets.
-    let core = stages.iter().find(|(name, _)| *name == "simplify").map(|(_, graph)| graph);
+    let core = stages.iter().find(|(name, _)| *name == Simplify::NAME).map(|(_, graph)| graph);
     let core = core.expect("a standard pass");
     group.bench_function("verify", |b| {
         let fresh = || Graph::clone(core);
@@ -143,6 +145,9 @@ fn one_map(nodes: usize) -> Graph {
 /// What each pass costs per node of the longer of the program that it gets and the one it makes, the verifier not included: in
 /// proportion to the program if the columns are level.
 fn per_node(_: &mut Criterion) {
+    if programs::folder().is_some() {
+        return; // nothing here is compiled to code
+    }
     const SIZES: [usize; 3] = [1000, 10_000, 50_000];
     let programs = [("training step", true), ("one map", false)];
     let mut out = String::new();
@@ -177,11 +182,11 @@ fn costs(graph: Graph) -> Vec<(&'static str, f64)> {
         let pass = find(name, &PassOptions::default()).expect("a standard pass");
         let run = &mut || drop(black_box(pass.run(graph)));
         costs.push((*name, per_node(graph.len().max(next.len()), run)));
-        if *name == "simplify" {
+        if *name == Simplify::NAME {
             let run = &mut || drop(black_box(verify(Graph::clone(graph), Stage::Core)));
             costs.push(("verify", per_node(graph.len(), run)));
         }
-        if *name == "place" {
+        if *name == Place::NAME {
             let pass = Place::new(Precision::Optimised);
             let run = &mut || drop(black_box(pass.run(graph)));
             costs.push(("optimised", per_node(graph.len().max(next.len()), run)));

@@ -3,6 +3,9 @@
 //! Measured is the time inside the kernels. All data is state, so a run copies nothing in or out; what launching costs is measured
 //! by `train_step`. A `plain` bench is the same in straightforward Rust, built as this crate is, without AVX2.
 
+#[path = "support/programs.rs"]
+mod programs;
+
 use criterion::measurement::WallTime;
 use criterion::{
     BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
@@ -50,7 +53,7 @@ impl Work {
             };
             store.insert(&port.name, value);
         }
-        let program = compile(graph, options).expect("code");
+        let program = compile(graph, &programs::written(options.clone())).expect("code");
         Work { program, store }
     }
 

@@ -4,6 +4,9 @@
 //! `cargo bench --bench roofline -- [--threads N] [NAME…]`. Maps and rows are too large for any cache; a kernel whose results stay in a
 //! cache that cores share may exceed the limit.
 
+#[path = "support/programs.rs"]
+mod programs;
+
 use std::io::Write;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::optim::Recorded;
@@ -121,8 +124,11 @@ fn row(case: &Case, dtype: DType, threads: usize, limits: Limits) -> String {
     for (seed, port) in graph.ports().iter().enumerate() {
         store.insert(&port.name, numbers(&port.ty, port.name == "one", seed as u64));
     }
-    let program =
-        compile(graph, &Options::new().threads(threads).keep_weights(false)).expect("code");
+    let options = programs::written(Options::new().threads(threads).keep_weights(false));
+    let program = compile(graph, &options).expect("code");
+    if programs::folder().is_some() {
+        return format!("{} {} is written", case.name, dtype.name());
+    }
     let profile = Profile::of(&program, &mut store, &[], RUNS, Some(limits)).expect("runs");
     let longest = profile.kernels.iter().max_by_key(|kernel| kernel.time).expect("a kernel");
     format!(

@@ -3,6 +3,8 @@
 
 #[path = "support/digits.rs"]
 mod digits;
+#[path = "support/programs.rs"]
+mod programs;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use digits::{Digits, MODES};
@@ -34,7 +36,7 @@ fn steps(c: &mut Criterion) {
     ];
     for (setting, options) in settings {
         for mode in MODES {
-            let mut digits = Digits::new(mode, BATCHES, options.clone());
+            let mut digits = Digits::new(mode, BATCHES, programs::written(options.clone()));
             let mut i = 0;
             group.bench_function(BenchmarkId::new(setting, mode), |b| {
                 b.iter(|| {
@@ -49,7 +51,7 @@ fn steps(c: &mut Criterion) {
 
 /// The same on one thread with a clock at every kernel, and a table of them.
 fn by_kernel(c: &mut Criterion) {
-    let options = Options::new().threads(1);
+    let options = programs::written(Options::new().threads(1));
     let mut group = c.benchmark_group("step with clocks");
     for mode in MODES {
         let Digits { step, mut store, batches } = Digits::new(mode, BATCHES, options.clone());
@@ -106,8 +108,8 @@ fn small_kernels(threads: usize) -> (Executable, Store) {
         });
         t.update(x, y);
     });
-    let program =
-        compile(graph.expect("sums"), &Options::new().threads(threads)).expect("a program");
+    let options = programs::written(Options::new().threads(threads));
+    let program = compile(graph.expect("sums"), &options).expect("a program");
     let x = Tensor::rand([4, 4], 0).expect("16 elements");
     (program, Store::new().with("x", x))
 }

@@ -6,7 +6,7 @@ use crate::report::CompileReport;
 use std::time::Instant;
 use tracecast_ir::Graph;
 use tracecast_passes::explain::warnings;
-use tracecast_passes::standard;
+use tracecast_passes::{Autocast, standard};
 use tracecast_runtime::{Executable, Program};
 
 /// Compiles a traced program.
@@ -41,7 +41,7 @@ pub fn compile_reported(graph: Graph, options: &Options) -> Result<(Executable, 
     let traced = graph.clone();
     let kernels = standard(&options.passes()).run(graph, |pass, graph, time| {
         report.passed(pass, graph, time, options.keeps_history());
-        if pass == "autocast" {
+        if pass == Autocast::NAME {
             report.warnings = warnings(&traced, graph, &options.policies());
         }
         options.observe(pass, graph);

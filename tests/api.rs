@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use tracecast::nn::{Context, Linear, Model, Relu, Sequential};
+use tracecast::passes::{Fuse, Pipeline};
 use tracecast::prelude::*;
 use tracecast::{Graph, compile_reported};
 
@@ -348,7 +349,7 @@ fn reports_tell_what_became_of_a_program() {
     );
     assert!(report.peak_bytes > 0 && report.total() > report.trace);
     let passes: Vec<&str> = report.history.iter().map(|(pass, _)| pass.as_str()).collect();
-    assert_eq!((passes[0], passes[passes.len() - 1]), ("trace", "fuse"));
+    assert_eq!((passes[0], passes[passes.len() - 1]), (Pipeline::TRACED, Fuse::NAME));
     let text = step.jit().graph(&store, &inputs).unwrap().to_string();
     assert!(text.contains("linear") && text.contains("unscale"), "{text}");
 }

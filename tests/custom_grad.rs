@@ -5,7 +5,7 @@
 
 use tracecast::ir::{Stage, text, verify};
 use tracecast::nn::Linear;
-use tracecast::passes::{self, Pipeline};
+use tracecast::passes::{self, Decompose, Pipeline};
 use tracecast::prelude::*;
 use tracecast::{Graph, Outputs};
 
@@ -104,7 +104,7 @@ fn a_plain_result_costs_nothing() {
         let x = t.input_of("x", f32s(&[2]));
         t.output("y", exp_times(t, x, 2.0));
     });
-    let core = passes::standard(&passes::PassOptions::default()).up_to("decompose").unwrap();
+    let core = passes::standard(&passes::PassOptions::default()).up_to(Decompose::NAME).unwrap();
     let graph = core.run(graph.unwrap(), |_, _, _| ()).unwrap();
     assert_eq!(graph.len(), 2, "{}", *graph);
 }

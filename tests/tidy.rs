@@ -1,14 +1,26 @@
-//! The rules of the house, checked like any other behaviour: sizes, module docs, where `unsafe` may stand, who may depend
-//! on whom, names, and generated documentation that is fresh.
+//! The walls of the house, checked like any other behaviour. Here are the crates and who may depend on whom, where `unsafe` may
+//! stand, names, and texts that must not be there; `tidy/` has rooms and their imports, lengths, and the pages that people read.
 //!
-//! The checks read the working tree as text. `TRACECAST_BLESS=1` rewrites `docs/ops.md`.
+//! Every wall is a function from the files of the working tree, as text, to what is wrong with them, and a test shows that it falls
+//! over a broken copy. `TRACECAST_BLESS=1` rewrites `docs/ops.md`.
 
+#[path = "tidy/imports.rs"]
+mod imports;
+#[path = "tidy/lines.rs"]
+mod lines;
+#[path = "tidy/pages.rs"]
+mod pages;
+#[path = "tidy/rooms.rs"]
+mod rooms;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/tree.rs"]
+mod tree;
+
+use source::{code_of, words};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// The longest a source file may be.
-const LONGEST: usize = 600;
+use std::sync::LazyLock;
+use tree::{Tree, none};
 
 /// Where the keyword `unsafe` may stand: the owner of executable memory, the owner of the addresses that a run works on, the routines and
 /// contractions written with `std::arch`, and the threads that work on what their caller lends.
@@ -41,25 +53,41 @@ struct Crate {
     folder: &'static str,
     /// The crates of the workspace it may depend on.
     knows: &'static [&'static str],
-    /// About how many lines it should have, tests excluded.
-    guide: usize,
+    /// How many lines its sources may have, tests excluded. A change that needs more moves it.
+    budget: usize,
+    /// How many files may lie directly in its `src`. What is more belongs into a folder.
+    most_flat: usize,
 }
 
 const CRATES: [Crate; 6] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], guide: 6000 },
-    Crate { name: "tracecast-passes", folder: "passes", knows: &["tracecast-ir"], guide: 3500 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 20_400, most_flat: 15 },
+    Crate {
+        name: "tracecast-passes",
+        folder: "passes",
+        knows: &["tracecast-ir"],
+        budget: 8_500,
+        most_flat: 9,
+    },
     Crate {
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        guide: 6000,
+        budget: 16_600,
+        most_flat: 8,
     },
-    Crate { name: "tracecast-runtime", folder: "runtime", knows: &["tracecast-ir"], guide: 2000 },
+    Crate {
+        name: "tracecast-runtime",
+        folder: "runtime",
+        knows: &["tracecast-ir"],
+        budget: 3_200,
+        most_flat: 16,
+    },
     Crate {
         name: "tracecast",
         folder: "",
         knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
-        guide: 3000,
+        budget: 8_900,
+        most_flat: 12,
     },
     Crate {
         name: "tracecast-cli",
@@ -71,200 +99,122 @@ const CRATES: [Crate; 6] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        guide: 1500,
+        budget: 2_700,
+        most_flat: 20,
     },
 ];
 
-#[test]
-fn files_are_short() {
-    let long = texts(&["rs"]).into_iter().filter_map(|(path, text)| {
-        let lines = text.lines().count();
-        (lines > LONGEST).then(|| format!("{path}: {lines} lines, the limit is {LONGEST}"))
-    });
-    none("a file is one idea; split these by idea", long);
+impl Crate {
+    /// Where it lies: empty at the root, otherwise with `/` at the end.
+    fn place(&self) -> String {
+        if self.folder.is_empty() { String::new() } else { format!("{}/", self.folder) }
+    }
+
+    /// Where its sources lie, with `/` at the end.
+    fn src(&self) -> String {
+        self.place() + "src/"
+    }
+}
+
+/// The working tree, read once.
+fn repository() -> &'static Tree {
+    static TREE: LazyLock<Tree> = LazyLock::new(Tree::of_repository);
+    &TREE
 }
 
 #[test]
 fn files_open_with_what_they_own() {
-    let undocumented = texts(&["rs"]).into_iter().filter(|(_, text)| !text.starts_with("//!"));
-    none("these files do not open with `//!`", undocumented.map(|(path, _)| path));
+    none("these files do not open with `//!`", unopened(repository()));
+}
+
+fn unopened(tree: &Tree) -> Vec<String> {
+    let wrong = tree.ending("rs").filter(|(_, text)| !text.starts_with("//!"));
+    wrong.map(|(path, _)| path.to_owned()).collect()
 }
 
 #[test]
-fn unsafe_stands_in_five_places() {
-    let elsewhere = texts(&["rs"]).into_iter().filter(|(path, text)| {
+fn unsafe_stands_in_few_places() {
+    none(&format!("`unsafe` may stand in {UNSAFE_FILES:?} only"), unsafe_elsewhere(repository()));
+}
+
+fn unsafe_elsewhere(tree: &Tree) -> Vec<String> {
+    let elsewhere = tree.ending("rs").filter(|(path, text)| {
         let excepted = UNSAFE_FILES.iter().any(|place| path.starts_with(place));
         !excepted && words(&code_of(text)).any(|word| word == "unsafe")
     });
-    none(&format!("`unsafe` may stand in {UNSAFE_FILES:?} only"), elsewhere.map(|(path, _)| path));
+    elsewhere.map(|(path, _)| path.to_owned()).collect()
 }
 
 #[test]
 fn names_say_what_is_inside() {
-    let empty = texts(&["rs"]).into_iter().filter_map(|(path, _)| {
+    none("these names are dumping grounds", empty_names(repository()));
+}
+
+fn empty_names(tree: &Tree) -> Vec<String> {
+    let empty = tree.ending("rs").map(|(path, _)| path).filter(|path| {
         let name = path.rsplit('/').next().unwrap_or_default();
-        EMPTY_NAMES.contains(&name).then_some(path)
+        EMPTY_NAMES.contains(&name)
     });
-    none("these names are dumping grounds", empty);
+    empty.map(str::to_owned).collect()
 }
 
 #[test]
 fn nothing_unfinished_and_no_outside_places() {
+    none("text that must not be in the repository", forbidden(repository()));
+}
+
+fn forbidden(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
-    for (path, text) in texts(&["rs", "md", "toml", "tc", "yml"]) {
+    for (path, text) in ["rs", "md", "toml", "tc", "yml"].iter().flat_map(|end| tree.ending(end)) {
         for (number, line) in text.lines().enumerate() {
             let marks = FORBIDDEN.iter().filter(|mark| line.contains(**mark));
             found.extend(marks.map(|mark| format!("{path}:{}: {mark}", number + 1)));
         }
     }
-    none("text that must not be in the repository", found.into_iter());
+    found
 }
 
 #[test]
 fn crates_know_only_whom_they_may() {
+    none("edges between crates that ARCHITECTURE.md does not have", unknown_edges(repository()));
+}
+
+fn unknown_edges(tree: &Tree) -> Vec<String> {
     let mut wrong = Vec::new();
-    for Crate { name, folder, knows, .. } in &CRATES {
-        let manifest = read(&root().join(folder).join("Cargo.toml"));
-        assert!(
-            manifest.contains(&format!("name = \"{name}\"\n")),
-            "{folder}/Cargo.toml is not that of {name}"
-        );
-        let ours = dependencies(&manifest)
-            .into_iter()
-            .filter(|dependency| dependency.starts_with("tracecast"));
+    for listed in &CRATES {
+        let Crate { name, knows, .. } = listed;
+        let path = listed.place() + "Cargo.toml";
+        let manifest = tree.text(&path);
+        if !manifest.contains(&format!("name = \"{name}\"\n")) {
+            wrong.push(format!("{path} is not that of {name}"));
+        }
+        let ours = dependencies(manifest).into_iter().filter(|d| d.starts_with("tracecast"));
         let unknown = ours.filter(|dependency| !knows.contains(&dependency.as_str()));
         wrong.extend(unknown.map(|dependency| format!("{name} -> {dependency}")));
     }
-    none("edges between crates that ARCHITECTURE.md does not have", wrong.into_iter());
+    wrong
 }
 
 #[test]
 fn every_crate_is_listed_here() {
-    let manifests = files(&["toml"]).into_iter().filter(|path| path.ends_with("Cargo.toml"));
-    let folders: BTreeSet<String> =
-        manifests.map(|path| path.trim_end_matches("Cargo.toml").to_owned()).collect();
-    let listed = CRATES.iter().map(|listed| listed.folder);
-    let listed = listed
-        .map(|folder| if folder.is_empty() { String::new() } else { format!("{folder}/") })
-        .collect();
-    assert_eq!(folders, listed);
-}
-
-#[test]
-fn growth_is_seen() {
-    let sources = texts(&["rs"]);
-    for Crate { name, folder, guide, .. } in &CRATES {
-        let src = if folder.is_empty() { "src/".to_owned() } else { format!("{folder}/src/") };
-        let of_crate = sources
-            .iter()
-            .filter(|(path, _)| path.starts_with(&src) && !path.ends_with("/tests.rs"));
-        let lines: usize = of_crate.map(|(_, text)| lines_before_tests(text)).sum();
-        println!("{name:18} {lines:6} lines without tests, about {guide} wanted");
-        assert!(lines > 0, "nothing found under {src}");
-    }
-}
-
-#[test]
-fn the_op_page_is_fresh() {
-    let path = root().join("docs/ops.md");
-    let expected = tracecast_ir::ops::docs();
-    if std::env::var_os("TRACECAST_BLESS").is_some() {
-        fs::create_dir_all(root().join("docs")).expect("docs/ can be made");
-        fs::write(&path, &expected).expect("docs/ops.md can be written");
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
-    let differs =
-        expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
-    let line = differs.unwrap_or_else(|| expected.lines().count().min(found.lines().count())) + 1;
-    assert!(
-        found == expected,
-        "docs/ops.md is stale from line {line} on; run the tests with TRACECAST_BLESS=1"
-    );
+    let manifests = repository().ending("toml").map(|(path, _)| path);
+    let places = manifests.filter_map(|path| path.strip_suffix("Cargo.toml"));
+    let listed = CRATES.iter().map(Crate::place);
+    assert_eq!(places.map(str::to_owned).collect::<BTreeSet<_>>(), listed.collect());
 }
 
 #[test]
 fn every_pass_has_filetests() {
-    let passes: BTreeSet<String> =
-        tracecast_passes::names().into_iter().map(str::to_owned).collect();
-    let tests = files(&["tc"]).into_iter();
-    let folders: BTreeSet<String> = tests
-        .filter_map(|path| {
-            Some(path.strip_prefix("tests/filetests/")?.split_once('/')?.0.to_owned())
-        })
+    let passes: BTreeSet<&str> = tracecast_passes::names().into_iter().collect();
+    let tests = repository().ending("tc");
+    let folders: BTreeSet<&str> = tests
+        .filter_map(|(path, _)| Some(path.strip_prefix("tests/filetests/")?.split_once('/')?.0))
         .collect();
-    none("passes without a folder in tests/filetests", passes.difference(&folders).cloned());
-    let known = |folder: &String| passes.contains(folder) || COMMANDS.contains(&folder.as_str());
-    none(
-        "folders in tests/filetests that are no pass and no command",
-        folders.into_iter().filter(|f| !known(f)),
-    );
-}
-
-/// Fails with one line for each thing found.
-fn none(what: &str, found: impl Iterator<Item = String>) {
-    let found: Vec<String> = found.collect();
-    assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        .replace("\r\n", "\n")
-}
-
-/// The files with one of these endings, each by its path from the root with `/` between the parts, and its text.
-fn texts(endings: &[&str]) -> Vec<(String, String)> {
-    files(endings)
-        .into_iter()
-        .map(|path| {
-            let text = read(&root().join(&path));
-            (path, text)
-        })
-        .collect()
-}
-
-/// The paths of [`texts`], sorted. Build folders and hidden folders are left out, apart from the workflows.
-fn files(endings: &[&str]) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![root().to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in
-            fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        {
-            let entry = entry.expect("an entry of a folder can be read");
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            let kind = entry.file_type().expect("an entry of a folder has a kind");
-            if kind.is_dir() {
-                let hidden = name.starts_with('.') && name != ".github";
-                let built = name == "target" || path.join("CACHEDIR.TAG").exists();
-                if !hidden && !built {
-                    folders.push(path);
-                }
-            } else if kind.is_file()
-                && path.extension().is_some_and(|end| endings.iter().any(|e| end == *e))
-            {
-                found.push(from_root(&path));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn from_root(path: &Path) -> String {
-    let path: PathBuf =
-        path.strip_prefix(root()).expect("the walk began at the root").to_path_buf();
-    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-    parts.join("/")
-}
-
-/// The lines up to the tests at the end of a file.
-fn lines_before_tests(text: &str) -> usize {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or_default().lines().count()
+    let without = passes.difference(&folders).map(|pass| (*pass).to_owned());
+    none("passes without a folder in tests/filetests", without);
+    let known = |folder: &&str| passes.contains(folder) || COMMANDS.contains(folder);
+    let unknown = folders.iter().filter(|folder| !known(folder)).map(|folder| (*folder).to_owned());
+    none("folders in tests/filetests that are no pass and no command", unknown);
 }
 
 /// The packages a manifest depends on when it is built; what only its tests and benches need is left out.
@@ -290,121 +240,29 @@ fn dependencies(manifest: &str) -> Vec<String> {
     found
 }
 
-fn words(code: &str) -> impl Iterator<Item = &str> {
-    code.split(|character: char| !character.is_alphanumeric() && character != '_')
-}
-
-/// Source text with its comments, strings and characters replaced by spaces.
-fn code_of(source: &str) -> String {
-    let mut code = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(first) = rest.chars().next() {
-        let in_word = code.ends_with(|last: char| last.is_alphanumeric() || last == '_');
-        let skipped = match first {
-            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            '/' if rest.starts_with("/*") => comment_length(rest),
-            '"' => string_length(rest),
-            '\'' => character_length(rest),
-            'r' | 'b' | 'c' if !in_word => raw_string_length(rest),
-            _ => 0,
-        };
-        let step = if skipped > 0 { skipped } else { first.len_utf8() };
-        code.push(if skipped > 0 { ' ' } else { first });
-        rest = &rest[step..];
-    }
-    code
-}
-
-/// The length of a block comment; they nest.
-fn comment_length(text: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < text.len() {
-        let bytes = &text.as_bytes()[at..];
-        if bytes.starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if bytes.starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
-        } else {
-            at += 1;
-        }
-    }
-    text.len()
-}
-
-fn string_length(text: &str) -> usize {
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().skip(1) {
-        match byte {
-            b'"' if !escaped => return at + 1,
-            b'\\' => escaped = !escaped,
-            _ => escaped = false,
-        }
-    }
-    text.len()
-}
-
-/// The length of a character such as `'a'` or `'\''`, or zero at a lifetime.
-fn character_length(text: &str) -> usize {
-    let mut characters = text.char_indices().skip(1);
-    match (characters.next(), characters.next()) {
-        (Some((_, '\\')), Some((_, escaped))) => {
-            let start = 2 + escaped.len_utf8();
-            text[start..].find('\'').map_or(text.len(), |end| start + end + 1)
-        }
-        (Some(_), Some((end, '\''))) => end + 1,
-        _ => 0,
-    }
-}
-
-/// The length of a string such as `r#"…"#` or `br"…"`, or zero where there is none.
-fn raw_string_length(text: &str) -> usize {
-    let quoted = text.trim_start_matches(['b', 'c']);
-    let prefix = text.len() - quoted.len();
-    let Some(marked) = quoted.strip_prefix('r').filter(|_| prefix <= 1) else { return 0 };
-    let opened = marked.trim_start_matches('#');
-    let Some(inside) = opened.strip_prefix('"') else { return 0 };
-    let close = format!("\"{}", "#".repeat(marked.len() - opened.len()));
-    let end = inside.find(&close).map_or(inside.len(), |end| end + close.len());
-    text.len() - inside.len() + end
-}
-
-#[test]
-fn only_code_is_searched() {
-    let has = |source: &str| words(&code_of(source)).any(|word| word == "unsafe");
-    let code = [
-        "unsafe { f() }",
-        "#[unsafe(no_mangle)]",
-        "/* a /* b */ c */ unsafe fn f() {}",
-        "let c = '\"'; unsafe { f(c) }",
-        "let c = '\\''; unsafe { f(c) }",
-        "fn f<'a>(x: &'a str) { unsafe { g(x) } }",
-        "let s = r#\"\"#; unsafe { f(s) }",
-        "let s = \"\\\\\"; unsafe { f(s) }",
-        "let r#type = r\"\\\"; unsafe { f(r#type) }",
-    ];
-    let text = [
-        "#![allow(unsafe_code)]",
-        "// unsafe",
-        "/* unsafe /* unsafe */ unsafe */",
-        "let s = \"unsafe \\\" unsafe\";",
-        "let s = r##\"unsafe \"# unsafe\"##;",
-        "let s = br\"unsafe\";",
-        "let s = b\"unsafe\";",
-    ];
-    none("code not seen", code.into_iter().filter(|code| !has(code)).map(str::to_owned));
-    none("text taken for code", text.into_iter().filter(|text| has(text)).map(str::to_owned));
-}
-
 #[test]
 fn manifests_are_read() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\na.workspace = true\nb = { path = \"b\" }\n# c = \"1\"\n\
         [dependencies.d]\nversion = \"1\"\n[dev-dependencies]\ne = \"1\"\n[target.'cfg(unix)'.dependencies]\n\
         f = { package = \"g\", version = \"1\" }\n[workspace.dependencies]\nh = \"1\"\n[build-dependencies]\ni = \"1\"\n";
     assert_eq!(dependencies(manifest), ["a", "b", "d", "g", "i"]);
+}
+
+#[test]
+fn broken_copies_are_seen() {
+    let good = repository();
+    let broken = |path: &str, text: &str| good.clone().with(path, text);
+    let manifest = good.text("passes/Cargo.toml");
+    let edge = manifest.replace("[dependencies]\n", "[dependencies]\ntracecast-codegen = \"1\"\n");
+    assert_eq!(unopened(&broken("ir/src/new.rs", "use a::b;\n")), ["ir/src/new.rs"]);
+    assert_eq!(
+        unsafe_elsewhere(&broken("src/new.rs", "fn f() { unsafe { g() } }")),
+        ["src/new.rs"]
+    );
+    assert_eq!(empty_names(&broken("src/nn/utils.rs", "//! What.")), ["src/nn/utils.rs"]);
+    assert_eq!(forbidden(&broken("docs/new.md", FORBIDDEN[1])).len(), 1);
+    assert_eq!(
+        unknown_edges(&broken("passes/Cargo.toml", &edge)),
+        ["tracecast-passes -> tracecast-codegen"]
+    );
 }

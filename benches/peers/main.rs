@@ -9,6 +9,8 @@
 
 mod data;
 mod measure;
+#[path = "../support/programs.rs"]
+mod programs;
 mod table;
 mod workloads;
 
@@ -115,6 +117,9 @@ impl Asked {
 
 fn run(asked: Asked) -> Result<(), String> {
     let cases = asked.cases();
+    if programs::folder().is_some() {
+        return cases.iter().try_for_each(|case| workloads::workload(case).map(|mut w| w.step()));
+    }
     match (&asked.python, cases.as_slice()) {
         (None, [case]) => {
             let line = one(case, asked.budget)?;

@@ -1,6 +1,7 @@
 //! The workloads, as programs: what `workloads.py` computes with its frameworks.
 
 use crate::data::{cast, fill, labels, magnitude, weight};
+use crate::programs;
 use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::nn::{Context, Linear, Relu, Sequential};
@@ -90,6 +91,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         return Err(format!("`{workload}` is defined in f32 only, found {dtype}"));
     }
     let options = Options::new().threads(case.threads).precision(case.precision);
+    let options = programs::written(options);
     Ok(match workload.as_str() {
         "chain" => chain(options, *dtype),
         "softmax" => {

@@ -1,4 +1,4 @@
-//! Machine code as text: instructions of x86-64 by name, of other machines their bytes.
+//! Machine code as text: instructions of x86-64 by name, of other machines their bytes; or the bytes alone, to be compared.
 
 use std::fmt::{self, Write};
 
@@ -64,6 +64,39 @@ fn data(f: &mut fmt::Formatter<'_>, bytes: &[u8], start: usize) -> fmt::Result {
     Ok(())
 }
 
+/// The functions of a kernel as bytes. Nothing that is printed is a name, so text from two versions of the compiler differs only
+/// where their code does. What an address belongs to is a number: equal numbers within a kernel are equal names.
+///
+/// ```text
+/// function of 31 bytes, 31 of them instructions
+/// 554889e5…
+/// address 0 at 12
+/// ```
+pub(crate) struct RawBytes<'c>(pub(crate) &'c [MachineCode]);
+
+impl fmt::Display for RawBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut called: Vec<&str> = Vec::new();
+        for MachineCode { bytes, instructions, addresses, .. } in self.0 {
+            let instructions = instructions.unwrap_or(bytes.len());
+            writeln!(f, "function of {} bytes, {instructions} of them instructions", bytes.len())?;
+            for line in bytes.chunks(2 * LINE) {
+                line.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_char('\n')?;
+            }
+            for (at, name) in addresses {
+                let number = called.iter().position(|known| known == name);
+                let number = number.unwrap_or_else(|| {
+                    called.push(name);
+                    called.len() - 1
+                });
+                writeln!(f, "address {number} at {at}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +118,24 @@ mod tests {
         );
         assert_eq!(lines[2], "     a  vaddps zmm0,zmm1,zmm2");
         assert_eq!(lines[3..], ["    10  ret", "    11  .byte 00 00 80 3f"]);
+    }
+    #[test]
+    fn bytes_have_no_names() {
+        let addresses = |names: [&str; 3]| {
+            let places = [1, 9, 17].into_iter();
+            places.zip(names.map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let code = |names| MachineCode {
+            name: "f".to_owned(),
+            bytes: vec![0xc3, 0x0f],
+            instructions: Some(1),
+            addresses: addresses(names),
+        };
+        let text = RawBytes(&[code(["@exp", "@tanh", "@exp"])]).to_string();
+        let expected = "function of 2 bytes, 1 of them instructions\nc30f\n\
+            address 0 at 1\naddress 1 at 9\naddress 0 at 17\n";
+        assert_eq!(text, expected);
+        assert_eq!(text, RawBytes(&[code(["a", "b", "a"])]).to_string());
+        assert_ne!(text, RawBytes(&[code(["a", "b", "b"])]).to_string());
     }
 }

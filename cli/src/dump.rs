@@ -7,14 +7,11 @@ use clap::builder::PossibleValuesParser;
 use tracecast_ir::{Attr, Graph, Printer, Verified};
 use tracecast_passes::Pipeline;
 
-use crate::asm::Listing;
+use crate::asm::{Listing, RawBytes};
 use crate::dot::AsDot;
 use crate::failure::Failure;
 use crate::program::ProgramFile;
 use crate::target::Target;
-
-/// What a program is called before the first pass.
-const TRACED: &str = "trace";
 
 /// Prints a program after a pass
 ///
@@ -59,20 +56,22 @@ enum Emit {
     Clif,
     /// The machine code of each kernel, wide loops included
     Asm,
+    /// The bytes of that code, without a name in them: two versions of the compiler can be compared by it
+    Bytes,
 }
 
 fn stages() -> PossibleValuesParser {
-    PossibleValuesParser::new([TRACED].into_iter().chain(tracecast_passes::names()))
+    PossibleValuesParser::new([Pipeline::TRACED].into_iter().chain(tracecast_passes::names()))
 }
 
 impl Dump {
     /// Writes what was asked for, graph after graph.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let of_kernels = matches!(self.emit, Emit::Clif | Emit::Asm);
+        let of_kernels = matches!(self.emit, Emit::Clif | Emit::Asm | Emit::Bytes);
         let last = tracecast_passes::names().last().copied();
         let early = self.after_all || (self.after.is_some() && self.after.as_deref() != last);
         if of_kernels && early {
-            let message = "--emit clif and asm show kernels, which exist after the last pass only: leave out --after";
+            let message = "--emit clif, asm and bytes show kernels, which exist after the last pass only: leave out --after";
             return Err(Failure::Usage(message.to_owned()));
         }
         let graphs = self.program.read()?;
@@ -82,7 +81,7 @@ impl Dump {
         }
         for graph in graphs {
             match self.emit {
-                Emit::Clif | Emit::Asm => self.code(out, graph)?,
+                Emit::Clif | Emit::Asm | Emit::Bytes => self.code(out, graph)?,
                 Emit::Text | Emit::Dot if self.after_all => self.every_stage(out, graph)?,
                 Emit::Text | Emit::Dot => self.one_stage(out, graph)?,
             }
@@ -106,7 +105,7 @@ impl Dump {
 
     fn one_stage(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
         let pipeline = match self.after.as_deref() {
-            None | Some(TRACED) => Pipeline::new(),
+            None | Some(Pipeline::TRACED) => Pipeline::new(),
             Some(pass) => self
                 .pipeline()
                 .up_to(pass)
@@ -126,7 +125,7 @@ impl Dump {
     fn show(&self, out: &mut impl Write, graph: &Verified) -> Result<(), Failure> {
         match self.emit {
             Emit::Dot => write!(out, "{}", AsDot(graph))?,
-            Emit::Text | Emit::Clif | Emit::Asm => {
+            Emit::Text | Emit::Clif | Emit::Asm | Emit::Bytes => {
                 let printer = Printer { header: false, sources: self.at, ..Printer::FULL };
                 write!(out, "\n{}", printer.show(graph))?;
             }
@@ -146,6 +145,10 @@ impl Dump {
             }
             seen.push(kernel);
             let launch = device.load(kernel)?;
+            if self.emit == Emit::Bytes {
+                write!(out, "kernel {}\n{}", seen.len() - 1, RawBytes(&launch.machine_code()))?;
+                continue;
+            }
             let code = match self.emit {
                 Emit::Asm => launch.machine_code().iter().map(|c| Listing(c).to_string()).collect(),
                 _ => launch.text().unwrap_or_default(),

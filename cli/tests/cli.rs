@@ -269,6 +269,10 @@ fn pictures_and_code() {
     if cfg!(target_arch = "x86_64") {
         assert!(asm.contains("  ret\n"), "{asm}");
     }
+    let bytes = good(&["dump", &file, "--emit", "bytes"]);
+    assert_eq!(bytes.matches("kernel ").count(), asm.matches("; kernel @").count());
+    let functions = asm.lines().filter(|line| line.starts_with("; ") && line.ends_with(" bytes"));
+    assert_eq!(bytes.matches("\nfunction of ").count(), functions.count(), "{bytes}");
 }
 
 #[test]
@@ -462,6 +466,7 @@ fn wrong_command_lines_are_usage_errors() {
     bad(2, &["dump", &file, "--after", "fuse", "--after-all"], "", &["--after-all"]);
     bad(2, &["dump", &file, "--after", "place", "--emit", "clif"], "", &["--emit clif"]);
     bad(2, &["dump", &file, "--after-all", "--emit", "asm"], "", &["asm"]);
+    bad(2, &["dump", &file, "--after-all", "--emit", "bytes"], "", &["bytes"]);
     bad(2, &["dump", &file, "--autocast", "bf16"], "", &["DEVICE:DTYPE"]);
     bad(2, &["dump", &file, "--autocast", "gpu:bf16"], "", &["unknown device type `gpu`"]);
     bad(2, &["dump", &file, "--autocast", "cpu:b16"], "", &["unknown dtype `b16`"]);

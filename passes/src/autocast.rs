@@ -36,6 +36,9 @@ pub struct Autocast {
 type Cache = HashMap<(ValueId, DType, u32), ValueId>;
 
 impl Autocast {
+    /// The name of the pass.
+    pub const NAME: &'static str = "autocast";
+
     /// Takes a graph traced under any policies.
     pub fn new() -> Self {
         Autocast::default()
@@ -57,7 +60,7 @@ impl Autocast {
             graph.name()
         );
         Err(TraceError {
-            op: "autocast".to_owned(),
+            op: Self::NAME.to_owned(),
             message,
             source_line: String::new(),
             scope: String::new(),
@@ -67,7 +70,7 @@ impl Autocast {
 
 impl Pass for Autocast {
     fn name(&self) -> &'static str {
-        "autocast"
+        Self::NAME
     }
 
     fn ensures(&self, before: Stage) -> Stage {

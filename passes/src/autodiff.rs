@@ -36,9 +36,14 @@ use tracecast_ir::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autodiff;
 
+impl Autodiff {
+    /// The name of the pass.
+    pub const NAME: &'static str = "autodiff";
+}
+
 impl Pass for Autodiff {
     fn name(&self) -> &'static str {
-        "autodiff"
+        Self::NAME
     }
 
     fn ensures(&self, before: Stage) -> Stage {

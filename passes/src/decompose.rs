@@ -25,9 +25,14 @@ pub(crate) const DEEPEST: usize = 32;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decompose;
 
+impl Decompose {
+    /// The name of the pass.
+    pub const NAME: &'static str = "decompose";
+}
+
 impl Pass for Decompose {
     fn name(&self) -> &'static str {
-        "decompose"
+        Self::NAME
     }
 
     fn ensures(&self, before: Stage) -> Stage {

@@ -7,14 +7,14 @@
 //! use tracecast_ir::ops::elementwise::Elementwise;
 //! use tracecast_ir::ops::reduce::Reductions;
 //! use tracecast_ir::{DType, TensorType, Tracer};
-//! use tracecast_passes::{PassOptions, standard};
+//! use tracecast_passes::{Decompose, PassOptions, standard};
 //!
 //! let t = Tracer::new("slope");
 //! let x = t.param("x", TensorType::new(DType::F32, [3]));
 //! let loss = x.mul(x, None).sum(&[], false, None);
 //! t.output("dx", t.grad(loss, &[x])[0]);
 //!
-//! let pipeline = standard(&PassOptions::default()).up_to("decompose").unwrap();
+//! let pipeline = standard(&PassOptions::default()).up_to(Decompose::NAME).unwrap();
 //! let core = pipeline.run(t.finish().unwrap(), |pass, graph, _| println!("{pass}: {} nodes", graph.len())).unwrap();
 //! assert_eq!(core.outputs().len(), 1);
 //! ```

@@ -14,7 +14,7 @@ use tracecast_ir::{
 
 /// One rewrite of a program that keeps its meaning.
 pub trait Pass: Send + Sync {
-    /// The name used on the command line, in filetests, dumps and errors.
+    /// The name used on the command line, in filetests, dumps and errors: the constant `NAME` of the standard passes.
     fn name(&self) -> &'static str;
 
     /// The stage the result is in; most passes stay where they are.
@@ -41,6 +41,9 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
+    /// What a program is called before the first pass, where passes are told by name.
+    pub const TRACED: &'static str = "trace";
+
     /// No pass.
     pub fn new() -> Self {
         Pipeline::default()
@@ -81,7 +84,7 @@ impl Pipeline {
 
     /// Runs every pass on a traced program.
     ///
-    /// `observe` sees the program as it came, under the name `trace`, and after each pass, with the time that the pass and the
+    /// `observe` sees the program as it came, under the name [`TRACED`](Pipeline::TRACED), and after each pass, with the time that the pass and the
     /// verifier took.
     ///
     /// # Errors
@@ -106,7 +109,7 @@ impl Pipeline {
     ) -> Result<Verified, Error> {
         let start = Instant::now();
         let mut graph = verify(graph, stage).map_err(Error::Input)?;
-        observe("trace", &graph, start.elapsed());
+        observe(Pipeline::TRACED, &graph, start.elapsed());
         for pass in &self.passes {
             let (start, name) = (Instant::now(), pass.name());
             let next = pass.run(&graph).map_err(|error| Error::InPass { pass: name, error })?;

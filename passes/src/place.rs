@@ -54,6 +54,9 @@ pub struct Place {
 }
 
 impl Place {
+    /// The name of the pass.
+    pub const NAME: &'static str = "place";
+
     /// The pass under that precision.
     pub fn new(precision: Precision) -> Self {
         Place { precision }
@@ -67,7 +70,7 @@ impl Place {
 
 impl Pass for Place {
     fn name(&self) -> &'static str {
-        "place"
+        Self::NAME
     }
 
     fn promise(&self) -> Promise {

@@ -35,9 +35,14 @@ impl Default for Scaler {
     }
 }
 
+impl Scaler {
+    /// The name of the pass.
+    pub const NAME: &'static str = "scaler";
+}
+
 impl Pass for Scaler {
     fn name(&self) -> &'static str {
-        "scaler"
+        Self::NAME
     }
 
     fn ensures(&self, before: Stage) -> Stage {

@@ -319,7 +319,7 @@ fn results_stay_as_they_are() {
     for seed in 0..count {
         let graph = verify(graph(seed), Stage::Core).unwrap();
         let simple = run(seed, &Simplify, &graph);
-        compare(seed, "simplify", &graph, &simple);
+        compare(seed, Simplify::NAME, &graph, &simple);
         let (once, twice) = (&*simple, &*run(seed, &Simplify, &simple));
         assert_eq!(
             parts(once),
@@ -327,7 +327,7 @@ fn results_stay_as_they_are() {
             "seed {seed}, simplify twice, of\n{}\n{once}\n{twice}",
             *graph
         );
-        compare(seed, "place", &graph, &run(seed, &Place::new(Precision::Exact), &graph));
+        compare(seed, Place::NAME, &graph, &run(seed, &Place::new(Precision::Exact), &graph));
         let placed = run(seed, &Place::default(), &simple);
         compare(seed, "place of simplify", &graph, &placed);
         assert_eq!(

@@ -10,7 +10,7 @@ use tracecast_ir::op::Body;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::{DType, Graph, OpDef, TensorType, Tracer, Var};
-use tracecast_passes::{PassOptions, standard};
+use tracecast_passes::{Autodiff, PassOptions, standard};
 
 /// Ops whose gradient is by definition not the derivative of what they compute.
 const BY_DEFINITION: [&str; 3] = ["detach", "round_to", "custom_grad"];
@@ -78,7 +78,7 @@ fn differentiated(
         }
     }
     let graph = tracer.finish().unwrap_or_else(|e| panic!("{e}"));
-    let passes = standard(&PassOptions::default()).up_to("autodiff").expect("a pass");
+    let passes = standard(&PassOptions::default()).up_to(Autodiff::NAME).expect("a pass");
     Some(
         passes.run(graph, |_, _, _| {}).unwrap_or_else(|e| panic!("{}: {e}", op.name)).into_graph(),
     )

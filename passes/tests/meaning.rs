@@ -10,7 +10,7 @@ use random::INDEX_LIMIT;
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::{DType, Graph};
-use tracecast_passes::{PassOptions, standard};
+use tracecast_passes::{Autocast, PassOptions, Pipeline, standard};
 
 fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
     let mut dice = Dice::new(seed ^ 0xabcd);
@@ -46,7 +46,7 @@ fn check(seed: u64) -> Result<(), String> {
     let mut reference = None;
     let mut failure = None;
     let result = standard(&PassOptions::default()).run(graph, |pass, graph, _| {
-        if failure.is_some() || matches!(pass, "trace" | "autocast") {
+        if failure.is_some() || matches!(pass, Pipeline::TRACED | Autocast::NAME) {
             return;
         }
         match (eval::graph(graph, &inputs), &reference) {

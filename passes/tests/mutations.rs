@@ -19,7 +19,7 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{
     Args, DType, Graph, NodeId, Promise, Stage, Tracer, ValueId, Var, Verified, compare, verify,
 };
-use tracecast_passes::{Place, Simplify, names};
+use tracecast_passes::{Autocast, Decompose, Fuse, Place, Simplify, names};
 
 /// How many roundings were taken out, and what became of them.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ struct Lost {
 /// all of them; where it may move casts, all that the algebra would not leave out.
 #[test]
 fn a_rounding_lost_before_a_pass_is_refused() {
-    for (before, name) in [("decompose", "simplify"), ("simplify", "place")] {
+    for (before, name) in [(Decompose::NAME, Simplify::NAME), (Simplify::NAME, Place::NAME)] {
         let mut lost = Lost::default();
         for seed in seeds(300) {
             let graph = run(&up_to(before), Stage::Traced, random::program(seed, 14));
@@ -63,7 +63,7 @@ fn a_rounding_lost_before_a_pass_is_refused() {
 /// The same for roundings that a pass itself loses, but for very few.
 #[test]
 fn a_rounding_that_a_pass_loses_is_noticed() {
-    for name in names().into_iter().filter(|name| *name != "fuse") {
+    for name in names().into_iter().filter(|name| *name != Fuse::NAME) {
         let mut lost = Lost::default();
         for seed in seeds(300) {
             let graph = verify(random::program(seed, 14), Stage::Traced).expect("well formed");
@@ -103,7 +103,7 @@ fn a_rounding_that_a_pass_loses_is_noticed() {
 /// A rounding that a pass puts between two ops of the program, or before a result, is refused: nobody asked for it.
 #[test]
 fn a_rounding_that_a_pass_adds_is_refused() {
-    for name in names().into_iter().filter(|name| !matches!(*name, "autocast" | "fuse")) {
+    for name in names().into_iter().filter(|name| !matches!(*name, Autocast::NAME | Fuse::NAME)) {
         let mut added = 0;
         for seed in seeds(200) {
             let graph = verify(random::program(seed, 14), Stage::Traced).expect("well formed");

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Attr, DType, Graph, TensorType, Tracer, Var, Verified};
-use tracecast_passes::{PassOptions, Precision, standard};
+use tracecast_passes::{PassOptions, Place, Precision, standard};
 
 const WIDTH: usize = 64;
 
@@ -131,9 +131,9 @@ fn placing_twice_is_placing_once() {
     let options = PassOptions { precision: Precision::Optimised, ..PassOptions::default() };
     for seed in 0..100 {
         let graph = arithmetic(seed, DType::BF16);
-        let once = standard(&options).up_to("place").expect("a pass").run(graph, |_, _, _| ());
+        let once = standard(&options).up_to(Place::NAME).expect("a pass").run(graph, |_, _, _| ());
         let once = once.expect("runs");
-        let place = tracecast_passes::find("place", &options).expect("a pass");
+        let place = tracecast_passes::find(Place::NAME, &options).expect("a pass");
         let twice = place.run(&once).expect("runs");
         assert_eq!(canonical(&once), canonical(&twice), "seed {seed}");
     }

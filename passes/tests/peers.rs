@@ -8,7 +8,9 @@ use tracecast_ir::eval::{self, Value};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
 use tracecast_ir::{DType, Graph, TensorType, Tracer, Var, Verified};
-use tracecast_passes::{PassOptions, standard};
+use tracecast_passes::{
+    Autocast, Autodiff, Decompose, Fuse, PassOptions, Place, Simplify, standard,
+};
 
 use DType::{BF16, F16, F32};
 
@@ -34,7 +36,7 @@ fn values(graph: Graph, ty: TensorType, numbers: &[f64]) -> Vec<f64> {
     let inputs = [("x".to_owned(), Value::from_f64s(ty, numbers).expect("as many as elements"))];
     let inputs: HashMap<String, Value> = inputs.into();
     let wanted = eval::graph(&graph, &inputs).expect("runs");
-    for last in ["autocast", "simplify", "place", "fuse"] {
+    for last in [Autocast::NAME, Simplify::NAME, Place::NAME, Fuse::NAME] {
         let found = eval::graph(&lowered(graph.clone(), last), &inputs).expect("runs");
         assert_eq!(found, wanted, "after {last}");
     }
@@ -65,7 +67,7 @@ fn the_default_low_dtype_of_a_device_takes_no_place_of_the_region_s() {
             });
             t.output("g", t.grad(loss, &[w])[0]);
             let graph = t.finish().expect("records");
-            for last in ["autocast", "autodiff", "decompose", "place", "fuse"] {
+            for last in [Autocast::NAME, Autodiff::NAME, Decompose::NAME, Place::NAME, Fuse::NAME] {
                 let dtypes = dtypes(&lowered(graph.clone(), last));
                 assert!(!dtypes.contains(&other), "{device}, {low}, {last}");
                 assert!(dtypes.contains(&low), "{device}, {low}, {last}");
@@ -91,7 +93,7 @@ fn a_rule_reaches_modules_within_modules_and_the_parts_of_ops() {
         outside
     });
     t.output("y", y);
-    let graph = lowered(t.finish().expect("records"), "decompose");
+    let graph = lowered(t.finish().expect("records"), Decompose::NAME);
     let low: Vec<_> = graph
         .nodes()
         .filter(|id| graph.node(*id).scope.starts_with("encoder"))
@@ -163,7 +165,7 @@ fn neither_16_bit_float_holds_the_other() {
     let bytes: Vec<u8> = all.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     for (from, by, differ) in [(BF16, F16, 56_576), (F16, BF16, 54_784)] {
         let graph = of_x(ty(from), |_, x| x.cast(by).cast(from));
-        let graph = lowered(graph, "fuse");
+        let graph = lowered(graph, Fuse::NAME);
         let x = Value { ty: ty(from), bytes: bytes.clone().into() };
         let out = eval::graph(&graph, &[("x".to_owned(), x.clone())].into()).expect("runs");
         let (before, after) = (x.to_f64s(), out.outputs[0].1.to_f64s());

@@ -236,7 +236,7 @@ fn no_program_moves_more_bytes() {
 /// Programs of all ops, forward and backward.
 #[test]
 fn no_program_of_any_ops_moves_more_bytes() {
-    let simplify = standard(&PassOptions::default()).up_to("simplify").expect("a pass");
+    let simplify = standard(&PassOptions::default()).up_to(Simplify::NAME).expect("a pass");
     let (mut bytes, mut gained) = ([0, 0], 0);
     for seed in 0..600 {
         let graph = random::program(seed, 5 + seed as usize % 40);

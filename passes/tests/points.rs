@@ -4,7 +4,7 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
 use tracecast_ir::{DType, Graph, NodeId, Point, Reason, Shape, TensorType, Tracer};
 use tracecast_passes::explain::explain;
-use tracecast_passes::{PassOptions, standard};
+use tracecast_passes::{PassOptions, Place, standard};
 
 fn f32s(sizes: &[usize]) -> TensorType {
     TensorType::new(DType::F32, sizes)
@@ -13,7 +13,7 @@ fn f32s(sizes: &[usize]) -> TensorType {
 /// The program after each pass before `fuse`.
 fn stages(graph: Graph) -> Vec<(String, Graph)> {
     let mut stages = Vec::new();
-    let pipeline = standard(&PassOptions::default()).up_to("place").expect("a pass");
+    let pipeline = standard(&PassOptions::default()).up_to(Place::NAME).expect("a pass");
     pipeline
         .run(graph, |pass, graph, _| stages.push((pass.to_owned(), Graph::clone(graph))))
         .expect("the program compiles");

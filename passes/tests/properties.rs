@@ -19,7 +19,7 @@ use tracecast_ir::ops::grad::GRAD;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
 use tracecast_ir::{DType, Graph, NodeId, Reason, Stage, TensorType, Tracer, Var, compare, verify};
-use tracecast_passes::names;
+use tracecast_passes::{Autocast, Autodiff, Decompose, Fuse, Place, Simplify, names};
 
 /// P4: the pipeline compares only in debug builds; this does so always.
 #[test]
@@ -53,8 +53,8 @@ fn a_second_run_changes_nothing() {
                 *again
             );
         }
-        let placed = run(&up_to("place"), Stage::Traced, random::program(seed, 14));
-        let again = run(&up_to("place"), Stage::Core, Graph::clone(&placed));
+        let placed = run(&up_to(Place::NAME), Stage::Traced, random::program(seed, 14));
+        let again = run(&up_to(Place::NAME), Stage::Core, Graph::clone(&placed));
         assert_eq!(
             canonical(&again),
             canonical(&placed),
@@ -75,7 +75,7 @@ fn the_order_of_recording_does_not_matter() {
         compared += usize::from(order(&graph) != order(&other));
         with_gradients += usize::from(graph.nodes().any(|id| graph.node(id).op.is(&GRAD)));
         assert_eq!(canonical(&graph), canonical(&other), "seed {seed}: the same program");
-        for last in ["autocast", "autodiff", "decompose", "simplify", "place"] {
+        for last in [Autocast::NAME, Autodiff::NAME, Decompose::NAME, Simplify::NAME, Place::NAME] {
             let (a, b) = (
                 run(&up_to(last), Stage::Traced, graph.clone()),
                 run(&up_to(last), Stage::Traced, other.clone()),
@@ -105,7 +105,7 @@ fn outside_of_regions_nothing_is_cast() {
         }
         let in_island =
             graph.retrace_under(Arc::new(PolicySet::standard()), &off).expect("records");
-        for last in ["autocast", "place", "fuse"] {
+        for last in [Autocast::NAME, Place::NAME, Fuse::NAME] {
             let (plain, island) = (
                 run(&up_to(last), Stage::Traced, graph.clone()),
                 run(&up_to(last), Stage::Traced, in_island.clone()),
@@ -145,14 +145,14 @@ fn steps_one_after_another_are_the_unrolled_program() {
             let t = Tracer::new("step");
             let (s, x) = (t.state("s", ty.clone()), t.input("x", ty.clone()));
             t.update(s, t.in_region(&region(1), || body(&t, s, x)));
-            let step = run(&up_to("fuse"), Stage::Traced, t.finish().expect("records"));
+            let step = run(&up_to(Fuse::NAME), Stage::Traced, t.finish().expect("records"));
             let t = Tracer::new("unrolled");
             let (s, x) = (t.state("s", ty.clone()), t.input("x", ty.clone()));
             let last =
                 (1..=STEPS).fold(s, |s, scope| t.in_region(&region(scope), || body(&t, s, x)));
             assert_eq!(last.ty(), ty, "{what}: the carried type is a fixpoint");
             t.update(s, last);
-            let unrolled = run(&up_to("fuse"), Stage::Traced, t.finish().expect("records"));
+            let unrolled = run(&up_to(Fuse::NAME), Stage::Traced, t.finish().expect("records"));
             let mut values = inputs(&step, 7);
             let wanted = eval::graph(&unrolled, &values).expect("runs");
             for _ in 0..STEPS {

@@ -9,7 +9,8 @@ use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
 use tracecast_ir::{DType, Graph, Source, Stage, TensorType, Tracer, Var, verify};
 use tracecast_passes::{
-    Autocast, Autodiff, Decompose, Error, Pass, PassOptions, Pipeline, Scaler, names, standard,
+    Autocast, Autodiff, Decompose, Error, Fuse, Pass, PassOptions, Pipeline, Place, Scaler,
+    Simplify, names, standard,
 };
 
 tracecast_ir::ops! { trait Wrong;
@@ -259,7 +260,7 @@ fn folding_changes_no_bit_and_an_overflow_no_weight() {
         let pipeline = standard(&options).up_to(last).unwrap();
         pipeline.run(scaled_step(), |_, _, _| ()).unwrap()
     };
-    let graphs: Vec<_> = ["decompose", "simplify", "place", "fuse"]
+    let graphs: Vec<_> = [Decompose::NAME, Simplify::NAME, Place::NAME, Fuse::NAME]
         .into_iter()
         .flat_map(|last| [up_to(last, true), up_to(last, false)])
         .collect();
@@ -277,22 +278,23 @@ fn folding_changes_no_bit_and_an_overflow_no_weight() {
 
 #[test]
 fn the_pipeline_names_its_passes_and_shows_each_stage() {
-    assert_eq!(names()[..4], ["autocast", "autodiff", "scaler", "decompose"]);
+    assert_eq!(names()[..4], [Autocast::NAME, Autodiff::NAME, Scaler::NAME, Decompose::NAME]);
     let mut seen = Vec::new();
-    let pipeline = standard(&PassOptions::default()).up_to("decompose").unwrap().without("scaler");
+    let pipeline =
+        standard(&PassOptions::default()).up_to(Decompose::NAME).unwrap().without(Scaler::NAME);
     let last = pipeline
         .run(scaled_step(), |name, graph, _| seen.push((name.to_owned(), graph.stage())))
         .unwrap();
     let expected = [
-        ("trace", Stage::Traced),
-        ("autocast", Stage::Cast),
-        ("autodiff", Stage::Cast),
-        ("decompose", Stage::Core),
+        (Pipeline::TRACED, Stage::Traced),
+        (Autocast::NAME, Stage::Cast),
+        (Autodiff::NAME, Stage::Cast),
+        (Decompose::NAME, Stage::Core),
     ];
     assert_eq!(seen, expected.map(|(name, stage)| (name.to_owned(), stage)));
     verify(last.into_graph(), Stage::Core).unwrap();
     assert!(matches!(
         Pipeline::new().then(Decompose).run(scaled_step(), |_, _, _| ()),
-        Err(Error::AfterPass { pass: "decompose", .. })
+        Err(Error::AfterPass { pass: Decompose::NAME, .. })
     ));
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracecast_codegen::{CpuDevice, CpuOptions};
 use tracecast_ir::eval::{self, EvalError, Value};
 use tracecast_ir::{Graph, TensorType};
-use tracecast_passes::{Error, PassOptions, standard};
+use tracecast_passes::{Autodiff, Error, PassOptions, standard};
 use tracecast_runtime::{Device, Program, ReferenceDevice};
 
 /// How a program ended that has no fault.
@@ -66,7 +66,7 @@ pub(crate) fn follow(
     let passes = standard(&PassOptions::default());
     let fused = passes.run(graph.clone(), |pass, graph, _| {
         (elements, products) = (size(graph).max(elements), work(graph).max(products));
-        if pass == "autodiff" {
+        if pass == Autodiff::NAME {
             differentiated = Some(graph.clone());
         }
     });

@@ -15,7 +15,7 @@ use tracecast_codegen::{CpuDevice, CpuOptions};
 use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::ops::sample::Range;
 use tracecast_ir::{DType, Graph, Role, TensorType, Verified};
-use tracecast_passes::{PassOptions, standard};
+use tracecast_passes::{Autodiff, PassOptions, standard};
 use tracecast_runtime::{Device, Program, Store, Tensor};
 
 /// The CPU with 1, 2 and 8 threads, with and without wide vectors.
@@ -81,7 +81,7 @@ pub fn lowered(graph: Graph) -> Result<(Verified, Verified), String> {
     let mut differentiated = None;
     let fused = standard(&PassOptions::default())
         .run(graph, |pass, graph, _| {
-            if pass == "autodiff" {
+            if pass == Autodiff::NAME {
                 differentiated = Some(graph.clone());
             }
         })

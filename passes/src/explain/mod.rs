@@ -37,7 +37,9 @@ pub use warnings::{Warning, WarningKind, warnings};
 
 pub use crate::fuse::{Keep, KernelCost};
 
-use crate::{Error, Pass, PassOptions, Place, Precision, standard};
+use crate::{
+    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Place, Precision, Simplify, standard,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, PolicySet};
@@ -104,18 +106,18 @@ impl Explanation {
 /// What is wrong with the program, or the pass that could not finish.
 pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
     let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
-    let pipeline = standard(options).up_to("place").unwrap_or_default();
+    let pipeline = standard(options).up_to(Place::NAME).unwrap_or_default();
     let (mut cast, mut core, mut simple) = (None, None, None);
     let placed = pipeline.run(graph.clone(), |pass, graph, _| match pass {
-        "autocast" => cast = Some(graph.clone()),
-        "decompose" => core = Some(graph.clone()),
-        "simplify" if options.precision != Precision::Exact => simple = Some(graph.clone()),
+        Autocast::NAME => cast = Some(graph.clone()),
+        Decompose::NAME => core = Some(graph.clone()),
+        Simplify::NAME if options.precision != Precision::Exact => simple = Some(graph.clone()),
         _ => {}
     })?;
-    let in_place = |error: TraceError| Error::InPass { pass: "place", error };
+    let in_place = |error: TraceError| Error::InPass { pass: Place::NAME, error };
     let exact = simple.map(|simple| Place::default().run(&simple)).transpose().map_err(in_place)?;
     let names = Names::new(graph);
-    let fuse = |error: TraceError| Error::InPass { pass: "fuse", error };
+    let fuse = |error: TraceError| Error::InPass { pass: Fuse::NAME, error };
     let housed = crate::fuse::homes(&placed).map_err(fuse)?;
     let found = casts::Found {
         traced: graph,

@@ -46,9 +46,14 @@ use tracecast_ir::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fuse;
 
+impl Fuse {
+    /// The name of the pass.
+    pub const NAME: &'static str = "fuse";
+}
+
 impl Pass for Fuse {
     fn name(&self) -> &'static str {
-        "fuse"
+        Self::NAME
     }
 
     fn ensures(&self, _: Stage) -> Stage {

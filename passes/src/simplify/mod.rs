@@ -38,9 +38,14 @@ const DEPTH: usize = 64;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simplify;
 
+impl Simplify {
+    /// The name of the pass.
+    pub const NAME: &'static str = "simplify";
+}
+
 impl Pass for Simplify {
     fn name(&self) -> &'static str {
-        "simplify"
+        Self::NAME
     }
 
     fn promise(&self) -> Promise {

@@ -1,0 +1,95 @@
+//! The pages that people read: the paths they name exist, and the one that is generated is fresh.
+
+use crate::repository;
+use crate::tree::{Tree, none};
+use std::fs;
+use std::path::Path;
+
+/// The pages whose paths are checked.
+const PAGES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
+
+/// Endings by which a name in backticks is that of a file.
+const ENDINGS: [&str; 6] = [".rs", ".md", ".toml", ".tc", ".py", ".yml"];
+
+#[test]
+fn pages_name_paths_that_exist() {
+    none("paths that do not exist", missing_paths(repository()));
+}
+
+/// The paths in backticks that do not exist. A path is one from the root, or one from a folder of sources on the way to a path that the
+/// same paragraph named before.
+fn missing_paths(tree: &Tree) -> Vec<String> {
+    let mut missing = Vec::new();
+    for page in PAGES {
+        let mut folders: Vec<String> = Vec::new();
+        for (number, line) in tree.text(page).lines().enumerate() {
+            let begins = line.trim().is_empty() || line.starts_with(['*', '-', '|', '#']);
+            if begins {
+                folders.clear();
+            }
+            for path in line.split('`').skip(1).step_by(2).filter(|quoted| is_path(quoted)) {
+                // What follows a name to be filled in is not known.
+                let known = path.split(['<', '*']).next().unwrap_or_default();
+                let from = |folder: &String| format!("{folder}{known}");
+                let root = [String::new()];
+                let found = root.iter().chain(&folders).map(from).find(|path| tree.has(path));
+                match found {
+                    Some(path) => {
+                        let ends = path.match_indices('/').map(|(at, _)| path[..=at].to_owned());
+                        folders.extend(ends.filter(|folder| folder.contains("src/")));
+                    }
+                    None => missing.push(format!("{page}:{}: `{path}`", number + 1)),
+                }
+            }
+        }
+    }
+    missing
+}
+
+/// Whether a text in backticks is a path: one word with `/` in it or the ending of a file.
+fn is_path(quoted: &str) -> bool {
+    let in_path = |c: char| c.is_alphanumeric() || "_-./<>*".contains(c);
+    let named = ENDINGS.iter().any(|end| quoted.ends_with(end) && quoted != *end);
+    let below =
+        quoted.contains('/') && quoted.starts_with(|c: char| c.is_alphanumeric() || c == '.');
+    quoted.chars().all(in_path) && (named || below)
+}
+
+#[test]
+fn a_missing_path_is_seen() {
+    let page = "* `ir/src/op/mod.rs` and `text.rs`, from `a.rs`,\n  and `op/b.rs` `x::y` `x / y` `.tc` `//!`\n\
+        * `tests/filetests/<command>/*.tc`, `docs/`\n";
+    let tree = Tree::of(&[
+        ("ARCHITECTURE.md", page),
+        ("ir/src/op/mod.rs", ""),
+        ("ir/src/op/text.rs", ""),
+        ("ir/src/op/b.rs", ""),
+        ("ir/src/a.rs", ""),
+        ("tests/filetests/parse/x.tc", ""),
+        ("docs/ir.md", ""),
+    ]);
+    assert_eq!(missing_paths(&tree), [""; 0]);
+    let elsewhere =
+        tree.clone().with("CONTRIBUTING.md", "`ir/src/op/`\n\n`text.rs`, `ir/src/opera`");
+    let missing = ["CONTRIBUTING.md:3: `text.rs`", "CONTRIBUTING.md:3: `ir/src/opera`"];
+    assert_eq!(missing_paths(&elsewhere), missing);
+}
+
+#[test]
+fn the_op_page_is_fresh() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join("docs/ops.md");
+    let expected = tracecast_ir::ops::docs();
+    if std::env::var_os("TRACECAST_BLESS").is_some() {
+        fs::create_dir_all(root.join("docs")).expect("docs/ can be made");
+        fs::write(&path, &expected).expect("docs/ops.md can be written");
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
+    let differs =
+        expected.lines().zip(found.lines()).position(|(expected, found)| expected != found);
+    let line = differs.unwrap_or_else(|| expected.lines().count().min(found.lines().count())) + 1;
+    assert!(
+        found == expected,
+        "docs/ops.md is stale from line {line} on; run the tests with TRACECAST_BLESS=1"
+    );
+}
