@@ -6,7 +6,7 @@ use super::link::{Code, link};
 use super::object::Object;
 use crate::clif::{Lowered, lower};
 use crate::error::{Error, Result};
-use crate::plan::{Dispatch, Plan, draft};
+use crate::plan::{Dispatch, Plan, plan};
 use crate::target::Target;
 use crate::threads::{Team, part};
 use cranelift::codegen::Context;
@@ -39,7 +39,7 @@ fn lowered(target: &Target, kernel: &Kernel, plans: &[Plan]) -> Result<Vec<Lower
 /// # Errors
 /// If the kernel has no code.
 pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>> {
-    let (plans, _) = draft(kernel)?;
+    let (plans, _) = plan(kernel)?;
     lowered(target, kernel, &plans)
 }
 
@@ -146,7 +146,7 @@ fn drafted<'k>(
     kernel: &'k Kernel,
 ) -> Result<Draft<'k>> {
     let start = Instant::now();
-    let (plans, dispatch) = draft(kernel)?;
+    let (plans, dispatch) = plan(kernel)?;
     let mut made = Made::new(MadeFrom::Compiler);
     let kept = match disk.map(|disk| disk.load(key)) {
         Some(Found::Functions(objects)) if objects.len() == plans.len() => Some(objects),

@@ -30,7 +30,7 @@ struct Search {
 }
 
 /// Finds largest values of types that vectors have in two passes.
-pub(crate) fn in_two_passes(plan: &mut Plan) {
+pub(super) fn in_two_passes(plan: &mut Plan) {
     if !(LEAST..i64::from(i32::MAX)).contains(&plan.row()) {
         return;
     }

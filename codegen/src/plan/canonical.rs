@@ -1,4 +1,4 @@
-//! From kernels to [`Plan`]s: operands become slots, axes that can be are merged, index arithmetic becomes affine numbers.
+//! Canonical loops: index arithmetic becomes affine numbers, axes that can be are merged.
 //!
 //! ```text
 //! axes [8, 16, 32], load strides [512, 32, 1]   ->   axes [4096], load strides [1]
@@ -10,44 +10,12 @@
 
 use super::{Affine, Place, Plan, Sink, Source, Stage, Strides};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Access, Body, Inst, Load, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Access, Body, Inst, Scalar, ScalarOp, Val};
 
-/// Loads as sources, in slots of that numbering.
-pub(crate) fn sources<'a>(
-    loads: impl IntoIterator<Item = &'a Load>,
-    rank: usize,
-    elements: impl Fn(usize) -> i64,
-    written: impl Fn(usize) -> bool,
-) -> Vec<Source> {
-    loads
-        .into_iter()
-        .map(|l| Source {
-            slot: l.input,
-            dtype: l.dtype,
-            place: Place::At(padded(&l.access, rank)),
-            elements: elements(l.input),
-            fixed: !written(l.input),
-        })
-        .collect()
-}
-
-/// The access with exactly one stride per axis.
-pub(crate) fn padded(access: &Access, rank: usize) -> Access {
-    let mut access = access.clone();
-    access.strides.resize(rank, 0);
-    for guard in &mut access.guards {
-        guard.strides.resize(rank, 0);
-    }
-    access
-}
-
-/// Finishes a plan whose bodies still speak of axes: makes index arithmetic affine and merges axes.
-///
-/// The row may be merged with other axes only if `map`.
-pub(crate) fn simplify(plan: &mut Plan, map: bool) {
+/// Makes index arithmetic affine, in bodies that still speak of axes: afterwards `Index` means a position of the plan.
+pub(super) fn affine(plan: &mut Plan) {
     let stages = std::mem::take(&mut plan.stages);
     plan.stages = stages.into_iter().map(|s| with_positions(plan, s)).collect();
-    merge_axes(plan, map);
 }
 
 /// The value of every instruction of a body as an affine number of the axes, if it is one.
@@ -214,14 +182,15 @@ fn is_uniform_source(inst: &Inst, loads: &[Source], index: &impl Fn(u32) -> bool
     }
 }
 
-/// Merges neighbouring axes that every operand steps through as if they were one, and drops axes of size 1.
-fn merge_axes(plan: &mut Plan, map: bool) {
+/// Merges neighbouring axes that every operand steps through as if they were one, and drops axes of size 1. The row may be merged with
+/// axes of other sizes only if `row`.
+pub(super) fn merge_axes(plan: &mut Plan, row: bool) {
     let mut at = plan.extents.len() - 1;
     while at > 0 {
         let (outer, inner) = (at - 1, at);
         at -= 1;
         let is_row = inner == plan.row_axis();
-        if is_row && !map && plan.extents[outer] != 1 {
+        if is_row && !row && plan.extents[outer] != 1 {
             continue;
         }
         let (a, b) = (plan.extents[outer], plan.extents[inner]);

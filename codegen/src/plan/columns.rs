@@ -1,8 +1,8 @@
 //! Reductions down the columns: accumulators that rows are added to in order, a line of them for each chunk of rows, and the plans
 //! that make the outputs of them.
 
-use super::canonical::padded;
-use super::{Place, Plan, Sink, Source, Strides, from_kernel};
+use super::from_kernel::padded;
+use super::{Place, Plan, Sink, Source, Strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Body, Reduction, Scalar, ScalarOp};
@@ -14,7 +14,7 @@ pub(crate) struct Column {
     pub(crate) reduction: Reduction,
     /// The type of the accumulators.
     pub(crate) scalar: Scalar,
-    /// The output slot.
+    /// The output, as an operand of the kernel.
     pub(crate) output: usize,
     /// Its dtype.
     pub(crate) dtype: DType,
@@ -24,12 +24,22 @@ pub(crate) struct Column {
     pub(crate) rows: i64,
     /// Rows of the kernel, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
     pub(crate) unit: i64,
+    /// The function that adds up the chunks.
+    pub(crate) sum: Option<usize>,
+    /// The function that makes the output of the accumulators.
+    pub(crate) finish: Option<usize>,
 }
 
 impl Column {
     /// Chunks of rows.
     pub(crate) fn chunks(&self) -> i64 {
         (self.rows + ir::COLUMN_CHUNK as i64 - 1) / ir::COLUMN_CHUNK as i64
+    }
+
+    /// The bytes of the accumulators, in whole cache lines.
+    pub(crate) fn bytes(&self) -> usize {
+        let chunks = if self.is_direct() { 0 } else { self.chunks() };
+        ((chunks * self.size) as usize * self.scalar.dtype().bytes()).next_multiple_of(64)
     }
 
     /// True if the accumulators are the output itself.
@@ -42,7 +52,7 @@ impl Column {
 }
 
 /// Strides of the element and of the reduced row's number, and their counts.
-pub(crate) fn column_strides(extents: &[i64], kept: &[bool]) -> (Strides, Strides, i64, i64) {
+pub(super) fn column_strides(extents: &[i64], kept: &[bool]) -> (Strides, Strides, i64, i64) {
     let rank = extents.len();
     let (mut keep, mut count): (Strides, Strides) = (smallvec![0; rank], smallvec![0; rank]);
     let (mut size, mut rows) = (1, 1);
@@ -64,14 +74,14 @@ fn column_sinks(plan: &Plan) -> impl Iterator<Item = &Sink> {
 }
 
 /// Sets the units of the columns that the plan has sinks for.
-pub(crate) fn set_units(plan: &Plan, columns: &mut [Column]) {
+pub(super) fn set_units(plan: &Plan, columns: &mut [Column]) {
     for (column, sink) in columns.iter_mut().zip(column_sinks(plan)) {
         column.unit = unit(plan, sink);
     }
 }
 
 /// A [`Column::unit`] that holds for all columns: 1 if there are none.
-pub(crate) fn common_unit(columns: &[Column]) -> Option<i64> {
+pub(super) fn common_unit(columns: &[Column]) -> Option<i64> {
     columns.iter().try_fold(1i64, |unit, c| match c.unit {
         0 => None,
         u if u % unit == 0 => Some(u),
@@ -102,54 +112,15 @@ fn unit(plan: &Plan, sink: &Sink) -> i64 {
     }
 }
 
-/// The columns of a kernel, ready to be run by the functions of its plans.
-#[derive(Debug, Default)]
-pub(crate) struct ColumnsDispatch(pub(crate) Vec<ColumnSteps>);
-
-/// What happens to the accumulators of a column after all rows.
-#[derive(Debug)]
-pub(crate) struct ColumnSteps {
-    /// What is reduced, and how.
-    pub(crate) column: Column,
-    /// The output, as an operand of the kernel.
-    pub(crate) output: usize,
-    /// The function that adds up the chunks.
-    pub(crate) sum: Option<usize>,
-    /// The function that makes the output of the accumulators.
-    pub(crate) finish: Option<usize>,
-}
-
-impl ColumnSteps {
-    /// The bytes of its accumulators, in whole cache lines.
-    pub(crate) fn bytes(&self) -> usize {
-        let chunks = if self.column.is_direct() { 0 } else { self.column.chunks() };
-        ((chunks * self.column.size) as usize * self.column.scalar.dtype().bytes())
-            .next_multiple_of(64)
-    }
-}
-
-impl ColumnsDispatch {
-    /// The columns, each with its output as an operand of the kernel; their plans are appended to those of the kernel.
-    pub(crate) fn draft(
-        columns: Vec<Column>,
-        output: impl Fn(&Column) -> usize,
-        plans: &mut Vec<Plan>,
-    ) -> Self {
-        let mut push = |plan: Plan| {
-            plans.push(plan);
-            plans.len() - 1
-        };
-        let run = |column: Column| {
-            let sum = (column.chunks() > 1).then(|| push(chunk_sum(&column)));
-            let finish = (!column.is_direct()).then(|| push(finish(&column)));
-            ColumnSteps { output: output(&column), column, sum, finish }
-        };
-        ColumnsDispatch(columns.into_iter().map(run).collect())
-    }
-
-    /// True if there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// Appends the plans that make the outputs of the accumulators.
+pub(super) fn append_steps(columns: &mut [Column], plans: &mut Vec<Plan>) {
+    let mut push = |plan: Plan| {
+        plans.push(plan);
+        plans.len() - 1
+    };
+    for column in columns {
+        column.sum = (column.chunks() > 1).then(|| push(chunk_sum(column)));
+        column.finish = (!column.is_direct()).then(|| push(finish(column)));
     }
 }
 
@@ -178,7 +149,7 @@ fn chunk_sum(column: &Column) -> Plan {
     let store =
         Sink::Store { slot: 0, dtype, place: Place::At(at([0, 1])), value, after: smallvec![0] };
     let loads = vec![load([0, 1]), load([column.size, 1])];
-    let mut plan = from_kernel::flat(column.size, 1, loads, body, vec![store]);
+    let mut plan = Plan::map(column.size, 1, loads, body, vec![store]);
     plan.extents.insert(0, column.chunks());
     plan
 }
@@ -192,14 +163,9 @@ fn finish(column: &Column) -> Plan {
     } else {
         body.push(ScalarOp::Load(0), &[], column.scalar)
     };
-    let load = Source {
-        slot: 0,
-        dtype,
-        place: from_kernel::in_order(),
-        elements: column.size,
-        fixed: true,
-    };
-    let place = from_kernel::in_order();
+    let load =
+        Source { slot: 0, dtype, place: Place::in_order(), elements: column.size, fixed: true };
+    let place = Place::in_order();
     let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
-    from_kernel::flat(column.size, 2, vec![load], body, vec![store])
+    Plan::map(column.size, 2, vec![load], body, vec![store])
 }

@@ -1,12 +1,16 @@
 //! Contractions: compiled code computes factors and finishes sums; these are its plans.
 
-use super::columns::{ColumnsDispatch, common_unit};
-use super::max_abs::Largest;
-use super::nest::cost;
-use super::{Plan, from_kernel};
+use super::columns::{Column, common_unit};
+use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
+use super::max_abs::{Largest, append_so_far};
+use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
 use crate::error::Result;
+use crate::plan;
+use smallvec::SmallVec;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{self as ir, Access, Contract, Factor, Kernel, Scalar, ScalarOp, Sink};
+use tracecast_ir::kernel::{
+    Access, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
+};
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
@@ -29,7 +33,7 @@ pub(crate) struct ContractDispatch {
     /// The function that finishes sums.
     pub(crate) epilogue: usize,
     /// What the epilogue reduces down the columns.
-    pub(crate) columns: ColumnsDispatch,
+    pub(crate) columns: Vec<Column>,
     /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
     pub(crate) unit: usize,
     /// The largest values that the epilogue finds.
@@ -83,50 +87,122 @@ impl FactorSource {
     }
 }
 
-/// The plans of a contraction.
-pub(crate) fn draft(kernel: &Kernel, c: &ir::Contract) -> Result<(Vec<Plan>, ContractDispatch)> {
+/// A contraction as plans: the epilogue, then the factors that are computed.
+///
+/// # Errors
+/// If it accumulates in no float, or its epilogue has sinks that no epilogue can have.
+pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     if !matches!(c.acc, Scalar::F32 | Scalar::F64) {
-        return Err(from_kernel::unsupported(
-            kernel,
-            &format!("a contraction in {}", c.acc.name()),
-        ));
+        return Err(unsupported(kernel, &format!("a contraction in {}", c.acc.name())));
     }
-    let (epilogue, columns, largest) = from_kernel::epilogue(kernel, c)?;
-    let unit = common_unit(&columns).map_or(epilogue.rows(), |unit| unit).max(1) as usize;
-    let traffic = epilogue.traffic() as usize;
-    let mut plans = vec![epilogue];
-    let mut factor = |f: &Factor, matrix: [usize; 2]| {
-        plain(c, f).unwrap_or_else(|| {
-            let (plan, dtype) = from_kernel::factor(kernel, c, f, matrix);
-            plans.push(plan);
-            let raises = f.body.insts.iter().any(|i| matches!(i.op, ScalarOp::Check(_)));
-            let inputs = f.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
-            FactorSource::Computed { code: plans.len() - 1, dtype, inputs }
+    let mut draft = epilogue(kernel, c)?;
+    for (factor, matrix) in [(&c.a, [c.m, c.k]), (&c.b, [c.k, c.n])] {
+        if in_memory(c, factor).is_none() {
+            draft.plans.push(computed(kernel, c, factor, matrix));
+        }
+    }
+    Ok(draft)
+}
+
+/// How a run divides a contraction.
+pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDispatch) {
+    // The epilogue is the first function; those of the factors follow.
+    let mut next = 1;
+    let factors = [&c.a, &c.b].map(|factor| {
+        in_memory(c, factor).unwrap_or_else(|| {
+            next += 1;
+            let raises = factor.body.insts.iter().any(|i| matches!(i.op, ScalarOp::Check(_)));
+            let inputs = factor.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
+            FactorSource::Computed { code: next - 1, dtype: written(c, factor).1, inputs }
         })
-    };
-    let factors = [factor(&c.a, [c.m, c.k]), factor(&c.b, [c.k, c.n])];
-    let acc = if c.acc == Scalar::F64 { DType::F64 } else { DType::F32 };
-    let cost = c.k / PER_OPERATION + cost(&c.epilogue.body);
-    let columns = ColumnsDispatch::draft(columns, |column| column.output, &mut plans);
-    let run = ContractDispatch {
+    });
+    let epilogue = &draft.plans[0];
+    let unit = common_unit(&draft.columns).unwrap_or(epilogue.rows()).max(1) as usize;
+    let dispatch = ContractDispatch {
         batch: c.batch.clone(),
         m: c.m,
         n: c.n,
         k: c.k,
-        acc,
+        acc: c.acc.dtype(),
         factors,
         epilogue: 0,
-        columns,
         unit,
-        largest,
-        near: near(kernel, c),
-        traffic,
-        cost,
+        near: near(draft.kernel, c),
+        traffic: epilogue.traffic() as usize,
+        cost: c.k / PER_OPERATION + cost(&c.epilogue.body),
+        columns: draft.columns,
+        largest: draft.largest,
     };
-    Ok((plans, run))
+    (draft.plans, dispatch)
 }
 
-fn plain(c: &ir::Contract, factor: &Factor) -> Option<FactorSource> {
+/// The epilogue for a part of a row. Slots are the kernel's inputs and outputs, one for the sums, one for the accumulators of each
+/// column, and one for each largest value so far.
+fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
+    let sums = kernel.inputs.len() + kernel.outputs.len();
+    let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| *e as i64).collect();
+    let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
+    let mut plan = Plan {
+        fresh: fresh(kernel, &c.loads, None),
+        loads: sources(&c.loads, extents.len(), elements_of(kernel), updated),
+        ..Plan::new(extents, sums + 1)
+    };
+    let load = plan.loads.len() as u32;
+    let (dtype, place) = (c.acc.dtype(), Place::Stream);
+    plan.loads.push(Source { slot: sums, dtype, place, elements: 0, fixed: true });
+    let load = |inst: &Inst| match inst.op {
+        ScalarOp::Acc => Inst { op: ScalarOp::Load(load), ..inst.clone() },
+        _ => inst.clone(),
+    };
+    let body = Body::from(c.epilogue.body.insts.iter().map(load).collect::<Vec<_>>());
+    // The contraction's loops count in the kernel's own rows and positions.
+    let calls = Calls { merge_row: false, by_sixteens: false, as_planned: false };
+    let mut draft = Draft::new(kernel, vec![plan], calls);
+    let mut one = |s: &Sink| match s {
+        Sink::Store { .. } | Sink::Column { .. } | Sink::Largest { .. } => {
+            sink(&mut draft, None, &body, s)
+        }
+        Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {
+            Err(unsupported(kernel, "an epilogue with other sinks"))
+        }
+    };
+    let sinks = c.epilogue.sinks.iter().map(&mut one).collect::<Result<_>>()?;
+    draft.plans[0].stages.push(Stage::along_row(body, sinks));
+    append_so_far(&mut draft);
+    Ok(draft)
+}
+
+/// The plan that computes a block of a factor. Slots are the kernel's inputs and outputs, and one for
+/// the block.
+fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [usize; 2]) -> Plan {
+    let slot = kernel.inputs.len() + kernel.outputs.len();
+    let (value, dtype) = written(c, factor);
+    let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| *e as i64).collect();
+    let place = Place::Stream;
+    let store = plan::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
+    Plan {
+        loads: sources(&factor.loads, extents.len(), elements_of(kernel), |_| false),
+        stages: vec![Stage::along_row(factor.body.clone(), vec![store])],
+        ..Plan::new(extents, slot + 1)
+    }
+}
+
+/// What a factor's function writes, and as what: bf16 where the values are those of bf16, which some CPUs multiply faster.
+fn written(c: &Contract, factor: &Factor) -> (Val, DType) {
+    let Inst { op, args, ty } = &factor.body.insts[factor.value as usize];
+    match op {
+        _ if c.acc == Scalar::F64 => (factor.value, DType::F64),
+        // Writing rounds.
+        ScalarOp::Round(DType::BF16) if *ty == Scalar::F32 => (args[0], DType::BF16),
+        ScalarOp::Load(l) if factor.loads[*l as usize].dtype == DType::BF16 => {
+            (factor.value, DType::BF16)
+        }
+        _ => (factor.value, DType::F32),
+    }
+}
+
+/// A factor that lies in memory as the contraction can read it.
+fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
     let (load, round) = factor.in_memory()?;
     let fits = match (c.acc, round) {
         (Scalar::F64, _) => load.dtype == DType::F64 && round.is_none(),

@@ -1,7 +1,7 @@
 //! Largest values of a whole run, such as the largest magnitude of a gradient: each task's, row by row.
 
-use super::canonical::padded;
-use super::{Place, Plan, Sink, Source, Stage};
+use super::from_kernel::padded;
+use super::{Draft, Place, Sink, Source, Stage};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, ScalarOp, Val};
 
@@ -19,19 +19,24 @@ pub(super) fn of_row(value: Val, register: usize) -> Sink {
     Sink::Reduce { reduction: Reduction::Max, value, register }
 }
 
-/// After each row, its largest values, in registers from `first` on, join those of the rows before.
-pub(super) fn so_far(plan: &mut Plan, all: &[Largest], first: usize) -> Stage {
-    let mut stage = Stage { once: true, first: false, body: Body::default(), sinks: Vec::new() };
-    for (register, Largest { scalar, .. }) in (first..).zip(all) {
+/// Appends a stage that after each row has its largest values join those of the rows before.
+pub(super) fn append_so_far(draft: &mut Draft<'_>) {
+    let Draft { plans, largest, registers, .. } = draft;
+    if largest.is_empty() {
+        return;
+    }
+    let plan = &mut plans[0];
+    let (mut body, mut sinks) = (Body::default(), Vec::new());
+    for (register, Largest { scalar, .. }) in (*registers..).zip(largest) {
         let place = Place::At(padded(&Access::default(), plan.extents.len()));
         let (slot, dtype) = (plan.slots, scalar.dtype());
         plan.slots += 1;
         let load = plan.loads.len() as u32;
         plan.loads.push(Source { slot, dtype, place: place.clone(), elements: 1, fixed: false });
-        let before = stage.body.push(ScalarOp::Load(load), &[], *scalar);
-        let row = stage.body.push(ScalarOp::Register(register as u32), &[], *scalar);
-        let value = stage.body.binary(ScalarOp::Max, before, row);
-        stage.sinks.push(Sink::Store { slot, dtype, place, value, after: smallvec![load] });
+        let before = body.push(ScalarOp::Load(load), &[], *scalar);
+        let row = body.push(ScalarOp::Register(register as u32), &[], *scalar);
+        let value = body.binary(ScalarOp::Max, before, row);
+        sinks.push(Sink::Store { slot, dtype, place, value, after: smallvec![load] });
     }
-    stage
+    plan.stages.push(Stage::once_per_row(body, sinks));
 }

@@ -1,7 +1,10 @@
-//! [`Plan`]: the loops that become one function, in a form fit for emission.
+//! From kernels to [`Plan`]s: what the functions of a kernel are, as data. [`PIPELINE`] is the page to read first.
 //!
-//! A plan is made from a kernel (`from_kernel`), transformed by the other modules here, and read by `clif` and `x86`. Operands are *slots*, positions in the table of addresses that
-//! the function is given. `ScalarOp::Index(i)` in a plan's bodies means [`Plan::positions`]`[i]`, an affine number.
+//! A plan is loops over rows and positions, in a form fit for emission; `clif` and `x86` read it. Operands are *slots*, positions in the
+//! table of addresses that the function is given. Nothing here knows of Cranelift, of addresses or of threads.
+//!
+//! `nest`, `contract` and `scatter` make plans of the forms of kernels, with what these share in `from_kernel`; the transformations are
+//! in modules of their own. `phases` cuts the stages of a finished plan into loops and calls.
 
 pub(crate) mod argmax;
 pub(crate) mod canonical;
@@ -17,12 +20,145 @@ mod strided;
 mod widen_once;
 
 use crate::error::Result;
+use columns::Column;
 use contract::ContractDispatch;
+use max_abs::Largest;
 use nest::NestDispatch;
 use scatter::ScatterDispatch;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
+use split_row::SplitRow;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, Val};
+use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val};
+
+/// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
+pub(crate) const PIPELINE: [Transformation; 8] = [
+    // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so that vectors can compare them.
+    Transformation {
+        name: "affine",
+        apply: |draft| draft.plans.iter_mut().for_each(canonical::affine),
+    },
+    // Fewer and longer rows: what a row costs is paid less often, and a map over any number of axes is one loop.
+    Transformation { name: "merge-axes", apply: |draft| draft.merge_axes() },
+    // The position of a largest value is found in two passes that vectors can do; after the axes, since it counts along the row.
+    Transformation {
+        name: "argmax",
+        apply: |draft| draft.plans.iter_mut().for_each(argmax::in_two_passes),
+    },
+    // 16-bit rows that several passes read are widened by the first; after the passes are known.
+    Transformation {
+        name: "widen-once",
+        apply: |draft| draft.plans.iter_mut().for_each(widen_once::widen),
+    },
+    // Threads may share the rows where no accumulator of a column is shared; after the axes, whose rows they count.
+    Transformation {
+        name: "column-units",
+        apply: |draft| columns::set_units(&draft.plans[0], &mut draft.columns),
+    },
+    // Operands that step through memory along the row are gathered in the scratch; after the threads' shares, which bound a call.
+    Transformation { name: "strided", apply: strided::gather },
+    // One long row that is reduced becomes chunks for several threads and an end that combines them; takes the finished row.
+    Transformation { name: "split-row", apply: split_row::split },
+    // Functions that add up the chunks of a column and write the output follow the main one; last, since they are canonical.
+    Transformation {
+        name: "column-steps",
+        apply: |draft| columns::append_steps(&mut draft.columns, &mut draft.plans),
+    },
+];
+
+/// One change of a kernel's plans.
+pub(crate) struct Transformation {
+    /// What listings and tests call it.
+    pub(crate) name: &'static str,
+    apply: fn(&mut Draft<'_>),
+}
+
+/// The plans of a kernel's functions, and what a run does with them.
+///
+/// # Errors
+/// If the kernel asks for what no code exists for.
+pub(crate) fn plan(kernel: &Kernel) -> Result<(Vec<Plan>, Dispatch)> {
+    let draft = pipeline(kernel, None)?;
+    Ok(match &kernel.form {
+        Form::Nest(form) => {
+            let (plans, dispatch) = nest::dispatch(draft, form);
+            (plans, Dispatch::Nest(dispatch))
+        }
+        Form::Contract(form) => {
+            let (plans, dispatch) = contract::dispatch(draft, form);
+            (plans, Dispatch::Contract(dispatch))
+        }
+        Form::Scatter(form) => {
+            let (plans, dispatch) = scatter::dispatch(draft, form);
+            (plans, Dispatch::Scatter(dispatch))
+        }
+    })
+}
+
+/// The plans of a kernel after the transformations of [`PIPELINE`], the one of that name included if there is one, and none after it.
+///
+/// # Errors
+/// If the kernel asks for what no code exists for.
+pub(crate) fn pipeline<'k>(kernel: &'k Kernel, until: Option<&str>) -> Result<Draft<'k>> {
+    let mut draft = match &kernel.form {
+        Form::Nest(form) => nest::draft(kernel, form)?,
+        Form::Contract(form) => contract::draft(kernel, form)?,
+        Form::Scatter(form) => scatter::draft(kernel, form)?,
+    };
+    for transformation in &PIPELINE {
+        (transformation.apply)(&mut draft);
+        if until == Some(transformation.name) {
+            break;
+        }
+    }
+    Ok(draft)
+}
+
+/// A kernel whose plans are being transformed.
+pub(crate) struct Draft<'k> {
+    /// The kernel.
+    pub(crate) kernel: &'k Kernel,
+    /// The plans of its functions.
+    pub(crate) plans: Vec<Plan>,
+    /// How a run calls them.
+    pub(crate) calls: Calls,
+    /// What the first plan reduces down the columns.
+    pub(crate) columns: Vec<Column>,
+    /// The largest values that the first plan finds.
+    pub(crate) largest: Vec<Largest>,
+    /// The kernel has so many registers; those beyond are of largest values.
+    pub(crate) registers: usize,
+    /// How the one long row is split, if it is.
+    pub(crate) split_row: Option<SplitRow>,
+}
+
+/// How a run calls the functions of a kernel, which transformations rely on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calls {
+    /// The row may be merged with other axes: nothing is reduced along it, and calls are not in the kernel's own rows.
+    pub(crate) merge_row: bool,
+    /// A row is the same in every call, which begins at a multiple of 16 positions and ends at one or with the row.
+    pub(crate) by_sixteens: bool,
+    /// Rows and positions are cut as the plans ask for.
+    pub(crate) as_planned: bool,
+}
+
+impl<'k> Draft<'k> {
+    /// Plans that reduce nothing down columns and find no largest values, as yet.
+    fn new(kernel: &'k Kernel, plans: Vec<Plan>, calls: Calls) -> Self {
+        let (columns, largest) = (Vec::new(), Vec::new());
+        Draft { kernel, plans, calls, columns, largest, registers: 0, split_row: None }
+    }
+
+    /// See [`canonical::merge_axes`].
+    fn merge_axes(&mut self) {
+        for plan in &mut self.plans {
+            canonical::merge_axes(plan, self.calls.merge_row);
+            if self.calls.by_sixteens {
+                plan.aligned = plan.row() % 16 == 0;
+            }
+        }
+    }
+}
 
 /// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
 #[derive(Debug)]
@@ -33,27 +169,6 @@ pub(crate) enum Dispatch {
     Contract(ContractDispatch),
     /// Sources added to a copy of the base.
     Scatter(ScatterDispatch),
-}
-
-/// The plans of a kernel's functions, and what a run does with them.
-///
-/// # Errors
-/// If the kernel asks for what no code exists for.
-pub(crate) fn draft(kernel: &Kernel) -> Result<(Vec<Plan>, Dispatch)> {
-    Ok(match &kernel.form {
-        Form::Nest(form) => {
-            let (plans, run) = nest::draft(kernel, form)?;
-            (plans, Dispatch::Nest(run))
-        }
-        Form::Contract(form) => {
-            let (plans, run) = contract::draft(kernel, form)?;
-            (plans, Dispatch::Contract(run))
-        }
-        Form::Scatter(form) => {
-            let (plans, run) = scatter::draft(kernel, form)?;
-            (plans, Dispatch::Scatter(run))
-        }
-    })
 }
 
 /// One number per axis: outer axes, then the row.
@@ -85,6 +200,33 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// A plan that does nothing as yet.
+    fn new(extents: Vec<i64>, slots: usize) -> Plan {
+        Plan {
+            extents,
+            aligned: false,
+            slots,
+            tensors: 1,
+            fresh: SmallVec::new(),
+            loads: Vec::new(),
+            positions: Vec::new(),
+            apart: Vec::new(),
+            buffers: Vec::new(),
+            stages: Vec::new(),
+        }
+    }
+
+    /// A map over one axis of `n` elements, with `slots` operands.
+    fn map(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: Vec<Sink>) -> Plan {
+        let stages = vec![Stage::along_row(body, sinks)];
+        Plan { aligned: n % 16 == 0, loads, stages, ..Plan::new(vec![n], slots) }
+    }
+
+    /// About how many cheap operations a position is.
+    fn cost(&self) -> usize {
+        self.stages.iter().map(|s| cost(&s.body)).sum()
+    }
+
     /// The axis of the positions.
     pub(crate) fn row_axis(&self) -> usize {
         self.extents.len() - 1
@@ -173,6 +315,11 @@ impl Apart {
 }
 
 impl Place {
+    /// The element of a map over one axis that has the number of the position.
+    fn in_order() -> Place {
+        Place::At(Access { strides: smallvec![1], ..Access::default() })
+    }
+
     /// From a position to the next, in elements.
     pub(crate) fn row_stride(&self) -> i64 {
         match self {
@@ -208,6 +355,18 @@ pub(crate) struct Stage {
     pub(crate) body: Body,
     /// Where its results go.
     pub(crate) sinks: Vec<Sink>,
+}
+
+impl Stage {
+    /// A pass along the row, in every row.
+    fn along_row(body: Body, sinks: Vec<Sink>) -> Stage {
+        Stage { once: false, first: false, body, sinks }
+    }
+
+    /// What is done once per row.
+    fn once_per_row(body: Body, sinks: Vec<Sink>) -> Stage {
+        Stage { once: true, first: false, body, sinks }
+    }
 }
 
 /// Where a value of a stage goes.
@@ -293,4 +452,16 @@ impl Sink {
             Sink::Add { value, index, .. } => index.iter().copied().chain([*value]).collect(),
         }
     }
+}
+
+/// About how many cheap operations a body is.
+fn cost(body: &Body) -> usize {
+    let one = |op: &ScalarOp| match op {
+        ScalarOp::Call(_) => 8,
+        ScalarOp::Random { .. } => 6,
+        ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 3,
+        _ => 1,
+    };
+    let sum: usize = body.insts.iter().map(|i| one(&i.op)).sum();
+    (sum / 4).max(1)
 }

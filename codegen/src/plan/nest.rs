@@ -1,11 +1,13 @@
-//! Nests: what their functions are, and how rows and positions may be split among threads.
+//! Nests: their plan, and how rows and positions may be split among threads.
 
-use super::columns::{Column, ColumnsDispatch, common_unit};
-use super::max_abs::Largest;
-use super::split_row::{self, SplitRow};
-use super::{Plan, Sink, from_kernel, strided};
+use super::columns::{Column, common_unit};
+use super::from_kernel::{fresh, sink, sources, unsupported};
+use super::max_abs::{Largest, append_so_far};
+use super::split_row::SplitRow;
+use super::{Calls, Draft, Plan, Sink, Stage, strided};
 use crate::error::Result;
-use tracecast_ir::kernel::{self as ir, Body, Kernel, ScalarOp};
+use std::collections::HashSet;
+use tracecast_ir::kernel::{self as ir, Kernel, Over};
 
 /// A nest, ready to be run by the functions of its plans.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub(crate) struct NestDispatch {
     /// The most positions of a call.
     pub(crate) call: usize,
     /// What it reduces down the columns.
-    pub(crate) columns: ColumnsDispatch,
+    pub(crate) columns: Vec<Column>,
     /// The largest values that it finds.
     pub(crate) largest: Vec<Largest>,
     /// Instead of all that: one long row.
@@ -39,86 +41,111 @@ pub(crate) enum Split {
     Rows(usize),
 }
 
-/// The plans of a nest, the main one first.
-pub(crate) fn draft(kernel: &Kernel, nest: &ir::Nest) -> Result<(Vec<Plan>, NestDispatch)> {
-    let (mut plan, columns, largest) = from_kernel::nest(kernel, nest)?;
-    let inputs = kernel.inputs.len();
-    let segments: Vec<(Vec<usize>, usize)> = nest
-        .segments
-        .iter()
-        .map(|s| {
-            let slots =
-                s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
-            let length = if nest.segments.len() == 1 {
-                plan.row()
-            } else {
-                s.extents[s.extents.len() - 1] as i64
-            };
-            (slots, length as usize)
-        })
-        .collect();
-    let rows = plan.rows() as usize;
-    let positions_apart = positions_apart(&plan, nest.registers.len());
-    let split = split(&columns, rows, positions_apart);
-    strided::bring(&mut plan, positions_apart);
-    let call =
-        if positions_apart && !plan.apart.is_empty() { strided::POSITIONS } else { i64::MAX };
-    let cost = plan.stages.iter().map(|s| cost(&s.body)).sum();
-    let positions = segments.iter().map(|s| s.1).sum();
-    let mut run = NestDispatch {
-        rows,
-        segments,
-        positions,
-        cost,
-        split,
-        call: call as usize,
-        columns: ColumnsDispatch::default(),
-        largest,
-        split_row: None,
-    };
-    if columns.is_empty()
-        && run.segments.len() == 1
-        && !matches!(split, Split::Positions)
-        && let Some((plans, split_row)) = split_row::cut(&plan, cost)
-    {
-        run.split_row = Some(split_row);
-        return Ok((plans.into(), run));
+/// A nest as a plan. Slots are the input slots, the output slots, one for the accumulators of each column, and one for each largest value
+/// so far.
+///
+/// # Errors
+/// If it has no row.
+pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>> {
+    let first = &nest.segments[0];
+    let rank = first.extents.len();
+    if rank == 0 {
+        return Err(unsupported(kernel, "a nest without a row"));
     }
-    let mut plans = vec![plan];
-    let outputs = |column: &Column| run.segments[0].0[column.output];
-    run.columns = ColumnsDispatch::draft(columns, outputs, &mut plans);
-    Ok((plans, run))
+    let mut extents: Vec<i64> = first.extents.iter().map(|e| *e as i64).collect();
+    let longest = nest.segments.iter().filter_map(|s| s.extents.last()).max().copied().unwrap_or(0);
+    extents[rank - 1] = longest as i64;
+    let updated: HashSet<usize> = kernel.outputs.iter().filter_map(|o| o.update).collect();
+    let written = |slot: usize| {
+        nest.segments.iter().any(|s| s.inputs.get(slot).is_some_and(|i| updated.contains(i)))
+    };
+    let elements = |slot: usize| {
+        let inputs = nest.segments.iter().filter_map(|s| kernel.inputs.get(*s.inputs.get(slot)?));
+        inputs.map(|t| t.numel() as i64).min().unwrap_or(0)
+    };
+    let plan = Plan {
+        aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),
+        tensors: tensors(nest, longest),
+        fresh: fresh(kernel, &nest.loads, Some(first)),
+        loads: sources(&nest.loads, rank, elements, written),
+        buffers: nest.buffers.clone(),
+        ..Plan::new(extents, first.inputs.len() + first.outputs.len())
+    };
+    let calls =
+        Calls { merge_row: nest.is_map(), by_sixteens: nest.segments.len() == 1, as_planned: true };
+    let mut draft =
+        Draft { registers: nest.registers.len(), ..Draft::new(kernel, vec![plan], calls) };
+    for stage in &nest.stages {
+        let sinks = stage.sinks.iter().map(|s| sink(&mut draft, Some(first), &stage.body, s));
+        let stage = Stage {
+            once: stage.over == Over::Once,
+            first: false,
+            body: stage.body.clone(),
+            sinks: sinks.collect::<Result<_>>()?,
+        };
+        draft.plans[0].stages.push(stage);
+    }
+    append_so_far(&mut draft);
+    Ok(draft)
 }
 
-/// True if all that happens at a position is one stage there. Registers from `registers` on are of largest values, which every task has of
-/// its own; the stage that takes them comes last.
-fn positions_apart(plan: &Plan, registers: usize) -> bool {
+/// See [`Plan::tensors`].
+fn tensors(nest: &ir::Nest, longest: usize) -> i64 {
+    let all: usize = nest.segments.iter().filter_map(|s| s.extents.last()).sum();
+    all.div_ceil(longest.max(1)).max(1) as i64
+}
+
+/// How a run divides a nest.
+pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDispatch) {
+    let (split, main) = (split(&draft), &draft.plans[0]);
+    let inputs = draft.kernel.inputs.len();
+    let segment = |s: &ir::Segment| {
+        let slots = s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
+        let length = match nest.segments.len() {
+            1 => main.row() as usize,
+            _ => s.extents[s.extents.len() - 1],
+        };
+        (slots, length)
+    };
+    let segments: Vec<(Vec<usize>, usize)> = nest.segments.iter().map(segment).collect();
+    let call = match positions_apart(&draft) && !main.apart.is_empty() {
+        true => strided::POSITIONS,
+        false => i64::MAX,
+    };
+    let dispatch = NestDispatch {
+        rows: main.rows() as usize,
+        positions: segments.iter().map(|s| s.1).sum(),
+        segments,
+        cost: main.cost(),
+        split,
+        call: call as usize,
+        columns: draft.columns,
+        largest: draft.largest,
+        split_row: draft.split_row,
+    };
+    (draft.plans, dispatch)
+}
+
+/// True if all that happens at a position is one stage there. Registers beyond those of the kernel are of largest values, which every task
+/// has of its own; the stage that takes them comes last.
+pub(super) fn positions_apart(draft: &Draft<'_>) -> bool {
+    let stages = &draft.plans[0].stages;
     let of_largest =
-        |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= registers);
-    let any = plan.stages.iter().any(|s| s.sinks.iter().any(of_largest));
-    let single = plan.stages.len() == 1 + usize::from(any) && !plan.stages[0].once;
+        |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= draft.registers);
+    let any = stages.iter().any(|s| s.sinks.iter().any(of_largest));
+    let single = stages.len() == 1 + usize::from(any) && !stages[0].once;
     let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. }) && !of_largest(s);
-    single && !plan.stages[0].sinks.iter().any(reduces)
+    single && !stages[0].sinks.iter().any(reduces)
 }
 
 /// How the threads may share a nest without meeting at an accumulator.
-fn split(columns: &[Column], rows: usize, positions_apart: bool) -> Split {
+pub(super) fn split(draft: &Draft<'_>) -> Split {
+    let (columns, rows) = (&draft.columns, draft.plans[0].rows());
+    let positions_apart = positions_apart(draft);
     match common_unit(columns) {
-        Some(unit) if !positions_apart || rows as i64 >= 8 * unit => Split::Rows(unit as usize),
+        Some(unit) if !positions_apart || rows >= 8 * unit => Split::Rows(unit as usize),
         Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit as usize),
         _ if positions_apart => Split::Positions,
-        unit => Split::Rows(unit.map_or(rows.max(1), |u| u as usize)),
+        unit => Split::Rows(unit.unwrap_or(rows.max(1)) as usize),
     }
-}
-
-/// About how many cheap operations a body is.
-pub(crate) fn cost(body: &Body) -> usize {
-    let one = |op: &ScalarOp| match op {
-        ScalarOp::Call(_) => 8,
-        ScalarOp::Random { .. } => 6,
-        ScalarOp::Div | ScalarOp::Rem | ScalarOp::Sqrt => 3,
-        _ => 1,
-    };
-    let sum: usize = body.insts.iter().map(|i| one(&i.op)).sum();
-    (sum / 4).max(1)
 }

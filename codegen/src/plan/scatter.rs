@@ -1,7 +1,7 @@
 //! Scatters: the base is copied, sources are added in order, 16-bit results are rounded once at the end.
 
-use super::nest::cost;
-use super::{Plan, Sink, Source, from_kernel};
+use super::from_kernel::{elements_of, padded, sources, unsupported};
+use super::{Calls, Draft, Place, Plan, Sink, Source, Stage};
 use crate::error::Result;
 use smallvec::SmallVec;
 use tracecast_ir::DType;
@@ -28,31 +28,72 @@ pub(crate) struct ScatterDispatch {
     pub(crate) cost: usize,
 }
 
-/// The plans of a scatter, in the order above.
-pub(crate) fn draft(kernel: &Kernel, s: &ir::Scatter) -> Result<(Vec<Plan>, ScatterDispatch)> {
-    let output = &kernel.outputs[0];
-    let size = output.ty.numel();
-    let (dtype, acc) = (output.ty.dtype, from_kernel::scatter_dtype(kernel));
-    let scalar = Scalar::of(dtype)
-        .ok_or_else(|| from_kernel::unsupported(kernel, &format!("a scatter of {dtype}")))?;
-    let main = from_kernel::scatter(kernel, s)?;
-    let half = dtype.is_low();
-    let mut plans = vec![copy(size as i64, scalar, s.base.map(|_| dtype), acc)];
-    let run = ScatterDispatch {
+/// The function of a scatter that adds.
+const MAIN: usize = 1;
+
+/// The plans of a scatter, in the order above. Slots of the one that adds are the kernel's inputs and outputs, and one for the
+/// accumulator.
+///
+/// # Errors
+/// If there is no accumulator of that dtype.
+pub(super) fn draft<'k>(kernel: &'k Kernel, s: &ir::Scatter) -> Result<Draft<'k>> {
+    let output = &kernel.outputs[0].ty;
+    let (dtype, size) = (output.dtype, output.numel() as i64);
+    let scalar =
+        Scalar::of(dtype).ok_or_else(|| unsupported(kernel, &format!("a scatter of {dtype}")))?;
+    if dtype == DType::Bool {
+        return Err(unsupported(kernel, "a scatter of truth values"));
+    }
+    let acc = accumulator(dtype);
+    let mut plans = vec![copy(size, scalar, s.base.map(|_| dtype), acc), add(kernel, s, acc)];
+    if acc != dtype {
+        plans.push(copy(size, scalar, Some(acc), dtype));
+    }
+    // Merging keeps the row-major order of the sources.
+    let calls = Calls { merge_row: true, by_sixteens: true, as_planned: false };
+    Ok(Draft::new(kernel, plans, calls))
+}
+
+/// How a run divides a scatter.
+pub(super) fn dispatch(draft: Draft<'_>, s: &ir::Scatter) -> (Vec<Plan>, ScatterDispatch) {
+    let output = &draft.kernel.outputs[0].ty;
+    let main = &draft.plans[MAIN];
+    let dispatch = ScatterDispatch {
         rows: main.rows() as usize,
         row: main.row() as usize,
-        positions_apart: positions_apart(&main),
-        size,
+        positions_apart: positions_apart(main),
+        size: output.numel(),
         base: s.base,
-        output: kernel.inputs.len(),
-        half,
-        cost: cost(&s.body),
+        output: draft.kernel.inputs.len(),
+        half: accumulator(output.dtype) != output.dtype,
+        cost: main.cost(),
     };
-    plans.push(main);
-    if half {
-        plans.push(copy(size as i64, scalar, Some(acc), dtype));
+    (draft.plans, dispatch)
+}
+
+/// The dtype that a scatter accumulates in.
+fn accumulator(dtype: DType) -> DType {
+    if dtype.is_low() { DType::F32 } else { dtype }
+}
+
+/// Adds the sources.
+fn add(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
+    let slot = kernel.inputs.len() + kernel.outputs.len();
+    let mut extents: Vec<i64> = s.extents.iter().map(|e| *e as i64).collect();
+    if extents.is_empty() {
+        // One source, a row of its own.
+        extents.push(1);
     }
-    Ok((plans, run))
+    let rank = extents.len();
+    let elements = kernel.outputs[0].ty.numel() as i64;
+    let (access, index) = (padded(&s.place, rank), s.index.clone());
+    let add = Sink::Add { slot, dtype, access, index, elements, value: s.value };
+    Plan {
+        aligned: extents[rank - 1] % 16 == 0,
+        loads: sources(&s.loads, rank, elements_of(kernel), |_| false),
+        stages: vec![Stage::along_row(s.body.clone(), vec![add])],
+        ..Plan::new(extents, slot + 1)
+    }
 }
 
 /// Slot 1 from slot 0, or from zeros.
@@ -63,16 +104,10 @@ fn copy(size: i64, scalar: Scalar, from: Option<DType>, to: DType) -> Plan {
         None => body.push(ScalarOp::Const(0), &[], scalar),
     };
     let dtype = from.unwrap_or(to);
-    let load =
-        Source { slot: 0, dtype, place: from_kernel::in_order(), elements: size, fixed: true };
-    let store = Sink::Store {
-        slot: 1,
-        dtype: to,
-        place: from_kernel::in_order(),
-        value,
-        after: SmallVec::new(),
-    };
-    from_kernel::flat(size, 2, vec![load], body, vec![store])
+    let load = Source { slot: 0, dtype, place: Place::in_order(), elements: size, fixed: true };
+    let place = Place::in_order();
+    let store = Sink::Store { slot: 1, dtype: to, place, value, after: SmallVec::new() };
+    Plan::map(size, 2, vec![load], body, vec![store])
 }
 
 /// True if the row moves by less than everything else moves at least.

@@ -8,7 +8,8 @@
 //!
 //! becomes one for a chunk, whose last stage stores `r0` among the chunks' results, and one that finishes with what they amount to.
 
-use super::{Place, Plan, Sink, Source, Stage};
+use super::nest::{self, Split};
+use super::{Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
@@ -25,8 +26,19 @@ pub(crate) struct SplitRow {
     pub(crate) finish: usize,
 }
 
+/// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the end.
+pub(super) fn split(draft: &mut Draft<'_>) {
+    let fits = draft.calls.as_planned && draft.calls.by_sixteens && draft.columns.is_empty();
+    if !fits || matches!(nest::split(draft), Split::Positions) {
+        return;
+    }
+    if let Some((plans, split)) = cut(&draft.plans[0]) {
+        (draft.plans, draft.split_row) = (plans.into(), Some(split));
+    }
+}
+
 /// The plans of a chunk and of the end, if the plan is one long row that is reduced once.
-pub(crate) fn cut(plan: &Plan, cost: usize) -> Option<([Plan; 2], SplitRow)> {
+fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
     let row = usize::try_from(plan.row()).ok()?;
     let (first, rest) = plan.stages.split_first()?;
     let once = !first.once && rest.iter().all(|s| s.once);
@@ -54,7 +66,7 @@ pub(crate) fn cut(plan: &Plan, cost: usize) -> Option<([Plan; 2], SplitRow)> {
     }
     let chunk = chunk(plan, &registers, &reductions);
     let finish = finish(plan, &registers, &reductions);
-    Some(([chunk, finish], SplitRow { row, cost, reductions, finish: 1 }))
+    Some(([chunk, finish], SplitRow { row, cost: plan.cost(), reductions, finish: 1 }))
 }
 
 /// The one element at a slot.

@@ -5,7 +5,8 @@
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed go to the scratch together: they fill lines of the cache
 //! ```
 
-use super::{Apart, Place, Plan, Source, Stage};
+use super::nest::positions_apart;
+use super::{Apart, Draft, Place, Plan, Source, Stage};
 use tracecast_ir::kernel::ScalarOp;
 
 /// The positions of a call where rows can be cut: of sixteen rows of f32 they are 64 KiB.
@@ -17,8 +18,16 @@ const WHOLE: i64 = 4096;
 /// Shorter rows are not worth a call.
 const LEAST: i64 = 16;
 
-/// Has loads that step along the row find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] if `cut`.
-pub(crate) fn bring(plan: &mut Plan, cut: bool) {
+/// Has loads of the first plan that step along the row find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where
+/// positions are independent.
+pub(super) fn gather(draft: &mut Draft<'_>) {
+    if draft.calls.as_planned {
+        let cut = positions_apart(draft);
+        bring(&mut draft.plans[0], cut);
+    }
+}
+
+fn bring(plan: &mut Plan, cut: bool) {
     let row = plan.row();
     if row < LEAST || !cut && row > WHOLE {
         return;

@@ -36,7 +36,7 @@ impl Often {
 }
 
 /// Gives loads of 16-bit floats row buffers, as long as there is room. Only where rows are whole: with more than one pass along them.
-pub(crate) fn widen(plan: &mut Plan) {
+pub(super) fn widen(plan: &mut Plan) {
     let passes = plan.stages.iter().filter(|s| !s.once).count();
     if passes < 2 {
         return;

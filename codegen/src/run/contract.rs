@@ -1,7 +1,7 @@
 //! Runs contractions: cuts them into parts for the threads; the precompiled routine does the rest.
 
 use super::Slots;
-use super::columns::Accumulators;
+use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};
 use super::memory::{
     Address, Block, Fill, Operand, block_address, call, contract, keep, with_scratch,
@@ -129,7 +129,7 @@ impl ContractDispatch {
             if self.columns.is_empty() {
                 return self.tasks(code, team, tiles, (operands, None, places), work, status);
             }
-            self.columns.with(code, team, operands, status, |columns| {
+            with_accumulators(&self.columns, code, team, operands, status, |columns| {
                 self.tasks(code, team, tiles, (operands, Some(columns), places), work, status);
             });
         });

@@ -1,6 +1,7 @@
 //! Runs nests: splits rows and positions among threads.
 
 use super::Slots;
+use super::columns::with_accumulators;
 use super::max_abs::{Places, with_places};
 use super::memory::{call, with_scratch};
 use crate::code::link::Code;
@@ -65,7 +66,7 @@ impl NestDispatch {
         if self.columns.is_empty() {
             return self.main(&code[0], team, segments, places, status);
         }
-        self.columns.with(code, team, operands, status, |accumulators| {
+        with_accumulators(&self.columns, code, team, operands, status, |accumulators| {
             let mut slots = segments[0].clone();
             accumulators.push(&mut slots);
             self.main(&code[0], team, std::slice::from_ref(&slots), places, status);
