@@ -20,6 +20,6 @@ impl CastTo for Var<'_> {
 
     #[track_caller]
     fn widened(self) -> Self {
-        if self.dtype().is_low() { self.cast(DType::F32) } else { self }
+        if self.dtype().is_low() { self.cast(self.dtype().compute()) } else { self }
     }
 }

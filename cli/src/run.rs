@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tracecast::{DType, Graph, Store, Tensor};
+use tracecast::{Graph, Store, Tensor};
 use tracecast_ir::{Port, Role};
 use tracecast_runtime::npz;
 
@@ -105,8 +105,9 @@ impl<'f> Arrays<'f> {
             let message = format!("there is no array `{}`: expected {}", port.name, port.ty);
             Failure::in_file(self.file, message)
         })?;
-        let is_bf16 = port.ty.dtype == DType::BF16 && tensor.dtype() == DType::F32;
-        let tensor = if is_bf16 { narrow(tensor, port)? } else { tensor };
+        let held = npz::stored_as(port.ty.dtype);
+        let is_wide = port.ty.dtype != held && tensor.dtype() == held;
+        let tensor = if is_wide { narrow(tensor, port)? } else { tensor };
         if *tensor.ty() == port.ty {
             return Ok(tensor);
         }
@@ -115,11 +116,12 @@ impl<'f> Arrays<'f> {
     }
 }
 
-/// f32 as bf16, with a word about it if that changes a number.
+/// What an archive holds as the port has it, with a word about it if that changes a number.
 fn narrow(tensor: Tensor, port: &Port) -> Result<Tensor, Failure> {
-    let narrow = tensor.cast(DType::BF16)?;
-    if narrow.cast(DType::F32)?.bytes() != tensor.bytes() {
-        note("note", format!("`{}` is rounded from f32 to bf16", port.name));
+    let (wide, low) = (tensor.dtype(), port.ty.dtype);
+    let narrow = tensor.cast(low)?;
+    if narrow.cast(wide)?.bytes() != tensor.bytes() {
+        note("note", format!("`{}` is rounded from {wide} to {low}", port.name));
     }
     Ok(narrow)
 }

@@ -31,7 +31,7 @@ pub mod verify;
 
 pub use args::{Args, IntoAttr, OperandOf, Results};
 pub use attrs::{Attr, Attrs};
-pub use dtype::{Class, DType};
+pub use dtype::{Class, DType, Float, Storage, Top};
 pub use error::{ParseError, TraceError, VerifyError, VerifyErrors};
 pub use graph::{Graph, Node, NodeId, Port, Role, Source, Use, ValueId};
 pub use op::{OpDef, OpRef};

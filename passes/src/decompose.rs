@@ -14,8 +14,8 @@ use crate::pass::{Pass, need_decided, without_dead_code};
 use tracecast_ir::op::{Body, ExpandCx, Inside};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{
-    Args, Attrs, DType, Graph, Node, OpRef, Reason, Results, Stage, TensorType, TraceError, Tracer,
-    Var, Verified,
+    Args, Attrs, Graph, Node, OpRef, Reason, Results, Stage, TensorType, TraceError, Tracer, Var,
+    Verified,
 };
 
 /// How deep composites may lie inside each other.
@@ -101,5 +101,5 @@ pub(crate) fn record_parts<'t>(
 }
 
 fn widen(x: Var<'_>) -> Var<'_> {
-    if x.dtype().is_low() { x.cast(DType::F32) } else { x }
+    if x.dtype().is_low() { x.cast(x.dtype().compute()) } else { x }
 }

@@ -90,15 +90,13 @@ impl<O: Optimizer> Optimizer for LowMoments<O> {
 #[track_caller]
 pub fn stochastic_round<'t>(x: Var<'t>, unit: Var<'t>, dtype: DType) -> Var<'t> {
     let t = x.tracer();
-    let (bits, smallest) = match dtype {
-        DType::F16 => (11, -24),
-        DType::BF16 => (8, -133),
-        _ => return t.fail("stochastic_round", format!("to {dtype}, expected a 16-bit float")),
+    let Some(float) = dtype.storage().float.filter(|_| dtype.is_low()) else {
+        return t.fail("stochastic_round", format!("to {dtype}, expected a 16-bit float"));
     };
     let near = x.round_to(dtype);
     let away = x - near;
-    let step = near.abs() * (f64::exp2(-f64::from(bits)) * (1.0 + f64::exp2(-10.0)));
-    let step = step.maximum(t.full(x.ty(), 0.75 * f64::exp2(f64::from(smallest))));
+    let step = near.abs() * (f64::exp2(-f64::from(float.digits())) * (1.0 + f64::exp2(-10.0)));
+    let step = step.maximum(t.full(x.ty(), 0.75 * float.smallest()));
     let other = away.lt(None, Some(0.0)).choose(near - step, near + step).round_to(dtype);
     let gap = (other - near).abs();
     (unit * gap).lt(Some(away.abs()), None).choose(other, near).cast(dtype)

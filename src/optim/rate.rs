@@ -2,7 +2,7 @@
 
 use crate::optim::{Clock, Schedule};
 use crate::trace::Trace;
-use tracecast_ir::kernel::half;
+use tracecast_ir::kernel::narrow;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::mul_add::MulAdds;
@@ -176,11 +176,8 @@ impl<'t> Factor<'t> {
 /// `sum + x * factor`, rounded once, with the factor as a number of the dtype of `x`.
 #[track_caller]
 pub(super) fn add_scaled<'t>(sum: Var<'t>, x: Var<'t>, factor: f64) -> Var<'t> {
-    let factor = match x.dtype() {
-        DType::F16 => f64::from(half::round_to_f16(factor as f32)),
-        DType::BF16 => f64::from(half::round_to_bf16(factor as f32)),
-        _ => factor,
-    };
+    let dtype = x.dtype();
+    let factor = if dtype.is_low() { narrow::round(dtype, factor as f32).into() } else { factor };
     x.mul_add(sum, None, Some(factor))
 }
 

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Role, TensorType, Var};
+use tracecast_ir::{Role, TensorType, Var};
 use tracecast_runtime::Store;
 
 /// What the names of averages start with.
@@ -13,7 +13,7 @@ pub(crate) const PREFIX: &str = "ema";
 
 /// The average of a parameter of this name and type.
 fn entry(name: &str, ty: &TensorType) -> Entry {
-    let dtype = if ty.dtype.is_low() { DType::F32 } else { ty.dtype };
+    let dtype = ty.dtype.compute();
     let ty = TensorType { dtype, shape: ty.shape.clone() };
     Entry::state(format!("{PREFIX}.{name}"), ty, Start::Constant(0.0))
 }

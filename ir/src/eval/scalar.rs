@@ -1,7 +1,7 @@
 //! What a [`ScalarOp`] means: bits in, bits out.
 
 use crate::DType;
-use crate::kernel::{Cmp, Function, Scalar, ScalarOp, half, philox};
+use crate::kernel::{Cmp, Function, Scalar, ScalarOp, narrow, philox};
 
 /// A number of a scalar type, given by its bits as in [`ScalarOp::Const`].
 pub(super) type Bits = u64;
@@ -29,7 +29,7 @@ trait Number: Copy + PartialOrd {
 }
 
 macro_rules! float {
-    ($ty:ident, $word:ident, $function:path, $f16:path, $bf16:path) => {
+    ($ty:ident, $word:ident, $function:path, $round:path) => {
         impl Number for $ty {
             fn of(bits: Bits) -> Self {
                 $ty::from_bits(bits as $word)
@@ -74,13 +74,7 @@ macro_rules! float {
                 Some($function(function, self))
             }
             fn round(self, to: DType) -> Option<Self> {
-                Some(match to {
-                    DType::F16 => $f16(self),
-                    DType::BF16 => $bf16(self),
-                    DType::F32 => self as f32 as $ty,
-                    DType::F64 => self,
-                    _ => return None,
-                })
+                to.is_float().then(|| $round(to, self))
             }
             fn and(self, _: Self) -> Option<Self> {
                 None
@@ -95,8 +89,8 @@ macro_rules! float {
     };
 }
 
-float!(f32, u32, Function::of_f32, half::round_to_f16, half::round_to_bf16);
-float!(f64, u64, Function::of_f64, half::round_to_f16_f64, half::round_to_bf16_f64);
+float!(f32, u32, Function::of_f32, narrow::round);
+float!(f64, u64, Function::of_f64, narrow::round_f64);
 
 macro_rules! int {
     ($ty:ident, $word:ident) => {
@@ -319,10 +313,11 @@ pub(super) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
         DType::F32 => Bits::from(u32::from_le_bytes(element.try_into().ok()?)),
         DType::F64 | DType::I64 => u64::from_le_bytes(element.try_into().ok()?),
         DType::I32 => Bits::from(u32::from_le_bytes(element.try_into().ok()?)),
-        DType::F16 => half::f16_to_f32(u16::from_le_bytes(element.try_into().ok()?)).bits(),
-        DType::BF16 => half::bf16_to_f32(u16::from_le_bytes(element.try_into().ok()?)).bits(),
         DType::U8 => Bits::from(element[0]),
         DType::Bool => Bits::from(element[0] != 0),
+        _ if dtype.is_low() && dtype.is_computable() => {
+            narrow::widen(dtype, low_bits(element)).bits()
+        }
         _ => return None,
     })
 }
@@ -338,23 +333,18 @@ pub(super) fn write(
     let size = dtype.bytes();
     let at = usize::try_from(index).ok()?.checked_mul(size)?;
     let element = bytes.get_mut(at..at.checked_add(size)?)?;
-    let low = |from_f32: fn(f32) -> u16, from_f64: fn(f64) -> u16| match from {
-        Scalar::F64 => from_f64(f64::of(bits)),
-        _ => from_f32(f32::of(convert(bits, from, Scalar::F32))),
+    let bits = match from {
+        _ if !dtype.is_low() => convert(bits, from, Scalar::of(dtype)?),
+        Scalar::F64 => Bits::from(narrow::narrow_f64(dtype, f64::of(bits))),
+        _ => Bits::from(narrow::narrow(dtype, f32::of(convert(bits, from, Scalar::F32)))),
     };
-    match dtype {
-        DType::F16 => {
-            element.copy_from_slice(&low(half::f32_to_f16, half::f64_to_f16).to_le_bytes())
-        }
-        DType::BF16 => {
-            element.copy_from_slice(&low(half::f32_to_bf16, half::f64_to_bf16).to_le_bytes())
-        }
-        _ => {
-            let bits = convert(bits, from, Scalar::of(dtype)?);
-            element.copy_from_slice(&bits.to_le_bytes()[..size]);
-        }
-    }
+    element.copy_from_slice(&bits.to_le_bytes()[..size]);
     Some(())
+}
+
+/// The bits of an element of one or two bytes.
+fn low_bits(element: &[u8]) -> u16 {
+    element.iter().rev().fold(0, |bits, byte| bits << 8 | u16::from(*byte))
 }
 
 #[cfg(test)]

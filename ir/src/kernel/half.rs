@@ -1,9 +1,13 @@
-//! Conversions between the 16-bit floats and f32 or f64: to nearest even, with a single rounding.
+//! Conversions between the 16-bit floats and f32 or f64, in sequences of their own; [`narrow`](super::narrow) has those of any float.
 //!
 //! A NaN stays a NaN, and becomes quiet when narrowed; what is too large becomes infinite; subnormal results are kept. An f64 is narrowed directly:
 //! going through f32 would round twice.
 
-use std::ops::RangeInclusive;
+use super::narrow::narrow_to;
+use crate::dtype::{Float, Top};
+
+const F16: Float = Float { exponent_bits: 5, fraction_bits: 10, top: Top::Infinite };
+const BF16: Float = Float { exponent_bits: 8, fraction_bits: 7, top: Top::Infinite };
 
 /// The exact value of f16 bits.
 #[inline(always)]
@@ -59,12 +63,12 @@ pub fn f32_to_bf16(x: f32) -> u16 {
 
 /// The bits of the f16 nearest to an f64.
 pub fn f64_to_f16(x: f64) -> u16 {
-    narrow(x, 10, -14..=15)
+    narrow_to(F16, x)
 }
 
 /// The bits of the bf16 nearest to an f64.
 pub fn f64_to_bf16(x: f64) -> u16 {
-    narrow(x, 7, -126..=127)
+    narrow_to(BF16, x)
 }
 
 /// The f16 value nearest to an f32.
@@ -87,35 +91,6 @@ pub fn round_to_f16_f64(x: f64) -> f64 {
 /// The bf16 value nearest to an f64.
 pub fn round_to_bf16_f64(x: f64) -> f64 {
     f64::from(bf16_to_f32(f64_to_bf16(x)))
-}
-
-/// Rounds to a 16-bit format with that many fraction bits and that range of exponents of normal numbers.
-fn narrow(x: f64, fraction_bits: u32, exponents: RangeInclusive<i32>) -> u16 {
-    let bits = x.to_bits();
-    let sign = (bits >> 48) as u16 & 0x8000;
-    let infinity = 0x7fff >> fraction_bits << fraction_bits;
-    let fraction = bits & ((1 << 52) - 1);
-    let biased = ((bits >> 52) & 0x7ff) as i32;
-    if x.is_nan() {
-        return sign | infinity | 1 << (fraction_bits - 1);
-    }
-    let exponent = biased - 1023;
-    if exponent > *exponents.end() {
-        return sign | infinity;
-    }
-    // Below the normal numbers the step stays that of the smallest exponent; f64 subnormals are far below half a step.
-    let lost = 52 - fraction_bits as i32 + (exponents.start() - exponent).max(0);
-    if lost > 54 || biased == 0 {
-        return sign;
-    }
-    let significand = fraction | 1 << 52;
-    let kept = significand >> lost;
-    let rest = significand - (kept << lost);
-    let half = 1u64 << (lost - 1);
-    let rounded = kept + u64::from(rest > half || rest == half && kept & 1 == 1);
-    // A normal number's leading bit adds one to its exponent field; a carry out of the fraction does so too.
-    let field = (exponent - exponents.start()).max(0) as u64;
-    sign | ((field << fraction_bits) + rounded) as u16
 }
 
 #[cfg(test)]

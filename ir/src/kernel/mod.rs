@@ -29,6 +29,7 @@ mod function;
 pub mod half;
 pub mod index;
 pub mod math;
+pub mod narrow;
 pub mod philox;
 mod reduction;
 mod scalar;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The type of a scalar inside a kernel. 16-bit floats exist only in memory.
+/// The type of a scalar inside a kernel. Low-precision floats exist only in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scalar {
     /// 32-bit float.
@@ -25,8 +25,11 @@ pub enum Scalar {
 impl Scalar {
     /// The scalar that elements of `dtype` are computed in; `None` if no kernels exist for it.
     pub fn of(dtype: DType) -> Option<Scalar> {
-        Some(match dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Scalar::F32,
+        if !dtype.is_computable() {
+            return None;
+        }
+        Some(match dtype.compute() {
+            DType::F32 => Scalar::F32,
             DType::F64 => Scalar::F64,
             DType::I32 | DType::U8 => Scalar::I32,
             DType::I64 => Scalar::I64,
@@ -132,7 +135,7 @@ pub enum ScalarOp {
     Floor,
     /// A function of one float.
     Call(Function),
-    /// Rounds an f32 or f64 to the nearest value of `f16`, `bf16` (or f64 to `f32`) and stays wide.
+    /// Rounds an f32 or f64 to the nearest value of a low-precision float (or f64 to `f32`) and stays wide.
     Round(DType),
     /// Compares two numbers of one type; the result is bool.
     Cmp(Cmp),
@@ -325,10 +328,10 @@ impl Body {
         if self.ty(x) == ty { x } else { self.push(ScalarOp::Convert, &[x], ty) }
     }
 
-    /// The value as an element of `dtype` holds it, still in its scalar type: 16-bit floats are rounded, u8 wraps.
+    /// The value as an element of `dtype` holds it, still in its scalar type: low-precision floats are rounded, u8 wraps.
     pub fn as_dtype(&mut self, x: Val, dtype: DType) -> Val {
         match dtype {
-            DType::F16 | DType::BF16 => self.unary(ScalarOp::Round(dtype), x),
+            _ if dtype.is_low() => self.unary(ScalarOp::Round(dtype), x),
             DType::U8 => self.unary(ScalarOp::WrapU8, x),
             _ => x,
         }

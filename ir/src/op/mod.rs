@@ -396,10 +396,9 @@ pub struct Domain {
     pub samples: &'static [&'static str],
 }
 
-/// The four floats.
-pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16, DType::F64];
+/// The computable floats.
+pub const FLOATS: &[DType] = &DType::FLOATS;
 /// Floats and integers.
-pub const NUMBERS: &[DType] =
-    &[DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8];
+pub const NUMBERS: &[DType] = &DType::NUMBERS;
 /// Everything computable.
 pub const ANY: &[DType] = &DType::COMPUTABLE;

@@ -4,7 +4,6 @@
 
 use super::elementwise::Elementwise;
 use super::infer;
-use crate::DType;
 use crate::kernel::ScalarOp;
 use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, core, map, rule};
 use smallvec::smallvec;
@@ -86,7 +85,7 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
         let mut inferred = infer::elementwise(cx, &[0, 1, 2])?;
         let dtype = inferred.results[0].dtype;
         infer::need_float(&inferred.results[0])?;
-        let inside = if dtype.is_low() { DType::F32 } else { dtype };
+        let inside = dtype.compute();
         // It is broadcast where it is multiplied.
         inferred.shapes[3] = None;
         inferred.casts[3] = (value.dtype != inside).then_some(inside);

@@ -10,12 +10,9 @@ use super::dependence::{behind_views, known, lowering, takes};
 use super::kept::Kept;
 use crate::DType;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::kernel::half;
+use crate::kernel::narrow;
 use crate::op::{Body, Elements, Lower};
 use crate::ops::source::CONSTANT;
-
-/// The floats that values can be known to fit in.
-const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// What the results of a program are known to be and to need.
 pub(super) struct Roundings {
@@ -158,14 +155,9 @@ fn number(graph: &Graph, id: NodeId) -> Option<f64> {
     graph.node(at).attrs.float("value").filter(|_| graph.node(at).op.name() == "constant")
 }
 
-/// The floats that hold all these numbers, as a dtype holds them: those of 16 bits are written by way of f32.
+/// The floats that hold all these numbers, as a dtype holds them: low-precision ones are written by way of f32.
 fn holders_of(dtype: DType, numbers: &[f64]) -> u8 {
-    let rounded = |x: f64, to: DType| match to {
-        DType::F16 => half::round_to_f16_f64(x),
-        DType::BF16 => half::round_to_bf16_f64(x),
-        DType::F32 => f64::from(x as f32),
-        _ => x,
-    };
+    let rounded = |x: f64, to: DType| narrow::round_f64(to, x);
     let written = |x: f64| if dtype.is_low() { rounded(x, DType::F32) } else { x };
     let holds = |to: &&DType| {
         numbers.iter().all(|number| {
@@ -173,7 +165,7 @@ fn holders_of(dtype: DType, numbers: &[f64]) -> u8 {
             x.is_nan() || rounded(x, **to) == x
         })
     };
-    FLOATS.iter().filter(holds).fold(holders(dtype), |all, to| all | bit(*to))
+    DType::FLOATS.iter().filter(holds).fold(holders(dtype), |all, to| all | bit(*to))
 }
 
 /// For each node, whether a result is reached from it through operands that are taken.
@@ -192,10 +184,10 @@ fn reaching(graph: &Graph, takes: &dyn Fn(NodeId, usize) -> bool) -> Vec<bool> {
 }
 
 pub(super) fn bit(dtype: DType) -> u8 {
-    FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
+    DType::FLOATS.iter().position(|d| *d == dtype).map_or(0, |i| 1 << i)
 }
 
 /// The floats that hold every number of a dtype.
 pub(super) fn holders(dtype: DType) -> u8 {
-    FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
+    DType::FLOATS.iter().filter(|to| dtype.fits_in(**to)).fold(0, |all, to| all | bit(*to))
 }

@@ -155,19 +155,11 @@ pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Va
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracecast_ir::kernel::half;
-
-    const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+    use tracecast_ir::kernel::narrow;
 
     /// Every number of a 16-bit float.
     fn all(dtype: DType) -> impl Iterator<Item = f64> {
-        (0..=u16::MAX).map(move |bits| {
-            f64::from(if dtype == DType::F16 {
-                half::f16_to_f32(bits)
-            } else {
-                half::bf16_to_f32(bits)
-            })
-        })
+        (0..=u16::MAX).map(move |bits| f64::from(narrow::widen(dtype, bits)))
     }
 
     fn same(a: f64, b: f64) -> bool {
@@ -183,7 +175,7 @@ mod tests {
     #[test]
     fn casts_of_every_16_bit_number_fold_as_told() {
         for from in [DType::F16, DType::BF16] {
-            let pairs = FLOATS.iter().flat_map(|by| FLOATS.map(|to| (*by, to)));
+            let pairs = DType::FLOATS.iter().flat_map(|by| DType::FLOATS.map(|to| (*by, to)));
             for (by, to) in pairs.filter(|(by, to)| *by != from && by != to) {
                 let found = differ(all(from), from, by, to);
                 assert_eq!(

@@ -5,7 +5,7 @@
 
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
-use tracecast_ir::kernel::half;
+use tracecast_ir::kernel::narrow;
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::{elementwise, source};
 use tracecast_ir::{Args, Attrs, DType, OpDef, TensorType, Tracer, ValueId, Var};
@@ -46,10 +46,8 @@ pub(crate) fn converted(value: f64, from: DType, to: DType) -> f64 {
     let wrap_u8 = |v: i32| f64::from(v as u8);
     match to {
         DType::F32 => f64::from(value as f32),
-        DType::F16 if from == DType::F64 => half::round_to_f16_f64(value),
-        DType::BF16 if from == DType::F64 => half::round_to_bf16_f64(value),
-        DType::F16 => f64::from(half::round_to_f16(value as f32)),
-        DType::BF16 => f64::from(half::round_to_bf16(value as f32)),
+        _ if to.is_low() && from == DType::F64 => narrow::round_f64(to, value),
+        _ if to.is_low() => f64::from(narrow::round(to, value as f32)),
         DType::I32 if from == DType::I64 => f64::from(value as i64 as i32),
         DType::U8 if from == DType::I64 => wrap_u8(value as i64 as i32),
         DType::I32 => f64::from(value as i32),

@@ -57,6 +57,17 @@ pub fn write<'a>(
     replace(path, &archive).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
+/// The dtype in which an archive holds elements of `dtype`: itself, or what computes it where numpy has no such float.
+///
+/// ```
+/// use tracecast_ir::DType;
+/// use tracecast_runtime::npz;
+/// assert_eq!((npz::stored_as(DType::BF16), npz::stored_as(DType::F16)), (DType::F32, DType::F16));
+/// ```
+pub fn stored_as(dtype: DType) -> DType {
+    if npy::has(dtype) { dtype } else { dtype.compute() }
+}
+
 /// An archive of the tensors.
 fn pack(tensors: &[(&str, &Tensor)]) -> std::result::Result<Vec<u8>, String> {
     let mut names = HashSet::new();
@@ -66,8 +77,8 @@ fn pack(tensors: &[(&str, &Tensor)]) -> std::result::Result<Vec<u8>, String> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, tensor) in tensors {
         let wrong = |e: &dyn std::fmt::Display| format!("array `{name}`: {e}");
-        let wide = match tensor.dtype() {
-            DType::BF16 => tensor.cast(DType::F32).map_err(|e| wrong(&e))?,
+        let wide = match stored_as(tensor.dtype()) {
+            dtype if dtype != tensor.dtype() => tensor.cast(dtype).map_err(|e| wrong(&e))?,
             _ => (*tensor).clone(),
         };
         let header = npy::header(wide.ty())?;
@@ -180,7 +191,7 @@ mod tests {
         let back = read(&file.0).unwrap();
         assert_eq!(back.len(), tensors.len());
         for ((name, t), (read_name, read)) in tensors.iter().zip(back) {
-            let dtype = if t.dtype() == DType::BF16 { DType::F32 } else { t.dtype() };
+            let dtype = stored_as(t.dtype());
             assert_eq!((name, &t.cast(dtype).unwrap()), (&read_name, &read));
         }
         let some = read_named(&file.0, &["low", "high"]).unwrap();

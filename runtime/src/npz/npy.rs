@@ -37,6 +37,11 @@ const MOST_AXES: usize = 64;
 
 type Result<T> = std::result::Result<T, String>;
 
+/// True if numpy has the dtype.
+pub(super) fn has(dtype: DType) -> bool {
+    KINDS.iter().any(|kind| kind.dtype == dtype)
+}
+
 /// The bytes before an array's elements; they end at a multiple of 64.
 pub(super) fn header(ty: &TensorType) -> Result<Vec<u8>> {
     let kind = KINDS

@@ -4,42 +4,6 @@ use super::{WarningKind, Warnings};
 use tracecast_ir::op::{Body, Inside, Lower};
 use tracecast_ir::{Attr, DType, Graph, Node, NodeId};
 
-/// What decides about the numbers that a binary float holds.
-struct Format {
-    /// Bits of the significand, the leading one included: integers up to 2^digits are exact.
-    digits: u32,
-    /// The smallest number with all of them.
-    smallest_normal: f64,
-    /// The smallest number at all.
-    smallest: f64,
-    /// The largest number.
-    largest: f64,
-}
-
-impl Format {
-    /// IEEE 754 binary16, binary32 and binary64, and bfloat16, which is binary32 with a shorter significand.
-    fn of(dtype: DType) -> Option<Format> {
-        let (digits, least, most) = match dtype {
-            DType::F16 => (11, -14, 15),
-            DType::BF16 => (8, -126, 127),
-            DType::F32 => (24, -126, 127),
-            DType::F64 => (53, -1022, 1023),
-            _ => return None,
-        };
-        Some(Format {
-            digits,
-            smallest_normal: 2f64.powi(least),
-            smallest: 2f64.powi(least) * 2f64.powi(1 - digits as i32),
-            largest: 2f64.powi(most) * (2.0 - 2f64.powi(1 - digits as i32)),
-        })
-    }
-
-    /// The largest integer up to which all are exact.
-    fn exact(&self) -> f64 {
-        2f64.powi(self.digits as i32)
-    }
-}
-
 pub(super) fn look(found: &mut Warnings<'_>) {
     let cast = found.cast;
     let integers = Integers::of(cast);
@@ -59,16 +23,16 @@ fn sum(found: &mut Warnings<'_>, id: NodeId) {
         return;
     }
     let dtype = node.results[0].dtype;
-    let Some(format) = Format::of(dtype) else { return };
+    let Some(format) = dtype.storage().float else { return };
     let terms = found.cast.ty(found.cast.args(id)[0]).numel() / node.results[0].numel().max(1);
     if terms as f64 <= format.exact() {
         return;
     }
-    let digits = format.digits;
+    let digits = format.digits();
     let mut message =
         format!("a sum of {terms} numbers is rounded to {dtype}, {digits} bits of precision");
-    if format.largest < 1e6 {
-        let mean = format.largest / terms as f64;
+    if format.largest() < 1e6 {
+        let mean = format.largest() / terms as f64;
         message += &format!(", and overflows where their mean is above {mean:.2}");
     }
     let advice = "sum in f32 (`dtype = f32`, or a region that is off), or take the mean";
@@ -80,20 +44,20 @@ fn tiny(found: &mut Warnings<'_>, id: NodeId) {
     let node = found.cast.node(id);
     let Some((value, what)) = written(node) else { return };
     let dtype = node.results[0].dtype;
-    let Some(format) = Format::of(dtype).filter(|_| dtype.is_low()) else { return };
+    let Some(format) = dtype.storage().float.filter(|_| dtype.is_low()) else { return };
     let size = value.abs();
-    if size == 0.0 || size >= format.smallest_normal {
+    if size == 0.0 || size >= format.smallest_normal() {
         return;
     }
-    let message = if size <= format.smallest / 2.0 {
+    let message = if size <= format.smallest() / 2.0 {
         format!(
             "{what} {value:e} is 0 in {dtype}, whose smallest number is {:.2e}",
-            format.smallest
+            format.smallest()
         )
     } else {
         format!(
             "{what} {value:e} is below the smallest normal {dtype}, {:.2e}: it keeps few of its digits",
-            format.smallest_normal
+            format.smallest_normal()
         )
     };
     let advice = "compute this in f32, or choose a number that the dtype holds";
@@ -118,7 +82,7 @@ fn written(node: &Node) -> Option<(f64, &'static str)> {
 }
 
 fn inexact(found: &mut Warnings<'_>, id: NodeId, largest: f64, dtype: DType) {
-    let Some(format) = Format::of(dtype) else { return };
+    let Some(format) = dtype.storage().float else { return };
     let message = format!(
         "integers up to {largest} are rounded to {dtype}, which holds all of them only up to {}",
         format.exact()
@@ -170,7 +134,7 @@ impl Integers {
     fn first_inexact(&self, graph: &Graph, id: NodeId) -> Option<(f64, DType)> {
         let dtype = graph.node(id).results[0].dtype;
         let beyond = |dtype: DType, largest: f64| {
-            Format::of(dtype).is_some_and(|format| largest > format.exact())
+            dtype.storage().float.is_some_and(|format| largest > format.exact())
         };
         let largest = self.0[id.index()].filter(|largest| beyond(dtype, *largest))?;
         // A constant is one number, which is written as it is.

@@ -1,9 +1,17 @@
-//! Element types: [`DType`], and the one table about them.
+//! Element types: [`DType`], and what follows from the one table about them.
 //!
-//! Policies and files may speak of every dtype the field names; kernels exist for the [computable](DType::is_computable) ones.
+//! Policies and files may speak of every dtype the field names; kernels exist for the [computable](DType::is_computable) ones. A dtype
+//! becomes computable by its entry in [`DType::COMPUTABLE`]: its row in [`storage`] says everything else. The
+//! conversions of low-precision floats, which follow from the row, are in [`kernel::narrow`](crate::kernel::narrow).
+
+mod storage;
+
+pub use storage::{Float, Storage, Top};
 
 use std::fmt;
 use std::str::FromStr;
+use storage::TABLE;
+pub(crate) use storage::power_of_two;
 
 /// The type of one element of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,42 +100,31 @@ impl DType {
         DType::Bool,
     ];
 
-    /// Name in text, bits per element, and class.
-    const fn row(self) -> (&'static str, usize, Class) {
-        match self {
-            DType::Bool => ("bool", 8, Class::Bool),
-            DType::U8 => ("u8", 8, Class::Int),
-            DType::I8 => ("i8", 8, Class::Int),
-            DType::I16 => ("i16", 16, Class::Int),
-            DType::I32 => ("i32", 32, Class::Int),
-            DType::I64 => ("i64", 64, Class::Int),
-            DType::F8E4M3 => ("f8e4m3", 8, Class::Float),
-            DType::F8E5M2 => ("f8e5m2", 8, Class::Float),
-            DType::F8E4M3Fnuz => ("f8e4m3fnuz", 8, Class::Float),
-            DType::F8E5M2Fnuz => ("f8e5m2fnuz", 8, Class::Float),
-            DType::F16 => ("f16", 16, Class::Float),
-            DType::BF16 => ("bf16", 16, Class::Float),
-            DType::F32 => ("f32", 32, Class::Float),
-            DType::F64 => ("f64", 64, Class::Float),
-            DType::C32 => ("c32", 32, Class::Complex),
-            DType::C64 => ("c64", 64, Class::Complex),
-            DType::C128 => ("c128", 128, Class::Complex),
-        }
+    /// The floats among the computable dtypes.
+    pub const FLOATS: [DType; count(of_class(Class::Float))] = chosen(of_class(Class::Float));
+
+    /// The floats and integers among the computable dtypes.
+    pub const NUMBERS: [DType; count(computable() & !of_class(Class::Bool))] =
+        chosen(computable() & !of_class(Class::Bool));
+
+    /// How elements lie in memory, and what computes with them.
+    pub const fn storage(self) -> &'static Storage {
+        &TABLE[self as usize]
     }
 
     /// The name used in text, such as `bf16`.
     pub const fn name(self) -> &'static str {
-        self.row().0
+        self.storage().name
     }
 
     /// The size of one element in bytes.
     pub const fn bytes(self) -> usize {
-        self.row().1 / 8
+        self.storage().bits / 8
     }
 
     /// What kind of number this is.
     pub const fn class(self) -> Class {
-        self.row().2
+        self.storage().class
     }
 
     /// True for real floating point, 8 to 64 bits.
@@ -140,32 +137,22 @@ impl DType {
         matches!(self.class(), Class::Int)
     }
 
-    /// True for the 16-bit floats, which exist in memory and are computed with in f32.
+    /// True for the low-precision floats, of 8 and 16 bits: they exist in memory, and are computed with in f32.
     pub const fn is_low(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16)
+        self.storage().compute as u8 != self as u8
     }
 
     /// True if kernels exist for this dtype.
     pub const fn is_computable(self) -> bool {
-        matches!(
-            self,
-            DType::F32
-                | DType::F16
-                | DType::BF16
-                | DType::F64
-                | DType::I32
-                | DType::I64
-                | DType::U8
-                | DType::Bool
-        )
+        COMPUTABLE_BITS & bit(self) != 0
     }
 
-    /// The dtype in which arithmetic on `self` happens: f32 for the 16-bit floats, itself otherwise.
+    /// The dtype in which arithmetic on `self` happens: f32 for the low-precision floats, itself otherwise.
     pub const fn compute(self) -> DType {
-        if self.is_low() { DType::F32 } else { self }
+        self.storage().compute
     }
 
-    /// True if every value of `self` is a value of `other`: the lattice of exact casts.
+    /// True if every value of `self` is a value of `other`: the lattice of exact casts between computable dtypes.
     ///
     /// ```
     /// use tracecast_ir::DType;
@@ -173,18 +160,7 @@ impl DType {
     /// assert!(!DType::BF16.fits_in(DType::F16) && !DType::F16.fits_in(DType::BF16));
     /// ```
     pub const fn fits_in(self, other: DType) -> bool {
-        use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
-        if self as u8 == other as u8 {
-            return true;
-        }
-        match self {
-            Bool => other.is_computable(),
-            U8 => matches!(other, I32 | I64 | F16 | BF16 | F32 | F64),
-            I32 => matches!(other, I64 | F64),
-            F16 | BF16 => matches!(other, F32 | F64),
-            F32 => matches!(other, F64),
-            _ => false,
-        }
+        FITS[self as usize] & bit(other) != 0
     }
 
     /// The dtype of an elementwise result of `self` and `other`, as PyTorch promotes two tensors with dimensions.
@@ -216,6 +192,92 @@ impl DType {
     }
 }
 
+/// A set of one dtype.
+const fn bit(dtype: DType) -> u32 {
+    1 << dtype as u32
+}
+
+/// The set of [`DType::COMPUTABLE`].
+const COMPUTABLE_BITS: u32 = computable();
+
+const fn computable() -> u32 {
+    let (mut set, mut at) = (0, 0);
+    while at < DType::COMPUTABLE.len() {
+        set |= bit(DType::COMPUTABLE[at]);
+        at += 1;
+    }
+    set
+}
+
+/// The computable dtypes of a class.
+const fn of_class(class: Class) -> u32 {
+    let (mut set, mut at) = (0, 0);
+    while at < DType::COMPUTABLE.len() {
+        if TABLE[DType::COMPUTABLE[at] as usize].class as u8 == class as u8 {
+            set |= bit(DType::COMPUTABLE[at]);
+        }
+        at += 1;
+    }
+    set
+}
+
+const fn count(set: u32) -> usize {
+    set.count_ones() as usize
+}
+
+/// The members of a set of computable dtypes, in the order of [`DType::COMPUTABLE`].
+const fn chosen<const N: usize>(set: u32) -> [DType; N] {
+    let mut all = [DType::Bool; N];
+    let (mut at, mut to) = (0, 0);
+    while at < DType::COMPUTABLE.len() {
+        if set & bit(DType::COMPUTABLE[at]) != 0 {
+            all[to] = DType::COMPUTABLE[at];
+            to += 1;
+        }
+        at += 1;
+    }
+    all
+}
+
+/// For each dtype, the dtypes that every value of it is a value of.
+static FITS: [u32; DType::ALL.len()] = {
+    let mut sets = [0; DType::ALL.len()];
+    let mut at = 0;
+    while at < sets.len() {
+        let (from, mut to) = (DType::ALL[at], 0);
+        while to < sets.len() {
+            if fits(from, DType::ALL[to]) {
+                sets[at] |= bit(DType::ALL[to]);
+            }
+            to += 1;
+        }
+        at += 1;
+    }
+    sets
+};
+
+const fn fits(from: DType, to: DType) -> bool {
+    if from as u8 == to as u8 {
+        return true;
+    }
+    if !from.is_computable() || !to.is_computable() {
+        return false;
+    }
+    let digits = match from {
+        DType::Bool => return true,
+        DType::U8 => 8,
+        DType::I32 => 31,
+        DType::I64 => 63,
+        _ => 0,
+    };
+    match (TABLE[from as usize].float, TABLE[to as usize].float) {
+        (Some(from), Some(to)) => from.fits_in(to),
+        (None, Some(to)) => digits > 0 && digits <= to.digits(),
+        (None, None) => digits > 0 && to.is_int() && to.bytes() > from.bytes(),
+        (Some(_), None) => false,
+    }
+}
+
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -243,6 +305,39 @@ mod tests {
             assert_eq!(d.name().parse::<DType>().unwrap(), d);
         }
         assert!("f31".parse::<DType>().unwrap_err().contains("f31"));
+    }
+
+    #[test]
+    fn floats_and_numbers_are_in_the_order_of_the_computable_dtypes() {
+        assert_eq!(DType::FLOATS, [DType::F32, DType::F16, DType::BF16, DType::F64]);
+        assert_eq!(DType::NUMBERS[..], DType::COMPUTABLE[..7]);
+    }
+
+    #[test]
+    fn exact_casts_are_those_of_the_numbers() {
+        use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+        let exact: [(DType, &[DType]); 8] = [
+            (Bool, &[U8, I32, I64, F16, BF16, F32, F64]),
+            (U8, &[I32, I64, F16, BF16, F32, F64]),
+            (I32, &[I64, F64]),
+            (I64, &[]),
+            (F16, &[F32, F64]),
+            (BF16, &[F32, F64]),
+            (F32, &[F64]),
+            (F64, &[]),
+        ];
+        for (from, into) in exact {
+            for to in DType::ALL {
+                let expected = from == to || into.contains(&to);
+                assert_eq!(from.fits_in(to), expected, "{from} in {to}");
+            }
+        }
+        let float = |dtype: DType| dtype.storage().float.unwrap();
+        assert!(
+            float(DType::F8E4M3).fits_in(float(F16)) && float(DType::F8E5M2).fits_in(float(BF16))
+        );
+        assert!(!float(DType::F8E4M3).fits_in(float(DType::F8E5M2)));
+        assert!(!float(DType::F8E5M2).fits_in(float(DType::F8E4M3)));
     }
 
     #[test]
