@@ -1,6 +1,7 @@
 //! 16-bit floats in registers: bf16 inline, f16 one at a time by a routine.
 
 use super::Emitter;
+use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
 use tracecast_ir::DType;
 
@@ -37,19 +38,21 @@ impl Emitter<'_> {
 
     /// The f32 of f16 bits.
     pub(super) fn f16_from_bits(&mut self, bits: Value) -> Value {
-        self.routine("f16_to_f32", &[bits], types::F32)
+        self.routine(Routine::Widen(NarrowFloat::F16), &[bits], types::F32)
     }
 
     /// The bits of the 16-bit float nearest to an f64, in a 32-bit integer.
     pub(super) fn half_from_f64(&mut self, dtype: DType, x: Value) -> Value {
-        match dtype {
-            DType::F16 => self.routine("f64_to_f16", &[x], types::I32),
-            _ => self.routine("f64_to_bf16", &[x], types::I32),
+        match NarrowFloat::of(dtype) {
+            Some(narrow) => {
+                self.routine(Routine::Narrow(Precision::Double, narrow), &[x], types::I32)
+            }
+            None => self.fail(format!("narrowing to {dtype}"), types::I32),
         }
     }
 
     /// The bits of the nearest f16, in a 32-bit integer.
     pub(super) fn f16_bits(&mut self, x: Value) -> Value {
-        self.routine("f32_to_f16", &[x], types::I32)
+        self.routine(Routine::Narrow(Precision::Single, NarrowFloat::F16), &[x], types::I32)
     }
 }

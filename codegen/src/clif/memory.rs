@@ -34,6 +34,11 @@ pub(super) struct Base {
 }
 
 impl Base {
+    /// The dtype of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// The condition on the whole row.
     pub(super) fn guard(&self) -> Option<Value> {
         self.row_guard

@@ -26,7 +26,7 @@ pub(crate) const ROUTINES: u32 = 2;
 
 use crate::plan::phases::{self, Phases};
 use crate::plan::{Plan, Sink, Stage, Strides};
-use crate::routines::address_of;
+use crate::routines::Routine;
 use crate::target::{Target, signature};
 use crate::x86::Compiled;
 use cranelift::codegen::cursor::{Cursor, FuncCursor};
@@ -50,8 +50,8 @@ pub(crate) struct Lowered {
     pub(crate) function: Function,
     /// The scratch that a call needs.
     pub(crate) scratch: usize,
-    /// The names of the routines it calls.
-    pub(crate) routines: Vec<String>,
+    /// The routines it calls, by the number in their names.
+    pub(crate) routines: Vec<Routine>,
     /// The wide loops it calls, by the number in their names.
     pub(crate) loops: Vec<Compiled>,
 }
@@ -116,8 +116,8 @@ struct Emitter<'a> {
     turns: Vec<Turn>,
     at: usize,
     constants: HashMap<(Type, u128), Value>,
-    routines: Vec<String>,
-    imported: HashMap<String, FuncRef>,
+    routines: Vec<Routine>,
+    imported: HashMap<Routine, FuncRef>,
     loops: Vec<Compiled>,
     failed: Option<String>,
 }
@@ -378,19 +378,21 @@ impl<'a> Emitter<'a> {
     }
 
     /// A call of a routine of the host.
-    fn call(&mut self, name: &str, args: &[Value], result: Option<Type>) -> Option<Value> {
-        let function = match self.imported.get(name) {
+    fn call(&mut self, routine: Routine, args: &[Value], result: Option<Type>) -> Option<Value> {
+        let function = match self.imported.get(&routine) {
             Some(function) => *function,
-            None => self.import_routine(name, args, result),
+            None => self.import_routine(routine, args, result),
         };
         let inst = self.fb.ins().call(function, args);
         self.fb.inst_results(inst).first().copied()
     }
 
-    fn import_routine(&mut self, name: &str, args: &[Value], result: Option<Type>) -> FuncRef {
-        if address_of(self.target.tiles, name).is_none() {
-            self.failed.get_or_insert(format!("a routine {name}"));
-        }
+    fn import_routine(
+        &mut self,
+        routine: Routine,
+        args: &[Value],
+        result: Option<Type>,
+    ) -> FuncRef {
         let params = args.iter().map(|a| AbiParam::new(self.fb.func.dfg.value_type(*a)));
         let mut signature = Signature::new(self.target.isa.default_call_conv());
         signature.params.extend(params);
@@ -398,8 +400,8 @@ impl<'a> Emitter<'a> {
         let signature = self.fb.import_signature(signature);
         let number = self.routines.len() as u32;
         let function = self.import(UserExternalName::new(ROUTINES, number), signature);
-        self.routines.push(name.to_owned());
-        self.imported.insert(name.to_owned(), function);
+        self.routines.push(routine);
+        self.imported.insert(routine, function);
         function
     }
 

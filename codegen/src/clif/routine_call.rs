@@ -4,6 +4,7 @@ use super::row::Row;
 use super::{Emitter, MEMORY};
 use crate::plan::Sink;
 use crate::plan::phases::{Class, Phase};
+use crate::routines::{NarrowFloat, Routine};
 use crate::status;
 use cranelift::codegen::ir::{AtomicRmwOp, BlockArg};
 use cranelift::prelude::{Block, InstBuilder, Value, types};
@@ -21,26 +22,39 @@ impl Row<'_> {
                 let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
                 let stream = em.fb.ins().iconst(types::I32, i64::from(stream));
                 let element = em.fb.ins().iadd(self.starts[&inst.args[2]], low);
-                em.call("random_tile", &[to, count, key, step, stream, element], None);
+                em.call(Routine::RandomTile, &[to, count, key, step, stream, element], None);
                 continue;
             }
-            let name = match inst.op {
-                ScalarOp::Call(f) => format!("{f:?}_tile").to_lowercase(),
-                ScalarOp::Round(dtype) => format!("round_{dtype}_tile"),
-                _ => "f16_to_f32_tile".to_owned(),
+            let Some(routine) = self.tile_routine(*v) else {
+                em.fail(format!("{} of a tile", inst.op.name()), types::I64);
+                continue;
             };
             let from = match inst.op {
                 ScalarOp::Load(_) => em.address(&self.bases[v], Some(low), &[]),
                 _ => self.tile_source(em, inst.args[0], low),
             };
-            em.call(&name, &[from, to, count], None);
+            em.call(routine, &[from, to, count], None);
         }
         for i in &phase.sinks {
             if let Sink::Store { dtype, value, .. } = &self.stage.sinks[*i] {
                 let from = self.tile_source(em, *value, low);
                 let to = em.address(&self.targets[i], Some(low), &[]);
-                em.call(&format!("f32_to_{dtype}_tile"), &[from, to, count], None);
+                let Some(narrow) = NarrowFloat::of(*dtype) else {
+                    em.fail(format!("narrowing a tile to {dtype}"), types::I64);
+                    continue;
+                };
+                em.call(Routine::NarrowTile(narrow), &[from, to, count], None);
             }
+        }
+    }
+
+    /// The routine that makes a value; `None` if there is none.
+    fn tile_routine(&self, v: Val) -> Option<Routine> {
+        match self.inst(v).op {
+            ScalarOp::Call(function) => Some(Routine::FunctionTile(function)),
+            ScalarOp::Round(dtype) => NarrowFloat::of(dtype).map(Routine::RoundTile),
+            ScalarOp::Load(_) => NarrowFloat::of(self.bases[&v].dtype()).map(Routine::WidenTile),
+            _ => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Scalar instructions, one at a time or four.
 
 use super::{Emitter, scalar_type, vector_type};
+use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp};
@@ -39,12 +40,7 @@ impl Emitter<'_> {
             ScalarOp::Sqrt if float => self.fb.ins().sqrt(args[0]),
             ScalarOp::Floor if float => self.floor(ty, args[0]),
             ScalarOp::Call(function) if !vector => {
-                let name = format!("{function:?}").to_lowercase();
-                if ty == Scalar::F64 {
-                    self.routine(&format!("{name}_f64"), args, types::F64)
-                } else {
-                    self.routine(&name, args, types::F32)
-                }
+                self.float_routine(ty, |precision| Routine::Function(function, precision), args)
             }
             ScalarOp::Round(dtype) => self.round(dtype, ty, args[0], vector),
             ScalarOp::Cmp(cmp) => self.compare(cmp, from, args, vector),
@@ -66,7 +62,7 @@ impl Emitter<'_> {
             ScalarOp::Random { stream } if !vector => {
                 let stream = self.fb.ins().iconst(types::I32, i64::from(stream));
                 let args = [args[0], args[1], stream, args[2]];
-                self.routine("random", &args, types::I32)
+                self.routine(Routine::Random, &args, types::I32)
             }
             op => {
                 let ty = if vector { vector_type(ty) } else { scalar_type(ty) };
@@ -80,23 +76,35 @@ impl Emitter<'_> {
         if self.target.mul_add {
             return self.fb.ins().fma(args[0], args[1], args[2]);
         }
-        let name = if ty == Scalar::F64 { "mul_add_f64" } else { "mul_add" };
         if !vector {
-            return self.routine(name, args, scalar_type(ty));
+            return self.float_routine(ty, Routine::MulAdd, args);
         }
         let mut result = args[2];
         for lane in 0..4 {
             let each: Vec<Value> =
                 args.iter().map(|arg| self.fb.ins().extractlane(*arg, lane)).collect();
-            let one = self.routine(name, &each, scalar_type(ty));
+            let one = self.float_routine(ty, Routine::MulAdd, &each);
             result = self.fb.ins().insertlane(result, one, lane);
         }
         result
     }
 
     /// A call of a routine with a result.
-    pub(super) fn routine(&mut self, name: &str, args: &[Value], result: Type) -> Value {
-        self.call(name, args, Some(result)).expect("the signature has a result")
+    pub(super) fn routine(&mut self, routine: Routine, args: &[Value], result: Type) -> Value {
+        self.call(routine, args, Some(result)).expect("the signature has a result")
+    }
+
+    /// A call of the routine that there is for each precision of a float.
+    pub(super) fn float_routine(
+        &mut self,
+        ty: Scalar,
+        routine: impl FnOnce(Precision) -> Routine,
+        args: &[Value],
+    ) -> Value {
+        match Precision::of(ty) {
+            Some(precision) => self.routine(routine(precision), args, scalar_type(ty)),
+            None => self.fail(format!("a routine of {}", ty.name()), scalar_type(ty)),
+        }
     }
 
     /// A number given by its bits.
@@ -174,8 +182,7 @@ impl Emitter<'_> {
     fn floor(&mut self, ty: Scalar, x: Value) -> Value {
         match ty {
             _ if self.target.floor => self.fb.ins().floor(x),
-            Scalar::F64 => self.routine("floor_f64", &[x], types::F64),
-            _ => self.routine("floor", &[x], types::F32),
+            _ => self.float_routine(ty, Routine::Floor, &[x]),
         }
     }
 
@@ -185,9 +192,9 @@ impl Emitter<'_> {
                 let bits = self.bf16_in_low_half(x, vector);
                 self.bf16_from_low_half(bits, vector)
             }
-            (DType::F16, Scalar::F32) if !vector => self.routine("round_f16", &[x], types::F32),
-            (DType::BF16, Scalar::F64) => self.routine("round_bf16_f64", &[x], types::F64),
-            (DType::F16, Scalar::F64) => self.routine("round_f16_f64", &[x], types::F64),
+            (DType::F16, Scalar::F32) if !vector => self.round_one(ty, NarrowFloat::F16, x),
+            (DType::BF16, Scalar::F64) => self.round_one(ty, NarrowFloat::Bf16, x),
+            (DType::F16, Scalar::F64) => self.round_one(ty, NarrowFloat::F16, x),
             (DType::F32, Scalar::F64) => {
                 let narrow = self.fb.ins().fdemote(types::F32, x);
                 self.fb.ins().fpromote(types::F64, narrow)
@@ -198,6 +205,10 @@ impl Emitter<'_> {
                 self.fail(format!("rounding {} to {dtype}", ty.name()), clif)
             }
         }
+    }
+
+    fn round_one(&mut self, ty: Scalar, narrow: NarrowFloat, x: Value) -> Value {
+        self.float_routine(ty, |precision| Routine::Round(precision, narrow), &[x])
     }
 
     fn compare(&mut self, cmp: Cmp, ty: Scalar, args: &[Value], vector: bool) -> Value {

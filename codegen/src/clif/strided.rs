@@ -2,6 +2,7 @@
 
 use super::Emitter;
 use crate::plan::Apart;
+use crate::routines::{ElementSize, Routine};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 
@@ -57,6 +58,14 @@ impl Emitter<'_> {
         let length = self.fb.ins().isub(self.to, self.from);
         let pitch = self.fb.ins().iadd_imm_s(length, apart.pitch(0));
         let step = self.fb.ins().iconst(types::I64, step * size);
-        self.call(&format!("bring_{size}"), &[from, to, length, rows, step, pitch], None);
+        match ElementSize::of(*size) {
+            Some(size) => {
+                let args = [from, to, length, rows, step, pitch];
+                self.call(Routine::GatherRows(size), &args, None);
+            }
+            None => {
+                self.fail(format!("copying elements of {size} bytes"), types::I64);
+            }
+        }
     }
 }

@@ -86,13 +86,12 @@ impl Drop for CodeMemory {
 /// Puts functions, given with their kernel's name and number of slots, into one module.
 ///
 /// # Errors
-/// If Cranelift refuses, or there is no routine of a name.
+/// If Cranelift refuses.
 pub(crate) fn link(target: &Target, functions: &[(&str, usize, &Object)]) -> Result<Vec<Code>> {
     let mut builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
-    for (kernel, _, object) in functions {
-        for routine in object.routines(target) {
-            let (name, address) = routine.map_err(|message| failed(kernel, message))?;
-            builder.symbol(name, address as *const u8);
+    for (_, _, object) in functions {
+        for routine in object.routines() {
+            builder.symbol(routine.symbol(), routine.address(target.tiles) as *const u8);
         }
     }
     let mut module = JITModule::new(builder);
@@ -141,9 +140,9 @@ fn define(module: &mut JITModule, object: &Object) -> std::result::Result<FuncId
     let mut gap = |gap: &Gap| {
         let user = |id: FuncId| ModuleRelocTarget::user(0, id.as_u32());
         let name = match &gap.name {
-            Name::Routine(name) => user(
+            Name::Routine(routine) => user(
                 module
-                    .declare_function(name, Linkage::Import, &signature)
+                    .declare_function(routine.symbol(), Linkage::Import, &signature)
                     .map_err(|e| e.to_string())?,
             ),
             Name::Loop(number) => {

@@ -70,7 +70,7 @@ fn loop_name(function: usize, number: usize) -> String {
 /// What has an address, for people.
 fn called(name: &Name, function: usize) -> String {
     match name {
-        Name::Routine(name) => format!("@{name}"),
+        Name::Routine(routine) => format!("@{routine}"),
         Name::Loop(number) => loop_name(function, *number as usize),
         Name::Library(call) => call.to_string(),
         Name::Within(offset) => format!("{offset:#x} of this function"),

@@ -1,10 +1,10 @@
 //! [`Object`]: the machine code of one function that can be put anywhere, in memory or in a file.
 //!
-//! What it calls it names: the precompiled routines by name, its own wide loops by number, functions of the C library by Cranelift's
+//! What it calls it names: the precompiled routines by their symbols, its own wide loops by number, functions of the C library by Cranelift's
 //! name for them. `link` gives the names addresses.
 
 use crate::clif::{LOOPS, Lowered, ROUTINES};
-use crate::routines::address_of;
+use crate::routines::Routine;
 use crate::target::Target;
 use cranelift::codegen::binemit::Reloc;
 use cranelift::codegen::control::ControlPlane;
@@ -43,7 +43,7 @@ pub(crate) struct Gap {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Name {
     /// A precompiled routine.
-    Routine(String),
+    Routine(Routine),
     /// A wide loop of the function.
     Loop(u32),
     /// A function of the C library.
@@ -94,36 +94,23 @@ impl Object {
         self.bytes.len() + self.loops.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// The addresses of the routines it calls, each under its name.
-    ///
-    /// # Errors
-    /// If there is no routine of a name.
-    pub(crate) fn routines<'a>(
-        &'a self,
-        target: &'a Target,
-    ) -> impl Iterator<Item = Result<(&'a str, usize), String>> {
-        self.gaps.iter().filter_map(|gap| match &gap.name {
-            Name::Routine(name) => Some(
-                address_of(target.tiles, name)
-                    .map(|address| (name.as_str(), address))
-                    .ok_or_else(|| format!("there is no routine {name}")),
-            ),
-            _ => None,
+    /// The routines it calls.
+    pub(crate) fn routines(&self) -> impl Iterator<Item = Routine> {
+        self.gaps.iter().filter_map(|gap| match gap.name {
+            Name::Routine(routine) => Some(routine),
+            Name::Loop(_) | Name::Library(_) | Name::Within(_) => None,
         })
     }
 }
 
-fn gap(context: &Context, routines: &[String], found: &FinalizedMachReloc) -> Result<Gap, String> {
+fn gap(context: &Context, routines: &[Routine], found: &FinalizedMachReloc) -> Result<Gap, String> {
     let name = match &found.target {
         FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => {
             let name = &context.func.params.user_named_funcs()[*name];
             match name.namespace {
                 LOOPS => Name::Loop(name.index),
                 ROUTINES => Name::Routine(
-                    routines
-                        .get(name.index as usize)
-                        .ok_or("a call of an unknown routine")?
-                        .clone(),
+                    *routines.get(name.index as usize).ok_or("a call of an unknown routine")?,
                 ),
                 _ => return Err(format!("a call of {name:?}")),
             }

@@ -9,7 +9,7 @@ use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room};
 use super::with_engine;
-use crate::routines::Tiles;
+use crate::routines::{NarrowFloat, Tiles};
 use crate::target::Vectors;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -106,7 +106,7 @@ unsafe fn keep_with<E: Engine>(
         let at = from / E::DEPTH * kept.width + piece.start * depth;
         let to = to.wrapping_add(at * kept.cell.bytes());
         let numbers = piece.len().next_multiple_of(E::WIDTH) * depth;
-        match tiles.narrow(kept.cell) {
+        match NarrowFloat::of(kept.cell).map(|narrow| tiles.narrow(narrow)) {
             // SAFETY: there are so many f32, and so many 16-bit numbers have room.
             Some(narrow) => unsafe { narrow(packed.cast_const().cast(), to, numbers) },
             None => {

@@ -1,23 +1,18 @@
 //! The routines for x86-64 with AVX2, FMA and F16C: eight f32 at a time.
 //!
-//! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`]. The last, incomplete vector of a tile is
+//! Functions are the generic definitions of `tracecast_ir::kernel::math` on [`Wide`], instantiated for every function of the list. The last, incomplete vector of a tile is
 //! padded and run through the same instructions.
 
-use super::{Routine, Tiles, gather_rows, random};
+use super::portable::function_f64;
+use super::{FunctionRoutines, Tiles, gather_rows, random};
 use core::arch::x86_64 as x86;
-use tracecast_ir::kernel::math::{self, Lane};
+use tracecast_ir::kernel::math::Lane;
+use tracecast_ir::kernel::{Definition, PerFunction};
 
 /// Routines for AVX2, FMA and F16C.
 pub(super) static TILES: Tiles = Tiles {
     wide: true,
-    functions: [
-        function!(exp, exp_f64),
-        function!(log, log_f64),
-        function!(tanh, tanh_f64),
-        function!(erf, erf_f64),
-        function!(sin, sin_f64),
-        function!(cos, cos_f64),
-    ],
+    functions: |function| function.with(Functions),
     f16_to_f32: tile!(from_f16),
     f32_to_f16: tile!(to_f16),
     bf16_to_f32: tile!(from_bf16),
@@ -25,7 +20,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(round_f16),
     round_bf16: tile!(round_bf16),
     random: random::avx2::in_a_row,
-    bring: gather_rows::avx2::WIDE,
+    gather_rows: gather_rows::avx2::of_size,
 };
 
 /// Maps `n` elements, eight at a time.
@@ -282,17 +277,41 @@ macro_rules! tile {
     }};
 }
 
-macro_rules! function {
-    ($f:ident, $double:ident) => {{
-        #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe extern "C" fn one(x: f32) -> f32 {
-            math::$f(x)
+use tile;
+
+/// Makes the routines of a function from its definition.
+struct Functions;
+
+impl PerFunction for Functions {
+    type Output = FunctionRoutines;
+
+    fn make<F: Definition>(self) -> FunctionRoutines {
+        FunctionRoutines {
+            tile: function_tile::<F>,
+            one: function::<F>,
+            one_f64: function_f64::<F>,
         }
-        extern "C" fn one_f64(x: f64) -> f64 {
-            math::$double(x)
-        }
-        Routine { tile: tile!(math::$f::<Wide>), one, one_f64 }
-    }};
+    }
 }
 
-use {function, tile};
+/// A function over a tile.
+///
+/// # Safety
+///
+/// As [`TileFn`](super::TileFn), on a CPU with AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, n: usize) {
+    // The closure has the features of this routine, which a bare function item passed on would not.
+    // SAFETY: the contract of `TileFn` is that of `map`, and the features are enabled.
+    unsafe { map(src, dst, n, |x: Wide| F::of_lanes(x)) }
+}
+
+/// A function of one f32.
+///
+/// # Safety
+///
+/// The CPU must have AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe extern "C" fn function<F: Definition>(x: f32) -> f32 {
+    F::of_lanes(x)
+}

@@ -1,11 +1,18 @@
 //! Elements that lie apart, brought next to each other: rows that step through memory, several at a time where they are neighbours
 //! there, so that every cache line is read once.
 
-use super::BringFn;
+use super::{BringFn, ElementSize};
 use std::ops::Range;
 
-/// The routines for elements of 1, 2, 4 and 8 bytes on any CPU.
-pub(super) const PLAIN: [BringFn; 4] = [plain::<u8>, plain::<u16>, plain::<u32>, plain::<u64>];
+/// The routine for elements of that size on any CPU.
+pub(super) fn portable(size: ElementSize) -> BringFn {
+    match size {
+        ElementSize::One => plain::<u8>,
+        ElementSize::Two => plain::<u16>,
+        ElementSize::Four => plain::<u32>,
+        ElementSize::Eight => plain::<u64>,
+    }
+}
 
 /// Where eight positions of eight rows are, and where they go.
 #[derive(Clone, Copy)]
@@ -79,12 +86,17 @@ unsafe fn elements<T: Copy>(block: Block, positions: Range<usize>, rows: Range<u
 pub(crate) mod avx2 {
     //! Blocks of elements of 2 and 4 bytes, transposed in registers.
 
-    use super::{Block, BringFn, bring};
+    use super::{Block, BringFn, ElementSize, bring};
     use core::arch::x86_64 as x86;
 
-    /// The routines for elements of 1, 2, 4 and 8 bytes with AVX2.
-    pub(in super::super) const WIDE: [BringFn; 4] =
-        [super::PLAIN[0], two_bytes, four_bytes, super::PLAIN[3]];
+    /// The routine for elements of that size with AVX2.
+    pub(in super::super) fn of_size(size: ElementSize) -> BringFn {
+        match size {
+            ElementSize::Two => two_bytes,
+            ElementSize::Four => four_bytes,
+            ElementSize::One | ElementSize::Eight => super::portable(size),
+        }
+    }
 
     #[target_feature(enable = "avx2")]
     unsafe extern "C" fn two_bytes(

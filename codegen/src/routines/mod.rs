@@ -21,10 +21,9 @@ mod tests;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use gather_rows::avx2::transpose;
-pub(crate) use names::address_of;
+pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
 pub(crate) use peak::flops as peak_flops;
 
-use tracecast_ir::DType;
 use tracecast_ir::kernel::Function;
 
 /// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
@@ -47,8 +46,8 @@ pub(crate) type BringFn = unsafe extern "C" fn(
     ld: usize,
 );
 
-/// One function of a float in its three forms.
-pub(crate) struct Routine {
+/// The routines of one function.
+pub(crate) struct FunctionRoutines {
     /// Over a tile of f32.
     pub(crate) tile: TileFn,
     /// Of one f32.
@@ -61,8 +60,8 @@ pub(crate) struct Routine {
 pub(crate) struct Tiles {
     /// True if the routines use AVX2, FMA and F16C.
     pub(crate) wide: bool,
-    /// The functions, in the order of [`Function`]; see [`Tiles::function`].
-    functions: [Routine; 6],
+    /// Those of each function.
+    functions: fn(Function) -> FunctionRoutines,
     /// f16 to f32.
     pub(crate) f16_to_f32: TileFn,
     /// f32 to f16.
@@ -77,8 +76,8 @@ pub(crate) struct Tiles {
     pub(crate) round_bf16: TileFn,
     /// Random words of elements in a row.
     pub(crate) random: RandomFn,
-    /// Elements of 1, 2, 4 and 8 bytes brought together.
-    pub(crate) bring: [BringFn; 4],
+    /// Copying strided rows, for each size of an element.
+    gather_rows: fn(ElementSize) -> BringFn,
 }
 
 impl Tiles {
@@ -98,41 +97,36 @@ impl Tiles {
     }
 
     /// The routines of a function.
-    pub(crate) fn function(&self, function: Function) -> &Routine {
-        &self.functions[match function {
-            Function::Exp => 0,
-            Function::Log => 1,
-            Function::Tanh => 2,
-            Function::Erf => 3,
-            Function::Sin => 4,
-            Function::Cos => 5,
-        }]
+    pub(crate) fn function(&self, function: Function) -> FunctionRoutines {
+        (self.functions)(function)
     }
 
-    /// The routine that widens a 16-bit float to f32; `None` for other dtypes.
-    pub(crate) fn widen(&self, dtype: DType) -> Option<TileFn> {
-        match dtype {
-            DType::F16 => Some(self.f16_to_f32),
-            DType::BF16 => Some(self.bf16_to_f32),
-            _ => None,
+    /// The routine that copies strided rows of elements of that size.
+    pub(crate) fn gather_rows(&self, size: ElementSize) -> BringFn {
+        (self.gather_rows)(size)
+    }
+
+    /// The routine that widens a narrow float to f32.
+    pub(crate) fn widen(&self, narrow: NarrowFloat) -> TileFn {
+        match narrow {
+            NarrowFloat::F16 => self.f16_to_f32,
+            NarrowFloat::Bf16 => self.bf16_to_f32,
         }
     }
 
-    /// The routine that narrows f32 to a 16-bit float; `None` for other dtypes.
-    pub(crate) fn narrow(&self, dtype: DType) -> Option<TileFn> {
-        match dtype {
-            DType::F16 => Some(self.f32_to_f16),
-            DType::BF16 => Some(self.f32_to_bf16),
-            _ => None,
+    /// The routine that narrows f32.
+    pub(crate) fn narrow(&self, narrow: NarrowFloat) -> TileFn {
+        match narrow {
+            NarrowFloat::F16 => self.f32_to_f16,
+            NarrowFloat::Bf16 => self.f32_to_bf16,
         }
     }
 
-    /// The routine that rounds f32 to the values of a 16-bit float; `None` for other dtypes.
-    pub(crate) fn round(&self, dtype: DType) -> Option<TileFn> {
-        match dtype {
-            DType::F16 => Some(self.round_f16),
-            DType::BF16 => Some(self.round_bf16),
-            _ => None,
+    /// The routine that rounds f32 to the values of a narrow float.
+    pub(crate) fn round(&self, narrow: NarrowFloat) -> TileFn {
+        match narrow {
+            NarrowFloat::F16 => self.round_f16,
+            NarrowFloat::Bf16 => self.round_bf16,
         }
     }
 }
@@ -156,6 +150,16 @@ pub(crate) mod one {
         half::f16_to_f32(bits as u16)
     }
 
+    /// The f32 of bf16 bits; the high half is ignored.
+    pub(crate) extern "C" fn bf16_to_f32(bits: u32) -> f32 {
+        half::bf16_to_f32(bits as u16)
+    }
+
+    /// The bits of the nearest bf16.
+    pub(crate) extern "C" fn f32_to_bf16(x: f32) -> u32 {
+        u32::from(half::f32_to_bf16(x))
+    }
+
     /// The bits of the nearest f16.
     pub(crate) extern "C" fn f32_to_f16(x: f32) -> u32 {
         u32::from(half::f32_to_f16(x))
@@ -174,6 +178,11 @@ pub(crate) mod one {
     /// The nearest f16 value.
     pub(crate) extern "C" fn round_f16(x: f32) -> f32 {
         half::round_to_f16(x)
+    }
+
+    /// The nearest bf16 value.
+    pub(crate) extern "C" fn round_bf16(x: f32) -> f32 {
+        half::round_to_bf16(x)
     }
 
     /// The f16 value nearest to an f64.

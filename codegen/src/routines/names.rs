@@ -1,54 +1,253 @@
-//! The routines that generated code calls, by name: code from a file finds them where they are in this process.
+//! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in objects and files, and its address in
+//! this process.
 
 use super::{Tiles, one};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::Function;
+use tracecast_ir::kernel::{Function, Scalar};
 
-/// The address of a routine; `None` if there is none of that name.
+/// A routine that generated code calls.
 ///
-/// `exp_tile` is the function over a tile, `exp` that of one f32, `exp_f64` that of one f64.
-pub(crate) fn address_of(tiles: &Tiles, name: &str) -> Option<usize> {
-    Some(match name {
-        "random_tile" => tiles.random as *const () as usize,
-        "bring_1" => tiles.bring[0] as *const () as usize,
-        "bring_2" => tiles.bring[1] as *const () as usize,
-        "bring_4" => tiles.bring[2] as *const () as usize,
-        "bring_8" => tiles.bring[3] as *const () as usize,
-        "f16_to_f32_tile" => tiles.widen(DType::F16)? as *const () as usize,
-        "bf16_to_f32_tile" => tiles.widen(DType::BF16)? as *const () as usize,
-        "f32_to_f16_tile" => tiles.narrow(DType::F16)? as *const () as usize,
-        "f32_to_bf16_tile" => tiles.narrow(DType::BF16)? as *const () as usize,
-        "round_f16_tile" => tiles.round(DType::F16)? as *const () as usize,
-        "round_bf16_tile" => tiles.round(DType::BF16)? as *const () as usize,
-        "floor" => one::floor as *const () as usize,
-        "floor_f64" => one::floor_f64 as *const () as usize,
-        "mul_add" => one::mul_add as *const () as usize,
-        "mul_add_f64" => one::mul_add_f64 as *const () as usize,
-        "random" => one::random as *const () as usize,
-        "f16_to_f32" => one::f16_to_f32 as *const () as usize,
-        "f32_to_f16" => one::f32_to_f16 as *const () as usize,
-        "f64_to_f16" => one::f64_to_f16 as *const () as usize,
-        "f64_to_bf16" => one::f64_to_bf16 as *const () as usize,
-        "round_f16" => one::round_f16 as *const () as usize,
-        "round_f16_f64" => one::round_f16_f64 as *const () as usize,
-        "round_bf16_f64" => one::round_bf16_f64 as *const () as usize,
-        _ => {
-            let (function, form) = name.split_once('_').unwrap_or((name, ""));
-            let routine = tiles.function(match function {
-                "exp" => Function::Exp,
-                "log" => Function::Log,
-                "tanh" => Function::Tanh,
-                "erf" => Function::Erf,
-                "sin" => Function::Sin,
-                "cos" => Function::Cos,
-                _ => return None,
-            });
-            match form {
-                "tile" => routine.tile as *const () as usize,
-                "" => routine.one as *const () as usize,
-                "f64" => routine.one_f64 as *const () as usize,
-                _ => return None,
-            }
+/// A routine over a *tile* takes some elements in a row (its type is [`TileFn`](super::TileFn)); the others take one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Routine {
+    /// A function of each f32 of a tile.
+    FunctionTile(Function),
+    /// A function of one number.
+    Function(Function, Precision),
+    /// Narrow floats of a tile to f32.
+    WidenTile(NarrowFloat),
+    /// f32 of a tile to the nearest narrow floats.
+    NarrowTile(NarrowFloat),
+    /// f32 of a tile to the nearest values of a narrow float, as f32.
+    RoundTile(NarrowFloat),
+    /// The bits of one narrow float to f32.
+    Widen(NarrowFloat),
+    /// One number to the bits of the nearest narrow float.
+    Narrow(Precision, NarrowFloat),
+    /// One number to the nearest value of a narrow float.
+    Round(Precision, NarrowFloat),
+    /// The largest integral number not above one number.
+    Floor(Precision),
+    /// A product and a sum with one rounding.
+    MulAdd(Precision),
+    /// The random words of some elements in a row.
+    RandomTile,
+    /// The random word of one element.
+    Random,
+    /// Strided elements of some rows, copied to contiguous rows.
+    GatherRows(ElementSize),
+}
+
+/// The precision of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Precision {
+    /// f32.
+    Single,
+    /// f64.
+    Double,
+}
+
+/// A float that is stored in fewer bits than the f32 that it is computed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum NarrowFloat {
+    /// f16.
+    F16,
+    /// bf16.
+    Bf16,
+}
+
+/// The size of an element that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ElementSize {
+    /// One byte.
+    One,
+    /// Two bytes.
+    Two,
+    /// Four bytes.
+    Four,
+    /// Eight bytes.
+    Eight,
+}
+
+impl Precision {
+    const ALL: [Precision; 2] = [Precision::Single, Precision::Double];
+
+    /// That of a float; `None` for other scalars.
+    pub(crate) fn of(ty: Scalar) -> Option<Precision> {
+        match ty {
+            Scalar::F32 => Some(Precision::Single),
+            Scalar::F64 => Some(Precision::Double),
+            Scalar::I32 | Scalar::I64 | Scalar::Bool => None,
         }
-    })
+    }
+
+    /// What it adds to the symbol of a routine.
+    fn suffix(self) -> &'static str {
+        match self {
+            Precision::Single => "",
+            Precision::Double => "_f64",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Precision::Single => "f32",
+            Precision::Double => "f64",
+        }
+    }
+}
+
+impl NarrowFloat {
+    const ALL: [NarrowFloat; 2] = [NarrowFloat::F16, NarrowFloat::Bf16];
+
+    /// That of a dtype; `None` if the dtype is something else.
+    pub(crate) fn of(dtype: DType) -> Option<NarrowFloat> {
+        NarrowFloat::ALL.into_iter().find(|narrow| narrow.dtype() == dtype)
+    }
+
+    fn dtype(self) -> DType {
+        match self {
+            NarrowFloat::F16 => DType::F16,
+            NarrowFloat::Bf16 => DType::BF16,
+        }
+    }
+}
+
+impl ElementSize {
+    /// Every size, in order.
+    pub(crate) const ALL: [ElementSize; 4] =
+        [ElementSize::One, ElementSize::Two, ElementSize::Four, ElementSize::Eight];
+
+    /// That of so many bytes; `None` if no element has as many.
+    pub(crate) fn of(bytes: i64) -> Option<ElementSize> {
+        ElementSize::ALL.into_iter().find(|size| size.bytes() == bytes)
+    }
+
+    fn bytes(self) -> i64 {
+        match self {
+            ElementSize::One => 1,
+            ElementSize::Two => 2,
+            ElementSize::Four => 4,
+            ElementSize::Eight => 8,
+        }
+    }
+}
+
+impl Routine {
+    /// Every routine.
+    pub(crate) fn all() -> impl Iterator<Item = Routine> {
+        let functions = Function::ALL.into_iter().flat_map(|f| {
+            let single = Precision::ALL.map(|precision| Routine::Function(f, precision));
+            single.into_iter().chain([Routine::FunctionTile(f)])
+        });
+        let narrow = NarrowFloat::ALL.into_iter().flat_map(|n| {
+            let tiles = [Routine::WidenTile(n), Routine::NarrowTile(n), Routine::RoundTile(n)];
+            let single = Precision::ALL.map(|p| [Routine::Narrow(p, n), Routine::Round(p, n)]);
+            tiles.into_iter().chain([Routine::Widen(n)]).chain(single.into_iter().flatten())
+        });
+        let arithmetic = Precision::ALL.map(|p| [Routine::Floor(p), Routine::MulAdd(p)]);
+        let gathers = ElementSize::ALL.map(Routine::GatherRows);
+        let random = [Routine::Random, Routine::RandomTile];
+        functions.chain(narrow).chain(arithmetic.into_iter().flatten()).chain(gathers).chain(random)
+    }
+
+    /// The symbol that stands for it: no two routines share one.
+    pub(crate) fn symbol(self) -> &'static str {
+        let found = SYMBOLS.iter().find(|(routine, _)| *routine == self);
+        found.map(|(_, symbol)| symbol.as_str()).expect("the list of routines has every routine")
+    }
+
+    /// Where it is in this process, among the routines for one kind of CPU.
+    pub(crate) fn address(self, tiles: &Tiles) -> usize {
+        use NarrowFloat::{Bf16, F16};
+        use Precision::{Double, Single};
+        let pointer = match self {
+            Routine::FunctionTile(f) => tiles.function(f).tile as *const (),
+            Routine::Function(f, Single) => tiles.function(f).one as *const (),
+            Routine::Function(f, Double) => tiles.function(f).one_f64 as *const (),
+            Routine::WidenTile(narrow) => tiles.widen(narrow) as *const (),
+            Routine::NarrowTile(narrow) => tiles.narrow(narrow) as *const (),
+            Routine::RoundTile(narrow) => tiles.round(narrow) as *const (),
+            Routine::Widen(F16) => one::f16_to_f32 as *const (),
+            Routine::Widen(Bf16) => one::bf16_to_f32 as *const (),
+            Routine::Narrow(Single, F16) => one::f32_to_f16 as *const (),
+            Routine::Narrow(Single, Bf16) => one::f32_to_bf16 as *const (),
+            Routine::Narrow(Double, F16) => one::f64_to_f16 as *const (),
+            Routine::Narrow(Double, Bf16) => one::f64_to_bf16 as *const (),
+            Routine::Round(Single, F16) => one::round_f16 as *const (),
+            Routine::Round(Single, Bf16) => one::round_bf16 as *const (),
+            Routine::Round(Double, F16) => one::round_f16_f64 as *const (),
+            Routine::Round(Double, Bf16) => one::round_bf16_f64 as *const (),
+            Routine::Floor(Single) => one::floor as *const (),
+            Routine::Floor(Double) => one::floor_f64 as *const (),
+            Routine::MulAdd(Single) => one::mul_add as *const (),
+            Routine::MulAdd(Double) => one::mul_add_f64 as *const (),
+            Routine::RandomTile => tiles.random as *const (),
+            Routine::Random => one::random as *const (),
+            Routine::GatherRows(size) => tiles.gather_rows(size) as *const (),
+        };
+        pointer as usize
+    }
+}
+
+/// Each routine with its symbol, made once: code that is loaded asks for many.
+static SYMBOLS: LazyLock<Vec<(Routine, String)>> =
+    LazyLock::new(|| Routine::all().map(|routine| (routine, routine.to_string())).collect());
+
+/// The symbol. `exp_tile` is the function over a tile, `exp` that of one f32, `exp_f64` that of one f64.
+impl fmt::Display for Routine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Routine::FunctionTile(function) => write!(f, "{}_tile", function.name()),
+            Routine::Function(function, p) => write!(f, "{}{}", function.name(), p.suffix()),
+            Routine::WidenTile(narrow) => write!(f, "{}_to_f32_tile", narrow.dtype()),
+            Routine::NarrowTile(narrow) => write!(f, "f32_to_{}_tile", narrow.dtype()),
+            Routine::RoundTile(narrow) => write!(f, "round_{}_tile", narrow.dtype()),
+            Routine::Widen(narrow) => write!(f, "{}_to_f32", narrow.dtype()),
+            Routine::Narrow(p, narrow) => write!(f, "{}_to_{}", p.name(), narrow.dtype()),
+            Routine::Round(p, narrow) => write!(f, "round_{}{}", narrow.dtype(), p.suffix()),
+            Routine::Floor(p) => write!(f, "floor{}", p.suffix()),
+            Routine::MulAdd(p) => write!(f, "mul_add{}", p.suffix()),
+            Routine::RandomTile => f.write_str("random_tile"),
+            Routine::Random => f.write_str("random"),
+            Routine::GatherRows(size) => write!(f, "gather_rows_{}", size.bytes()),
+        }
+    }
+}
+
+impl FromStr for Routine {
+    type Err = String;
+
+    /// # Errors
+    /// If it is the symbol of no routine.
+    fn from_str(symbol: &str) -> Result<Self, String> {
+        let found = SYMBOLS.iter().find(|(_, known)| known == symbol);
+        found.map(|(routine, _)| *routine).ok_or_else(|| format!("there is no routine {symbol}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_routine_has_a_symbol_and_an_address_of_its_own() {
+        for tiles in [Tiles::detect(true), Tiles::detect(false)] {
+            let mut symbols = HashSet::new();
+            for routine in Routine::all() {
+                assert!(symbols.insert(routine.symbol()), "{routine} is the symbol of two");
+                assert_eq!(routine.symbol().parse(), Ok(routine));
+                assert_ne!(routine.address(tiles), 0, "{routine}");
+            }
+            assert!(symbols.len() > 3 * Function::ALL.len(), "{symbols:?}");
+        }
+        assert_eq!(Routine::FunctionTile(Function::Exp).symbol(), "exp_tile");
+        let narrow = Routine::Narrow(Precision::Double, NarrowFloat::Bf16);
+        assert_eq!(narrow.symbol(), "f64_to_bf16");
+        assert_eq!("exp_f16".parse::<Routine>(), Err("there is no routine exp_f16".to_owned()));
+    }
 }

@@ -1,19 +1,12 @@
 //! The portable routines: the scalar definitions, one element at a time.
 
-use super::{Routine, Tiles, gather_rows, random};
-use tracecast_ir::kernel::{half, math};
+use super::{FunctionRoutines, Tiles, gather_rows, random};
+use tracecast_ir::kernel::{Definition, PerFunction, half};
 
 /// Routines for any CPU.
 pub(super) static TILES: Tiles = Tiles {
     wide: false,
-    functions: [
-        function!(exp, exp_f64),
-        function!(log, log_f64),
-        function!(tanh, tanh_f64),
-        function!(erf, erf_f64),
-        function!(sin, sin_f64),
-        function!(cos, cos_f64),
-    ],
+    functions: |function| function.with(Functions),
     f16_to_f32: tile!(half::f16_to_f32),
     f32_to_f16: tile!(half::f32_to_f16),
     bf16_to_f32: tile!(half::bf16_to_f32),
@@ -21,7 +14,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(half::round_to_f16),
     round_bf16: tile!(half::round_to_bf16),
     random: random::in_a_row,
-    bring: gather_rows::PLAIN,
+    gather_rows: gather_rows::portable,
 };
 
 /// Maps `n` elements one by one.
@@ -50,16 +43,38 @@ macro_rules! tile {
     }};
 }
 
-macro_rules! function {
-    ($f:ident, $double:ident) => {{
-        extern "C" fn one(x: f32) -> f32 {
-            math::$f(x)
+use tile;
+
+/// Makes the routines of a function from its definition.
+struct Functions;
+
+impl PerFunction for Functions {
+    type Output = FunctionRoutines;
+
+    fn make<F: Definition>(self) -> FunctionRoutines {
+        FunctionRoutines {
+            tile: function_tile::<F>,
+            one: function::<F>,
+            one_f64: function_f64::<F>,
         }
-        extern "C" fn one_f64(x: f64) -> f64 {
-            math::$double(x)
-        }
-        Routine { tile: tile!(math::$f::<f32>), one, one_f64 }
-    }};
+    }
 }
 
-use {function, tile};
+/// A function over a tile.
+///
+/// # Safety
+///
+/// As [`TileFn`](super::TileFn).
+unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: the contract of `TileFn` is that of `map`.
+    unsafe { map(src, dst, n, F::of_lanes::<f32>) }
+}
+
+extern "C" fn function<F: Definition>(x: f32) -> f32 {
+    F::of_lanes(x)
+}
+
+/// A function of one f64, whichever CPU it is.
+pub(super) extern "C" fn function_f64<F: Definition>(x: f64) -> f64 {
+    F::of_f64(x)
+}

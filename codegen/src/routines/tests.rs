@@ -1,23 +1,7 @@
 //! Every routine gives the bits of its scalar definition, for every length and every 16-bit input.
 
-use super::{Tiles, one};
-use tracecast_ir::kernel::{Function, half, math, philox};
-
-const FUNCTIONS: [Function; 6] =
-    [Function::Exp, Function::Log, Function::Tanh, Function::Erf, Function::Sin, Function::Cos];
-
-type Definition = (fn(f32) -> f32, fn(f64) -> f64);
-
-fn definition(f: Function) -> Definition {
-    match f {
-        Function::Exp => (math::exp, math::exp_f64),
-        Function::Log => (math::log, math::log_f64),
-        Function::Tanh => (math::tanh, math::tanh_f64),
-        Function::Erf => (math::erf, math::erf_f64),
-        Function::Sin => (math::sin, math::sin_f64),
-        Function::Cos => (math::cos, math::cos_f64),
-    }
-}
+use super::{ElementSize, Tiles, one};
+use tracecast_ir::kernel::{Function, half, philox};
 
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
@@ -65,22 +49,21 @@ fn numbers(step: usize) -> Vec<f32> {
 fn functions_have_the_bits_of_their_definition() {
     let input = numbers(65_521);
     for tiles in both() {
-        for f in FUNCTIONS {
+        for f in Function::ALL {
             let routine = tiles.function(f);
-            let (single, double) = definition(f);
             for (&x, y) in input.iter().zip(run::<f32, f32>(routine.tile, &input)) {
                 assert!(
-                    same(y, single(x)),
+                    same(y, f.of_f32(x)),
                     "{f:?}({x:e}) wide {}: {y:e}, not {:e}",
                     tiles.wide,
-                    single(x)
+                    f.of_f32(x)
                 );
                 // SAFETY: `detect` has checked the CPU.
                 let y = unsafe { (routine.one)(x) };
-                assert!(same(y, single(x)), "{f:?}({x:e})");
+                assert!(same(y, f.of_f32(x)), "{f:?}({x:e})");
                 // SAFETY: as above.
                 let y = unsafe { (routine.one_f64)(f64::from(x)) };
-                let want = double(f64::from(x));
+                let want = f.of_f64(f64::from(x));
                 assert!(
                     y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(),
                     "{f:?}({x:e})"
@@ -94,14 +77,14 @@ fn functions_have_the_bits_of_their_definition() {
 fn every_length_is_whole_and_nothing_more() {
     let input: Vec<f32> = (0..40).map(|i| (i as f32 - 20.0) * 7.3).collect();
     for tiles in both() {
-        for f in FUNCTIONS {
+        for f in Function::ALL {
             for n in 0..=40 {
                 let mut data = input.clone();
                 let at = data.as_mut_ptr().cast::<u8>();
                 // SAFETY: in place, over `n` of 40 elements.
                 unsafe { (tiles.function(f).tile)(at, at, n) };
                 for i in 0..40 {
-                    let want = if i < n { definition(f).0(input[i]) } else { input[i] };
+                    let want = if i < n { f.of_f32(input[i]) } else { input[i] };
                     assert!(same(data[i], want), "{f:?}, {n} elements, element {i}");
                 }
             }
@@ -216,10 +199,10 @@ fn elements_are_brought_together() {
         for n in [1, 7, 8, 9, 40] {
             for rows in [1, 2, 7, 8, 16, 21, 32, 64] {
                 for step in [rows as isize + 2, -3, 2] {
-                    brought::<1>(tiles.bring[0], n, rows, step);
-                    brought::<2>(tiles.bring[1], n, rows, step);
-                    brought::<4>(tiles.bring[2], n, rows, step);
-                    brought::<8>(tiles.bring[3], n, rows, step);
+                    brought::<1>(tiles.gather_rows(ElementSize::One), n, rows, step);
+                    brought::<2>(tiles.gather_rows(ElementSize::Two), n, rows, step);
+                    brought::<4>(tiles.gather_rows(ElementSize::Four), n, rows, step);
+                    brought::<8>(tiles.gather_rows(ElementSize::Eight), n, rows, step);
                 }
             }
         }

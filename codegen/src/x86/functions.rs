@@ -5,8 +5,8 @@ use crate::target::Width;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;
-use tracecast_ir::kernel::Function;
 use tracecast_ir::kernel::math::{self, Lane};
+use tracecast_ir::kernel::{Code, Definition, Function, PerFunction};
 
 /// A function as instructions: operands below [`Sequence::STEPS`] are its argument, others earlier steps.
 #[derive(Debug)]
@@ -21,32 +21,40 @@ impl Sequence {
     /// The number of the first step.
     pub(super) const STEPS: V = 1;
 
-    fn of(f: fn(Note) -> Note, width: Width) -> Sequence {
-        WIDTH.set(width);
-        STEPS.with_borrow_mut(Vec::clear);
-        let result = f(Note(0)).0;
-        Sequence { steps: STEPS.with_borrow_mut(std::mem::take), result }
+    /// That of each function that has one.
+    fn of_all(width: Width) -> Sequences {
+        Function::ALL.map(|function| match function.code() {
+            Code::StraightLine => Some(function.with(Record(width))),
+            Code::Patched => None,
+        })
     }
 }
 
-/// The instructions of a function; `None` for the two that need a routine for large numbers.
+type Sequences = [Option<Sequence>; Function::ALL.len()];
+
+/// The instructions of a function; `None` if it needs a routine for some numbers.
 pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequence> {
-    fn all(width: Width) -> [Sequence; 4] {
-        [math::exp, math::log, math::tanh, math::erf].map(|f| Sequence::of(f, width))
-    }
-    static SHORT: LazyLock<[Sequence; 4]> = LazyLock::new(|| all(Width::Bits256));
-    static LONG: LazyLock<[Sequence; 4]> = LazyLock::new(|| all(Width::Bits512));
-    let all: &'static [Sequence; 4] = match width {
-        Width::Bits256 => &SHORT,
-        Width::Bits512 => &LONG,
+    static BITS_256: LazyLock<Sequences> = LazyLock::new(|| Sequence::of_all(Width::Bits256));
+    static BITS_512: LazyLock<Sequences> = LazyLock::new(|| Sequence::of_all(Width::Bits512));
+    let sequences: &'static Sequences = match width {
+        Width::Bits256 => &BITS_256,
+        Width::Bits512 => &BITS_512,
     };
-    Some(match function {
-        Function::Exp => &all[0],
-        Function::Log => &all[1],
-        Function::Tanh => &all[2],
-        Function::Erf => &all[3],
-        Function::Sin | Function::Cos => return None,
-    })
+    sequences[function as usize].as_ref()
+}
+
+/// Records the definition of a function, for vectors of that width.
+struct Record(Width);
+
+impl PerFunction for Record {
+    type Output = Sequence;
+
+    fn make<F: Definition>(self) -> Sequence {
+        WIDTH.set(self.0);
+        STEPS.with_borrow_mut(Vec::clear);
+        let result = F::of_lanes(Note(0)).0;
+        Sequence { steps: STEPS.with_borrow_mut(std::mem::take), result }
+    }
 }
 
 thread_local! {

@@ -26,7 +26,7 @@ pub(super) fn encode(key: &[u8], functions: &[Object]) -> Option<Vec<u8>> {
             number(&mut to, u64::from(kind_number(*kind)?));
             number(&mut to, *addend as u64);
             match name {
-                Name::Routine(name) => put_tagged(&mut to, 0, name.as_bytes()),
+                Name::Routine(routine) => put_tagged(&mut to, 0, routine.symbol().as_bytes()),
                 Name::Loop(i) => put_tagged(&mut to, 1, &i.to_le_bytes()),
                 Name::Library(call) => put_tagged(&mut to, 2, call.to_string().as_bytes()),
                 Name::Within(at) => put_tagged(&mut to, 3, &at.to_le_bytes()),
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         let index = || block.try_into().ok().map(u32::from_le_bytes);
         let text = || str::from_utf8(block).ok();
         let name = match tag {
-            0 => Name::Routine(text()?.to_owned()),
+            0 => Name::Routine(text()?.parse().ok()?),
             1 => Name::Loop(index()?),
             2 => Name::Library(LibCall::from_str(text()?).ok()?),
             3 => Name::Within(index()?),

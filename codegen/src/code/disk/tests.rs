@@ -4,9 +4,10 @@ use super::record::{decode, encode};
 use super::*;
 use crate::code::object::{Gap, Name};
 use crate::device::{CpuDevice, CpuOptions};
+use crate::routines::{Precision, Routine};
 use crate::tests::{gelu, inputs, place};
 use cranelift::codegen::binemit::Reloc;
-use tracecast_ir::kernel::{Kernel, Output};
+use tracecast_ir::kernel::{Function, Kernel, Output};
 use tracecast_runtime::{Device, Made, MadeFrom, Memory};
 
 /// A folder of this test's own, gone afterwards.
@@ -137,7 +138,7 @@ fn what_a_right_checksum_covers_still_has_to_make_sense() {
         gaps: vec![Gap {
             offset,
             kind: Reloc::Abs8,
-            name: Name::Routine("exp".to_owned()),
+            name: Name::Routine(Routine::Function(Function::Exp, Precision::Single)),
             addend: 0,
         }],
         loops: vec![vec![0xc3]],

@@ -8,7 +8,7 @@ use super::{Class, Has, is_vector};
 use crate::plan::canonical::uniform;
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Function, Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Code, Inst, Reduction, Scalar, ScalarOp, Val};
 
 /// The classes of a stage's instructions.
 pub(super) struct Classified {
@@ -98,7 +98,7 @@ fn computed_class<'a>(
         return Class::Scalar;
     }
     match inst.op {
-        ScalarOp::Call(Function::Sin | Function::Cos) => Class::Tile,
+        ScalarOp::Call(function) if function.code() == Code::Patched => Class::Tile,
         ScalarOp::Call(_) | ScalarOp::Round(DType::F16) if !wide => Class::Tile,
         ScalarOp::Check(_) if wide || inst.args.len() > 1 => Class::Scalar,
         ScalarOp::Div if inst.ty != Scalar::F32 => Class::Scalar,
