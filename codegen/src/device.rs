@@ -4,7 +4,7 @@ use crate::code::cache::{self, Program};
 use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::Error;
-use crate::run::{Keeping, Kept, Packed, Slots};
+use crate::run::{self, Invocation, Keeping, Kept, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
@@ -162,7 +162,7 @@ impl Loaded {
     /// How a run keeps something for the next, if these inputs last.
     fn keeping(&self, lasting: &[usize]) -> Option<Keeping> {
         let Shared { target, forget_weights, .. } = &*self.shared;
-        (!forget_weights).then(|| self.program.keeping(target, lasting)).flatten()
+        (!forget_weights).then(|| run::keeping(&self.program, target, lasting)).flatten()
     }
 }
 
@@ -182,7 +182,7 @@ impl Launch for Loaded {
             Places::Lent(args.to_vec(), Mutex::default())
         } else {
             let mut places = Addresses { operands: Slots::of(args)?, prepared: Vec::new() };
-            self.program.prepare(&places.operands, &mut places.prepared);
+            run::prepare(&self.program, &places.operands, &mut places.prepared);
             let memory = args.iter().map(|a| a.memory.clone()).collect();
             Places::Fixed { places, _memory: memory }
         };
@@ -243,7 +243,7 @@ struct Addresses {
 
 impl Bound for BoundKernel {
     fn is_shared(&self) -> bool {
-        self.program.is_shared(&self.shared.team)
+        run::is_shared(&self.program, &self.shared.team)
     }
 
     fn run(&self) -> Result<()> {
@@ -253,7 +253,7 @@ impl Bound for BoundKernel {
                 let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
                 let Addresses { operands, prepared } = &mut *places;
                 operands.refill(args)?;
-                self.program.prepare(operands, prepared);
+                run::prepare(&self.program, operands, prepared);
                 self.run_at(&places)
             }
         }
@@ -270,15 +270,11 @@ impl BoundKernel {
         }
         let status = status::fine();
         let Shared { target, team, .. } = &*self.shared;
-        let program = &self.program;
-        let run = |kept: Option<&Packed>| {
-            program.run(target, team, operands, prepared, kept, &status);
-        };
+        let program = &*self.program;
+        let invocation = Invocation { program, target, team, operands, prepared, status: &status };
         match &self.kept {
-            Some(kept) => {
-                kept.with(|to| program.pack(target, team, operands, to, &status), run);
-            }
-            None => run(None),
+            Some(kept) => kept.with(|to| invocation.pack(to), |packed| invocation.run(packed)),
+            None => invocation.run(None),
         }
         match status::raised(&status) {
             None => Ok(()),

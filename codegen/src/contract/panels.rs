@@ -67,7 +67,8 @@ impl Panels {
 /// `cpu` must be this CPU, `tiles` made for it, and so `panels`. A matrix must be readable for the columns and all of `k`. While the
 /// piece is packed nobody else may use its place, which must be writable.
 pub(crate) unsafe fn keep(
-    (cpu, tiles): (&Cpu, &Tiles),
+    cpu: &Cpu,
+    tiles: &Tiles,
     panels: &Panels,
     piece: Range<usize>,
     b: &Source<'_>,

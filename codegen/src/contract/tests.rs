@@ -177,7 +177,7 @@ fn kept<'a>(
     for start in (0..columns).step_by(PIECE).rev() {
         let piece = start..columns.min(start + PIECE);
         // SAFETY: the tests' tensors hold what their strides span; there is room for all columns.
-        least = least.min(unsafe { keep((cpu, tiles), panels, piece, b, scratch, base) });
+        least = least.min(unsafe { keep(cpu, tiles, panels, piece, b, scratch, base) });
     }
     Source::Kept { base, panels: *panels, least }
 }

@@ -28,8 +28,12 @@ pub(crate) struct ScatterDispatch {
     pub(crate) cost: usize,
 }
 
-/// The function of a scatter that adds.
-const MAIN: usize = 1;
+/// The function that copies the base.
+pub(crate) const COPY: usize = 0;
+/// The function that adds the sources.
+pub(crate) const ADD: usize = 1;
+/// The function that rounds 16-bit results.
+pub(crate) const ROUND: usize = 2;
 
 /// The plans of a scatter, in the order above. Slots of the one that adds are the kernel's inputs and outputs, and one for the
 /// accumulator.
@@ -57,7 +61,7 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, s: &ir::Scatter) -> Result<Draft<'k>
 /// How a run divides a scatter.
 pub(super) fn dispatch(draft: Draft<'_>, s: &ir::Scatter) -> (Vec<Plan>, ScatterDispatch) {
     let output = &draft.kernel.outputs[0].ty;
-    let main = &draft.plans[MAIN];
+    let main = &draft.plans[ADD];
     let dispatch = ScatterDispatch {
         rows: main.rows() as usize,
         row: main.row() as usize,

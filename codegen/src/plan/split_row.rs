@@ -13,6 +13,11 @@ use super::{Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
+/// The function of a chunk.
+pub(crate) const CHUNK: usize = 0;
+/// The function that finishes.
+pub(crate) const FINISH: usize = 1;
+
 /// A row in chunks.
 #[derive(Debug)]
 pub(crate) struct SplitRow {
@@ -22,8 +27,6 @@ pub(crate) struct SplitRow {
     pub(crate) cost: usize,
     /// How the results of the chunks are combined.
     pub(crate) reductions: Vec<(Reduction, Scalar)>,
-    /// The function that finishes.
-    pub(crate) finish: usize,
 }
 
 /// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the end.
@@ -66,7 +69,7 @@ fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
     }
     let chunk = chunk(plan, &registers, &reductions);
     let finish = finish(plan, &registers, &reductions);
-    Some(([chunk, finish], SplitRow { row, cost: plan.cost(), reductions, finish: 1 }))
+    Some(([chunk, finish], SplitRow { row, cost: plan.cost(), reductions }))
 }
 
 /// The one element at a slot.

@@ -1,20 +1,16 @@
 //! Runs contractions: cuts them into parts for the threads; the precompiled routine does the rest.
 
-use super::Slots;
 use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};
-use super::memory::{
-    Address, Block, Fill, Operand, block_address, call, contract, keep, with_scratch,
-};
+use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
 use super::packed_weights::{Keeping, Packed};
-use crate::code::link::Code;
+use super::{Invocation, Slots};
 use crate::contract::{Ahead, Cpu, PIECE, Panels};
-use crate::plan::contract::Near;
-use crate::plan::contract::{ContractDispatch, FactorSource};
+use crate::plan::contract::{ContractDispatch, FactorSource, Near};
 use crate::routines::Tiles;
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Rows and columns are cut at multiples of these.
 const UNITS: [usize; 2] = [2, 32];
@@ -59,219 +55,204 @@ impl Cut {
     }
 }
 
-impl ContractDispatch {
-    /// Into how many parts a run is cut, at most.
-    pub(crate) fn parts(&self, team: &Team) -> usize {
-        let elements = self.batch.iter().product::<usize>() * self.m * self.n;
-        team.parts(elements * self.cost.max(1), usize::MAX)
-    }
-
-    /// How it keeps its right operand from run to run, if that is made of these operands alone and worth it.
-    pub(crate) fn keeping(&self, tiles: &Tiles, lasting: &[usize]) -> Option<Keeping> {
-        let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&self.m);
-        let batches: usize = self.batch.iter().product();
-        if !few_rows || self.k == 0 || batches == 0 {
-            return None;
+/// Runs it; with its right operand packed if an earlier run has kept it.
+pub(super) fn run(contract: &ContractDispatch, invocation: &Invocation<'_>, kept: Option<&Packed>) {
+    let operands = invocation.operands;
+    let cut = cut(contract, invocation.team, kept.is_some());
+    let run = ContractRun { contract, invocation, kept };
+    with_places(&contract.largest, cut.tasks(), std::slice::from_ref(operands), |largest| {
+        if contract.columns.is_empty() {
+            return run.tasks(cut, None, largest);
         }
-        let (inputs, same) = match &self.factors[1] {
-            FactorSource::Plain { input, batch, .. } => {
-                (vec![*input], batch.iter().all(|stride| *stride == 0))
-            }
-            FactorSource::Computed { inputs, .. } => (inputs.clone(), false),
-        };
-        let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
-        let values = [&self.factors[0], &self.factors[1]].map(FactorSource::values);
-        let panels = Panels::new(&Cpu::of(tiles), self.acc, values, [self.k, self.n]);
-        // A few columns are soon packed, and would take more memory than they do.
-        let fills = panels.width() < 2 * self.n;
-        let batches = if same { 1 } else { batches };
-        (lasts && fills).then_some(Keeping { panels, batches, inputs })
-    }
-
-    /// Packs all of the right operand. Returns the least of its numbers.
-    pub(crate) fn pack(
-        &self,
-        code: &[Code],
-        team: &Team,
-        tiles: &Tiles,
-        operands: &Slots,
-        to: &Packed,
-        status: &AtomicU64,
-    ) -> u16 {
-        let pieces = self.n.div_ceil(PIECE);
-        let least = AtomicU16::new(u16::MAX);
-        team.each(to.batches() * pieces, |task| {
-            let (batch, piece) = (task / pieces, task % pieces);
-            let columns = piece * PIECE..self.n.min((piece + 1) * PIECE);
-            self.with_operands(code, operands, batch, None, status, |[_, b]| {
-                let place = to.place(batch);
-                let found = keep(tiles, to.panels(), columns, &b, place);
-                least.fetch_min(found, Ordering::Relaxed);
-            });
+        with_accumulators(&contract.columns, invocation, |accumulators| {
+            run.tasks(cut, Some(accumulators), largest);
         });
-        least.into_inner()
-    }
+    });
+}
 
-    /// Runs it; with its right operand packed if an earlier run has kept it.
-    pub(crate) fn run(
-        &self,
-        code: &[Code],
-        team: &Team,
-        tiles: &Tiles,
-        operands: &Slots,
-        kept: Option<&Packed>,
-        status: &AtomicU64,
-    ) {
-        let cut = self.cut(team, kept.is_some());
-        let tasks = cut.tasks();
-        let work = (cut, kept);
-        with_places(&self.largest, tasks, std::slice::from_ref(operands), |places| {
-            if self.columns.is_empty() {
-                return self.tasks(code, team, tiles, (operands, None, places), work, status);
-            }
-            with_accumulators(&self.columns, code, team, operands, status, |columns| {
-                self.tasks(code, team, tiles, (operands, Some(columns), places), work, status);
-            });
+/// Into how many parts a run is cut, at most.
+pub(super) fn parts(contract: &ContractDispatch, team: &Team) -> usize {
+    let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
+    team.parts(elements * contract.cost.max(1), usize::MAX)
+}
+
+/// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
+pub(super) fn keeping(
+    contract: &ContractDispatch,
+    tiles: &Tiles,
+    lasting: &[usize],
+) -> Option<Keeping> {
+    let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&contract.m);
+    let batches: usize = contract.batch.iter().product();
+    if !few_rows || contract.k == 0 || batches == 0 {
+        return None;
+    }
+    let (inputs, same) = match &contract.factors[1] {
+        FactorSource::Plain { input, batch, .. } => {
+            (vec![*input], batch.iter().all(|stride| *stride == 0))
+        }
+        FactorSource::Computed { inputs, .. } => (inputs.clone(), false),
+    };
+    let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
+    let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
+    let panels = Panels::new(&Cpu::of(tiles), contract.acc, values, [contract.k, contract.n]);
+    // A few columns are soon packed, and would take more memory than they do.
+    let fills = panels.width() < 2 * contract.n;
+    let batches = if same { 1 } else { batches };
+    (lasts && fills).then_some(Keeping { panels, batches, inputs })
+}
+
+/// Packs all of the right operand. Returns the least of its numbers.
+pub(super) fn pack(contract: &ContractDispatch, invocation: &Invocation<'_>, to: &Packed) -> u16 {
+    let run = ContractRun { contract, invocation, kept: None };
+    let tiles = invocation.target.tiles;
+    let pieces = contract.n.div_ceil(PIECE);
+    let least = AtomicU16::new(u16::MAX);
+    invocation.team.each(to.batches() * pieces, |task| {
+        let (batch, piece) = (task / pieces, task % pieces);
+        let columns = piece * PIECE..contract.n.min((piece + 1) * PIECE);
+        run.with_factors(batch, |[_, b]| {
+            let found = keep(tiles, to.panels(), columns, &b, to.place(batch));
+            least.fetch_min(found, Ordering::Relaxed);
         });
-    }
+    });
+    least.into_inner()
+}
 
-    /// How a run is cut: no two parts share an accumulator of a column.
-    fn cut(&self, team: &Team, is_kept: bool) -> Cut {
-        let batches: usize = self.batch.iter().product();
-        let parts = self.parts(team);
-        let apart = batches <= 1 || self.m.is_multiple_of(self.unit);
-        let groups = if apart { parts.min(batches).max(1) } else { 1 };
-        let rows = if apart { self.unit.next_multiple_of(UNITS[0]) } else { self.m.max(1) };
-        let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
-        let units = [rows, columns];
-        let parts = parts.div_ceil(groups);
-        let grid = grid([self.m, self.n], units, [PREPARING, preparing], parts);
-        Cut { groups, grid, units }
-    }
+/// How a run is cut: no two parts share an accumulator of a column.
+fn cut(contract: &ContractDispatch, team: &Team, is_kept: bool) -> Cut {
+    let batches: usize = contract.batch.iter().product();
+    let parts = parts(contract, team);
+    let apart = batches <= 1 || contract.m.is_multiple_of(contract.unit);
+    let groups = if apart { parts.min(batches).max(1) } else { 1 };
+    let rows = if apart { contract.unit.next_multiple_of(UNITS[0]) } else { contract.m.max(1) };
+    let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
+    let units = [rows, columns];
+    let parts = parts.div_ceil(groups);
+    let grid = grid([contract.m, contract.n], units, [PREPARING, preparing], parts);
+    Cut { groups, grid, units }
+}
 
+/// A run of a contraction.
+#[derive(Clone, Copy)]
+struct ContractRun<'a> {
+    contract: &'a ContractDispatch,
+    invocation: &'a Invocation<'a>,
+    /// The right operand, if it is packed.
+    kept: Option<&'a Packed>,
+}
+
+impl ContractRun<'_> {
     /// Runs every part.
-    fn tasks(
-        &self,
-        code: &[Code],
-        team: &Team,
-        tiles: &Tiles,
-        (operands, columns, places): (&Slots, Option<Accumulators<'_>>, Places),
-        (cut, kept): (Cut, Option<&Packed>),
-        status: &AtomicU64,
-    ) {
-        let batches: usize = self.batch.iter().product();
-        if batches * self.m * self.n == 0 {
+    fn tasks(&self, cut: Cut, accumulators: Option<Accumulators<'_>>, largest: Places) {
+        let ContractDispatch { m, n, k, .. } = *self.contract;
+        let batches: usize = self.contract.batch.iter().product();
+        if batches * m * n == 0 {
             return;
         }
         let [down, across] = cut.grid;
-        team.each(cut.tasks(), |task| {
+        self.invocation.team.each(cut.tasks(), |task| {
             let (i, group) = (task % (down * across), task / (down * across));
-            let rows = part(self.m, cut.units[0], down, i / across);
-            let cols = part(self.n, cut.units[1], across, i % across);
+            let rows = part(m, cut.units[0], down, i / across);
+            let cols = part(n, cut.units[1], across, i % across);
+            let mut slots = self.with_block_slot();
+            if let Some(accumulators) = accumulators {
+                accumulators.push(&mut slots);
+            }
+            largest.push(&mut slots, task, 0);
             for batch in part(batches, 1, cut.groups, group) {
-                let block = Block { rows: rows.clone(), cols: cols.clone(), k: self.k };
-                let work = (batch, block, kept);
-                self.block(code, tiles, (operands, columns, places, task), work, status);
+                self.block(batch, Block { rows: rows.clone(), cols: cols.clone(), k }, &mut slots);
             }
         });
     }
 
-    fn block(
-        &self,
-        code: &[Code],
-        tiles: &Tiles,
-        (operands, columns, places, task): (&Slots, Option<Accumulators<'_>>, Places, usize),
-        (batch, block, kept): (usize, Block, Option<&Packed>),
-        status: &AtomicU64,
-    ) {
-        let last = operands.len();
+    /// The kernel's operands, and a slot for a block of sums or of a factor, which comes next.
+    fn with_block_slot(&self) -> Slots {
+        let operands = self.invocation.operands;
         let mut slots = operands.clone();
         slots.push(operands.get(0));
-        if let Some(columns) = columns {
-            columns.push(&mut slots);
-        }
-        places.push(&mut slots, task, 0);
-        let epilogue = &code[self.epilogue];
+        slots
+    }
+
+    /// A block of a batch, whose sums the epilogue gets with these slots.
+    fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
+        let (contract, sums_at) = (self.contract, self.invocation.operands.len());
         let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
-            slots.set(last, sums);
-            let row = batch * self.m + row;
+            slots.set(sums_at, sums);
+            let row = batch * contract.m + row;
+            let (rows, positions) = (row..row + rows, col..col + cols);
             with_scratch(|scratch| {
-                call(epilogue, &slots, row..row + rows, col..col + cols, scratch, status)
+                self.invocation.call(contract.epilogue, slots, rows, positions, scratch);
             });
         };
-        let ahead = self.ahead(tiles, operands, batch);
-        self.with_operands(code, operands, batch, kept, status, |factors| {
-            contract(tiles, self.acc, block, factors, &ahead, &mut finish);
+        let ahead = self.ahead(batch);
+        let tiles = self.invocation.target.tiles;
+        self.with_factors(batch, |factors| {
+            memory::contract(tiles, contract.acc, block, factors, &ahead, &mut finish);
         });
     }
 
     /// What the epilogue of a batch is going to write and read, if it is so much that it lies in far caches, and not so much that results go
     /// past them: small results are near still from the last run, where asking for them only costs.
-    fn ahead(&self, tiles: &Tiles, operands: &Slots, batch: usize) -> SmallVec<[Ahead; 4]> {
-        let caches = Cpu::of(tiles).caches;
-        if !(caches.far_from()..caches.passed_from()).contains(&self.traffic) {
+    fn ahead(&self, batch: usize) -> SmallVec<[Ahead; 4]> {
+        let caches = Cpu::of(self.invocation.target.tiles).caches;
+        if !(caches.far_from()..caches.passed_from()).contains(&self.contract.traffic) {
             return SmallVec::new();
         }
+        let operands = self.invocation.operands;
         let one = |near: &Near| near.ahead(operands, |strides| self.in_batch(batch, strides));
-        self.near.iter().map(one).collect()
+        self.contract.near.iter().map(one).collect()
     }
 
     /// Where a batch begins, for strides along the batch axes.
     fn in_batch(&self, batch: usize, strides: &[i64]) -> i64 {
         let mut rest = batch;
         let mut element = 0;
-        for (extent, stride) in self.batch.iter().zip(strides).rev() {
+        for (extent, stride) in self.contract.batch.iter().zip(strides).rev() {
             element += (rest % extent) as i64 * stride;
             rest /= extent;
         }
         element
     }
 
-    /// Hands on the operands of a batch.
-    fn with_operands(
-        &self,
-        code: &[Code],
-        operands: &Slots,
-        batch: usize,
-        kept: Option<&Packed>,
-        status: &AtomicU64,
-        run: impl FnOnce([Operand<'_>; 2]),
-    ) {
-        let last = operands.len();
-        let mut slots = operands.clone();
-        slots.push(operands.get(0));
-        let fill = |f: &FactorSource, height: usize| {
-            let code = match f {
-                FactorSource::Computed { code: i, .. } => Some(&code[*i]),
-                FactorSource::Plain { .. } => None,
-            };
-            let slots = slots.clone();
-            move |row: usize, rows: usize, col: usize, cols: usize, to: *mut u8| {
-                let Some(code) = code.filter(|_| rows > 0 && cols > 0) else { return };
-                let first = batch * height + row;
-                let mut slots = slots.clone();
-                slots.set(last, block_address(to));
-                with_scratch(|scratch| {
-                    call(code, &slots, first..first + rows, col..col + cols, scratch, status)
-                });
-            }
-        };
-        let (left, right) = (fill(&self.factors[0], self.m), fill(&self.factors[1], self.k));
-        let a = self.operand(&self.factors[0], operands, batch, &left);
-        let b = match kept {
+    /// Hands on the factors of a batch.
+    fn with_factors(&self, batch: usize, run: impl FnOnce([Operand<'_>; 2])) {
+        let ContractDispatch { factors: [left, right], m, k, .. } = self.contract;
+        let slots = self.with_block_slot();
+        let (fill_left, fill_right) =
+            (self.fill(left, batch * m, &slots), self.fill(right, batch * k, &slots));
+        let a = self.operand(left, batch, &fill_left);
+        let b = match self.kept {
             Some(kept) => kept.operand(batch),
-            None => self.operand(&self.factors[1], operands, batch, &right),
+            None => self.operand(right, batch, &fill_right),
         };
         run([a, b]);
     }
 
-    fn operand<'a>(
+    /// Computes blocks of a factor, whose rows are counted from that one on.
+    fn fill(
         &self,
         factor: &FactorSource,
-        operands: &Slots,
-        batch: usize,
-        fill: &'a Fill<'a>,
-    ) -> Operand<'a> {
+        first: usize,
+        slots: &Slots,
+    ) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {
+        let function = match factor {
+            FactorSource::Computed { code, .. } => Some(*code),
+            FactorSource::Plain { .. } => None,
+        };
+        let block_at = self.invocation.operands.len();
+        move |row: usize, rows: usize, col: usize, cols: usize, to: *mut u8| {
+            let Some(function) = function.filter(|_| rows > 0 && cols > 0) else { return };
+            let mut slots = slots.clone();
+            slots.set(block_at, block_address(to));
+            let (rows, positions) = (first + row..first + row + rows, col..col + cols);
+            with_scratch(|scratch| {
+                self.invocation.call(function, &slots, rows, positions, scratch);
+            });
+        }
+    }
+
+    fn operand<'a>(&self, factor: &FactorSource, batch: usize, fill: &'a Fill<'a>) -> Operand<'a> {
         let (input, dtype, round, offset, strides, row, col) = match factor {
             FactorSource::Computed { dtype, .. } => return Operand::Computed(fill, *dtype),
             FactorSource::Plain { input, dtype, round, offset, batch, row, col } => {
@@ -279,7 +260,8 @@ impl ContractDispatch {
             }
         };
         let element = offset + self.in_batch(batch, strides);
-        let base = operands.get(*input).offset(element as isize * dtype.bytes() as isize);
+        let base = self.invocation.operands.get(*input);
+        let base = base.offset(element as isize * dtype.bytes() as isize);
         Operand::Matrix { base, dtype: *dtype, round: *round, row: *row, col: *col }
     }
 }

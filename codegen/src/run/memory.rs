@@ -274,7 +274,7 @@ pub(super) fn keep(
     // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them, and the panels were made for it; matrices are operands
     // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
     let least =
-        unsafe { contract::keep((&cpu, tiles), panels, piece, &b.source(), &mut packed, to.0) };
+        unsafe { contract::keep(&cpu, tiles, panels, piece, &b.source(), &mut packed, to.0) };
     PACKED.set(Some(packed));
     least
 }

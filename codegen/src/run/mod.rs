@@ -1,4 +1,5 @@
-//! What a launch does with the functions of a compiled kernel.
+//! What a launch does with the functions of a compiled kernel: an [`Invocation`] says on what and with what, and each form of kernels runs
+//! in a module of its own.
 
 mod columns;
 mod contract;
@@ -18,62 +19,98 @@ pub(crate) use packed_weights::{Keeping, Kept, Packed};
 use crate::code::cache::Program;
 use crate::plan::Dispatch;
 use crate::target::Target;
-use crate::threads::Team;
+use crate::threads::{Team, part};
+use memory::{Arena, with_scratch};
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-impl Program {
-    /// The addresses that a run needs besides those of the operands.
-    pub(crate) fn prepare(&self, operands: &Slots, prepared: &mut Vec<Slots>) {
-        if let Dispatch::Nest(run) = &self.dispatch {
-            run.prepare(operands, prepared);
+/// Positions of a map are split at multiples of this: cache lines of every dtype.
+const POSITIONS: usize = 64;
+
+/// One launch of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Invocation<'a> {
+    /// Its functions, and how they are used.
+    pub(crate) program: &'a Program,
+    /// What they were compiled for.
+    pub(crate) target: &'a Target,
+    /// The threads that share the work.
+    pub(crate) team: &'a Team,
+    /// The addresses of the kernel's operands.
+    pub(crate) operands: &'a Slots,
+    /// What [`prepare`] has made of them.
+    pub(crate) prepared: &'a [Slots],
+    /// Where checks that fail are noted; see `status`.
+    pub(crate) status: &'a AtomicU64,
+}
+
+/// The addresses that a run needs besides those of the operands: those for each segment of a nest.
+pub(crate) fn prepare(program: &Program, operands: &Slots, prepared: &mut Vec<Slots>) {
+    match &program.dispatch {
+        Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
+        Dispatch::Contract(_) | Dispatch::Scatter(_) => {}
+    }
+}
+
+/// How a run keeps something for the next one, if that is worth it and these inputs last.
+pub(crate) fn keeping(program: &Program, target: &Target, lasting: &[usize]) -> Option<Keeping> {
+    match &program.dispatch {
+        Dispatch::Contract(contract) => contract::keeping(contract, target.tiles, lasting),
+        Dispatch::Nest(_) | Dispatch::Scatter(_) => None,
+    }
+}
+
+/// True if a run is cut into parts for several threads.
+pub(crate) fn is_shared(program: &Program, team: &Team) -> bool {
+    let parts = match &program.dispatch {
+        Dispatch::Nest(nest) => nest::parts(nest, team),
+        Dispatch::Contract(contract) => contract::parts(contract, team),
+        Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
+    };
+    parts > 1
+}
+
+impl Invocation<'_> {
+    /// Packs what is to be kept; see [`Kept::with`].
+    pub(crate) fn pack(&self, to: &Packed) -> u16 {
+        match &self.program.dispatch {
+            Dispatch::Contract(contract) => contract::pack(contract, self, to),
+            Dispatch::Nest(_) | Dispatch::Scatter(_) => u16::MAX,
         }
     }
 
-    /// How a run keeps something for the next one, if that is worth it and these inputs last.
-    pub(crate) fn keeping(&self, target: &Target, lasting: &[usize]) -> Option<Keeping> {
-        let Dispatch::Contract(run) = &self.dispatch else { return None };
-        run.keeping(target.tiles, lasting)
+    /// Runs the kernel, with what an earlier run has kept.
+    pub(crate) fn run(&self, kept: Option<&Packed>) {
+        match &self.program.dispatch {
+            Dispatch::Nest(nest) => nest::run(nest, self),
+            Dispatch::Contract(contract) => contract::run(contract, self, kept),
+            Dispatch::Scatter(scatter) => scatter::run(scatter, self),
+        }
     }
 
-    /// Packs what is to be kept; see [`Kept::with`](Kept::with).
-    pub(crate) fn pack(
+    /// Calls a function of the kernel for the positions of some rows, of which there must be at least one. Positions may be missing only
+    /// if the row has none at all.
+    #[inline]
+    fn call(
         &self,
-        target: &Target,
-        team: &Team,
-        operands: &Slots,
-        to: &Packed,
-        status: &AtomicU64,
-    ) -> u16 {
-        let Dispatch::Contract(run) = &self.dispatch else { return u16::MAX };
-        run.pack(&self.code, team, target.tiles, operands, to, status)
-    }
-
-    /// True if a run is cut into parts for several threads.
-    pub(crate) fn is_shared(&self, team: &Team) -> bool {
-        let parts = match &self.dispatch {
-            Dispatch::Nest(run) => run.parts(team),
-            Dispatch::Contract(run) => run.parts(team),
-            Dispatch::Scatter(run) => run.parts(team),
-        };
-        parts > 1
-    }
-
-    /// Runs it, with what an earlier run has kept. Raises checks in `status`.
-    pub(crate) fn run(
-        &self,
-        target: &Target,
-        team: &Team,
-        operands: &Slots,
-        prepared: &[Slots],
-        kept: Option<&Packed>,
-        status: &AtomicU64,
+        function: usize,
+        slots: &Slots,
+        rows: Range<usize>,
+        positions: Range<usize>,
+        scratch: &mut Arena,
     ) {
-        match &self.dispatch {
-            Dispatch::Nest(run) => run.run(&self.code, team, operands, prepared, status),
-            Dispatch::Contract(run) => {
-                run.run(&self.code, team, target.tiles, operands, kept, status)
-            }
-            Dispatch::Scatter(run) => run.run(&self.code, team, operands, status),
+        memory::call(&self.program.code[function], slots, rows, positions, scratch, self.status);
+    }
+
+    /// Calls a function whose positions are independent for all positions of some rows.
+    fn over_positions(&self, function: usize, slots: &Slots, rows: Range<usize>, length: usize) {
+        if rows.is_empty() || length == 0 {
+            return;
         }
+        let parts = self.team.parts(rows.len() * length, length.div_ceil(POSITIONS));
+        self.team.each(parts, |i| {
+            let positions = part(length, POSITIONS, parts, i);
+            with_scratch(|scratch| self.call(function, slots, rows.clone(), positions, scratch));
+        });
     }
 }

@@ -1,103 +1,90 @@
 //! Runs nests: splits rows and positions among threads.
 
-use super::Slots;
 use super::columns::with_accumulators;
 use super::max_abs::{Places, with_places};
-use super::memory::{call, with_scratch};
-use crate::code::link::Code;
+use super::memory::with_scratch;
+use super::{Invocation, POSITIONS, Slots, split_row};
 use crate::plan::nest::{NestDispatch, Split};
 use crate::threads::{Team, part};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 
-/// Positions of a map are split at multiples of this: cache lines of every dtype.
-const POSITIONS: usize = 64;
+/// The function of the nest itself.
+const MAIN: usize = 0;
 
-impl NestDispatch {
-    /// The addresses for each segment, from those of the kernel's operands.
-    pub(crate) fn prepare(&self, operands: &Slots, segments: &mut Vec<Slots>) {
-        segments.resize_with(self.segments.len(), Slots::default);
-        for (segment, (slots, _)) in segments.iter_mut().zip(&self.segments) {
-            segment.select(operands, slots.iter().copied());
-        }
+/// Runs it.
+pub(super) fn run(nest: &NestDispatch, invocation: &Invocation<'_>) {
+    let segments = invocation.prepared;
+    let run = |places| NestRun { nest, invocation, segments, places }.with_columns();
+    if nest.largest.is_empty() {
+        return run(None);
     }
+    with_places(&nest.largest, parts(nest, invocation.team), segments, |places| run(Some(places)));
+}
 
-    /// Into how many parts a run is cut.
-    pub(crate) fn parts(&self, team: &Team) -> usize {
-        let work = self.rows * self.positions * self.cost;
-        match (&self.split_row, self.split) {
-            (Some(row), _) => row.parts(team),
-            (None, Split::Positions) => team.parts(work, self.positions.div_ceil(POSITIONS)),
-            (None, Split::Rows(unit)) => team.parts(work, self.rows.div_ceil(unit)),
-        }
+/// The addresses for each segment, from those of the kernel's operands.
+pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<Slots>) {
+    segments.resize_with(nest.segments.len(), Slots::default);
+    for (segment, (slots, _)) in segments.iter_mut().zip(&nest.segments) {
+        segment.select(operands, slots.iter().copied());
     }
+}
 
-    /// Runs it.
-    pub(crate) fn run(
-        &self,
-        code: &[Code],
-        team: &Team,
-        operands: &Slots,
-        segments: &[Slots],
-        status: &AtomicU64,
-    ) {
-        if self.largest.is_empty() {
-            return self.with_columns(code, team, operands, segments, None, status);
-        }
-        with_places(&self.largest, self.parts(team), segments, |places| {
-            self.with_columns(code, team, operands, segments, Some(places), status);
-        });
+/// Into how many parts a run is cut.
+pub(super) fn parts(nest: &NestDispatch, team: &Team) -> usize {
+    let work = nest.rows * nest.positions * nest.cost;
+    match (&nest.split_row, nest.split) {
+        (Some(row), _) => split_row::parts(row, team),
+        (None, Split::Positions) => team.parts(work, nest.positions.div_ceil(POSITIONS)),
+        (None, Split::Rows(unit)) => team.parts(work, nest.rows.div_ceil(unit)),
     }
+}
 
+/// A run of a nest.
+#[derive(Clone, Copy)]
+struct NestRun<'a> {
+    nest: &'a NestDispatch,
+    invocation: &'a Invocation<'a>,
+    /// The addresses for each segment.
+    segments: &'a [Slots],
+    /// Where tasks have their largest values, if there are any.
+    places: Option<Places>,
+}
+
+impl NestRun<'_> {
     /// Runs it with the accumulators of its columns.
-    fn with_columns(
-        &self,
-        code: &[Code],
-        team: &Team,
-        operands: &Slots,
-        segments: &[Slots],
-        places: Option<Places>,
-        status: &AtomicU64,
-    ) {
-        if let Some(row) = &self.split_row {
-            return row.run(code, team, &with(&segments[0], places, 0, 0), status);
+    fn with_columns(&self) {
+        if let Some(row) = &self.nest.split_row {
+            return split_row::run(row, self.invocation, &self.slots(0, 0));
         }
-        if self.columns.is_empty() {
-            return self.main(&code[0], team, segments, places, status);
+        if self.nest.columns.is_empty() {
+            return self.main();
         }
-        with_accumulators(&self.columns, code, team, operands, status, |accumulators| {
-            let mut slots = segments[0].clone();
+        with_accumulators(&self.nest.columns, self.invocation, |accumulators| {
+            let mut slots = self.segments[0].clone();
             accumulators.push(&mut slots);
-            self.main(&code[0], team, std::slice::from_ref(&slots), places, status);
+            NestRun { segments: std::slice::from_ref(&slots), ..*self }.main();
         });
     }
 
-    fn main(
-        &self,
-        code: &Code,
-        team: &Team,
-        segments: &[Slots],
-        places: Option<Places>,
-        status: &AtomicU64,
-    ) {
-        if self.rows == 0 {
+    fn main(&self) {
+        let NestRun { nest, invocation, .. } = self;
+        if nest.rows == 0 {
             return;
         }
-        let tasks = self.parts(team);
-        match self.split {
-            Split::Positions => team.each(tasks, |i| {
-                let range = part(self.positions, POSITIONS, tasks, i);
-                self.positions(code, segments, (places, i), range, status);
+        let tasks = parts(nest, invocation.team);
+        match nest.split {
+            Split::Positions => invocation.team.each(tasks, |task| {
+                self.positions(task, part(nest.positions, POSITIONS, tasks, task));
             }),
             Split::Rows(unit) => {
-                let length = self.segments[0].1;
-                team.each(tasks, |i| {
-                    let rows = part(self.rows, unit, tasks, i);
-                    let slots = with(&segments[0], places, i, 0);
+                let length = nest.segments[0].1;
+                invocation.team.each(tasks, |task| {
+                    let rows = part(nest.rows, unit, tasks, task);
+                    let slots = self.slots(task, 0);
                     with_scratch(|scratch| {
                         for positions in self.calls(0..length) {
-                            call(code, &slots, rows.clone(), positions, scratch, status);
+                            invocation.call(MAIN, &slots, rows.clone(), positions, scratch);
                         }
                     });
                 });
@@ -107,64 +94,39 @@ impl NestDispatch {
 
     /// The calls for a range of positions.
     fn calls(&self, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let Range { start, end } = positions;
+        let (Range { start, end }, most) = (positions, self.nest.call);
         // An empty range is a call as well: its rows may have results all the same.
-        let count = (end - start).div_ceil(self.call).max(1);
+        let count = (end - start).div_ceil(most).max(1);
         (0..count).map(move |i| {
-            let from = start + i * self.call;
-            from..end.min(from.saturating_add(self.call))
+            let from = start + i * most;
+            from..end.min(from.saturating_add(most))
         })
     }
 
-    /// A range of the positions of all segments, one after another.
-    fn positions(
-        &self,
-        code: &Code,
-        segments: &[Slots],
-        (places, task): (Option<Places>, usize),
-        range: Range<usize>,
-        status: &AtomicU64,
-    ) {
+    /// A task's range of the positions of all segments, one after another.
+    fn positions(&self, task: usize, range: Range<usize>) {
         with_scratch(|scratch| {
             let mut first = 0;
-            for (segment, ((_, length), slots)) in self.segments.iter().zip(segments).enumerate() {
+            for (segment, (_, length)) in self.nest.segments.iter().enumerate() {
                 let from = range.start.clamp(first, first + length) - first;
                 let to = range.end.clamp(first, first + length) - first;
                 first += length;
                 if from < to {
-                    let slots = with(slots, places, task, segment);
+                    let slots = self.slots(task, segment);
                     for positions in self.calls(from..to) {
-                        call(code, &slots, 0..self.rows, positions, scratch, status);
+                        self.invocation.call(MAIN, &slots, 0..self.nest.rows, positions, scratch);
                     }
                 }
             }
         });
     }
-}
 
-/// The slots of a segment, and a task's places for its largest values.
-fn with(slots: &Slots, places: Option<Places>, task: usize, segment: usize) -> Cow<'_, Slots> {
-    let Some(places) = places else { return Cow::Borrowed(slots) };
-    let mut slots = slots.clone();
-    places.push(&mut slots, task, segment);
-    Cow::Owned(slots)
-}
-
-/// All positions of some rows of a plan whose positions are independent.
-pub(crate) fn over_positions(
-    code: &Code,
-    team: &Team,
-    slots: &Slots,
-    rows: Range<usize>,
-    length: usize,
-    status: &AtomicU64,
-) {
-    if rows.is_empty() || length == 0 {
-        return;
+    /// The slots of a segment, and a task's places for its largest values.
+    fn slots(&self, task: usize, segment: usize) -> Cow<'_, Slots> {
+        let slots = &self.segments[segment];
+        let Some(places) = self.places else { return Cow::Borrowed(slots) };
+        let mut slots = slots.clone();
+        places.push(&mut slots, task, segment);
+        Cow::Owned(slots)
     }
-    let parts = team.parts(rows.len() * length, length.div_ceil(POSITIONS));
-    team.each(parts, |i| {
-        let positions = part(length, POSITIONS, parts, i);
-        with_scratch(|scratch| call(code, slots, rows.clone(), positions, scratch, status));
-    });
 }
