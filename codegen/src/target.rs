@@ -2,7 +2,7 @@
 
 use crate::checksum::checksum;
 use crate::error::Error;
-use crate::plan::phases::Has;
+use crate::plan::phases::VectorLoops;
 use crate::routines::Tiles;
 use cranelift::codegen::isa::CallConv;
 use cranelift::prelude::{AbiParam, Configurable, Signature, isa, settings, types};
@@ -32,10 +32,13 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// What vector loops have instructions for.
-    pub(crate) fn has(&self) -> Has {
-        let doubles = self.wide == Some(Width::Bits512);
-        Has { floor: self.floor, wide: self.wide.is_some(), doubles }
+    /// What makes its vector loops.
+    pub(crate) fn vector_loops(&self) -> VectorLoops {
+        match self.wide {
+            None => VectorLoops::Cranelift { floor: self.floor },
+            Some(Width::Bits256) => VectorLoops::Avx2,
+            Some(Width::Bits512) => VectorLoops::Avx512,
+        }
     }
 }
 

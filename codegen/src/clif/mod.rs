@@ -17,6 +17,8 @@ mod row_pairs;
 mod scalar;
 mod sink;
 mod strided;
+#[cfg(test)]
+mod tests;
 mod vector_call;
 
 pub(crate) use vector_call::LOOPS;
@@ -24,7 +26,7 @@ pub(crate) use vector_call::LOOPS;
 /// The namespace of the names of routines, which are their numbers among [`Lowered::routines`].
 pub(crate) const ROUTINES: u32 = 2;
 
-use crate::plan::phases::{self, Phases};
+use crate::plan::phases::{self, Capability, Lanes, Phases, VectorLoops};
 use crate::plan::{Plan, Sink, Stage, Strides};
 use crate::routines::Routine;
 use crate::target::{Target, signature};
@@ -257,7 +259,7 @@ impl<'a> Emitter<'a> {
 
     /// A stage of so many rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
-        let phases = phases::cut(self.plan, stage, self.target.has());
+        let phases = phases::cut(self.plan, stage, self.target.vector_loops());
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
         let mut rows = self.each_turn(rows, |em, _| {
             let mut row = row::Row::new(em, stage, &phases);
@@ -403,6 +405,12 @@ impl<'a> Emitter<'a> {
         self.routines.push(routine);
         self.imported.insert(routine, function);
         function
+    }
+
+    /// What loops of vectors may be asked for, where they are not those of `x86`.
+    fn can(&self) -> Capability {
+        let loops = VectorLoops::Cranelift { floor: self.target.floor };
+        Capability { loops, lanes: Lanes::Bits32 }
     }
 
     /// Remembers that there is no code for something, and goes on with a value that will not be used.

@@ -5,7 +5,7 @@
 
 use super::memory::Group;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::phases::{is_vector, scratch_bytes};
+use crate::plan::phases::{Lanes, scratch_bytes};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{Block, FloatCC, InstBuilder, IntCC, Value, types};
 use tracecast_ir::kernel::{LANES, Reduction, Scalar};
@@ -44,7 +44,7 @@ impl Emitter<'_> {
         let lanes = self.plan.lanes();
         for r in reductions.iter().filter(|r| !begun.contains(&r.at)) {
             let bits = r.reduction.identity(r.ty);
-            if is_vector(r.ty) {
+            if Lanes::Bits32.hold(r.ty) {
                 let v = self.number(r.ty, bits, true);
                 self.store_vectors(&vec![v; lanes / 4], self.scratch, r.at);
             } else {
@@ -107,7 +107,7 @@ impl Emitter<'_> {
     pub(super) fn combine_lanes(&mut self, reductions: &[Reduce]) -> Vec<Value> {
         let mut results = Vec::new();
         for r in reductions {
-            let mut lanes: Vec<Value> = if is_vector(r.ty) {
+            let mut lanes: Vec<Value> = if Lanes::Bits32.hold(r.ty) {
                 let v = self
                     .load_lanes(r)
                     .into_iter()

@@ -3,7 +3,7 @@
 use super::memory::{Base, Group};
 use super::reduce::{LANE_BYTES, Reduce};
 use super::{Cut, Emitter, Values, scalar_type, vector_type};
-use crate::plan::phases::{Class, Kind, Phase, is_vector, scratch_bytes};
+use crate::plan::phases::{Class, Kind, Lanes, Phase, scratch_bytes};
 use crate::plan::{Sink, Stage};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
@@ -296,7 +296,8 @@ impl<'p> Row<'p> {
         });
         for v in of_insts.chain(of_sinks) {
             let ty = self.stage.body.ty(*v);
-            if self.class(*v) != Class::Uniform || splats.contains_key(v) || !is_vector(ty) {
+            if self.class(*v) != Class::Uniform || splats.contains_key(v) || !Lanes::Bits32.hold(ty)
+            {
                 continue;
             }
             let value = match self.inst(*v).op {
@@ -359,6 +360,14 @@ impl<'p> Row<'p> {
         let inst = self.inst(v);
         match inst.op {
             ScalarOp::Load(_) => em.load_group(&self.bases[&v], at.position),
+            ScalarOp::Index(_) if inst.ty != Scalar::I32 => {
+                let what = format!("positions as vectors of {}", inst.ty.name());
+                Group::from_elem(em.fail(what, vector_type(inst.ty)), 4)
+            }
+            ScalarOp::Row(_) if !em.can().keeps(inst.ty) => {
+                let what = format!("a row buffer of vectors of {}", inst.ty.name());
+                Group::from_elem(em.fail(what, vector_type(inst.ty)), 4)
+            }
             ScalarOp::Index(i) => {
                 let step = em.plan.positions[i as usize].strides.last().copied().unwrap_or(0);
                 let moved = em.scaled(at.position, step);

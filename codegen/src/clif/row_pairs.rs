@@ -57,7 +57,7 @@ pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
         && plan.stages.iter().flat_map(|s| &s.sinks).all(fits)
         && plan.buffers.iter().copied().enumerate().map(size).sum::<i64>() <= ROOM;
     let in_one_loop = |s: &Stage| {
-        let phases = phases::cut(plan, s, target.has()).phases;
+        let phases = phases::cut(plan, s, target.vector_loops()).phases;
         phases.len() == 1 && phases[0].kind == Kind::Vector
     };
     if alike && along().all(in_one_loop) { 2 } else { 1 }

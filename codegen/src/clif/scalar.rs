@@ -1,13 +1,15 @@
 //! Scalar instructions, one at a time or four.
 
 use super::{Emitter, scalar_type, vector_type};
+use crate::plan::phases::Lanes;
 use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, IntCC, Type, Value, types};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Cmp, Inst, Reduction, Scalar, ScalarOp};
+use tracecast_ir::kernel::{Cmp, Combine, Inst, Reduction, Scalar, ScalarOp};
 
 impl Emitter<'_> {
-    /// An instruction that is neither a source nor a tile routine; `from` is the type of its (last) operand.
+    /// An instruction that is neither a source nor a check; `from` is the type of its (last) operand. Four at a time it does what
+    /// [`Capability`](crate::plan::phases::Capability) promises of Cranelift, and nothing else.
     pub(super) fn compute(
         &mut self,
         inst: &Inst,
@@ -15,59 +17,145 @@ impl Emitter<'_> {
         args: &[Value],
         vector: bool,
     ) -> Value {
-        let ty = inst.ty;
-        let float = ty.is_float();
-        match inst.op {
+        let (op, ty) = (inst.op, inst.ty);
+        if vector && !(Lanes::Bits32.hold(ty) && Lanes::Bits32.hold(from)) {
+            return self
+                .fail(format!("{} of vectors of {}", op.name(), ty.name()), vector_type(ty));
+        }
+        match op {
             ScalarOp::Const(bits) => self.number(ty, bits, vector),
-            ScalarOp::Add if float => self.fb.ins().fadd(args[0], args[1]),
-            ScalarOp::Sub if float => self.fb.ins().fsub(args[0], args[1]),
-            ScalarOp::Mul if float => self.fb.ins().fmul(args[0], args[1]),
-            ScalarOp::Div if float => self.fb.ins().fdiv(args[0], args[1]),
-            ScalarOp::MulAdd if float => self.mul_add(ty, args, vector),
-            ScalarOp::Add if ty != Scalar::Bool => self.fb.ins().iadd(args[0], args[1]),
-            ScalarOp::Sub if ty != Scalar::Bool => self.fb.ins().isub(args[0], args[1]),
-            ScalarOp::Mul if ty != Scalar::Bool => self.fb.ins().imul(args[0], args[1]),
-            ScalarOp::Div | ScalarOp::Rem if !float && ty != Scalar::Bool && !vector => {
-                self.divide(inst.op == ScalarOp::Div, ty, args[0], args[1])
+            ScalarOp::Add
+            | ScalarOp::Sub
+            | ScalarOp::Mul
+            | ScalarOp::Div
+            | ScalarOp::Rem
+            | ScalarOp::Max
+            | ScalarOp::Min
+            | ScalarOp::And
+            | ScalarOp::Or => self.binary(op, ty, vector, args[0], args[1]),
+            ScalarOp::MulAdd if ty.is_float() => self.mul_add(ty, args, vector),
+            ScalarOp::Neg => match ty {
+                Scalar::F32 | Scalar::F64 => self.fb.ins().fneg(args[0]),
+                Scalar::I32 | Scalar::I64 => self.fb.ins().ineg(args[0]),
+                Scalar::Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Abs => match ty {
+                Scalar::F32 | Scalar::F64 => self.fb.ins().fabs(args[0]),
+                Scalar::I32 | Scalar::I64 => self.fb.ins().iabs(args[0]),
+                Scalar::Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Sqrt if ty.is_float() => self.fb.ins().sqrt(args[0]),
+            ScalarOp::Floor if ty.is_float() && (self.target.floor || !vector) => {
+                self.floor(ty, args[0])
             }
-            ScalarOp::Mul => self.fb.ins().band(args[0], args[1]),
-            ScalarOp::Max => self.combine(Reduction::Max, ty, vector, args[0], args[1]),
-            ScalarOp::Min => self.combine(Reduction::Min, ty, vector, args[0], args[1]),
-            ScalarOp::Neg if float => self.fb.ins().fneg(args[0]),
-            ScalarOp::Neg if ty != Scalar::Bool => self.fb.ins().ineg(args[0]),
-            ScalarOp::Abs if float => self.fb.ins().fabs(args[0]),
-            ScalarOp::Abs if ty != Scalar::Bool => self.fb.ins().iabs(args[0]),
-            ScalarOp::Sqrt if float => self.fb.ins().sqrt(args[0]),
-            ScalarOp::Floor if float => self.floor(ty, args[0]),
             ScalarOp::Call(function) if !vector => {
                 self.float_routine(ty, |precision| Routine::Function(function, precision), args)
             }
             ScalarOp::Round(dtype) => self.round(dtype, ty, args[0], vector),
             ScalarOp::Cmp(cmp) => self.compare(cmp, from, args, vector),
-            ScalarOp::And if !float => self.fb.ins().band(args[0], args[1]),
-            ScalarOp::Or if !float => self.fb.ins().bor(args[0], args[1]),
-            ScalarOp::Not if ty == Scalar::Bool && !vector => self.fb.ins().bxor_imm_u(args[0], 1),
-            ScalarOp::Not if !float => self.fb.ins().bnot(args[0]),
+            ScalarOp::Not => match ty {
+                Scalar::Bool if !vector => self.fb.ins().bxor_imm_u(args[0], 1),
+                Scalar::Bool | Scalar::I32 | Scalar::I64 => self.fb.ins().bnot(args[0]),
+                Scalar::F32 | Scalar::F64 => self.no_code(op, ty, vector),
+            },
             ScalarOp::Select if vector => {
                 let mask = self.bitcast(vector_type(ty), args[0]);
                 self.fb.ins().bitselect(mask, args[1], args[2])
             }
             ScalarOp::Select => self.fb.ins().select(args[0], args[1], args[2]),
             ScalarOp::Convert => self.convert(from, ty, args[0], vector),
-            ScalarOp::WrapU8 if vector => {
+            ScalarOp::WrapU8 if ty == Scalar::I32 && vector => {
                 let low = self.constant(types::I32X4, 0xff);
                 self.fb.ins().band(args[0], low)
             }
-            ScalarOp::WrapU8 => self.fb.ins().band_imm_u(args[0], 0xff),
+            ScalarOp::WrapU8 if ty == Scalar::I32 => self.fb.ins().band_imm_u(args[0], 0xff),
             ScalarOp::Random { stream } if !vector => {
                 let stream = self.fb.ins().iconst(types::I32, i64::from(stream));
                 let args = [args[0], args[1], stream, args[2]];
                 self.routine(Routine::Random, &args, types::I32)
             }
-            op => {
-                let ty = if vector { vector_type(ty) } else { scalar_type(ty) };
-                self.fail(format!("{op:?} of {}", inst.ty.name()), ty)
-            }
+            ScalarOp::MulAdd
+            | ScalarOp::Sqrt
+            | ScalarOp::Floor
+            | ScalarOp::Call(_)
+            | ScalarOp::WrapU8
+            | ScalarOp::Random { .. }
+            | ScalarOp::Load(_)
+            | ScalarOp::Index(_)
+            | ScalarOp::Row(_)
+            | ScalarOp::Register(_)
+            | ScalarOp::Acc
+            | ScalarOp::Check(_) => self.no_code(op, ty, vector),
+        }
+    }
+
+    fn no_code(&mut self, op: ScalarOp, ty: Scalar, vector: bool) -> Value {
+        let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
+        self.fail(format!("{} of {}", op.name(), ty.name()), clif)
+    }
+
+    /// An instruction of two operands of its own type.
+    fn binary(&mut self, op: ScalarOp, ty: Scalar, vector: bool, a: Value, b: Value) -> Value {
+        use Scalar::{Bool, F32, F64, I32, I64};
+        match op {
+            ScalarOp::Add => match ty {
+                F32 | F64 => self.fb.ins().fadd(a, b),
+                I32 | I64 => self.fb.ins().iadd(a, b),
+                Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Sub => match ty {
+                F32 | F64 => self.fb.ins().fsub(a, b),
+                I32 | I64 => self.fb.ins().isub(a, b),
+                Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Mul => match ty {
+                F32 | F64 => self.fb.ins().fmul(a, b),
+                I32 | I64 => self.fb.ins().imul(a, b),
+                Bool => self.fb.ins().band(a, b),
+            },
+            ScalarOp::Div => match ty {
+                F32 | F64 => self.fb.ins().fdiv(a, b),
+                I32 | I64 if !vector => self.divide(true, ty, a, b),
+                I32 | I64 | Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Rem => match ty {
+                I32 | I64 if !vector => self.divide(false, ty, a, b),
+                F32 | F64 | I32 | I64 | Bool => self.no_code(op, ty, vector),
+            },
+            ScalarOp::Max => match ty {
+                F32 | F64 => self.extreme(true, ty, vector, a, b),
+                I32 | I64 => self.fb.ins().smax(a, b),
+                Bool => self.fb.ins().bor(a, b),
+            },
+            ScalarOp::Min => match ty {
+                F32 | F64 => self.extreme(false, ty, vector, a, b),
+                I32 | I64 => self.fb.ins().smin(a, b),
+                Bool => self.fb.ins().band(a, b),
+            },
+            ScalarOp::And if !ty.is_float() => self.fb.ins().band(a, b),
+            ScalarOp::Or if !ty.is_float() => self.fb.ins().bor(a, b),
+            ScalarOp::And
+            | ScalarOp::Or
+            | ScalarOp::Const(_)
+            | ScalarOp::Load(_)
+            | ScalarOp::Index(_)
+            | ScalarOp::Row(_)
+            | ScalarOp::Register(_)
+            | ScalarOp::Acc
+            | ScalarOp::MulAdd
+            | ScalarOp::Neg
+            | ScalarOp::Abs
+            | ScalarOp::Sqrt
+            | ScalarOp::Floor
+            | ScalarOp::Call(_)
+            | ScalarOp::Round(_)
+            | ScalarOp::Cmp(_)
+            | ScalarOp::Not
+            | ScalarOp::Select
+            | ScalarOp::Convert
+            | ScalarOp::WrapU8
+            | ScalarOp::Random { .. }
+            | ScalarOp::Check(_) => self.no_code(op, ty, vector),
         }
     }
 
@@ -122,42 +210,38 @@ impl Emitter<'_> {
         }
     }
 
-    /// A sum, maximum or minimum of two.
+    /// Two partial results of a reduction as one.
     pub(super) fn combine(
         &mut self,
-        how: Reduction,
+        reduction: Reduction,
         ty: Scalar,
         vector: bool,
         a: Value,
         b: Value,
     ) -> Value {
-        match (how, ty) {
-            (Reduction::Sum, Scalar::F32 | Scalar::F64) => self.fb.ins().fadd(a, b),
-            (Reduction::Sum, Scalar::I32 | Scalar::I64) => self.fb.ins().iadd(a, b),
-            (Reduction::Max, Scalar::Bool) => self.fb.ins().bor(a, b),
-            (Reduction::Min, Scalar::Bool) => self.fb.ins().band(a, b),
-            (Reduction::Max, Scalar::I32 | Scalar::I64) => self.fb.ins().smax(a, b),
-            (Reduction::Min, Scalar::I32 | Scalar::I64) => self.fb.ins().smin(a, b),
-            (Reduction::Max | Reduction::Min, _) => {
-                // `a` unless `b` is beyond it or NaN; a NaN in `a` stays.
-                let (low, high) = if how == Reduction::Max { (a, b) } else { (b, a) };
-                let beyond = self.fb.ins().fcmp(FloatCC::LessThan, low, high);
-                let nan = self.fb.ins().fcmp(FloatCC::Unordered, b, b);
-                if vector {
-                    let float = vector_type(ty);
-                    let beyond = self.bitcast(float, beyond);
-                    let best = self.fb.ins().bitselect(beyond, b, a);
-                    let nan = self.bitcast(float, nan);
-                    self.fb.ins().bitselect(nan, b, best)
-                } else {
-                    let best = self.fb.ins().select(beyond, b, a);
-                    self.fb.ins().select(nan, b, best)
-                }
-            }
-            _ => {
+        match reduction.combines() {
+            Combine::Value(op) => self.binary(op, ty, vector, a, b),
+            Combine::Position(_) => {
                 let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
-                self.fail(format!("{how:?} of {}", ty.name()), clif)
+                self.fail(format!("{reduction} of {}", ty.name()), clif)
             }
+        }
+    }
+
+    /// The larger or smaller of two floats: `a` unless `b` is beyond it or NaN; a NaN in `a` stays.
+    fn extreme(&mut self, larger: bool, ty: Scalar, vector: bool, a: Value, b: Value) -> Value {
+        let (low, high) = if larger { (a, b) } else { (b, a) };
+        let beyond = self.fb.ins().fcmp(FloatCC::LessThan, low, high);
+        let nan = self.fb.ins().fcmp(FloatCC::Unordered, b, b);
+        if vector {
+            let float = vector_type(ty);
+            let beyond = self.bitcast(float, beyond);
+            let best = self.fb.ins().bitselect(beyond, b, a);
+            let nan = self.bitcast(float, nan);
+            self.fb.ins().bitselect(nan, b, best)
+        } else {
+            let best = self.fb.ins().select(beyond, b, a);
+            self.fb.ins().select(nan, b, best)
         }
     }
 

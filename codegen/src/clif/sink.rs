@@ -3,7 +3,7 @@
 use super::memory::Group;
 use super::row::{At, Row};
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::phases::{Class, Phases};
+use crate::plan::phases::{Class, Lanes, Phases};
 use crate::plan::{Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
@@ -47,6 +47,13 @@ impl Row<'_> {
         }
     }
 
+    /// True if the table has such a sink of vectors.
+    fn takes_group(&self, em: &Emitter<'_>, i: usize, sink: &Sink) -> bool {
+        let value = sink.values().last().map(|v| self.stage.body.ty(*v));
+        let uniform = self.bits.contains_key(&i);
+        value.is_some_and(|ty| em.can().takes(sink, ty, uniform) == Class::Vector)
+    }
+
     /// Sixteen positions. Reductions go into `lanes`.
     pub(super) fn sink_group(
         &self,
@@ -55,7 +62,12 @@ impl Row<'_> {
         i: usize,
         lanes: &mut HashMap<i32, Group>,
     ) {
-        match &self.stage.sinks[i] {
+        let sink = &self.stage.sinks[i];
+        if !self.takes_group(em, i, sink) {
+            em.fail("a sink of vectors that loops do not have", types::I64);
+            return;
+        }
+        match sink {
             Sink::Store { dtype, value, .. } => {
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
                 if let Some(bits) = self.bits.get(&i) {
@@ -179,7 +191,7 @@ impl<'a> Emitter<'a> {
             waits: vec![None; count],
             tile: 0,
             bytes: 0,
-            doubles: false,
+            lanes: Lanes::Bits32,
         };
         let mut row = Row::new(self, stage, &cut);
         row.once_per_row(self);

@@ -4,7 +4,7 @@ use super::prefetch::Asked;
 use super::row::Row;
 use super::row_pairs::Turn;
 use super::{Emitter, MEMORY};
-use crate::plan::phases::Kind;
+use crate::plan::phases::{Kind, Lanes};
 use crate::target::Width;
 use crate::x86::{self, CELL, Cell, Compiled, Task};
 use cranelift::codegen::ir::{ExtFuncData, ExternalName, FuncRef, SigRef, UserExternalName};
@@ -22,7 +22,7 @@ impl Row<'_> {
             Cell::Uniform(v) => {
                 let value = self.uniforms[&v];
                 match self.stage.body.ty(v) {
-                    Scalar::Bool if self.cut.doubles => {
+                    Scalar::Bool if self.cut.lanes == Lanes::Bits64 => {
                         let mask = em.mask(value);
                         em.fb.ins().sextend(types::I64, mask)
                     }

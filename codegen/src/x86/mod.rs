@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Addresses and numbers that are the same along the row are put into cells of the scratch by the caller. `select` makes instructions of a
-//! phase (`compute` of its arithmetic, `functions` of the scalar functions), `order` orders them, `regalloc` gives them registers, `asm` and `evex` encode them, and here they
+//! phase (`loads`, `compute` of its arithmetic, `functions` of the scalar functions, `sinks`), `order` orders them, `regalloc` gives them registers, `asm` and `evex` encode them, and here they
 //! become a function. Results have the bits of the interpreter: the operations, and their order, are the same.
 
 mod asm;
@@ -18,15 +18,17 @@ mod evex;
 mod frame;
 mod functions;
 mod inst;
+mod loads;
 mod order;
 mod regalloc;
 mod select;
+mod sinks;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub(crate) use frame::CELL;
 
-use crate::plan::phases::{Phase, Phases};
+use crate::plan::phases::{Lanes, Phase, Phases, VectorLoops};
 use crate::plan::{Plan, Stage};
 use crate::target::Width;
 use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
@@ -45,6 +47,14 @@ impl Width {
         match self {
             Width::Bits256 => 32,
             Width::Bits512 => 64,
+        }
+    }
+
+    /// The loops made of such vectors.
+    fn loops(self) -> VectorLoops {
+        match self {
+            Width::Bits256 => VectorLoops::Avx2,
+            Width::Bits512 => VectorLoops::Avx512,
         }
     }
 
@@ -115,7 +125,7 @@ impl Task<'_> {
 
     /// The bytes of a lane.
     fn lane(&self) -> i32 {
-        if self.cut.doubles { 8 } else { 4 }
+        self.cut.lanes.bytes()
     }
 
     /// The lanes of a vector.
@@ -227,7 +237,7 @@ pub(crate) fn compile(task: &Task<'_>) -> Result<Compiled, String> {
         list(&mut text, name, body.as_deref().unwrap_or_default());
     }
     let (mut asm, vectors, lanes) = (Asm::new(width), task.vectors(), task.lanes());
-    asm.doubles = task.cut.doubles;
+    asm.doubles = task.cut.lanes == Lanes::Bits64;
     let begun = match task.begins {
         true => tables.accumulators.iter().map(|a| a.lanes).collect(),
         false => Vec::new(),

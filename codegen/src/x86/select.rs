@@ -5,10 +5,10 @@
 
 use super::frame::PointerFrom;
 use super::functions::{Sequence, sequence};
-use super::inst::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V, compare};
+use super::inst::{Base, Inst, Load, One, Op, Place, Shift, Two, V, compare};
 use super::{Cell, Task, Turn};
 use crate::plan::Sink;
-use crate::plan::phases::Class;
+use crate::plan::phases::{Capability, Class, Lanes};
 use crate::target::Width;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -88,7 +88,7 @@ impl Tables {
         at as u16
     }
 
-    fn stage(&mut self, pointer: u16, size: u8, out: bool) -> u16 {
+    pub(super) fn stage(&mut self, pointer: u16, size: u8, out: bool) -> u16 {
         let same = |s: &&Staged| s.pointer == pointer && s.size == size && s.out == out;
         if let Some(found) = self.staged.iter().find(same) {
             return found.stage;
@@ -153,7 +153,7 @@ impl<'a> Select<'a> {
             insts: Vec::new(),
             last: part == Part::Last,
             long: task.width == Width::Bits512,
-            doubles: task.cut.doubles,
+            doubles: task.cut.lanes == Lanes::Bits64,
             single: part == Part::Single || part == Part::Last && task.lanes() == 16,
             interleaved: matches!(part, Part::Pair | Part::Streamed)
                 && task.width == Width::Bits512
@@ -212,6 +212,11 @@ impl<'a> Select<'a> {
     /// The row at hand.
     pub(super) fn turn(&self) -> &'a Turn {
         &self.task.turns[usize::from(self.tables.turn)]
+    }
+
+    /// What the loop may be asked for.
+    pub(super) fn can(&self) -> Capability {
+        Capability { loops: self.task.width.loops(), lanes: self.task.cut.lanes }
     }
 
     pub(super) fn ty(&self, v: Val) -> Scalar {
@@ -320,79 +325,6 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Reads both halves where they are, each time they are needed.
-    fn lazy(&mut self, place: Place) -> Pair {
-        self.halves(|select, half, at| {
-            let place =
-                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
-            select.push(Op::Lazy(place), &[], half)
-        })
-    }
-
-    /// Loads both halves now, of elements of so many bytes.
-    pub(super) fn load(&mut self, load: Load, place: Place, size: i32) -> Pair {
-        self.halves(|select, half, at| {
-            let bytes = select.task.lanes() * size;
-            let place = Place { offset: place.offset + bytes * at as i32, ..place };
-            select.push(Op::Load(load, place), &[], half)
-        })
-    }
-
-    /// Loads both halves of elements as large as a lane now; under the mask, if there are fewer than sixteen.
-    pub(super) fn load_lanes(&mut self, pointer: u16) -> Pair {
-        let place = self.lanes_at(pointer);
-        if !self.last || self.long {
-            return self.load(Load::Whole, place, self.task.lane());
-        }
-        let masks = self.masks();
-        [0usize, 1].map(|half| {
-            let place = Place { offset: 32 * half as i32, ..place };
-            self.push(Op::Load(Load::Masked, place), &[masks[half]], half as u8)
-        })
-    }
-
-    /// The place of an operand with elements as large as a lane.
-    pub(super) fn lanes_at(&self, pointer: u16) -> Place {
-        Place { base: Base::Pointer { pointer, size: self.task.lane() as u8 }, offset: 0 }
-    }
-
-    /// Stores both halves without a mask.
-    pub(super) fn store_whole(&mut self, place: Place, pair: Pair) {
-        self.halves(|select, half, at| {
-            let place =
-                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
-            select.push(Op::Store(Store::Whole, place), &[pair[at]], half)
-        });
-    }
-
-    /// Stores a result, past the caches if this body does that.
-    pub(super) fn put(&mut self, store: Store, place: Place, value: V, half: u8) -> V {
-        let streamed = match store {
-            Store::Whole => Store::Streamed,
-            Store::Low | Store::Half => Store::StreamedLow,
-            other => other,
-        };
-        let (Base::Pointer { pointer, size }, true) = (place.base, self.past) else {
-            return self.push(Op::Store(store, place), &[value], half);
-        };
-        if !self.tables.streamed.contains(&(pointer, size)) {
-            self.tables.streamed.push((pointer, size));
-        }
-        let value =
-            if store == Store::Half { self.push(Op::ToHalf, &[value], half) } else { value };
-        self.push(Op::Store(streamed, place), &[value], half)
-    }
-
-    /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
-    pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> Place {
-        // Masks are of lanes of 32 bits at most.
-        if !self.last || self.long && i32::from(size) <= self.task.lane() {
-            return Place { base: Base::Pointer { pointer, size }, offset: 0 };
-        }
-        let stage = self.tables.stage(pointer, size, out);
-        Place { base: Base::Stage(stage), offset: 0 }
-    }
-
     /// A number that the caller knows, in every lane.
     pub(super) fn given(&mut self, cell: Cell) -> Pair {
         let slot = self.tables.ready(cell, false);
@@ -426,6 +358,9 @@ impl<'a> Select<'a> {
         let inst = &self.task.stage.body.insts[v as usize];
         match inst.op {
             ScalarOp::Load(l) => self.operand(v, l as usize),
+            ScalarOp::Index(_) if inst.ty != Scalar::I32 || self.doubles => {
+                Err(format!("positions as vectors of {}", inst.ty.name()))
+            }
             ScalarOp::Index(i) => {
                 let affine = &self.task.plan.positions[i as usize];
                 let step = affine.strides.last().copied().unwrap_or(0) as i32;
@@ -437,6 +372,9 @@ impl<'a> Select<'a> {
                     select.source(Op::Steps { start, step })
                 });
                 Ok(self.two(Two::IntAdd, [first; 2], steps))
+            }
+            ScalarOp::Row(_) if !self.can().keeps(inst.ty) => {
+                Err(format!("a row buffer of vectors of {}", inst.ty.name()))
             }
             ScalarOp::Row(b) => {
                 let place = Place { base: Base::Row(self.turn().buffers[b as usize]), offset: 0 };
@@ -455,57 +393,6 @@ impl<'a> Select<'a> {
                 self.compute(v, inst, &args)
             }
         }
-    }
-
-    /// A load along the row, widened.
-    fn operand(&mut self, v: Val, number: usize) -> Result<Pair> {
-        use tracecast_ir::DType;
-        let source = &self.task.plan.loads[number];
-        let cell = self.tables.cell(Cell::Load(v));
-        let pointer = self.tables.pointer(PointerFrom::Cell(cell));
-        let pair = match source.dtype {
-            DType::F32 | DType::I32 | DType::F64 | DType::I64 => match self.last || !source.fixed {
-                true => self.load_lanes(pointer),
-                false => self.lazy(self.lanes_at(pointer)),
-            },
-            DType::BF16 if self.interleaved => {
-                let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
-                let both = [self.push(Op::Load(Load::Whole, place), &[], 2); 2];
-                let (even, high) = (self.shift(Shift::Left, 16, both), self.splat(0xffff_0000));
-                [even[0], self.two(Two::And, both, high)[0]]
-            }
-            DType::BF16 => {
-                let place = self.group(pointer, 2, false);
-                let bits = self.load(Load::U16, place, 2);
-                self.shift(Shift::Left, 16, bits)
-            }
-            DType::F16 => {
-                let place = self.group(pointer, 2, false);
-                self.load(Load::Half, place, 2)
-            }
-            DType::U8 | DType::Bool => {
-                let place = self.group(pointer, 1, false);
-                let how = if self.doubles { Load::U8Double } else { Load::U8 };
-                let bytes = self.load(how, place, 1);
-                if source.dtype == DType::U8 {
-                    bytes
-                } else {
-                    let zero = self.splat(0);
-                    self.two(Two::IntGreater, bytes, zero)
-                }
-            }
-            other => return Err(format!("vectors of {other}")),
-        };
-        let crate::plan::Place::At(access) = &source.place else { return Ok(pair) };
-        if access.guards.is_empty() {
-            return Ok(pair);
-        }
-        let fill = match self.ty(v) {
-            Scalar::Bool if access.fill != 0 => u32::MAX,
-            _ => access.fill as u32,
-        };
-        let (fill, holds) = (self.splat(fill), self.given(Cell::Guard(v)));
-        Ok(self.blend(holds, pair, fill))
     }
 
     /// A function as the instructions of its definition.

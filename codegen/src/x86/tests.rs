@@ -1,10 +1,13 @@
-//! The encoder against an independent disassembler, and the recorded functions against their definitions.
+//! The encoder against an independent disassembler, the recorded functions against their definitions, and the loops against the table
+//! of capabilities.
 
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
 use super::evex::{MASK, TAIL, Under};
 use super::functions::sequence;
 use super::inst::{Load, One, Op, Two, compare};
-use super::{BROADCAST, BROADCAST_128, BROADCAST_DOUBLE, MOVE, STORE, Width};
+use super::{BROADCAST, BROADCAST_128, BROADCAST_DOUBLE, MOVE, STORE, Task, Turn, Width, compile};
+use crate::plan::phases::samples::hold;
+use crate::plan::phases::{Capability, Lanes};
 use crate::x86::regalloc;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 use tracecast_ir::kernel::{Function, math};
@@ -476,4 +479,33 @@ fn recorded_functions_are_their_definitions() {
         }
     }
     assert!(sequence(Function::Sin, Width::Bits512).is_none());
+}
+
+#[test]
+fn vectors_do_what_the_table_promises() {
+    for (width, lanes) in [
+        (Width::Bits256, Lanes::Bits32),
+        (Width::Bits512, Lanes::Bits32),
+        (Width::Bits512, Lanes::Bits64),
+    ] {
+        hold(Capability { loops: width.loops(), lanes }, |sample| {
+            let turn =
+                Turn { buffers: vec![0; sample.plan.buffers.len()], lanes: [(0, 256)].into() };
+            let compiled = compile(&Task {
+                width,
+                plan: &sample.plan,
+                stage: &sample.plan.stages[0],
+                cut: &sample.cut,
+                phase: &sample.cut.phases[0],
+                turns: vec![turn],
+                waits: 512,
+                asked: Vec::new(),
+                begins: true,
+                area: 512,
+                streams: true,
+            })?;
+            is_sound(width, &compiled.bytes, compiled.instructions);
+            Ok(())
+        });
+    }
 }

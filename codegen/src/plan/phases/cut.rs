@@ -2,18 +2,17 @@
 //! What kind an instruction is of, `classify` says; where values wait between phases, `scratch`.
 
 use super::classify::{Classified, classify};
-use super::{Class, Has, Kind, Phase, Phases, is_vector};
+use super::{Capability, Class, Kind, Lanes, Phase, Phases, VectorLoops};
 use crate::plan::{Plan, Sink, Stage};
 use std::collections::BTreeSet;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{ScalarOp, Val};
 
 /// A stage that is being cut.
 pub(super) struct Cut<'a> {
     pub(super) plan: &'a Plan,
     pub(super) stage: &'a Stage,
-    wide: bool,
-    doubles: bool,
+    can: Capability,
     class: Vec<Class>,
     needed: Vec<bool>,
     /// The phase of every instruction that has one.
@@ -24,14 +23,13 @@ pub(super) struct Cut<'a> {
 
 impl<'a> Cut<'a> {
     /// Knows the class of every instruction, and which of them anything needs.
-    pub(super) fn new(plan: &'a Plan, stage: &'a Stage, has: Has) -> Self {
-        let Classified { class, doubles } = classify(plan, stage, has);
+    pub(super) fn new(plan: &'a Plan, stage: &'a Stage, loops: VectorLoops) -> Self {
+        let Classified { class, lanes } = classify(plan, stage, loops);
         let count = stage.body.insts.len();
         let mut cut = Cut {
             plan,
             stage,
-            wide: has.wide,
-            doubles,
+            can: Capability { loops, lanes },
             class,
             needed: vec![false; count],
             home: vec![usize::MAX; count],
@@ -102,39 +100,30 @@ impl<'a> Cut<'a> {
     }
 
     fn sink_kind(&self, sink: &Sink) -> Kind {
-        if self.doubles {
+        let body = &self.stage.body;
+        if self.can.lanes == Lanes::Bits64 {
             return Kind::Vector;
         }
         let class = |v: Val| self.class[v as usize];
-        let ty = |v: Val| self.stage.body.ty(v);
-        let vector_if = |v: Val, ok: bool| {
-            if ok && class(v) != Class::Scalar { Kind::Vector } else { Kind::Scalar }
+        // The value comes last.
+        let Some(value) = sink.values().last().copied() else { return Kind::Scalar };
+        let dense = match sink {
+            Sink::Store { place, .. } => place.row_stride() == 1,
+            Sink::Add { access, index, .. } => {
+                let uniform = index.iter().all(|i| class(*i) == Class::Uniform);
+                uniform && access.strides.last() == Some(&1)
+            }
+            Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Column { .. } | Sink::Set { .. } => {
+                true
+            }
         };
-        match sink {
-            Sink::Store { dtype, place, value, .. } => {
-                if place.row_stride() != 1 || Scalar::of(*dtype) != Some(ty(*value)) {
-                    Kind::Scalar
-                } else if class(*value) == Class::Uniform {
-                    Kind::Vector
-                } else if *dtype == DType::F16 && !self.wide {
-                    if class(*value) == Class::Scalar { Kind::Scalar } else { Kind::Tile }
-                } else {
-                    vector_if(*value, is_vector(ty(*value)))
-                }
-            }
-            Sink::Reduce { reduction: Reduction::ArgMax, .. } => Kind::Scalar,
-            Sink::Reduce { value, .. } | Sink::Column { value, .. } => {
-                vector_if(*value, matches!(ty(*value), Scalar::F32 | Scalar::I32))
-            }
-            Sink::Keep { value, .. } => vector_if(*value, is_vector(ty(*value))),
-            Sink::Add { access, index, value, dtype, .. } => {
-                let still = index.iter().all(|i| class(*i) == Class::Uniform);
-                let dense = access.strides.last() == Some(&1)
-                    && matches!(dtype, DType::F32 | DType::I32)
-                    && Scalar::of(*dtype) == Some(ty(*value));
-                vector_if(*value, still && dense)
-            }
-            Sink::Set { .. } => Kind::Scalar,
+        if !dense || class(value) == Class::Scalar {
+            return Kind::Scalar;
+        }
+        match self.can.takes(sink, body.ty(value), class(value) == Class::Uniform) {
+            Class::Vector | Class::Free | Class::Uniform => Kind::Vector,
+            Class::Tile => Kind::Tile,
+            Class::Scalar => Kind::Scalar,
         }
     }
 
@@ -233,7 +222,7 @@ impl<'a> Cut<'a> {
             waits,
             tile: i64::from(tile),
             bytes,
-            doubles: self.doubles,
+            lanes: self.can.lanes,
         }
     }
 }

@@ -10,14 +10,18 @@
 //! Values that are the same along the row belong to no phase: they are computed once per row. Loads that are cheap to repeat are
 //! emitted in every phase that needs them. With a single phase there are no tiles and no scratch.
 
+pub(crate) mod capability;
 mod classify;
 mod cut;
+#[cfg(test)]
+pub(crate) mod samples;
 mod scratch;
 
+pub(crate) use capability::{Capability, Lanes, VectorLoops};
 pub(crate) use scratch::scratch_bytes;
 
 use super::{Plan, Stage};
-use tracecast_ir::kernel::{Scalar, Val};
+use tracecast_ir::kernel::Val;
 
 /// How a value is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,29 +75,13 @@ pub(crate) struct Phases {
     pub(crate) tile: i64,
     /// The scratch it needs.
     pub(crate) bytes: i32,
-    /// Vectors have lanes of 64 bits.
-    pub(crate) doubles: bool,
+    /// The lanes of its vector loops.
+    pub(crate) lanes: Lanes,
 }
 
-/// True for the types that vector loops compute in.
-pub(crate) fn is_vector(ty: Scalar) -> bool {
-    matches!(ty, Scalar::F32 | Scalar::I32 | Scalar::Bool)
-}
-
-/// What vector loops have instructions for, besides what they always have.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Has {
-    /// Rounding to integral floats.
-    pub(crate) floor: bool,
-    /// Everything the wide loops can do: 16-bit floats and most functions.
-    pub(crate) wide: bool,
-    /// Lanes of 64 bits.
-    pub(crate) doubles: bool,
-}
-
-/// Cuts a row stage.
-pub(crate) fn cut(plan: &Plan, stage: &Stage, has: Has) -> Phases {
-    let mut cut = cut::Cut::new(plan, stage, has);
+/// Cuts a row stage for a target with such vector loops.
+pub(crate) fn cut(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Phases {
+    let mut cut = cut::Cut::new(plan, stage, loops);
     cut.prefer_scalar();
     cut.assign();
     cut.finish()
