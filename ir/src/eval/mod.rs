@@ -6,6 +6,7 @@
 mod body;
 mod bytes;
 mod contract;
+mod element;
 mod graph;
 mod kernel;
 mod mapping;
@@ -16,6 +17,7 @@ mod tests;
 mod value;
 
 pub use bytes::Bytes;
+pub use element::element;
 pub use graph::{Outputs, graph};
 pub use kernel::kernel;
 pub use mapping::give_back_free;

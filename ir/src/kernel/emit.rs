@@ -4,7 +4,7 @@ use super::index::{Index, through};
 use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
-use crate::op::{Body as OpBody, Lower, MapCx, Position, Rounds};
+use crate::op::{Body as OpBody, Lower, MapCx, Position};
 use crate::{DType, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
 use std::hash::Hash;
@@ -266,8 +266,7 @@ impl<'a> Emitter<'a> {
     fn rounded(&mut self, node: NodeId, v: Val) -> Val {
         let n = self.graph.node(node);
         let dtype = n.results[0].dtype;
-        let exact = n.op.def().rounding.at == Rounds::Nowhere && dtype != DType::U8;
-        if exact { v } else { self.body.as_dtype(v, dtype) }
+        if n.op.def().rounding.is_exact(dtype) { v } else { self.body.as_dtype(v, dtype) }
     }
 
     /// An index operand as an i64 within `0..size`, raising a check outside.

@@ -18,7 +18,7 @@ pub struct Facts {
     pub(super) opposite: Option<Opposite>,
     /// What the language knows of the op beyond equations.
     pub intrinsic: Option<Intrinsic>,
-    /// `op(x, y) = op(x){c}` where all elements of `y` are `c`: a number stands for the second operand.
+    /// A number may stand for the second operand: where all elements of `y` are `c`, `op(x, y) = op(x){c}`, if the op takes a `y` at all.
     pub takes_number: bool,
     /// `op(x, c) = x`. Of floats only for the number with that sign: `-0.0` is not `0.0`.
     pub neutral: Option<f64>,

@@ -18,6 +18,7 @@ use crate::policy::Policy;
 use crate::{DType, Var};
 use smallvec::SmallVec;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -82,6 +83,16 @@ pub struct OpDef {
     pub domain: Domain,
 }
 
+impl OpDef {
+    /// How the op becomes part of a kernel; `None` if it is made of other ops, or a pass removes it.
+    pub fn lowering(&self) -> Option<&Lower> {
+        match &self.body {
+            Body::Source(kernel) | Body::Core { kernel, .. } => Some(kernel),
+            Body::Composite { .. } | Body::Symbolic(_) => None,
+        }
+    }
+}
+
 impl fmt::Debug for OpDef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OpDef({})", self.name)
@@ -124,6 +135,12 @@ impl PartialEq for OpRef {
 }
 
 impl Eq for OpRef {}
+
+impl Hash for OpRef {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
 
 impl fmt::Debug for OpRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! [`Rounding`]: where an op rounds, as a value that code reads and as a sentence for its page.
 
+use crate::DType;
 use std::fmt;
 
 /// Where an op rounds in a 16-bit run.
@@ -37,6 +38,11 @@ impl Rounding {
     /// The result is rounded once; `prose` says so and what becomes of the gradient.
     pub const fn result(prose: &'static str) -> Rounding {
         Rounding { at: Rounds::Result, prose }
+    }
+
+    /// True if what the op computes is a number of the result's dtype as it is.
+    pub fn is_exact(&self, result: DType) -> bool {
+        self.at == Rounds::Nowhere && result != DType::U8
     }
 
     /// The parts of the op round.

@@ -62,7 +62,7 @@ RSUB = rsub(x; scalar: Float) -> (y) {
         }),
     ),
     rounding: Rounding::RESULT,
-    facts:    Facts::new().negating(-0.0).size(Size::Sum),
+    facts:    Facts::new().takes_number().negating(-0.0).size(Size::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7] {scalar = 3.0}"] },
 }
 

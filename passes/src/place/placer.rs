@@ -5,7 +5,7 @@ use super::demand::{Demand, Through};
 use super::points::Points;
 use crate::simplify::{Shared, converted, folds, is_exact, made, simply, splat};
 use smallvec::SmallVec;
-use tracecast_ir::op::Lower;
+use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::ops::{cast, source};
 use tracecast_ir::{Args, Attrs, DType, Node, OpRef, Results, Tracer, Var};
 
@@ -90,7 +90,12 @@ impl<'t> Placer<'_, 't> {
     /// What the value was widened from, or the value.
     fn source(&self, held: Var<'t>) -> Var<'t> {
         match made(self.tracer, held) {
-            Some(d) if d.name() == "cast" && d.x().dtype().fits_in(held.dtype()) => d.x(),
+            Some(d)
+                if d.op.intrinsic() == Some(Intrinsic::Cast)
+                    && d.x().dtype().fits_in(held.dtype()) =>
+            {
+                d.x()
+            }
             _ => held,
         }
     }

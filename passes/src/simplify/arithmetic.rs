@@ -1,87 +1,55 @@
-//! Arithmetic that changes nothing, or changes a sign.
+//! Equations that ops state of numbers, signs, and a value met twice.
 //!
-//! What is left alone: `x + 0.0` (it makes `-0.0` positive), `x * 0.0` and `x - x` of floats (NaN, infinities, signs), chains of
-//! factors (each product rounds), and whatever reassociates.
+//! No rule names an op: each asks for one fact. What no op states is left alone: `x + 0.0` (it makes `-0.0` positive), `x * 0.0` and
+//! `x - x` of floats (NaN, infinities, signs), chains of factors (each product rounds), and whatever reassociates.
 
 use super::{Draft, Recorder};
-use tracecast_ir::ops::elementwise::{ABS, ADD, DIV, MUL, NEG, RELU, SUB};
-use tracecast_ir::{Args, Attrs, DType, OpDef, Var};
+use tracecast_ir::op::{Compares, Facts, Intrinsic, Signs, WithItself};
+use tracecast_ir::ops::elementwise::NEG;
+use tracecast_ir::{Attrs, DType, Var};
 
-/// Simplifies an elementwise op of numbers.
+/// Simplifies an elementwise op of which something is known.
 pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let x = d.x();
-    match d.name() {
-        "add" | "sub" | "rsub" => sum(r, d),
-        "mul" | "div" | "div_trunc" => product(r, d),
-        "neg" => negated(r, x),
-        "abs" if x.dtype() == DType::U8 || is_positive(r, x) => Some(x),
-        "abs" => below_neg(r, x).map(|y| r.apply(&ABS, &[y], Attrs::new())),
-        "relu" if is_positive(r, x) => Some(x),
-        "maximum" | "minimum" if d.y().is_some_and(|y| y.id() == x.id()) => Some(x),
+    match d.args.vars[..] {
+        [x] => match d.scalar() {
+            Some(c) => with_number(r, d, x, c),
+            None => alone(r, d, x),
+        },
+        [x, y] => of_two(r, d, x, y),
         _ => None,
     }
 }
 
-/// True for what `relu` or `abs` left: no sign, not even a zero's.
-fn is_positive<'t>(r: &Recorder<'_, 't>, x: Var<'t>) -> bool {
-    x.dtype().is_float() && (r.made_by(x, &RELU).is_some() || r.made_by(x, &ABS).is_some())
-}
-
-/// The operand of a negation.
-fn below_neg<'t>(r: &Recorder<'_, 't>, x: Var<'t>) -> Option<Var<'t>> {
-    r.made_by(x, &NEG).map(|d| d.x())
-}
-
-/// True for the zero that sums ignore: the negative one, and the positive one if subtracted. Integers have one zero.
-fn is_nothing(dtype: DType, number: f64, zero: f64) -> bool {
-    number == 0.0 && (!dtype.is_float() || number.to_bits() == zero.to_bits())
-}
-
-fn sum<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let (x, dtype) = (d.x(), d.x().dtype());
-    let Some(y) = d.y() else {
-        let c = d.scalar()?;
-        return match d.name() {
-            "add" if is_nothing(dtype, c, -0.0) => Some(x),
-            "sub" if is_nothing(dtype, c, 0.0) => Some(x),
-            "rsub" if is_nothing(dtype, c, -0.0) => Some(r.apply(&NEG, &[x], Attrs::new())),
-            // What has passed `+ 0.0` once has no negative zeros left.
-            "add" if c == 0.0 => {
-                r.made_by(x, &ADD).filter(|below| below.scalar() == Some(0.0)).map(|_| x)
-            }
-            _ => None,
-        };
-    };
-    match (d.name(), below_neg(r, x), below_neg(r, y)) {
-        ("add", _, Some(y)) => Some(binary(r, &SUB, x, y)),
-        ("add", Some(x), None) => Some(binary(r, &SUB, y, x)),
-        ("sub", _, Some(y)) => Some(binary(r, &ADD, x, y)),
-        ("sub", ..) if x.id() == y.id() && !dtype.is_float() => Some(r.full(x.ty(), 0.0)),
-        _ => None,
+/// An op with a number in the place of its second operand.
+fn with_number<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>, c: f64) -> Option<Var<'t>> {
+    let (facts, dtype) = (d.op.facts(), x.dtype());
+    let is = |number: Option<f64>| number.is_some_and(|number| is_number(dtype, c, number));
+    if is(facts.neutral) {
+        return Some(x);
     }
+    if is(facts.absorbing) && !dtype.is_float() {
+        return Some(r.full(x.ty(), c));
+    }
+    if is(facts.negating) {
+        return Some(r.apply(&NEG, &[x], Attrs::new()));
+    }
+    if is(facts.settling) {
+        let is_settled = |below: &Draft<'t>| below.op == d.op && below.scalar() == Some(c);
+        return r.made(x).filter(is_settled).map(|_| x);
+    }
+    if !dtype.is_float() {
+        return None;
+    }
+    if let Some(x) = below_negation(r, x).filter(|_| facts.passes_signs) {
+        return Some(r.with_scalar(&d.op, x, -c));
+    }
+    let other = facts.by_inverse?;
+    inverse(c, dtype).map(|c| r.with_scalar(&other.into(), x, c))
 }
 
-fn product<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let (x, dtype) = (d.x(), d.x().dtype());
-    let Some(y) = d.y() else {
-        let c = d.scalar()?;
-        if c == 1.0 {
-            return Some(x);
-        }
-        if !dtype.is_float() {
-            return (c == 0.0 && d.name() == "mul").then(|| r.full(x.ty(), 0.0));
-        }
-        if c == -1.0 {
-            return Some(r.apply(&NEG, &[x], Attrs::new()));
-        }
-        if let Some(x) = below_neg(r, x) {
-            return Some(r.with_scalar(&d.op, x, -c));
-        }
-        let factor = if d.name() == "div" { inverse(c, dtype) } else { None };
-        return factor.map(|c| r.with_scalar(&(&MUL).into(), x, c));
-    };
-    let (Some(x), Some(y)) = (below_neg(r, x), below_neg(r, y)) else { return None };
-    (d.name() != "div_trunc").then(|| binary(r, if d.name() == "mul" { &MUL } else { &DIV }, x, y))
+/// True if the number is this one to the bit, as the dtype has numbers: integers have one zero.
+fn is_number(dtype: DType, number: f64, this: f64) -> bool {
+    number == this && (!dtype.is_float() || number.to_bits() == this.to_bits())
 }
 
 /// One over a power of two, if the scalar type holds it as a normal number: then quotient and product are the same number, rounded
@@ -97,19 +65,76 @@ fn inverse(number: f64, dtype: DType) -> Option<f64> {
         .then_some(inverse)
 }
 
-/// A negation of a negation, of a product with a number, or of a quotient by a number.
-fn negated<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>) -> Option<Var<'t>> {
+/// An op of one operand.
+fn alone<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>) -> Option<Var<'t>> {
+    let facts = d.op.facts();
+    if facts.keeps_nonnegative && is_nonnegative(r, x) {
+        return Some(x);
+    }
+    let is_sign = d.op.intrinsic() == Some(Intrinsic::Negation);
+    if !is_sign && !facts.is_involution && !facts.ignores_sign {
+        return None;
+    }
     let below = r.made(x)?;
-    match below.name() {
-        "neg" => Some(below.x()),
-        "mul" | "div" if x.dtype().is_float() => {
-            let c = below.scalar()?;
-            Some(r.with_scalar(&below.op, below.x(), -c))
-        }
-        _ => None,
+    if facts.is_involution && below.op == d.op {
+        return Some(below.x());
+    }
+    if facts.ignores_sign && below.op.intrinsic() == Some(Intrinsic::Negation) {
+        return Some(r.again(d, &[below.x()]));
+    }
+    // The negation of a product with a number, or of a quotient by one.
+    let c = below.scalar().filter(|_| is_sign && x.dtype().is_float())?;
+    below.op.facts().passes_signs.then(|| r.with_scalar(&below.op, below.x(), -c))
+}
+
+/// True if no element is below zero or `-0.0`.
+fn is_nonnegative<'t>(r: &Recorder<'_, 't>, x: Var<'t>) -> bool {
+    match x.dtype() {
+        DType::U8 | DType::Bool => true,
+        dtype => dtype.is_float() && r.is_made(x, |facts| facts.signs != Signs::Any),
     }
 }
 
-fn binary<'t>(r: &mut Recorder<'_, 't>, op: &'static OpDef, x: Var<'t>, y: Var<'t>) -> Var<'t> {
-    r.record(op.into(), Args::of(&[x, y]), Attrs::new())[0]
+/// The operand of a negation.
+fn below_negation<'t>(r: &Recorder<'_, 't>, x: Var<'t>) -> Option<Var<'t>> {
+    r.made_as(x, Intrinsic::Negation).map(|d| d.x())
+}
+
+/// An op of two operands.
+fn of_two<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: Var<'t>, y: Var<'t>) -> Option<Var<'t>> {
+    let facts = d.op.facts();
+    if let Some(gives) = facts.with_itself.filter(|_| x.id() == y.id()) {
+        return with_itself(r, d, facts, gives);
+    }
+    if let Some(other) = facts.subtracts {
+        if let Some(y) = below_negation(r, y) {
+            return Some(r.apply(other, &[x, y], Attrs::new()));
+        }
+        let x = below_negation(r, x).filter(|_| d.op.commutes())?;
+        return Some(r.apply(other, &[y, x], Attrs::new()));
+    }
+    if !facts.passes_signs {
+        return None;
+    }
+    let (x, y) = (below_negation(r, x)?, below_negation(r, y)?);
+    Some(r.again(d, &[x, y]))
+}
+
+/// An op of one value twice.
+fn with_itself<'t>(
+    r: &mut Recorder<'_, 't>,
+    d: &Draft<'t>,
+    facts: &Facts,
+    gives: WithItself,
+) -> Option<Var<'t>> {
+    let x = d.x();
+    let number = match gives {
+        WithItself::Operand => return Some(x),
+        WithItself::Number(number) => number,
+        WithItself::NumberExceptFloats(_) if x.dtype().is_float() => return None,
+        WithItself::NumberExceptFloats(number) => number,
+    };
+    let is_truth = matches!(facts.compares, Some(Compares::Equality | Compares::Order));
+    let dtype = if is_truth { DType::Bool } else { x.dtype() };
+    Some(r.full(x.ty().with_dtype(dtype), number))
 }

@@ -11,8 +11,8 @@
 
 use super::constants::{converted, splat};
 use super::{Draft, Recorder};
-use tracecast_ir::op::Lower;
-use tracecast_ir::ops::{cast, source};
+use tracecast_ir::op::{Intrinsic, Lower};
+use tracecast_ir::ops::cast;
 use tracecast_ir::{Attrs, DType, ValueId, Var};
 
 /// Views that a cast looks behind, and ops that a narrowing may be followed through.
@@ -25,7 +25,7 @@ pub(crate) fn folds(from: DType, by: DType, to: DType) -> bool {
     from.fits_in(by) && !rounds_once_more
 }
 
-/// Simplifies `cast`.
+/// Simplifies a cast to another dtype.
 pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let (x, to) = (d.x(), d.attrs.dtype("to")?);
     if x.dtype() == to {
@@ -33,7 +33,7 @@ pub(super) fn cast<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     }
     // A rounding to 16 bits stays a cast, so that it can be told where it is.
     let converts = x.dtype() == DType::I64 && to != DType::Bool && !to.is_low();
-    if let Some(iota) = r.made_by(x, &source::IOTA).filter(|_| converts) {
+    if let Some(iota) = r.made_as(x, Intrinsic::Positions).filter(|_| converts) {
         return Some(r.record(iota.op, iota.args, iota.attrs.with("dtype", to))[0]);
     }
     behind_views(r, x, to).or_else(|| {
@@ -52,16 +52,14 @@ fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<V
         let next = r.made(below.x())?;
         views.push(std::mem::replace(&mut below, next));
     }
-    let inner = match below.name() {
-        "cast" => below.x(),
-        "round_to" if below.attrs.dtype("to") == Some(to) => below.x(),
+    let (inner, by) = (below.args.vars.first().copied()?, below.attrs.dtype("to"));
+    let is_rounded = match below.op.intrinsic()? {
+        Intrinsic::Cast if folds(inner.dtype(), by?, to) => false,
+        Intrinsic::RoundTo if by == Some(to) => true,
         _ => return None,
     };
-    if below.name() == "cast" && !folds(inner.dtype(), below.attrs.dtype("to")?, to) {
-        return None;
-    }
     let attrs = Attrs::new().with("to", to);
-    let mut y = if below.name() == "round_to" {
+    let mut y = if is_rounded {
         // One rounding takes the place of two.
         let tracer = r.tracer;
         let points = tracer.with_graph(|g| g.node(below_id).origin.points.clone());
@@ -98,11 +96,12 @@ fn is_widened<'t>(r: &Recorder<'_, 't>, x: Var<'t>, to: DType, fuel: &mut usize)
         return is_exact(value, x.dtype(), to);
     }
     let Some(d) = r.made(x) else { return false };
-    if d.name() == "cast" {
+    if d.op.intrinsic() == Some(Intrinsic::Cast) {
         let from = d.x().dtype();
         return from.fits_in(x.dtype()) && from.fits_in(to);
     }
-    if d.name() == "pad" && !is_exact(d.attrs.float("value").unwrap_or(0.0), x.dtype(), to) {
+    let is_padded = matches!(d.lowering(), Some(Lower::Pad));
+    if is_padded && !is_exact(d.attrs.float("value").unwrap_or(0.0), x.dtype(), to) {
         return false;
     }
     handed_on(&d).is_some_and(|vars| vars.iter().all(|v| is_widened(r, *v, to, fuel)))
@@ -120,7 +119,7 @@ fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
     if let Some(value) = splat(r.tracer, x) {
         return r.full(x.ty().with_dtype(to), value);
     }
-    let Some(d) = r.made(x).filter(|d| d.name() != "cast") else {
+    let Some(d) = r.made(x).filter(|d| d.op.intrinsic() != Some(Intrinsic::Cast)) else {
         return r.apply(&cast::CAST, &[x], Attrs::new().with("to", to));
     };
     let data: Vec<ValueId> = handed_on(&d).unwrap_or(&[]).iter().map(|v| v.id()).collect();
@@ -131,7 +130,7 @@ fn narrowed<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Var<'t> {
     r.again(&d, &vars)
 }
 
-/// Simplifies `round_to`.
+/// Simplifies a rounding that keeps the dtype.
 pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let (x, to) = (d.x(), d.attrs.dtype("to")?);
     if x.dtype() == to {
@@ -144,9 +143,11 @@ pub(super) fn round_to<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Va
         }
         below = r.made(below.x())?;
     }
-    let is_rounded = match below.name() {
-        "cast" => below.x().dtype().fits_in(to) && below.x().dtype().fits_in(x.dtype()),
-        "round_to" => below.attrs.dtype("to")?.fits_in(to),
+    let is_rounded = match below.op.intrinsic() {
+        Some(Intrinsic::Cast) => {
+            below.x().dtype().fits_in(to) && below.x().dtype().fits_in(x.dtype())
+        }
+        Some(Intrinsic::RoundTo) => below.attrs.dtype("to")?.fits_in(to),
         _ => false,
     };
     (is_rounded || is_widened(r, x, to, &mut REACH.clone())).then_some(x)

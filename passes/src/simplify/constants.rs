@@ -1,17 +1,14 @@
 //! Numbers known in advance: views, casts and arithmetic of tensors of one number, and numbers in place of such tensors.
 //!
-//! Arithmetic is that of the kernels: 16-bit floats are computed with in f32 and rounded once, integers wrap. An integer that an
+//! An op of known numbers is folded by running its own code on them ([`eval::element`]), so the number is the kernel's. An integer that an
 //! f64 cannot write is left to the kernel.
 
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
 use tracecast_ir::kernel::narrow;
-use tracecast_ir::op::Lower;
-use tracecast_ir::ops::{elementwise, source};
-use tracecast_ir::{Args, Attrs, DType, OpDef, TensorType, Tracer, ValueId, Var};
-
-/// The largest integer up to which every integer is an f64.
-const EXACT: i64 = 1 << 53;
+use tracecast_ir::op::{Intrinsic, Lower, View};
+use tracecast_ir::ops::source;
+use tracecast_ir::{Args, Attrs, DType, OpRef, TensorType, Tracer, ValueId, Var, eval};
 
 /// The number that every element holds, if one does and it is known.
 pub(crate) fn splat(tracer: &Tracer, v: Var<'_>) -> Option<f64> {
@@ -20,7 +17,7 @@ pub(crate) fn splat(tracer: &Tracer, v: Var<'_>) -> Option<f64> {
     }
     tracer.with_graph(|g| {
         let node = g.node(v.id().node);
-        if !node.op.is(&source::CONSTANT) {
+        if node.op.intrinsic() != Some(Intrinsic::Constant) {
             return None;
         }
         let data = node.attrs.floats("data");
@@ -79,196 +76,77 @@ pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
         return Some(v);
     }
     match (d.args.vars.as_slice(), values.as_slice()) {
-        ([x, y], [_, Some(c)]) => number_for(r, d, *x, *y, *c),
-        ([x, y], [Some(c), None]) => number_first(r, d, *x, *y, *c),
+        ([x, y], [_, Some(c)]) => number_for(r, &d.op, *x, *y, *c),
+        // The op with its operands exchanged, if there is one.
+        ([x, y], [Some(c), None]) => number_for(r, &d.op.swapped()?, *y, *x, *c),
         _ => None,
     }
 }
 
 /// A cast or reshape of a list of numbers is a list of numbers.
 fn whole<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    if !matches!(d.name(), "cast" | "reshape") {
+    let is_cast = d.op.intrinsic() == Some(Intrinsic::Cast);
+    if !is_cast && !matches!(d.lowering()?, Lower::View(View::Reshape)) {
         return None;
     }
-    let below = r.made_by(d.x(), &source::CONSTANT)?;
-    let (from, data) = (d.x().dtype(), below.attrs.floats("data"));
-    if d.name() == "reshape" {
+    let below = r.made_as(d.x(), Intrinsic::Constant)?;
+    if !is_cast {
         let sizes = d.attrs.ints("shape");
         if sizes.contains(&-1) {
             return None;
         }
-        return Some(
-            r.record(below.op.clone(), Args::new(), below.attrs.clone().with("shape", sizes))[0],
-        );
+        let attrs = below.attrs.with("shape", sizes);
+        return Some(r.record(below.op, Args::new(), attrs)[0]);
     }
-    let to = d.attrs.dtype("to")?;
-    let data: Vec<f64> = data.iter().map(|v| converted(literal(*v, from), from, to)).collect();
-    let attrs = below.attrs.clone().with("dtype", to).with("data", &data[..]);
-    Some(r.record(below.op.clone(), Args::new(), attrs)[0])
+    let (from, to) = (d.x().dtype(), d.attrs.dtype("to")?);
+    let data = below.attrs.floats("data").iter();
+    let data: Vec<f64> = data.map(|v| converted(literal(*v, from), from, to)).collect();
+    let attrs = below.attrs.with("dtype", to).with("data", &data[..]);
+    Some(r.record(below.op, Args::new(), attrs)[0])
 }
 
 /// The result for operands of one number each.
 fn folded<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, values: &[f64]) -> Option<Var<'t>> {
-    let same = values.iter().all(|v| v.to_bits() == values[0].to_bits());
+    let is = |value: f64| values.iter().all(|v| v.to_bits() == value.to_bits());
     match d.lowering()? {
         Lower::View(_) => moved(r, d),
-        Lower::Cat if same => moved(r, d),
-        Lower::Pad
-            if literal(d.attrs.float("value")?, d.x().dtype()).to_bits() == values[0].to_bits() =>
-        {
-            moved(r, d)
-        }
-        Lower::Map(_) => {
-            let x = d.x().ty();
-            let value = computed(d, x.dtype, values)?;
-            let dtype = match d.name() {
-                "cast" => d.attrs.dtype("to")?,
-                "eq" | "ne" | "lt" | "le" | "gt" | "ge" => DType::Bool,
-                "where" => d.args.vars[1].dtype(),
-                _ => x.dtype,
-            };
-            let is_written = !matches!(dtype, DType::I64) || value.abs() <= EXACT as f64;
-            is_written.then(|| r.full(x.with_dtype(dtype), value))
-        }
+        Lower::Cat if is(values[0]) => moved(r, d),
+        Lower::Pad if is(literal(d.attrs.float("value")?, d.x().dtype())) => moved(r, d),
+        Lower::Map(_) => computed(r, d, values),
         _ => None,
     }
 }
 
 /// The same number in the shape of the result.
 fn moved<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let (groups, attrs) = (&d.args.groups, &d.attrs);
-    let types: Vec<TensorType> = d.args.vars.iter().map(|v| v.ty()).collect();
-    let inferred =
-        (d.op.def().infer)(&tracecast_ir::op::InferCx { types: &types, groups, attrs }).ok()?;
-    let below = r.made_by(d.x(), &source::CONSTANT)?;
+    let result = d.result()?;
+    let below = r.made_as(d.x(), Intrinsic::Constant)?;
     let value =
         below.attrs.float("value").or_else(|| below.attrs.floats("data").first().copied())?;
-    Some(r.full(inferred.results.first()?.clone(), value))
+    Some(r.full(result, value))
 }
 
-/// One element of an elementwise op.
-fn computed(d: &Draft<'_>, dtype: DType, values: &[f64]) -> Option<f64> {
-    let x = values[0];
-    match (d.name(), values) {
-        ("cast", _) => return Some(converted(x, dtype, d.attrs.dtype("to")?)),
-        ("round_to", _) => return Some(converted(x, dtype, d.attrs.dtype("to")?)),
-        ("logical_not", _) => return Some(1.0 - x),
-        ("where", [c, a, b]) => return Some(if *c != 0.0 { *a } else { *b }),
-        _ => {}
-    }
-    // A number in place of an operand is one of the scalar type, which for u8 is i32.
-    let scalar_type = if dtype == DType::U8 { DType::I32 } else { dtype.compute() };
-    let compares = matches!(d.name(), "eq" | "ne" | "lt" | "le" | "gt" | "ge");
-    let scalar = d.scalar().map(|c| {
-        let wide = converted(c, DType::F64, scalar_type);
-        if compares && dtype.is_low() { converted(wide, scalar_type, dtype) } else { wide }
-    });
-    let y = values.get(1).copied().or(scalar);
-    let truth = |b: bool| Some(f64::from(u8::from(b)));
-    match (d.name(), y) {
-        ("eq", Some(y)) => truth(x == y),
-        ("ne", Some(y)) => truth(x != y),
-        ("lt", Some(y)) => truth(x < y),
-        ("le", Some(y)) => truth(x <= y),
-        ("gt", Some(y)) => truth(x > y),
-        ("ge", Some(y)) => truth(x >= y),
-        ("logical_and", Some(y)) => truth(x != 0.0 && y != 0.0),
-        ("logical_or", Some(y)) => truth(x != 0.0 || y != 0.0),
-        ("maximum", Some(y)) => Some(larger(x, y)),
-        ("minimum", Some(y)) => Some(-larger(-x, -y)),
-        ("relu", None) => Some(larger(0.0, x)),
-        _ if dtype.is_float() => float(d.name(), dtype, x, y),
-        _ => integer(d.name(), dtype, x as i64, y.map(|y| y as i64)),
-    }
+/// The number that the op's own code gives, everywhere.
+fn computed<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, values: &[f64]) -> Option<Var<'t>> {
+    let operands = d.args.vars.iter().zip(values).map(|(v, value)| (v.dtype(), *value));
+    let operands: SmallVec<[(DType, f64); 4]> = operands.collect();
+    let result = d.result()?;
+    let value = eval::element(d.op.def(), &d.attrs, &operands, &result)?;
+    Some(r.full(result, value))
 }
 
-/// NaN if either is; of two equal numbers the first.
-fn larger(x: f64, y: f64) -> f64 {
-    match (x.is_nan() || y.is_nan(), y > x) {
-        (true, _) => f64::NAN,
-        (_, true) => y,
-        _ => x,
-    }
-}
-
-/// Sum, difference, product or quotient, rounded once to the scalar type and once to a 16-bit dtype.
-fn float(name: &str, dtype: DType, x: f64, y: Option<f64>) -> Option<f64> {
-    // In f64 an f32 sum, difference, product, quotient or root is rounded innocuously: 53 >= 2 * 24 + 2.
-    let exact = match (name, y) {
-        ("add", Some(y)) => x + y,
-        ("sub", Some(y)) => x - y,
-        ("rsub", Some(y)) => y - x,
-        ("mul", Some(y)) => x * y,
-        ("div", Some(y)) => x / y,
-        ("neg", None) => -x,
-        ("abs", None) => x.abs(),
-        ("sqrt", None) => x.sqrt(),
-        _ => return None,
-    };
-    Some(converted(converted(exact, DType::F64, dtype.compute()), dtype.compute(), dtype))
-}
-
-/// The same for integers, which wrap.
-fn integer(name: &str, dtype: DType, x: i64, y: Option<i64>) -> Option<f64> {
-    let exact = match (name, y) {
-        ("add", Some(y)) => x.checked_add(y),
-        ("sub", Some(y)) => x.checked_sub(y),
-        ("rsub", Some(y)) => y.checked_sub(x),
-        ("mul", Some(y)) => x.checked_mul(y),
-        ("neg", None) => x.checked_neg(),
-        ("abs", None) => x.checked_abs(),
-        _ => None,
-    };
-    let exact = exact.filter(|v| v.unsigned_abs() <= EXACT.unsigned_abs())?;
-    Some(converted(exact as f64, DType::I64, dtype))
-}
-
-/// Ops that take a number in place of the second operand.
-fn takes_number(name: &str) -> bool {
-    matches!(
-        name,
-        "add" | "sub" | "mul" | "div" | "div_trunc" | "eq" | "ne" | "lt" | "le" | "gt" | "ge"
-    )
-}
-
-/// The second operand is one number.
+/// The op with a number in the place of its second operand `y`, all of whose elements are it.
 fn number_for<'t>(
     r: &mut Recorder<'_, 't>,
-    d: &Draft<'t>,
+    op: &OpRef,
     x: Var<'t>,
     y: Var<'t>,
     held: f64,
 ) -> Option<Var<'t>> {
-    let fits = takes_number(d.name()) && x.ty() == y.ty();
+    let fits = op.facts().takes_number && x.ty() == y.ty();
     fits.then(|| {
         let number = written(r.tracer, y.id(), held);
-        r.with_scalar(&d.op, x, number)
-    })
-}
-
-/// The first operand is one number: the op is turned round.
-fn number_first<'t>(
-    r: &mut Recorder<'_, 't>,
-    d: &Draft<'t>,
-    x: Var<'t>,
-    y: Var<'t>,
-    held: f64,
-) -> Option<Var<'t>> {
-    let turned: &'static OpDef = match d.name() {
-        "add" => &elementwise::ADD,
-        "mul" => &elementwise::MUL,
-        "sub" => &elementwise::RSUB,
-        "eq" => &elementwise::EQ,
-        "ne" => &elementwise::NE,
-        "lt" => &elementwise::GT,
-        "le" => &elementwise::GE,
-        "gt" => &elementwise::LT,
-        "ge" => &elementwise::LE,
-        _ => return None,
-    };
-    (x.ty() == y.ty()).then(|| {
-        let number = written(r.tracer, x.id(), held);
-        r.with_scalar(&turned.into(), y, number)
+        r.with_scalar(op, x, number)
     })
 }
 

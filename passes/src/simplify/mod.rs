@@ -25,10 +25,10 @@ pub(crate) use share::Shared;
 
 use crate::pass::{Pass, error_at, need_decided, without_dead_code};
 use smallvec::SmallVec;
-use tracecast_ir::op::{Body, Lower};
+use tracecast_ir::op::{Body, Facts, InferCx, Intrinsic, Lower, View};
 use tracecast_ir::{
-    Args, Attrs, Graph, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TraceError, Tracer,
-    Var, Verified,
+    Args, Attrs, Graph, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TensorType,
+    TraceError, Tracer, Var, Verified,
 };
 
 /// Rules that may fire one inside the other.
@@ -124,11 +124,6 @@ pub(crate) struct Draft<'t> {
 }
 
 impl<'t> Draft<'t> {
-    /// The op's name, by which rules are chosen.
-    pub(crate) fn name(&self) -> &'static str {
-        self.op.name()
-    }
-
     /// The first operand.
     pub(crate) fn x(&self) -> Var<'t> {
         self.args.vars[0]
@@ -146,10 +141,14 @@ impl<'t> Draft<'t> {
 
     /// How the op becomes part of a kernel.
     pub(crate) fn lowering(&self) -> Option<&Lower> {
-        match &self.op.def().body {
-            Body::Core { kernel, .. } | Body::Source(kernel) => Some(kernel),
-            _ => None,
-        }
+        self.op.def().lowering()
+    }
+
+    /// The type of the only result.
+    fn result(&self) -> Option<TensorType> {
+        let types: SmallVec<[TensorType; 4]> = self.args.vars.iter().map(|v| v.ty()).collect();
+        let cx = InferCx { types: &types, groups: &self.args.groups, attrs: &self.attrs };
+        (self.op.def().infer)(&cx).ok()?.results.into_iter().next()
     }
 }
 
@@ -168,22 +167,32 @@ impl<'t> Recorder<'_, 't> {
         self.shared.record(self.tracer, draft.op, draft.args, draft.attrs)
     }
 
+    /// What is simpler and equal: by the loops of the op if it moves or reduces, else by what the language or its facts say of it.
     fn simpler(&mut self, d: &Draft<'t>) -> Option<Var<'t>> {
+        let lowering = d.lowering()?;
         if d.args.vars.is_empty() {
             return None;
         }
         if let Some(var) = constants::rule(self, d) {
             return Some(var);
         }
-        match d.name() {
-            "cast" => casts::cast(self, d),
-            "round_to" => casts::round_to(self, d),
-            "detach" => Some(d.x()),
-            "reshape" | "permute" | "expand" | "slice" | "cat" | "pad" => views::rule(self, d),
-            "reduce_row" | "reduce_column" => reductions::rule(self, d),
-            "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "logical_and" | "logical_or"
-            | "logical_not" | "where" => logic::rule(self, d),
-            _ => arithmetic::rule(self, d),
+        match lowering {
+            Lower::View(View::Identity) => Some(d.x()),
+            Lower::View(_) | Lower::Cat | Lower::Pad => views::rule(self, d),
+            Lower::ReduceRow | Lower::ReduceColumn => reductions::rule(self, d),
+            Lower::Map(_) => self.simpler_map(d),
+            Lower::Gather | Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused => None,
+        }
+    }
+
+    fn simpler_map(&mut self, d: &Draft<'t>) -> Option<Var<'t>> {
+        match d.op.intrinsic() {
+            Some(Intrinsic::Cast) => casts::cast(self, d),
+            Some(Intrinsic::RoundTo) => casts::round_to(self, d),
+            Some(Intrinsic::Choice) => logic::chosen(self, d),
+            Some(Intrinsic::Not) => logic::not(self, d),
+            _ if d.op.facts().is_opaque() => None,
+            _ => arithmetic::rule(self, d).or_else(|| logic::connected(self, d)),
         }
     }
 
@@ -213,12 +222,20 @@ impl<'t> Recorder<'_, 't> {
         made(self.tracer, v)
     }
 
-    /// How a value was made, if by this op.
-    pub(crate) fn made_by(&self, v: Var<'t>, op: &OpDef) -> Option<Draft<'t>> {
-        if v.is_poison() || !self.tracer.with_graph(|g| g.node(v.id().node).op.is(op)) {
-            return None;
-        }
-        self.made(v)
+    /// How a value was made, if by an op that the language knows as that.
+    pub(crate) fn made_as(&self, v: Var<'t>, intrinsic: Intrinsic) -> Option<Draft<'t>> {
+        self.is_made(v, |facts| facts.intrinsic == Some(intrinsic)).then(|| self.made(v)).flatten()
+    }
+
+    /// How a value was made, if by an op with such loops.
+    pub(crate) fn made_by(&self, v: Var<'t>, is: impl FnOnce(&Lower) -> bool) -> Option<Draft<'t>> {
+        let op = |g: &Graph| g.node(v.id().node).op.def().lowering().is_some_and(is);
+        (!v.is_poison() && self.tracer.with_graph(op)).then(|| self.made(v)).flatten()
+    }
+
+    /// True for the result of an op of which that is true.
+    pub(crate) fn is_made(&self, v: Var<'t>, is: impl FnOnce(&Facts) -> bool) -> bool {
+        !v.is_poison() && self.tracer.with_graph(|g| is(g.node(v.id().node).op.facts()))
     }
 }
 

@@ -57,7 +57,7 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        self.op.name().hash(&mut hasher);
+        self.op.hash(&mut hasher);
         self.groups.hash(&mut hasher);
         self.args.hash(&mut hasher);
         for (name, attr) in self.attrs.iter() {
@@ -81,9 +81,7 @@ impl Wanted<'_> {
 /// The order of `maximum` and `minimum` does: of two equal numbers, such as the two zeros, they take the first.
 fn in_order(op: &OpRef, args: &[ValueId]) -> SmallVec<[ValueId; 4]> {
     let mut args: SmallVec<[ValueId; 4]> = SmallVec::from_slice(args);
-    if args.len() == 2
-        && matches!(op.name(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or")
-    {
+    if args.len() == 2 && op.commutes() {
         args.sort_unstable();
     }
     args

@@ -5,30 +5,31 @@
 
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
-use tracecast_ir::op::InferCx;
-use tracecast_ir::ops::view::{CAT, EXPAND, PAD, PERMUTE, RESHAPE, SLICE};
-use tracecast_ir::{Args, Attr, Attrs, Shape, TensorType, Var};
+use tracecast_ir::op::{Lower, View};
+use tracecast_ir::ops::view::{EXPAND, PERMUTE, RESHAPE, SLICE};
+use tracecast_ir::{Args, Attr, Attrs, Shape, Var};
 
 type Ints = SmallVec<[i64; 4]>;
 
 /// Simplifies a view, `cat` or `pad`.
 pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let types: SmallVec<[TensorType; 4]> = d.args.vars.iter().map(|v| v.ty()).collect();
-    let cx = InferCx { types: &types, groups: &d.args.groups, attrs: &d.attrs };
-    let shape = (d.op.def().infer)(&cx).ok()?.results.first()?.shape.clone();
-    let x = &types[0].shape;
+    let (shape, x) = (d.result()?.shape, &d.x().shape());
     if let Some(attrs) = written_out(d, x, &shape) {
         return Some(r.record(d.op.clone(), d.args.clone(), attrs)[0]);
     }
-    match d.name() {
-        "reshape" => reshape(r, d, &shape),
-        "permute" => permute(r, d, x, &shape),
-        "expand" => expand(r, d, x, &shape),
-        "slice" => slice(r, d, x, &shape),
-        "pad" => pad(r, d),
-        "cat" => cat(r, d),
+    match d.lowering()? {
+        Lower::View(View::Reshape) => reshape(r, d, &shape),
+        Lower::View(View::Permute) => permute(r, d, x, &shape),
+        Lower::View(View::Expand) => expand(r, d, x, &shape),
+        Lower::View(View::Slice) => slice(r, d, x, &shape),
+        Lower::Pad => pad(r, d),
+        Lower::Cat => cat(r, d),
         _ => None,
     }
+}
+
+fn is_view(lowering: &Lower, view: View) -> bool {
+    matches!(lowering, Lower::View(v) if *v == view)
 }
 
 fn sizes(shape: &Shape) -> Ints {
@@ -37,10 +38,10 @@ fn sizes(shape: &Shape) -> Ints {
 
 /// The attributes without negative sizes and axes, if there are any.
 fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
-    let name = match d.name() {
-        "reshape" | "expand" => "shape",
-        "permute" => "dims",
-        "slice" | "cat" => "dim",
+    let name = match d.lowering()? {
+        Lower::View(View::Reshape | View::Expand) => "shape",
+        Lower::View(View::Permute) => "dims",
+        Lower::View(View::Slice) | Lower::Cat => "dim",
         _ => return None,
     };
     let value: Attr = match d.attrs.get(name)? {
@@ -74,7 +75,7 @@ fn reshape<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, shape: &Shape) -> Option
     if x.shape() == *shape {
         return Some(x);
     }
-    let below = r.made_by(x, &RESHAPE)?;
+    let below = r.made_by(x, |below| is_view(below, View::Reshape))?;
     Some(reshaped(r, below.x(), shape))
 }
 
@@ -89,7 +90,7 @@ fn permute<'t>(
     if moved.is_sorted() {
         return Some(reshaped(r, d.x(), shape));
     }
-    let below = r.made_by(d.x(), &PERMUTE)?;
+    let below = r.made_by(d.x(), |below| is_view(below, View::Permute))?;
     let inner = below.attrs.ints("dims");
     let dims: Ints = dims.iter().map(|&a| inner[a as usize]).collect();
     Some(r.apply(&PERMUTE, &[below.x()], Attrs::new().with("dims", &dims[..])))
@@ -109,7 +110,11 @@ fn expand<'t>(
         let inner = below.x().shape();
         inner.rank() < x.rank() && x[x.rank() - inner.rank()..] == inner[..]
     };
-    let swallowed = below.op.is(&EXPAND) || below.op.is(&RESHAPE) && adds_leading_axes();
+    let swallowed = match below.lowering()? {
+        Lower::View(View::Expand) => true,
+        Lower::View(View::Reshape) => adds_leading_axes(),
+        _ => false,
+    };
     swallowed.then(|| expanded(r, below.x(), shape))
 }
 
@@ -157,8 +162,8 @@ fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) 
         return Some(Range { end, step, ..range }.take(r, d.x()));
     }
     let below = r.made(d.x())?;
-    match below.name() {
-        "slice" => {
+    match below.lowering()? {
+        Lower::View(View::Slice) => {
             let inner = Range::of(&below).filter(|inner| inner.dim == range.dim)?;
             let start = inner.start + range.start * inner.step;
             let end =
@@ -168,20 +173,22 @@ fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) 
                     .take(r, below.x()),
             )
         }
-        "expand" => {
+        Lower::View(View::Expand) => {
             let inner = below.x().shape();
             let axis = (range.dim + inner.rank()).checked_sub(x.rank());
             let is_repeated = axis.is_none_or(|a| inner[a] == 1);
             is_repeated.then(|| expanded(r, below.x(), shape))
         }
-        "pad" => {
+        Lower::Pad => {
             let (low, high) = (below.attrs.ints("low"), below.attrs.ints("high"));
             let others = (0..low.len()).any(|a| a != range.dim && (low[a], high[a]) != (0, 0));
             let inner = range.shifted(low[range.dim]);
             let inside = inner.start >= 0 && inner.end <= below.x().size(range.dim) as i64;
             (inside && !others).then(|| inner.take(r, below.x()))
         }
-        "cat" if below.attrs.int("dim") == Some(range.dim as i64) => slice_of_cat(r, &below, range),
+        Lower::Cat if below.attrs.int("dim") == Some(range.dim as i64) => {
+            slice_of_cat(r, &below, range)
+        }
         _ => None,
     }
 }
@@ -205,12 +212,13 @@ fn pad<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     if low.iter().chain(high).all(|n| *n == 0) {
         return Some(d.x());
     }
-    let below =
-        r.made_by(d.x(), &PAD).filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
+    let below = r
+        .made_by(d.x(), |below| matches!(below, Lower::Pad))
+        .filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
     let add = |a: &[i64], b: &[i64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Ints>();
     let (low, high) = (add(low, below.attrs.ints("low")), add(high, below.attrs.ints("high")));
     let attrs = d.attrs.clone().with("low", &low[..]).with("high", &high[..]);
-    Some(r.apply(&PAD, &[below.x()], attrs))
+    Some(r.record(d.op.clone(), Args::of(&[below.x()]), attrs)[0])
 }
 
 fn cat<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
@@ -220,7 +228,8 @@ fn cat<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     }
     let mut parts: SmallVec<[Var<'t>; 4]> = SmallVec::new();
     for v in &d.args.vars {
-        match r.made_by(*v, &CAT).filter(|below| below.attrs.int("dim") == Some(dim as i64)) {
+        let below = r.made_by(*v, |below| matches!(below, Lower::Cat));
+        match below.filter(|below| below.attrs.int("dim") == Some(dim as i64)) {
             Some(below) => parts.extend(below.args.vars),
             None => parts.push(*v),
         }
@@ -240,7 +249,7 @@ fn cat<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
 /// Neighbours that are neighbouring slices of one value are one slice of it.
 fn joined<'t>(r: &mut Recorder<'_, 't>, parts: &[Var<'t>], dim: usize) -> SmallVec<[Var<'t>; 4]> {
     let dense = |r: &Recorder<'_, 't>, v: Var<'t>| {
-        let d = r.made_by(v, &SLICE)?;
+        let d = r.made_by(v, |below| is_view(below, View::Slice))?;
         let range = Range::of(&d).filter(|range| range.dim == dim && range.step == 1)?;
         Some((d.x(), range))
     };
