@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 use tracecast_ir::kernel::Kernel;
-use tracecast_ir::op::{Body, Lower};
+use tracecast_ir::op::{Body, Intrinsic, Lower};
 use tracecast_ir::{Attr, Graph, NodeId, Stage, ValueId, Verified};
 use tracecast_passes::explain::Warning;
 use tracecast_runtime::{Executable, Made, MadeFrom, Program};
@@ -167,7 +167,7 @@ fn behind_moves(graph: &Graph, value: ValueId) -> (ValueId, usize) {
         width = width.min(graph.ty(value).dtype.bytes());
         let node = graph.node(value.node);
         let is_view = matches!(node.op.def().body, Body::Core { kernel: Lower::View(_), .. });
-        if !is_view && node.op.name() != "cast" {
+        if !is_view && node.op.intrinsic() != Some(Intrinsic::Cast) {
             return (value, width);
         }
         value = graph.args(value.node)[0];

@@ -6,7 +6,6 @@
 //! A point that no cast of a program stands for any longer has been cancelled.
 
 use crate::graph::{Graph, Node, NodeId};
-use crate::ops::cast::{CAST, ROUND_TO};
 use crate::{DType, Tracer, Var};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -197,5 +196,5 @@ fn union<T: Copy + Ord>(list: &mut SmallVec<[T; 2]>, more: &[T]) {
 
 /// True for the ops that stand for points.
 fn changes_dtype(node: &Node) -> bool {
-    node.op.is(&CAST) || node.op.is(&ROUND_TO)
+    node.op.is_cast()
 }

@@ -25,8 +25,7 @@ use crate::decompose::{DEEPEST, record_parts};
 use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
 use std::collections::HashMap;
 use std::ops::Range;
-use tracecast_ir::op::{Body, Grad, GradCx, Grads};
-use tracecast_ir::ops::grad::GRAD;
+use tracecast_ir::op::{Body, Grad, GradCx, Grads, Intrinsic};
 use tracecast_ir::{
     Args, Attrs, Graph, Node, NodeId, OpRef, Origin, Results, Source, Stage, TensorType,
     TraceError, Tracer, ValueId, Var, Verified,
@@ -59,7 +58,7 @@ impl Pass for Autodiff {
         let mut renamed = Renamed::default();
         let mut walks: HashMap<ValueId, Adjoints> = HashMap::new();
         let joint = graph.retrace(|t, id, node, args| {
-            let results = if node.op.is(&GRAD) {
+            let results = if node.op.intrinsic() == Some(Intrinsic::Gradient) {
                 let loss = graph.args(id)[0];
                 let adjoints = walks.entry(loss).or_insert_with(|| {
                     let wrt =
@@ -90,7 +89,9 @@ struct Asked {
 impl Asked {
     fn of(graph: &Graph) -> Self {
         let mut wrt: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
-        for id in graph.nodes().filter(|id| graph.node(*id).op.is(&GRAD)) {
+        for id in
+            graph.nodes().filter(|id| graph.node(*id).op.intrinsic() == Some(Intrinsic::Gradient))
+        {
             let args = graph.args(id);
             wrt.entry(args[0]).or_default().extend_from_slice(&args[1..]);
         }

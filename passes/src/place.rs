@@ -129,7 +129,7 @@ fn settled(mut graph: Graph) -> Result<(Graph, Forecast), TraceError> {
 fn is_same(a: &Graph, b: &Graph) -> bool {
     let same = |id: NodeId| {
         let (x, y) = (a.node(id), b.node(id));
-        x.op.name() == y.op.name() && x.attrs == y.attrs && a.args(id) == b.args(id)
+        x.op == y.op && x.attrs == y.attrs && a.args(id) == b.args(id)
     };
     a.len() == b.len() && a.nodes().all(same)
 }

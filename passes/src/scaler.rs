@@ -19,6 +19,7 @@
 
 use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
 use std::collections::HashMap;
+use tracecast_ir::op::Intrinsic;
 use tracecast_ir::ops::amp::{NONFINITE, UNSCALE, UNSCALE_CHECK};
 use tracecast_ir::{Args, Attrs, Graph, NodeId, Stage, TraceError, ValueId, Verified};
 
@@ -72,7 +73,7 @@ fn is_result(graph: &Graph, node: NodeId) -> bool {
 /// Every `unscale_check` becomes `unscale` and `nonfinite`, unless the product is a result.
 fn separate(graph: &Graph) -> Result<Graph, TraceError> {
     let separated = graph.retrace(|t, id, node, args| {
-        if !node.op.is(&UNSCALE_CHECK) || is_result(graph, id) {
+        if node.op.intrinsic() != Some(Intrinsic::UnscaleCheck) || is_result(graph, id) {
             return t.again(node, args);
         }
         let mut results = t.apply(&UNSCALE, Args::of(&args.vars[..2]), Attrs::new());
@@ -123,11 +124,11 @@ fn pairs_of(graph: &Graph) -> Vec<Pair> {
     let live = graph.live();
     let nodes = || graph.nodes().filter(|id| live[id.index()]);
     let mut checks: HashMap<ValueId, NodeId> = HashMap::new();
-    for id in nodes().filter(|id| graph.node(*id).op.is(&NONFINITE)) {
+    for id in nodes().filter(|id| graph.node(*id).op.intrinsic() == Some(Intrinsic::NonFinite)) {
         checks.entry(graph.args(id)[0]).or_insert(id);
     }
     let mut pairs = Vec::new();
-    for id in nodes().filter(|id| graph.node(*id).op.is(&UNSCALE)) {
+    for id in nodes().filter(|id| graph.node(*id).op.intrinsic() == Some(Intrinsic::Unscale)) {
         let args = graph.args(id);
         let (gradient, inverse) = (args[0], args[1]);
         if let Some(check) = checks.remove(&gradient).filter(|check| inverse.node < *check) {

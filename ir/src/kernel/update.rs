@@ -3,7 +3,7 @@
 use super::build::Built;
 use super::{Access, Form, Nest, Over, ScalarOp, Sink, Stage};
 use crate::graph::{Graph, NodeId, Role, ValueId};
-use crate::op::{Body, Lower};
+use crate::op::{Body, Compares, Facts, Intrinsic, Lower, WithItself};
 
 /// Sets [`Output::update`](super::Output::update) where the graph and the kernel allow it: everything that is read of the old state is
 /// read in the stage that writes the new one, at the same position.
@@ -52,7 +52,7 @@ fn reads(nest: &Nest, stage: &Stage, input: usize) -> bool {
 /// If `value` is `where(found != 0, old, new)` and updates the port `old`: the f32 scalar `found`, and `new`.
 pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
     let node = graph.node(value.node);
-    if node.op.name() != "where" {
+    if node.op.intrinsic() != Some(Intrinsic::Choice) {
         return None;
     }
     let args = graph.args(value.node);
@@ -62,14 +62,22 @@ pub fn predicated(graph: &Graph, value: ValueId) -> Option<(ValueId, ValueId)> {
     }
     let test = behind_views(graph, args[0]);
     let condition = graph.node(test.node);
-    let is_test = condition.op.name() == "ne" && condition.attrs.float("scalar") == Some(0.0)
-        || condition.op.name() == "cast" && condition.attrs.dtype("to") == Some(crate::DType::Bool);
+    let is_test = tells_difference(condition.op.facts())
+        && condition.attrs.float("scalar") == Some(0.0)
+        || condition.op.intrinsic() == Some(Intrinsic::Cast)
+            && condition.attrs.dtype("to") == Some(crate::DType::Bool);
     if !is_test {
         return None;
     }
     let found = behind_views(graph, graph.args(test.node)[0]);
     let ty = graph.ty(found);
     (ty.dtype == crate::DType::F32 && ty.numel() == 1).then_some((found, args[2]))
+}
+
+/// True of the comparison that holds where operands differ: it is for equality, and no value differs from itself.
+fn tells_difference(facts: &Facts) -> bool {
+    facts.compares == Some(Compares::Equality)
+        && facts.with_itself == Some(WithItself::NumberExceptFloats(0.0))
 }
 
 /// The value behind reshapes and expansions of one number.

@@ -6,6 +6,7 @@ use super::whole::Whole;
 use super::{Verified, added, autocast};
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, NodeId, ValueId};
+use crate::op::Intrinsic;
 use crate::{DType, Point, Reason};
 use std::collections::{HashMap, HashSet};
 
@@ -187,7 +188,7 @@ fn of_results(before: &Graph, after: &Graph) -> Vec<u32> {
 fn tidy(after: &Graph, errors: &mut Vec<VerifyError>) {
     let live = after.live();
     let mut seen: HashMap<(ValueId, DType), NodeId> = HashMap::new();
-    for id in after.nodes().filter(|id| after.node(*id).op.is(&crate::ops::cast::CAST)) {
+    for id in after.nodes().filter(|id| after.node(*id).op.intrinsic() == Some(Intrinsic::Cast)) {
         let (from, to) = dtypes(after, id);
         if !live[id.index()] {
             let message = format!("nothing needs this cast of {from} to {to}");
@@ -202,11 +203,7 @@ fn tidy(after: &Graph, errors: &mut Vec<VerifyError>) {
 
 /// The nodes that change a dtype.
 pub(super) fn casts(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
-    use crate::ops::cast::{CAST, ROUND_TO};
-    graph.nodes().filter(|id| {
-        let op = &graph.node(*id).op;
-        op.is(&CAST) || op.is(&ROUND_TO)
-    })
+    graph.nodes().filter(|id| graph.node(*id).op.is_cast())
 }
 
 /// The dtype before a cast, and the one it casts or rounds to.

@@ -6,7 +6,9 @@
 
 use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::{Body, Lower};
+use crate::kernel::Reduction;
+use crate::op::{Body, Elements, Facts, Intrinsic, Lower, View, WithItself};
+use crate::ops::reduce::reduction;
 
 /// So far operands of one operand are looked for.
 const REACH: usize = 2;
@@ -36,11 +38,15 @@ fn may_be_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     }
     // Truth values and integers: a value compared with itself, or a product with zero, is known.
     let of_floats = args.iter().all(|arg| graph.ty(*arg).dtype.is_float());
-    match graph.node(id).op.name() {
-        "eq" | "ne" | "le" | "ge" if of_floats => false,
-        "eq" | "ne" | "lt" | "le" | "gt" | "ge" => args.len() == 2,
-        "cast" | "reshape" | "permute" | "expand" | "slice" | "gather" | "logical_not"
-        | "check_range" => is_known(&args[0]),
+    let op = &graph.node(id).op;
+    match (op.facts(), lowering(graph, id)) {
+        (Facts { compares: Some(_), with_itself: Some(WithItself::Number(_)), .. }, _) => {
+            args.len() == 2
+        }
+        (Facts { compares: Some(_), .. }, _) => !of_floats && args.len() == 2,
+        (Facts { intrinsic: Some(Intrinsic::Cast | Intrinsic::Not), .. }, _)
+        | (_, Some(Lower::View(_) | Lower::Gather)) => is_known(&args[0]),
+        (facts, Some(Lower::Map(_))) if facts.is_opaque() && args.len() == 1 => is_known(&args[0]),
         _ => true,
     }
 }
@@ -49,8 +55,7 @@ fn may_be_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
 fn may_choose_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     let chooses_known = |id: NodeId| {
         let args = graph.args(id);
-        let is_choice = graph.node(id).op.name() == "where";
-        (is_choice && args[1..].iter().any(|a| known[a.node.index()])).then_some(args)
+        (is_choice(graph, id) && args[1..].iter().any(|a| known[a.node.index()])).then_some(args)
     };
     chooses_known(id).is_some_and(|args| {
         args[1..].iter().any(|a| chooses_known(behind_views(graph, a.node)).is_some())
@@ -71,22 +76,27 @@ pub(super) fn takes(
         return false;
     }
     let is_float = graph.ty(args[operand]).dtype.is_float();
-    match node.op.name() {
-        "where" => takes_chosen(graph, known, kept, id, operand),
+    let facts = node.op.facts();
+    match lowering(graph, id) {
+        _ if is_choice(graph, id) => takes_chosen(graph, known, kept, id, operand),
         // Of parts put together, a slice leaves some out.
-        "slice" => {
+        Some(Lower::View(View::Slice)) => {
             let below = behind_views(graph, args[0].node);
             kept.has(below) || !matches!(lowering(graph, below), Some(Lower::Cat | Lower::Pad))
         }
         _ if kept.has(id) => true,
         // A value is neither less nor greater than itself, and two values may turn out to be one.
-        "lt" | "gt" => args.len() == 1 || is_float && !may_be_one(graph, args[0], args[1]),
-        "eq" | "ne" | "le" | "ge" => is_float || args.len() == 1,
-        "reduce_row" | "argmax" if node.attrs.str("kind") == Some("argmax") => {
+        _ if facts.compares.is_some() => match facts.with_itself {
+            Some(WithItself::Number(_)) => {
+                args.len() == 1 || is_float && !may_be_one(graph, args[0], args[1])
+            }
+            _ => is_float || args.len() == 1,
+        },
+        Some(Lower::ReduceRow) if reduction(&node.attrs).is_ok_and(Reduction::is_position) => {
             graph.ty(args[0]).shape.last().is_some_and(|n| *n > 1)
         }
-        "cast" | "reshape" | "permute" | "expand" | "detach" | "pad" | "cat" | "gather"
-        | "logical_not" => true,
+        Some(Lower::View(_) | Lower::Pad | Lower::Cat | Lower::Gather) => true,
+        _ if matches!(facts.intrinsic, Some(Intrinsic::Cast | Intrinsic::Not)) => true,
         _ => is_float && node.results.len() == 1 && computes(graph, id),
     }
 }
@@ -96,18 +106,17 @@ pub(super) fn takes(
 fn takes_chosen(graph: &Graph, known: &[bool], kept: &Kept, id: NodeId, operand: usize) -> bool {
     let args = graph.args(id);
     let is_known = |i: usize| known[args[i].node.index()];
-    let is_choice = |id: NodeId| graph.node(id).op.name() == "where";
     let may_choose = |id: NodeId| may_be_one_condition(graph, args[0].node, graph.args(id)[0].node);
     let is_chosen = |v: ValueId| {
         let inner = behind_handing_on(graph, v.node);
-        is_choice(inner) && !kept.has(inner) && may_choose(inner)
+        is_choice(graph, inner) && !kept.has(inner) && may_choose(inner)
     };
     match operand {
         _ if kept.has(id) => true,
         0 => is_known(1) != is_known(2) && !args[1..].iter().any(|v| is_chosen(*v)),
         i => {
             let is_chosen_from =
-                || handed_to(graph, id, &|user| is_choice(user) && may_choose(user));
+                || handed_to(graph, id, &|user| is_choice(graph, user) && may_choose(user));
             is_part_of(graph, args[i], args[3 - i], REACH)
                 || !is_known(0) && !is_chosen(args[i]) && !is_chosen_from()
         }
@@ -118,7 +127,7 @@ fn takes_chosen(graph: &Graph, known: &[bool], kept: &Kept, id: NodeId, operand:
 fn is_part_of(graph: &Graph, x: ValueId, y: ValueId, steps: usize) -> bool {
     let computes = |id: NodeId| matches!(lowering(graph, id), Some(Lower::View(_) | Lower::Map(_)));
     let of_args = || graph.args(y.node).iter().any(|arg| is_part_of(graph, x, *arg, steps - 1));
-    x == y || steps > 0 && graph.node(y.node).op.name() != "where" && computes(y.node) && of_args()
+    x == y || steps > 0 && !is_choice(graph, y.node) && computes(y.node) && of_args()
 }
 
 /// True for some user of a value, or of what hands it on.
@@ -132,25 +141,21 @@ fn handed_to(graph: &Graph, value: NodeId, is_wanted: &dyn Fn(NodeId) -> bool) -
 /// False for two comparisons of which one is for equality and the other for order, with different numbers, or of values that differ.
 fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let compared = |id: NodeId| {
-        let is_negation = |at| graph.node(at).op.name() == "logical_not";
+        let is_negation = |at: NodeId| graph.node(at).op.intrinsic() == Some(Intrinsic::Not);
         let is_shown = |at| matches!(lowering(graph, at), Some(Lower::View(_)));
         let id = behind(graph, id, &|at| is_negation(at) || is_shown(at));
-        let is_order = match graph.node(id).op.name() {
-            "eq" | "ne" => Some(false),
-            "lt" | "le" | "gt" | "ge" => Some(true),
-            _ => None,
-        };
-        is_order.map(|is_order| (is_order, graph.node(id).attrs.float("scalar"), graph.args(id)))
+        let compares = graph.node(id).op.facts().compares?;
+        Some((compares, graph.node(id).attrs.float("scalar"), graph.args(id)))
     };
     match (compared(a), compared(b)) {
-        (Some((order, Some(c), x)), Some((other, Some(d), y))) => {
-            order == other && c == d && may_be_one(graph, x[0], y[0])
+        (Some((kind, Some(c), x)), Some((other, Some(d), y))) => {
+            kind == other && c == d && may_be_one(graph, x[0], y[0])
         }
-        (Some((order, None, x)), Some((other, None, y))) => {
+        (Some((kind, None, x)), Some((other, None, y))) => {
             let may_be = |i: usize, j: usize| may_be_one(graph, x[i], y[j]);
-            order == other && (may_be(0, 0) && may_be(1, 1) || may_be(0, 1) && may_be(1, 0))
+            kind == other && (may_be(0, 0) && may_be(1, 1) || may_be(0, 1) && may_be(1, 0))
         }
-        (Some((order, ..)), Some((other, ..))) => order == other,
+        (Some((kind, ..)), Some((other, ..))) => kind == other,
         _ => true,
     }
 }
@@ -158,25 +163,12 @@ fn may_be_one_condition(graph: &Graph, a: NodeId, b: NodeId) -> bool {
 /// False for values of which it is plain that they differ: different ports, or results of functions that nothing turns into another.
 fn may_be_one(graph: &Graph, a: ValueId, b: ValueId) -> bool {
     let (a, b) = (behind_views(graph, a.node), behind_views(graph, b.node));
-    let stays = |id: NodeId| {
-        graph.port_of(id).is_some()
-            || matches!(
-                graph.node(id).op.name(),
-                "exp"
-                    | "log"
-                    | "sqrt"
-                    | "rsqrt"
-                    | "tanh"
-                    | "erf"
-                    | "sin"
-                    | "cos"
-                    | "floor"
-                    | "sigmoid"
-                    | "contract"
-                    | "random"
-                    | "cat"
-                    | "scatter_add"
-            )
+    let stays = |id: NodeId| match lowering(graph, id) {
+        Some(Lower::Map(map)) => {
+            map.elements() == Elements::New && graph.node(id).op.facts().is_opaque()
+        }
+        Some(Lower::Contract | Lower::Cat | Lower::Scatter) => true,
+        _ => graph.port_of(id).is_some(),
     };
     let is_one_op = || graph.node(a).op == graph.node(b).op && graph.port_of(a).is_none();
     a == b || !stays(a) || !stays(b) || is_one_op()
@@ -193,30 +185,8 @@ fn computes(graph: &Graph, id: NodeId) -> bool {
                 | Lower::ReduceColumn
                 | Lower::Scatter
         ),
-        // Of those that are made of other ops, the ones whose parts are known to.
-        None => matches!(
-            graph.node(id).op.name(),
-            "gelu"
-                | "silu"
-                | "tanh_backward"
-                | "sigmoid_backward"
-                | "gelu_backward"
-                | "silu_backward"
-                | "softmax"
-                | "softmax_backward"
-                | "log_softmax"
-                | "log_softmax_backward"
-                | "matmul"
-                | "linear"
-                | "sum"
-                | "mean"
-                | "amax"
-                | "embedding"
-                | "embedding_backward"
-                | "mse_loss"
-                | "unscale"
-                | "unscaled"
-        ),
+        // Of those that are made of other ops, the ones that say so.
+        None => graph.node(id).op.facts().takes_all,
     }
 }
 
@@ -250,8 +220,12 @@ fn behind(graph: &Graph, mut id: NodeId, hands_on: &dyn Fn(NodeId) -> bool) -> N
     id
 }
 
+fn is_choice(graph: &Graph, id: NodeId) -> bool {
+    graph.node(id).op.intrinsic() == Some(Intrinsic::Choice)
+}
+
 pub(super) fn is_cast(graph: &Graph, id: NodeId) -> bool {
-    matches!(graph.node(id).op.name(), "cast" | "round_to")
+    graph.node(id).op.is_cast()
 }
 
 /// How a core op becomes part of a kernel.

@@ -6,8 +6,7 @@ use super::roundings::{bit, holders};
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
-use crate::op::{Body, Lower};
-use crate::ops::cast::ROUND_TO;
+use crate::op::{Body, Intrinsic, Lower};
 use smallvec::SmallVec;
 
 /// What a pass has left of a program in the one it has made.
@@ -193,7 +192,7 @@ fn is_value(before: &Graph, old: NodeId, after: &Graph, new: NodeId) -> bool {
 fn behind_widenings(graph: &Graph, mut id: NodeId) -> NodeId {
     while is_cast(graph, id) {
         let (from, to) = dtypes(graph, id);
-        if !from.fits_in(to) || graph.node(id).op.is(&ROUND_TO) {
+        if !from.fits_in(to) || graph.node(id).op.intrinsic() == Some(Intrinsic::RoundTo) {
             break;
         }
         id = graph.args(id)[0].node;

@@ -9,10 +9,10 @@ use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
 use super::dependence::{behind_views, known, lowering, takes};
 use super::kept::Kept;
 use crate::DType;
-use crate::graph::{Graph, NodeId, ValueId};
-use crate::kernel::narrow;
-use crate::op::{Body, Elements, Lower};
-use crate::ops::source::CONSTANT;
+use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::kernel::{Scalar, narrow};
+use crate::op::{Body, Elements, Intrinsic, Lower};
+use crate::ops::reduce::reduction;
 
 /// What the results of a program are known to be and to need.
 pub(super) struct Roundings {
@@ -74,12 +74,10 @@ impl Roundings {
     /// True for `x * 1`, `x - 0` and their like, which change a sign at most, and for what may turn out to be such.
     fn is_neutral(&self, graph: &Graph, kept: &Kept, id: NodeId) -> bool {
         let node = graph.node(id);
-        let is_neutral = |c: f64| match node.op.name() {
-            "mul" | "div" => c.abs() == 1.0,
-            // A positive zero added makes a negative one positive, so it stays.
-            "sub" => c.to_bits() == 0.0_f64.to_bits(),
-            _ => c.to_bits() == (-0.0_f64).to_bits(),
-        };
+        let facts = node.op.facts();
+        // A positive zero added makes a negative one positive, so signs of zeros count.
+        let is = |c: f64, known: Option<f64>| known.is_some_and(|k| k.to_bits() == c.to_bits());
+        let is_neutral = |c: f64| is(c, facts.neutral) || is(c, facts.negating);
         if let Some(c) = node.attrs.float("scalar") {
             return is_neutral(c);
         }
@@ -94,33 +92,30 @@ impl Roundings {
         let Some(result) = node.results.first() else { return 0 };
         let own = if result.numel() == 0 { u8::MAX } else { holders(result.dtype) };
         let args = graph.args(id);
-        if node.op.is(&CONSTANT) {
+        if node.op.intrinsic() == Some(Intrinsic::Constant) {
             let (value, data) = (node.attrs.float("value"), node.attrs.floats("data"));
             return own
                 | holders_of(result.dtype, value.as_slice()) & holders_of(result.dtype, data);
         }
-        if matches!(node.op.name(), "cast" | "round_to") {
+        if node.op.is_cast() {
             let (from, to) = dtypes(graph, id);
             let before = self.fits[args[0].node.index()];
             let unchanged = from.fits_in(to) || before & bit(to) != 0;
             return own | holders(to) | if unchanged { before } else { 0 };
         }
-        let data = match (lowering(graph, id), node.op.name()) {
-            (Some(Lower::View(_) | Lower::Gather | Lower::Pad), _) => &args[..1],
-            (Some(Lower::Cat), _) => &args[..],
-            (Some(Lower::Map(map)), _) if map.elements() != Elements::New => {
+        let data = match lowering(graph, id) {
+            Some(Lower::View(_) | Lower::Gather | Lower::Pad) => &args[..1],
+            Some(Lower::Cat) => &args[..],
+            Some(Lower::Map(map)) if map.elements() != Elements::New => {
                 &args[map.handed_on_from().unwrap_or(0)..]
             }
             // A sum starts from zero, which is not the same.
-            (Some(Lower::ReduceRow | Lower::ReduceColumn), _)
-                if graph.ty(args[0]).numel() == result.numel()
-                    && node.attrs.str("kind") != Some("sum") =>
+            Some(Lower::ReduceRow | Lower::ReduceColumn)
+                if graph.ty(args[0]).numel() == result.numel() && keeps_single(node) =>
             {
                 &args[..]
             }
-            (_, "add" | "sub" | "rsub" | "mul" | "div") if self.is_neutral(graph, kept, id) => {
-                &args[..]
-            }
+            _ if self.is_neutral(graph, kept, id) => &args[..],
             _ => return own,
         };
         own | kept.holders(id) | self.fits_of_data(graph, kept, id, data)
@@ -152,7 +147,14 @@ impl Roundings {
 /// The number that all elements of a constant hold, perhaps behind views and casts.
 fn number(graph: &Graph, id: NodeId) -> Option<f64> {
     let at = behind_views(graph, id);
-    graph.node(at).attrs.float("value").filter(|_| graph.node(at).op.name() == "constant")
+    let node = graph.node(at);
+    node.attrs.float("value").filter(|_| node.op.intrinsic() == Some(Intrinsic::Constant))
+}
+
+/// True if a reduction of one value gives the value.
+fn keeps_single(node: &Node) -> bool {
+    let scalar = Scalar::of(node.results[0].dtype);
+    reduction(&node.attrs).is_ok_and(|r| scalar.is_some_and(|scalar| r.keeps_single(scalar)))
 }
 
 /// The floats that hold all these numbers, as a dtype holds them: low-precision ones are written by way of f32.

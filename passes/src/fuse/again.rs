@@ -204,13 +204,13 @@ impl<'g, 'a> Prices<'g, 'a> {
 /// What a step takes: rounding to 16 bits is a few operations, widening none.
 fn operations(graph: &Graph, n: NodeId) -> usize {
     let node = graph.node(n);
-    match (node.op.name(), graph.args(n).first()) {
+    match graph.args(n).first() {
         _ if !matches!(lowering(graph, n), Some(Lower::Map(_))) => 0,
-        ("cast" | "round_to", Some(x)) => {
+        Some(x) if node.op.is_cast() => {
             let to = node.attrs.dtype("to").unwrap_or(graph.ty(*x).dtype);
             if graph.ty(*x).dtype.fits_in(to) { 0 } else { 4 }
         }
-        (_, None) => 0,
-        _ => 1,
+        None => 0,
+        Some(_) => 1,
     }
 }

@@ -8,7 +8,7 @@
 use super::reach::Reach;
 use tracecast_ir::kernel::build::lowering;
 use tracecast_ir::kernel::index::{Index, linear, through};
-use tracecast_ir::op::Lower;
+use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, ValueId};
 
 impl Reach {
@@ -37,7 +37,7 @@ impl Reach {
         while self.inline[at.0.index()] {
             let (node, index) = &at;
             let x = graph.args(*node).first().copied();
-            let is_cast = graph.node(*node).op.name() == "cast";
+            let is_cast = graph.node(*node).op.intrinsic() == Some(Intrinsic::Cast);
             at = match (lowering(graph, *node), x) {
                 (Some(Lower::View(_)), Some(x)) => (x.node, through(graph, *node, index)?),
                 (Some(Lower::Map(_)), Some(x)) if is_cast => {

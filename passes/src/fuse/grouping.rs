@@ -19,8 +19,7 @@ use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
 use tracecast_ir::kernel::index::Index;
 use tracecast_ir::kernel::update::predicated;
-use tracecast_ir::op::Lower;
-use tracecast_ir::ops::amp::UNSCALED;
+use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// The loops of a kernel.
@@ -196,7 +195,7 @@ impl<'a> Groups<'a> {
         let reads = &self.reads[n.index()];
         let mut candidates: Vec<usize> =
             reads.iter().filter_map(|r| self.of[r.node.index()]).collect();
-        let swept = self.graph.node(n).op.is(&UNSCALED);
+        let swept = self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         if is_reduction(self.graph, n) || swept || self.reach.step[n.index()] {
             let beside = |r: &&Read| {
                 let shape = &self.graph.node(r.node).results[0].shape;
@@ -340,7 +339,7 @@ impl<'a> Groups<'a> {
         let growing = &mut self.growing[g];
         growing.group.members.push(n);
         growing.reduces |= is_reduction(self.graph, n);
-        growing.sweeps |= self.graph.node(n).op.is(&UNSCALED);
+        growing.sweeps |= self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         let over = match growing.loops {
             Loops::Nest => growing.group.domain.clone(),
             _ => domain(self.graph, n),

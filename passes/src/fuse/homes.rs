@@ -213,5 +213,5 @@ impl Rooms<'_> {
 }
 
 fn is_cast(graph: &Graph, node: NodeId) -> bool {
-    matches!(graph.node(node).op.name(), "cast" | "round_to")
+    graph.node(node).op.is_cast()
 }

@@ -145,7 +145,5 @@ fn behind(
 /// True for arithmetic: views, constants and casts are part of loads and stores.
 fn is_computed(graph: &Graph, n: NodeId) -> bool {
     let node = graph.node(n);
-    matches!(lowering(graph, n), Some(Lower::Map(_)))
-        && node.arity() > 0
-        && !matches!(node.op.name(), "cast" | "round_to")
+    matches!(lowering(graph, n), Some(Lower::Map(_))) && node.arity() > 0 && !node.op.is_cast()
 }

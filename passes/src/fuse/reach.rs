@@ -5,7 +5,7 @@ use smallvec::smallvec;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
-use tracecast_ir::op::{Lower, Position};
+use tracecast_ir::op::{Intrinsic, Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
@@ -59,9 +59,7 @@ impl Reach {
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_)) => true,
                 Some(Lower::Map(_)) if args.is_empty() => true,
-                Some(Lower::Map(_)) if graph.node(n).op.name() == "cast" && widens(graph, n) => {
-                    true
-                }
+                Some(Lower::Map(_)) if is(graph, n, Intrinsic::Cast) && widens(graph, n) => true,
                 Some(Lower::Map(map)) => {
                     let is_cheap = map.is_cheap() && cost[n.index()] <= MOST_AGAIN;
                     is_cheap && args.iter().all(from_memory)
@@ -247,7 +245,11 @@ fn widens(graph: &Graph, n: NodeId) -> bool {
     from.fits_in(graph.node(n).results[0].dtype)
 }
 
+fn is(graph: &Graph, n: NodeId, kind: Intrinsic) -> bool {
+    graph.node(n).op.intrinsic() == Some(kind)
+}
+
 /// Rules that ask for positions along axes.
 fn needs_axes(graph: &Graph, n: NodeId) -> bool {
-    graph.node(n).op.name() == "iota"
+    is(graph, n, Intrinsic::Positions)
 }

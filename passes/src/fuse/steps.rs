@@ -7,8 +7,7 @@
 use super::reach::is_port;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
-use tracecast_ir::op::Lower;
-use tracecast_ir::ops::amp::UNSCALED;
+use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, Shape};
 
 /// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
@@ -20,7 +19,7 @@ pub(super) fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
     for n in graph.nodes().rev().filter(|n| live[n.index()]) {
         let elementwise = is_map(graph, n) || is_view(graph, n);
         let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
-        let swept = graph.node(n).op.is(&UNSCALED);
+        let swept = graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         step[n.index()] = elementwise
             && !swept
             && !outputs.contains(&n)

@@ -48,7 +48,7 @@ pub(super) fn demands(graph: &Graph) -> Vec<Demand> {
 pub(super) fn demand_of(node: &Node, operand: usize, dtype: DType, own: Demand) -> Demand {
     let is_narrowing = |to: &DType| to.is_float() && *to != dtype && to.fits_in(dtype);
     match Through::of(node) {
-        _ if matches!(node.op.name(), "cast" | "round_to") => match (node.attrs.dtype("to"), own) {
+        _ if node.op.is_cast() => match (node.attrs.dtype("to"), own) {
             (Some(to), _) if is_narrowing(&to) => Demand::Narrow(to),
             // Widened and then rounded is rounded.
             (Some(to), Demand::Narrow(narrow)) if dtype.fits_in(to) && is_narrowing(&narrow) => own,

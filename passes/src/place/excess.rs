@@ -6,8 +6,7 @@
 
 use super::demand::Through;
 use crate::fuse::Forecast;
-use tracecast_ir::op::{Body, Lower};
-use tracecast_ir::ops::amp::UNSCALED;
+use tracecast_ir::op::{Body, Intrinsic, Lower};
 use tracecast_ir::{DType, Graph, NodeId, Reason};
 
 /// What a node does to precision.
@@ -40,17 +39,17 @@ impl Kind {
             return Kind::Fixed;
         }
         let low = result.dtype.is_low();
-        match (&node.op.def().body, node.op.name()) {
-            (_, "cast") => match (graph.ty(args[0]).dtype, low) {
+        match (&node.op.def().body, node.op.intrinsic()) {
+            (_, Some(Intrinsic::Cast)) => match (graph.ty(args[0]).dtype, low) {
                 (DType::F32, true) if is_written(graph, id) => Kind::Rounding,
                 (DType::F32, true) => Kind::Narrow,
                 (from, false) if from.is_low() => Kind::Widen,
                 _ => Kind::Fixed,
             },
-            (_, "round_to") => Kind::Rounding,
+            (_, Some(Intrinsic::RoundTo)) => Kind::Rounding,
             (Body::Core { kernel: Lower::View(_), .. }, _) => Kind::View,
             (Body::Core { kernel: Lower::Contract, .. }, _) if low => Kind::Contract,
-            (Body::Core { kernel: Lower::Map(_), .. }, _) if !node.op.is(&UNSCALED) => {
+            (Body::Core { kernel: Lower::Map(_), .. }, of) if of != Some(Intrinsic::Unscaled) => {
                 match Through::of(node) {
                     Some(_) => Kind::Selection,
                     None => Kind::Arithmetic,

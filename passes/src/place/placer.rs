@@ -33,9 +33,9 @@ impl<'t> Placer<'_, 't> {
             return self.fixed(&args);
         }
         let dtype = self.node.results[0].dtype;
-        let var = match self.node.op.name() {
-            "cast" => self.cast(args.vars[0], dtype),
-            "round_to" => self.round_to(args.vars[0]),
+        let var = match self.node.op.intrinsic() {
+            Some(Intrinsic::Cast) => self.cast(args.vars[0], dtype),
+            Some(Intrinsic::RoundTo) => self.round_to(args.vars[0]),
             _ => match Through::of(self.node).and_then(|through| self.through(&through, &args)) {
                 Some(var) => var,
                 None => self.fixed(&args)[0],

@@ -37,7 +37,7 @@ impl Moved {
     fn above(&self, graph: &Graph, id: NodeId) -> Points {
         let (node, args) = (graph.node(id), graph.args(id));
         let mut points = Points::new();
-        if matches!(node.op.name(), "cast" | "round_to") {
+        if node.op.is_cast() {
             let widens = graph.ty(args[0]).dtype.fits_in(node.results[0].dtype);
             if widens {
                 join(&mut points, &node.origin.points);

@@ -4,7 +4,7 @@ use super::{lowering, reduction};
 use crate::DType;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::Reduction;
-use crate::op::Lower;
+use crate::op::{Intrinsic, Lower, Signs, View};
 
 /// A number that is the largest of all elements of a tensor of magnitudes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ fn is_max(graph: &Graph, node: NodeId) -> bool {
 }
 
 fn is_reshape(graph: &Graph, node: NodeId) -> bool {
-    graph.node(node).op.name() == "reshape"
+    matches!(lowering(graph, node), Some(Lower::View(View::Reshape)))
 }
 
 /// True for absolute values, for truth values as numbers, and for both in another dtype.
@@ -55,10 +55,10 @@ fn is_magnitude(graph: &Graph, value: ValueId) -> bool {
     let mut value = value;
     loop {
         let node = graph.node(value.node);
-        if node.op.name() == "abs" {
+        if node.op.facts().signs == Signs::Cleared {
             return node.results[0].dtype.is_float();
         }
-        if node.op.name() != "cast" && !is_reshape(graph, value.node) {
+        if node.op.intrinsic() != Some(Intrinsic::Cast) && !is_reshape(graph, value.node) {
             return false;
         }
         value = graph.args(value.node)[0];

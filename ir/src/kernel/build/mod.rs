@@ -14,7 +14,7 @@ use super::index::Index;
 use super::{Form, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::{Body as OpBody, Lower};
+use crate::op::{Body as OpBody, Intrinsic, Lower, View};
 use crate::ops;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
@@ -209,10 +209,11 @@ pub fn own_index(shape: &Shape, domain: &Shape, rank: usize) -> Index {
 /// True for a constant of zeros.
 pub fn is_zeros(graph: &Graph, value: ValueId) -> bool {
     let node = graph.node(value.node);
-    node.op.name() == "constant"
+    node.op.intrinsic() == Some(Intrinsic::Constant)
         && node
             .attrs
             .float("value")
             .is_some_and(|v| v.to_bits() == 0 || (!node.results[0].dtype.is_float() && v == 0.0))
-        || node.op.name() == "expand" && is_zeros(graph, graph.args(value.node)[0])
+        || matches!(lowering(graph, value.node), Some(Lower::View(View::Expand)))
+            && is_zeros(graph, graph.args(value.node)[0])
 }

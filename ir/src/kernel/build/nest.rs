@@ -11,7 +11,7 @@ use crate::kernel::index::{Index, linear};
 use crate::kernel::{
     Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
-use crate::op::Lower;
+use crate::op::{Intrinsic, Lower};
 use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 
@@ -238,7 +238,8 @@ impl<'a> NestBuilder<'a> {
 
     /// A cast of something in memory is cheaper to make again than to keep.
     fn is_worth_keeping(&self, member: &Member) -> bool {
-        !(member.reads.is_empty() && self.cx.graph.node(member.node).op.name() == "cast")
+        let op = &self.cx.graph.node(member.node).op;
+        !(member.reads.is_empty() && op.intrinsic() == Some(Intrinsic::Cast))
     }
 
     fn scalar(&self, node: NodeId) -> Scalar {

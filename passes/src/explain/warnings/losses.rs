@@ -4,21 +4,16 @@
 use super::{WarningKind, Warnings};
 use petgraph::visit::{Dfs, Reversed, Walker};
 use std::collections::HashSet;
-use tracecast_ir::op::{Body, Grad, Lower};
-use tracecast_ir::ops::grad::GRAD;
+use tracecast_ir::op::{Body, Grad, Intrinsic, Lower, Size};
 use tracecast_ir::{DType, Graph, NodeId, Port, Role, TensorType, ValueId};
-
-/// Ops that give a loss.
-const LOSSES: [&str; 3] = ["mse_loss", "nll_loss", "cross_entropy_loss"];
 
 /// The scale that PyTorch's scaler starts with.
 const INITIAL_SCALE: f64 = 65536.0;
 
 pub(super) fn look(found: &mut Warnings<'_>) {
     let cast = found.cast;
-    let grads: Vec<NodeId> = cast.nodes().filter(|id| cast.node(*id).op.is(&GRAD)).collect();
-    let mut losses: Vec<NodeId> =
-        cast.nodes().filter(|id| LOSSES.contains(&cast.node(*id).op.name())).collect();
+    let grads: Vec<NodeId> = all(cast, Intrinsic::Gradient).collect();
+    let mut losses: Vec<NodeId> = all(cast, Intrinsic::Loss).collect();
     for grad in &grads {
         scaled(found, cast.args(*grad)[0]);
         losses.push(behind_scale(cast, cast.args(*grad)[0]).node);
@@ -29,6 +24,11 @@ pub(super) fn look(found: &mut Warnings<'_>) {
         low(found, loss);
     }
     without_gradient(found);
+}
+
+/// The nodes of a kind that the language knows.
+fn all(graph: &Graph, kind: Intrinsic) -> impl Iterator<Item = NodeId> + '_ {
+    graph.nodes().filter(move |id| graph.node(*id).op.intrinsic() == Some(kind))
 }
 
 /// A loss that has been rounded to 16 bits.
@@ -53,11 +53,10 @@ fn behind_scale(graph: &Graph, loss: ValueId) -> ValueId {
         let node = graph.node(value.node);
         let args = graph.args(value.node);
         let moves = is_view(graph, value.node);
-        value = match (node.op.name(), &args[..]) {
-            ("cast", [x]) => *x,
-            (_, [x]) if moves => *x,
-            ("mul", [x]) => *x,
-            ("mul", [x, s] | [s, x]) if scale_of(graph, *s).is_some() => *x,
+        let is_product = node.op.facts().size == Some(Size::Product);
+        value = match &args[..] {
+            [x] if node.op.intrinsic() == Some(Intrinsic::Cast) || moves || is_product => *x,
+            [x, s] | [s, x] if is_product && scale_of(graph, *s).is_some() => *x,
             _ => return value,
         };
     }
@@ -88,16 +87,19 @@ fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
             ty.dtype == DType::F16 && ty.shape.rank() > 0
         };
         // The product is made in f32 and rounded to f16, or is f16 at once.
-        let product = match (node.op.name(), &args[..]) {
-            ("cast", [x]) if is_f16(id) => x.node,
+        let product = match (node.op.intrinsic(), &args[..]) {
+            (Some(Intrinsic::Cast), [x]) if is_f16(id) => x.node,
             _ => id,
         };
         if let Some(scale) = scale_in(graph, product).filter(|_| is_f16(id)) {
             overflow(found, id, &scale);
             continue;
         }
-        let reduces = matches!(node.op.name(), "sum" | "mean" | "cast" | "add" | "mul");
-        if reduces || is_view(graph, id) {
+        let kinds = [Intrinsic::Total, Intrinsic::Mean, Intrinsic::Cast];
+        let reduces = node.op.intrinsic().is_some_and(|kind| kinds.contains(&kind));
+        let combines =
+            node.op.commutes() && matches!(node.op.facts().size, Some(Size::Sum | Size::Product));
+        if reduces || combines || is_view(graph, id) {
             todo.extend(args.iter().map(|a| a.node));
         }
     }
@@ -107,9 +109,12 @@ fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
 fn scale_in(graph: &Graph, product: NodeId) -> Option<Scale> {
     let node = graph.node(product);
     let args = graph.args(product);
-    match (node.op.name(), &args[..]) {
-        ("mul", [_]) => node.attrs.float("scalar").filter(|s| s.abs() > 1.0).map(Scale::Number),
-        ("mul", [x, s]) => {
+    if node.op.facts().size != Some(Size::Product) {
+        return None;
+    }
+    match &args[..] {
+        [_] => node.attrs.float("scalar").filter(|s| s.abs() > 1.0).map(Scale::Number),
+        [x, s] => {
             let port = scale_of(graph, *s).or_else(|| scale_of(graph, *x))?;
             (port.role == Role::State).then(|| Scale::Port(port.name.clone()))
         }
@@ -149,7 +154,7 @@ fn without_gradient(found: &mut Warnings<'_>) {
     let graph = found.traced;
     let dag = Reversed(graph.petgraph());
     let mut asked: Vec<(NodeId, bool)> = Vec::new();
-    for id in graph.nodes().filter(|id| graph.node(*id).op.is(&GRAD)) {
+    for id in all(graph, Intrinsic::Gradient) {
         let args = graph.args(id);
         let reached = differentiable(graph, args[0].node);
         for wrt in &args[1..] {
@@ -162,8 +167,7 @@ fn without_gradient(found: &mut Warnings<'_>) {
         if answers.peek().is_none() || answers.any(|(_, reached)| *reached) {
             continue;
         }
-        let losses = graph.nodes().filter(|id| graph.node(*id).op.is(&GRAD));
-        let used = losses
+        let used = all(graph, Intrinsic::Gradient)
             .map(|grad| graph.args(grad)[0].node)
             .any(|loss| Dfs::new(dag, loss).iter(dag).any(|n| n == param));
         let message = if used {

@@ -1,7 +1,7 @@
 //! Numbers that a 16-bit float cannot hold: long sums, tiny guards, large positions.
 
 use super::{WarningKind, Warnings};
-use tracecast_ir::op::{Body, Inside, Lower};
+use tracecast_ir::op::{Body, Inside, Intrinsic, Lower, Size};
 use tracecast_ir::{Attr, DType, Graph, Node, NodeId};
 
 pub(super) fn look(found: &mut Warnings<'_>) {
@@ -19,7 +19,7 @@ pub(super) fn look(found: &mut Warnings<'_>) {
 /// A sum of more numbers than its dtype can count.
 fn sum(found: &mut Warnings<'_>, id: NodeId) {
     let node = found.cast.node(id);
-    if node.op.name() != "sum" || !node.results[0].dtype.is_low() {
+    if node.op.intrinsic() != Some(Intrinsic::Total) || !node.results[0].dtype.is_low() {
         return;
     }
     let dtype = node.results[0].dtype;
@@ -66,10 +66,10 @@ fn tiny(found: &mut Warnings<'_>, id: NodeId) {
 
 /// The number that an op adds in the dtype of its result, and what it is.
 fn written(node: &Node) -> Option<(f64, &'static str)> {
-    match node.op.name() {
+    match (node.op.intrinsic(), node.op.facts().size) {
+        (Some(Intrinsic::Constant), _) => Some((node.attrs.float("value")?, "the constant")),
         // A product with a number is made with the number as it is written, and rounded once.
-        "add" | "sub" | "rsub" => Some((node.attrs.float("scalar")?, "the number")),
-        "constant" => Some((node.attrs.float("value")?, "the constant")),
+        (_, Some(Size::Sum)) => Some((node.attrs.float("scalar")?, "the number")),
         _ => {
             // What computes in f32 inside adds its `eps` there.
             let own = matches!(&node.op.def().body, Body::Composite { inside, .. } if *inside != Inside::F32);
@@ -115,16 +115,18 @@ impl Integers {
             Body::Core { kernel, .. } => matches!(kernel, Lower::View(_)),
             _ => false,
         };
-        match node.op.name() {
-            "iota" => {
+        match (node.op.intrinsic(), node.op.facts().size) {
+            (Some(Intrinsic::Positions), _) => {
                 let shape = &node.results[0].shape;
                 let axis = shape.axis(node.attrs.int("dim").unwrap_or(0)).ok()?;
                 Some(shape.get(axis).map_or(0.0, |n| n.saturating_sub(1) as f64))
             }
-            "constant" => node.attrs.float("value").filter(|v| v.fract() == 0.0).map(f64::abs),
-            "cast" | "neg" | "abs" | "relu" => arg(0),
-            "add" | "sub" | "rsub" => Some(arg(0)? + other()?),
-            "mul" => Some(arg(0)? * other()?),
+            (Some(Intrinsic::Constant), _) => {
+                node.attrs.float("value").filter(|v| v.fract() == 0.0).map(f64::abs)
+            }
+            (_, Some(Size::Operand)) => arg(0),
+            (_, Some(Size::Sum)) => Some(arg(0)? + other()?),
+            (_, Some(Size::Product)) => Some(arg(0)? * other()?),
             _ if viewed => arg(0),
             _ => None,
         }
@@ -138,7 +140,7 @@ impl Integers {
         };
         let largest = self.0[id.index()].filter(|largest| beyond(dtype, *largest))?;
         // A constant is one number, which is written as it is.
-        if graph.node(id).op.name() == "constant" {
+        if graph.node(id).op.intrinsic() == Some(Intrinsic::Constant) {
             return None;
         }
         let was = graph.args(id).iter().any(|arg| {
