@@ -15,7 +15,7 @@ use tracecast::ir::{Stage, Verified, parse, verify};
 use tracecast::passes::{Pass, PassOptions, Place, Precision, Simplify, find, standard};
 use tracecast::prelude::*;
 use tracecast::runtime::Program;
-use tracecast::{Graph, compile};
+use tracecast::{Graph, Vectors, compile};
 
 /// What a program is before each pass, under the name of the pass, and after the last one.
 fn stages(graph: Graph) -> (Vec<(&'static str, Verified)>, Verified) {
@@ -65,7 +65,7 @@ fn digits_step(c: &mut Criterion) {
     });
     std::fs::remove_dir_all(folder).expect("the folder");
     group.bench_function("load, portable", |b| {
-        let device = options.clone().portable(true).target().expect("the device");
+        let device = options.clone().vectors(Vectors::Portable).target().expect("the device");
         let fresh = || Program::plan(&kernels).expect("a plan");
         b.iter_batched(fresh, |program| program.load(device.clone()), BatchSize::PerIteration);
     });

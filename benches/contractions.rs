@@ -14,7 +14,7 @@ mod programs;
 #[cfg(feature = "versus")]
 use std::time::Instant;
 use tracecast::prelude::*;
-use tracecast::{Executable, compile, measure_flops};
+use tracecast::{Executable, Vectors, compile, measure_flops};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
 
@@ -188,7 +188,7 @@ fn main() {
         let mut other = versus(&works[0], shape);
         let mut best = [f64::INFINITY; 5];
         for _ in 0..rounds {
-            let peak = operations / measure_flops(false);
+            let peak = operations / measure_flops(Vectors::Native);
             let [f32, bf16, f16] = works.each_mut().map(|work| work.run(times));
             let gemm = other.as_mut().map_or(f64::NAN, |gemm| gemm(times));
             for (best, time) in best.iter_mut().zip([peak, f32, bf16, f16, gemm]) {

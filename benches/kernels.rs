@@ -15,7 +15,7 @@ use std::time::Duration;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::optim::Recorded;
 use tracecast::prelude::*;
-use tracecast::{Executable, compile};
+use tracecast::{Executable, Vectors, compile};
 
 /// The floating-point dtypes that are compared.
 const DTYPES: [DType; 3] = [DType::F32, DType::BF16, DType::F16];
@@ -94,7 +94,7 @@ fn one_thread() -> Options {
 }
 
 fn portable() -> Options {
-    one_thread().portable(true)
+    one_thread().vectors(Vectors::Portable)
 }
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;

@@ -11,7 +11,7 @@ use std::io::Write;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::optim::Recorded;
 use tracecast::prelude::*;
-use tracecast::{Limits, Profile, compile, measure_limits};
+use tracecast::{Limits, Profile, Vectors, compile, measure_limits};
 
 /// Rows and columns of a tensor: 64 MiB in f32.
 const WIDE: [usize; 2] = [4096, 4096];
@@ -155,7 +155,7 @@ fn main() {
         }
     }
     let mut out = std::io::stdout().lock();
-    let limits = measure_limits(threads, false);
+    let limits = measure_limits(threads, Vectors::Native);
     let (flops, bytes) = (limits.flops / 1e9, limits.bytes / 1e9);
     writeln!(out, "limits on {threads} threads: {flops:.1} GFLOP/s, {bytes:.2} GB/s")
         .expect("output");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use tracecast::prelude::*;
-use tracecast::{Executable, compile};
+use tracecast::{Executable, Vectors, compile};
 
 /// So many batches that no row comes twice in a short time, and all lie in the cache.
 const BATCHES: usize = 512;
@@ -32,7 +32,7 @@ fn steps(c: &mut Criterion) {
     let settings = [
         ("1 thread", Options::new().threads(1)),
         ("2 threads", Options::new().threads(2)),
-        ("portable", Options::new().threads(1).portable(true)),
+        ("portable", Options::new().threads(1).vectors(Vectors::Portable)),
     ];
     for (setting, options) in settings {
         for mode in MODES {

@@ -76,7 +76,7 @@ pub use trace::{Trace, trace, trace_with};
 pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
 
 #[cfg(feature = "cpu")]
-pub use tracecast_codegen::{CpuDevice, CpuOptions, measure_flops, measure_limits};
+pub use tracecast_codegen::{CpuDevice, CpuOptions, Vectors, measure_flops, measure_limits};
 pub use tracecast_ir as ir;
 pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
 pub use tracecast_passes as passes;

@@ -5,6 +5,8 @@ use crate::home::Home;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "cpu")]
+use tracecast_codegen::Vectors;
 use tracecast_ir::policy::{DeviceType, PolicySet};
 use tracecast_ir::{DType, Verified};
 use tracecast_passes::{PassOptions, Precision};
@@ -26,7 +28,8 @@ pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
 pub struct Options {
     device: Choice,
     threads: usize,
-    portable: bool,
+    #[cfg(feature = "cpu")]
+    vectors: Vectors,
     code_cache: Option<PathBuf>,
     keep_weights: bool,
     precision: Precision,
@@ -60,7 +63,8 @@ impl Options {
                 if cfg!(feature = "cpu") { "cpu" } else { "reference" }.to_owned(),
             ),
             threads: 0,
-            portable: false,
+            #[cfg(feature = "cpu")]
+            vectors: Vectors::Native,
             code_cache: None,
             keep_weights: true,
             precision: Precision::default(),
@@ -95,10 +99,19 @@ impl Options {
         self.closed()
     }
 
-    /// With only those instructions of the CPU that every one of its kind has.
+    /// With these vector instructions of the CPU; its best ones by default. Results do not depend on it.
+    ///
+    /// ```
+    /// use tracecast::{Options, Vectors};
+    ///
+    /// let device = Options::new().vectors(Vectors::Portable).target()?;
+    /// assert!(format!("{device:?}").contains("portable"));
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[cfg(feature = "cpu")]
     #[must_use]
-    pub fn portable(mut self, portable: bool) -> Self {
-        self.portable = portable;
+    pub fn vectors(mut self, vectors: Vectors) -> Self {
+        self.vectors = vectors;
         self.closed()
     }
 
@@ -263,15 +276,17 @@ impl Options {
             "cpu" => {
                 let options = tracecast_codegen::CpuOptions {
                     threads: (self.threads > 0).then_some(self.threads),
-                    portable: self.portable,
+                    vectors: self.vectors,
                     code_cache: self.code_cache.clone(),
                     forget_weights: !self.keep_weights,
                 };
-                let instructions = if self.portable { ", portable" } else { "" };
                 let weights = if self.keep_weights { "" } else { ", weights forgotten" };
                 let cache = self.code_cache.as_ref().map(|f| format!(", code in {}", f.display()));
                 let cache = cache.unwrap_or_default();
-                let key = format!("cpu ({} threads{instructions}{weights}{cache})", self.threads);
+                let key = format!(
+                    "cpu ({} threads, {} vectors{weights}{cache})",
+                    self.threads, self.vectors
+                );
                 registry
                     .device_or(&key, || Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?)))?
             }
@@ -312,10 +327,11 @@ impl Options {
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("device", &self.device)
-            .field("threads", &self.threads)
-            .field("portable", &self.portable)
+        let mut fields = f.debug_struct("Options");
+        fields.field("device", &self.device).field("threads", &self.threads);
+        #[cfg(feature = "cpu")]
+        fields.field("vectors", &self.vectors);
+        fields
             .field("code_cache", &self.code_cache)
             .field("keep_weights", &self.keep_weights)
             .field("precision", &self.precision)

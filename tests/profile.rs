@@ -4,7 +4,7 @@
 
 use tracecast::ir::kernel::Cost;
 use tracecast::prelude::*;
-use tracecast::{Executable, Limits, Profile, measure_limits};
+use tracecast::{Executable, Limits, Profile, Vectors, measure_limits};
 
 fn program(body: impl FnOnce(&Trace)) -> Executable {
     compile(trace("program", body).unwrap(), &Options::new().threads(1)).unwrap()
@@ -65,7 +65,7 @@ fn a_profile_tells_of_every_step_and_runs_like_any_run() {
     let x = Tensor::rand([100], 1).unwrap();
     let zeros = Tensor::zeros(x.ty().clone()).unwrap();
     let mut store = Store::new().with("total", zeros);
-    let limits = measure_limits(1, false);
+    let limits = measure_limits(1, Vectors::Native);
     let profile = Profile::of(&program, &mut store, &[("x", &x)], 3, Some(limits)).unwrap();
     assert_eq!((profile.kernels.len(), profile.runs), (program.program().steps().len(), 3));
     // One run that is not timed comes first.

@@ -13,6 +13,7 @@ mod refusals;
 mod syncs;
 
 use std::collections::BTreeMap;
+use tracecast::Vectors;
 use tracecast::amp::{EagerScaler, ScalerOptions};
 use tracecast::eager::{Eager, EagerOptimizer, Parameter};
 use tracecast::nn::{Linear, Module, Relu, Sequential};
@@ -148,7 +149,7 @@ fn one_bad_element_anywhere_changes_nothing_but_the_scale() {
     let options = [
         Options::new(),
         Options::new().fold(false),
-        Options::new().threads(1).portable(true),
+        Options::new().threads(1).vectors(Vectors::Portable),
         Options::new().device("reference"),
     ];
     for options in options {

@@ -8,7 +8,7 @@ use tracecast::amp::ScalerSettings;
 use tracecast::nn::{Context, Dropout, Embedding, Frozen, Linear, Module, Relu, Sequential};
 use tracecast::optim::{Clip, Schedule};
 use tracecast::prelude::*;
-use tracecast::{Entry, StepResult, TrainStepBuilder};
+use tracecast::{Entry, StepResult, TrainStepBuilder, Vectors};
 
 fn mlp() -> Sequential {
     Sequential::new().then(Linear::new(6, 16)).then(Relu).then(Linear::new(16, 3))
@@ -161,7 +161,10 @@ fn a_full_step_is_the_same_everywhere() {
     };
     let one = train(Options::new().threads(1));
     assert!(one == train(Options::new().threads(2)), "two threads");
-    assert!(one == train(Options::new().threads(1).portable(true)), "portable instructions");
+    assert!(
+        one == train(Options::new().threads(1).vectors(Vectors::Portable)),
+        "portable instructions"
+    );
     assert!(one == train(Options::new().device("reference")), "the reference device");
     assert!(one == train(Options::new().threads(1).fold(false)), "gradients swept apart");
 }

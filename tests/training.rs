@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tracecast::nn::{Dropout, Embedding, Frozen, Gelu, LayerNorm, Linear, Relu, Sequential};
 use tracecast::optim::Optimizer;
 use tracecast::prelude::*;
-use tracecast::{Entry, StepResult};
+use tracecast::{Entry, StepResult, Vectors};
 
 /// Numbers from -1 to 1 that are the same in every run.
 fn noise(seed: u64, count: usize) -> Vec<f32> {
@@ -394,7 +394,10 @@ fn threads_instructions_and_devices_give_the_same_training() {
     };
     let one = train(Options::new().threads(1));
     assert!(one == train(Options::new().threads(2)), "two threads");
-    assert!(one == train(Options::new().threads(1).portable(true)), "portable instructions");
+    assert!(
+        one == train(Options::new().threads(1).vectors(Vectors::Portable)),
+        "portable instructions"
+    );
     assert!(one == train(Options::new().device("reference")), "the reference device");
     assert!(one == train(Options::new().threads(1).fold(false)), "gradients swept apart");
 }

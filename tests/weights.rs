@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tracecast::nn::{Context, Frozen, Linear, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::npz;
-use tracecast::{Jit, jit};
+use tracecast::{Jit, Vectors, jit};
 
 const INPUTS: usize = 70;
 const OUTPUTS: usize = 130;
@@ -162,8 +162,14 @@ fn changes() -> Vec<(&'static str, Change)> {
 
 #[test]
 fn every_change_of_a_weight_is_noticed() {
-    let settings = [(1, false), (2, false), (8, false), (2, true)];
-    for options in settings.map(|(n, portable)| Options::new().threads(n).portable(portable)) {
+    let settings = [
+        (1, Vectors::Native),
+        (2, Vectors::Native),
+        (8, Vectors::Native),
+        (2, Vectors::Avx2),
+        (2, Vectors::Portable),
+    ];
+    for options in settings.map(|(n, vectors)| Options::new().threads(n).vectors(vectors)) {
         let readers = Readers::new(options.clone());
         let mut store = Store::new().with("w", weight(1));
         readers.check(&mut store, "the start");

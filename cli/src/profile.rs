@@ -99,8 +99,8 @@ impl ProfileCommand {
 
     /// The limits of the machine; there are none to compare with for a device that interprets.
     fn limits(&self) -> Option<Limits> {
-        let (threads, portable) = self.target.cpu()?;
-        Some(measure_limits(threads, portable))
+        let (threads, vectors) = self.target.cpu()?;
+        Some(measure_limits(threads, vectors))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tracecast::{CompileReport, Executable, Graph, Options, Precision, compile_reported};
+use tracecast::{CompileReport, Executable, Graph, Options, Precision, Vectors, compile_reported};
 use tracecast_ir::policy::PolicySet;
 use tracecast_runtime::Device;
 
@@ -20,8 +20,12 @@ pub(crate) struct Target {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(..=1024))]
     threads: u16,
 
-    /// Uses only those instructions that every CPU of this kind has
-    #[arg(long)]
+    /// Vector instructions: the best of the CPU (`native`), nothing beyond AVX2 (`avx2`), or what every CPU of this kind has (`portable`)
+    #[arg(long, value_name = "VECTORS", default_value_t)]
+    vectors: Vectors,
+
+    /// Short for `--vectors portable`
+    #[arg(long, conflicts_with = "vectors")]
     portable: bool,
 
     /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
@@ -39,7 +43,7 @@ impl Target {
         let options = Options::new()
             .device(&self.device)
             .threads(usize::from(self.threads))
-            .portable(self.portable)
+            .vectors(self.vectors())
             .precision(self.precision);
         match &self.code_cache {
             Some(folder) => options.code_cache(folder),
@@ -67,11 +71,15 @@ impl Target {
         Ok((executable, report))
     }
 
-    /// The threads of the CPU, and whether it does without wide vectors; nothing if programs run elsewhere.
-    pub(crate) fn cpu(&self) -> Option<(usize, bool)> {
+    fn vectors(&self) -> Vectors {
+        if self.portable { Vectors::Portable } else { self.vectors }
+    }
+
+    /// The threads of the CPU, and its vectors; nothing if programs run elsewhere.
+    pub(crate) fn cpu(&self) -> Option<(usize, Vectors)> {
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 { available() } else { usize::from(self.threads) };
-        (self.device == "cpu").then_some((threads, self.portable))
+        (self.device == "cpu").then_some((threads, self.vectors()))
     }
 
     /// The device itself.

@@ -4,6 +4,7 @@ use crate::code::cache::{self, Program};
 use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::Error;
+use crate::machine::Vectors;
 use crate::run::{self, Invocation, Keeping, Kept, Slots};
 use crate::status;
 use crate::target::{Target, target};
@@ -25,8 +26,8 @@ use tracecast_runtime::{
 pub struct CpuOptions {
     /// How many threads share a kernel's work; as many as the machine runs at once if `None`.
     pub threads: Option<usize>,
-    /// Use only what every CPU of the architecture has.
-    pub portable: bool,
+    /// The vector instructions to use.
+    pub vectors: Vectors,
     /// Keep compiled kernels in this folder, and use those that are there. It is made if it is not there; nobody but the user of this
     /// process may be able to write to it. Beyond 256 MiB those go that were used longest ago.
     pub code_cache: Option<PathBuf>,
@@ -41,7 +42,7 @@ pub struct CpuDevice {
 }
 
 struct Shared {
-    portable: bool,
+    vectors: Vectors,
     forget_weights: bool,
     target: Target,
     team: Team,
@@ -54,36 +55,21 @@ impl CpuDevice {
     /// # Errors
     /// If there is no code generator for it, its threads cannot be started, or the folder for compiled kernels is not this user's alone.
     pub fn new(options: CpuOptions) -> Result<Self> {
-        CpuDevice::with(options, false)
-    }
-
-    /// One thread of the CPU without its 512-bit vectors.
-    #[cfg(test)]
-    pub(crate) fn without_avx512() -> Result<Self> {
-        CpuDevice::with(CpuOptions { threads: Some(1), ..CpuOptions::default() }, true)
-    }
-
-    fn with(options: CpuOptions, narrow: bool) -> Result<Self> {
-        let portable = options.portable || cfg!(feature = "portable");
-        let target = target(portable, narrow)?;
+        let vectors = if cfg!(feature = "portable") { Vectors::Portable } else { options.vectors };
+        let target = target(vectors)?;
         let team = Team::new(options.threads)?;
         let disk = options.code_cache.map(|folder| Disk::open(&folder)).transpose();
         let disk = disk.map_err(RuntimeError::Device)?;
         let forget_weights = options.forget_weights;
-        let shared = Shared { portable, forget_weights, target, team, disk };
+        let shared = Shared { vectors, forget_weights, target, team, disk };
         Ok(CpuDevice { shared: Arc::new(shared) })
     }
 }
 
 impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let portable = self.shared.portable;
-        write!(
-            f,
-            "CpuDevice({} threads{})",
-            self.shared.team.threads(),
-            if portable { ", portable" } else { "" }
-        )
+        let Shared { team, vectors, .. } = &*self.shared;
+        write!(f, "CpuDevice({} threads, {vectors} vectors)", team.threads())
     }
 }
 

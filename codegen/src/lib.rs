@@ -12,7 +12,7 @@
 //! * `routines`, `contract`: what is compiled ahead of time: functions over tiles, conversions, random bits; contractions.
 //! * `code`: machine code, in memory, shared within the process and kept on disk.
 //! * `run`: what a launch does with the functions, on the threads of `threads`; checks that fail leave a word in `status`.
-//! * `target`: what is known of the machine. [`CpuDevice`] is all that others see.
+//! * `machine`, `target`: what is known of the processor, and what functions are compiled for. [`CpuDevice`] is all that others see.
 //!
 //! No two of these import each other. Whatever the CPU and the number of threads, results have the bits that `tracecast_ir::kernel`
 //! defines.
@@ -23,6 +23,7 @@ mod code;
 mod contract;
 mod device;
 mod error;
+mod machine;
 mod plan;
 mod roofline;
 mod routines;
@@ -37,4 +38,5 @@ mod x86;
 #[cfg(feature = "versus")]
 pub use contract::versus::gemm_f32;
 pub use device::{CpuDevice, CpuOptions};
+pub use machine::Vectors;
 pub use roofline::{measure_flops, measure_limits};

@@ -1,6 +1,7 @@
 //! What this machine can do at best, measured here and now.
 
-use crate::routines::{Tiles, peak_flops};
+use crate::machine::{InstructionSet, Vectors};
+use crate::routines::peak_flops;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use tracecast_runtime::Limits;
@@ -8,20 +9,22 @@ use tracecast_runtime::Limits;
 /// Elements that a thread goes through: more than its share of any cache.
 const ELEMENTS: usize = 8 << 20;
 
-/// What that many threads, one on each core at most, can do at best on this machine, without wide vectors if `portable`: fused multiply-adds in registers; reading
-/// memory or scaling it in place, whichever moves more.
+/// What that many threads, one on each core at most, can do at best on this machine with these vectors: fused multiply-adds in registers;
+/// reading memory or scaling it in place, whichever moves more.
 ///
 /// Both are measured, in some 50 ms, and hold for the moment: other work on the machine lowers them as it lowers kernels.
 ///
 /// ```
-/// let limits = tracecast_codegen::measure_limits(1, false);
+/// use tracecast_codegen::{Vectors, measure_limits};
+///
+/// let limits = measure_limits(1, Vectors::Native);
 /// assert!(limits.flops > 1e8 && limits.bytes > 1e8);
 /// ```
-pub fn measure_limits(threads: usize, portable: bool) -> Limits {
+pub fn measure_limits(threads: usize, vectors: Vectors) -> Limits {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.clamp(1, cores);
-    let wide = Tiles::detect(portable).wide;
-    let flops: f64 = on_each(threads, |_| peak_flops(wide)).iter().sum();
+    let instructions = InstructionSet::of(vectors);
+    let flops: f64 = on_each(threads, |_| peak_flops(instructions)).iter().sum();
     let mut all: Vec<Vec<f32>> = (0..threads).map(|_| vec![1.0; ELEMENTS]).collect();
     let times = |times: Vec<(Duration, Duration)>| {
         let slowest = |part: fn(&(Duration, Duration)) -> Duration| {
@@ -38,8 +41,8 @@ pub fn measure_limits(threads: usize, portable: bool) -> Limits {
 }
 
 /// [`Limits::flops`] of the calling thread, in less than a millisecond.
-pub fn measure_flops(portable: bool) -> f64 {
-    peak_flops(Tiles::detect(portable).wide)
+pub fn measure_flops(vectors: Vectors) -> f64 {
+    peak_flops(InstructionSet::of(vectors))
 }
 
 fn on_each<T: Send>(threads: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {

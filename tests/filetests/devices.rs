@@ -5,13 +5,13 @@ use crate::values;
 use crate::{Case, TestFile};
 use std::fmt::Write;
 use std::sync::Arc;
-use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::Value;
 use tracecast_ir::{Graph, Role, Verified};
 use tracecast_passes::standard;
 use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
 
-/// `test run [on=cpu,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold] [optimised]`: outputs and new state for the `; input` lines,
+/// `test run [on=cpu,avx2,portable,reference] [steps=N] [device=cpu dtype=bf16] [no-fold] [optimised]`: outputs and new state for the `; input` lines,
 /// the same on each device. With `steps`, each run is made so often on one store.
 pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
     file.knows(&["on", "steps", "device", "dtype", "no-fold", "optimised"])?;
@@ -24,7 +24,7 @@ pub(crate) fn run(file: &TestFile, case: &Case) -> Result<String, String> {
         None => 1,
     };
     let mut devices = Vec::new();
-    for name in file.option("on").unwrap_or("cpu,portable,reference").split(',') {
+    for name in file.option("on").unwrap_or("cpu,avx2,portable,reference").split(',') {
         let program = Program::plan(&fused).map_err(|e| e.to_string())?;
         devices.push((name, program.load(device(name)?).map_err(|e| e.to_string())?));
     }
@@ -97,14 +97,18 @@ fn contents(store: &Store) -> Result<Vec<(String, Value)>, String> {
 }
 
 fn device(name: &str) -> Result<Arc<dyn Device>, String> {
-    let cpu = |portable, threads| {
-        CpuDevice::new(CpuOptions { threads: Some(threads), portable, ..CpuOptions::default() })
+    let cpu = |vectors, threads| {
+        let options = CpuOptions { threads: Some(threads), vectors, ..CpuOptions::default() };
+        CpuDevice::new(options).map(Arc::new).map_err(|e| e.to_string())
     };
     Ok(match name {
-        "cpu" => Arc::new(cpu(false, 2).map_err(|e| e.to_string())?),
-        "portable" => Arc::new(cpu(true, 1).map_err(|e| e.to_string())?),
+        "cpu" => cpu(Vectors::Native, 2)?,
+        "avx2" => cpu(Vectors::Avx2, 1)?,
+        "portable" => cpu(Vectors::Portable, 1)?,
         "reference" => Arc::new(ReferenceDevice),
-        other => return Err(format!("`on` knows cpu, portable and reference, found `{other}`")),
+        other => {
+            return Err(format!("`on` knows cpu, avx2, portable and reference, found `{other}`"));
+        }
     })
 }
 

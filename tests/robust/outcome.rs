@@ -5,7 +5,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::{self, EvalError, Value};
 use tracecast_ir::{Graph, TensorType};
 use tracecast_passes::{Autodiff, Error, PassOptions, standard};
@@ -29,17 +29,16 @@ const LARGEST: usize = 100_000;
 
 /// The devices that programs run on: the CPU and the reference.
 pub(crate) fn devices() -> Vec<Arc<dyn Device>> {
-    let cpu = |portable, threads| {
-        Arc::new(
-            CpuDevice::new(CpuOptions {
-                threads: Some(threads),
-                portable,
-                ..CpuOptions::default()
-            })
-            .expect("a host that compiles"),
-        )
+    let cpu = |vectors, threads| {
+        let options = CpuOptions { threads: Some(threads), vectors, ..CpuOptions::default() };
+        Arc::new(CpuDevice::new(options).expect("a host that compiles"))
     };
-    vec![cpu(false, 1), cpu(true, 3), Arc::new(ReferenceDevice)]
+    vec![
+        cpu(Vectors::Native, 1),
+        cpu(Vectors::Avx2, 2),
+        cpu(Vectors::Portable, 3),
+        Arc::new(ReferenceDevice),
+    ]
 }
 
 /// Runs `body`; a panic becomes an error with its message.

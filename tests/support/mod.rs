@@ -11,28 +11,25 @@ use dice::Dice;
 use random::INDEX_LIMIT;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tracecast_codegen::{CpuDevice, CpuOptions};
+use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::ops::sample::Range;
 use tracecast_ir::{DType, Graph, Role, TensorType, Verified};
 use tracecast_passes::{Autodiff, PassOptions, standard};
 use tracecast_runtime::{Device, Program, Store, Tensor};
 
-/// The CPU with 1, 2 and 8 threads, with and without wide vectors.
+/// The CPU with 1, 2 and 8 threads, with its widest vectors, with those of AVX2, and without.
 pub fn cpus() -> Vec<(String, Arc<dyn Device>)> {
     let mut all: Vec<(String, Arc<dyn Device>)> = Vec::new();
-    for portable in [false, true] {
+    for vectors in Vectors::ALL {
         for threads in [1, 2, 8] {
             let device = CpuDevice::new(CpuOptions {
                 threads: Some(threads),
-                portable,
+                vectors,
                 ..CpuOptions::default()
             })
             .expect("a host that compiles");
-            all.push((
-                format!("{threads} threads{}", if portable { ", portable" } else { "" }),
-                Arc::new(device),
-            ));
+            all.push((format!("{threads} threads, {vectors} vectors"), Arc::new(device)));
         }
     }
     all

@@ -2,6 +2,7 @@
 
 use super::row::Row;
 use super::{Emitter, signature};
+use crate::machine::Vectors;
 use crate::plan::phases::samples::{Sample, hold};
 use crate::plan::phases::{Capability, Lanes, VectorLoops};
 use crate::target::{Target, target};
@@ -32,7 +33,7 @@ fn emits(target: &Target, sample: &Sample) -> Result<(), String> {
 
 #[test]
 fn vectors_do_what_the_table_promises() {
-    let portable = target(true, false).unwrap();
+    let portable = target(Vectors::Portable).unwrap();
     assert_eq!(portable.wide, None);
     for floor in [false, true] {
         let (isa, identity) = (portable.isa.clone(), portable.identity.clone());

@@ -9,6 +9,7 @@
 
 use super::object::{Gap, Name, Object};
 use crate::error::{Error, Result};
+use crate::routines::Tiles;
 use crate::target::{Target, signature};
 use cranelift::jit::{JITBuilder, JITModule};
 use cranelift::module::{
@@ -91,7 +92,10 @@ pub(crate) fn link(target: &Target, functions: &[(&str, usize, &Object)]) -> Res
     let mut builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
     for (_, _, object) in functions {
         for routine in object.routines() {
-            builder.symbol(routine.symbol(), routine.address(target.tiles) as *const u8);
+            builder.symbol(
+                routine.symbol(),
+                routine.address(Tiles::of(target.instructions)) as *const u8,
+            );
         }
     }
     let mut module = JITModule::new(builder);

@@ -1,14 +1,15 @@
 //! How a contraction is cut so that what is used again is still in a cache.
 
 use super::micro::Engine;
-use crate::routines::Tiles;
-use crate::target::{Caches, Vectors};
+#[cfg(test)]
+use crate::machine::Vectors;
+use crate::machine::{Caches, InstructionSet};
 
-/// What a contraction needs to know of the CPU. The vectors must be the CPU's, as [`Cpu::of`] ensures.
+/// What a contraction needs to know of the CPU. The instructions must be the CPU's, as [`InstructionSet::of`] ensures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cpu {
-    /// The vectors it has.
-    pub(crate) vectors: Vectors,
+    /// The vectors that are used.
+    pub(crate) instructions: InstructionSet,
     /// True if it multiplies bf16 in pairs, as `micro::pairs` needs it.
     pub(crate) pairs: bool,
     /// Its caches.
@@ -16,29 +17,23 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    /// The CPU that these routines were chosen for.
-    pub(crate) fn of(tiles: &Tiles) -> Cpu {
-        let vectors = Vectors::of(tiles);
+    /// This CPU with these of its instructions.
+    pub(crate) fn with(instructions: InstructionSet) -> Cpu {
         #[cfg(target_arch = "x86_64")]
-        let pairs = vectors == Vectors::Avx512 && super::micro::pairs::available();
+        let pairs = instructions == InstructionSet::Avx512 && super::micro::pairs::available();
         #[cfg(not(target_arch = "x86_64"))]
         let pairs = false;
-        Cpu { vectors, pairs, caches: Caches::of_machine() }
+        Cpu { instructions, pairs, caches: Caches::of_machine() }
     }
 
     /// What this CPU can also use, for tests.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Cpu> {
         let small = Caches { l1: 4 << 10, l2: 32 << 10, l3: 64 << 10 };
-        let best = Cpu::of(Tiles::detect(false));
-        let mut all = vec![best, Cpu { caches: small, ..best }, Cpu::of(Tiles::detect(true))];
-        #[cfg(target_arch = "x86_64")]
-        if best.vectors == Vectors::Avx512 {
-            all.push(Cpu { pairs: false, ..best });
-            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, ..best });
-            all.push(Cpu { vectors: Vectors::Avx2, pairs: false, caches: small });
-        }
-        all
+        let all = Vectors::ALL.map(|vectors| Cpu::with(InstructionSet::of(vectors)));
+        let small_caches = all.map(|cpu| Cpu { caches: small, ..cpu });
+        let no_pairs = Cpu { pairs: false, ..all[0] };
+        all.into_iter().chain(small_caches).chain([no_pairs]).collect()
     }
 }
 

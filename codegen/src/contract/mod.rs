@@ -30,7 +30,7 @@ pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
 pub(crate) use prefetch::Ahead;
 
-use crate::target::Vectors;
+use crate::machine::InstructionSet;
 use blocking::Blocking;
 #[cfg(target_arch = "x86_64")]
 use micro::few;
@@ -119,47 +119,47 @@ pub(crate) unsafe fn contract(
 macro_rules! with_engine {
     ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
         use $crate::contract::micro;
-        match ($cpu.vectors, $acc == DType::F32) {
-            (Vectors::Portable, true) => {
+        match ($cpu.instructions, $acc == DType::F32) {
+            (InstructionSet::Portable, true) => {
                 type $engine = micro::portable::PlainF32;
                 $body
             }
-            (Vectors::Portable, false) => {
+            (InstructionSet::Portable, false) => {
                 type $engine = micro::portable::PlainF64;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
-            (Vectors::Avx2, true) => {
+            (InstructionSet::Avx2, true) => {
                 type $engine = micro::avx2::WideF32;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
-            (Vectors::Avx2, false) => {
+            (InstructionSet::Avx2, false) => {
                 type $engine = micro::avx2::WideF64;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
-            (Vectors::Avx512, true) if $pairs => {
+            (InstructionSet::Avx512, true) if $pairs => {
                 type $engine = micro::pairs::PairsF32;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
-            (Vectors::Avx512, true) => {
+            (InstructionSet::Avx512, true) => {
                 type $engine = micro::avx512::VastF32;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
-            (Vectors::Avx512, false) => {
+            (InstructionSet::Avx512, false) => {
                 type $engine = micro::avx512::VastF64;
                 $body
             }
             #[cfg(target_arch = "aarch64")]
-            (Vectors::Neon, true) => {
+            (InstructionSet::Neon, true) => {
                 type $engine = micro::neon::NeonF32;
                 $body
             }
             #[cfg(target_arch = "aarch64")]
-            (Vectors::Neon, false) => {
+            (InstructionSet::Neon, false) => {
                 type $engine = micro::neon::NeonF64;
                 $body
             }
@@ -277,7 +277,9 @@ impl Work<'_> {
     #[cfg(target_arch = "x86_64")]
     fn along_k(&self) -> Option<Lines> {
         let most = if self.in_pairs() { few::ROWS_OF_PAIRS } else { few::ROWS };
-        let few = self.cpu.vectors == Vectors::Avx512 && self.rows.len() <= most && self.k > 0;
+        let few = self.cpu.instructions == InstructionSet::Avx512
+            && self.rows.len() <= most
+            && self.k > 0;
         let reads = |b: &Lines| b.along == 1 && b.round.is_none() && few::reads(b.dtype);
         self.b.in_memory().filter(|b| few && reads(b))
     }

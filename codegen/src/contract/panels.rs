@@ -9,8 +9,8 @@ use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room};
 use super::with_engine;
+use crate::machine::InstructionSet;
 use crate::routines::{NarrowFloat, Tiles};
-use crate::target::Vectors;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -64,11 +64,10 @@ impl Panels {
 ///
 /// # Safety
 ///
-/// `cpu` must be this CPU, `tiles` made for it, and so `panels`. A matrix must be readable for the columns and all of `k`. While the
+/// `cpu` must be this CPU, and `panels` made for it. A matrix must be readable for the columns and all of `k`. While the
 /// piece is packed nobody else may use its place, which must be writable.
 pub(crate) unsafe fn keep(
     cpu: &Cpu,
-    tiles: &Tiles,
     panels: &Panels,
     piece: Range<usize>,
     b: &Source<'_>,
@@ -77,7 +76,7 @@ pub(crate) unsafe fn keep(
 ) -> u16 {
     with_engine!(cpu, panels.acc, panels.pairs, E => {
         // SAFETY: the caller's contract.
-        unsafe { keep_with::<E>(tiles, panels, piece, b, scratch, to) }
+        unsafe { keep_with::<E>(Tiles::of(cpu.instructions), panels, piece, b, scratch, to) }
     })
 }
 

@@ -1,8 +1,7 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
 use super::{Ahead, Cpu, PIECE, Panels, Scratch, Source, contract, keep};
-use crate::routines::Tiles;
-use crate::target::Vectors;
+use crate::machine::{InstructionSet, Vectors};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -172,12 +171,11 @@ fn kept<'a>(
     room: &mut [f64],
 ) -> Source<'a> {
     let base = room.as_mut_ptr().cast::<u8>();
-    let tiles = Tiles::detect(cpu.vectors == Vectors::Portable);
     let mut least = u16::MAX;
     for start in (0..columns).step_by(PIECE).rev() {
         let piece = start..columns.min(start + PIECE);
         // SAFETY: the tests' tensors hold what their strides span; there is room for all columns.
-        least = least.min(unsafe { keep(cpu, tiles, panels, piece, b, scratch, base) });
+        least = least.min(unsafe { keep(cpu, panels, piece, b, scratch, base) });
     }
     Source::Kept { base, panels: *panels, least }
 }
@@ -356,7 +354,7 @@ fn a_steady_state_allocates_nothing() {
         Tensor::new(DType::BF16, 600 * 40, 2, (40, 1)),
     );
     let mut scratch = Scratch::default();
-    let cpu = Cpu::of(Tiles::detect(false));
+    let cpu = Cpu::with(InstructionSet::of(Vectors::Native));
     let mut once = || {
         run(&cpu, DType::F32, (0..100, 0..40, 600), (&a.source(), &b.source()), &mut scratch);
         scratch.bytes()

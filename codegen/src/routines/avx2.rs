@@ -11,7 +11,6 @@ use tracecast_ir::kernel::{Definition, PerFunction};
 
 /// Routines for AVX2, FMA and F16C.
 pub(super) static TILES: Tiles = Tiles {
-    wide: true,
     functions: |function| function.with(Functions),
     f16_to_f32: tile!(from_f16),
     f32_to_f16: tile!(to_f16),

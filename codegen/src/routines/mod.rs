@@ -24,6 +24,7 @@ pub(crate) use gather_rows::avx2::transpose;
 pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
 pub(crate) use peak::flops as peak_flops;
 
+use crate::machine::InstructionSet;
 use tracecast_ir::kernel::Function;
 
 /// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
@@ -56,10 +57,8 @@ pub(crate) struct FunctionRoutines {
     pub(crate) one_f64: unsafe extern "C" fn(f64) -> f64,
 }
 
-/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as [`Tiles::detect`] ensures.
+/// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as [`InstructionSet::of`] ensures.
 pub(crate) struct Tiles {
-    /// True if the routines use AVX2, FMA and F16C.
-    pub(crate) wide: bool,
     /// Those of each function.
     functions: fn(Function) -> FunctionRoutines,
     /// f16 to f32.
@@ -81,19 +80,15 @@ pub(crate) struct Tiles {
 }
 
 impl Tiles {
-    /// The fastest routines this CPU has, or the portable ones.
-    pub(crate) fn detect(portable: bool) -> &'static Tiles {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let has_all = is_x86_feature_detected!("avx2")
-                && is_x86_feature_detected!("fma")
-                && is_x86_feature_detected!("f16c");
-            if has_all && !portable {
-                return &avx2::TILES;
-            }
+    /// Those for an instruction set of this CPU.
+    pub(crate) fn of(instructions: InstructionSet) -> &'static Tiles {
+        match instructions {
+            InstructionSet::Portable => &portable::TILES,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 | InstructionSet::Avx512 => &avx2::TILES,
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Neon => &portable::TILES,
         }
-        let _ = portable;
-        &portable::TILES
     }
 
     /// The routines of a function.

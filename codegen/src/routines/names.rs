@@ -232,11 +232,13 @@ impl FromStr for Routine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{InstructionSet, Vectors};
     use std::collections::HashSet;
 
     #[test]
     fn each_routine_has_a_symbol_and_an_address_of_its_own() {
-        for tiles in [Tiles::detect(true), Tiles::detect(false)] {
+        for vectors in Vectors::ALL {
+            let tiles = Tiles::of(InstructionSet::of(vectors));
             let mut symbols = HashSet::new();
             for routine in Routine::all() {
                 assert!(symbols.insert(routine.symbol()), "{routine} is the symbol of two");

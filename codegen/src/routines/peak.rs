@@ -1,5 +1,6 @@
 //! The most that a core can do: fused multiply-adds in registers, with nothing to load.
 
+use crate::machine::InstructionSet;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,8 @@ const CHAINS: usize = 12;
 const ROUNDS: usize = 20_000;
 
 /// Floating-point operations per second of f32 on this thread, the best of several measurements.
-pub(crate) fn flops(wide: bool) -> f64 {
-    let (run, lanes) = kernel(wide);
+pub(crate) fn flops(instructions: InstructionSet) -> f64 {
+    let (run, lanes) = kernel(instructions);
     let best = (0..15).map(|_| {
         let start = Instant::now();
         black_box(run(black_box(1.0)));
@@ -23,18 +24,16 @@ pub(crate) fn flops(wide: bool) -> f64 {
 
 type Run = fn(f32) -> f32;
 
-#[cfg(target_arch = "x86_64")]
-fn kernel(wide: bool) -> (Run, usize) {
-    match (wide, is_x86_feature_detected!("avx512f")) {
-        (true, true) => (|x| vast_sums(x), 16),
-        (true, false) => (|x| wide_sums(x), 8),
-        (false, _) => (plain_sums, 4),
+fn kernel(instructions: InstructionSet) -> (Run, usize) {
+    match instructions {
+        InstructionSet::Portable => (plain_sums, 4),
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx2 => (|x| wide_sums(x), 8),
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx512 => (|x| vast_sums(x), 16),
+        #[cfg(target_arch = "aarch64")]
+        InstructionSet::Neon => (plain_sums, 4),
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn kernel(_: bool) -> (Run, usize) {
-    (plain_sums, 4)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -56,7 +55,7 @@ fn wide_sums(x: f32) -> f32 {
         _mm256_cvtss_f32(sum)
     }
 
-    // SAFETY: `Tiles::detect` found AVX2 and FMA on a CPU whose tiles are wide.
+    // SAFETY: `InstructionSet::of` found AVX2 and FMA.
     unsafe { sums(x) }
 }
 
@@ -79,7 +78,7 @@ fn vast_sums(x: f32) -> f32 {
         _mm512_cvtss_f32(sum)
     }
 
-    // SAFETY: `kernel` found AVX-512F.
+    // SAFETY: `InstructionSet::of` found AVX-512F.
     unsafe { sums(x) }
 }
 

@@ -5,7 +5,6 @@ use tracecast_ir::kernel::{Definition, PerFunction, half};
 
 /// Routines for any CPU.
 pub(super) static TILES: Tiles = Tiles {
-    wide: false,
     functions: |function| function.with(Functions),
     f16_to_f32: tile!(half::f16_to_f32),
     f32_to_f16: tile!(half::f32_to_f16),

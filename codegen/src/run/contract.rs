@@ -6,8 +6,8 @@ use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, wi
 use super::packed_weights::{Keeping, Packed};
 use super::{Invocation, Slots};
 use crate::contract::{Ahead, Cpu, PIECE, Panels};
+use crate::machine::InstructionSet;
 use crate::plan::contract::{ContractDispatch, FactorSource, Near};
-use crate::routines::Tiles;
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -79,7 +79,7 @@ pub(super) fn parts(contract: &ContractDispatch, team: &Team) -> usize {
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
 pub(super) fn keeping(
     contract: &ContractDispatch,
-    tiles: &Tiles,
+    instructions: InstructionSet,
     lasting: &[usize],
 ) -> Option<Keeping> {
     let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&contract.m);
@@ -95,7 +95,8 @@ pub(super) fn keeping(
     };
     let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
     let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
-    let panels = Panels::new(&Cpu::of(tiles), contract.acc, values, [contract.k, contract.n]);
+    let panels =
+        Panels::new(&Cpu::with(instructions), contract.acc, values, [contract.k, contract.n]);
     // A few columns are soon packed, and would take more memory than they do.
     let fills = panels.width() < 2 * contract.n;
     let batches = if same { 1 } else { batches };
@@ -105,14 +106,14 @@ pub(super) fn keeping(
 /// Packs all of the right operand. Returns the least of its numbers.
 pub(super) fn pack(contract: &ContractDispatch, invocation: &Invocation<'_>, to: &Packed) -> u16 {
     let run = ContractRun { contract, invocation, kept: None };
-    let tiles = invocation.target.tiles;
+    let cpu = Cpu::with(invocation.target.instructions);
     let pieces = contract.n.div_ceil(PIECE);
     let least = AtomicU16::new(u16::MAX);
     invocation.team.each(to.batches() * pieces, |task| {
         let (batch, piece) = (task / pieces, task % pieces);
         let columns = piece * PIECE..contract.n.min((piece + 1) * PIECE);
         run.with_factors(batch, |[_, b]| {
-            let found = keep(tiles, to.panels(), columns, &b, to.place(batch));
+            let found = keep(&cpu, to.panels(), columns, &b, to.place(batch));
             least.fetch_min(found, Ordering::Relaxed);
         });
     });
@@ -185,17 +186,17 @@ impl ContractRun<'_> {
                 self.invocation.call(contract.epilogue, slots, rows, positions, scratch);
             });
         };
-        let ahead = self.ahead(batch);
-        let tiles = self.invocation.target.tiles;
+        let cpu = Cpu::with(self.invocation.target.instructions);
+        let ahead = self.ahead(&cpu, batch);
         self.with_factors(batch, |factors| {
-            memory::contract(tiles, contract.acc, block, factors, &ahead, &mut finish);
+            memory::contract(&cpu, contract.acc, block, factors, &ahead, &mut finish);
         });
     }
 
     /// What the epilogue of a batch is going to write and read, if it is so much that it lies in far caches, and not so much that results go
     /// past them: small results are near still from the last run, where asking for them only costs.
-    fn ahead(&self, batch: usize) -> SmallVec<[Ahead; 4]> {
-        let caches = Cpu::of(self.invocation.target.tiles).caches;
+    fn ahead(&self, cpu: &Cpu, batch: usize) -> SmallVec<[Ahead; 4]> {
+        let caches = cpu.caches;
         if !(caches.far_from()..caches.passed_from()).contains(&self.contract.traffic) {
             return SmallVec::new();
         }

@@ -9,7 +9,6 @@
 
 use crate::code::link::Code;
 use crate::contract::{self, Cpu};
-use crate::routines::Tiles;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -263,18 +262,16 @@ pub(super) fn address_of(memory: &HostMemory) -> Address {
 /// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or the end, to their place in memory for all
 /// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Kept`].
 pub(super) fn keep(
-    tiles: &Tiles,
+    cpu: &Cpu,
     panels: &contract::Panels,
     piece: Range<usize>,
     b: &Operand<'_>,
     to: Address,
 ) -> u16 {
     let mut packed = PACKED.take().unwrap_or_default();
-    let cpu = Cpu::of(tiles);
-    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them, and the panels were made for it; matrices are operands
+    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and the panels were made for it; matrices are operands
     // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
-    let least =
-        unsafe { contract::keep(&cpu, tiles, panels, piece, &b.source(), &mut packed, to.0) };
+    let least = unsafe { contract::keep(cpu, panels, piece, &b.source(), &mut packed, to.0) };
     PACKED.set(Some(packed));
     least
 }
@@ -297,7 +294,7 @@ pub(super) fn ahead(base: Address, row: isize, cell: usize) -> contract::Ahead {
 
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
 pub(super) fn contract(
-    tiles: &Tiles,
+    cpu: &Cpu,
     acc: DType,
     block: Block,
     [a, b]: [Operand<'_>; 2],
@@ -308,13 +305,12 @@ pub(super) fn contract(
     let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
         epilogue(row, rows, col, cols, Address(sums.cast_mut()))
     };
-    let cpu = Cpu::of(tiles);
     let Block { rows, cols, k } = block;
-    // SAFETY: the tiles are those of this CPU, as `Tiles::detect` chose them; matrices are operands of the kernel, whose accesses
+    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
     unsafe {
         contract::contract(
-            &cpu,
+            cpu,
             acc,
             rows,
             cols,

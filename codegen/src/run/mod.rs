@@ -55,7 +55,7 @@ pub(crate) fn prepare(program: &Program, operands: &Slots, prepared: &mut Vec<Sl
 /// How a run keeps something for the next one, if that is worth it and these inputs last.
 pub(crate) fn keeping(program: &Program, target: &Target, lasting: &[usize]) -> Option<Keeping> {
     match &program.dispatch {
-        Dispatch::Contract(contract) => contract::keeping(contract, target.tiles, lasting),
+        Dispatch::Contract(contract) => contract::keeping(contract, target.instructions, lasting),
         Dispatch::Nest(_) | Dispatch::Scatter(_) => None,
     }
 }

@@ -3,6 +3,7 @@
 use super::random::random;
 use super::{Numbers, check, inputs, load, map, nest, no_loops, store, strides};
 use crate::code::cache::functions;
+use crate::machine::Vectors;
 use crate::target::target;
 use crate::x86;
 use tracecast_ir::kernel::{
@@ -178,7 +179,7 @@ fn rounding_takes_every_number() {
 
 #[test]
 fn machine_code_is_made_of_instructions() {
-    let target = target(false, false).unwrap();
+    let target = target(Vectors::Native).unwrap();
     let Some(width) = target.wide else { return };
     let mut count = 0;
     for seed in 0..200 {

@@ -10,7 +10,7 @@ mod shapes;
 mod strided;
 mod sums;
 
-use crate::{CpuDevice, CpuOptions};
+use crate::{CpuDevice, CpuOptions, Vectors};
 use smallvec::{SmallVec, smallvec};
 use std::sync::LazyLock;
 use tracecast_ir::eval::{EvalError, Value, kernel as interpret};
@@ -74,13 +74,20 @@ impl Numbers {
     }
 }
 
-/// Devices that must agree: one thread, two, eight; the portable code, and that of 256-bit vectors.
+/// Devices that must agree: one thread, two, eight; the widest vectors, those of 256 bits, and the portable code.
 static DEVICES: LazyLock<Vec<CpuDevice>> = LazyLock::new(|| {
-    let all = [(1, false), (1, true), (2, false), (8, true)].map(|(threads, portable)| {
-        CpuDevice::new(CpuOptions { threads: Some(threads), portable, ..CpuOptions::default() })
+    let all = [
+        (1, Vectors::Native),
+        (1, Vectors::Portable),
+        (2, Vectors::Native),
+        (8, Vectors::Portable),
+        (1, Vectors::Avx2),
+    ];
+    let device = |(threads, vectors)| {
+        CpuDevice::new(CpuOptions { threads: Some(threads), vectors, ..CpuOptions::default() })
             .unwrap()
-    });
-    all.into_iter().chain([CpuDevice::without_avx512().unwrap()]).collect()
+    };
+    all.map(device).into()
 });
 
 /// A kernel with its operands in the memory of a device.

@@ -3,7 +3,7 @@
 //! Nothing here knows what the code is for. Instructions on 512-bit registers are encoded in `evex`.
 
 use super::evex::Under;
-use crate::target::Width;
+use crate::machine::Width;
 
 /// The number of a vector or general register.
 pub(super) type Reg = u8;

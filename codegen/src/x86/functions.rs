@@ -1,7 +1,7 @@
 //! The scalar functions as instructions: their one definition, run on numbers that write down what is done to them.
 
 use super::inst::{One, Op, Shift, Two, V, compare};
-use crate::target::Width;
+use crate::machine::Width;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::LazyLock;

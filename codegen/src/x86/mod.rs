@@ -28,9 +28,9 @@ pub(crate) mod tests;
 
 pub(crate) use frame::CELL;
 
+use crate::machine::Width;
 use crate::plan::phases::{Lanes, Phase, Phases, VectorLoops};
 use crate::plan::{Plan, Stage};
-use crate::target::Width;
 use asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, RDX, RSI, Reg, Rm, When};
 use evex::TAIL;
 use frame::{Frame, PointerFrom};

@@ -7,7 +7,7 @@ use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Spa
 use super::evex::{MASK, TAIL, Under};
 use super::frame::Frame;
 use super::inst::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V};
-use crate::target::Width;
+use crate::machine::Width;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 

@@ -4,6 +4,7 @@ use super::record::{decode, encode};
 use super::*;
 use crate::code::object::{Gap, Name};
 use crate::device::{CpuDevice, CpuOptions};
+use crate::machine::{InstructionSet, Vectors};
 use crate::routines::{Precision, Routine};
 use crate::tests::{gelu, inputs, place};
 use cranelift::codegen::binemit::Reloc;
@@ -20,11 +21,11 @@ impl Folder {
         Folder(path)
     }
 
-    fn device(&self, portable: bool) -> CpuDevice {
+    fn device(&self, vectors: Vectors) -> CpuDevice {
         let code_cache = Some(self.0.clone());
         CpuDevice::new(CpuOptions {
             threads: Some(1),
-            portable,
+            vectors,
             code_cache,
             ..CpuOptions::default()
         })
@@ -57,11 +58,11 @@ fn run(device: &CpuDevice, kernel: &Kernel) -> (Made, Vec<Vec<u8>>) {
 
 #[test]
 fn code_from_a_file_is_the_code_that_was_written() {
-    for portable in [false, true] {
-        let folder = Folder::new(&format!("round-trip-{portable}"));
-        let device = folder.device(portable);
+    for (number, vectors) in Vectors::ALL.into_iter().enumerate() {
+        let folder = Folder::new(&format!("round-trip-{vectors}"));
+        let device = folder.device(vectors);
         // Routines, wide loops, and library functions on the portable path.
-        let kernel = gelu(1009 + usize::from(portable));
+        let kernel = gelu(1009 + number);
         let (first, expected) = run(&device, &kernel);
         assert_eq!((first.from, first.warning), (MadeFrom::Compiler, None));
         assert_eq!(folder.files().len(), 1);
@@ -71,8 +72,11 @@ fn code_from_a_file_is_the_code_that_was_written() {
         let launch = device.load(&kernel).unwrap();
         assert_eq!(device.load(&kernel).unwrap().made().unwrap().from, MadeFrom::Process);
         drop(launch);
-        if cfg!(not(feature = "portable")) {
-            assert_eq!(run(&folder.device(!portable), &kernel).0.from, MadeFrom::Compiler);
+        // Code with other vectors is other code.
+        let differs = |other: &Vectors| InstructionSet::of(*other) != InstructionSet::of(vectors);
+        let others = Vectors::ALL.into_iter().filter(differs);
+        for other in others.filter(|_| cfg!(not(feature = "portable"))) {
+            assert_eq!(run(&folder.device(other), &kernel).0.from, MadeFrom::Compiler, "{other}");
         }
     }
 }
@@ -80,7 +84,7 @@ fn code_from_a_file_is_the_code_that_was_written() {
 #[test]
 fn a_damaged_file_is_compiled_again_and_replaced() {
     let folder = Folder::new("damaged");
-    let device = folder.device(false);
+    let device = folder.device(Vectors::Native);
     let kernel = gelu(2003);
     let (_, expected) = run(&device, &kernel);
     let path = folder.files().pop().unwrap();
@@ -112,7 +116,7 @@ fn a_damaged_file_is_compiled_again_and_replaced() {
 fn no_changed_byte_goes_unnoticed() {
     let folder = Folder::new("bytes");
     let kernel = gelu(3001);
-    run(&folder.device(false), &kernel);
+    run(&folder.device(Vectors::Native), &kernel);
     let good = fs::read(folder.files().pop().unwrap()).unwrap();
     let key_of = |bytes: &[u8]| {
         let length = u64::from_le_bytes(bytes[17..25].try_into().unwrap()) as usize;
@@ -157,7 +161,7 @@ fn what_a_right_checksum_covers_still_has_to_make_sense() {
 fn what_others_could_have_written_is_not_run() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new("others");
-    let device = folder.device(false);
+    let device = folder.device(Vectors::Native);
     let kernel = gelu(4001);
     run(&device, &kernel);
     let path = folder.files().pop().unwrap();
