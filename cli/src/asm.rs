@@ -11,7 +11,7 @@ const LINE: usize = 16;
 /// A function as it is printed: the offset of each instruction, and the names of the addresses that it takes.
 ///
 /// ```text
-/// ; wide loop 0 of function 0, 412 bytes
+/// ; vector loop 0 of function 0, 412 bytes
 ///      0  push rbp
 ///      1  vmovups ymm0,ymmword ptr [rdi+rax*4]
 /// ```

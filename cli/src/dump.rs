@@ -54,7 +54,7 @@ enum Emit {
     Dot,
     /// Cranelift's intermediate form of each kernel
     Clif,
-    /// The machine code of each kernel, wide loops included
+    /// The machine code of each kernel, vector loops included
     Asm,
     /// The bytes of that code, without a name in them: two versions of the compiler can be compared by it
     Bytes,

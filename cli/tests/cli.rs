@@ -264,7 +264,7 @@ fn pictures_and_code() {
     assert_eq!(good(&["dump", &file, "--emit", "clif", "--after", "fuse"]), clif);
     let asm = good(&["dump", &file, "--emit", "asm"]);
     assert_eq!(asm.matches("; kernel @").count(), clif.matches("; kernel @").count());
-    assert_eq!(asm.matches("\n; wide loop ").count(), clif.matches("\nwide loop ").count());
+    assert_eq!(asm.matches("\n; vector loop ").count(), clif.matches("\nvector loop ").count());
     assert!(asm.contains("; function 0, "), "{asm}");
     if cfg!(target_arch = "x86_64") {
         assert!(asm.contains("  ret\n"), "{asm}");

@@ -5,7 +5,7 @@ use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::Error;
 use crate::machine::Vectors;
-use crate::run::{self, Invocation, Keeping, Kept, Slots};
+use crate::run::{self, Invocation, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
@@ -146,9 +146,9 @@ struct Loaded {
 
 impl Loaded {
     /// How a run keeps something for the next, if these inputs last.
-    fn keeping(&self, lasting: &[usize]) -> Option<Keeping> {
+    fn packing(&self, lasting: &[usize]) -> Option<Packing> {
         let Shared { target, forget_weights, .. } = &*self.shared;
-        (!forget_weights).then(|| run::keeping(&self.program, target, lasting)).flatten()
+        (!forget_weights).then(|| run::packing(&self.program, target, lasting)).flatten()
     }
 }
 
@@ -173,7 +173,8 @@ impl Launch for Loaded {
             Places::Fixed { places, _memory: memory }
         };
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
-        let kept = self.keeping(&lasting).map(|keeping| Kept::new(keeping, args)).transpose()?;
+        let kept =
+            self.packing(&lasting).map(|packing| PackedWeights::new(packing, args)).transpose()?;
         Ok(Box::new(BoundKernel {
             kernel: kernel.clone(),
             program: self.program.clone(),
@@ -184,7 +185,7 @@ impl Launch for Loaded {
     }
 
     fn kept_bytes(&self, lasting: &[usize]) -> usize {
-        self.keeping(lasting).map_or(0, |keeping| keeping.bytes())
+        self.packing(lasting).map_or(0, |packing| packing.bytes())
     }
 
     fn text(&self) -> Option<String> {
@@ -206,7 +207,7 @@ struct BoundKernel {
     program: Arc<Program>,
     shared: Arc<Shared>,
     places: Places,
-    kept: Option<Kept>,
+    kept: Option<PackedWeights>,
 }
 
 /// Where the operands are.

@@ -20,10 +20,10 @@ pub(crate) struct Target {
     pub(crate) mul_add: bool,
     /// True if vector instructions take operands from memory at any address.
     pub(crate) unaligned: bool,
-    /// The vectors of wide loops; `None` if vector loops are not wide ones.
-    pub(crate) wide: Option<Width>,
+    /// The vectors of the loops in `x86`; `None` if Cranelift makes the vector loops.
+    pub(crate) vector_width: Option<Width>,
     /// What touches fewer bytes stays in the cache of a core.
-    pub(crate) near: i64,
+    pub(crate) core_cache: i64,
     /// Kernels that touch that many bytes write past the caches.
     pub(crate) streamed_from: i64,
     /// All of this and the compiler in a few letters: code for the same kernel and identity is the same.
@@ -33,7 +33,7 @@ pub(crate) struct Target {
 impl Target {
     /// What makes its vector loops.
     pub(crate) fn vector_loops(&self) -> VectorLoops {
-        match self.wide {
+        match self.vector_width {
             None => VectorLoops::Cranelift { floor: self.floor },
             Some(Width::Bits256) => VectorLoops::Avx2,
             Some(Width::Bits512) => VectorLoops::Avx512,
@@ -79,16 +79,17 @@ pub(crate) fn target(vectors: Vectors) -> std::result::Result<Target, Error> {
     };
     let (unaligned, mul_add) = (has("has_avx"), has("has_fma"));
     let instructions = InstructionSet::of(vectors);
-    // Wide loops are called as the System V ABI has it.
-    let wide = Width::of(instructions).filter(|_| isa.default_call_conv() == CallConv::SystemV);
+    // Vector loops are called as the System V ABI has it.
+    let vector_width =
+        Width::of(instructions).filter(|_| isa.default_call_conv() == CallConv::SystemV);
     // Four cores share the last cache. Tests stream nearly everything, and have little that is near.
     let caches = Caches::of_machine();
-    let (near, streamed_from) = match cfg!(test) {
+    let (core_cache, streamed_from) = match cfg!(test) {
         true => (1 << 14, 1 << 10),
         false => (caches.l2 as i64, caches.passed_from() as i64),
     };
     let identity = format!(
-        "{} {} {} {} {:?} {instructions:?} {floor} {mul_add} {unaligned} {wide:?} {near} {streamed_from} {}",
+        "{} {} {} {} {:?} {instructions:?} {floor} {mul_add} {unaligned} {vector_width:?} {core_cache} {streamed_from} {}",
         env!("CARGO_PKG_VERSION"),
         env!("TRACECAST_COMPILER"),
         cranelift::codegen::VERSION,
@@ -97,7 +98,17 @@ pub(crate) fn target(vectors: Vectors) -> std::result::Result<Target, Error> {
         isa.flags(),
     );
     let identity = format!("{:032x}", checksum(identity.as_bytes()));
-    Ok(Target { isa, instructions, floor, mul_add, unaligned, wide, near, streamed_from, identity })
+    Ok(Target {
+        isa,
+        instructions,
+        floor,
+        mul_add,
+        unaligned,
+        vector_width,
+        core_cache,
+        streamed_from,
+        identity,
+    })
 }
 
 /// The features of x86-64, as Cranelift calls them, that code with these vectors does without.

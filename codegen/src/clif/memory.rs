@@ -55,12 +55,12 @@ impl Emitter<'_> {
         }
     }
 
-    /// Computes what is the same along the row. `still(i)` is the value of indirect index `i` if that is the same, too.
+    /// Computes what is the same along the row. `uniform(i)` is the value of indirect index `i` if that is the same, too.
     pub(super) fn base(
         &mut self,
         (slot, dtype, elements): (usize, DType, i64),
         place: &Place,
-        still: impl Fn(usize) -> Option<Value>,
+        uniform: impl Fn(usize) -> Option<Value>,
     ) -> Base {
         let size = dtype.bytes() as i64;
         let start = self.slots[slot];
@@ -79,7 +79,7 @@ impl Emitter<'_> {
             Place::At(access) => {
                 let mut element = self.at_row(access.offset, &access.strides);
                 for (i, stride) in access.indirect.iter().enumerate() {
-                    match still(i) {
+                    match uniform(i) {
                         Some(index) => {
                             let moved = self.fb.ins().imul_imm_s(index, *stride);
                             element = self.fb.ins().iadd(element, moved);
@@ -97,17 +97,18 @@ impl Emitter<'_> {
                 }
                 element
             }
-            Place::Brought(number) => {
-                let apart = &self.plan.apart[*number];
-                let row = self.brought_row(apart);
+            Place::Gathered(number) => {
+                let strided = &self.plan.strided[*number];
+                let row = self.gathered_row(strided);
                 let length = self.fb.ins().isub(self.to, self.from);
-                let pitch = self.fb.ins().iadd_imm_s(length, apart.pitch(0));
-                base.start = self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.apart[*number]));
+                let pitch = self.fb.ins().iadd_imm_s(length, strided.pitch(0));
+                base.start =
+                    self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.strided_at[*number]));
                 let element = self.fb.ins().imul(row, pitch);
                 self.fb.ins().isub(element, self.from)
             }
             Place::Stream => {
-                let row = self.turn().row;
+                let row = self.state().row;
                 let row = self.fb.ins().isub(row, self.begin);
                 let length = self.fb.ins().isub(self.to, self.from);
                 let element = self.fb.ins().imul(row, length);

@@ -1,13 +1,13 @@
 //! From a [`Plan`] to a function of Cranelift's IR.
 //!
 //! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of a stage, `memory` loads and stores,
-//! `reduce` the accumulators, `scalar` the instructions, `half` the 16-bit floats.
+//! `reduce` the accumulators, `scalar` the instructions, `low_precision` the 16-bit floats.
 //!
 //! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to `end`, counted row-major over the
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
-mod half;
+mod low_precision;
 mod memory;
 mod prefetch;
 mod reduce;
@@ -39,7 +39,7 @@ use cranelift::prelude::{
     AbiParam, Block, FunctionBuilder, FunctionBuilderContext, InstBuilder, IntCC, MemFlagsData,
     Signature, Type, Value, types,
 };
-use row_pairs::Turn;
+use row_pairs::RowState;
 use std::collections::HashMap;
 use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
 
@@ -54,7 +54,7 @@ pub(crate) struct Lowered {
     pub(crate) scratch: usize,
     /// The routines it calls, by the number in their names.
     pub(crate) routines: Vec<Routine>,
-    /// The wide loops it calls, by the number in their names.
+    /// The vector loops it calls, by the number in their names.
     pub(crate) loops: Vec<Compiled>,
 }
 
@@ -110,12 +110,12 @@ struct Emitter<'a> {
     scratch: Value,
     status: Value,
     /// Where operands are in the scratch that are brought together there.
-    apart: Vec<i32>,
+    strided_at: Vec<i32>,
     /// Where values wait between phases.
     waits: i32,
     scratch_bytes: i32,
     /// The rows that are worked on together, and which of them code is emitted for.
-    turns: Vec<Turn>,
+    states: Vec<RowState>,
     at: usize,
     constants: HashMap<(Type, u128), Value>,
     routines: Vec<Routine>,
@@ -144,18 +144,18 @@ impl<'a> Emitter<'a> {
         let reductions =
             |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
         let lanes = plan.stages.iter().map(reductions).max().unwrap_or(0) as i64;
-        let mut turns: Vec<Turn> = Vec::new();
+        let mut states: Vec<RowState> = Vec::new();
         for _ in 0..row_pairs::rows(target, plan) {
-            let buffer = |(number, ty): (usize, &Scalar)| match turns.first() {
-                Some(turn) if row_pairs::is_shared(plan, number) => turn.buffers[number],
+            let buffer = |(number, ty): (usize, &Scalar)| match states.first() {
+                Some(state) if row_pairs::is_shared(plan, number) => state.buffers[number],
                 _ => reserve(size(*ty)),
             };
             let buffers = plan.buffers.iter().enumerate().map(buffer).collect();
             let (row, index, registers) = (params[1], Vec::new(), HashMap::new());
             let lanes = reserve(lanes * reduce::LANE_BYTES);
-            turns.push(Turn { row, index, registers, buffers, lanes });
+            states.push(RowState { row, index, registers, buffers, lanes });
         }
-        let apart = plan.apart.iter().map(|a| reserve(a.bytes())).collect();
+        let strided_at = plan.strided.iter().map(|rows| reserve(rows.bytes())).collect();
         let waits = reserve(0);
         Emitter {
             entry,
@@ -166,10 +166,10 @@ impl<'a> Emitter<'a> {
             to: params[4],
             scratch: params[5],
             status: params[6],
-            apart,
+            strided_at,
             waits,
             scratch_bytes: bytes as i32,
-            turns,
+            states,
             at: 0,
             constants: HashMap::new(),
             routines: Vec::new(),
@@ -201,7 +201,7 @@ impl<'a> Emitter<'a> {
         self.fb.ins().jump(head, &args);
         self.fb.switch_to_block(head);
         let params = self.fb.block_params(head).to_vec();
-        let (row, index) = self.start_turn(params[0], params[1..].to_vec());
+        let (row, index) = self.start_rows(params[0], params[1..].to_vec());
         self.stages();
         let (row, index) = self.after(row, &index);
         let next: Vec<BlockArg> = std::iter::once(row).chain(index).map(BlockArg::from).collect();
@@ -231,16 +231,16 @@ impl<'a> Emitter<'a> {
     }
 
     fn stages(&mut self) {
-        for (number, apart) in self.plan.apart.iter().enumerate() {
-            self.bring(number, apart);
+        for (number, strided) in self.plan.strided.iter().enumerate() {
+            self.gather(number, strided);
         }
         for stage in &self.plan.stages {
             match (stage.once, stage.first) {
                 (true, _) => {
-                    self.each_turn(self.turns.len(), |em, _| em.once(stage));
+                    self.each_row(self.states.len(), |em, _| em.once(stage));
                 }
                 (false, true) => self.first_row(stage),
-                (false, false) => self.row_stage(stage, self.turns.len()),
+                (false, false) => self.row_stage(stage, self.states.len()),
             }
         }
     }
@@ -248,7 +248,7 @@ impl<'a> Emitter<'a> {
     /// A row stage, if the row is the first of the call.
     fn first_row(&mut self, stage: &'a Stage) {
         let (first, after) = (self.fb.create_block(), self.fb.create_block());
-        let row = self.turn().row;
+        let row = self.state().row;
         let is_first = self.fb.ins().icmp(IntCC::Equal, row, self.begin);
         self.fb.ins().brif(is_first, first, &[], after, &[] as &[BlockArg]);
         self.fb.switch_to_block(first);
@@ -261,12 +261,12 @@ impl<'a> Emitter<'a> {
     fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
         let phases = phases::cut(self.plan, stage, self.target.vector_loops());
         self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
-        let mut rows = self.each_turn(rows, |em, _| {
+        let mut rows = self.each_row(rows, |em, _| {
             let mut row = row::Row::new(em, stage, &phases);
             row.once_per_row(em);
             row
         });
-        if let Some(width) = self.target.wide.filter(|_| self.plan.row() > 0) {
+        if let Some(width) = self.target.vector_width.filter(|_| self.plan.row() > 0) {
             self.prepare_wide(&mut rows, width);
         }
         let row = &rows[0];
@@ -295,7 +295,7 @@ impl<'a> Emitter<'a> {
         if self.plan.row() <= ROW_CHUNK as i64 {
             rows.iter().for_each(|each| self.start_lanes(&of(each), &row.begun));
             row.positions(self, self.from, self.to);
-            self.each_turn(rows.len(), |em, turn| {
+            self.each_row(rows.len(), |em, turn| {
                 let reductions = of(&rows[turn]);
                 let values = em.combine_lanes(&reductions);
                 em.set_registers(&reductions, &values);
@@ -337,7 +337,7 @@ impl<'a> Emitter<'a> {
     /// `offset + Σ strides * index` over the outer axes.
     fn at_row(&mut self, offset: i64, strides: &Strides) -> Value {
         let mut sum: Option<Value> = None;
-        for (axis, &at) in self.turn().index.clone().iter().enumerate() {
+        for (axis, &at) in self.state().index.clone().iter().enumerate() {
             let stride = strides.get(axis).copied().unwrap_or(0);
             if stride == 0 {
                 continue;

@@ -26,7 +26,7 @@ impl Emitter<'_> {
     /// What a pass along the row asks for: results of the next pass, unless they are there already.
     pub(super) fn asked(&self, stage: &Stage) -> Vec<Asked> {
         let plan = self.plan;
-        if plan.traffic() < self.target.near || row_bytes(plan) > ROOM {
+        if plan.traffic() < self.target.core_cache || row_bytes(plan) > ROOM {
             return Vec::new();
         }
         let next = next_pass(plan, stage).map_or(&[][..], |next| &next.sinks);

@@ -141,7 +141,7 @@ impl Emitter<'_> {
 
     pub(super) fn set_registers(&mut self, reductions: &[Reduce], values: &[Value]) {
         for (r, value) in reductions.iter().zip(values) {
-            self.turn_mut().registers.insert(r.register, *value);
+            self.state_mut().registers.insert(r.register, *value);
         }
     }
 
@@ -149,7 +149,7 @@ impl Emitter<'_> {
     pub(super) fn set_argmax(&mut self, reductions: &[Reduce]) {
         for r in reductions {
             let index = self.fb.ins().load(types::I64, MEMORY, self.scratch, r.at + 8);
-            self.turn_mut().registers.insert(r.register, index);
+            self.state_mut().registers.insert(r.register, index);
         }
     }
 

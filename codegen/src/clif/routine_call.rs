@@ -64,7 +64,7 @@ impl Row<'_> {
             (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),
             (Class::Free, ScalarOp::Row(b)) => {
                 let address = self.buffer_address(em, low, Scalar::F32);
-                let buffer = em.turn().buffers[b as usize];
+                let buffer = em.state().buffers[b as usize];
                 em.fb.ins().iadd_imm_s(address, i64::from(buffer))
             }
             _ => {

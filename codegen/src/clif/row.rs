@@ -28,9 +28,9 @@ pub(super) struct Row<'p> {
     pub(super) starts: Values,
     /// By sink.
     pub(super) reductions: HashMap<usize, Reduce>,
-    /// The accumulators, by where they are in the scratch, that wide loops begin with.
+    /// The accumulators, by where they are in the scratch, that vector loops begin with.
     pub(super) begun: Vec<i32>,
-    /// The wide loops of phases.
+    /// The vector loops of phases.
     pub(super) wide: HashMap<usize, usize>,
 }
 
@@ -56,7 +56,7 @@ impl<'p> Row<'p> {
         let mut reductions = HashMap::new();
         for (i, sink) in stage.sinks.iter().enumerate() {
             if let Sink::Reduce { reduction, value, register } = sink {
-                let at = em.turn().lanes + (reductions.len() as i64 * LANE_BYTES) as i32;
+                let at = em.state().lanes + (reductions.len() as i64 * LANE_BYTES) as i32;
                 let ty = stage.body.ty(*value);
                 reductions.insert(i, Reduce { reduction: *reduction, ty, register: *register, at });
             }
@@ -109,9 +109,9 @@ impl<'p> Row<'p> {
             }
             if let ScalarOp::Load(l) = inst.op {
                 let source = &em.plan.loads[l as usize];
-                let still = |i: usize| self.uniforms.get(&inst.args[i]).copied();
+                let uniform = |i: usize| self.uniforms.get(&inst.args[i]).copied();
                 let base =
-                    em.base((source.slot, source.dtype, source.elements), &source.place, still);
+                    em.base((source.slot, source.dtype, source.elements), &source.place, uniform);
                 self.bases.insert(v, base);
             }
             if self.class(v) == Class::Uniform {
@@ -131,7 +131,7 @@ impl<'p> Row<'p> {
                 let start = self.starts[&v];
                 if inst.ty == Scalar::I32 { em.fb.ins().ireduce(types::I32, start) } else { start }
             }
-            ScalarOp::Register(r) => match em.turn().registers.get(&(r as usize)) {
+            ScalarOp::Register(r) => match em.state().registers.get(&(r as usize)) {
                 Some(value) => *value,
                 None => em.fail("a register that nothing has set", scalar_type(inst.ty)),
             },
@@ -174,7 +174,7 @@ impl<'p> Row<'p> {
     fn phase(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
         let phase = &self.cut.phases[number];
         match phase.kind {
-            Kind::Vector if em.target.wide.is_some() => {
+            Kind::Vector if em.target.vector_width.is_some() => {
                 // Without one, the function has failed already.
                 if let Some(number) = self.wide.get(&number) {
                     em.call_wide(*number, low, high);
@@ -385,7 +385,7 @@ impl<'p> Row<'p> {
             }
             ScalarOp::Row(b) => {
                 let address = self.buffer_address(em, at.position, inst.ty);
-                em.vectors(vector_type(inst.ty), address, em.turn().buffers[b as usize])
+                em.vectors(vector_type(inst.ty), address, em.state().buffers[b as usize])
             }
             ScalarOp::Check(number) => {
                 let group = self.arg_group(em, at, inst.args[0]);
@@ -423,7 +423,7 @@ impl<'p> Row<'p> {
             }
             ScalarOp::Row(b) => {
                 let address = self.buffer_address(em, at.position, inst.ty);
-                em.unpark_one(inst.ty, address, em.turn().buffers[b as usize])
+                em.unpark_one(inst.ty, address, em.state().buffers[b as usize])
             }
             ScalarOp::Check(number) => {
                 let value = self.arg_one(em, at, inst.args[0]);

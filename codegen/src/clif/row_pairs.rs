@@ -22,7 +22,7 @@ const ROOM: i64 = 24 << 10;
 
 /// What differs between rows that are worked on together.
 #[derive(Clone)]
-pub(super) struct Turn {
+pub(super) struct RowState {
     /// The row.
     pub(super) row: Value,
     /// Its position along each outer axis.
@@ -47,12 +47,12 @@ pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
         let copies = if is_shared(plan, number) { 1 } else { 2 };
         copies * plan.row() * i64::from(phases::scratch_bytes(ty))
     };
-    let alike = target.wide.is_some()
+    let alike = target.vector_width.is_some()
         && plan.rows() >= LEAST
-        && plan.traffic() < target.near
+        && plan.traffic() < target.core_cache
         && (1..=ROW_CHUNK as i64).contains(&plan.row())
-        && plan.apart.is_empty()
-        && plan.loads.iter().all(|l| l.fixed)
+        && plan.strided.is_empty()
+        && plan.loads.iter().all(|l| l.read_only)
         && along().any(|s| s.sinks.iter().any(sums))
         && plan.stages.iter().flat_map(|s| &s.sinks).all(fits)
         && plan.buffers.iter().copied().enumerate().map(size).sum::<i64>() <= ROOM;
@@ -71,17 +71,17 @@ pub(super) fn is_shared(plan: &Plan, buffer: usize) -> bool {
 
 impl Emitter<'_> {
     /// What the row at hand has of its own.
-    pub(super) fn turn(&self) -> &Turn {
-        &self.turns[self.at]
+    pub(super) fn state(&self) -> &RowState {
+        &self.states[self.at]
     }
 
-    /// As [`Emitter::turn`].
-    pub(super) fn turn_mut(&mut self) -> &mut Turn {
-        &mut self.turns[self.at]
+    /// As [`Emitter::state`].
+    pub(super) fn state_mut(&mut self) -> &mut RowState {
+        &mut self.states[self.at]
     }
 
     /// Does something for each of so many rows.
-    pub(super) fn each_turn<T>(
+    pub(super) fn each_row<T>(
         &mut self,
         rows: usize,
         mut each: impl FnMut(&mut Self, usize) -> T,
@@ -97,17 +97,17 @@ impl Emitter<'_> {
 
     /// Goes to the rows from this one on. Returns the last of them, or what it would be with enough rows, and its position along each
     /// outer axis.
-    pub(super) fn start_turn(&mut self, row: Value, index: Vec<Value>) -> (Value, Vec<Value>) {
+    pub(super) fn start_rows(&mut self, row: Value, index: Vec<Value>) -> (Value, Vec<Value>) {
         let (mut next, mut ahead) = (row, index.clone());
-        (self.turns[0].row, self.turns[0].index) = (row, index);
-        for turn in 1..self.turns.len() {
+        (self.states[0].row, self.states[0].index) = (row, index);
+        for turn in 1..self.states.len() {
             (next, ahead) = self.after(next, &ahead);
             let more = self.fb.ins().icmp(IntCC::SignedLessThan, next, self.end);
-            let before = self.turns[turn - 1].clone();
+            let before = self.states[turn - 1].clone();
             let at = ahead.iter().zip(&before.index);
             let index = at.map(|(new, old)| self.fb.ins().select(more, *new, *old)).collect();
-            self.turns[turn].row = self.fb.ins().select(more, next, before.row);
-            self.turns[turn].index = index;
+            self.states[turn].row = self.fb.ins().select(more, next, before.row);
+            self.states[turn].index = index;
         }
         (next, ahead)
     }

@@ -39,8 +39,8 @@ impl Row<'_> {
                 self.first.insert(i, first);
             }
             Sink::Add { slot, dtype, access, index, elements, .. } => {
-                let still = |n: usize| self.uniforms.get(&index[n]).copied();
-                let base = em.base((*slot, *dtype, *elements), &Place::At(access.clone()), still);
+                let uniform = |n: usize| self.uniforms.get(&index[n]).copied();
+                let base = em.base((*slot, *dtype, *elements), &Place::At(access.clone()), uniform);
                 self.targets.insert(i, base);
             }
             Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {}
@@ -89,7 +89,7 @@ impl Row<'_> {
             Sink::Keep { value, buffer } => {
                 let group = self.arg_group(em, at, *value);
                 let address = self.buffer_address(em, at.position, self.stage.body.ty(*value));
-                em.store_vectors(&group, address, em.turn().buffers[*buffer]);
+                em.store_vectors(&group, address, em.state().buffers[*buffer]);
             }
             Sink::Column { reduction, value, .. } => {
                 let ty = self.stage.body.ty(*value);
@@ -147,7 +147,7 @@ impl Row<'_> {
                 let ty = self.stage.body.ty(*value);
                 let value = self.arg_one(em, at, *value);
                 let address = self.buffer_address(em, at.position, ty);
-                em.park_one(ty, value, address, em.turn().buffers[*buffer]);
+                em.park_one(ty, value, address, em.state().buffers[*buffer]);
             }
             Sink::Column { reduction, value, .. } => {
                 let ty = self.stage.body.ty(*value);
@@ -203,7 +203,7 @@ impl<'a> Emitter<'a> {
                     self.fb.ins().store(MEMORY, bits, address, 0);
                 }
                 Sink::Set { value, register } => {
-                    self.turn_mut().registers.insert(*register, row.uniforms[value]);
+                    self.state_mut().registers.insert(*register, row.uniforms[value]);
                 }
                 _ => {
                     self.fail("a reduction once per row", types::I64);

@@ -34,7 +34,7 @@ fn emits(target: &Target, sample: &Sample) -> Result<(), String> {
 #[test]
 fn vectors_do_what_the_table_promises() {
     let portable = target(Vectors::Portable).unwrap();
-    assert_eq!(portable.wide, None);
+    assert_eq!(portable.vector_width, None);
     for floor in [false, true] {
         let (isa, identity) = (portable.isa.clone(), portable.identity.clone());
         let target = Target { isa, identity, floor, ..portable };

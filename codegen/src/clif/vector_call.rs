@@ -1,8 +1,8 @@
-//! Calls of wide loops: what they are given, and where from.
+//! Calls of vector loops: what they are given, and where from.
 
 use super::prefetch::Asked;
 use super::row::Row;
-use super::row_pairs::Turn;
+use super::row_pairs::RowState;
 use super::{Emitter, MEMORY};
 use crate::machine::Width;
 use crate::plan::phases::{Kind, Lanes};
@@ -11,7 +11,7 @@ use cranelift::codegen::ir::{ExtFuncData, ExternalName, FuncRef, SigRef, UserExt
 use cranelift::prelude::{AbiParam, InstBuilder, Signature, Value, types};
 use tracecast_ir::kernel::Scalar;
 
-/// The namespace of the names of wide loops, which are their numbers within the function.
+/// The namespace of the names of vector loops, which are their numbers within the function.
 pub(crate) const LOOPS: u32 = 1;
 
 impl Row<'_> {
@@ -52,7 +52,7 @@ impl Emitter<'_> {
             if phase.kind != Kind::Vector {
                 continue;
             }
-            let turn = |(row, turn): (&Row<'_>, &'_ Turn)| x86::Turn {
+            let turn = |(row, turn): (&Row<'_>, &'_ RowState)| x86::Turn {
                 buffers: turn.buffers.clone(),
                 lanes: row.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
             };
@@ -64,7 +64,7 @@ impl Emitter<'_> {
                 stage: rows[0].stage,
                 cut,
                 phase,
-                turns: rows.iter().zip(&self.turns).map(turn).collect(),
+                turns: rows.iter().zip(&self.states).map(turn).collect(),
                 waits: self.waits,
                 asked: asked
                     .iter()
@@ -120,7 +120,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// Calls a wide loop for the positions from `low` to `high`.
+    /// Calls a vector loop for the positions from `low` to `high`.
     pub(super) fn call_wide(&mut self, number: usize, low: Value, high: Value) {
         let conv = self.target.isa.default_call_conv();
         let mut signature = Signature::new(conv);

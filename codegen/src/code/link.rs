@@ -7,7 +7,7 @@
     reason = "this file owns executable memory and the calls through function pointers"
 )]
 
-use super::object::{Gap, Name, Object};
+use super::object::{Name, Object, Relocation};
 use crate::error::{Error, Result};
 use crate::routines::Tiles;
 use crate::target::{Target, signature};
@@ -130,7 +130,7 @@ fn fill(
     Ok(defined.into_iter().map(entry).collect())
 }
 
-/// Puts one function and its wide loops into a module.
+/// Puts one function and its vector loops into a module.
 fn define(module: &mut JITModule, object: &Object) -> std::result::Result<FuncId, String> {
     // What is linked is bytes, so that the signature says nothing.
     let signature = signature(module.isa().default_call_conv());
@@ -141,9 +141,9 @@ fn define(module: &mut JITModule, object: &Object) -> std::result::Result<FuncId
         module.define_function_bytes(id, 64, bytes, &[]).map_err(|e| e.to_string())?;
         loops.push(id);
     }
-    let mut gap = |gap: &Gap| {
+    let mut relocation = |relocation: &Relocation| {
         let user = |id: FuncId| ModuleRelocTarget::user(0, id.as_u32());
-        let name = match &gap.name {
+        let name = match &relocation.name {
             Name::Routine(routine) => user(
                 module
                     .declare_function(routine.symbol(), Linkage::Import, &signature)
@@ -156,14 +156,14 @@ fn define(module: &mut JITModule, object: &Object) -> std::result::Result<FuncId
             Name::Within(at) => ModuleRelocTarget::FunctionOffset(own, *at),
         };
         Ok::<_, String>(ModuleReloc {
-            offset: gap.offset,
-            kind: gap.kind,
+            offset: relocation.offset,
+            kind: relocation.kind,
             name,
-            addend: gap.addend,
+            addend: relocation.addend,
         })
     };
     let relocations: Vec<ModuleReloc> =
-        object.gaps.iter().map(&mut gap).collect::<std::result::Result<_, _>>()?;
+        object.relocations.iter().map(&mut relocation).collect::<std::result::Result<_, _>>()?;
     module
         .define_function_bytes(own, object.align, &object.bytes, &relocations)
         .map_err(|e| e.to_string())?;

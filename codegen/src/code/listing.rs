@@ -1,7 +1,7 @@
-//! The code of a kernel for people to read: Cranelift's intermediate form, and the machine code of functions and wide loops.
+//! The code of a kernel for people to read: Cranelift's intermediate form, and the machine code of functions and vector loops.
 
 use super::cache::functions;
-use super::object::{Gap, Name, Object};
+use super::object::{Name, Object, Relocation};
 use crate::clif::{LOOPS, ROUTINES};
 use crate::error::{Error, Result};
 use crate::target::Target;
@@ -26,7 +26,7 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
             // Writing to a string does not fail.
             let _ = write!(
                 text,
-                "wide loop u{LOOPS}:{number}, {} bytes\n{}",
+                "vector loop u{LOOPS}:{number}, {} bytes\n{}",
                 wide.bytes.len(),
                 wide.text
             );
@@ -35,7 +35,7 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
     Ok(text)
 }
 
-/// The machine code of a kernel, compiled anew: each function, and behind it its wide loops.
+/// The machine code of a kernel, compiled anew: each function, and behind it its vector loops.
 ///
 /// # Errors
 /// If the kernel has no code.
@@ -46,8 +46,10 @@ pub(crate) fn machine_code(target: &Target, kernel: &Kernel) -> Result<Vec<Machi
         let instructions: Vec<usize> = function.loops.iter().map(|l| l.instructions).collect();
         let failed = |message| Error::Compile { kernel: kernel.name.clone(), message };
         let object = Object::compile(target, &mut context, function).map_err(failed)?;
-        let address = |gap: &Gap| (gap.offset as usize, called(&gap.name, number));
-        let mut addresses: Vec<_> = object.gaps.iter().map(address).collect();
+        let address = |relocation: &Relocation| {
+            (relocation.offset as usize, called(&relocation.name, number))
+        };
+        let mut addresses: Vec<_> = object.relocations.iter().map(address).collect();
         addresses.sort();
         let name = format!("function {number}");
         listed.push(MachineCode { name, bytes: object.bytes, instructions: None, addresses });
@@ -64,7 +66,7 @@ pub(crate) fn machine_code(target: &Target, kernel: &Kernel) -> Result<Vec<Machi
 }
 
 fn loop_name(function: usize, number: usize) -> String {
-    format!("wide loop {number} of function {function}")
+    format!("vector loop {number} of function {function}")
 }
 
 /// What has an address, for people.

@@ -1,6 +1,6 @@
 //! [`Object`]: the machine code of one function that can be put anywhere, in memory or in a file.
 //!
-//! What it calls it names: the precompiled routines by their symbols, its own wide loops by number, functions of the C library by Cranelift's
+//! What it calls it names: the precompiled routines by their symbols, its own vector loops by number, functions of the C library by Cranelift's
 //! name for them. `link` gives the names addresses.
 
 use crate::clif::{LOOPS, Lowered, ROUTINES};
@@ -11,16 +11,16 @@ use cranelift::codegen::control::ControlPlane;
 use cranelift::codegen::ir::{ExternalName, LibCall, UserFuncName};
 use cranelift::codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
 
-/// One compiled function with its wide loops.
+/// One compiled function with its vector loops.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
-    /// The machine code, with gaps where addresses belong.
+    /// The machine code, with relocations where addresses belong.
     pub(crate) bytes: Vec<u8>,
     /// What its place must be a multiple of.
     pub(crate) align: u64,
-    /// The gaps.
-    pub(crate) gaps: Vec<Gap>,
-    /// The wide loops, which refer to nothing.
+    /// The relocations.
+    pub(crate) relocations: Vec<Relocation>,
+    /// The vector loops, which refer to nothing.
     pub(crate) loops: Vec<Vec<u8>>,
     /// The scratch that a call needs.
     pub(crate) scratch: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Object {
 
 /// A place in machine code where an address belongs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Gap {
+pub(crate) struct Relocation {
     /// The place, in bytes.
     pub(crate) offset: u32,
     /// How the address is written.
@@ -44,7 +44,7 @@ pub(crate) struct Gap {
 pub(crate) enum Name {
     /// A precompiled routine.
     Routine(Routine),
-    /// A wide loop of the function.
+    /// A vector loop of the function.
     Loop(u32),
     /// A function of the C library.
     Library(LibCall),
@@ -79,11 +79,11 @@ impl Object {
             }
         }
         let code = context.compiled_code().ok_or("no code")?;
-        let gap = |found: &FinalizedMachReloc| gap(context, &routines, found);
+        let relocation = |found: &FinalizedMachReloc| relocation(context, &routines, found);
         Ok(Object {
             bytes: code.code_buffer().to_vec(),
             align: u64::from(code.buffer.alignment),
-            gaps: code.buffer.relocs().iter().map(gap).collect::<Result<_, _>>()?,
+            relocations: code.buffer.relocs().iter().map(relocation).collect::<Result<_, _>>()?,
             loops: loops.into_iter().map(|l| l.bytes).collect(),
             scratch: scratch as u64,
         })
@@ -96,14 +96,18 @@ impl Object {
 
     /// The routines it calls.
     pub(crate) fn routines(&self) -> impl Iterator<Item = Routine> {
-        self.gaps.iter().filter_map(|gap| match gap.name {
+        self.relocations.iter().filter_map(|relocation| match relocation.name {
             Name::Routine(routine) => Some(routine),
             Name::Loop(_) | Name::Library(_) | Name::Within(_) => None,
         })
     }
 }
 
-fn gap(context: &Context, routines: &[Routine], found: &FinalizedMachReloc) -> Result<Gap, String> {
+fn relocation(
+    context: &Context,
+    routines: &[Routine],
+    found: &FinalizedMachReloc,
+) -> Result<Relocation, String> {
     let name = match &found.target {
         FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => {
             let name = &context.func.params.user_named_funcs()[*name];
@@ -119,5 +123,5 @@ fn gap(context: &Context, routines: &[Routine], found: &FinalizedMachReloc) -> R
         FinalizedRelocTarget::Func(offset) => Name::Within(*offset),
         other => return Err(format!("a reference to {other:?}")),
     };
-    Ok(Gap { offset: found.offset, kind: found.kind, name, addend: found.addend })
+    Ok(Relocation { offset: found.offset, kind: found.kind, name, addend: found.addend })
 }

@@ -28,7 +28,7 @@ pub(crate) mod versus;
 pub(crate) use blocking::Cpu;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
-pub(crate) use prefetch::Ahead;
+pub(crate) use prefetch::Prefetch;
 
 use crate::machine::InstructionSet;
 use blocking::Blocking;
@@ -83,7 +83,7 @@ pub(crate) unsafe fn contract(
     a: &Source<'_>,
     b: &Source<'_>,
     scratch: &mut Scratch,
-    ahead: &[Ahead],
+    prefetched: &[Prefetch],
     epilogue: &mut Epilogue<'_>,
 ) {
     assert!(
@@ -93,13 +93,13 @@ pub(crate) unsafe fn contract(
     if rows.is_empty() || cols.is_empty() {
         return;
     }
-    let traded = !b.is_kept() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
+    let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
     // Lines of the left operand are rows, of the right one columns.
     let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
     let work = if traded {
-        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, ahead: &[] }
+        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, prefetched: &[] }
     } else {
-        Work { cpu, rows, cols, k, a, b, traded, ahead }
+        Work { cpu, rows, cols, k, a, b, traded, prefetched }
     };
     #[cfg(target_arch = "x86_64")]
     if acc == DType::F32
@@ -121,21 +121,21 @@ macro_rules! with_engine {
         use $crate::contract::micro;
         match ($cpu.instructions, $acc == DType::F32) {
             (InstructionSet::Portable, true) => {
-                type $engine = micro::portable::PlainF32;
+                type $engine = micro::portable::PortableF32;
                 $body
             }
             (InstructionSet::Portable, false) => {
-                type $engine = micro::portable::PlainF64;
+                type $engine = micro::portable::PortableF64;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             (InstructionSet::Avx2, true) => {
-                type $engine = micro::avx2::WideF32;
+                type $engine = micro::avx2::Avx2F32;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             (InstructionSet::Avx2, false) => {
-                type $engine = micro::avx2::WideF64;
+                type $engine = micro::avx2::Avx2F64;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
@@ -145,12 +145,12 @@ macro_rules! with_engine {
             }
             #[cfg(target_arch = "x86_64")]
             (InstructionSet::Avx512, true) => {
-                type $engine = micro::avx512::VastF32;
+                type $engine = micro::avx512::Avx512F32;
                 $body
             }
             #[cfg(target_arch = "x86_64")]
             (InstructionSet::Avx512, false) => {
-                type $engine = micro::avx512::VastF64;
+                type $engine = micro::avx512::Avx512F64;
                 $body
             }
             #[cfg(target_arch = "aarch64")]
@@ -179,7 +179,7 @@ struct Work<'a> {
     /// Rows are columns of the result and the reverse.
     traded: bool,
     /// What the epilogue writes and reads.
-    ahead: &'a [Ahead],
+    prefetched: &'a [Prefetch],
 }
 
 impl Work<'_> {
@@ -191,7 +191,7 @@ impl Work<'_> {
         // A panel that few rows use is packed and used in parts that stay in the first-level cache.
         let by_panel = self.rows.len() <= E::ROWS
             && self.k > LONG_CHAIN
-            && !self.b.source.is_kept()
+            && !self.b.source.is_packed()
             && self.as_it_lies::<E>().is_none();
         let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
         let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
@@ -227,7 +227,8 @@ impl Work<'_> {
                     let begins = from % CONTRACT_BLOCK == 0;
                     let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
                     let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
-                    let next = if k.end == self.k && k.len() >= LONG { self.ahead } else { &[] };
+                    let next =
+                        if k.end == self.k && k.len() >= LONG { self.prefetched } else { &[] };
                     let out = out.asking(next, [rows.start, cols.start]);
                     let sizes = [rows.len(), cols.len(), k.len().div_ceil(E::DEPTH)];
                     let chains = scratch.chains.room::<E::Num>(chain_room::<E>(rows.len()));
@@ -291,7 +292,7 @@ impl Work<'_> {
     /// As [`Work::run`], for f32.
     #[cfg(target_arch = "x86_64")]
     unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
-        type E = micro::avx512::VastF32;
+        type E = micro::avx512::Avx512F32;
         let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
         let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
             few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
@@ -318,8 +319,8 @@ impl Work<'_> {
     /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
     #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
-        let all_brain = self.a.source.is_brain() && self.b.source.is_brain();
-        self.cpu.pairs && all_brain && self.as_it_lies::<micro::avx512::VastF32>().is_none()
+        let all_bf16 = self.a.source.is_bf16() && self.b.source.is_bf16();
+        self.cpu.pairs && all_bf16 && self.as_it_lies::<micro::avx512::Avx512F32>().is_none()
     }
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector.
@@ -340,7 +341,7 @@ impl Work<'_> {
         k: Range<usize>,
         scratch: &mut Scratch,
     ) -> Right {
-        if let Source::Kept { base, panels: Panels { cell, width, .. }, least } = self.b.source {
+        if let Source::Packed { base, panels: Panels { cell, width, .. }, least } = self.b.source {
             let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
             return Right { in_place: None, packed, cell, width, first: cols.start, least };
         }

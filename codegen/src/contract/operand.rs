@@ -34,7 +34,7 @@ pub(crate) enum Source<'a> {
         dtype: DType,
     },
     /// A right operand that [`super::keep`] has packed, all of it.
-    Kept {
+    Packed {
         /// Where it has put the panels.
         base: *const u8,
         /// What they are like.
@@ -46,17 +46,17 @@ pub(crate) enum Source<'a> {
 
 impl Source<'_> {
     /// True if all values are those of bf16.
-    pub(super) fn is_brain(&self) -> bool {
+    pub(super) fn is_bf16(&self) -> bool {
         match self {
             Source::Matrix { dtype, round, .. } => round.unwrap_or(*dtype) == DType::BF16,
             Source::Fill { dtype, .. } => *dtype == DType::BF16,
-            Source::Kept { panels, .. } => panels.pairs,
+            Source::Packed { panels, .. } => panels.pairs,
         }
     }
 
     /// True if it is packed.
-    pub(super) fn is_kept(&self) -> bool {
-        matches!(self, Source::Kept { .. })
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Source::Packed { .. })
     }
 }
 
@@ -85,7 +85,7 @@ impl Operand<'_> {
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
                 Some(Lines { base, dtype, round: None, across, along })
             }
-            Source::Kept { .. } => None,
+            Source::Packed { .. } => None,
         }
         .expect("a matrix is in memory, and what is packed is not packed again")
     }

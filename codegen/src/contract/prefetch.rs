@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// A matrix in memory, an element for each sum.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     /// Element (0, 0).
     pub(crate) base: *const u8,
     /// From a row to the next, in bytes.
@@ -19,7 +19,7 @@ pub(crate) struct Ahead {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-impl Ahead {
+impl Prefetch {
     /// Asks for the second-level cache to hold these rows and columns.
     pub(super) fn ask(&self, rows: Range<usize>, cols: Range<usize>) {
         for row in rows {

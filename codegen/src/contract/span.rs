@@ -2,7 +2,7 @@
 
 use super::micro::{Engine, Strip};
 use super::pack::{Lines, Part, panels, strips};
-use super::prefetch::Ahead;
+use super::prefetch::Prefetch;
 use tracecast_ir::DType;
 
 /// A left operand that is ready for the innermost loop.
@@ -94,7 +94,7 @@ pub(super) struct Out<'a, T> {
     /// The chains end: they are sums now.
     pub(super) ends: bool,
     /// What the epilogue needs next.
-    ahead: &'a [Ahead],
+    prefetched: &'a [Prefetch],
     /// The first row and column of the sums there.
     at: [usize; 2],
     /// Sums may be subnormal.
@@ -104,12 +104,12 @@ pub(super) struct Out<'a, T> {
 impl<T> Out<'_, T> {
     /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
     pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
-        Out { sums, ld, add, begins, ends, ahead: &[], at: [0; 2], tiny: false }
+        Out { sums, ld, add, begins, ends, prefetched: &[], at: [0; 2], tiny: false }
     }
 
     /// The same, and memory that is asked for where sums go whose first one is of that row and column.
-    pub(super) fn asking<'a>(self, ahead: &'a [Ahead], at: [usize; 2]) -> Out<'a, T> {
-        Out { ahead, at, ..self }
+    pub(super) fn asking<'a>(self, prefetched: &'a [Prefetch], at: [usize; 2]) -> Out<'a, T> {
+        Out { prefetched, at, ..self }
     }
 }
 
@@ -202,9 +202,9 @@ unsafe fn span<E: Engine>(
             add: out.ends && out.add,
             tiny: out.tiny,
         };
-        for ahead in out.ahead {
+        for prefetched in out.prefetched {
             let [row, col] = [out.at[0] + start, out.at[1]];
-            ahead.ask(row..row + rows, col..col + columns.count);
+            prefetched.ask(row..row + rows, col..col + columns.count);
         }
         // SAFETY: the caller's contract.
         unsafe { E::strip(rows, vectors, &strip) };

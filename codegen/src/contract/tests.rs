@@ -1,6 +1,6 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
-use super::{Ahead, Cpu, PIECE, Panels, Scratch, Source, contract, keep};
+use super::{Cpu, PIECE, Panels, Prefetch, Scratch, Source, contract, keep};
 use crate::machine::{InstructionSet, Vectors};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -51,7 +51,7 @@ impl Tensor {
     }
 
     /// True if every value is one of bf16.
-    fn is_brain(&self) -> bool {
+    fn is_bf16(&self) -> bool {
         self.round.unwrap_or(self.dtype) == DType::BF16
     }
 
@@ -110,15 +110,15 @@ fn run(
         }
     };
     // Any address can be asked for.
-    let ahead = [Ahead { base: std::ptr::null(), row: 4096, cell: 2 }];
+    let prefetched = [Prefetch { base: std::ptr::null(), row: 4096, cell: 2 }];
     // SAFETY: the tests' tensors hold what their ranges and strides span.
-    unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &ahead, &mut epilogue) };
+    unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &prefetched, &mut epilogue) };
     out.into_iter().map(|bits| bits.expect("every sum comes")).collect()
 }
 
 fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {
     let mut scratch = Scratch::default();
-    let filled = |t: &Tensor| if t.is_brain() { DType::BF16 } else { acc };
+    let filled = |t: &Tensor| if t.is_bf16() { DType::BF16 } else { acc };
     let (as_a, as_b) = (filled(a), filled(b));
     let (fill_a, fill_b) = (fill(a, as_a), fill(b, as_b));
     let (i0, j0) = (m / 3, n / 4);
@@ -177,7 +177,7 @@ fn kept<'a>(
         // SAFETY: the tests' tensors hold what their strides span; there is room for all columns.
         least = least.min(unsafe { keep(cpu, panels, piece, b, scratch, base) });
     }
-    Source::Kept { base, panels: *panels, least }
+    Source::Packed { base, panels: *panels, least }
 }
 
 fn fill(t: &Tensor, dtype: DType) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {

@@ -76,7 +76,7 @@ fn again(plan: &mut Plan, search: &Search) -> ScalarOp {
     let stage = &mut plan.stages[search.stage];
     let inst = &stage.body.insts[search.value as usize];
     if let (ScalarOp::Load(load), true) = (inst.op, inst.args.is_empty())
-        && plan.loads[load as usize].fixed
+        && plan.loads[load as usize].read_only
     {
         return inst.op;
     }

@@ -174,7 +174,7 @@ fn is_uniform_source(inst: &Inst, loads: &[Source], index: &impl Fn(u32) -> bool
                 let still = |strides: &Strides| strides.last().copied().unwrap_or(0) == 0;
                 still(&access.strides) && access.guards.iter().all(|g| still(&g.strides))
             }
-            Place::Stream | Place::Brought(_) => false,
+            Place::Stream | Place::Gathered(_) => false,
         },
         ScalarOp::Index(i) => index(i),
         ScalarOp::Row(_) | ScalarOp::Acc => false,

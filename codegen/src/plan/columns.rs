@@ -135,7 +135,7 @@ fn chunk_sum(column: &Column) -> Plan {
         dtype,
         place: Place::At(at(strides)),
         elements: column.size,
-        fixed: false,
+        read_only: false,
     };
     let mut body = Body::default();
     let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
@@ -164,7 +164,7 @@ fn finish(column: &Column) -> Plan {
         body.push(ScalarOp::Load(0), &[], column.scalar)
     };
     let load =
-        Source { slot: 0, dtype, place: Place::in_order(), elements: column.size, fixed: true };
+        Source { slot: 0, dtype, place: Place::in_order(), elements: column.size, read_only: true };
     let place = Place::in_order();
     let store = Sink::Store { slot: 1, dtype: column.dtype, place, value, after: SmallVec::new() };
     Plan::map(column.size, 2, vec![load], body, vec![store])

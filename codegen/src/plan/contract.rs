@@ -39,7 +39,7 @@ pub(crate) struct ContractDispatch {
     /// The largest values that the epilogue finds.
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
-    pub(crate) near: Vec<Near>,
+    pub(crate) epilogue_operands: Vec<EpilogueOperand>,
     /// The bytes that the epilogue writes and reads.
     pub(crate) traffic: usize,
     /// In cheap operations per element of the result.
@@ -127,7 +127,7 @@ pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDi
         factors,
         epilogue: 0,
         unit,
-        near: near(draft.kernel, c),
+        epilogue_operands: epilogue_operands(draft.kernel, c),
         traffic: epilogue.traffic() as usize,
         cost: c.k / PER_OPERATION + cost(&c.epilogue.body),
         columns: draft.columns,
@@ -149,7 +149,7 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     };
     let load = plan.loads.len() as u32;
     let (dtype, place) = (c.acc.dtype(), Place::Stream);
-    plan.loads.push(Source { slot: sums, dtype, place, elements: 0, fixed: true });
+    plan.loads.push(Source { slot: sums, dtype, place, elements: 0, read_only: true });
     let load = |inst: &Inst| match inst.op {
         ScalarOp::Acc => Inst { op: ScalarOp::Load(load), ..inst.clone() },
         _ => inst.clone(),
@@ -224,7 +224,7 @@ fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
 
 /// An operand of which the epilogue writes or reads an element for each sum: elements of a row lie side by side.
 #[derive(Debug)]
-pub(crate) struct Near {
+pub(crate) struct EpilogueOperand {
     /// The kernel's operand.
     pub(crate) slot: usize,
     /// Its dtype.
@@ -238,12 +238,12 @@ pub(crate) struct Near {
 }
 
 /// All of them.
-fn near(kernel: &Kernel, c: &Contract) -> Vec<Near> {
+fn epilogue_operands(kernel: &Kernel, c: &Contract) -> Vec<EpilogueOperand> {
     let axes = c.batch.len();
     let one = |slot: usize, dtype: DType, access: &Access| {
         let stride = |axis: usize| access.strides.get(axis).copied().unwrap_or(0);
         let plain = access.guards.is_empty() && access.indirect.is_empty();
-        (plain && stride(axes) != 0 && stride(axes + 1) == 1).then(|| Near {
+        (plain && stride(axes) != 0 && stride(axes + 1) == 1).then(|| EpilogueOperand {
             slot,
             dtype,
             offset: access.offset,

@@ -81,7 +81,7 @@ pub(super) fn sink(
 
 /// All loads of operands that the kernel writes.
 fn written_loads(plan: &Plan) -> SmallVec<[u32; 1]> {
-    plan.loads.iter().enumerate().filter(|(_, l)| !l.fixed).map(|(i, _)| i as u32).collect()
+    plan.loads.iter().enumerate().filter(|(_, l)| !l.read_only).map(|(i, _)| i as u32).collect()
 }
 
 /// How many elements an operand of the kernel has.
@@ -108,7 +108,7 @@ pub(super) fn sources<'a>(
             dtype: l.dtype,
             place: Place::At(padded(&l.access, rank)),
             elements: elements(l.input),
-            fixed: !written(l.input),
+            read_only: !written(l.input),
         })
         .collect()
 }

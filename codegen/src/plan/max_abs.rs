@@ -32,7 +32,13 @@ pub(super) fn append_so_far(draft: &mut Draft<'_>) {
         let (slot, dtype) = (plan.slots, scalar.dtype());
         plan.slots += 1;
         let load = plan.loads.len() as u32;
-        plan.loads.push(Source { slot, dtype, place: place.clone(), elements: 1, fixed: false });
+        plan.loads.push(Source {
+            slot,
+            dtype,
+            place: place.clone(),
+            elements: 1,
+            read_only: false,
+        });
         let before = body.push(ScalarOp::Load(load), &[], *scalar);
         let row = body.push(ScalarOp::Register(register as u32), &[], *scalar);
         let value = body.binary(ScalarOp::Max, before, row);

@@ -192,7 +192,7 @@ pub(crate) struct Plan {
     /// The meanings of `ScalarOp::Index`.
     pub(crate) positions: Vec<Affine>,
     /// Operands that step through memory along the row, and are brought together in the scratch first.
-    pub(crate) apart: Vec<Apart>,
+    pub(crate) strided: Vec<StridedRows>,
     /// The types of the row buffers.
     pub(crate) buffers: Vec<Scalar>,
     /// Run in order for each row.
@@ -210,7 +210,7 @@ impl Plan {
             fresh: SmallVec::new(),
             loads: Vec::new(),
             positions: Vec::new(),
-            apart: Vec::new(),
+            strided: Vec::new(),
             buffers: Vec::new(),
             stages: Vec::new(),
         }
@@ -261,7 +261,7 @@ impl Plan {
 
     /// True if what is stored to a slot may go past the caches: nothing there was loaded just before.
     pub(crate) fn may_stream(&self, slot: usize) -> bool {
-        self.fresh.contains(&slot) || self.loads.iter().all(|l| l.fixed)
+        self.fresh.contains(&slot) || self.loads.iter().all(|l| l.read_only)
     }
 }
 
@@ -281,13 +281,13 @@ pub(crate) enum Place {
     At(Access),
     /// One after another: element `(row - begin) * (to - from) + (position - from)` of the call.
     Stream,
-    /// In the scratch, where the rows of that number of [`Plan::apart`] are.
-    Brought(usize),
+    /// In the scratch, where the rows of that number of [`Plan::strided`] are.
+    Gathered(usize),
 }
 
 /// Rows whose elements lie apart.
 #[derive(Clone, Debug)]
-pub(crate) struct Apart {
+pub(crate) struct StridedRows {
     /// The operand.
     pub(crate) slot: usize,
     /// The bytes of an element.
@@ -301,7 +301,7 @@ pub(crate) struct Apart {
     pub(crate) positions: i64,
 }
 
-impl Apart {
+impl StridedRows {
     /// Elements from row to row in the scratch, for so many positions: more than that, since rows a power of two apart would share the
     /// places of the cache.
     pub(crate) fn pitch(&self, positions: i64) -> i64 {
@@ -324,7 +324,7 @@ impl Place {
     pub(crate) fn row_stride(&self) -> i64 {
         match self {
             Place::At(access) => access.strides.last().copied().unwrap_or(0),
-            Place::Stream | Place::Brought(_) => 1,
+            Place::Stream | Place::Gathered(_) => 1,
         }
     }
 }
@@ -341,7 +341,7 @@ pub(crate) struct Source {
     /// How many elements the operand has.
     pub(crate) elements: i64,
     /// True if nothing in the kernel writes this operand.
-    pub(crate) fixed: bool,
+    pub(crate) read_only: bool,
 }
 
 /// One pass along the row, or once per row.

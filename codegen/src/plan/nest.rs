@@ -108,7 +108,7 @@ pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDis
         (slots, length)
     };
     let segments: Vec<(Vec<usize>, usize)> = nest.segments.iter().map(segment).collect();
-    let call = match positions_apart(&draft) && !main.apart.is_empty() {
+    let call = match positions_independent(&draft) && !main.strided.is_empty() {
         true => strided::POSITIONS,
         false => i64::MAX,
     };
@@ -128,7 +128,7 @@ pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDis
 
 /// True if all that happens at a position is one stage there. Registers beyond those of the kernel are of largest values, which every task
 /// has of its own; the stage that takes them comes last.
-pub(super) fn positions_apart(draft: &Draft<'_>) -> bool {
+pub(super) fn positions_independent(draft: &Draft<'_>) -> bool {
     let stages = &draft.plans[0].stages;
     let of_largest =
         |s: &Sink| matches!(s, Sink::Reduce { register, .. } if *register >= draft.registers);
@@ -141,11 +141,11 @@ pub(super) fn positions_apart(draft: &Draft<'_>) -> bool {
 /// How the threads may share a nest without meeting at an accumulator.
 pub(super) fn split(draft: &Draft<'_>) -> Split {
     let (columns, rows) = (&draft.columns, draft.plans[0].rows());
-    let positions_apart = positions_apart(draft);
+    let positions_independent = positions_independent(draft);
     match common_unit(columns) {
-        Some(unit) if !positions_apart || rows >= 8 * unit => Split::Rows(unit as usize),
+        Some(unit) if !positions_independent || rows >= 8 * unit => Split::Rows(unit as usize),
         Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit as usize),
-        _ if positions_apart => Split::Positions,
+        _ if positions_independent => Split::Positions,
         unit => Split::Rows(unit.unwrap_or(rows.max(1)) as usize),
     }
 }

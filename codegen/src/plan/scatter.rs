@@ -15,7 +15,7 @@ pub(crate) struct ScatterDispatch {
     /// Sources of a row.
     pub(crate) row: usize,
     /// True if different positions of a row never meet in the output.
-    pub(crate) positions_apart: bool,
+    pub(crate) positions_independent: bool,
     /// Elements of the output.
     pub(crate) size: usize,
     /// The operand that is copied first; zeros if there is none.
@@ -23,7 +23,7 @@ pub(crate) struct ScatterDispatch {
     /// The operand that is written.
     pub(crate) output: usize,
     /// True if the output is of 16-bit floats, which are accumulated in f32 and rounded at the end.
-    pub(crate) half: bool,
+    pub(crate) low: bool,
     /// In cheap operations per source.
     pub(crate) cost: usize,
 }
@@ -65,11 +65,11 @@ pub(super) fn dispatch(draft: Draft<'_>, s: &ir::Scatter) -> (Vec<Plan>, Scatter
     let dispatch = ScatterDispatch {
         rows: main.rows() as usize,
         row: main.row() as usize,
-        positions_apart: positions_apart(main),
+        positions_independent: positions_independent(main),
         size: output.numel(),
         base: s.base,
         output: draft.kernel.inputs.len(),
-        half: accumulator(output.dtype) != output.dtype,
+        low: accumulator(output.dtype) != output.dtype,
         cost: main.cost(),
     };
     (draft.plans, dispatch)
@@ -108,14 +108,14 @@ fn copy(size: i64, scalar: Scalar, from: Option<DType>, to: DType) -> Plan {
         None => body.push(ScalarOp::Const(0), &[], scalar),
     };
     let dtype = from.unwrap_or(to);
-    let load = Source { slot: 0, dtype, place: Place::in_order(), elements: size, fixed: true };
+    let load = Source { slot: 0, dtype, place: Place::in_order(), elements: size, read_only: true };
     let place = Place::in_order();
     let store = Sink::Store { slot: 1, dtype: to, place, value, after: SmallVec::new() };
     Plan::map(size, 2, vec![load], body, vec![store])
 }
 
 /// True if the row moves by less than everything else moves at least.
-fn positions_apart(plan: &Plan) -> bool {
+fn positions_independent(plan: &Plan) -> bool {
     let Some(Sink::Add { access, .. }) = plan.stages[0].sinks.first() else { return false };
     let row = plan.row_axis();
     let step = access.strides[row].unsigned_abs();

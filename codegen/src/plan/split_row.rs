@@ -99,7 +99,7 @@ fn finish(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) 
     let first = finish.loads.len();
     for (i, (_, scalar)) in reductions.iter().enumerate() {
         let (slot, dtype) = (plan.slots + i, scalar.dtype());
-        finish.loads.push(Source { slot, dtype, place: only(), elements: 1, fixed: true });
+        finish.loads.push(Source { slot, dtype, place: only(), elements: 1, read_only: true });
     }
     finish.slots += registers.len();
     finish.extents = vec![1];

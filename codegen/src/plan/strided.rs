@@ -5,8 +5,8 @@
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed go to the scratch together: they fill lines of the cache
 //! ```
 
-use super::nest::positions_apart;
-use super::{Apart, Draft, Place, Plan, Source, Stage};
+use super::nest::positions_independent;
+use super::{Draft, Place, Plan, Source, Stage, StridedRows};
 use tracecast_ir::kernel::ScalarOp;
 
 /// The positions of a call where rows can be cut: of sixteen rows of f32 they are 64 KiB.
@@ -22,12 +22,12 @@ const LEAST: i64 = 16;
 /// positions are independent.
 pub(super) fn gather(draft: &mut Draft<'_>) {
     if draft.calls.as_planned {
-        let cut = positions_apart(draft);
-        bring(&mut draft.plans[0], cut);
+        let cut = positions_independent(draft);
+        gather_strided(&mut draft.plans[0], cut);
     }
 }
 
-fn bring(plan: &mut Plan, cut: bool) {
+fn gather_strided(plan: &mut Plan, cut: bool) {
     let row = plan.row();
     if row < LEAST || !cut && row > WHOLE {
         return;
@@ -44,16 +44,20 @@ fn bring(plan: &mut Plan, cut: bool) {
             continue;
         }
         let source = &mut plan.loads[number];
-        let Some(apart) = apart(source, outer, positions) else { continue };
-        source.place = Place::Brought(plan.apart.len());
-        plan.apart.push(apart);
+        let Some(rows) = strided_rows(source, outer, positions) else { continue };
+        source.place = Place::Gathered(plan.strided.len());
+        plan.strided.push(rows);
     }
 }
 
 /// How a load is brought together, if it steps along the row and nothing writes what it reads.
-fn apart(source: &Source, outer: Option<(usize, i64)>, positions: i64) -> Option<Apart> {
+fn strided_rows(
+    source: &Source,
+    outer: Option<(usize, i64)>,
+    positions: i64,
+) -> Option<StridedRows> {
     let Place::At(access) = &source.place else { return None };
-    let plain = source.fixed && access.guards.is_empty() && access.indirect.is_empty();
+    let plain = source.read_only && access.guards.is_empty() && access.indirect.is_empty();
     if !plain || matches!(source.place.row_stride(), 0 | 1) {
         return None;
     }
@@ -61,7 +65,7 @@ fn apart(source: &Source, outer: Option<(usize, i64)>, positions: i64) -> Option
     // As many rows as share a line of the cache.
     let neighbours = outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && extent > 1);
     let rows = if neighbours { 64 / size } else { 1 };
-    Some(Apart { slot: source.slot, size, access: access.clone(), rows, positions })
+    Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions })
 }
 
 fn takes(stage: &Stage, load: u32) -> bool {

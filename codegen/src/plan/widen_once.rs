@@ -97,7 +97,7 @@ fn takes(stage: &Stage, load: u32) -> bool {
 fn is_plain(source: &Source) -> bool {
     let dense = match &source.place {
         Place::At(access) => access.guards.is_empty() && access.indirect.is_empty(),
-        Place::Stream | Place::Brought(_) => false,
+        Place::Stream | Place::Gathered(_) => false,
     };
     source.dtype.is_low() && source.place.row_stride() == 1 && dense
 }
@@ -106,5 +106,5 @@ fn is_plain(source: &Source) -> bool {
 fn is_shared(source: &Source) -> bool {
     let Place::At(access) = &source.place else { return false };
     let outer = access.strides.len().saturating_sub(1);
-    source.fixed && access.strides[..outer].iter().all(|s| *s == 0)
+    source.read_only && access.strides[..outer].iter().all(|s| *s == 0)
 }

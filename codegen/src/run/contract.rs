@@ -3,11 +3,11 @@
 use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};
 use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
-use super::packed_weights::{Keeping, Packed};
+use super::packed_weights::{PackedOperand, Packing};
 use super::{Invocation, Slots};
-use crate::contract::{Ahead, Cpu, PIECE, Panels};
+use crate::contract::{Cpu, PIECE, Panels, Prefetch};
 use crate::machine::InstructionSet;
-use crate::plan::contract::{ContractDispatch, FactorSource, Near};
+use crate::plan::contract::{ContractDispatch, EpilogueOperand, FactorSource};
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -56,7 +56,11 @@ impl Cut {
 }
 
 /// Runs it; with its right operand packed if an earlier run has kept it.
-pub(super) fn run(contract: &ContractDispatch, invocation: &Invocation<'_>, kept: Option<&Packed>) {
+pub(super) fn run(
+    contract: &ContractDispatch,
+    invocation: &Invocation<'_>,
+    kept: Option<&PackedOperand>,
+) {
     let operands = invocation.operands;
     let cut = cut(contract, invocation.team, kept.is_some());
     let run = ContractRun { contract, invocation, kept };
@@ -77,11 +81,11 @@ pub(super) fn parts(contract: &ContractDispatch, team: &Team) -> usize {
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
-pub(super) fn keeping(
+pub(super) fn packing(
     contract: &ContractDispatch,
     instructions: InstructionSet,
     lasting: &[usize],
-) -> Option<Keeping> {
+) -> Option<Packing> {
     let few_rows = (1..ROWS_WITHOUT_KEEPING).contains(&contract.m);
     let batches: usize = contract.batch.iter().product();
     if !few_rows || contract.k == 0 || batches == 0 {
@@ -100,11 +104,15 @@ pub(super) fn keeping(
     // A few columns are soon packed, and would take more memory than they do.
     let fills = panels.width() < 2 * contract.n;
     let batches = if same { 1 } else { batches };
-    (lasts && fills).then_some(Keeping { panels, batches, inputs })
+    (lasts && fills).then_some(Packing { panels, batches, inputs })
 }
 
 /// Packs all of the right operand. Returns the least of its numbers.
-pub(super) fn pack(contract: &ContractDispatch, invocation: &Invocation<'_>, to: &Packed) -> u16 {
+pub(super) fn pack(
+    contract: &ContractDispatch,
+    invocation: &Invocation<'_>,
+    to: &PackedOperand,
+) -> u16 {
     let run = ContractRun { contract, invocation, kept: None };
     let cpu = Cpu::with(invocation.target.instructions);
     let pieces = contract.n.div_ceil(PIECE);
@@ -140,7 +148,7 @@ struct ContractRun<'a> {
     contract: &'a ContractDispatch,
     invocation: &'a Invocation<'a>,
     /// The right operand, if it is packed.
-    kept: Option<&'a Packed>,
+    kept: Option<&'a PackedOperand>,
 }
 
 impl ContractRun<'_> {
@@ -187,22 +195,24 @@ impl ContractRun<'_> {
             });
         };
         let cpu = Cpu::with(self.invocation.target.instructions);
-        let ahead = self.ahead(&cpu, batch);
+        let prefetched = self.prefetched(&cpu, batch);
         self.with_factors(batch, |factors| {
-            memory::contract(&cpu, contract.acc, block, factors, &ahead, &mut finish);
+            memory::contract(&cpu, contract.acc, block, factors, &prefetched, &mut finish);
         });
     }
 
     /// What the epilogue of a batch is going to write and read, if it is so much that it lies in far caches, and not so much that results go
     /// past them: small results are near still from the last run, where asking for them only costs.
-    fn ahead(&self, cpu: &Cpu, batch: usize) -> SmallVec<[Ahead; 4]> {
+    fn prefetched(&self, cpu: &Cpu, batch: usize) -> SmallVec<[Prefetch; 4]> {
         let caches = cpu.caches;
         if !(caches.far_from()..caches.passed_from()).contains(&self.contract.traffic) {
             return SmallVec::new();
         }
         let operands = self.invocation.operands;
-        let one = |near: &Near| near.ahead(operands, |strides| self.in_batch(batch, strides));
-        self.contract.near.iter().map(one).collect()
+        let one = |near: &EpilogueOperand| {
+            near.prefetched(operands, |strides| self.in_batch(batch, strides))
+        };
+        self.contract.epilogue_operands.iter().map(one).collect()
     }
 
     /// Where a batch begins, for strides along the batch axes.

@@ -221,7 +221,7 @@ pub(super) enum Operand<'a> {
     /// Computed block by block, in that dtype.
     Computed(&'a Fill<'a>, DType),
     /// All of a right operand, packed by [`keep`].
-    Kept {
+    Packed {
         /// Where it is.
         base: Address,
         /// How it lies.
@@ -242,9 +242,11 @@ impl Operand<'_> {
                 col: *col,
             },
             Operand::Computed(fill, dtype) => contract::Source::Fill { fill, dtype: *dtype },
-            Operand::Kept { base, panels, least } => {
-                contract::Source::Kept { base: base.0.cast_const(), panels: *panels, least: *least }
-            }
+            Operand::Packed { base, panels, least } => contract::Source::Packed {
+                base: base.0.cast_const(),
+                panels: *panels,
+                least: *least,
+            },
         }
     }
 }
@@ -260,7 +262,7 @@ pub(super) fn address_of(memory: &HostMemory) -> Address {
 }
 
 /// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or the end, to their place in memory for all
-/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Kept`].
+/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Packed`].
 pub(super) fn keep(
     cpu: &Cpu,
     panels: &contract::Panels,
@@ -288,8 +290,8 @@ pub(super) struct Block {
 }
 
 /// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
-pub(super) fn ahead(base: Address, row: isize, cell: usize) -> contract::Ahead {
-    contract::Ahead { base: base.0.cast_const(), row, cell }
+pub(super) fn prefetched(base: Address, row: isize, cell: usize) -> contract::Prefetch {
+    contract::Prefetch { base: base.0.cast_const(), row, cell }
 }
 
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
@@ -298,7 +300,7 @@ pub(super) fn contract(
     acc: DType,
     block: Block,
     [a, b]: [Operand<'_>; 2],
-    ahead: &[contract::Ahead],
+    prefetched: &[contract::Prefetch],
     epilogue: &mut dyn FnMut(usize, usize, usize, usize, Address),
 ) {
     let mut packed = PACKED.take().unwrap_or_default();
@@ -318,7 +320,7 @@ pub(super) fn contract(
             &a.source(),
             &b.source(),
             &mut packed,
-            ahead,
+            prefetched,
             &mut finish,
         )
     };

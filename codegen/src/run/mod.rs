@@ -14,7 +14,7 @@ mod split_row;
 pub(crate) use memory::Slots;
 #[cfg(test)]
 pub(crate) use packed_weights::RUNS;
-pub(crate) use packed_weights::{Keeping, Kept, Packed};
+pub(crate) use packed_weights::{PackedOperand, PackedWeights, Packing};
 
 use crate::code::cache::Program;
 use crate::plan::Dispatch;
@@ -53,9 +53,9 @@ pub(crate) fn prepare(program: &Program, operands: &Slots, prepared: &mut Vec<Sl
 }
 
 /// How a run keeps something for the next one, if that is worth it and these inputs last.
-pub(crate) fn keeping(program: &Program, target: &Target, lasting: &[usize]) -> Option<Keeping> {
+pub(crate) fn packing(program: &Program, target: &Target, lasting: &[usize]) -> Option<Packing> {
     match &program.dispatch {
-        Dispatch::Contract(contract) => contract::keeping(contract, target.instructions, lasting),
+        Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
         Dispatch::Nest(_) | Dispatch::Scatter(_) => None,
     }
 }
@@ -71,8 +71,8 @@ pub(crate) fn is_shared(program: &Program, team: &Team) -> bool {
 }
 
 impl Invocation<'_> {
-    /// Packs what is to be kept; see [`Kept::with`].
-    pub(crate) fn pack(&self, to: &Packed) -> u16 {
+    /// Packs what is to be kept; see [`PackedWeights::with`].
+    pub(crate) fn pack(&self, to: &PackedOperand) -> u16 {
         match &self.program.dispatch {
             Dispatch::Contract(contract) => contract::pack(contract, self, to),
             Dispatch::Nest(_) | Dispatch::Scatter(_) => u16::MAX,
@@ -80,7 +80,7 @@ impl Invocation<'_> {
     }
 
     /// Runs the kernel, with what an earlier run has kept.
-    pub(crate) fn run(&self, kept: Option<&Packed>) {
+    pub(crate) fn run(&self, kept: Option<&PackedOperand>) {
         match &self.program.dispatch {
             Dispatch::Nest(nest) => nest::run(nest, self),
             Dispatch::Contract(contract) => contract::run(contract, self, kept),

@@ -1,4 +1,4 @@
-//! [`Kept`]: the packed right operand of a bound contraction, from one run to the next.
+//! [`PackedWeights`]: the packed right operand of a bound contraction, from one run to the next.
 
 use super::memory::{Address, Operand, address_of};
 use crate::contract::Panels;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tracecast_runtime::{Arg, HostMemory, Memory, Result};
 
 /// How a contraction keeps its right operand.
-pub(crate) struct Keeping {
+pub(crate) struct Packing {
     /// How a batch of it lies.
     pub(crate) panels: Panels,
     /// The batches that differ.
@@ -15,7 +15,7 @@ pub(crate) struct Keeping {
     pub(crate) inputs: Vec<usize>,
 }
 
-impl Keeping {
+impl Packing {
     /// The bytes of a batch, in whole cache lines.
     fn batch_bytes(&self) -> usize {
         self.panels.bytes().checked_next_multiple_of(64).unwrap_or(usize::MAX)
@@ -32,8 +32,8 @@ impl Keeping {
 pub(crate) const RUNS: u32 = 4;
 
 /// A right operand of a bound contraction that is kept packed.
-pub(crate) struct Kept {
-    keeping: Keeping,
+pub(crate) struct PackedWeights {
+    packing: Packing,
     /// The memory of the operands that it is made of.
     made_of: Vec<Memory>,
     room: HostMemory,
@@ -55,7 +55,7 @@ struct State {
 
 /// Where packed batches lie.
 #[derive(Clone, Copy)]
-pub(crate) struct Packed {
+pub(crate) struct PackedOperand {
     base: Address,
     batch_bytes: usize,
     batches: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Packed {
     least: u16,
 }
 
-impl Packed {
+impl PackedOperand {
     /// The batches that differ.
     pub(crate) fn batches(&self) -> usize {
         self.batches
@@ -82,34 +82,34 @@ impl Packed {
 
     /// A batch as an operand.
     pub(super) fn operand(&self, batch: usize) -> Operand<'static> {
-        Operand::Kept { base: self.place(batch), panels: self.panels, least: self.least }
+        Operand::Packed { base: self.place(batch), panels: self.panels, least: self.least }
     }
 }
 
-impl Kept {
+impl PackedWeights {
     /// Room for it; `args` are the kernel's operands.
     ///
     /// # Errors
     /// If there is not enough memory.
-    pub(crate) fn new(keeping: Keeping, args: &[Arg]) -> Result<Self> {
-        let made_of = keeping.inputs.iter().map(|i| args[*i].memory.clone()).collect();
-        let room = HostMemory::new(keeping.bytes())?;
-        Ok(Kept { keeping, made_of, room, state: Mutex::default() })
+    pub(crate) fn new(packing: Packing, args: &[Arg]) -> Result<Self> {
+        let made_of = packing.inputs.iter().map(|i| args[*i].memory.clone()).collect();
+        let room = HostMemory::new(packing.bytes())?;
+        Ok(PackedWeights { packing, made_of, room, state: Mutex::default() })
     }
 
     /// Runs `run`, with the packed operand from the run on that is worth a copy of this version: that one calls `pack`, which writes all
     /// batches and returns the least of their numbers.
     pub(crate) fn with(
         &self,
-        pack: impl FnOnce(&Packed) -> u16,
-        run: impl FnOnce(Option<&Packed>),
+        pack: impl FnOnce(&PackedOperand) -> u16,
+        run: impl FnOnce(Option<&PackedOperand>),
     ) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.made_of.iter().map(Memory::version).max().unwrap_or(0);
-        let Keeping { panels, batches, .. } = self.keeping;
-        let mut packed = Packed {
+        let Packing { panels, batches, .. } = self.packing;
+        let mut packed = PackedOperand {
             base: address_of(&self.room),
-            batch_bytes: self.keeping.batch_bytes(),
+            batch_bytes: self.packing.batch_bytes(),
             batches,
             panels,
             least: state.least,

@@ -2,16 +2,20 @@
 //! computed.
 
 use super::Slots;
-use super::memory::ahead;
-use crate::contract::Ahead;
-use crate::plan::contract::Near;
+use super::memory::prefetched;
+use crate::contract::Prefetch;
+use crate::plan::contract::EpilogueOperand;
 
-impl Near {
+impl EpilogueOperand {
     /// Where it is, in a batch that begins at an element given by the strides along the batch axes.
-    pub(crate) fn ahead(&self, operands: &Slots, in_batch: impl Fn(&[i64]) -> i64) -> Ahead {
+    pub(crate) fn prefetched(
+        &self,
+        operands: &Slots,
+        in_batch: impl Fn(&[i64]) -> i64,
+    ) -> Prefetch {
         let bytes = self.dtype.bytes() as isize;
         let element = (self.offset + in_batch(&self.batch)) as isize;
-        ahead(
+        prefetched(
             operands.get(self.slot).offset(element * bytes),
             self.row as isize * bytes,
             self.dtype.bytes(),

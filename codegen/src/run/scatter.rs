@@ -9,10 +9,10 @@ use tracecast_ir::DType;
 /// Runs it.
 pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
     let operands = invocation.operands;
-    let bytes = if scatter.half { scatter.size * DType::F32.bytes() } else { 0 };
+    let bytes = if scatter.low { scatter.size * DType::F32.bytes() } else { 0 };
     with_shared(bytes, |memory| {
         let output = operands.get(scatter.output);
-        let acc = if scatter.half { memory } else { output };
+        let acc = if scatter.low { memory } else { output };
         let base = scatter.base.map_or(output, |b| operands.get(b));
         let pair = |a, b| {
             let mut slots = Slots::default();
@@ -28,7 +28,7 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
         if scatter.rows > 0 && scatter.row > 0 {
             add(scatter, invocation, &slots);
         }
-        if scatter.half {
+        if scatter.low {
             invocation.over_positions(ROUND, &pair(acc, output), 0..1, scatter.size);
         }
     });
@@ -36,7 +36,7 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
 
 /// Into how many parts a run is cut.
 pub(super) fn parts(scatter: &ScatterDispatch, team: &Team) -> usize {
-    let most = if scatter.positions_apart { scatter.row.div_ceil(16) } else { 1 };
+    let most = if scatter.positions_independent { scatter.row.div_ceil(16) } else { 1 };
     team.parts(scatter.rows * scatter.row * scatter.cost, most)
 }
 

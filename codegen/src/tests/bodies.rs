@@ -180,7 +180,7 @@ fn rounding_takes_every_number() {
 #[test]
 fn machine_code_is_made_of_instructions() {
     let target = target(Vectors::Native).unwrap();
-    let Some(width) = target.wide else { return };
+    let Some(width) = target.vector_width else { return };
     let mut count = 0;
     for seed in 0..200 {
         for kernel in [random(seed), wide_body(seed, NARROW), wide_body(seed, WIDE)] {

@@ -1,8 +1,8 @@
 //! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
 
 mod bodies;
-mod kept;
 mod maps;
+mod packed_weights;
 mod products;
 mod random;
 mod rows;

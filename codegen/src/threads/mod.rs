@@ -1,4 +1,4 @@
-//! [`Crew`]: threads that share the parts of one job at a time, over data that the caller lends.
+//! [`Pool`]: threads that share the parts of one job at a time, over data that the caller lends.
 //!
 //! It stands in the place of a general pool because a step launches a kernel every few microseconds: giving a job must not allocate, a
 //! thread that has just worked must notice the next job at once, and nobody may wait for a thread that has not begun. So a job is a
@@ -33,7 +33,7 @@ const LINGER: Duration = Duration::from_micros(100);
 const LOOKS: usize = 64;
 
 /// Threads that help a caller.
-pub(crate) struct Crew {
+pub(crate) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -77,7 +77,7 @@ struct Job<'a> {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-impl Crew {
+impl Pool {
     /// That many threads beside the caller. They look for work before they sleep only if each of them has a processor to itself.
     ///
     /// # Errors
@@ -98,13 +98,13 @@ impl Crew {
             done: Condvar::new(),
             linger: if workers < processors { LINGER } else { Duration::ZERO },
         });
-        let mut crew = Crew { shared, workers: Vec::with_capacity(workers) };
+        let mut pool = Pool { shared, workers: Vec::with_capacity(workers) };
         for i in 1..=workers {
-            let shared = crew.shared.clone();
+            let shared = pool.shared.clone();
             let builder = thread::Builder::new().name(format!("tracecast-{i}"));
-            crew.workers.push(builder.spawn(move || shared.serve())?);
+            pool.workers.push(builder.spawn(move || shared.serve())?);
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// Wakes the threads, so that they notice the next jobs without delay.
@@ -150,7 +150,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.wake();
@@ -161,9 +161,9 @@ impl Drop for Crew {
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Crew({} threads)", self.workers.len())
+        write!(f, "Pool({} threads)", self.workers.len())
     }
 }
 
@@ -199,7 +199,7 @@ impl Shared {
         true
     }
 
-    /// Takes parts of jobs until the crew is dropped.
+    /// Takes parts of jobs until the pool is dropped.
     fn serve(&self) {
         let is_needed =
             || self.left.0.load(Ordering::SeqCst) > 0 || self.stopped.load(Ordering::SeqCst);

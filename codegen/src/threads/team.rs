@@ -1,6 +1,6 @@
 //! The threads that share a kernel's work.
 
-use super::Crew;
+use super::Pool;
 use tracecast_runtime::{Error, Result};
 
 /// The least work of a part, counted in cheap element operations: some ten microseconds. Giving a part to a thread that is awake takes
@@ -12,7 +12,7 @@ const SPLIT: usize = if cfg!(test) { 256 } else { 64 * 1024 };
 #[derive(Debug)]
 pub(crate) struct Team {
     threads: usize,
-    crew: Option<Crew>,
+    pool: Option<Pool>,
 }
 
 impl Team {
@@ -24,11 +24,11 @@ impl Team {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(processors).max(1);
         if threads == 1 {
-            return Ok(Team { threads, crew: None });
+            return Ok(Team { threads, pool: None });
         }
-        let crew = Crew::new(threads - 1, processors)
+        let pool = Pool::new(threads - 1, processors)
             .map_err(|e| Error::Device(format!("{threads} threads: {e}")))?;
-        Ok(Team { threads, crew: Some(crew) })
+        Ok(Team { threads, pool: Some(pool) })
     }
 
     /// How many threads there are.
@@ -38,8 +38,8 @@ impl Team {
 
     /// Has the threads ready for what comes soon.
     pub(crate) fn wake(&self) {
-        if let Some(crew) = &self.crew {
-            crew.wake();
+        if let Some(pool) = &self.pool {
+            pool.wake();
         }
     }
 
@@ -50,8 +50,8 @@ impl Team {
 
     /// Runs `f` for every part, each on some thread.
     pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync) {
-        match &self.crew {
-            Some(crew) if parts > 1 => crew.each(parts, &f),
+        match &self.pool {
+            Some(pool) if parts > 1 => pool.each(parts, &f),
             _ => (0..parts).for_each(f),
         }
     }

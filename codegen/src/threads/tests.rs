@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 const MANY: usize = 1 << 20;
 
 /// Gives a job and checks that each of its parts is done once.
-fn check(crew: &Crew, parts: usize) {
+fn check(pool: &Pool, parts: usize) {
     let counts: Vec<AtomicU64> = (0..parts).map(|_| AtomicU64::new(0)).collect();
-    crew.each(parts, &|i| {
+    pool.each(parts, &|i| {
         counts[i].fetch_add(1, Ordering::Relaxed);
     });
     assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{counts:?}");
@@ -17,9 +17,9 @@ fn check(crew: &Crew, parts: usize) {
 #[test]
 fn every_part_is_done_once() {
     for (workers, processors) in [(0, MANY), (1, MANY), (3, MANY), (7, 1)] {
-        let crew = Crew::new(workers, processors).unwrap();
+        let pool = Pool::new(workers, processors).unwrap();
         for round in 0..2000 {
-            check(&crew, round % 11);
+            check(&pool, round % 11);
         }
     }
 }
@@ -27,7 +27,7 @@ fn every_part_is_done_once() {
 #[test]
 fn threads_help_whether_they_sleep_or_not() {
     for processors in [MANY, 1] {
-        let crew = Crew::new(1, processors).unwrap();
+        let pool = Pool::new(1, processors).unwrap();
         for round in 0..20 {
             if round % 4 == 0 {
                 thread::sleep(2 * LINGER);
@@ -35,7 +35,7 @@ fn threads_help_whether_they_sleep_or_not() {
             // Neither part ends before the other has begun.
             let barrier = std::sync::Barrier::new(2);
             let names = Mutex::new(Vec::new());
-            crew.each(2, &|_| {
+            pool.each(2, &|_| {
                 barrier.wait();
                 names.lock().unwrap().push(thread::current().name().map(str::to_owned));
             });
@@ -48,12 +48,12 @@ fn threads_help_whether_they_sleep_or_not() {
 
 #[test]
 fn the_caller_sleeps_while_others_work() {
-    let crew = Crew::new(1, MANY).unwrap();
+    let pool = Pool::new(1, MANY).unwrap();
     let caller = thread::current().id();
     for _ in 0..5 {
         let barrier = std::sync::Barrier::new(2);
         let slept = AtomicU64::new(0);
-        crew.each(2, &|_| {
+        pool.each(2, &|_| {
             barrier.wait();
             if thread::current().id() != caller {
                 thread::sleep(10 * LINGER);
@@ -66,14 +66,14 @@ fn the_caller_sleeps_while_others_work() {
 
 #[test]
 fn jobs_inside_of_jobs_and_of_several_callers() {
-    let crew = Crew::new(2, MANY).unwrap();
+    let pool = Pool::new(2, MANY).unwrap();
     let total = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    crew.each(3, &|_| {
-                        crew.each(4, &|j| {
+                    pool.each(3, &|_| {
+                        pool.each(4, &|j| {
                             total.fetch_add(j as u64, Ordering::Relaxed);
                         });
                     });
@@ -90,9 +90,9 @@ fn many_crews_at_once() {
         for _ in 0..6 {
             scope.spawn(|| {
                 for round in 0..20 {
-                    let crew = Crew::new(3, 1 + round % 4).unwrap();
-                    (0..round * 5).for_each(|_| check(&crew, 4));
-                    crew.wake();
+                    let pool = Pool::new(3, 1 + round % 4).unwrap();
+                    (0..round * 5).for_each(|_| check(&pool, 4));
+                    pool.wake();
                 }
             });
         }
@@ -101,11 +101,11 @@ fn many_crews_at_once() {
 
 #[test]
 fn a_panic_reaches_the_caller_when_all_is_done() {
-    let crew = Crew::new(1, MANY).unwrap();
+    let pool = Pool::new(1, MANY).unwrap();
     for part in [0, 1, 4] {
         let done = AtomicU64::new(0);
         let job = || {
-            crew.each(5, &|i| {
+            pool.each(5, &|i| {
                 assert!(i != part, "part {i}");
                 done.fetch_add(1, Ordering::Relaxed);
             });
@@ -113,6 +113,6 @@ fn a_panic_reaches_the_caller_when_all_is_done() {
         let panic = catch_unwind(AssertUnwindSafe(job)).unwrap_err();
         assert_eq!(panic.downcast_ref::<String>().unwrap(), &format!("part {part}"));
         assert_eq!(done.into_inner(), 4);
-        check(&crew, 9);
+        check(&pool, 9);
     }
 }

@@ -18,10 +18,12 @@ impl Select<'_> {
         let cell = self.tables.cell(Cell::Load(v));
         let pointer = self.tables.pointer(PointerFrom::Cell(cell));
         let pair = match source.dtype {
-            DType::F32 | DType::I32 | DType::F64 | DType::I64 => match self.last || !source.fixed {
-                true => self.load_lanes(pointer),
-                false => self.lazy(self.lanes_at(pointer)),
-            },
+            DType::F32 | DType::I32 | DType::F64 | DType::I64 => {
+                match self.last || !source.read_only {
+                    true => self.load_lanes(pointer),
+                    false => self.lazy(self.lanes_at(pointer)),
+                }
+            }
             DType::BF16 if self.interleaved => {
                 let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
                 let both = [self.push(Op::Load(Load::Whole, place), &[], 2); 2];

@@ -1,7 +1,7 @@
 //! A compiled kernel as bytes: a mark, the key, the functions, and a checksum of all before it. Numbers are little-endian.
 
 use crate::checksum::checksum;
-use crate::code::object::{Gap, Name, Object};
+use crate::code::object::{Name, Object, Relocation};
 use cranelift::codegen::binemit::Reloc;
 use cranelift::codegen::ir::LibCall;
 use std::str::FromStr;
@@ -20,8 +20,8 @@ pub(super) fn encode(key: &[u8], functions: &[Object]) -> Option<Vec<u8>> {
         put(&mut to, &function.bytes);
         number(&mut to, function.loops.len() as u64);
         function.loops.iter().for_each(|l| put(&mut to, l));
-        number(&mut to, function.gaps.len() as u64);
-        for Gap { offset, kind, name, addend } in &function.gaps {
+        number(&mut to, function.relocations.len() as u64);
+        for Relocation { offset, kind, name, addend } in &function.relocations {
             number(&mut to, u64::from(*offset));
             number(&mut to, u64::from(kind_number(*kind)?));
             number(&mut to, *addend as u64);
@@ -111,18 +111,18 @@ impl<'a> Reader<'a> {
         let (align, scratch) = (self.number()?, self.number()?);
         let bytes = self.block()?.to_vec();
         let loops = self.list(|from| from.block().map(<[u8]>::to_vec))?;
-        let gaps = self.list(Reader::gap)?;
-        let fits = |gap: &Gap| gap.offset as usize + 8 <= bytes.len();
-        (align.is_power_of_two() && gaps.iter().all(fits)).then_some(Object {
+        let relocations = self.list(Reader::relocation)?;
+        let fits = |relocation: &Relocation| relocation.offset as usize + 8 <= bytes.len();
+        (align.is_power_of_two() && relocations.iter().all(fits)).then_some(Object {
             bytes,
             align,
-            gaps,
+            relocations,
             loops,
             scratch,
         })
     }
 
-    fn gap(&mut self) -> Option<Gap> {
+    fn relocation(&mut self) -> Option<Relocation> {
         let offset = u32::try_from(self.number()?).ok()?;
         let kind = *KINDS.get(usize::try_from(self.number()?).ok()?)?;
         let addend = self.number()? as i64;
@@ -138,6 +138,6 @@ impl<'a> Reader<'a> {
             3 => Name::Within(index()?),
             _ => return None,
         };
-        Some(Gap { offset, kind, name, addend })
+        Some(Relocation { offset, kind, name, addend })
     }
 }

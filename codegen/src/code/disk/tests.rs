@@ -2,7 +2,7 @@
 
 use super::record::{decode, encode};
 use super::*;
-use crate::code::object::{Gap, Name};
+use crate::code::object::{Name, Relocation};
 use crate::device::{CpuDevice, CpuOptions};
 use crate::machine::{InstructionSet, Vectors};
 use crate::routines::{Precision, Routine};
@@ -61,7 +61,7 @@ fn code_from_a_file_is_the_code_that_was_written() {
     for (number, vectors) in Vectors::ALL.into_iter().enumerate() {
         let folder = Folder::new(&format!("round-trip-{vectors}"));
         let device = folder.device(vectors);
-        // Routines, wide loops, and library functions on the portable path.
+        // Routines, vector loops, and library functions on the portable path.
         let kernel = gelu(1009 + number);
         let (first, expected) = run(&device, &kernel);
         assert_eq!((first.from, first.warning), (MadeFrom::Compiler, None));
@@ -139,7 +139,7 @@ fn what_a_right_checksum_covers_still_has_to_make_sense() {
     let function = |offset, align| Object {
         bytes: vec![0xc3; 16],
         align,
-        gaps: vec![Gap {
+        relocations: vec![Relocation {
             offset,
             kind: Reloc::Abs8,
             name: Name::Routine(Routine::Function(Function::Exp, Precision::Single)),
@@ -150,10 +150,10 @@ fn what_a_right_checksum_covers_still_has_to_make_sense() {
     };
     let there_and_back = |object: Object| decode(&encode(b"k", &[object]).unwrap(), b"k");
     assert!(there_and_back(function(8, 16)).is_ok());
-    assert!(there_and_back(function(9, 16)).is_err(), "a gap beyond the code");
+    assert!(there_and_back(function(9, 16)).is_err(), "a relocation beyond the code");
     assert!(there_and_back(function(8, 3)).is_err(), "no such alignment");
-    let relative = Gap { kind: Reloc::X86PCRel4, ..function(8, 16).gaps[0].clone() };
-    assert_eq!(encode(b"k", &[Object { gaps: vec![relative], ..function(8, 16) }]), None);
+    let relative = Relocation { kind: Reloc::X86PCRel4, ..function(8, 16).relocations[0].clone() };
+    assert_eq!(encode(b"k", &[Object { relocations: vec![relative], ..function(8, 16) }]), None);
 }
 
 #[cfg(unix)]
@@ -196,7 +196,7 @@ fn many_may_write_at_once() {
         vec![Object {
             bytes: vec![n; 5000],
             align: 16,
-            gaps: Vec::new(),
+            relocations: Vec::new(),
             loops: Vec::new(),
             scratch: 0,
         }]
@@ -223,7 +223,7 @@ fn what_was_used_longest_ago_makes_room() {
     let object = || Object {
         bytes: vec![0xc3; 16],
         align: 16,
-        gaps: Vec::new(),
+        relocations: Vec::new(),
         loops: vec![vec![1; 1000]],
         scratch: 0,
     };

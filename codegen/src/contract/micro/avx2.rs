@@ -1,7 +1,7 @@
 //! Engines for AVX2, FMA and F16C.
 
 use super::super::pack::{Lines, x86::pack_f32};
-use super::{Brain, Cell, Engine, Half, Same, Strip, Vector, product, sizes};
+use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
@@ -62,7 +62,7 @@ vector!(
     _mm256_add_pd
 );
 
-impl Cell<x86::__m256> for Brain {
+impl Cell<x86::__m256> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
@@ -77,7 +77,7 @@ impl Cell<x86::__m256> for Brain {
     }
 }
 
-impl Cell<x86::__m256> for Half {
+impl Cell<x86::__m256> for F16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
@@ -89,9 +89,9 @@ impl Cell<x86::__m256> for Half {
 }
 
 /// f32 with AVX2 and FMA.
-pub(in crate::contract) struct WideF32;
+pub(in crate::contract) struct Avx2F32;
 
-impl Engine for WideF32 {
+impl Engine for Avx2F32 {
     type Num = f32;
     const LANES: usize = 8;
     const WIDTH: usize = 16;
@@ -105,9 +105,9 @@ impl Engine for WideF32 {
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
         match strip.cell {
             // SAFETY: the caller's contract.
-            DType::BF16 => unsafe { strip_f32::<Brain>(rows, vectors, strip) },
+            DType::BF16 => unsafe { strip_f32::<Bf16>(rows, vectors, strip) },
             // SAFETY: the caller's contract.
-            DType::F16 => unsafe { strip_f32::<Half>(rows, vectors, strip) },
+            DType::F16 => unsafe { strip_f32::<F16>(rows, vectors, strip) },
             // SAFETY: the caller's contract.
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
@@ -120,9 +120,9 @@ impl Engine for WideF32 {
 }
 
 /// f64 with AVX2 and FMA.
-pub(in crate::contract) struct WideF64;
+pub(in crate::contract) struct Avx2F64;
 
-impl Engine for WideF64 {
+impl Engine for Avx2F64 {
     type Num = f64;
     const LANES: usize = 4;
     const WIDTH: usize = 8;

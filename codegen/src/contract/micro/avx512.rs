@@ -2,7 +2,7 @@
 
 use super::super::pack::{Lines, avx512, x86 as avx2};
 use super::avx2::vector;
-use super::{Brain, Cell, Engine, Half, Same, Strip, Vector, product, sizes};
+use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
@@ -27,7 +27,7 @@ vector!(
     _mm512_add_pd
 );
 
-impl Cell<x86::__m512> for Brain {
+impl Cell<x86::__m512> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m512 {
@@ -42,7 +42,7 @@ impl Cell<x86::__m512> for Brain {
     }
 }
 
-impl Cell<x86::__m512> for Half {
+impl Cell<x86::__m512> for F16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m512 {
@@ -57,9 +57,9 @@ impl Cell<x86::__m512> for Half {
 const SHORT: usize = 128;
 
 /// f32 with AVX-512F.
-pub(in crate::contract) struct VastF32;
+pub(in crate::contract) struct Avx512F32;
 
-impl Engine for VastF32 {
+impl Engine for Avx512F32 {
     type Num = f32;
     const LANES: usize = 16;
     const WIDTH: usize = 32;
@@ -73,9 +73,9 @@ impl Engine for VastF32 {
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
         match strip.cell {
             // SAFETY: the caller's contract.
-            DType::BF16 => unsafe { strip_f32::<Brain>(rows, vectors, strip) },
+            DType::BF16 => unsafe { strip_f32::<Bf16>(rows, vectors, strip) },
             // SAFETY: the caller's contract.
-            DType::F16 => unsafe { strip_f32::<Half>(rows, vectors, strip) },
+            DType::F16 => unsafe { strip_f32::<F16>(rows, vectors, strip) },
             // SAFETY: the caller's contract.
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
@@ -93,9 +93,9 @@ impl Engine for VastF32 {
 }
 
 /// f64 with AVX-512F.
-pub(in crate::contract) struct VastF64;
+pub(in crate::contract) struct Avx512F64;
 
-impl Engine for VastF64 {
+impl Engine for Avx512F64 {
     type Num = f64;
     const LANES: usize = 8;
     const WIDTH: usize = 16;

@@ -6,7 +6,7 @@
 
 use super::super::pack::Lines;
 use super::super::pack::avx512::transpose;
-use super::super::pack::sixteen::{Brain, Half, Numbers, One, Single, Two};
+use super::super::pack::loads::{Bf16, F16, F32, Numbers, One, Two};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
@@ -43,7 +43,7 @@ trait Units: Numbers {
     unsafe fn split(units: x86::__m512i) -> [x86::__m512; 2];
 }
 
-impl Units for One<Single> {
+impl Units for One<F32> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn split(units: x86::__m512i) -> [x86::__m512; 2] {
@@ -51,7 +51,7 @@ impl Units for One<Single> {
     }
 }
 
-impl Units for Two<Brain> {
+impl Units for Two<Bf16> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn split(units: x86::__m512i) -> [x86::__m512; 2] {
@@ -60,7 +60,7 @@ impl Units for Two<Brain> {
     }
 }
 
-impl Units for Two<Half> {
+impl Units for Two<F16> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn split(units: x86::__m512i) -> [x86::__m512; 2] {
@@ -97,9 +97,9 @@ pub(in crate::contract) unsafe fn product(
         };
     }
     match b.dtype {
-        DType::BF16 => run!(Two<Brain>: 1 2 3 4 5 6 7 8 9 10 11 12),
-        DType::F16 => run!(Two<Half>: 1 2 3 4 5 6 7 8 9 10 11 12),
-        _ => run!(One<Single>: 1 2 3 4 5 6 7 8 9 10 11 12),
+        DType::BF16 => run!(Two<Bf16>: 1 2 3 4 5 6 7 8 9 10 11 12),
+        DType::F16 => run!(Two<F16>: 1 2 3 4 5 6 7 8 9 10 11 12),
+        _ => run!(One<F32>: 1 2 3 4 5 6 7 8 9 10 11 12),
     }
 }
 

@@ -136,10 +136,10 @@ impl<T: Vector> Cell<T> for Same {
 }
 
 /// bf16 in memory.
-struct Brain;
+struct Bf16;
 
 /// f16 in memory.
-struct Half;
+struct F16;
 
 /// # Safety
 ///

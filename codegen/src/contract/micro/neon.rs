@@ -1,6 +1,6 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
-use super::{Brain, Cell, Engine, Same, Strip, Vector, product, sizes};
+use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
 use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
 
@@ -41,7 +41,7 @@ macro_rules! vector {
 vector!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vfmaq_f32, vaddq_f32);
 vector!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vfmaq_f64, vaddq_f64);
 
-impl Cell<arm::float32x4_t> for Brain {
+impl Cell<arm::float32x4_t> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> arm::float32x4_t {
@@ -71,7 +71,7 @@ impl Engine for NeonF32 {
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
         type V = arm::float32x4_t;
         if strip.cell == DType::BF16 {
-            sizes!(V, Brain, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+            sizes!(V, Bf16, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
         } else {
             sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
         }

@@ -66,5 +66,5 @@ macro_rules! portable_engine {
     };
 }
 
-portable_engine!(PlainF32, f32, "f32 on any CPU.");
-portable_engine!(PlainF64, f64, "f64 on any CPU.");
+portable_engine!(PortableF32, f32, "f32 on any CPU.");
+portable_engine!(PortableF64, f64, "f64 on any CPU.");

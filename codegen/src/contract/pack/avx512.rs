@@ -1,6 +1,8 @@
 //! Packing into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at a time.
 
-use super::sixteen::{Brain, Half, Numbers, One, Single, ToBrain, ToHalf, Two, first, least_of};
+use super::loads::{
+    Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of,
+};
 use super::{CHUNK, Lines, Wider, pack_singly};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
@@ -24,18 +26,18 @@ pub(in crate::contract) unsafe fn pack_f32(
     let in_order = lines.across == 1 || lines.along == 1;
     match (lines.dtype, lines.round) {
         // SAFETY: the caller's contract.
-        (DType::F32, None) if in_order => unsafe { pack::<One<Single>>(lines, count, k, to, ld) },
+        (DType::F32, None) if in_order => unsafe { pack::<One<F32>>(lines, count, k, to, ld) },
         // SAFETY: the caller's contract.
-        (DType::BF16, None) if in_order => unsafe { pack::<One<Brain>>(lines, count, k, to, ld) },
+        (DType::BF16, None) if in_order => unsafe { pack::<One<Bf16>>(lines, count, k, to, ld) },
         // SAFETY: the caller's contract.
-        (DType::F16, None) if in_order => unsafe { pack::<One<Half>>(lines, count, k, to, ld) },
+        (DType::F16, None) if in_order => unsafe { pack::<One<F16>>(lines, count, k, to, ld) },
         // SAFETY: the caller's contract.
         (DType::F32, Some(DType::BF16)) if in_order => unsafe {
-            pack::<One<ToBrain>>(lines, count, k, to, ld)
+            pack::<One<RoundedToBf16>>(lines, count, k, to, ld)
         },
         // SAFETY: the caller's contract.
         (DType::F32, Some(DType::F16)) if in_order => unsafe {
-            pack::<One<ToHalf>>(lines, count, k, to, ld)
+            pack::<One<RoundedToF16>>(lines, count, k, to, ld)
         },
         _ => {
             // SAFETY: the caller's contract.
@@ -62,10 +64,10 @@ pub(in crate::contract) unsafe fn pack_pairs(
         unsafe { pairs_singly(lines, count, k, dst, ld) }
     } else if lines.dtype == DType::BF16 {
         // SAFETY: the caller's contract.
-        unsafe { pack::<Two<Brain>>(lines, count, k, dst, ld) }
+        unsafe { pack::<Two<Bf16>>(lines, count, k, dst, ld) }
     } else {
         // SAFETY: the caller's contract.
-        unsafe { pack::<Two<ToBrain>>(lines, count, k, dst, ld) }
+        unsafe { pack::<Two<RoundedToBf16>>(lines, count, k, dst, ld) }
     }
 }
 
@@ -161,8 +163,8 @@ unsafe fn runs<N: Numbers>(
                 }
                 let from = start.wrapping_offset(l as isize * across).wrapping_add(p * N::BYTES);
                 for line in (0..16 * N::STEPS * N::BYTES).step_by(64) {
-                    let ahead = from.wrapping_add(AHEAD + line);
-                    x86::_mm_prefetch::<{ x86::_MM_HINT_T1 }>(ahead.cast());
+                    let prefetched = from.wrapping_add(AHEAD + line);
+                    x86::_mm_prefetch::<{ x86::_MM_HINT_T1 }>(prefetched.cast());
                 }
                 // SAFETY: these steps of a line.
                 *row = unsafe { N::along(from, steps) };

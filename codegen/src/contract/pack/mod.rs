@@ -7,7 +7,7 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod sixteen;
+pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 

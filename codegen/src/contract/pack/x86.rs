@@ -26,15 +26,15 @@ trait Octet {
     unsafe fn one(p: *const u8) -> f32;
 }
 
-struct Single;
-struct Brain;
-struct Half;
+struct F32;
+struct Bf16;
+struct F16;
 /// f32, rounded to bf16.
-struct ToBrain;
+struct RoundedToBf16;
 /// f32, rounded to f16.
-struct ToHalf;
+struct RoundedToF16;
 
-impl Octet for Single {
+impl Octet for F32 {
     const BYTES: usize = 4;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
@@ -48,7 +48,7 @@ impl Octet for Single {
     }
 }
 
-impl Octet for Brain {
+impl Octet for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
@@ -68,7 +68,7 @@ impl Octet for Brain {
     }
 }
 
-impl Octet for Half {
+impl Octet for F16 {
     const BYTES: usize = 2;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
@@ -90,35 +90,35 @@ impl Octet for Half {
     }
 }
 
-impl Octet for ToBrain {
+impl Octet for RoundedToBf16 {
     const BYTES: usize = 4;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
         // SAFETY: the caller's contract.
-        let x = unsafe { Single::load(p) };
+        let x = unsafe { F32::load(p) };
         // SAFETY: the caller's contract.
         unsafe { round_to_bf16(x) }
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
         // SAFETY: the caller's contract.
-        half::round_to_bf16(unsafe { Single::one(p) })
+        half::round_to_bf16(unsafe { F32::one(p) })
     }
 }
 
-impl Octet for ToHalf {
+impl Octet for RoundedToF16 {
     const BYTES: usize = 4;
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
         // SAFETY: the caller's contract.
-        let x = unsafe { Single::load(p) };
+        let x = unsafe { F32::load(p) };
         // SAFETY: the caller's contract.
         unsafe { round_to_f16(x) }
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
         // SAFETY: the caller's contract.
-        half::round_to_f16(unsafe { Single::one(p) })
+        half::round_to_f16(unsafe { F32::one(p) })
     }
 }
 
@@ -156,18 +156,18 @@ pub(in crate::contract) unsafe fn pack_f32(
 ) {
     match (lines.dtype, lines.round) {
         // SAFETY: the caller's contract.
-        (DType::F32, None) => unsafe { pack_octets::<Single>(lines, count, k, dst, ld) },
+        (DType::F32, None) => unsafe { pack_octets::<F32>(lines, count, k, dst, ld) },
         // SAFETY: the caller's contract.
-        (DType::BF16, None) => unsafe { pack_octets::<Brain>(lines, count, k, dst, ld) },
+        (DType::BF16, None) => unsafe { pack_octets::<Bf16>(lines, count, k, dst, ld) },
         // SAFETY: the caller's contract.
-        (DType::F16, None) => unsafe { pack_octets::<Half>(lines, count, k, dst, ld) },
+        (DType::F16, None) => unsafe { pack_octets::<F16>(lines, count, k, dst, ld) },
         // SAFETY: the caller's contract.
         (DType::F32, Some(DType::BF16)) => unsafe {
-            pack_octets::<ToBrain>(lines, count, k, dst, ld)
+            pack_octets::<RoundedToBf16>(lines, count, k, dst, ld)
         },
         // SAFETY: the caller's contract.
         (DType::F32, Some(DType::F16)) => unsafe {
-            pack_octets::<ToHalf>(lines, count, k, dst, ld)
+            pack_octets::<RoundedToF16>(lines, count, k, dst, ld)
         },
         // SAFETY: the caller's contract.
         _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
@@ -207,8 +207,8 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
                 for (row, start) in rows.iter_mut().zip(starts) {
                     let from = start.wrapping_add(p * O::BYTES);
                     if (p * O::BYTES).is_multiple_of(64) {
-                        let ahead = from.wrapping_add(AHEAD);
-                        x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(ahead.cast());
+                        let prefetched = from.wrapping_add(AHEAD);
+                        x86::_mm_prefetch::<{ x86::_MM_HINT_T0 }>(prefetched.cast());
                     }
                     // SAFETY: eight steps of a line.
                     *row = unsafe { O::load(from) };

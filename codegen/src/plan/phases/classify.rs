@@ -102,7 +102,7 @@ fn load_class(
         Place::At(access) => {
             access.guards.iter().all(|g| g.strides.last().copied().unwrap_or(0) == 0)
         }
-        Place::Stream | Place::Brought(_) => true,
+        Place::Stream | Place::Gathered(_) => true,
     };
     if !by_row || !is_dense(source, inst, is_uniform) {
         return Class::Scalar;
@@ -111,7 +111,7 @@ fn load_class(
         return Class::Scalar;
     }
     match can.loads(source.dtype) {
-        Class::Free if source.fixed && !guarded => Class::Free,
+        Class::Free if source.read_only && !guarded => Class::Free,
         Class::Free | Class::Vector => Class::Vector,
         Class::Tile if !guarded => Class::Tile,
         Class::Tile | Class::Scalar | Class::Uniform => Class::Scalar,

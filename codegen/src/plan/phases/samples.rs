@@ -230,7 +230,7 @@ fn sample(
         dtype: *dtype,
         place: place(1),
         elements: POSITIONS,
-        fixed: true,
+        read_only: true,
     };
     let load = |(at, dtype): (usize, &DType)| Inst {
         op: ScalarOp::Load(at as u32),

@@ -17,15 +17,15 @@ pub(in crate::contract) trait Cells {
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
 }
 
-pub(in crate::contract) struct Single;
-pub(in crate::contract) struct Brain;
-pub(in crate::contract) struct Half;
+pub(in crate::contract) struct F32;
+pub(in crate::contract) struct Bf16;
+pub(in crate::contract) struct F16;
 /// f32, rounded to bf16.
-pub(in crate::contract) struct ToBrain;
+pub(in crate::contract) struct RoundedToBf16;
 /// f32, rounded to f16.
-pub(in crate::contract) struct ToHalf;
+pub(in crate::contract) struct RoundedToF16;
 
-impl Cells for Single {
+impl Cells for F32 {
     const BYTES: usize = 4;
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -35,7 +35,7 @@ impl Cells for Single {
     }
 }
 
-impl Cells for Brain {
+impl Cells for Bf16 {
     const BYTES: usize = 2;
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -47,7 +47,7 @@ impl Cells for Brain {
     }
 }
 
-impl Cells for Half {
+impl Cells for F16 {
     const BYTES: usize = 2;
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
@@ -57,23 +57,23 @@ impl Cells for Half {
     }
 }
 
-impl Cells for ToBrain {
+impl Cells for RoundedToBf16 {
     const BYTES: usize = 4;
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        round_to_bf16(unsafe { Single::load(p, mask) })
+        round_to_bf16(unsafe { F32::load(p, mask) })
     }
 }
 
-impl Cells for ToHalf {
+impl Cells for RoundedToF16 {
     const BYTES: usize = 4;
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        let x = unsafe { Single::load(p, mask) };
+        let x = unsafe { F32::load(p, mask) };
         x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
     }
 }
