@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use tracecast_ir::eval::{self, Value};
-use tracecast_ir::op::{Dispatch, Domain, FLOATS, Rounding, composite, core, map, rule};
+use tracecast_ir::op::{Body, Dispatch, Domain, FLOATS, Rounding, composite, core, map, rule};
 use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, PolicySet, Region};
@@ -274,6 +274,17 @@ fn folding_changes_no_bit_and_an_overflow_no_weight() {
         let scale = if steps { 1024.0 } else { 512.0 };
         assert_eq!(first.update("scale").unwrap().to_f64s(), [scale]);
     }
+}
+
+#[test]
+fn ops_that_a_pass_removes_name_that_pass() {
+    let removed = tracecast_ir::ops::all().filter_map(|op| match op.body {
+        Body::Symbolic(pass) => Some(pass),
+        _ => None,
+    });
+    let removed: Vec<&str> = removed.collect();
+    assert!(removed.contains(&Autodiff::NAME), "{removed:?}");
+    assert!(removed.iter().all(|pass| names().contains(pass)), "{removed:?}");
 }
 
 #[test]

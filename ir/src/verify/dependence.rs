@@ -7,7 +7,8 @@
 use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::Reduction;
-use crate::op::{Body, Elements, Facts, Intrinsic, Lower, View, WithItself};
+use crate::kernel::build::lowering;
+use crate::op::{Elements, Facts, Intrinsic, Lower, View, WithItself};
 use crate::ops::reduce::reduction;
 
 /// So far operands of one operand are looked for.
@@ -226,12 +227,4 @@ fn is_choice(graph: &Graph, id: NodeId) -> bool {
 
 pub(super) fn is_cast(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op.is_cast()
-}
-
-/// How a core op becomes part of a kernel.
-pub(super) fn lowering(graph: &Graph, id: NodeId) -> Option<&Lower> {
-    match &graph.node(id).op.def().body {
-        Body::Core { kernel, .. } | Body::Source(kernel) => Some(kernel),
-        _ => None,
-    }
 }

@@ -1,11 +1,12 @@
 //! What a pass has left of a program in the one that it has made, told by what its nodes [stand for](crate::point::Origin).
 
 use super::compare::{casts, dtypes, rounds};
-use super::dependence::{is_cast, lowering};
+use super::dependence::is_cast;
 use super::roundings::{bit, holders};
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
+use crate::kernel::build::lowering;
 use crate::op::{Body, Intrinsic, Lower};
 use smallvec::SmallVec;
 

@@ -6,10 +6,11 @@
 //! it to a result cannot do without it ([`takes`]).
 
 use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
-use super::dependence::{behind_views, known, lowering, takes};
+use super::dependence::{behind_views, known, takes};
 use super::kept::Kept;
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::kernel::build::lowering;
 use crate::kernel::{Scalar, narrow};
 use crate::op::{Body, Elements, Intrinsic, Lower};
 use crate::ops::reduce::reduction;

@@ -9,11 +9,12 @@
 //! it is still there, what it gives now is narrow, or made of what is rounded, or a cast that stands for the rounding comes after it.
 
 use super::compare::{casts, dtypes, points_to};
-use super::dependence::{is_cast, lowering};
+use super::dependence::is_cast;
 use super::kept::Kept;
 use crate::DType;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
+use crate::kernel::build::lowering;
 use crate::op::{Elements, Lower};
 use smallvec::SmallVec;
 

@@ -14,7 +14,7 @@ use super::index::Index;
 use super::{Form, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::{Body as OpBody, Intrinsic, Lower, View};
+use crate::op::{Intrinsic, Lower, View};
 use crate::ops;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
@@ -51,10 +51,7 @@ pub struct Built {
 
 /// How a core op takes part in a kernel.
 pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
-    match &graph.node(node).op.def().body {
-        OpBody::Core { kernel, .. } | OpBody::Source(kernel) => Some(kernel),
-        _ => None,
-    }
+    graph.node(node).op.def().lowering()
 }
 
 /// The iteration domain of a node on its own.
