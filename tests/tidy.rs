@@ -36,8 +36,8 @@ const UNSAFE_FILES: [&str; 5] = [
 const EMPTY_NAMES: [&str; 5] = ["utils.rs", "helpers.rs", "common.rs", "types.rs", "misc.rs"];
 
 /// Folders of filetests that are commands and not passes.
-const COMMANDS: [&str; 8] =
-    ["parse", "verify", "fuse", "clif", "run", "pipeline", "eval", "explain"];
+const COMMANDS: [&str; 9] =
+    ["parse", "verify", "fuse", "plan", "clif", "run", "pipeline", "eval", "explain"];
 
 /// Text that marks unfinished work or speaks of a place outside the repository. In pieces, so that this file passes.
 const FORBIDDEN: [&str; 4] = [

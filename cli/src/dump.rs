@@ -1,4 +1,4 @@
-//! `tracecast dump`: a program after any pass, as text, as a picture, or as the code of its kernels.
+//! `tracecast dump`: a program after any pass, as text, as a picture, or as the plans or the code of its kernels.
 
 use std::io::Write;
 
@@ -33,9 +33,13 @@ pub(crate) struct Dump {
     #[arg(long)]
     no_fold: bool,
 
-    /// What is printed: the textual form, a picture for Graphviz, or the code of each kernel
+    /// What is printed: the textual form, a picture for Graphviz, or the plan or code of each kernel
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Emit::Text)]
     emit: Emit,
+
+    /// With --emit plan, prints the plans behind this transformation of plans and all before it, without phases
+    #[arg(long, value_name = "TRANSFORMATION")]
+    until: Option<String>,
 
     /// Prints the source line of each op too
     #[arg(long)]
@@ -52,6 +56,8 @@ enum Emit {
     Text,
     /// A picture for Graphviz
     Dot,
+    /// The plan of each kernel: the loops and stages that become its functions, and the phases they are cut into
+    Plan,
     /// Cranelift's intermediate form of each kernel
     Clif,
     /// The machine code of each kernel, vector loops included
@@ -67,12 +73,15 @@ fn stages() -> PossibleValuesParser {
 impl Dump {
     /// Writes what was asked for, graph after graph.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
-        let of_kernels = matches!(self.emit, Emit::Clif | Emit::Asm | Emit::Bytes);
+        let of_kernels = matches!(self.emit, Emit::Plan | Emit::Clif | Emit::Asm | Emit::Bytes);
         let last = tracecast_passes::names().last().copied();
         let early = self.after_all || (self.after.is_some() && self.after.as_deref() != last);
         if of_kernels && early {
-            let message = "--emit clif, asm and bytes show kernels, which exist after the last pass only: leave out --after";
+            let message = "--emit clif, asm, bytes and plan show kernels, which exist after the last pass only: leave out --after";
             return Err(Failure::Usage(message.to_owned()));
+        }
+        if self.until.is_some() && self.emit != Emit::Plan {
+            return Err(Failure::Usage("--until goes with --emit plan".to_owned()));
         }
         let graphs = self.program.read()?;
         self.program.warn_of_idle_choices(&graphs)?;
@@ -81,7 +90,7 @@ impl Dump {
         }
         for graph in graphs {
             match self.emit {
-                Emit::Clif | Emit::Asm | Emit::Bytes => self.code(out, graph)?,
+                Emit::Plan | Emit::Clif | Emit::Asm | Emit::Bytes => self.code(out, graph)?,
                 Emit::Text | Emit::Dot if self.after_all => self.every_stage(out, graph)?,
                 Emit::Text | Emit::Dot => self.one_stage(out, graph)?,
             }
@@ -125,7 +134,7 @@ impl Dump {
     fn show(&self, out: &mut impl Write, graph: &Verified) -> Result<(), Failure> {
         match self.emit {
             Emit::Dot => write!(out, "{}", AsDot(graph))?,
-            Emit::Text | Emit::Clif | Emit::Asm | Emit::Bytes => {
+            Emit::Text | Emit::Plan | Emit::Clif | Emit::Asm | Emit::Bytes => {
                 let printer = Printer { header: false, sources: self.at, ..Printer::FULL };
                 write!(out, "\n{}", printer.show(graph))?;
             }
@@ -133,7 +142,7 @@ impl Dump {
         Ok(())
     }
 
-    /// The code of each kernel, equal kernels once.
+    /// The plan or code of each kernel, equal kernels once.
     fn code(&self, out: &mut impl Write, graph: Graph) -> Result<(), Failure> {
         let fused = self.pipeline().run(graph, |_, _, _| {})?;
         let device = self.target.open()?;
@@ -150,6 +159,7 @@ impl Dump {
                 continue;
             }
             let code = match self.emit {
+                Emit::Plan => launch.plan(self.until.as_deref())?.unwrap_or_default(),
                 Emit::Asm => launch.machine_code().iter().map(|c| Listing(c).to_string()).collect(),
                 _ => launch.text().unwrap_or_default(),
             };

@@ -269,6 +269,16 @@ fn pictures_and_code() {
     if cfg!(target_arch = "x86_64") {
         assert!(asm.contains("  ret\n"), "{asm}");
     }
+    let plans = good(&["dump", &file, "--emit", "plan"]);
+    assert_eq!(plans.matches("\nplan @").count(), clif.matches("; kernel @").count(), "{plans}");
+    assert_eq!(plans.matches("\nfunction ").count(), asm.matches("; function ").count(), "{plans}");
+    let vectors = plans.contains("\n      vectors: ");
+    assert!(vectors && plans.contains("\n  threads share "), "{plans}");
+    let draft = good(&["dump", &file, "--emit", "plan", "--until", "draft"]);
+    assert!(draft.contains("\nplan @") && !draft.contains("\n    phases"), "{draft}");
+    assert_ne!(good(&["dump", &file, "--emit", "plan", "--until", "column-steps"]), draft);
+    let shown = good(&["dump", &file, "--emit", "plan", "--device", "reference"]);
+    assert!(shown.contains("no code can be shown"), "{shown}");
     let bytes = good(&["dump", &file, "--emit", "bytes"]);
     assert_eq!(bytes.matches("kernel ").count(), asm.matches("; kernel @").count());
     let functions = asm.lines().filter(|line| line.starts_with("; ") && line.ends_with(" bytes"));
@@ -466,6 +476,8 @@ fn wrong_command_lines_are_usage_errors() {
     bad(2, &["dump", &file, "--after", "fuse", "--after-all"], "", &["--after-all"]);
     bad(2, &["dump", &file, "--after", "place", "--emit", "clif"], "", &["--emit clif"]);
     bad(2, &["dump", &file, "--after-all", "--emit", "asm"], "", &["asm"]);
+    bad(2, &["dump", &file, "--after-all", "--emit", "plan"], "", &["and plan"]);
+    bad(2, &["dump", &file, "--until", "argmax"], "", &["--until goes with --emit plan"]);
     bad(2, &["dump", &file, "--after-all", "--emit", "bytes"], "", &["bytes"]);
     bad(2, &["dump", &file, "--autocast", "bf16"], "", &["DEVICE:DTYPE"]);
     bad(2, &["dump", &file, "--autocast", "gpu:bf16"], "", &["unknown device type `gpu`"]);

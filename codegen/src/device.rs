@@ -5,6 +5,7 @@ use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::Error;
 use crate::machine::Vectors;
+use crate::plan;
 use crate::run::{self, Invocation, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
@@ -190,6 +191,14 @@ impl Launch for Loaded {
 
     fn text(&self) -> Option<String> {
         listing::text(&self.shared.target, &self.kernel).ok()
+    }
+
+    fn plan(&self, until: Option<&str>) -> Result<Option<String>> {
+        let Loaded { kernel, shared, .. } = self;
+        Ok(Some(match until {
+            Some(name) => plan::text::until(kernel, name)?,
+            None => plan::text::finished(kernel, shared.target.vector_loops())?,
+        }))
     }
 
     fn machine_code(&self) -> Vec<MachineCode> {

@@ -19,6 +19,14 @@ pub(crate) enum Error {
         /// What it asks for.
         what: String,
     },
+    /// Plans are asked for behind a transformation that there is not.
+    #[error("no transformation of plans is named `{name}`: there are {known}")]
+    NoTransformation {
+        /// Its name.
+        name: String,
+        /// The names that there are.
+        known: String,
+    },
     /// Cranelift refused.
     #[error("kernel @{kernel}: the code generator failed: {message}")]
     Compile {

@@ -35,6 +35,7 @@ mod tests;
 mod threads;
 mod x86;
 
+pub use code::listing::{PlanStage, PlanTarget, plan_stages, plan_text};
 #[cfg(feature = "versus")]
 pub use contract::versus::gemm_f32;
 pub use device::{CpuDevice, CpuOptions};

@@ -99,6 +99,15 @@ pub trait Launch: Send + Sync {
         None
     }
 
+    /// The loops that became its functions, as text, if the device can show them; for `dump --emit plan`. With a name, as they are behind
+    /// the transformation of that name.
+    ///
+    /// # Errors
+    /// If the device has no transformation of that name.
+    fn plan(&self, _until: Option<&str>) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Its machine code, function by function, if the device can show it; for `dump --emit asm`.
     fn machine_code(&self) -> Vec<MachineCode> {
         Vec::new()

@@ -22,12 +22,13 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
         "eval" => eval,
         "run" => devices::run,
         "clif" => devices::clif,
+        "plan" => devices::plan,
         "autocast" => autocast,
         "explain" => explain,
         _ if tracecast_passes::names().contains(&name) => pass,
         _ => {
             return Err(format!(
-                "unknown command `{name}`: expected parse, verify, pipeline, explain, eval, run, clif or the name of a pass"
+                "unknown command `{name}`: expected parse, verify, pipeline, explain, eval, run, plan, clif or the name of a pass"
             ));
         }
     })

@@ -1,13 +1,16 @@
-//! The commands that compile: `run` and `clif`.
+//! The commands that compile: `run`, `plan` and `clif`.
 
 use crate::commands::{pipeline_options, traced};
 use crate::values;
 use crate::{Case, TestFile};
 use std::fmt::Write;
 use std::sync::Arc;
-use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
+use tracecast_codegen::{
+    CpuDevice, CpuOptions, PlanStage, PlanTarget, Vectors, plan_stages, plan_text,
+};
 use tracecast_ir::eval::Value;
-use tracecast_ir::{Graph, Role, Verified};
+use tracecast_ir::kernel::Kernel;
+use tracecast_ir::{Attr, Graph, Role, Verified};
 use tracecast_passes::standard;
 use tracecast_runtime::{Device, Error, Executable, Program, ReferenceDevice, Store, Tensor};
 
@@ -114,6 +117,56 @@ fn device(name: &str) -> Result<Arc<dyn Device>, String> {
 
 fn fused(file: &TestFile, graph: &Graph) -> Result<Verified, String> {
     standard(&pipeline_options(file)).run(graph.clone(), |_, _, _| ()).map_err(|e| e.to_string())
+}
+
+/// `test plan of=TRANSFORMATION [no-fold] [optimised]`: the plans of each kernel before and after a transformation of plans, or once if it
+/// changes nothing. `test plan [on=portable,avx2,avx512]`: the finished plans with their phases for such a CPU, whatever CPU this is.
+pub(crate) fn plan(file: &TestFile, case: &Case) -> Result<String, String> {
+    file.knows(&["of", "on", "device", "dtype", "no-fold", "optimised"])?;
+    let fused = fused(file, &traced(file, case, None)?)?;
+    let mut kernels: Vec<&Kernel> = Vec::new();
+    for id in fused.nodes() {
+        match fused.node(id).attrs.get("kernel") {
+            Some(Attr::Kernel(kernel)) if !kernels.contains(&&**kernel) => kernels.push(kernel),
+            _ => {}
+        }
+    }
+    let text = |kernel, stage| plan_text(kernel, stage).map_err(|e| e.to_string());
+    let mut out = String::new();
+    for kernel in kernels {
+        if let Some(name) = file.option("of") {
+            let at = plan_stages().position(|known| known == name);
+            let before = at.and_then(|at| plan_stages().nth(at.checked_sub(1)?));
+            let before = before.ok_or_else(|| format!("no transformation is named `{name}`"))?;
+            let before = text(kernel, PlanStage::Until(before))?;
+            let after = text(kernel, PlanStage::Until(name))?;
+            out += &match before == after {
+                true => format!("{name} changes nothing:\n{after}"),
+                false => format!("before {name}:\n{before}after {name}:\n{after}"),
+            };
+            continue;
+        }
+        let mut last = (String::new(), "");
+        for name in file.option("on").unwrap_or("avx2").split(',') {
+            let plans = text(kernel, PlanStage::Finished(plan_target(name)?))?;
+            if plans == last.0 {
+                out += &format!("on {name}: as on {}\n", last.1);
+            } else {
+                out += &format!("on {name}:\n{plans}");
+                last = (plans, name);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn plan_target(name: &str) -> Result<PlanTarget, String> {
+    Ok(match name {
+        "portable" => PlanTarget::Portable,
+        "avx2" => PlanTarget::Avx2,
+        "avx512" => PlanTarget::Avx512,
+        other => return Err(format!("`on` knows portable, avx2 and avx512, found `{other}`")),
+    })
 }
 
 /// `test clif [device=cpu dtype=bf16]`: the code of each kernel for Cranelift, without wide vectors. Only x86-64 is compared: other

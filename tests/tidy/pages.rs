@@ -1,4 +1,5 @@
-//! The pages that people read: the paths they name exist, and the one that is generated is fresh.
+//! The pages that people read: the paths they name exist, the plans they show are those of tests, and the page that is generated is
+//! fresh.
 
 use crate::repository;
 use crate::tree::{Tree, none};
@@ -6,7 +7,10 @@ use std::fs;
 use std::path::Path;
 
 /// The pages whose paths are checked.
-const PAGES: [&str; 2] = ["ARCHITECTURE.md", "CONTRIBUTING.md"];
+const PAGES: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", PLANS];
+
+/// The page that explains plans.
+const PLANS: &str = "docs/codegen.md";
 
 /// Endings by which a name in backticks is that of a file.
 const ENDINGS: [&str; 6] = [".rs", ".md", ".toml", ".tc", ".py", ".yml"];
@@ -73,6 +77,40 @@ fn a_missing_path_is_seen() {
         tree.clone().with("CONTRIBUTING.md", "`ir/src/op/`\n\n`text.rs`, `ir/src/opera`");
     let missing = ["CONTRIBUTING.md:3: `text.rs`", "CONTRIBUTING.md:3: `ir/src/opera`"];
     assert_eq!(missing_paths(&elsewhere), missing);
+}
+
+#[test]
+fn plans_on_the_page_are_those_of_filetests() {
+    none("plans that no file of tests/filetests/plan has", unknown_plans(repository()));
+}
+
+/// The blocks of the page about plans whose lines are not, one after another, what some filetest expects.
+fn unknown_plans(tree: &Tree) -> Vec<String> {
+    let expected: Vec<String> = tree
+        .ending("tc")
+        .filter(|(path, _)| path.starts_with("tests/filetests/plan/"))
+        .map(|(_, text)| {
+            let lines = text.lines().map(|line| line.strip_prefix(";; ").unwrap_or_default());
+            lines.map(|line| line.to_owned() + "\n").collect()
+        })
+        .collect();
+    let blocks = tree.text(PLANS).split("```plan\n").skip(1);
+    let blocks = blocks.map(|rest| rest.split("```").next().unwrap_or_default());
+    let unknown = |block: &&str| {
+        let begins = format!("\n{block}");
+        !expected.iter().any(|text| text.starts_with(block) || text.contains(&begins))
+    };
+    blocks.filter(unknown).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_plan_that_no_test_has_is_seen() {
+    let page = "Text\n```plan\n  once\n    s0 = g0 : f32\n```\n";
+    let test = ("tests/filetests/plan/a.tc", "test plan\n;;   once\n;;     s0 = g0 : f32\n");
+    let tree = Tree::of(&[("docs/codegen.md", page), test]);
+    assert_eq!(unknown_plans(&tree), [""; 0]);
+    let stale = tree.with(PLANS, "```plan\n  once\n    s0 = g1 : f32\n```\n```plan\n  once\n```\n");
+    assert_eq!(unknown_plans(&stale), ["  once\n    s0 = g1 : f32\n"]);
 }
 
 #[test]

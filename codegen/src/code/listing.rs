@@ -1,9 +1,11 @@
-//! The code of a kernel for people to read: Cranelift's intermediate form, and the machine code of functions and vector loops.
+//! The code of a kernel for people to read: its plans, Cranelift's intermediate form, and the machine code of functions and vector loops.
 
 use super::cache::functions;
 use super::object::{Name, Object, Relocation};
 use crate::clif::{LOOPS, ROUTINES};
 use crate::error::{Error, Result};
+use crate::plan;
+use crate::plan::phases::VectorLoops;
 use crate::target::Target;
 use cranelift::codegen::Context;
 use std::fmt::Write;
@@ -33,6 +35,49 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
         }
     }
     Ok(text)
+}
+
+/// Which plans of a kernel are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanStage<'a> {
+    /// Those behind the transformation of that name; see [`plan_stages`].
+    Until(&'a str),
+    /// The finished ones, with the phases of their stages on such a CPU.
+    Finished(PlanTarget),
+}
+
+/// What the phases of a plan are made for. They depend on nothing else, so that a text is the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanTarget {
+    /// Vectors of 128 bits.
+    Portable,
+    /// Those of AVX2.
+    Avx2,
+    /// Those of AVX-512.
+    Avx512,
+}
+
+/// The names of the transformations of plans in order, behind that of the plans before the first.
+pub fn plan_stages() -> impl Iterator<Item = &'static str> {
+    plan::text::stages()
+}
+
+/// The plans of a kernel as text.
+///
+/// # Errors
+/// If the kernel asks for what no code exists for, or no transformation has that name.
+pub fn plan_text(kernel: &Kernel, stage: PlanStage<'_>) -> tracecast_runtime::Result<String> {
+    Ok(match stage {
+        PlanStage::Until(name) => plan::text::until(kernel, name)?,
+        PlanStage::Finished(target) => {
+            let vectors = match target {
+                PlanTarget::Portable => VectorLoops::Cranelift { floor: true },
+                PlanTarget::Avx2 => VectorLoops::Avx2,
+                PlanTarget::Avx512 => VectorLoops::Avx512,
+            };
+            plan::text::finished(kernel, vectors)?
+        }
+    })
 }
 
 /// The machine code of a kernel, compiled anew: each function, and behind it its vector loops.

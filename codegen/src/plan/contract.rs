@@ -2,7 +2,7 @@
 
 use super::columns::{Column, common_unit};
 use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
-use super::max_abs::{Largest, append_so_far};
+use super::max_abs::Largest;
 use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
 use crate::error::Result;
 use crate::plan;
@@ -104,18 +104,22 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     Ok(draft)
 }
 
-/// How a run divides a contraction.
-pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDispatch) {
+/// Where the left and the right factor come from.
+pub(super) fn factors(c: &Contract) -> [FactorSource; 2] {
     // The epilogue is the first function; those of the factors follow.
     let mut next = 1;
-    let factors = [&c.a, &c.b].map(|factor| {
+    [&c.a, &c.b].map(|factor| {
         in_memory(c, factor).unwrap_or_else(|| {
             next += 1;
             let raises = factor.body.insts.iter().any(|i| matches!(i.op, ScalarOp::Check(_)));
             let inputs = factor.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
             FactorSource::Computed { code: next - 1, dtype: written(c, factor).1, inputs }
         })
-    });
+    })
+}
+
+/// How a run divides a contraction.
+pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDispatch) {
     let epilogue = &draft.plans[0];
     let unit = common_unit(&draft.columns).unwrap_or(epilogue.rows()).max(1) as usize;
     let dispatch = ContractDispatch {
@@ -124,7 +128,7 @@ pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDi
         n: c.n,
         k: c.k,
         acc: c.acc.dtype(),
-        factors,
+        factors: factors(c),
         epilogue: 0,
         unit,
         epilogue_operands: epilogue_operands(draft.kernel, c),
@@ -168,7 +172,6 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     };
     let sinks = c.epilogue.sinks.iter().map(&mut one).collect::<Result<_>>()?;
     draft.plans[0].stages.push(Stage::along_row(body, sinks));
-    append_so_far(&mut draft);
     Ok(draft)
 }
 
@@ -238,7 +241,7 @@ pub(crate) struct EpilogueOperand {
 }
 
 /// All of them.
-fn epilogue_operands(kernel: &Kernel, c: &Contract) -> Vec<EpilogueOperand> {
+pub(super) fn epilogue_operands(kernel: &Kernel, c: &Contract) -> Vec<EpilogueOperand> {
     let axes = c.batch.len();
     let one = |slot: usize, dtype: DType, access: &Access| {
         let stride = |axis: usize| access.strides.get(axis).copied().unwrap_or(0);

@@ -17,6 +17,7 @@ pub(crate) mod phases;
 pub(crate) mod scatter;
 pub(crate) mod split_row;
 mod strided;
+pub(crate) mod text;
 mod widen_once;
 
 use crate::error::Result;
@@ -31,7 +32,9 @@ use tracecast_ir::DType;
 use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val};
 
 /// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
-pub(crate) const PIPELINE: [Transformation; 8] = [
+pub(crate) const PIPELINE: [Transformation; 9] = [
+    // Largest values of all rows join row by row; first, since it adds a stage that the others are to see.
+    Transformation { name: "max-abs", apply: max_abs::append_so_far },
     // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so that vectors can compare them.
     Transformation {
         name: "affine",
@@ -94,7 +97,10 @@ pub(crate) fn plan(kernel: &Kernel) -> Result<(Vec<Plan>, Dispatch)> {
     })
 }
 
-/// The plans of a kernel after the transformations of [`PIPELINE`], the one of that name included if there is one, and none after it.
+/// What listings and tests call the plans before the first transformation.
+pub(crate) const DRAFT: &str = "draft";
+
+/// The plans of a kernel after the transformations of [`PIPELINE`], or after none ([`DRAFT`]), or after that of a name and all before it.
 ///
 /// # Errors
 /// If the kernel asks for what no code exists for.
@@ -104,11 +110,13 @@ pub(crate) fn pipeline<'k>(kernel: &'k Kernel, until: Option<&str>) -> Result<Dr
         Form::Contract(form) => contract::draft(kernel, form)?,
         Form::Scatter(form) => scatter::draft(kernel, form)?,
     };
+    let mut reached = DRAFT;
     for transformation in &PIPELINE {
-        (transformation.apply)(&mut draft);
-        if until == Some(transformation.name) {
+        if until == Some(reached) {
             break;
         }
+        (transformation.apply)(&mut draft);
+        reached = transformation.name;
     }
     Ok(draft)
 }
@@ -361,6 +369,11 @@ impl Stage {
     /// A pass along the row, in every row.
     fn along_row(body: Body, sinks: Vec<Sink>) -> Stage {
         Stage { once: false, first: false, body, sinks }
+    }
+
+    /// True if its code has that load.
+    fn loads(&self, number: u32) -> bool {
+        self.body.insts.iter().any(|inst| inst.op == ScalarOp::Load(number))
     }
 
     /// What is done once per row.

@@ -2,7 +2,7 @@
 
 use super::columns::{Column, common_unit};
 use super::from_kernel::{fresh, sink, sources, unsupported};
-use super::max_abs::{Largest, append_so_far};
+use super::max_abs::Largest;
 use super::split_row::SplitRow;
 use super::{Calls, Draft, Plan, Sink, Stage, strided};
 use crate::error::Result;
@@ -85,7 +85,6 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
         };
         draft.plans[0].stages.push(stage);
     }
-    append_so_far(&mut draft);
     Ok(draft)
 }
 
@@ -108,22 +107,26 @@ pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDis
         (slots, length)
     };
     let segments: Vec<(Vec<usize>, usize)> = nest.segments.iter().map(segment).collect();
-    let call = match positions_independent(&draft) && !main.strided.is_empty() {
-        true => strided::POSITIONS,
-        false => i64::MAX,
-    };
     let dispatch = NestDispatch {
         rows: main.rows() as usize,
         positions: segments.iter().map(|s| s.1).sum(),
         segments,
         cost: main.cost(),
         split,
-        call: call as usize,
+        call: call(&draft) as usize,
         columns: draft.columns,
         largest: draft.largest,
         split_row: draft.split_row,
     };
     (draft.plans, dispatch)
+}
+
+/// The most positions of a call.
+pub(super) fn call(draft: &Draft<'_>) -> i64 {
+    match positions_independent(draft) && !draft.plans[0].strided.is_empty() {
+        true => strided::POSITIONS,
+        false => i64::MAX,
+    }
 }
 
 /// True if all that happens at a position is one stage there. Registers beyond those of the kernel are of largest values, which every task

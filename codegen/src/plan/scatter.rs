@@ -115,7 +115,7 @@ fn copy(size: i64, scalar: Scalar, from: Option<DType>, to: DType) -> Plan {
 }
 
 /// True if the row moves by less than everything else moves at least.
-fn positions_independent(plan: &Plan) -> bool {
+pub(super) fn positions_independent(plan: &Plan) -> bool {
     let Some(Sink::Add { access, .. }) = plan.stages[0].sinks.first() else { return false };
     let row = plan.row_axis();
     let step = access.strides[row].unsigned_abs();

@@ -6,8 +6,7 @@
 //! ```
 
 use super::nest::positions_independent;
-use super::{Draft, Place, Plan, Source, Stage, StridedRows};
-use tracecast_ir::kernel::ScalarOp;
+use super::{Draft, Place, Plan, Source, StridedRows};
 
 /// The positions of a call where rows can be cut: of sixteen rows of f32 they are 64 KiB.
 pub(crate) const POSITIONS: i64 = 1024;
@@ -37,7 +36,7 @@ fn gather_strided(plan: &mut Plan, cut: bool) {
     for number in 0..plan.loads.len() {
         // Stages that run once per row know nothing of the positions of a call.
         let (mut along, mut once) = (false, false);
-        for stage in plan.stages.iter().filter(|s| takes(s, number as u32)) {
+        for stage in plan.stages.iter().filter(|s| s.loads(number as u32)) {
             *(if stage.once { &mut once } else { &mut along }) = true;
         }
         if once || !along {
@@ -66,8 +65,4 @@ fn strided_rows(
     let neighbours = outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && extent > 1);
     let rows = if neighbours { 64 / size } else { 1 };
     Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions })
-}
-
-fn takes(stage: &Stage, load: u32) -> bool {
-    stage.body.insts.iter().any(|inst| inst.op == ScalarOp::Load(load))
 }

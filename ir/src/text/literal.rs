@@ -171,8 +171,8 @@ fn unicode(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
     number.and_then(char::from_u32).ok_or_else(wrong)
 }
 
-/// A name as it is written: plain if it reads back as a word, else in quotes.
-pub(super) struct Name<'a>(pub(super) &'a str);
+/// A name of a graph, kernel or value as it is written: plain if it reads back as a word, else in quotes.
+pub struct Name<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

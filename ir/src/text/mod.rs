@@ -29,6 +29,7 @@ mod scalar;
 mod tests;
 mod under;
 
+pub use literal::Name;
 pub use nearest::did_you_mean;
 pub use printer::{Names, Printer};
 pub use scalar::{Loops, ScalarText};

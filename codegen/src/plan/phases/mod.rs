@@ -16,6 +16,7 @@ mod cut;
 #[cfg(test)]
 pub(crate) mod samples;
 mod scratch;
+pub(crate) mod text;
 
 pub(crate) use capability::{Capability, Lanes, VectorLoops};
 pub(crate) use scratch::scratch_bytes;
