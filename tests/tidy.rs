@@ -197,24 +197,32 @@ fn unknown_edges(tree: &Tree) -> Vec<String> {
 
 #[test]
 fn every_crate_is_listed_here() {
-    let manifests = repository().ending("toml").map(|(path, _)| path);
-    let places = manifests.filter_map(|path| path.strip_suffix("Cargo.toml"));
-    let listed = CRATES.iter().map(Crate::place);
-    assert_eq!(places.map(str::to_owned).collect::<BTreeSet<_>>(), listed.collect());
+    none("crates that `CRATES` does not list, or lists in vain", unlisted(repository()));
+}
+
+fn unlisted(tree: &Tree) -> Vec<String> {
+    let manifests = tree.ending("toml").map(|(path, _)| path);
+    let found: BTreeSet<String> =
+        manifests.filter_map(|path| path.strip_suffix("Cargo.toml")).map(str::to_owned).collect();
+    let listed: BTreeSet<String> = CRATES.iter().map(Crate::place).collect();
+    found.symmetric_difference(&listed).map(|place| format!("{place}Cargo.toml")).collect()
 }
 
 #[test]
 fn every_pass_has_filetests() {
+    none("passes and folders in tests/filetests that lack each other", unpaired(repository()));
+}
+
+fn unpaired(tree: &Tree) -> Vec<String> {
     let passes: BTreeSet<&str> = tracecast_passes::names().into_iter().collect();
-    let tests = repository().ending("tc");
-    let folders: BTreeSet<&str> = tests
+    let folders: BTreeSet<&str> = tree
+        .ending("tc")
         .filter_map(|(path, _)| Some(path.strip_prefix("tests/filetests/")?.split_once('/')?.0))
         .collect();
-    let without = passes.difference(&folders).map(|pass| (*pass).to_owned());
-    none("passes without a folder in tests/filetests", without);
+    let untested = passes.difference(&folders).map(|pass| format!("{pass} has no filetests"));
     let known = |folder: &&str| passes.contains(folder) || COMMANDS.contains(folder);
-    let unknown = folders.iter().filter(|folder| !known(folder)).map(|folder| (*folder).to_owned());
-    none("folders in tests/filetests that are no pass and no command", unknown);
+    let unknown = folders.iter().filter(|folder| !known(folder));
+    untested.chain(unknown.map(|folder| format!("{folder} is no pass and no command"))).collect()
 }
 
 /// The packages a manifest depends on when it is built; what only its tests and benches need is left out.
@@ -261,6 +269,10 @@ fn broken_copies_are_seen() {
     );
     assert_eq!(empty_names(&broken("src/nn/utils.rs", "//! What.")), ["src/nn/utils.rs"]);
     assert_eq!(forbidden(&broken("docs/new.md", FORBIDDEN[1])).len(), 1);
+    assert_eq!(unlisted(&broken("onnx/Cargo.toml", "")), ["onnx/Cargo.toml"]);
+    let unknown = unpaired(&broken("tests/filetests/inline/a.tc", ""));
+    assert_eq!(unknown, ["inline is no pass and no command"]);
+    assert_eq!(unpaired(&Tree::default()).len(), tracecast_passes::names().len());
     assert_eq!(
         unknown_edges(&broken("passes/Cargo.toml", &edge)),
         ["tracecast-passes -> tracecast-codegen"]

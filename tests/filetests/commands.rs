@@ -1,5 +1,5 @@
-//! The commands of filetests: each one function from a case to what it prints. `docs/ir.md` describes the text, `CONTRIBUTING.md`
-//! lists the commands.
+//! The commands of filetests: each one function from a case to what it prints. `docs/ir.md` describes the text and lists the
+//! commands.
 
 use crate::{Case, TestFile};
 use crate::{devices, values};
