@@ -112,7 +112,7 @@ struct Emitter<'a> {
     /// Where operands are in the scratch that are brought together there.
     strided_at: Vec<i32>,
     /// Where values wait between phases.
-    waits: i32,
+    temporaries: i32,
     scratch_bytes: i32,
     /// The rows that are worked on together, and which of them code is emitted for.
     states: Vec<RowState>,
@@ -156,7 +156,7 @@ impl<'a> Emitter<'a> {
             states.push(RowState { row, index, registers, buffers, lanes });
         }
         let strided_at = plan.strided.iter().map(|rows| reserve(rows.bytes())).collect();
-        let waits = reserve(0);
+        let temporaries = reserve(0);
         Emitter {
             entry,
             slots,
@@ -167,7 +167,7 @@ impl<'a> Emitter<'a> {
             scratch: params[5],
             status: params[6],
             strided_at,
-            waits,
+            temporaries,
             scratch_bytes: bytes as i32,
             states,
             at: 0,
@@ -260,7 +260,7 @@ impl<'a> Emitter<'a> {
     /// A stage of so many rows: their uniform values, then its phases along them, in chunks if it reduces a long one.
     fn row_stage(&mut self, stage: &'a Stage, rows: usize) {
         let phases = phases::cut(self.plan, stage, self.target.vector_loops());
-        self.scratch_bytes = self.scratch_bytes.max(self.waits + phases.bytes);
+        self.scratch_bytes = self.scratch_bytes.max(self.temporaries + phases.bytes);
         let mut rows = self.each_row(rows, |em, _| {
             let mut row = row::Row::new(em, stage, &phases);
             row.once_per_row(em);

@@ -16,7 +16,7 @@ impl Row<'_> {
         let count = em.fb.ins().isub(high, low);
         for v in &phase.insts {
             let inst = self.inst(*v);
-            let offset = em.waits + self.cut.waits[*v as usize].unwrap_or(0);
+            let offset = em.temporaries + self.cut.temporaries[*v as usize].unwrap_or(0);
             let to = em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset));
             if let ScalarOp::Random { stream } = inst.op {
                 let (key, step) = (self.uniforms[&inst.args[0]], self.uniforms[&inst.args[1]]);
@@ -68,7 +68,7 @@ impl Row<'_> {
                 em.fb.ins().iadd_imm_s(address, i64::from(buffer))
             }
             _ => {
-                let offset = em.waits + self.cut.waits[v as usize].unwrap_or(0);
+                let offset = em.temporaries + self.cut.temporaries[v as usize].unwrap_or(0);
                 em.fb.ins().iadd_imm_s(em.scratch, i64::from(offset))
             }
         }

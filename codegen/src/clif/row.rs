@@ -229,9 +229,9 @@ impl<'p> Row<'p> {
         at.groups = splats;
         for v in &phase.insts {
             let group = self.group(em, &mut at, *v);
-            if let Some(offset) = self.cut.waits[*v as usize] {
+            if let Some(offset) = self.cut.temporaries[*v as usize] {
                 let address = self.scratch_address(em, &mut at, 4);
-                em.store_vectors(&group, address, em.waits + offset);
+                em.store_vectors(&group, address, em.temporaries + offset);
             }
             at.groups.insert(*v, group);
         }
@@ -264,10 +264,10 @@ impl<'p> Row<'p> {
         let mut at = At::new(position, low);
         for v in &phase.insts {
             let value = self.one(em, &mut at, *v);
-            if let Some(offset) = self.cut.waits[*v as usize] {
+            if let Some(offset) = self.cut.temporaries[*v as usize] {
                 let ty = self.inst(*v).ty;
                 let address = self.scratch_address(em, &mut at, scratch_bytes(ty));
-                em.park_one(ty, value, address, em.waits + offset);
+                em.park_one(ty, value, address, em.temporaries + offset);
             }
             at.ones.insert(*v, value);
         }
@@ -337,9 +337,9 @@ impl<'p> Row<'p> {
             return group.clone();
         }
         let ty = vector_type(self.stage.body.ty(v));
-        let offset = self.cut.waits[v as usize].unwrap_or(0);
+        let offset = self.cut.temporaries[v as usize].unwrap_or(0);
         let address = self.scratch_address(em, at, 4);
-        let group = em.vectors(ty, address, em.waits + offset);
+        let group = em.vectors(ty, address, em.temporaries + offset);
         at.groups.insert(v, group.clone());
         group
     }
@@ -349,9 +349,9 @@ impl<'p> Row<'p> {
             return *value;
         }
         let ty = self.stage.body.ty(v);
-        let offset = self.cut.waits[v as usize].unwrap_or(0);
+        let offset = self.cut.temporaries[v as usize].unwrap_or(0);
         let address = self.scratch_address(em, at, scratch_bytes(ty));
-        let value = em.unpark_one(ty, address, em.waits + offset);
+        let value = em.unpark_one(ty, address, em.temporaries + offset);
         at.ones.insert(v, value);
         value
     }

@@ -188,7 +188,7 @@ impl<'a> Emitter<'a> {
             class: vec![Class::Uniform; count],
             needed: vec![true; count],
             phases: Vec::new(),
-            waits: vec![None; count],
+            temporaries: vec![None; count],
             tile: 0,
             bytes: 0,
             lanes: Lanes::Bits32,

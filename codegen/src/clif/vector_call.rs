@@ -36,8 +36,8 @@ impl Row<'_> {
                 None => em.fb.ins().iconst(types::I32, -1),
             },
             Cell::First(sink) => em.mask(self.first[&sink]),
-            Cell::Bits(sink) => em.repeated(self.bits[&sink])[0],
-            Cell::Mask(_) | Cell::Asked(_) => return None,
+            Cell::Pattern(sink) => em.repeated(self.bits[&sink])[0],
+            Cell::Mask(_) | Cell::Prefetch(_) => return None,
         })
     }
 }
@@ -46,13 +46,13 @@ impl Emitter<'_> {
     /// Compiles the vector phases of rows that are worked on together, and puts what they need into their cells.
     pub(super) fn prepare_wide(&mut self, rows: &mut [Row<'_>], width: Width) {
         let cut = rows[0].cut;
-        let mut area = (self.waits + cut.bytes + 63) / 64 * 64;
+        let mut area = (self.temporaries + cut.bytes + 63) / 64 * 64;
         let asked = self.asked(rows[0].stage);
         for (number, phase) in cut.phases.iter().enumerate() {
             if phase.kind != Kind::Vector {
                 continue;
             }
-            let turn = |(row, turn): (&Row<'_>, &'_ RowState)| x86::Turn {
+            let turn = |(row, turn): (&Row<'_>, &'_ RowState)| x86::RowScratch {
                 buffers: turn.buffers.clone(),
                 lanes: row.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
             };
@@ -64,14 +64,14 @@ impl Emitter<'_> {
                 stage: rows[0].stage,
                 cut,
                 phase,
-                turns: rows.iter().zip(&self.states).map(turn).collect(),
-                waits: self.waits,
-                asked: asked
+                rows: rows.iter().zip(&self.states).map(turn).collect(),
+                temporaries: self.temporaries,
+                prefetched: asked
                     .iter()
                     .filter(|_| number == 0)
                     .map(|a| a.dtype.bytes() as u8)
                     .collect(),
-                begins: cut.phases.len() == 1,
+                initialises: cut.phases.len() == 1,
                 area,
                 streams,
             };
@@ -85,7 +85,7 @@ impl Emitter<'_> {
             self.fill_cells(rows, &compiled, &asked, area);
             area += (compiled.area_bytes + 63) / 64 * 64;
             self.scratch_bytes = self.scratch_bytes.max(area);
-            rows[0].begun.extend(&compiled.begun);
+            rows[0].begun.extend(&compiled.initialised);
             rows[0].wide.insert(number, self.loops.len());
             self.loops.push(compiled);
         }
@@ -94,7 +94,7 @@ impl Emitter<'_> {
     fn fill_cells(&mut self, rows: &[Row<'_>], compiled: &Compiled, asked: &[Asked], area: i32) {
         for (number, (turn, cell)) in compiled.cells.iter().enumerate() {
             let value = match cell {
-                Cell::Asked(number) => Some(self.asked_row(&asked[*number])),
+                Cell::Prefetch(number) => Some(self.asked_row(&asked[*number])),
                 _ => rows[usize::from(*turn)].cell(self, *cell),
             };
             if let Some(value) = value {

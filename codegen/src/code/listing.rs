@@ -30,7 +30,7 @@ pub(crate) fn text(target: &Target, kernel: &Kernel) -> Result<String> {
                 text,
                 "vector loop u{LOOPS}:{number}, {} bytes\n{}",
                 wide.bytes.len(),
-                wide.text
+                wide.listing
             );
         }
     }

@@ -454,6 +454,16 @@ pub(crate) enum Sink {
 }
 
 impl Sink {
+    /// The operand that it writes; none if it writes a register or a row buffer.
+    pub(crate) fn slot(&self) -> Option<usize> {
+        match self {
+            Sink::Store { slot, .. } | Sink::Column { slot, .. } | Sink::Add { slot, .. } => {
+                Some(*slot)
+            }
+            Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => None,
+        }
+    }
+
     /// The values it reads.
     pub(crate) fn values(&self) -> SmallVec<[Val; 2]> {
         match self {

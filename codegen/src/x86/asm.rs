@@ -4,6 +4,7 @@
 
 use super::evex::Under;
 use crate::machine::Width;
+use crate::plan::phases::Lanes;
 
 /// The number of a vector or general register.
 pub(super) type Reg = u8;
@@ -134,8 +135,8 @@ pub(super) enum When {
 /// Code in the making.
 pub(super) struct Asm {
     pub(super) width: Width,
-    /// Lanes have 64 bits.
-    pub(super) doubles: bool,
+    /// The lanes of instructions that come in both sizes.
+    pub(super) lanes: Lanes,
     pub(super) code: Vec<u8>,
     pool: Vec<[u32; 16]>,
     /// Displacements of pool vectors: where they are, where their instruction ends, and the vector.
@@ -149,7 +150,20 @@ impl Asm {
     /// No code yet.
     pub(super) fn new(width: Width) -> Self {
         let (code, pool, pool_uses) = (Vec::new(), Vec::new(), Vec::new());
-        Asm { width, doubles: false, code, pool, pool_uses, labels: Vec::new(), jumps: Vec::new() }
+        Asm {
+            width,
+            lanes: Lanes::Bits32,
+            code,
+            pool,
+            pool_uses,
+            labels: Vec::new(),
+            jumps: Vec::new(),
+        }
+    }
+
+    /// True if lanes have 64 bits.
+    pub(super) fn is_64(&self) -> bool {
+        self.lanes == Lanes::Bits64
     }
 
     /// The number of a vector in the pool; of its lanes those count that a vector has.
@@ -313,8 +327,8 @@ impl Asm {
         self.integer(true, &[0xf7], 0, Rm::Reg(a), Some(bits));
     }
 
-    /// Asks for a line of the cache that will be written. Any address will do.
-    pub(super) fn ask(&mut self, line: Mem) {
+    /// Prefetches a line of the cache for writing. Any address will do.
+    pub(super) fn prefetch(&mut self, line: Mem) {
         self.integer(false, &[0x0f, 0x0d], 1, Rm::Mem(line), None);
     }
 

@@ -1,6 +1,6 @@
 //! Scalar instructions as instructions on vectors.
 
-use super::inst::{One, Op, Shift, Two, compare};
+use super::inst::{Binary, Op, Shift, Unary, compare};
 use super::select::{Pair, Result, Select};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Cmp, Combine, Inst, Reduction, Scalar, ScalarOp, Val};
@@ -32,7 +32,7 @@ impl Select<'_> {
             | ScalarOp::Max
             | ScalarOp::Min
             | ScalarOp::And
-            | ScalarOp::Or => self.binary(op, ty, args[0], args[1]),
+            | ScalarOp::Or => self.arithmetic(op, ty, args[0], args[1]),
             ScalarOp::Neg | ScalarOp::Abs => self.sign(op, ty, args[0]),
             ScalarOp::Cmp(cmp) => Ok(self.compare(cmp, from, args[0], args[1])),
             ScalarOp::MulAdd if ty.is_float() => Ok(self.both(Op::Fma, args)),
@@ -41,11 +41,11 @@ impl Select<'_> {
             ScalarOp::Convert => self.convert(from, ty, args[0]),
             ScalarOp::Round(dtype) if ty == Scalar::F32 => self.round(v, dtype, args[0]),
             ScalarOp::Call(f) if ty == Scalar::F32 => self.function(f, args[0]),
-            ScalarOp::Sqrt if ty.is_float() => Ok(self.one(One::Sqrt, args[0])),
-            ScalarOp::Floor if ty.is_float() => Ok(self.one(One::Floor, args[0])),
+            ScalarOp::Sqrt if ty.is_float() => Ok(self.unary(Unary::Sqrt, args[0])),
+            ScalarOp::Floor if ty.is_float() => Ok(self.unary(Unary::Floor, args[0])),
             ScalarOp::WrapU8 if ty == Scalar::I32 => {
                 let low = self.splat(0xff);
-                Ok(self.two(Two::And, args[0], low))
+                Ok(self.binary(Binary::And, args[0], low))
             }
             ScalarOp::MulAdd
             | ScalarOp::Not
@@ -66,37 +66,43 @@ impl Select<'_> {
     }
 
     /// An instruction of two operands of its own type.
-    pub(super) fn binary(&mut self, op: ScalarOp, ty: Scalar, a: Pair, b: Pair) -> Result<Pair> {
+    pub(super) fn arithmetic(
+        &mut self,
+        op: ScalarOp,
+        ty: Scalar,
+        a: Pair,
+        b: Pair,
+    ) -> Result<Pair> {
         use Scalar::{Bool, F32, F64, I32, I64};
-        let binary = match op {
+        let inst = match op {
             ScalarOp::Add => match ty {
-                F32 | F64 => Two::Add,
-                I32 | I64 => Two::IntAdd,
+                F32 | F64 => Binary::Add,
+                I32 | I64 => Binary::IntAdd,
                 Bool => return no_code(op, ty),
             },
             ScalarOp::Sub => match ty {
-                F32 | F64 => Two::Sub,
-                I32 | I64 => Two::IntSub,
+                F32 | F64 => Binary::Sub,
+                I32 | I64 => Binary::IntSub,
                 Bool => return no_code(op, ty),
             },
             ScalarOp::Mul => match ty {
-                F32 | F64 => Two::Mul,
-                I32 | I64 => Two::IntMul,
-                Bool => Two::And,
+                F32 | F64 => Binary::Mul,
+                I32 | I64 => Binary::IntMul,
+                Bool => Binary::And,
             },
-            ScalarOp::Div if ty.is_float() => Two::Div,
+            ScalarOp::Div if ty.is_float() => Binary::Div,
             ScalarOp::Max => match ty {
-                F32 | F64 => return Ok(self.extreme(Two::Max, a, b)),
-                I32 | I64 => Two::IntMax,
-                Bool => Two::Or,
+                F32 | F64 => return Ok(self.extreme(Binary::Max, a, b)),
+                I32 | I64 => Binary::IntMax,
+                Bool => Binary::Or,
             },
             ScalarOp::Min => match ty {
-                F32 | F64 => return Ok(self.extreme(Two::Min, a, b)),
-                I32 | I64 => Two::IntMin,
-                Bool => Two::And,
+                F32 | F64 => return Ok(self.extreme(Binary::Min, a, b)),
+                I32 | I64 => Binary::IntMin,
+                Bool => Binary::And,
             },
-            ScalarOp::And if !ty.is_float() => Two::And,
-            ScalarOp::Or if !ty.is_float() => Two::Or,
+            ScalarOp::And if !ty.is_float() => Binary::And,
+            ScalarOp::Or if !ty.is_float() => Binary::Or,
             ScalarOp::Div
             | ScalarOp::Rem
             | ScalarOp::And
@@ -122,13 +128,13 @@ impl Select<'_> {
             | ScalarOp::Random { .. }
             | ScalarOp::Check(_) => return no_code(op, ty),
         };
-        Ok(self.two(binary, a, b))
+        Ok(self.binary(inst, a, b))
     }
 
     /// The larger or smaller of two floats; see [`ScalarOp::Max`].
-    fn extreme(&mut self, op: Two, a: Pair, b: Pair) -> Pair {
+    fn extreme(&mut self, op: Binary, a: Pair, b: Pair) -> Pair {
         // The processor gives its second operand for equal numbers and for NaN.
-        let best = self.two(op, b, a);
+        let best = self.binary(op, b, a);
         if self.is_number(b) {
             return best;
         }
@@ -142,17 +148,17 @@ impl Select<'_> {
         Ok(match ty {
             Scalar::F32 | Scalar::F64 if negates => {
                 let bit = self.constant(sign(ty));
-                self.two(Two::Xor, x, bit)
+                self.binary(Binary::Xor, x, bit)
             }
             Scalar::F32 | Scalar::F64 => {
                 let rest = self.constant(sign(ty) - 1);
-                self.two(Two::And, x, rest)
+                self.binary(Binary::And, x, rest)
             }
             Scalar::I32 | Scalar::I64 if negates => {
                 let zero = self.splat(0);
-                self.two(Two::IntSub, zero, x)
+                self.binary(Binary::IntSub, zero, x)
             }
-            Scalar::I32 | Scalar::I64 => self.one(One::IntAbs, x),
+            Scalar::I32 | Scalar::I64 => self.unary(Unary::IntAbs, x),
             Scalar::Bool => return no_code(op, ty),
         })
     }
@@ -166,7 +172,7 @@ impl Select<'_> {
         b: Pair,
     ) -> Result<Pair> {
         match reduction.combines() {
-            Combine::Value(op) => self.binary(op, ty, a, b),
+            Combine::Value(op) => self.arithmetic(op, ty, a, b),
             Combine::Position(_) => Err(format!("{reduction} of vectors of {}", ty.name())),
         }
     }
@@ -175,7 +181,7 @@ impl Select<'_> {
     fn is_number(&self, pair: Pair) -> bool {
         let fine = |v: u32| match self.insts[v as usize].op {
             Op::Splat(bits) => !f32::from_bits(bits).is_nan(),
-            Op::SplatDouble(bits) => !f64::from_bits(bits).is_nan(),
+            Op::Splat64(bits) => !f64::from_bits(bits).is_nan(),
             _ => false,
         };
         pair.into_iter().all(fine)
@@ -190,23 +196,25 @@ impl Select<'_> {
                     Cmp::Lt => compare::LESS,
                     Cmp::Le => compare::LESS_EQUAL,
                 };
-                self.two(Two::Compare(code), a, b)
+                self.binary(Binary::Compare(code), a, b)
             }
-            (Cmp::Eq, Scalar::I32 | Scalar::I64 | Scalar::Bool) => self.two(Two::IntEqual, a, b),
-            (Cmp::Ne, Scalar::Bool) => self.two(Two::Xor, a, b),
+            (Cmp::Eq, Scalar::I32 | Scalar::I64 | Scalar::Bool) => {
+                self.binary(Binary::IntEqual, a, b)
+            }
+            (Cmp::Ne, Scalar::Bool) => self.binary(Binary::Xor, a, b),
             (Cmp::Ne, Scalar::I32 | Scalar::I64) => {
-                let equal = self.two(Two::IntEqual, a, b);
+                let equal = self.binary(Binary::IntEqual, a, b);
                 self.not(equal)
             }
-            (Cmp::Lt, Scalar::I32 | Scalar::I64) => self.two(Two::IntGreater, b, a),
+            (Cmp::Lt, Scalar::I32 | Scalar::I64) => self.binary(Binary::IntGreater, b, a),
             (Cmp::Le, Scalar::I32 | Scalar::I64) => {
-                let greater = self.two(Two::IntGreater, a, b);
+                let greater = self.binary(Binary::IntGreater, a, b);
                 self.not(greater)
             }
-            (Cmp::Lt, Scalar::Bool) => self.two(Two::AndNot, a, b),
+            (Cmp::Lt, Scalar::Bool) => self.binary(Binary::AndNot, a, b),
             (Cmp::Le, Scalar::Bool) => {
                 let not = self.not(a);
-                self.two(Two::Or, not, b)
+                self.binary(Binary::Or, not, b)
             }
         }
     }
@@ -215,14 +223,14 @@ impl Select<'_> {
         use Scalar::{Bool, F32, F64, I32, I64};
         Ok(match (from, to) {
             _ if from == to => x,
-            (I32, F32) | (I64, F64) => self.one(One::ToFloat, x),
+            (I32, F32) | (I64, F64) => self.unary(Unary::ToFloat, x),
             (Bool, _) => {
                 let one = self.constant(match to {
                     F32 => u64::from(1f32.to_bits()),
                     F64 => 1f64.to_bits(),
                     _ => 1,
                 });
-                self.two(Two::And, x, one)
+                self.binary(Binary::And, x, one)
             }
             (_, Bool) => {
                 let zero = self.splat(0);
@@ -230,15 +238,15 @@ impl Select<'_> {
             }
             (F32, I32) | (F64, I64) => {
                 // What is too large gives the smallest integer, all of whose bits are wrong then. A NaN gives 0.
-                let raw = self.one(One::ToInt, x);
+                let raw = self.unary(Unary::ToInt, x);
                 let limit = self.constant(match to {
                     I32 => u64::from(2_147_483_648f32.to_bits()),
                     _ => 9_223_372_036_854_775_808f64.to_bits(),
                 });
-                let large = self.two(Two::Compare(compare::GREATER_EQUAL), x, limit);
-                let best = self.two(Two::Xor, raw, large);
-                let number = self.two(Two::Compare(compare::ORDERED), x, x);
-                self.two(Two::And, best, number)
+                let large = self.binary(Binary::Compare(compare::GREATER_EQUAL), x, limit);
+                let best = self.binary(Binary::Xor, raw, large);
+                let number = self.binary(Binary::Compare(compare::ORDERED), x, x);
+                self.binary(Binary::And, best, number)
             }
             _ => return Err(format!("vectors of {} as {}", from.name(), to.name())),
         })
@@ -248,15 +256,15 @@ impl Select<'_> {
         Ok(match dtype {
             DType::F32 => x,
             DType::F16 => {
-                let half = self.both(Op::ToHalf, &[x]);
-                self.halves.insert(v, half);
-                self.one(One::FromHalf, half)
+                let half = self.both(Op::ToF16, &[x]);
+                self.rounded_f16.insert(v, half);
+                self.unary(Unary::FromF16, half)
             }
             DType::BF16 => {
                 let bits = self.nearest_bf16(x);
-                self.rounded.insert(v, bits);
+                self.rounded_bf16.insert(v, bits);
                 let high = self.splat(0xffff_0000);
-                self.two(Two::And, bits, high)
+                self.binary(Binary::And, bits, high)
             }
             other => return Err(format!("rounding vectors to {other}")),
         })
@@ -267,20 +275,20 @@ impl Select<'_> {
         let one = self.splat(1);
         let less = self.splat(0x7fff);
         let high = self.shift(Shift::Right, 16, x);
-        let odd = self.two(Two::And, high, one);
-        let sum = self.two(Two::IntAdd, x, less);
-        let sum = self.two(Two::IntAdd, sum, odd);
-        if self.tame {
+        let odd = self.binary(Binary::And, high, one);
+        let sum = self.binary(Binary::IntAdd, x, less);
+        let sum = self.binary(Binary::IntAdd, sum, odd);
+        if self.nan_safe_rounding {
             return sum;
         }
         // All bits set are a NaN.
         let nan = self.is_nan(x);
-        match self.long {
+        match self.is_512 {
             true => {
                 let ones = self.splat(u32::MAX);
                 self.blend(nan, ones, sum)
             }
-            false => self.two(Two::Or, sum, nan),
+            false => self.binary(Binary::Or, sum, nan),
         }
     }
 }

@@ -63,19 +63,19 @@ impl Asm {
 
     /// `to = the lanes of MASK as a vector`.
     pub(super) fn spread_mask(&mut self, to: Reg) {
-        let spread = Opcode { w: self.doubles, ..SPREAD_MASK };
+        let spread = Opcode { w: self.is_64(), ..SPREAD_MASK };
         self.evex(spread, Under::Nothing, [to, 0], Rm::Reg(MASK), None);
     }
 
     /// `MASK = the sign bits of a vector`.
     pub(super) fn take_mask(&mut self, from: Reg) {
-        let take = Opcode { w: self.doubles, ..TAKE_MASK };
+        let take = Opcode { w: self.is_64(), ..TAKE_MASK };
         self.evex(take, Under::Nothing, [MASK, 0], Rm::Reg(from), None);
     }
 
     /// `to = set in the lanes of the mask, else clear`.
     pub(super) fn blend_mask(&mut self, mask: Reg, to: Reg, clear: Reg, set: Rm) {
-        let blend = Opcode { w: self.doubles, ..BLEND_MASK };
+        let blend = Opcode { w: self.is_64(), ..BLEND_MASK };
         self.evex(blend, Under::Mask(mask), [to, clear], set, None);
     }
 

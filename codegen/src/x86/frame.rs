@@ -1,10 +1,10 @@
-//! Where things are while a loop runs: general registers, and the loop's part of the scratch.
+//! The frame of a loop: which general register holds which pointer, and the layout of the loop's part of the scratch.
 //!
 //! ```text
-//! cells   | what the caller puts there: 16 bytes each, addresses and numbers
-//! ready   | numbers of the cells, in every lane of a vector
-//! stages  | the last, incomplete group of operands with small elements
-//! spills  | values without a register
+//! cells      | what the caller puts there: 16 bytes each, addresses and numbers
+//! broadcasts | values of the cells, in every lane of a vector
+//! copies     | the last, incomplete group of operands with small elements
+//! spills     | values without a register
 //! ```
 
 use super::asm::{Mem, RBP, RBX, RDI, Reg};
@@ -12,7 +12,7 @@ use super::asm::{Mem, RBP, RBX, RDI, Reg};
 /// The bytes of a cell.
 pub(crate) const CELL: i32 = 16;
 /// The bytes of sixteen of the largest elements.
-const STAGE: i32 = 128;
+const TAIL_COPY: i32 = 128;
 
 /// Registers for pointers. The address of the scratch, positions and their bounds have others.
 const POINTERS: [Reg; 9] = [8, 9, 10, RBX, RBP, 12, 13, 14, 15];
@@ -22,23 +22,23 @@ const SAVED: [Reg; 6] = [RBX, RBP, 12, 13, 14, 15];
 /// The layout of a loop.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
-    /// Where it begins in the scratch; a multiple of 64.
+    /// Where it initialises in the scratch; a multiple of 64.
     pub(super) area: i32,
     /// The bytes of a vector.
     pub(super) vector: i32,
     pub(super) cells: usize,
-    pub(super) ready: usize,
-    pub(super) stages: usize,
+    pub(super) broadcasts: usize,
+    pub(super) tail_copies: usize,
     pub(super) pointers: Vec<PointerFrom>,
 }
 
-/// How a pointer is had.
+/// Where a pointer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PointerFrom {
     /// From a cell.
     Cell(u16),
-    /// The scratch, less four bytes per position before the first one of the call.
-    Waits,
+    /// The scratch, less four bytes for each position before the first one of the call.
+    Temporaries,
 }
 
 impl Frame {
@@ -47,23 +47,25 @@ impl Frame {
         self.area + CELL * i32::from(number)
     }
 
-    fn ready_start(&self) -> i32 {
+    fn broadcasts_start(&self) -> i32 {
         self.area + (CELL * self.cells as i32 + self.vector - 1) / self.vector * self.vector
     }
 
-    /// The offset of a number in every lane.
-    pub(super) fn ready(&self, number: u16) -> i32 {
-        self.ready_start() + self.vector * i32::from(number)
+    /// The offset of a broadcast.
+    pub(super) fn broadcast(&self, number: u16) -> i32 {
+        self.broadcasts_start() + self.vector * i32::from(number)
     }
 
-    /// The offset of an operand's last group.
-    pub(super) fn stage(&self, number: u16) -> i32 {
-        self.ready_start() + self.vector * self.ready as i32 + STAGE * i32::from(number)
+    /// The offset of the copy of an operand's last group.
+    pub(super) fn tail_copy(&self, number: u16) -> i32 {
+        self.broadcasts_start()
+            + self.vector * self.broadcasts as i32
+            + TAIL_COPY * i32::from(number)
     }
 
     /// The offset of a spilled value.
     fn spill_offset(&self, number: usize) -> i32 {
-        self.stage(self.stages as u16) + self.vector * number as i32
+        self.tail_copy(self.tail_copies as u16) + self.vector * number as i32
     }
 
     /// The address of a spilled value.
@@ -85,7 +87,9 @@ impl Frame {
     pub(super) fn pointer_cell(&self, number: u16) -> i32 {
         match self.pointers[usize::from(number)] {
             PointerFrom::Cell(cell) => self.cell(cell),
-            PointerFrom::Waits => unreachable!("the first pointer has a register"),
+            PointerFrom::Temporaries => {
+                unreachable!("the pointer to temporaries comes first and so has a register")
+            }
         }
     }
 

@@ -1,6 +1,6 @@
-//! The scalar functions as instructions: their one definition, run on numbers that write down what is done to them.
+//! The scalar functions as instructions: their one definition, run on lanes that record what is done to them.
 
-use super::inst::{One, Op, Shift, Two, V, compare};
+use super::inst::{Binary, Op, Shift, Unary, VReg, compare};
 use crate::machine::Width;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -12,14 +12,14 @@ use tracecast_ir::kernel::{Code, Definition, Function, PerFunction};
 #[derive(Debug)]
 pub(super) struct Sequence {
     /// What it does, in order.
-    pub(super) steps: Vec<(Op, SmallVec<[V; 3]>)>,
+    pub(super) steps: Vec<(Op, SmallVec<[VReg; 3]>)>,
     /// Its result.
-    pub(super) result: V,
+    pub(super) result: VReg,
 }
 
 impl Sequence {
     /// The number of the first step.
-    pub(super) const STEPS: V = 1;
+    pub(super) const STEPS: VReg = 1;
 
     /// That of each function that has one.
     fn of_all(width: Width) -> Sequences {
@@ -52,115 +52,115 @@ impl PerFunction for Record {
     fn make<F: Definition>(self) -> Sequence {
         WIDTH.set(self.0);
         STEPS.with_borrow_mut(Vec::clear);
-        let result = F::of_lanes(Note(0)).0;
+        let result = F::of_lanes(Recorded(0)).0;
         Sequence { steps: STEPS.with_borrow_mut(std::mem::take), result }
     }
 }
 
 thread_local! {
     static WIDTH: Cell<Width> = const { Cell::new(Width::Bits256) };
-    static STEPS: RefCell<Vec<(Op, SmallVec<[V; 3]>)>> = const { RefCell::new(Vec::new()) };
+    static STEPS: RefCell<Vec<(Op, SmallVec<[VReg; 3]>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lanes that are only the number of the step that makes them.
+/// A lane that is only the number of the step that makes it.
 #[derive(Clone, Copy)]
-struct Note(V);
+struct Recorded(VReg);
 
-fn note(op: Op, args: &[Note]) -> Note {
-    let args: SmallVec<[V; 3]> = args.iter().map(|a| a.0).collect();
+fn record(op: Op, args: &[Recorded]) -> Recorded {
+    let args: SmallVec<[VReg; 3]> = args.iter().map(|a| a.0).collect();
     STEPS.with_borrow_mut(|steps| {
         let at = steps.iter().position(|s| s.0 == op && s.1 == args).unwrap_or_else(|| {
             steps.push((op, args));
             steps.len() - 1
         });
-        Note(at as V + Sequence::STEPS)
+        Recorded(at as VReg + Sequence::STEPS)
     })
 }
 
-fn two(op: Two, a: Note, b: Note) -> Note {
-    note(Op::Two(op), &[a, b])
+fn binary(op: Binary, a: Recorded, b: Recorded) -> Recorded {
+    record(Op::Binary(op), &[a, b])
 }
 
-impl Lane for Note {
-    type Bits = Note;
+impl Lane for Recorded {
+    type Bits = Recorded;
 
     fn splat(v: f32) -> Self {
-        note(Op::Splat(v.to_bits()), &[])
+        record(Op::Splat(v.to_bits()), &[])
     }
-    fn splat_bits(v: u32) -> Note {
-        note(Op::Splat(v), &[])
+    fn splat_bits(v: u32) -> Recorded {
+        record(Op::Splat(v), &[])
     }
     fn add(self, o: Self) -> Self {
-        two(Two::Add, self, o)
+        binary(Binary::Add, self, o)
     }
     fn sub(self, o: Self) -> Self {
-        two(Two::Sub, self, o)
+        binary(Binary::Sub, self, o)
     }
     fn mul(self, o: Self) -> Self {
-        two(Two::Mul, self, o)
+        binary(Binary::Mul, self, o)
     }
     fn div(self, o: Self) -> Self {
-        two(Two::Div, self, o)
+        binary(Binary::Div, self, o)
     }
     fn fma(self, b: Self, c: Self) -> Self {
-        note(Op::Fma, &[self, b, c])
+        record(Op::Fma, &[self, b, c])
     }
     fn sqrt(self) -> Self {
-        note(Op::One(One::Sqrt), &[self])
+        record(Op::Unary(Unary::Sqrt), &[self])
     }
     fn max(self, o: Self) -> Self {
-        two(Two::Max, self, o)
+        binary(Binary::Max, self, o)
     }
     fn min(self, o: Self) -> Self {
-        two(Two::Min, self, o)
+        binary(Binary::Min, self, o)
     }
-    fn lt(self, o: Self) -> Note {
-        two(Two::Compare(compare::LESS), self, o)
+    fn lt(self, o: Self) -> Recorded {
+        binary(Binary::Compare(compare::LESS), self, o)
     }
-    fn eq(self, o: Self) -> Note {
-        two(Two::Compare(compare::EQUAL), self, o)
+    fn eq(self, o: Self) -> Recorded {
+        binary(Binary::Compare(compare::EQUAL), self, o)
     }
-    fn select(mask: Note, a: Self, b: Self) -> Self {
-        note(Op::Blend, &[b, a, mask])
+    fn select(mask: Recorded, a: Self, b: Self) -> Self {
+        record(Op::Blend, &[b, a, mask])
     }
-    fn bits(self) -> Note {
+    fn bits(self) -> Recorded {
         self
     }
-    fn from_bits(b: Note) -> Self {
+    fn from_bits(b: Recorded) -> Self {
         b
     }
-    fn int_add(a: Note, b: Note) -> Note {
-        two(Two::IntAdd, a, b)
+    fn int_add(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::IntAdd, a, b)
     }
-    fn int_sub(a: Note, b: Note) -> Note {
-        two(Two::IntSub, a, b)
+    fn int_sub(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::IntSub, a, b)
     }
-    fn and(a: Note, b: Note) -> Note {
-        two(Two::And, a, b)
+    fn and(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::And, a, b)
     }
-    fn or(a: Note, b: Note) -> Note {
-        two(Two::Or, a, b)
+    fn or(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::Or, a, b)
     }
-    fn xor(a: Note, b: Note) -> Note {
-        two(Two::Xor, a, b)
+    fn xor(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::Xor, a, b)
     }
-    fn shl<const N: i32>(a: Note) -> Note {
-        note(Op::Shift(Shift::Left, N as u8), &[a])
+    fn shl<const N: i32>(a: Recorded) -> Recorded {
+        record(Op::Shift(Shift::Left, N as u8), &[a])
     }
-    fn sar<const N: i32>(a: Note) -> Note {
-        note(Op::Shift(Shift::Signed, N as u8), &[a])
+    fn sar<const N: i32>(a: Recorded) -> Recorded {
+        record(Op::Shift(Shift::Signed, N as u8), &[a])
     }
-    fn int_eq(a: Note, b: Note) -> Note {
-        two(Two::IntEqual, a, b)
+    fn int_eq(a: Recorded, b: Recorded) -> Recorded {
+        binary(Binary::IntEqual, a, b)
     }
-    fn scale(self, n: Self, whole: Note) -> Self {
+    fn scale(self, n: Self, whole: Recorded) -> Self {
         match WIDTH.get() {
             Width::Bits256 => math::scale_in_steps(self, whole),
-            Width::Bits512 => two(Two::Scale, self, n),
+            Width::Bits512 => binary(Binary::Scale, self, n),
         }
     }
-    /// Never reached: the functions that need it have no sequence.
-    fn or_exact(self, good: Note, _: Self, _: fn(f32) -> f32) -> Self {
-        note(Op::Blend, &[self, self, good])
+    /// Not recorded: a function that needs it has no sequence.
+    fn or_exact(self, good: Recorded, _: Self, _: fn(f32) -> f32) -> Self {
+        record(Op::Blend, &[self, self, good])
     }
 }

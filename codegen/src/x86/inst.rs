@@ -1,29 +1,29 @@
-//! The instructions of a loop's body: single-assignment values of eight or sixteen 32-bit lanes.
+//! The instructions of a loop's body, in static single assignment: what each does, and how it is encoded for lanes of 32 and of 64 bits.
 
 use super::asm::{Map, Opcode, Prefix};
 use smallvec::SmallVec;
 
 /// The number of an instruction, which is the number of its result.
-pub(crate) type V = u32;
+pub(crate) type VReg = u32;
 
-/// Where memory operands lie.
+/// What the address of a memory operand is relative to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Base {
-    /// At a pointer of the loop, moved by the position times the size of an element.
+    /// A pointer of the loop, plus the position times the size of an element.
     Pointer { pointer: u16, size: u8 },
-    /// In the scratch at that offset, moved by the position times the size of a lane.
-    Row(i32),
-    /// In the scratch at that offset.
+    /// That offset in the scratch, plus the position times the size of a lane.
+    RowBuffer(i32),
+    /// That offset in the scratch.
     Fixed(i32),
-    /// In the scratch at that offset: the lanes of a reduction that the sixteen positions go to.
+    /// That offset in the scratch: those lanes of a reduction that the sixteen positions go to.
     Lanes(i32),
-    /// Where the elements of an operand are while fewer than sixteen are left, by number.
-    Stage(u16),
+    /// The copy of an operand's elements while fewer than sixteen are left, by number.
+    TailCopy(u16),
 }
 
 /// A memory operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct MemRef {
     pub(super) base: Base,
     /// Bytes further.
     pub(super) offset: i32,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 
 /// Instructions of two operands, the second of which may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Two {
+pub(super) enum Binary {
     Add,
     Sub,
     Mul,
@@ -66,16 +66,16 @@ pub(super) enum Two {
     Scale,
 }
 
-impl Two {
+impl Binary {
     /// True if the operands may change places.
     pub(super) fn commutes(self) -> bool {
-        use Two::{Add, And, IntAdd, IntEqual, IntMax, IntMin, IntMul, Mul, Or, Xor};
+        use Binary::{Add, And, IntAdd, IntEqual, IntMax, IntMin, IntMul, Mul, Or, Xor};
         matches!(self, Add | Mul | And | Or | Xor | IntAdd | IntMul | IntMax | IntMin | IntEqual)
     }
 
     /// True if the result is a mask.
     pub(super) fn is_mask(self) -> bool {
-        matches!(self, Two::Compare(_) | Two::IntEqual | Two::IntGreater)
+        matches!(self, Binary::Compare(_) | Binary::IntEqual | Binary::IntGreater)
     }
 
     /// Its encoding.
@@ -83,31 +83,31 @@ impl Two {
         use Map::{M0F, M0F38};
         use Prefix::{None as P, P66};
         let (map, prefix, byte) = match self {
-            Two::Add => (M0F, P, 0x58),
-            Two::Mul => (M0F, P, 0x59),
-            Two::Sub => (M0F, P, 0x5c),
-            Two::Min => (M0F, P, 0x5d),
-            Two::Div => (M0F, P, 0x5e),
-            Two::Max => (M0F, P, 0x5f),
-            Two::And => (M0F, P, 0x54),
-            Two::AndNot => (M0F, P, 0x55),
-            Two::Or => (M0F, P, 0x56),
-            Two::Xor => (M0F, P, 0x57),
-            Two::Compare(_) => (M0F, P, 0xc2),
-            Two::IntAdd => (M0F, P66, 0xfe),
-            Two::IntSub => (M0F, P66, 0xfa),
-            Two::IntMul => (M0F38, P66, 0x40),
-            Two::IntMax => (M0F38, P66, 0x3d),
-            Two::IntMin => (M0F38, P66, 0x39),
-            Two::IntEqual => (M0F, P66, 0x76),
-            Two::IntGreater => (M0F, P66, 0x66),
-            Two::NarrowU16 => (M0F38, P66, 0x2b),
-            Two::NarrowI16 => (M0F, P66, 0x6b),
-            Two::NarrowU8 => (M0F, P66, 0x67),
-            Two::NarrowI8 => (M0F, P66, 0x63),
-            Two::Scale => (M0F38, P66, 0x2c),
+            Binary::Add => (M0F, P, 0x58),
+            Binary::Mul => (M0F, P, 0x59),
+            Binary::Sub => (M0F, P, 0x5c),
+            Binary::Min => (M0F, P, 0x5d),
+            Binary::Div => (M0F, P, 0x5e),
+            Binary::Max => (M0F, P, 0x5f),
+            Binary::And => (M0F, P, 0x54),
+            Binary::AndNot => (M0F, P, 0x55),
+            Binary::Or => (M0F, P, 0x56),
+            Binary::Xor => (M0F, P, 0x57),
+            Binary::Compare(_) => (M0F, P, 0xc2),
+            Binary::IntAdd => (M0F, P66, 0xfe),
+            Binary::IntSub => (M0F, P66, 0xfa),
+            Binary::IntMul => (M0F38, P66, 0x40),
+            Binary::IntMax => (M0F38, P66, 0x3d),
+            Binary::IntMin => (M0F38, P66, 0x39),
+            Binary::IntEqual => (M0F, P66, 0x76),
+            Binary::IntGreater => (M0F, P66, 0x66),
+            Binary::NarrowU16 => (M0F38, P66, 0x2b),
+            Binary::NarrowI16 => (M0F, P66, 0x6b),
+            Binary::NarrowU8 => (M0F, P66, 0x67),
+            Binary::NarrowI8 => (M0F, P66, 0x63),
+            Binary::Scale => (M0F38, P66, 0x2c),
         };
-        let imm = if let Two::Compare(code) = self { Some(code) } else { None };
+        let imm = if let Binary::Compare(code) = self { Some(code) } else { None };
         (Opcode::new(map, prefix, byte), imm)
     }
 }
@@ -132,7 +132,7 @@ pub(super) mod compare {
 
 /// Instructions of one operand, which may be in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum One {
+pub(super) enum Unary {
     Sqrt,
     Floor,
     /// 32-bit integers to floats.
@@ -141,26 +141,26 @@ pub(super) enum One {
     ToInt,
     IntAbs,
     /// f16 to floats.
-    FromHalf,
+    FromF16,
     /// The low half of each lane, in the low half of the result. Only of 512 bits.
-    Words,
+    Truncate16,
     /// The low byte of each lane, in the low quarter of the result. Only of 512 bits.
-    Bytes,
-    /// Quarters in the order of four pairs of bits.
-    Quarters(u8),
+    Truncate8,
+    /// The four quarters in the order of as many pairs of bits; of 64 bits each.
+    Permute64(u8),
 }
 
 /// Instructions of one operand on lanes of 64 bits.
-impl One {
+impl Unary {
     /// Its encoding there.
-    pub(super) fn of_doubles(self) -> (Opcode, Option<u8>) {
+    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
         use Map::{M0F, M0F3A, M0F38};
         use Prefix::{P66, PF3};
         let (op, imm) = match self {
-            One::Floor => (Opcode::new(M0F3A, P66, 0x09), Some(0x09)),
-            One::ToFloat => (Opcode::new(M0F, PF3, 0xe6), None),
-            One::ToInt => (Opcode::new(M0F, P66, 0x7a), None),
-            One::IntAbs => (Opcode::new(M0F38, P66, 0x1f), None),
+            Unary::Floor => (Opcode::new(M0F3A, P66, 0x09), Some(0x09)),
+            Unary::ToFloat => (Opcode::new(M0F, PF3, 0xe6), None),
+            Unary::ToInt => (Opcode::new(M0F, P66, 0x7a), None),
+            Unary::IntAbs => (Opcode::new(M0F38, P66, 0x1f), None),
             other => {
                 let (op, imm) = other.opcode();
                 (Opcode { prefix: P66, ..op }, imm)
@@ -170,37 +170,37 @@ impl One {
     }
 }
 
-impl Two {
+impl Binary {
     /// Its encoding on lanes of 64 bits.
-    pub(super) fn of_doubles(self) -> (Opcode, Option<u8>) {
+    pub(super) fn opcode_64(self) -> (Opcode, Option<u8>) {
         use Map::{M0F, M0F38};
         use Prefix::P66;
         let (op, imm) = match self {
-            Two::IntAdd => (Opcode::new(M0F, P66, 0xd4), None),
-            Two::IntSub => (Opcode::new(M0F, P66, 0xfb), None),
-            Two::IntEqual => (Opcode::new(M0F38, P66, 0x29), None),
-            Two::IntGreater => (Opcode::new(M0F38, P66, 0x37), None),
+            Binary::IntAdd => (Opcode::new(M0F, P66, 0xd4), None),
+            Binary::IntSub => (Opcode::new(M0F, P66, 0xfb), None),
+            Binary::IntEqual => (Opcode::new(M0F38, P66, 0x29), None),
+            Binary::IntGreater => (Opcode::new(M0F38, P66, 0x37), None),
             other => other.opcode(),
         };
         (Opcode { w: true, prefix: P66, ..op }, imm)
     }
 }
 
-impl One {
+impl Unary {
     /// Its encoding.
     pub(super) fn opcode(self) -> (Opcode, Option<u8>) {
         use Map::{M0F, M0F3A, M0F38};
         use Prefix::{None as P, P66, PF3};
         match self {
-            One::Sqrt => (Opcode::new(M0F, P, 0x51), None),
-            One::Floor => (Opcode::new(M0F3A, P66, 0x08), Some(0x09)),
-            One::ToFloat => (Opcode::new(M0F, P, 0x5b), None),
-            One::ToInt => (Opcode::new(M0F, PF3, 0x5b), None),
-            One::IntAbs => (Opcode::new(M0F38, P66, 0x1e), None),
-            One::FromHalf => (Opcode::new(M0F38, P66, 0x13).bytes(32), None),
-            One::Words => (Opcode::new(M0F38, PF3, 0x33), None),
-            One::Bytes => (Opcode::new(M0F38, PF3, 0x31), None),
-            One::Quarters(order) => {
+            Unary::Sqrt => (Opcode::new(M0F, P, 0x51), None),
+            Unary::Floor => (Opcode::new(M0F3A, P66, 0x08), Some(0x09)),
+            Unary::ToFloat => (Opcode::new(M0F, P, 0x5b), None),
+            Unary::ToInt => (Opcode::new(M0F, PF3, 0x5b), None),
+            Unary::IntAbs => (Opcode::new(M0F38, P66, 0x1e), None),
+            Unary::FromF16 => (Opcode::new(M0F38, P66, 0x13).bytes(32), None),
+            Unary::Truncate16 => (Opcode::new(M0F38, PF3, 0x33), None),
+            Unary::Truncate8 => (Opcode::new(M0F38, PF3, 0x31), None),
+            Unary::Permute64(order) => {
                 (Opcode { w: true, ..Opcode::new(M0F3A, P66, 0x00) }, Some(order))
             }
         }
@@ -211,7 +211,7 @@ impl One {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Load {
     /// Lanes of 32 bits.
-    Whole,
+    Full,
     /// The same under a mask, the operand; zero elsewhere. Only of 256 bits.
     Masked,
     /// Unsigned 16-bit integers.
@@ -219,9 +219,9 @@ pub(super) enum Load {
     /// Bytes.
     U8,
     /// Bytes in lanes of 64 bits. Only of 512 bits.
-    U8Double,
+    U8To64,
     /// f16.
-    Half,
+    F16,
 }
 
 impl Load {
@@ -230,12 +230,12 @@ impl Load {
         use Map::{M0F, M0F38};
         use Prefix::{None as P, P66};
         match self {
-            Load::Whole => Opcode::new(M0F, P, 0x10),
+            Load::Full => Opcode::new(M0F, P, 0x10),
             Load::Masked => Opcode::new(M0F38, P66, 0x2c),
             Load::U16 => Opcode::new(M0F38, P66, 0x33).bytes(32),
             Load::U8 => Opcode::new(M0F38, P66, 0x31).bytes(16),
-            Load::U8Double => Opcode::new(M0F38, P66, 0x32).bytes(8),
-            Load::Half => Opcode::new(M0F38, P66, 0x13).bytes(32),
+            Load::U8To64 => Opcode::new(M0F38, P66, 0x32).bytes(8),
+            Load::F16 => Opcode::new(M0F38, P66, 0x13).bytes(32),
         }
     }
 }
@@ -244,11 +244,11 @@ impl Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Store {
     /// All bits.
-    Whole,
-    /// All bits, past the caches, to a multiple of as many bytes.
-    Streamed,
-    /// The low half, past the caches, to a multiple of as many bytes.
-    StreamedLow,
+    Full,
+    /// All bits, past the caches, to an aligned address.
+    NonTemporal,
+    /// The low half, past the caches, to an aligned address.
+    NonTemporalLow,
     /// The lanes of a mask, the second operand. Only of 256 bits.
     Masked,
     /// The low half. Of 512 bits: sixteen words.
@@ -258,7 +258,7 @@ pub(super) enum Store {
     /// The low byte of each lane of 64 bits. Only of 512 bits.
     Eighth,
     /// As f16.
-    Half,
+    F16,
 }
 
 /// How two vectors shift by a number.
@@ -288,49 +288,49 @@ pub(super) enum Op {
     /// Those bits in every lane. No code: it is in the pool.
     Splat(u32),
     /// Those bits in every lane of 64. No code: it is in the pool.
-    SplatDouble(u64),
+    Splat64(u64),
     /// The lanes `start + step * lane`. No code: it is in the pool.
-    Steps {
+    Ramp {
         start: i32,
         step: i32,
     },
-    /// A vector that the start of the loop has put into the scratch, by number. No code.
-    Ready(u16),
+    /// A vector that the prologue has put into the scratch, by number. No code.
+    Broadcast(u16),
     /// The accumulator of a reduction: stays in its register.
     Acc(u8),
-    /// A load that may happen where it is needed. No code.
-    Lazy(Place),
+    /// A load that becomes a memory operand of what uses it. No code.
+    Folded(MemRef),
     /// A load that happens here.
-    Load(Load, Place),
+    Load(Load, MemRef),
     /// A position's number in every lane: 32 bits of a cell, and the position times a step.
     Position {
         cell: u16,
         step: i32,
     },
-    Two(Two),
-    One(One),
+    Binary(Binary),
+    Unary(Unary),
     Shift(Shift, u8),
     /// The product of the first two and the third, rounded once.
     Fma,
     /// Operands (where clear, where set, mask): chooses by the sign bits of the mask.
     Blend,
     /// Operands (where clear, where set, a, b): chooses by a comparison of `a` with `b`. Only of 512 bits.
-    Choose(Two),
+    CompareBlend(Binary),
     /// Operands (other lanes, lanes of the last positions). Only of 512 bits.
     Tail,
     /// f16 in the low half.
-    ToHalf,
+    ToF16,
     /// A store.
-    Store(Store, Place),
-    /// Asks for a line of the cache that will be written.
-    Ask(Place),
+    Store(Store, MemRef),
+    /// Prefetches a line of the cache for writing.
+    Prefetch(MemRef),
 }
 
 /// One instruction.
 #[derive(Clone, Debug)]
 pub(super) struct Inst {
     pub(super) op: Op,
-    pub(super) args: SmallVec<[V; 4]>,
+    pub(super) args: SmallVec<[VReg; 4]>,
     /// The half of the group it works on, or 2 for both.
     pub(super) half: u8,
     /// The register that takes the result, if that is fixed.
@@ -338,18 +338,18 @@ pub(super) struct Inst {
 }
 
 impl Op {
-    /// True if it has no code, and its value can be read from memory again and again.
-    pub(super) fn is_at_home(self) -> bool {
-        self.is_still() || matches!(self, Op::Lazy(_))
+    /// True if it is rematerialised: it has no code of its own, and is read from memory wherever it is used.
+    pub(super) fn is_rematerialised(self) -> bool {
+        self.is_invariant() || matches!(self, Op::Folded(_))
     }
 
-    /// True if it is the same in every turn of the loop.
-    pub(super) fn is_still(self) -> bool {
-        matches!(self, Op::Splat(_) | Op::SplatDouble(_) | Op::Steps { .. } | Op::Ready(_))
+    /// True if it is the same in every iteration.
+    pub(super) fn is_invariant(self) -> bool {
+        matches!(self, Op::Splat(_) | Op::Splat64(_) | Op::Ramp { .. } | Op::Broadcast(_))
     }
 
     /// True if it has no result.
     pub(super) fn is_store(self) -> bool {
-        matches!(self, Op::Store(..) | Op::Ask(_))
+        matches!(self, Op::Store(..) | Op::Prefetch(_))
     }
 }

@@ -1,8 +1,8 @@
-//! Vectors in memory: operands along the row, widened, and groups of positions wherever they lie.
+//! Loads along the row, which widen what is narrower than a lane, and the accesses to memory that all of selection uses.
 
 use super::Cell;
 use super::frame::PointerFrom;
-use super::inst::{Base, Load, Op, Place, Shift, Store, Two, V};
+use super::inst::{Base, Binary, Load, MemRef, Op, Shift, Store, VReg};
 use super::select::{Pair, Result, Select};
 use crate::plan::phases::Class;
 use tracecast_ir::DType;
@@ -25,10 +25,10 @@ impl Select<'_> {
                 }
             }
             DType::BF16 if self.interleaved => {
-                let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
-                let both = [self.push(Op::Load(Load::Whole, place), &[], 2); 2];
+                let place = MemRef { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
+                let both = [self.push(Op::Load(Load::Full, place), &[], 2); 2];
                 let (even, high) = (self.shift(Shift::Left, 16, both), self.splat(0xffff_0000));
-                [even[0], self.two(Two::And, both, high)[0]]
+                [even[0], self.binary(Binary::And, both, high)[0]]
             }
             DType::BF16 => {
                 let place = self.group(pointer, 2, false);
@@ -37,17 +37,17 @@ impl Select<'_> {
             }
             DType::F16 => {
                 let place = self.group(pointer, 2, false);
-                self.load(Load::Half, place, 2)
+                self.load(Load::F16, place, 2)
             }
             DType::U8 | DType::Bool => {
                 let place = self.group(pointer, 1, false);
-                let how = if self.doubles { Load::U8Double } else { Load::U8 };
+                let how = if self.is_64() { Load::U8To64 } else { Load::U8 };
                 let bytes = self.load(how, place, 1);
                 if source.dtype == DType::U8 {
                     bytes
                 } else {
                     let zero = self.splat(0);
-                    self.two(Two::IntGreater, bytes, zero)
+                    self.binary(Binary::IntGreater, bytes, zero)
                 }
             }
             other => return Err(format!("vectors of {other}")),
@@ -64,20 +64,20 @@ impl Select<'_> {
         Ok(self.blend(holds, pair, fill))
     }
 
-    /// Reads both halves where they are, each time they are needed.
-    pub(super) fn lazy(&mut self, place: Place) -> Pair {
-        self.halves(|select, half, at| {
+    /// Loads both halves as memory operands of what uses them.
+    pub(super) fn lazy(&mut self, place: MemRef) -> Pair {
+        self.each_half(|select, half, at| {
             let place =
-                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
-            select.push(Op::Lazy(place), &[], half)
+                MemRef { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
+            select.push(Op::Folded(place), &[], half)
         })
     }
 
     /// Loads both halves now, of elements of so many bytes.
-    pub(super) fn load(&mut self, load: Load, place: Place, size: i32) -> Pair {
-        self.halves(|select, half, at| {
+    pub(super) fn load(&mut self, load: Load, place: MemRef, size: i32) -> Pair {
+        self.each_half(|select, half, at| {
             let bytes = select.task.lanes() * size;
-            let place = Place { offset: place.offset + bytes * at as i32, ..place };
+            let place = MemRef { offset: place.offset + bytes * at as i32, ..place };
             select.push(Op::Load(load, place), &[], half)
         })
     }
@@ -85,55 +85,54 @@ impl Select<'_> {
     /// Loads both halves of elements as large as a lane now; under the mask, if there are fewer than sixteen.
     pub(super) fn load_lanes(&mut self, pointer: u16) -> Pair {
         let place = self.lanes_at(pointer);
-        if !self.last || self.long {
-            return self.load(Load::Whole, place, self.task.lane());
+        if !self.last || self.is_512 {
+            return self.load(Load::Full, place, self.task.lane());
         }
         let masks = self.masks();
         [0usize, 1].map(|half| {
-            let place = Place { offset: 32 * half as i32, ..place };
+            let place = MemRef { offset: 32 * half as i32, ..place };
             self.push(Op::Load(Load::Masked, place), &[masks[half]], half as u8)
         })
     }
 
     /// The place of an operand with elements as large as a lane.
-    pub(super) fn lanes_at(&self, pointer: u16) -> Place {
-        Place { base: Base::Pointer { pointer, size: self.task.lane() as u8 }, offset: 0 }
+    pub(super) fn lanes_at(&self, pointer: u16) -> MemRef {
+        MemRef { base: Base::Pointer { pointer, size: self.task.lane() as u8 }, offset: 0 }
     }
 
     /// Stores both halves without a mask.
-    pub(super) fn store_whole(&mut self, place: Place, pair: Pair) {
-        self.halves(|select, half, at| {
+    pub(super) fn store_full(&mut self, place: MemRef, pair: Pair) {
+        self.each_half(|select, half, at| {
             let place =
-                Place { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
-            select.push(Op::Store(Store::Whole, place), &[pair[at]], half)
+                MemRef { offset: place.offset + select.task.width.bytes() * at as i32, ..place };
+            select.push(Op::Store(Store::Full, place), &[pair[at]], half)
         });
     }
 
-    /// Stores a result, past the caches if this body does that.
-    pub(super) fn put(&mut self, store: Store, place: Place, value: V, half: u8) -> V {
+    /// Stores a result, past the caches where this body and sink do.
+    pub(super) fn put(&mut self, store: Store, place: MemRef, value: VReg, half: u8) -> VReg {
         let streamed = match store {
-            Store::Whole => Store::Streamed,
-            Store::Low | Store::Half => Store::StreamedLow,
+            Store::Full => Store::NonTemporal,
+            Store::Low | Store::F16 => Store::NonTemporalLow,
             other => other,
         };
-        let (Base::Pointer { pointer, size }, true) = (place.base, self.past) else {
+        let (Base::Pointer { pointer, size }, true) = (place.base, self.non_temporal) else {
             return self.push(Op::Store(store, place), &[value], half);
         };
         if !self.tables.streamed.contains(&(pointer, size)) {
             self.tables.streamed.push((pointer, size));
         }
-        let value =
-            if store == Store::Half { self.push(Op::ToHalf, &[value], half) } else { value };
+        let value = if store == Store::F16 { self.push(Op::ToF16, &[value], half) } else { value };
         self.push(Op::Store(streamed, place), &[value], half)
     }
 
     /// Where a group of an operand with elements of that size is: itself, or a copy of the last ones.
-    pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> Place {
+    pub(super) fn group(&mut self, pointer: u16, size: u8, out: bool) -> MemRef {
         // Masks are of lanes of 32 bits at most.
-        if !self.last || self.long && i32::from(size) <= self.task.lane() {
-            return Place { base: Base::Pointer { pointer, size }, offset: 0 };
+        if !self.last || self.is_512 && i32::from(size) <= self.task.lane() {
+            return MemRef { base: Base::Pointer { pointer, size }, offset: 0 };
         }
         let stage = self.tables.stage(pointer, size, out);
-        Place { base: Base::Stage(stage), offset: 0 }
+        MemRef { base: Base::TailCopy(stage), offset: 0 }
     }
 }

@@ -1,9 +1,9 @@
-//! The order of a body's instructions: which of them are needed, and how many registers they ask for.
+//! Dead code, the order of a body's instructions, and how many registers an order needs.
 
-use super::inst::{Inst, Op, V};
+use super::inst::{Inst, Op, VReg};
 use smallvec::SmallVec;
 
-/// Removes what nothing needs.
+/// Eliminates dead code.
 pub(super) fn needed(insts: Vec<Inst>) -> Vec<Inst> {
     let mut keep = vec![false; insts.len()];
     for at in (0..insts.len()).rev() {
@@ -19,10 +19,10 @@ pub(super) fn needed(insts: Vec<Inst>) -> Vec<Inst> {
 
 /// The instructions at those places, renumbered.
 fn in_order(insts: &[Inst], order: &[usize]) -> Vec<Inst> {
-    let mut number = vec![V::MAX; insts.len()];
+    let mut number = vec![VReg::MAX; insts.len()];
     let mut out: Vec<Inst> = Vec::with_capacity(order.len());
     for at in order {
-        number[*at] = out.len() as V;
+        number[*at] = out.len() as VReg;
         let mut inst = insts[*at].clone();
         inst.args = inst.args.iter().map(|a| number[*a as usize]).collect();
         out.push(inst);
@@ -65,9 +65,9 @@ pub(super) fn pressure(insts: &[Inst]) -> usize {
     let mut change = vec![0i32; insts.len() + 1];
     for (at, inst) in insts.iter().enumerate() {
         let from = match inst.op {
-            Op::Lazy(_) if count[at] > 1 => first[at],
-            op if op.is_at_home() => continue,
-            Op::Acc(_) | Op::Store(..) | Op::Ask(_) => continue,
+            Op::Folded(_) if count[at] > 1 => first[at],
+            op if op.is_rematerialised() => continue,
+            Op::Acc(_) | Op::Store(..) | Op::Prefetch(_) => continue,
             _ if inst.fixed.is_some() || count[at] == 0 => continue,
             _ => at,
         };

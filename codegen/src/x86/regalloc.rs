@@ -1,25 +1,26 @@
-//! Registers for a body's values, and its code.
+//! Register allocation for a body, and its encoding: one pass from the first instruction to the last.
 //!
 //! Values get registers in order; when none is free, the value whose next use is farthest gives its own up. Constants, and loads of memory
-//! that nothing writes, are at home in memory: they are read as operands, and cost nothing to give up. Others are spilled.
+//! that nothing writes, are rematerialised: they are read as memory operands, and cost nothing to give up. Others are spilled.
 
 use super::asm::{Asm, Map, Mem, Opcode, Prefix, R11, RAX, RCX, RDI, Reg, Rm, Span};
 use super::evex::{MASK, TAIL, Under};
 use super::frame::Frame;
-use super::inst::{Base, Inst, Load, One, Op, Place, Shift, Store, Two, V};
+use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Store, Unary, VReg};
 use crate::machine::Width;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Values that live as long as the loop, and their registers.
-pub(super) type Pins = HashMap<Op, Reg>;
+/// Constants and broadcasts that keep a register for the whole loop.
+pub(super) type Pinned = HashMap<Op, Reg>;
 
-/// Emits a body once, with the registers that are taken, and whether it is for the last positions. Returns how many vectors were spilled.
+/// Allocates and encodes a body. `taken` registers are those of accumulators; `tail` says that the body is for the positions that are left.
+/// Returns how many vectors were spilled.
 pub(super) fn emit(
     asm: &mut Asm,
     frame: &Frame,
     insts: &[Inst],
-    pins: &Pins,
+    pins: &Pinned,
     (taken, tail): (u32, bool),
 ) -> usize {
     let mut uses: Vec<Vec<u32>> = vec![Vec::new(); insts.len()];
@@ -30,7 +31,7 @@ pub(super) fn emit(
     }
     let pinned = pins.values().fold(taken, |set, r| set | 1 << r);
     let width = asm.width;
-    let mut assign = Assign {
+    let mut allocator = Allocator {
         tail: tail && width == Width::Bits512,
         width,
         asm,
@@ -45,25 +46,26 @@ pub(super) fn emit(
     };
     for (at, inst) in insts.iter().enumerate() {
         if let Some(r) = pins.get(&inst.op) {
-            assign.register[at] = Some(*r);
+            allocator.register[at] = Some(*r);
         } else {
-            assign.inst(at, inst);
+            allocator.inst(at, inst);
         }
     }
-    assign.spilled
+    allocator.spilled
 }
 
-struct Assign<'a> {
+struct Allocator<'a> {
     /// Operands are accessed under the mask of the last positions.
     tail: bool,
     width: Width,
     asm: &'a mut Asm,
     frame: &'a Frame,
     insts: &'a [Inst],
-    /// Of each value, where it is still used, the next place last.
+    /// The instructions that still use each value, the next one last.
     uses: Vec<Vec<u32>>,
     register: Vec<Option<Reg>>,
-    held: Vec<Option<V>>,
+    /// The value in each register.
+    held: Vec<Option<VReg>>,
     /// The registers that values may have.
     open: u32,
     /// Where spilled values are.
@@ -107,18 +109,18 @@ pub(super) const STORES: [(Opcode, &str, iced_x86::Register); 4] = [
     (TO_HALF, "vcvtps2ph", iced_x86::Register::ZMM27),
 ];
 
-impl Assign<'_> {
+impl Allocator<'_> {
     fn inst(&mut self, at: usize, inst: &Inst) {
         let args = &inst.args[..];
         match inst.op {
-            Op::Splat(_) | Op::SplatDouble(_) | Op::Steps { .. } | Op::Ready(_) | Op::Lazy(_) => {}
+            Op::Splat(_) | Op::Splat64(_) | Op::Ramp { .. } | Op::Broadcast(_) | Op::Folded(_) => {}
             Op::Acc(number) => self.register[at] = Some(self.width.accumulator(number)),
             Op::Load(load, place) => {
                 let mask = if load == Load::Masked { self.reg(args[0], &[]) } else { 0 };
                 let from = Rm::Mem(self.mem(place));
                 let to = self.result(at, inst);
                 let opcode = match load {
-                    Load::Whole => self.of_lanes(load.opcode()),
+                    Load::Full => self.of_lanes(load.opcode()),
                     _ => load.opcode(),
                 };
                 match self.is_partial(place) {
@@ -145,18 +147,18 @@ impl Assign<'_> {
                     }
                 }
             }
-            Op::Two(two) => self.two(at, inst, two),
-            Op::One(One::Words | One::Bytes) => {
+            Op::Binary(two) => self.binary(at, inst, two),
+            Op::Unary(Unary::Truncate16 | Unary::Truncate8) => {
                 let from = self.reg(args[0], &[]);
                 let to = self.result(at, inst);
-                let Op::One(one) = inst.op else { return };
+                let Op::Unary(one) = inst.op else { return };
                 self.asm.vector(one.opcode().0, from, 0, Rm::Reg(to), None);
             }
-            Op::One(one) => {
+            Op::Unary(one) => {
                 let from = self.operand(args[0], &[]);
                 let to = self.result(at, inst);
-                let (opcode, imm) = match self.asm.doubles {
-                    true => one.of_doubles(),
+                let (opcode, imm) = match self.asm.is_64() {
+                    true => one.opcode_64(),
                     false => one.opcode(),
                 };
                 self.asm.vector(opcode, to, 0, from, imm);
@@ -168,7 +170,7 @@ impl Assign<'_> {
                 self.asm.take_mask(mask);
                 self.choose(at, inst, MASK);
             }
-            Op::Choose(two) => {
+            Op::CompareBlend(two) => {
                 let (opcode, imm) = self.encoding(two);
                 let first = self.reg(args[2], args);
                 let second = self.operand(args[3], args);
@@ -183,20 +185,20 @@ impl Assign<'_> {
                 let to = self.result(at, inst);
                 self.asm.vector(BLEND, to, clear, set, Some(mask << 4));
             }
-            Op::ToHalf => {
+            Op::ToF16 => {
                 let from = self.reg(args[0], &[]);
                 let to = self.result(at, inst);
                 self.asm.vector(TO_HALF, from, 0, Rm::Reg(to), Some(0));
             }
             Op::Store(store, place) => self.store(at, inst, store, place),
-            Op::Ask(place) => {
+            Op::Prefetch(place) => {
                 let line = self.mem(place);
-                self.asm.ask(line);
+                self.asm.prefetch(line);
             }
         }
     }
 
-    fn two(&mut self, at: usize, inst: &Inst, two: Two) {
+    fn binary(&mut self, at: usize, inst: &Inst, two: Binary) {
         let (mut a, mut b) = (inst.args[0], inst.args[1]);
         if two.commutes() && !self.is_held(a) && self.is_held(b) {
             (a, b) = (b, a);
@@ -223,27 +225,27 @@ impl Assign<'_> {
     }
 
     /// The encoding of an instruction of two operands.
-    fn encoding(&self, two: Two) -> (Opcode, Option<u8>) {
-        if self.asm.doubles { two.of_doubles() } else { two.opcode() }
+    fn encoding(&self, two: Binary) -> (Opcode, Option<u8>) {
+        if self.asm.is_64() { two.opcode_64() } else { two.opcode() }
     }
 
     /// An instruction on floats, on those that lanes hold.
     fn of_lanes(&self, op: Opcode) -> Opcode {
-        if self.asm.doubles { Opcode { prefix: Prefix::P66, w: true, ..op } } else { op }
+        if self.asm.is_64() { Opcode { prefix: Prefix::P66, w: true, ..op } } else { op }
     }
 
     /// The mask of the last positions for the half that an instruction works on.
     fn tail_of(&self, inst: &Inst) -> Reg {
-        TAIL + Reg::from(self.asm.doubles && inst.half == 1)
+        TAIL + Reg::from(self.asm.is_64() && inst.half == 1)
     }
 
     /// The exponent of the bytes of a lane.
     fn scale(&self) -> u8 {
-        if self.asm.doubles { 3 } else { 2 }
+        if self.asm.is_64() { 3 } else { 2 }
     }
 
     /// True if only some lanes of it are there.
-    fn is_partial(&self, place: Place) -> bool {
+    fn is_partial(&self, place: MemRef) -> bool {
         self.tail && matches!(place.base, Base::Pointer { .. })
     }
 
@@ -253,21 +255,21 @@ impl Assign<'_> {
         self.asm.vector(SHIFT, shift.digit(), to, Rm::Reg(from), Some(by));
     }
 
-    fn store(&mut self, at: usize, inst: &Inst, store: Store, place: Place) {
+    fn store(&mut self, at: usize, inst: &Inst, store: Store, place: MemRef) {
         let from = self.reg(inst.args[0], &inst.args);
         let mask = if store == Store::Masked { self.reg(inst.args[1], &inst.args) } else { 0 };
         let to = Rm::Mem(self.mem(place));
         let long = self.width == Width::Bits512;
         let (opcode, imm) = match store {
-            Store::Whole => (self.of_lanes(STORE), None),
-            Store::Streamed => (STREAM, None),
-            Store::StreamedLow => (STREAM.on(Span::Half), None),
+            Store::Full => (self.of_lanes(STORE), None),
+            Store::NonTemporal => (STREAM, None),
+            Store::NonTemporalLow => (STREAM.on(Span::Half), None),
             Store::Masked => (STORE_MASKED, None),
             Store::Low if long => (STORE_WORDS, None),
             Store::Low => (STORE.on(Span::Half), None),
             Store::Quarter => (STORE_BYTES, None),
             Store::Eighth => (STORE_LOW_BYTES, None),
-            Store::Half => (TO_HALF, Some(0)),
+            Store::F16 => (TO_HALF, Some(0)),
         };
         match self.is_partial(place) {
             true => self.asm.evex(opcode, Under::Mask(self.tail_of(inst)), [from, 0], to, imm),
@@ -311,10 +313,10 @@ impl Assign<'_> {
             (a, b) = (b, a);
         }
         let copied = if self.is_held(c) && !self.is_held(b) { b } else { c };
-        let mut keep: SmallVec<[V; 4]> = SmallVec::from_slice(args);
+        let mut keep: SmallVec<[VReg; 4]> = SmallVec::from_slice(args);
         let to = self.free(&keep);
-        self.held[to as usize] = Some(at as V);
-        keep.push(at as V);
+        self.held[to as usize] = Some(at as VReg);
+        keep.push(at as VReg);
         let from = self.place_of(copied);
         self.asm.vector(MOVE, to, 0, from, None);
         let first = self.reg(a, &keep);
@@ -327,7 +329,7 @@ impl Assign<'_> {
     }
 
     /// The register of an operand that dies here, for the result.
-    fn over(&mut self, at: usize, inst: &Inst, operand: V) -> Reg {
+    fn over(&mut self, at: usize, inst: &Inst, operand: VReg) -> Reg {
         let to = self.register[operand as usize].expect("a value that dies is in a register");
         self.consume(at, inst);
         self.take(at, to);
@@ -335,12 +337,12 @@ impl Assign<'_> {
     }
 
     /// True if the value is in a register of its own and nothing else reads it, now or later.
-    fn dies(&self, v: V, args: &[V]) -> bool {
+    fn dies(&self, v: VReg, args: &[VReg]) -> bool {
         let own = self.register[v as usize].is_some_and(|r| self.held[r as usize] == Some(v));
         own && self.uses[v as usize].len() == 1 && args.iter().filter(|a| **a == v).count() == 1
     }
 
-    fn is_held(&self, v: V) -> bool {
+    fn is_held(&self, v: VReg) -> bool {
         self.register[v as usize].is_some()
     }
 
@@ -360,7 +362,7 @@ impl Assign<'_> {
         if self.uses[at].is_empty() {
             return;
         }
-        self.held[register as usize] = Some(at as V);
+        self.held[register as usize] = Some(at as VReg);
         self.register[at] = Some(register);
     }
 
@@ -371,7 +373,7 @@ impl Assign<'_> {
                 self.uses[a].pop();
             }
             if let (true, Some(r)) = (self.uses[a].is_empty(), self.register[a])
-                && self.held[r as usize] == Some(a as V)
+                && self.held[r as usize] == Some(a as VReg)
             {
                 self.held[r as usize] = None;
             }
@@ -379,7 +381,7 @@ impl Assign<'_> {
     }
 
     /// A register with nothing in it, if need be after giving up that of a value not in `keep`.
-    fn free(&mut self, keep: &[V]) -> Reg {
+    fn free(&mut self, keep: &[VReg]) -> Reg {
         if let Some(r) = self.unused() {
             return r;
         }
@@ -390,7 +392,7 @@ impl Assign<'_> {
             .max_by_key(|(_, v)| self.uses[*v as usize].last().copied().unwrap_or(u32::MAX));
         let (r, v) = farthest.expect("an instruction has fewer operands than there are registers");
         let value = v as usize;
-        if !self.insts[value].op.is_at_home() && self.slot[value].is_none() {
+        if !self.insts[value].op.is_rematerialised() && self.slot[value].is_none() {
             self.slot[value] = Some(self.spilled);
             let to = Rm::Mem(self.frame.spill(self.spilled));
             self.asm.vector(STORE, r, 0, to, None);
@@ -407,7 +409,7 @@ impl Assign<'_> {
     }
 
     /// The value in a register.
-    fn reg(&mut self, v: V, keep: &[V]) -> Reg {
+    fn reg(&mut self, v: VReg, keep: &[VReg]) -> Reg {
         if let Some(r) = self.register[v as usize] {
             return r;
         }
@@ -420,8 +422,8 @@ impl Assign<'_> {
     }
 
     /// The value as an operand that may be in memory. What is read more than once goes to a register if there is one.
-    fn operand(&mut self, v: V, keep: &[V]) -> Rm {
-        let again = self.uses[v as usize].len() > 1 && !self.insts[v as usize].op.is_still();
+    fn operand(&mut self, v: VReg, keep: &[VReg]) -> Rm {
+        let again = self.uses[v as usize].len() > 1 && !self.insts[v as usize].op.is_invariant();
         if self.is_held(v) || again && self.unused().is_some() {
             return Rm::Reg(self.reg(v, keep));
         }
@@ -429,7 +431,7 @@ impl Assign<'_> {
     }
 
     /// Where the value is.
-    fn place_of(&mut self, v: V) -> Rm {
+    fn place_of(&mut self, v: VReg) -> Rm {
         let value = v as usize;
         if let Some(r) = self.register[value] {
             return Rm::Reg(r);
@@ -438,14 +440,14 @@ impl Assign<'_> {
             return Rm::Mem(self.frame.spill(slot));
         }
         match self.insts[value].op {
-            Op::Lazy(place) => Rm::Mem(self.mem(place)),
-            op => still(self.asm, self.frame, op),
+            Op::Folded(place) => Rm::Mem(self.mem(place)),
+            op => invariant_operand(self.asm, self.frame, op),
         }
     }
 
-    /// The address of a place; pointers without a register are fetched first.
-    fn mem(&mut self, place: Place) -> Mem {
-        let Place { base, offset } = place;
+    /// The address of a memory operand; pointers without a register are fetched first.
+    fn mem(&mut self, place: MemRef) -> Mem {
+        let MemRef { base, offset } = place;
         let fixed = |displacement| Mem { base: RDI, index: None, displacement };
         match base {
             Base::Pointer { pointer, size } => {
@@ -456,7 +458,7 @@ impl Assign<'_> {
                 let index = Some((RAX, size.trailing_zeros() as u8));
                 Mem { base, index, displacement: offset }
             }
-            Base::Row(at) => {
+            Base::RowBuffer(at) => {
                 Mem { base: RDI, index: Some((RAX, self.scale())), displacement: at + offset }
             }
             Base::Fixed(at) => fixed(at + offset),
@@ -465,29 +467,29 @@ impl Assign<'_> {
                 self.asm.and_number(R11, 16);
                 Mem { base: RDI, index: Some((R11, self.scale())), displacement: at + offset }
             }
-            Base::Stage(number) => fixed(self.frame.stage(number) + offset),
+            Base::TailCopy(number) => fixed(self.frame.tail_copy(number) + offset),
         }
     }
 }
 
 /// A vector of lanes of 64 bits.
-pub(super) fn doubles(bits: u64) -> [u32; 16] {
+pub(super) fn splat_64(bits: u64) -> [u32; 16] {
     std::array::from_fn(|word| (bits >> (32 * (word % 2))) as u32)
 }
 
-/// Where a value is that is the same in every turn.
-pub(super) fn still(asm: &mut Asm, frame: &Frame, op: Op) -> Rm {
+/// The memory operand of a value that is the same in every iteration.
+pub(super) fn invariant_operand(asm: &mut Asm, frame: &Frame, op: Op) -> Rm {
     match op {
         Op::Splat(bits) => Rm::Pool(asm.pool([bits; 16])),
-        Op::SplatDouble(bits) => Rm::Pool(asm.pool(doubles(bits))),
-        Op::Steps { start, step } => {
+        Op::Splat64(bits) => Rm::Pool(asm.pool(splat_64(bits))),
+        Op::Ramp { start, step } => {
             let lane = |l: i32| start.wrapping_add(step.wrapping_mul(l)) as u32;
             let lanes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
             Rm::Pool(asm.pool(lanes.map(lane)))
         }
-        Op::Ready(number) => {
-            Rm::Mem(Mem { base: RDI, index: None, displacement: frame.ready(number) })
+        Op::Broadcast(number) => {
+            Rm::Mem(Mem { base: RDI, index: None, displacement: frame.broadcast(number) })
         }
-        other => unreachable!("{other:?} has no home"),
+        other => unreachable!("{other:?} is not invariant"),
     }
 }

@@ -1,12 +1,13 @@
-//! From a phase of a plan to instructions on a group of positions: two vectors, or one where what is left does not fill two of 512 bits.
+//! Instruction selection: from a phase of a plan to instructions on a group of positions, which is two vectors, or one where what is left
+//! does not fill two of 512 bits.
 //!
-//! Both halves take the same steps side by side, so that each fills the other's waits. Values that are the same along the row are one
-//! vector for both halves, and so is everything of a single vector. Truth values are masks.
+//! The two halves of a group take the same steps side by side, so that each hides the latencies of the other. What is the same along the
+//! row is one vector for both halves. Truth values are masks, all bits of a lane or none.
 
 use super::frame::PointerFrom;
 use super::functions::{Sequence, sequence};
-use super::inst::{Base, Inst, Load, One, Op, Place, Shift, Two, V, compare};
-use super::{Cell, Task, Turn};
+use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Unary, VReg, compare};
+use super::{Cell, RowScratch, Task};
 use crate::machine::Width;
 use crate::plan::Sink;
 use crate::plan::phases::{Capability, Class, Lanes};
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use tracecast_ir::kernel::{Scalar, ScalarOp, Val};
 
 /// The two halves of a group.
-pub(super) type Pair = [V; 2];
+pub(super) type Pair = [VReg; 2];
 
 /// The bytes of a line of the cache.
 const LINE: usize = 64;
@@ -23,9 +24,9 @@ const LINE: usize = 64;
 /// Why a phase has no code.
 pub(super) type Result<T> = std::result::Result<T, String>;
 
-/// An operand's last group that is copied, since there are no masks for its small elements.
+/// The last group of an operand, which is copied element by element since no mask has elements so small.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Staged {
+pub(super) struct TailCopy {
     pub(super) pointer: u16,
     pub(super) size: u8,
     pub(super) stage: u16,
@@ -36,34 +37,34 @@ pub(super) struct Staged {
 /// A reduction in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accumulator {
-    /// Where its lanes are in the scratch.
+    /// The offset of its lanes in the scratch.
     pub(super) lanes: i32,
-    /// What they start from.
+    /// What they are initialised to.
     pub(super) identity: u64,
 }
 
-/// What both bodies of a loop share.
+/// What the bodies of a loop share.
 #[derive(Default)]
 pub(super) struct Tables {
-    /// Each with the row it belongs to.
+    /// What the caller stores, each with the row that it belongs to.
     pub(super) cells: Vec<(u8, Cell)>,
-    /// The row at hand.
-    pub(super) turn: u8,
+    /// The row that is being selected.
+    pub(super) row: u8,
     pub(super) pointers: Vec<PointerFrom>,
-    /// The cells whose numbers are made ready, and whether all 16 bytes count.
-    pub(super) ready: Vec<(u16, bool)>,
+    /// The cells that the prologue broadcasts to a vector, and whether all of their 16 bytes count.
+    pub(super) broadcasts: Vec<(u16, bool)>,
     /// Reductions in registers.
     pub(super) accumulators: Vec<Accumulator>,
-    pub(super) staged: Vec<Staged>,
-    /// The two vectors that say which of the last positions there are.
+    pub(super) tail_copies: Vec<TailCopy>,
+    /// The broadcasts that hold the masks of the tail.
     pub(super) masks: Option<[u16; 2]>,
-    /// The pointers, and sizes of elements, that are streamed to.
+    /// The pointers, and sizes of elements, of non-temporal stores.
     pub(super) streamed: Vec<(u16, u8)>,
 }
 
 impl Tables {
     pub(super) fn cell(&mut self, cell: Cell) -> u16 {
-        let cell = (self.turn, cell);
+        let cell = (self.row, cell);
         let at = self.cells.iter().position(|c| *c == cell).unwrap_or_else(|| {
             self.cells.push(cell);
             self.cells.len() - 1
@@ -71,11 +72,11 @@ impl Tables {
         at as u16
     }
 
-    pub(super) fn ready(&mut self, cell: Cell, wide: bool) -> u16 {
-        let from = (self.cell(cell), wide);
-        let at = self.ready.iter().position(|r| *r == from).unwrap_or_else(|| {
-            self.ready.push(from);
-            self.ready.len() - 1
+    pub(super) fn broadcast(&mut self, cell: Cell, all_16_bytes: bool) -> u16 {
+        let from = (self.cell(cell), all_16_bytes);
+        let at = self.broadcasts.iter().position(|r| *r == from).unwrap_or_else(|| {
+            self.broadcasts.push(from);
+            self.broadcasts.len() - 1
         });
         at as u16
     }
@@ -89,27 +90,27 @@ impl Tables {
     }
 
     pub(super) fn stage(&mut self, pointer: u16, size: u8, out: bool) -> u16 {
-        let same = |s: &&Staged| s.pointer == pointer && s.size == size && s.out == out;
-        if let Some(found) = self.staged.iter().find(same) {
+        let same = |s: &&TailCopy| s.pointer == pointer && s.size == size && s.out == out;
+        if let Some(found) = self.tail_copies.iter().find(same) {
             return found.stage;
         }
-        let stage = self.staged.len() as u16;
-        self.staged.push(Staged { pointer, size, stage, out });
+        let stage = self.tail_copies.len() as u16;
+        self.tail_copies.push(TailCopy { pointer, size, stage, out });
         stage
     }
 }
 
 /// Which positions a body is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum BodyKind {
     /// Two vectors of them.
     Pair,
-    /// Two vectors of them, whose results go past the caches.
-    Streamed,
+    /// Two vectors of them, with non-temporal stores.
+    NonTemporal,
     /// One vector, of 512 bits.
     Single,
     /// Fewer than sixteen.
-    Last,
+    Tail,
 }
 
 /// A body in the making.
@@ -120,24 +121,22 @@ pub(super) struct Select<'a> {
     /// Fewer than sixteen positions are left.
     pub(super) last: bool,
     /// Vectors have 512 bits, and instructions can leave lanes out.
-    pub(super) long: bool,
-    /// Lanes have 64 bits.
-    pub(super) doubles: bool,
+    pub(super) is_512: bool,
     /// Halves are one vector.
     single: bool,
     /// Halves are the even and the odd positions: pairs of bf16, which need not be moved to be widened.
     pub(super) interleaved: bool,
     streams: bool,
-    /// The sink at hand goes past the caches.
-    pub(super) past: bool,
-    /// No NaN can have so many bits set that rounding it carries into its sign.
-    pub(super) tame: bool,
+    /// The sink that is being selected stores past the caches.
+    pub(super) non_temporal: bool,
+    /// No NaN has a payload that would overflow when it is rounded to bf16 as a number is.
+    pub(super) nan_safe_rounding: bool,
     values: HashMap<Val, Pair>,
-    known: HashMap<Op, V>,
-    /// Rounded values before their low halves are cleared, for stores.
-    pub(super) rounded: HashMap<Val, Pair>,
-    /// Rounded values as f16.
-    pub(super) halves: HashMap<Val, Pair>,
+    known: HashMap<Op, VReg>,
+    /// bf16 values before their low halves are cleared, for stores.
+    pub(super) rounded_bf16: HashMap<Val, Pair>,
+    /// f16 values as 16 bits, for stores.
+    pub(super) rounded_f16: HashMap<Val, Pair>,
 }
 
 impl<'a> Select<'a> {
@@ -145,38 +144,40 @@ impl<'a> Select<'a> {
     pub(super) fn body(
         task: &'a Task<'a>,
         tables: &'a mut Tables,
-        part: Part,
+        kind: BodyKind,
     ) -> Result<Vec<Inst>> {
         let mut select = Select {
             task,
             tables,
             insts: Vec::new(),
-            last: part == Part::Last,
-            long: task.width == Width::Bits512,
-            doubles: task.cut.lanes == Lanes::Bits64,
-            single: part == Part::Single || part == Part::Last && task.lanes() == 16,
-            interleaved: matches!(part, Part::Pair | Part::Streamed)
+            last: kind == BodyKind::Tail,
+            is_512: task.width == Width::Bits512,
+            single: kind == BodyKind::Single || kind == BodyKind::Tail && task.lanes() == 16,
+            interleaved: matches!(kind, BodyKind::Pair | BodyKind::NonTemporal)
                 && task.width == Width::Bits512
                 && is_all_bf16(task),
-            streams: part == Part::Streamed,
-            past: false,
-            tame: is_tame(task),
+            streams: kind == BodyKind::NonTemporal,
+            non_temporal: false,
+            nan_safe_rounding: rounds_nan_safely(task),
             values: HashMap::new(),
             known: HashMap::new(),
-            rounded: HashMap::new(),
-            halves: HashMap::new(),
+            rounded_bf16: HashMap::new(),
+            rounded_f16: HashMap::new(),
         };
-        // The pointer to waiting values comes first: it has no cell to be fetched from.
-        if task.cut.waits.iter().any(Option::is_some) {
-            select.tables.pointer(PointerFrom::Waits);
+        // The pointer to temporaries comes first, so that it has a register: there is no cell to fetch it from.
+        if task.cut.temporaries.iter().any(Option::is_some) {
+            select.tables.pointer(PointerFrom::Temporaries);
         }
-        if select.last && !select.long {
+        if select.last && !select.is_512 {
             select.masks();
         }
-        for turn in 0..task.turns.len() {
-            select.tables.turn = turn as u8;
-            if part == Part::Pair {
-                task.asked.iter().enumerate().for_each(|(number, size)| select.ask(number, *size));
+        for turn in 0..task.rows.len() {
+            select.tables.row = turn as u8;
+            if kind == BodyKind::Pair {
+                task.prefetched
+                    .iter()
+                    .enumerate()
+                    .for_each(|(number, size)| select.prefetch(number, *size));
             }
             select.row()?;
         }
@@ -187,13 +188,13 @@ impl<'a> Select<'a> {
     fn row(&mut self) -> Result<()> {
         let task = self.task;
         self.values.clear();
-        self.rounded.clear();
-        self.halves.clear();
+        self.rounded_bf16.clear();
+        self.rounded_f16.clear();
         for v in &task.phase.insts {
             let pair = self.value_of(*v)?;
-            if let Some(offset) = task.cut.waits[*v as usize] {
-                let place = self.waiting(offset);
-                self.store_whole(place, pair);
+            if let Some(offset) = task.cut.temporaries[*v as usize] {
+                let place = self.temporary(offset);
+                self.store_full(place, pair);
             }
             self.values.insert(*v, pair);
         }
@@ -203,18 +204,23 @@ impl<'a> Select<'a> {
             } else {
                 None
             };
-            self.past = self.streams && slot.is_some_and(|slot| task.plan.may_stream(slot));
+            self.non_temporal = self.streams && slot.is_some_and(|slot| task.plan.may_stream(slot));
             self.sink(*sink)?;
         }
         Ok(())
     }
 
-    /// The row at hand.
-    pub(super) fn turn(&self) -> &'a Turn {
-        &self.task.turns[usize::from(self.tables.turn)]
+    /// Where the row that is being selected has its scratch.
+    pub(super) fn row_scratch(&self) -> &'a RowScratch {
+        &self.task.rows[usize::from(self.tables.row)]
     }
 
-    /// What the loop may be asked for.
+    /// True if lanes have 64 bits.
+    pub(super) fn is_64(&self) -> bool {
+        self.task.cut.lanes == Lanes::Bits64
+    }
+
+    /// What the loop may be prefetched for.
     pub(super) fn can(&self) -> Capability {
         Capability { loops: self.task.width.loops(), lanes: self.task.cut.lanes }
     }
@@ -224,13 +230,13 @@ impl<'a> Select<'a> {
     }
 
     /// Appends an instruction for one half, or for both if that is 2.
-    pub(super) fn push(&mut self, op: Op, args: &[V], half: u8) -> V {
+    pub(super) fn push(&mut self, op: Op, args: &[VReg], half: u8) -> VReg {
         self.insts.push(Inst { op, args: SmallVec::from_slice(args), half, fixed: None });
-        (self.insts.len() - 1) as V
+        (self.insts.len() - 1) as VReg
     }
 
     /// A value that is the same for both halves and made without operands.
-    pub(super) fn source(&mut self, op: Op) -> V {
+    pub(super) fn source(&mut self, op: Op) -> VReg {
         if let Some(v) = self.known.get(&op) {
             return *v;
         }
@@ -245,17 +251,17 @@ impl<'a> Select<'a> {
 
     /// Bits of a lane in all of them.
     pub(super) fn constant(&mut self, bits: u64) -> Pair {
-        if self.doubles { [self.source(Op::SplatDouble(bits)); 2] } else { self.splat(bits as u32) }
+        if self.is_64() { [self.source(Op::Splat64(bits)); 2] } else { self.splat(bits as u32) }
     }
 
     /// The same instruction for both halves; one, if the operands are the same.
     pub(super) fn both(&mut self, op: Op, args: &[Pair]) -> Pair {
         if args.iter().all(|a| a[0] == a[1]) {
-            let args: SmallVec<[V; 3]> = args.iter().map(|a| a[0]).collect();
+            let args: SmallVec<[VReg; 3]> = args.iter().map(|a| a[0]).collect();
             return [self.push(op, &args, 2); 2];
         }
         [0, 1].map(|half| {
-            let args: SmallVec<[V; 3]> = args.iter().map(|a| a[half]).collect();
+            let args: SmallVec<[VReg; 3]> = args.iter().map(|a| a[half]).collect();
             self.push(op, &args, half as u8)
         })
     }
@@ -266,19 +272,19 @@ impl<'a> Select<'a> {
     }
 
     /// What `make` makes of each half, or of both at once; it is told the half, and its place in pairs.
-    pub(super) fn halves(&mut self, mut make: impl FnMut(&mut Self, u8, usize) -> V) -> Pair {
+    pub(super) fn each_half(&mut self, mut make: impl FnMut(&mut Self, u8, usize) -> VReg) -> Pair {
         match self.single {
             true => [make(self, 2, 0); 2],
             false => [0u8, 1].map(|half| make(self, half, usize::from(half))),
         }
     }
 
-    pub(super) fn two(&mut self, op: Two, a: Pair, b: Pair) -> Pair {
-        self.both(Op::Two(op), &[a, b])
+    pub(super) fn binary(&mut self, op: Binary, a: Pair, b: Pair) -> Pair {
+        self.both(Op::Binary(op), &[a, b])
     }
 
-    pub(super) fn one(&mut self, op: One, a: Pair) -> Pair {
-        self.both(Op::One(op), &[a])
+    pub(super) fn unary(&mut self, op: Unary, a: Pair) -> Pair {
+        self.both(Op::Unary(op), &[a])
     }
 
     pub(super) fn shift(&mut self, shift: Shift, by: u8, a: Pair) -> Pair {
@@ -288,10 +294,10 @@ impl<'a> Select<'a> {
     pub(super) fn blend(&mut self, mask: Pair, set: Pair, clear: Pair) -> Pair {
         let from = &self.insts[mask[0] as usize];
         match from.op {
-            // What compares gives a mask that needs not become a vector first.
-            Op::Two(two) if self.long && two.is_mask() => {
+            // A comparison gives a mask register, from which to choose without a vector in between.
+            Op::Binary(two) if self.is_512 && two.is_mask() => {
                 let of = |i: usize| mask.map(|m| self.insts[m as usize].args[i]);
-                self.both(Op::Choose(two), &[clear, set, of(0), of(1)])
+                self.both(Op::CompareBlend(two), &[clear, set, of(0), of(1)])
             }
             _ => self.both(Op::Blend, &[clear, set, mask]),
         }
@@ -302,36 +308,40 @@ impl<'a> Select<'a> {
         let slots = match self.tables.masks {
             Some(slots) => slots,
             None => {
-                let slots = [0, 1].map(|half| self.tables.ready(Cell::Mask(half), false));
+                let slots = [0, 1].map(|half| self.tables.broadcast(Cell::Mask(half), false));
                 self.tables.masks = Some(slots);
                 slots
             }
         };
-        slots.map(|s| self.source(Op::Ready(s)))
+        slots.map(|s| self.source(Op::Broadcast(s)))
     }
 
-    /// A scratch place of the positions of both halves.
-    fn waiting(&mut self, offset: i32) -> Place {
-        let pointer = self.tables.pointer(PointerFrom::Waits);
-        Place { base: Base::Pointer { pointer, size: 4 }, offset: self.task.waits + offset }
+    /// A value in the scratch that another phase has left or will read.
+    fn temporary(&mut self, offset: i32) -> MemRef {
+        let pointer = self.tables.pointer(PointerFrom::Temporaries);
+        MemRef { base: Base::Pointer { pointer, size: 4 }, offset: self.task.temporaries + offset }
     }
 
-    /// Asks for the lines of a row of results that belong to the group.
-    fn ask(&mut self, number: usize, size: u8) {
-        let cell = self.tables.cell(Cell::Asked(number));
+    /// Prefetches the lines of a row of results that belong to the group.
+    fn prefetch(&mut self, number: usize, size: u8) {
+        let cell = self.tables.cell(Cell::Prefetch(number));
         let pointer = self.tables.pointer(PointerFrom::Cell(cell));
         for offset in (0..self.positions() * i32::from(size)).step_by(LINE) {
-            self.push(Op::Ask(Place { base: Base::Pointer { pointer, size }, offset }), &[], 2);
+            self.push(
+                Op::Prefetch(MemRef { base: Base::Pointer { pointer, size }, offset }),
+                &[],
+                2,
+            );
         }
     }
 
     /// A number that the caller knows, in every lane.
     pub(super) fn given(&mut self, cell: Cell) -> Pair {
-        let slot = self.tables.ready(cell, false);
-        [self.source(Op::Ready(slot)); 2]
+        let slot = self.tables.broadcast(cell, false);
+        [self.source(Op::Broadcast(slot)); 2]
     }
 
-    /// An operand of this phase.
+    /// A value as an operand: made by this phase, the same along the row, or left by another phase.
     pub(super) fn arg(&mut self, v: Val) -> Result<Pair> {
         if let Some(pair) = self.values.get(&v) {
             return Ok(*pair);
@@ -345,9 +355,9 @@ impl<'a> Select<'a> {
                 _ => self.given(Cell::Uniform(v)),
             }
         } else {
-            let offset = self.task.cut.waits[v as usize]
-                .ok_or("a value of another phase does not wait for this one")?;
-            let place = self.waiting(offset);
+            let offset = self.task.cut.temporaries[v as usize]
+                .ok_or("a value of another phase has no place in the scratch")?;
+            let place = self.temporary(offset);
             self.lazy(place)
         };
         self.values.insert(v, pair);
@@ -358,7 +368,7 @@ impl<'a> Select<'a> {
         let inst = &self.task.stage.body.insts[v as usize];
         match inst.op {
             ScalarOp::Load(l) => self.operand(v, l as usize),
-            ScalarOp::Index(_) if inst.ty != Scalar::I32 || self.doubles => {
+            ScalarOp::Index(_) if inst.ty != Scalar::I32 || self.is_64() => {
                 Err(format!("positions as vectors of {}", inst.ty.name()))
             }
             ScalarOp::Index(i) => {
@@ -367,21 +377,24 @@ impl<'a> Select<'a> {
                 let cell = self.tables.cell(Cell::Start(v));
                 let first = self.push(Op::Position { cell, step }, &[], 2);
                 let lanes = self.task.width.bytes() / 4;
-                let steps = self.halves(|select, _, at| {
+                let steps = self.each_half(|select, _, at| {
                     let start = step.wrapping_mul(lanes * at as i32);
-                    select.source(Op::Steps { start, step })
+                    select.source(Op::Ramp { start, step })
                 });
-                Ok(self.two(Two::IntAdd, [first; 2], steps))
+                Ok(self.binary(Binary::IntAdd, [first; 2], steps))
             }
             ScalarOp::Row(_) if !self.can().keeps(inst.ty) => {
                 Err(format!("a row buffer of vectors of {}", inst.ty.name()))
             }
             ScalarOp::Row(b) => {
-                let place = Place { base: Base::Row(self.turn().buffers[b as usize]), offset: 0 };
-                // A buffer that this stage writes as well is read here and now.
+                let place = MemRef {
+                    base: Base::RowBuffer(self.row_scratch().buffers[b as usize]),
+                    offset: 0,
+                };
+                // A buffer that this stage also writes is read before it is written.
                 match self.task.cut.class[v as usize] {
                     Class::Free => Ok(self.lazy(place)),
-                    _ => Ok(self.load(Load::Whole, place, self.task.lane())),
+                    _ => Ok(self.load(Load::Full, place, self.task.lane())),
                 }
             }
             _ => {
@@ -402,7 +415,7 @@ impl<'a> Select<'a> {
             let args: SmallVec<[Pair; 3]> = args.iter().map(|a| values[*a as usize]).collect();
             values.push(match op {
                 Op::Blend => self.blend(args[2], args[1], args[0]),
-                op if op.is_at_home() => [self.source(*op); 2],
+                op if op.is_rematerialised() => [self.source(*op); 2],
                 op => self.both(*op, &args),
             });
         }
@@ -432,17 +445,17 @@ impl<'a> Select<'a> {
 
     /// True where the value is NaN.
     pub(super) fn is_nan(&mut self, x: Pair) -> Pair {
-        self.two(Two::Compare(compare::UNORDERED), x, x)
+        self.binary(Binary::Compare(compare::UNORDERED), x, x)
     }
 
     /// All bits inverted.
     pub(super) fn not(&mut self, x: Pair) -> Pair {
         let ones = self.splat(u32::MAX);
-        self.two(Two::Xor, x, ones)
+        self.binary(Binary::Xor, x, ones)
     }
 }
 
-/// True if everything that is loaded and stored along the row is bf16, and all positions are alike.
+/// True if everything that is loaded and stored along the row is bf16, and no position knows its number.
 fn is_all_bf16(task: &Task<'_>) -> bool {
     let body = &task.stage.body;
     let fits = |v: &Val| match body.insts[*v as usize].op {
@@ -456,13 +469,13 @@ fn is_all_bf16(task: &Task<'_>) -> bool {
         }
         _ => false,
     };
-    task.cut.waits.iter().all(Option::is_none)
+    task.cut.temporaries.iter().all(Option::is_none)
         && task.phase.insts.iter().all(fits)
         && task.phase.sinks.iter().all(stores)
 }
 
-/// True if every NaN is one that the processor makes, or a bf16: nothing else is loaded, and arithmetic keeps their bits.
-fn is_tame(task: &Task<'_>) -> bool {
+/// True if every NaN is one that the processor makes, or was loaded as bf16: arithmetic keeps their payloads, and none of those overflows.
+fn rounds_nan_safely(task: &Task<'_>) -> bool {
     use tracecast_ir::DType::{BF16, Bool, I32, I64, U8};
     let plain = |l: &crate::plan::Source| match &l.place {
         crate::plan::Place::At(access) => !f32::from_bits(access.fill as u32).is_nan(),

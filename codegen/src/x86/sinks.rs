@@ -2,7 +2,7 @@
 
 use super::Cell;
 use super::frame::PointerFrom;
-use super::inst::{Base, Load, One, Op, Place, Shift, Store, Two};
+use super::inst::{Base, Binary, Load, MemRef, Op, Shift, Store, Unary};
 use super::select::{Pair, Result, Select};
 use crate::plan::Sink;
 use crate::plan::phases::Class;
@@ -38,12 +38,13 @@ impl Select<'_> {
             }
             Sink::Keep { value, buffer } => {
                 let pair = self.arg(*value)?;
-                let base = Base::Row(self.turn().buffers[*buffer]);
-                self.store_whole(Place { base, offset: 0 }, pair);
+                let base = Base::RowBuffer(self.row_scratch().buffers[*buffer]);
+                self.store_full(MemRef { base, offset: 0 }, pair);
                 Ok(())
             }
             Sink::Reduce { reduction, value, .. } => {
-                let lanes = self.turn().lanes.get(&number).ok_or("a reduction has no lanes")?;
+                let lanes =
+                    self.row_scratch().lanes.get(&number).ok_or("a reduction has no lanes")?;
                 let pair = self.arg(*value)?;
                 self.reduce(*reduction, self.ty(*value), *lanes, pair)
             }
@@ -66,7 +67,7 @@ impl Select<'_> {
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
                 let before = self.load_lanes(pointer);
-                let after = self.binary(ScalarOp::Add, ty, before, pair)?;
+                let after = self.arithmetic(ScalarOp::Add, ty, before, pair)?;
                 self.store_again(pointer, after);
                 Ok(())
             }
@@ -79,10 +80,10 @@ impl Select<'_> {
         let Some(numbers) = self.accumulator(lanes, identity) else {
             let sixteen = self.positions() == 16 && self.task.alternates();
             let base = if sixteen { Base::Lanes(lanes) } else { Base::Fixed(lanes) };
-            let place = Place { base, offset: 0 };
-            let before = self.load(Load::Whole, place, self.task.lane());
+            let place = MemRef { base, offset: 0 };
+            let before = self.load(Load::Full, place, self.task.lane());
             let after = self.combined(how, ty, before, pair)?;
-            self.store_whole(place, after);
+            self.store_full(place, after);
             return Ok(());
         };
         let before = numbers.map(|n| self.source(Op::Acc(n)));
@@ -101,7 +102,7 @@ impl Select<'_> {
         if !self.last {
             return Ok(after);
         }
-        if self.long {
+        if self.is_512 {
             return Ok(self.both(Op::Tail, &[before, after]));
         }
         let masks = self.masks();
@@ -114,22 +115,22 @@ impl Select<'_> {
             return self.store_again(pointer, pair);
         }
         let base = self.lanes_at(pointer).base;
-        self.halves(|select, half, at| {
-            let place = Place { base, offset: select.task.width.bytes() * at as i32 };
-            select.put(Store::Whole, place, pair[at], half)
+        self.each_half(|select, half, at| {
+            let place = MemRef { base, offset: select.task.width.bytes() * at as i32 };
+            select.put(Store::Full, place, pair[at], half)
         });
     }
 
     /// Stores elements as large as a lane that have been loaded; those there are, if fewer than sixteen are left.
     fn store_again(&mut self, pointer: u16, pair: Pair) {
         let place = self.lanes_at(pointer);
-        if !self.last || self.long {
-            self.store_whole(place, pair);
+        if !self.last || self.is_512 {
+            self.store_full(place, pair);
             return;
         }
         let masks = self.masks();
         for half in [0usize, 1] {
-            let place = Place { offset: 32 * half as i32, ..place };
+            let place = MemRef { offset: 32 * half as i32, ..place };
             let args = [pair[half], masks[half]];
             self.push(Op::Store(Store::Masked, place), &args, half as u8);
         }
@@ -140,64 +141,64 @@ impl Select<'_> {
         let pair = self.arg(value)?;
         match dtype {
             DType::F32 | DType::I32 | DType::F64 | DType::I64 => self.store_lanes(pointer, pair),
-            DType::Bool if self.doubles => {
+            DType::Bool if self.is_64() => {
                 let one = self.constant(1);
-                let bit = self.two(Two::And, pair, one);
+                let bit = self.binary(Binary::And, pair, one);
                 let place = self.group(pointer, 1, true);
-                self.halves(|select, half, at| {
-                    let place = Place { offset: 8 * at as i32, ..place };
+                self.each_half(|select, half, at| {
+                    let place = MemRef { offset: 8 * at as i32, ..place };
                     select.push(Op::Store(Store::Eighth, place), &[bit[at]], half)
                 });
             }
             DType::F16 => {
                 let place = self.group(pointer, 2, true);
-                let ready = self.halves.get(&value).copied();
-                self.halves(|select, half, at| {
+                let ready = self.rounded_f16.get(&value).copied();
+                self.each_half(|select, half, at| {
                     let bytes = select.task.width.bytes() / 2;
-                    let place = Place { offset: bytes * at as i32, ..place };
+                    let place = MemRef { offset: bytes * at as i32, ..place };
                     let (how, from) = match ready {
                         Some(ready) => (Store::Low, ready[at]),
-                        None => (Store::Half, pair[at]),
+                        None => (Store::F16, pair[at]),
                     };
                     select.put(how, place, from, half)
                 });
             }
             DType::BF16 => {
-                let bits = match self.rounded.get(&value) {
+                let bits = match self.rounded_bf16.get(&value) {
                     Some(bits) => *bits,
                     None => self.nearest_bf16(pair),
                 };
                 let low = self.shift(Shift::Right, 16, bits);
                 if self.interleaved {
                     let mask = self.splat(0xffff_0000);
-                    let high = self.two(Two::And, bits, mask);
-                    let words = self.two(Two::Or, [low[0]; 2], [high[1]; 2]);
-                    let place = Place { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
-                    self.put(Store::Whole, place, words[0], 2);
+                    let high = self.binary(Binary::And, bits, mask);
+                    let words = self.binary(Binary::Or, [low[0]; 2], [high[1]; 2]);
+                    let place = MemRef { base: Base::Pointer { pointer, size: 2 }, offset: 0 };
+                    self.put(Store::Full, place, words[0], 2);
                     return Ok(());
                 }
-                if self.long {
-                    self.store_narrow(One::Words, low, pointer);
+                if self.is_512 {
+                    self.store_narrow(Unary::Truncate16, low, pointer);
                     return Ok(());
                 }
-                let words = self.push(Op::Two(Two::NarrowU16), &low, 2);
+                let words = self.push(Op::Binary(Binary::NarrowU16), &low, 2);
                 self.store_words(words, pointer);
             }
-            DType::U8 if self.long => self.store_narrow(One::Bytes, pair, pointer),
-            DType::Bool if self.long => {
+            DType::U8 if self.is_512 => self.store_narrow(Unary::Truncate8, pair, pointer),
+            DType::Bool if self.is_512 => {
                 let one = self.splat(1);
-                let bit = self.two(Two::And, pair, one);
-                self.store_narrow(One::Bytes, bit, pointer);
+                let bit = self.binary(Binary::And, pair, one);
+                self.store_narrow(Unary::Truncate8, bit, pointer);
             }
             DType::U8 => {
                 let mask = self.splat(0xff);
-                let low = self.two(Two::And, pair, mask);
-                let words = self.push(Op::Two(Two::NarrowI16), &low, 2);
-                self.store_bytes(Two::NarrowU8, words, None, pointer);
+                let low = self.binary(Binary::And, pair, mask);
+                let words = self.push(Op::Binary(Binary::NarrowI16), &low, 2);
+                self.store_bytes(Binary::NarrowU8, words, None, pointer);
             }
             DType::Bool => {
-                let words = self.push(Op::Two(Two::NarrowI16), &pair, 2);
-                self.store_bytes(Two::NarrowI8, words, Some(0x0101_0101), pointer);
+                let words = self.push(Op::Binary(Binary::NarrowI16), &pair, 2);
+                self.store_bytes(Binary::NarrowI8, words, Some(0x0101_0101), pointer);
             }
             other => return Err(format!("storing vectors of {other}")),
         }
@@ -205,36 +206,37 @@ impl Select<'_> {
     }
 
     /// Stores the low words or bytes of sixteen lanes.
-    fn store_narrow(&mut self, narrow: One, pair: Pair, pointer: u16) {
-        let (size, how) = if narrow == One::Words { (2, Store::Low) } else { (1, Store::Quarter) };
-        let low = self.one(narrow, pair);
+    fn store_narrow(&mut self, narrow: Unary, pair: Pair, pointer: u16) {
+        let (size, how) =
+            if narrow == Unary::Truncate16 { (2, Store::Low) } else { (1, Store::Quarter) };
+        let low = self.unary(narrow, pair);
         self.store_parts(pointer, size, how, low);
     }
 
     /// Stores sixteen elements of each half.
     fn store_parts(&mut self, pointer: u16, size: u8, how: Store, parts: Pair) {
         let place = self.group(pointer, size, true);
-        self.halves(|select, half, at| {
-            let place = Place { offset: 16 * i32::from(size) * at as i32, ..place };
+        self.each_half(|select, half, at| {
+            let place = MemRef { offset: 16 * i32::from(size) * at as i32, ..place };
             select.put(how, place, parts[at], half)
         });
     }
 
     /// Stores sixteen words, whose quarters are out of order.
     fn store_words(&mut self, words: u32, pointer: u16) {
-        let words = self.push(Op::One(One::Quarters(0b11_01_10_00)), &[words], 2);
+        let words = self.push(Op::Unary(Unary::Permute64(0b11_01_10_00)), &[words], 2);
         let place = self.group(pointer, 2, true);
-        self.put(Store::Whole, place, words, 2);
+        self.put(Store::Full, place, words, 2);
     }
 
     /// Stores sixteen words as bytes.
-    fn store_bytes(&mut self, narrow: Two, words: u32, mask: Option<u32>, pointer: u16) {
-        let words = self.push(Op::One(One::Quarters(0b11_01_10_00)), &[words], 2);
-        let bytes = self.push(Op::Two(narrow), &[words, words], 2);
-        let mut bytes = self.push(Op::One(One::Quarters(0b00_00_10_00)), &[bytes], 2);
+    fn store_bytes(&mut self, narrow: Binary, words: u32, mask: Option<u32>, pointer: u16) {
+        let words = self.push(Op::Unary(Unary::Permute64(0b11_01_10_00)), &[words], 2);
+        let bytes = self.push(Op::Binary(narrow), &[words, words], 2);
+        let mut bytes = self.push(Op::Unary(Unary::Permute64(0b00_00_10_00)), &[bytes], 2);
         if let Some(mask) = mask {
             let mask = self.source(Op::Splat(mask));
-            bytes = self.push(Op::Two(Two::And), &[bytes, mask], 2);
+            bytes = self.push(Op::Binary(Binary::And), &[bytes, mask], 2);
         }
         let place = self.group(pointer, 1, true);
         self.put(Store::Low, place, bytes, 2);
@@ -243,21 +245,21 @@ impl Select<'_> {
     /// Stores a value that is the same all along the row, given as it lies in memory.
     fn store_pattern(&mut self, number: usize, dtype: DType, pointer: u16) {
         let size = dtype.bytes() as u8;
-        let slot = self.tables.ready(Cell::Bits(number), true);
-        let pattern = self.source(Op::Ready(slot));
+        let slot = self.tables.broadcast(Cell::Pattern(number), true);
+        let pattern = self.source(Op::Broadcast(slot));
         if i32::from(size) == self.task.lane() {
             self.store_lanes(pointer, [pattern; 2]);
             return;
         }
-        if self.long && size <= 2 {
+        if self.is_512 && size <= 2 {
             let how = if size == 1 { Store::Quarter } else { Store::Low };
             return self.store_parts(pointer, size, how, [pattern; 2]);
         }
         let place = self.group(pointer, size, true);
-        let how = if size == 1 { Store::Low } else { Store::Whole };
+        let how = if size == 1 { Store::Low } else { Store::Full };
         let vector = self.task.width.bytes();
         for part in 0..(self.positions() * i32::from(size) + vector - 1) / vector {
-            let place = Place { offset: place.offset + vector * part, ..place };
+            let place = MemRef { offset: place.offset + vector * part, ..place };
             self.put(how, place, pattern, 2);
         }
     }

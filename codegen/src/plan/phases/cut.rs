@@ -214,12 +214,12 @@ impl<'a> Cut<'a> {
             }
         }
         let tile = if self.has_half_tiles() { 256 } else { 128 };
-        let (waits, bytes) = self.allot(&crosses, &last_use, tile);
+        let (temporaries, bytes) = self.allot(&crosses, &last_use, tile);
         Phases {
             class: self.class,
             needed: self.needed,
             phases,
-            waits,
+            temporaries,
             tile: i64::from(tile),
             bytes,
             lanes: self.can.lanes,

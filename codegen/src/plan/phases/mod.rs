@@ -71,7 +71,7 @@ pub(crate) struct Phases {
     /// In order.
     pub(crate) phases: Vec<Phase>,
     /// Where in the scratch a value waits between phases.
-    pub(crate) waits: Vec<Option<i32>>,
+    pub(crate) temporaries: Vec<Option<i32>>,
     /// Positions of a tile.
     pub(crate) tile: i64,
     /// The scratch it needs.

@@ -253,7 +253,7 @@ fn sample(
         class: vec![Class::Vector; count],
         needed: vec![true; count],
         phases: vec![phase],
-        waits: vec![None; count],
+        temporaries: vec![None; count],
         tile: 128,
         bytes: 0,
         lanes: can.lanes,

@@ -26,7 +26,7 @@ impl Cut<'_> {
         last_use: &[usize],
         tile: i32,
     ) -> (Vec<Option<i32>>, i32) {
-        let mut waits = vec![None; crosses.len()];
+        let mut temporaries = vec![None; crosses.len()];
         let mut pieces: Vec<(i32, i32, usize)> = Vec::new();
         let mut bytes = 0;
         let mut order: Vec<usize> = (0..crosses.len()).filter(|i| crosses[*i]).collect();
@@ -45,8 +45,8 @@ impl Cut<'_> {
                     bytes - size
                 }
             };
-            waits[at] = Some(offset);
+            temporaries[at] = Some(offset);
         }
-        (waits, bytes)
+        (temporaries, bytes)
     }
 }

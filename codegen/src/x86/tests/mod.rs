@@ -1,13 +1,15 @@
-//! The encoder against an independent disassembler, the recorded functions against their definitions, and the loops against the table
-//! of capabilities.
+//! The encoder against an independent disassembler, and the recorded functions against their definitions. Whole loops are in `loops`.
+
+mod loops;
 
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
 use super::evex::{MASK, TAIL, Under};
 use super::functions::sequence;
-use super::inst::{Load, One, Op, Two, compare};
-use super::{BROADCAST, BROADCAST_128, BROADCAST_DOUBLE, MOVE, STORE, Task, Turn, Width, compile};
-use crate::plan::phases::samples::hold;
-use crate::plan::phases::{Capability, Lanes};
+use super::inst::{Binary, Load, Op, Unary, compare};
+use super::loops::{BROADCAST, BROADCAST_64, BROADCAST_128, MOVE, STORE};
+use super::text;
+use crate::machine::Width;
+use crate::plan::phases::Lanes;
 use crate::x86::regalloc;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
 use tracecast_ir::kernel::{Function, math};
@@ -62,6 +64,15 @@ fn name(i: &Instruction) -> String {
     format!("{:?}", i.mnemonic()).to_lowercase()
 }
 
+/// The name that listings have for an instruction, with all comparisons as one.
+fn text_name(op: Op, width: Width, lanes: Lanes) -> &'static str {
+    match text::mnemonic(op, width, lanes) {
+        compare if compare.starts_with("vcmp") && compare.ends_with("ps") => "vcmpps",
+        compare if compare.starts_with("vcmp") && compare.ends_with("pd") => "vcmppd",
+        other => other,
+    }
+}
+
 fn ymm(number: u8) -> Register {
     Register::YMM0 + u32::from(number)
 }
@@ -91,40 +102,41 @@ fn check_address(i: &Instruction, m: &Mem) {
     assert_eq!(i.memory_displacement64() as i64, i64::from(m.displacement), "{i:?}");
 }
 
-const TWOS: [(Two, &str); 24] = [
-    (Two::Add, "vaddps"),
-    (Two::Sub, "vsubps"),
-    (Two::Mul, "vmulps"),
-    (Two::Div, "vdivps"),
-    (Two::Min, "vminps"),
-    (Two::Max, "vmaxps"),
-    (Two::And, "vandps"),
-    (Two::AndNot, "vandnps"),
-    (Two::Or, "vorps"),
-    (Two::Xor, "vxorps"),
-    (Two::Compare(compare::LESS), "vcmpps"),
-    (Two::Compare(compare::NOT_EQUAL), "vcmpps"),
-    (Two::IntAdd, "vpaddd"),
-    (Two::IntSub, "vpsubd"),
-    (Two::IntMul, "vpmulld"),
-    (Two::IntMax, "vpmaxsd"),
-    (Two::IntMin, "vpminsd"),
-    (Two::IntEqual, "vpcmpeqd"),
-    (Two::IntGreater, "vpcmpgtd"),
-    (Two::NarrowU16, "vpackusdw"),
-    (Two::NarrowI16, "vpackssdw"),
-    (Two::NarrowU8, "vpackuswb"),
-    (Two::NarrowI8, "vpacksswb"),
-    (Two::Compare(compare::UNORDERED), "vcmpps"),
+const TWOS: [(Binary, &str); 24] = [
+    (Binary::Add, "vaddps"),
+    (Binary::Sub, "vsubps"),
+    (Binary::Mul, "vmulps"),
+    (Binary::Div, "vdivps"),
+    (Binary::Min, "vminps"),
+    (Binary::Max, "vmaxps"),
+    (Binary::And, "vandps"),
+    (Binary::AndNot, "vandnps"),
+    (Binary::Or, "vorps"),
+    (Binary::Xor, "vxorps"),
+    (Binary::Compare(compare::LESS), "vcmpps"),
+    (Binary::Compare(compare::NOT_EQUAL), "vcmpps"),
+    (Binary::IntAdd, "vpaddd"),
+    (Binary::IntSub, "vpsubd"),
+    (Binary::IntMul, "vpmulld"),
+    (Binary::IntMax, "vpmaxsd"),
+    (Binary::IntMin, "vpminsd"),
+    (Binary::IntEqual, "vpcmpeqd"),
+    (Binary::IntGreater, "vpcmpgtd"),
+    (Binary::NarrowU16, "vpackusdw"),
+    (Binary::NarrowI16, "vpackssdw"),
+    (Binary::NarrowU8, "vpackuswb"),
+    (Binary::NarrowI8, "vpacksswb"),
+    (Binary::Compare(compare::UNORDERED), "vcmpps"),
 ];
 
 #[test]
 fn instructions_of_two_operands() {
-    for (two, mnemonic) in TWOS {
+    for (two, known) in TWOS {
         let (opcode, imm) = two.opcode();
+        assert_eq!(text_name(Op::Binary(two), Width::Bits256, Lanes::Bits32), known);
         for [to, a, b] in [[0, 1, 2], [15, 8, 7], [3, 12, 13], [9, 0, 15]] {
             let i = one(|asm| asm.vex(opcode, to, a, Rm::Reg(b), imm));
-            assert_eq!(name(&i), mnemonic);
+            assert_eq!(name(&i), known);
             assert_eq!(
                 [i.op0_register(), i.op1_register(), i.op2_register()],
                 [to, a, b].map(ymm),
@@ -143,15 +155,16 @@ fn instructions_of_two_operands() {
 #[test]
 fn instructions_of_one_operand_loads_and_stores() {
     let ones = [
-        (One::Sqrt, "vsqrtps"),
-        (One::Floor, "vroundps"),
-        (One::ToFloat, "vcvtdq2ps"),
-        (One::ToInt, "vcvttps2dq"),
-        (One::IntAbs, "vpabsd"),
-        (One::Quarters(0x1b), "vpermq"),
+        (Unary::Sqrt, "vsqrtps"),
+        (Unary::Floor, "vroundps"),
+        (Unary::ToFloat, "vcvtdq2ps"),
+        (Unary::ToInt, "vcvttps2dq"),
+        (Unary::IntAbs, "vpabsd"),
+        (Unary::Permute64(0x1b), "vpermq"),
     ];
     for (op, mnemonic) in ones {
         let (opcode, imm) = op.opcode();
+        assert_eq!(text_name(Op::Unary(op), Width::Bits256, Lanes::Bits32), mnemonic);
         let i = one(|asm| asm.vex(opcode, 9, 0, Rm::Reg(14), imm));
         assert_eq!(
             (name(&i).as_str(), i.op0_register(), i.op1_register()),
@@ -159,11 +172,11 @@ fn instructions_of_one_operand_loads_and_stores() {
         );
     }
     let loads = [
-        (Load::Whole, 0, "vmovups"),
+        (Load::Full, 0, "vmovups"),
         (Load::Masked, 3, "vmaskmovps"),
         (Load::U16, 0, "vpmovzxwd"),
         (Load::U8, 0, "vpmovzxbd"),
-        (Load::Half, 0, "vcvtph2ps"),
+        (Load::F16, 0, "vcvtph2ps"),
     ];
     let others =
         [(BROADCAST, "vbroadcastss"), (BROADCAST_128, "vbroadcastf128"), (MOVE, "vmovups")];
@@ -195,49 +208,51 @@ fn zmm(number: u8) -> Register {
 #[test]
 fn instructions_on_lanes_of_64_bits() {
     let twos = [
-        (Two::Add, "vaddpd"),
-        (Two::Sub, "vsubpd"),
-        (Two::Mul, "vmulpd"),
-        (Two::Div, "vdivpd"),
-        (Two::Min, "vminpd"),
-        (Two::Max, "vmaxpd"),
-        (Two::And, "vandpd"),
-        (Two::AndNot, "vandnpd"),
-        (Two::Or, "vorpd"),
-        (Two::Xor, "vxorpd"),
-        (Two::Compare(compare::LESS), "vcmppd"),
-        (Two::IntAdd, "vpaddq"),
-        (Two::IntSub, "vpsubq"),
-        (Two::IntMul, "vpmullq"),
-        (Two::IntMax, "vpmaxsq"),
-        (Two::IntMin, "vpminsq"),
-        (Two::IntEqual, "vpcmpeqq"),
-        (Two::IntGreater, "vpcmpgtq"),
+        (Binary::Add, "vaddpd"),
+        (Binary::Sub, "vsubpd"),
+        (Binary::Mul, "vmulpd"),
+        (Binary::Div, "vdivpd"),
+        (Binary::Min, "vminpd"),
+        (Binary::Max, "vmaxpd"),
+        (Binary::And, "vandpd"),
+        (Binary::AndNot, "vandnpd"),
+        (Binary::Or, "vorpd"),
+        (Binary::Xor, "vxorpd"),
+        (Binary::Compare(compare::LESS), "vcmppd"),
+        (Binary::IntAdd, "vpaddq"),
+        (Binary::IntSub, "vpsubq"),
+        (Binary::IntMul, "vpmullq"),
+        (Binary::IntMax, "vpmaxsq"),
+        (Binary::IntMin, "vpminsq"),
+        (Binary::IntEqual, "vpcmpeqq"),
+        (Binary::IntGreater, "vpcmpgtq"),
     ];
     for (two, mnemonic) in twos {
-        let (opcode, imm) = two.of_doubles();
+        let (opcode, imm) = two.opcode_64();
+        assert_eq!(text_name(Op::Binary(two), Width::Bits512, Lanes::Bits64), mnemonic);
         let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 5, 21, Rm::Reg(30), imm));
         let registers = (i.op1_register(), i.op2_register());
         assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(21), zmm(30))));
         assert!(imm.is_none_or(|imm| i.immediate8() == imm));
     }
     let ones = [
-        (One::Sqrt, "vsqrtpd"),
-        (One::Floor, "vrndscalepd"),
-        (One::ToFloat, "vcvtqq2pd"),
-        (One::ToInt, "vcvttpd2qq"),
-        (One::IntAbs, "vpabsq"),
+        (Unary::Sqrt, "vsqrtpd"),
+        (Unary::Floor, "vrndscalepd"),
+        (Unary::ToFloat, "vcvtqq2pd"),
+        (Unary::ToInt, "vcvttpd2qq"),
+        (Unary::IntAbs, "vpabsq"),
     ];
     for (op, mnemonic) in ones {
-        let (opcode, imm) = op.of_doubles();
+        let (opcode, imm) = op.opcode_64();
+        assert_eq!(text_name(Op::Unary(op), Width::Bits512, Lanes::Bits64), mnemonic);
         let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
         let registers = (i.op0_register(), i.op1_register());
         assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
     }
     let m = Mem { base: 8, index: Some((RAX, 0)), displacement: 64 };
     for (opcode, mnemonic) in [
-        (Load::U8Double.opcode(), "vpmovzxbq"),
-        (BROADCAST_DOUBLE, "vbroadcastsd"),
+        (Load::U8To64.opcode(), "vpmovzxbq"),
+        (BROADCAST_64, "vbroadcastsd"),
         (regalloc::STORE_LOW_BYTES, "vpmovqb"),
     ] {
         let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Mem(m), None));
@@ -248,11 +263,13 @@ fn instructions_on_lanes_of_64_bits() {
 
 #[test]
 fn instructions_of_512_bits() {
-    let long =
-        |two: &Two| !matches!(two, Two::NarrowU16 | Two::NarrowI16 | Two::NarrowU8 | Two::NarrowI8);
-    let twos = TWOS.into_iter().filter(|(two, _)| long(two)).chain([(Two::Scale, "vscalefps")]);
+    let long = |two: &Binary| {
+        !matches!(two, Binary::NarrowU16 | Binary::NarrowI16 | Binary::NarrowU8 | Binary::NarrowI8)
+    };
+    let twos = TWOS.into_iter().filter(|(two, _)| long(two)).chain([(Binary::Scale, "vscalefps")]);
     for (two, mnemonic) in twos {
         let (opcode, imm) = two.opcode();
+        assert_eq!(text_name(Op::Binary(two), Width::Bits512, Lanes::Bits32), mnemonic);
         for [to, a, b] in [[0, 1, 2], [31, 8, 16], [3, 28, 13], [17, 0, 31]] {
             let to = if two.is_mask() { MASK } else { to };
             let i = one_of(Width::Bits512, |asm| asm.vector(opcode, to, a, Rm::Reg(b), imm));
@@ -269,21 +286,23 @@ fn instructions_of_512_bits() {
         }
     }
     let ones = [
-        (One::Sqrt, "vsqrtps"),
-        (One::Floor, "vrndscaleps"),
-        (One::ToFloat, "vcvtdq2ps"),
-        (One::ToInt, "vcvttps2dq"),
-        (One::IntAbs, "vpabsd"),
+        (Unary::Sqrt, "vsqrtps"),
+        (Unary::Floor, "vrndscaleps"),
+        (Unary::ToFloat, "vcvtdq2ps"),
+        (Unary::ToInt, "vcvttps2dq"),
+        (Unary::IntAbs, "vpabsd"),
     ];
     for (op, mnemonic) in ones {
         let (opcode, imm) = op.opcode();
+        assert_eq!(text_name(Op::Unary(op), Width::Bits512, Lanes::Bits32), mnemonic);
         let i = one_of(Width::Bits512, |asm| asm.vector(opcode, 29, 0, Rm::Reg(18), imm));
         let registers = (i.op0_register(), i.op1_register());
         assert_eq!((name(&i).as_str(), registers), (mnemonic, (zmm(29), zmm(18))));
     }
-    for (op, mnemonic, low) in
-        [(One::Words, "vpmovdw", Register::YMM0 + 18), (One::Bytes, "vpmovdb", Register::XMM0 + 18)]
-    {
+    for (op, mnemonic, low) in [
+        (Unary::Truncate16, "vpmovdw", Register::YMM0 + 18),
+        (Unary::Truncate8, "vpmovdb", Register::XMM0 + 18),
+    ] {
         let i = one_of(Width::Bits512, |asm| {
             asm.vector(op.opcode().0, 29, 0, Rm::Reg(18), None);
         });
@@ -295,10 +314,10 @@ fn instructions_of_512_bits() {
 #[test]
 fn lanes_that_are_left_out() {
     let loads = [
-        (Load::Whole, "vmovups"),
+        (Load::Full, "vmovups"),
         (Load::U16, "vpmovzxwd"),
         (Load::U8, "vpmovzxbd"),
-        (Load::Half, "vcvtph2ps"),
+        (Load::F16, "vcvtph2ps"),
     ];
     let others = [(BROADCAST, "vbroadcastss"), (BROADCAST_128, "vbroadcastf32x4")];
     let loads = loads.into_iter().map(|(l, n)| (l.opcode(), n));
@@ -343,7 +362,10 @@ fn integer_instructions() {
     let m = Mem { base: R11, index: Some((RSI, 1)), displacement: 0 };
     let cases: [(&str, Instruction); 13] = [
         ("sfence", one(Asm::fence)),
-        ("prefetchw", one(|asm| asm.ask(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 }))),
+        (
+            "prefetchw",
+            one(|asm| asm.prefetch(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 })),
+        ),
         ("test", one(|asm| asm.test(R11, 31))),
         ("mov", one(|asm| asm.mov(12, RSI))),
         ("mov", one(|asm| asm.load(13, Mem { base: RDI, index: None, displacement: 640 }))),
@@ -380,8 +402,8 @@ fn jumps_pools_and_the_end() {
     asm.jump(When::GreaterEqual, out);
     let vector = asm.pool([7; 16]);
     assert_eq!((asm.pool([7; 16]), asm.pool([8; 16])), (vector, vector + 1));
-    asm.vex(Two::Add.opcode().0, 1, 2, Rm::Pool(vector + 1), None);
-    asm.vex(Two::Compare(3).opcode().0, 1, 2, Rm::Pool(vector), Some(3));
+    asm.vex(Binary::Add.opcode().0, 1, 2, Rm::Pool(vector + 1), None);
+    asm.vex(Binary::Compare(3).opcode().0, 1, 2, Rm::Pool(vector), Some(3));
     asm.jump(When::Less, top);
     asm.bind(out);
     asm.leave(&[12]);
@@ -416,39 +438,39 @@ fn run(function: Function, width: Width, x: f32) -> f32 {
             Op::Shift(super::inst::Shift::Left, n) => a(0) << n,
             Op::Shift(super::inst::Shift::Right, n) => a(0) >> n,
             Op::Shift(super::inst::Shift::Signed, n) => ((a(0) as i32) >> n) as u32,
-            Op::One(One::Sqrt) => f(0).sqrt().to_bits(),
-            Op::Two(two) => match two {
-                Two::Add => (f(0) + f(1)).to_bits(),
-                Two::Sub => (f(0) - f(1)).to_bits(),
-                Two::Mul => (f(0) * f(1)).to_bits(),
-                Two::Div => (f(0) / f(1)).to_bits(),
-                Two::Min => {
+            Op::Unary(Unary::Sqrt) => f(0).sqrt().to_bits(),
+            Op::Binary(two) => match two {
+                Binary::Add => (f(0) + f(1)).to_bits(),
+                Binary::Sub => (f(0) - f(1)).to_bits(),
+                Binary::Mul => (f(0) * f(1)).to_bits(),
+                Binary::Div => (f(0) / f(1)).to_bits(),
+                Binary::Min => {
                     if f(0) < f(1) {
                         a(0)
                     } else {
                         a(1)
                     }
                 }
-                Two::Max => {
+                Binary::Max => {
                     if f(0) > f(1) {
                         a(0)
                     } else {
                         a(1)
                     }
                 }
-                Two::And => a(0) & a(1),
-                Two::Or => a(0) | a(1),
-                Two::Xor => a(0) ^ a(1),
-                Two::Scale => {
+                Binary::And => a(0) & a(1),
+                Binary::Or => a(0) | a(1),
+                Binary::Xor => a(0) ^ a(1),
+                Binary::Scale => {
                     // In f64 every step but the last is exact.
                     let product = f64::from(f(0)) * f64::from(f(1)).exp2();
                     (product as f32).to_bits()
                 }
-                Two::IntAdd => a(0).wrapping_add(a(1)),
-                Two::IntSub => a(0).wrapping_sub(a(1)),
-                Two::IntEqual => mask(a(0) == a(1)),
-                Two::Compare(compare::LESS) => mask(f(0) < f(1)),
-                Two::Compare(compare::EQUAL) => mask(f(0) == f(1)),
+                Binary::IntAdd => a(0).wrapping_add(a(1)),
+                Binary::IntSub => a(0).wrapping_sub(a(1)),
+                Binary::IntEqual => mask(a(0) == a(1)),
+                Binary::Compare(compare::LESS) => mask(f(0) < f(1)),
+                Binary::Compare(compare::EQUAL) => mask(f(0) == f(1)),
                 other => panic!("{other:?} in {function:?}"),
             },
             other => panic!("{other:?} in {function:?}"),
@@ -479,33 +501,4 @@ fn recorded_functions_are_their_definitions() {
         }
     }
     assert!(sequence(Function::Sin, Width::Bits512).is_none());
-}
-
-#[test]
-fn vectors_do_what_the_table_promises() {
-    for (width, lanes) in [
-        (Width::Bits256, Lanes::Bits32),
-        (Width::Bits512, Lanes::Bits32),
-        (Width::Bits512, Lanes::Bits64),
-    ] {
-        hold(Capability { loops: width.loops(), lanes }, |sample| {
-            let turn =
-                Turn { buffers: vec![0; sample.plan.buffers.len()], lanes: [(0, 256)].into() };
-            let compiled = compile(&Task {
-                width,
-                plan: &sample.plan,
-                stage: &sample.plan.stages[0],
-                cut: &sample.cut,
-                phase: &sample.cut.phases[0],
-                turns: vec![turn],
-                waits: 512,
-                asked: Vec::new(),
-                begins: true,
-                area: 512,
-                streams: true,
-            })?;
-            is_sound(width, &compiled.bytes, compiled.instructions);
-            Ok(())
-        });
-    }
 }
