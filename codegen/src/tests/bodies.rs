@@ -7,7 +7,7 @@ use crate::machine::Vectors;
 use crate::target::target;
 use crate::x86;
 use tracecast_ir::kernel::{
-    Body, Cmp, Function, Kernel, Over, Reduction, Scalar, ScalarOp, Sink, Stage, Val,
+    Body, Cmp, Code, Function, Kernel, Over, Reduction, Scalar, ScalarOp, Sink, Stage, Val,
 };
 use tracecast_ir::{DType, TensorType};
 
@@ -58,8 +58,9 @@ fn instruction(n: &mut Numbers, body: &mut Body, Types { float, int, .. }: Types
             body.select(c, x, y);
         }
         (2, Scalar::F32) => {
-            let functions = [Function::Exp, Function::Log, Function::Tanh, Function::Erf];
-            let function = n.one_of(&functions);
+            // The others are phases of their own.
+            let functions = Function::ALL.into_iter().filter(|f| f.code() == Code::StraightLine);
+            let function = n.one_of(&functions.collect::<Vec<_>>());
             let op = n.one_of(&[
                 ScalarOp::Round(DType::F16),
                 ScalarOp::Round(DType::BF16),

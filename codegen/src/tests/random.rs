@@ -25,8 +25,6 @@ fn some(n: &mut Numbers, body: &mut Body, ty: Scalar) -> Val {
 fn instruction(n: &mut Numbers, body: &mut Body, rank: usize) {
     // Mostly f32, as in life.
     let ty = if n.below(2) == 0 { Scalar::F32 } else { n.one_of(&SCALARS) };
-    let functions =
-        [Function::Exp, Function::Log, Function::Tanh, Function::Erf, Function::Sin, Function::Cos];
     let arithmetic =
         [ScalarOp::Add, ScalarOp::Sub, ScalarOp::Mul, ScalarOp::Max, ScalarOp::Min, ScalarOp::Div];
     let (x, y) = (some(n, body, ty), some(n, body, ty));
@@ -56,7 +54,7 @@ fn instruction(n: &mut Numbers, body: &mut Body, rank: usize) {
                 1 => ScalarOp::Round(DType::BF16),
                 2 => ScalarOp::Sqrt,
                 3 => ScalarOp::Floor,
-                _ => ScalarOp::Call(n.one_of(&functions)),
+                _ => ScalarOp::Call(n.one_of(&Function::ALL)),
             };
             let r = body.unary(op, v);
             let w = some(n, body, float);
