@@ -1,4 +1,4 @@
-//! The word in which a kernel's threads leave the least of the checks that fail: its number, then what it found.
+//! The status word of a run: number and offending value of the first check that fails, kept as an atomic minimum by the threads.
 //!
 //! The number of the check is in the upper 16 bits. Below is what it found with [`BIAS`] added, or 0 if the check is about no number;
 //! numbers beyond [`LARGEST`] count as that. No check has failed while all bits are set.

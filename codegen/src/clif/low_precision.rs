@@ -1,4 +1,4 @@
-//! 16-bit floats in registers: bf16 inline, f16 one at a time by a routine.
+//! Low-precision floats in registers: bf16 inline, f16 one at a time by a routine.
 
 use super::Emitter;
 use crate::routines::{NarrowFloat, Precision, Routine};

@@ -1,4 +1,4 @@
-//! Calls of tile routines, and checks.
+//! Calls of the routines that compute a tile, and the checks on data.
 
 use super::row::Row;
 use super::{Emitter, MEMORY};

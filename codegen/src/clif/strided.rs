@@ -1,4 +1,4 @@
-//! Operands whose rows lie apart: calls of the routines that bring them together, before the first of the rows that they bring.
+//! Calls of the routine that gathers strided rows (`plan::strided`), before the first of the rows that it gathers.
 
 use super::Emitter;
 use crate::plan::StridedRows;

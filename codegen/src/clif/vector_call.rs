@@ -1,4 +1,4 @@
-//! Calls of vector loops: what they are given, and where from.
+//! Calls of the vector loops that `x86` makes, and the cells of the scratch that they find addresses and uniform values in.
 
 use super::prefetch::Asked;
 use super::row::Row;

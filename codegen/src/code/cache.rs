@@ -1,4 +1,4 @@
-//! [`Program`]: a compiled kernel, and the cache of them.
+//! [`Program`]: a compiled kernel; and the cache of those that the process has, so that equal kernels share their code.
 
 use super::disk::{Disk, Found};
 use super::key::key;

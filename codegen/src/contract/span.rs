@@ -1,4 +1,4 @@
-//! A block of a contraction: operands that are ready, and all their strips and panels.
+//! A block of a contraction whose operands are packed or read where they lie: the loop over its strips and panels.
 
 use super::micro::{Engine, Strip};
 use super::pack::{Lines, Part, panels, strips};

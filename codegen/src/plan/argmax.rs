@@ -1,7 +1,4 @@
-//! Positions of largest values, found in two passes that loops over vectors can do.
-//!
-//! Which of the largest values comes first is a question to all positions so far, one by one. So the first pass finds the largest value
-//! alone, and the second the least position that has it:
+//! `argmax` along a row, in two passes that vector loops can do: the largest value, then the first position that has it.
 //!
 //! ```text
 //! along the row: r0 = argmax x  ->  along the row: r1 = max x
@@ -9,7 +6,7 @@
 //!                                   once: r0 = r2 as i64
 //! ```
 //!
-//! A NaN is larger than anything, and makes `r1` NaN: then nothing is equal to it, and the first NaN is found as such.
+//! NaN is larger than anything and makes `r1` NaN. Then nothing is equal to it, and the second pass finds the first NaN.
 
 use super::{Affine, Plan, Sink, Stage};
 use smallvec::SmallVec;

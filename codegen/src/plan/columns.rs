@@ -1,5 +1,5 @@
-//! Reductions down the columns: accumulators that rows are added to in order, a line of them for each chunk of rows, and the plans
-//! that make the outputs of them.
+//! Column reductions: their accumulators, one line for each chunk of rows, and the plans of the functions that add up the chunks and
+//! write the output. `run::columns` gives them memory.
 
 use super::from_kernel::padded;
 use super::{Place, Plan, Sink, Source, Strides};

@@ -1,4 +1,5 @@
-//! Contractions: compiled code computes factors and finishes sums; these are its plans.
+//! Contractions: the plans of the epilogue and of factors that are computed, and what a run needs to know of the product itself, which is
+//! precompiled (`contract`).
 
 use super::columns::{Column, common_unit};
 use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};

@@ -1,4 +1,4 @@
-//! Nests: their plan, and how rows and positions may be split among threads.
+//! Nests as plans, and how the threads may split their rows and positions. `run::nest` splits them.
 
 use super::columns::{Column, common_unit};
 use super::from_kernel::{fresh, sink, sources, unsupported};

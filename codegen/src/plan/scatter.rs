@@ -1,4 +1,4 @@
-//! Scatters: the base is copied, sources are added in order, 16-bit results are rounded once at the end.
+//! Scatters as three plans: copy the base, add the sources in order, and round the sums where the output is of low-precision floats.
 
 use super::from_kernel::{elements_of, padded, sources, unsupported};
 use super::{Calls, Draft, Place, Plan, Sink, Source, Stage};

@@ -1,12 +1,12 @@
-//! Reductions of one long row: every thread takes some of its chunks, whose results are combined in order.
+//! Splits the reduction of one long row into chunks that several threads can take.
 //!
-//! The order of accumulation is cut into chunks anyway, so nothing changes but who does them. A plan
+//! The order of accumulation is defined in chunks, so results keep their bits. A plan
 //!
 //! ```text
 //! along the row:  r0 = sum(x * x), store y    once:  store sqrt(r0)
 //! ```
 //!
-//! becomes one for a chunk, whose last stage stores `r0` among the chunks' results, and one that finishes with what they amount to.
+//! becomes one for a chunk, which stores `r0` among the results of all chunks, and one that finishes with their combination.
 
 use super::nest::{self, Split};
 use super::{Draft, Place, Plan, Sink, Source, Stage};

@@ -1,8 +1,7 @@
-//! Operands that step through memory along the row, such as a transposed matrix: brought together in the scratch, so that the loops over
-//! the row load vectors.
+//! Gathers operands that step through memory along the row, such as a transposed matrix, into the scratch, so that loops load vectors.
 //!
 //! ```text
-//! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed go to the scratch together: they fill lines of the cache
+//! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed are gathered together: they share lines of the cache
 //! ```
 
 use super::nest::positions_independent;

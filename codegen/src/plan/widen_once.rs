@@ -1,7 +1,7 @@
-//! 16-bit floats that are widened once rather than in every pass along a row.
+//! Widens rows of low-precision floats once instead of in every pass along the row.
 //!
-//! Widening takes the units that also add, and loading an f32 from the first-level cache does not. So the first stage to load a row keeps it
-//! for the others, and what is the same for all rows is widened in the first row of a call:
+//! Widening takes the units that also add; loading an f32 from the first-level cache does not. So the first stage that loads a row keeps
+//! it in a row buffer for the others, and an operand that is the same for all rows is widened in the first row of a call:
 //!
 //! ```text
 //! along the row: sum x          first row: keep w in b1

@@ -1,4 +1,4 @@
-//! Runs contractions: cuts them into parts for the threads; the precompiled routine does the rest.
+//! Runs contractions: cuts them into parts for the threads, and hands each part to the precompiled `contract` with its factors and epilogue.
 
 use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};

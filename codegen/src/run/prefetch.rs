@@ -1,5 +1,4 @@
-//! The operands of which a contraction's epilogue writes or reads an element for each sum, whose memory is asked for while the sums are
-//! computed.
+//! Prefetches what the epilogue of a contraction will read or write, while the contraction runs.
 
 use super::Slots;
 use super::memory::prefetched;

@@ -1,4 +1,4 @@
-//! The threads that share a kernel's work.
+//! [`Team`]: into how many parts work is cut, and the threads that do them.
 
 use super::Pool;
 use tracecast_runtime::{Error, Result};
