@@ -58,7 +58,7 @@ impl PhasesText<'_> {
     /// A value that is computed in a phase, and where it waits for others.
     fn value(&self, value: Val) -> String {
         let at = value as usize;
-        match self.phases.waits[at] {
+        match self.phases.temporaries[at] {
             Some(offset) => format!("s{value} at {offset}"),
             None => format!("s{value}"),
         }
