@@ -13,7 +13,7 @@ const EXACT: u64 = 1 << 53;
 /// The element that an elementwise op makes of these numbers, one for each operand, which lie in the operands' dtypes.
 ///
 /// It has the bits that a kernel gives, but for the payload of a NaN. `None` if it depends on more than the operands and the attributes, such as
-/// its position; if it calls a function; if it is an integer that no f64 is; if a check fails; or if the op is not elementwise.
+/// its position; if it is an integer that no f64 is; if a check fails; or if the op is not elementwise.
 ///
 /// ```
 /// use tracecast_ir::ops::elementwise::SQRT;
@@ -32,7 +32,7 @@ pub fn element(
     let mut code = Body::default();
     let value = emit(op, rule, attrs, operands, result, &mut code)?;
     let is_left =
-        |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Random { .. } | ScalarOp::Call(_));
+        |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Random { .. });
     if code.insts.iter().any(|inst| is_left(inst.op)) {
         return None;
     }
