@@ -7,8 +7,8 @@ use tracecast::prelude::*;
 use tracecast::{Error, compile, trace_with};
 use tracecast_ir::kernel::ScalarOp;
 use tracecast_ir::op::{
-    Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, Inferred, Lower, Map, Operand, OperandKind,
-    Rounding, Schema, composite, core, map, rule,
+    Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, Inferred, Lower, Map, OpName, Operand,
+    OperandKind, Rounding, Schema, composite, core, map, rule,
 };
 use tracecast_ir::ops::infer;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Target};
@@ -65,7 +65,7 @@ fn clipped(factor: f64) -> OpRef {
 
 fn clipped_record(factor: f64) -> Arc<OpDef> {
     Arc::new(OpDef {
-        name: "clipped_scale",
+        name: OpName::new("clipped_scale"),
         doc: "The operand times a number, with a gradient of at most 1.",
         schema: Schema {
             operands: &[Operand { name: "x", kind: OperandKind::One }],

@@ -100,7 +100,7 @@ fn every_op_in_a_region_has_a_reason_with_its_rule_and_line() {
     for op in inside {
         assert!(op.source.contains(".rs:"), "{op}");
         assert!(op.rule.is_some() || matches!(op.why, Why::Unseen(_) | Why::Written(_)), "{op}");
-        assert_eq!(op.op, graph.node(op.node).op.name());
+        assert_eq!(op.op, graph.node(op.node).op.name().text());
     }
     let linear = explained.ops.iter().find(|op| op.op == "linear").unwrap();
     assert_eq!((linear.width, &linear.why), (Width::Low(DType::F16), &Why::Cast(DType::F16)));

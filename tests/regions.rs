@@ -277,7 +277,7 @@ fn no_dtype_is_unknown_and_a_dtype_argument_is_set_without_casts() {
         let x = t.port("h", ty, Role::Input, false, DeviceType::Cuda);
         autocast(t, "cuda", None, || t.output("y", x.softmax(-1, None)));
     });
-    let softmax = graph.nodes().find(|id| graph.node(*id).op.name() == "softmax").unwrap();
+    let softmax = graph.nodes().find(|id| graph.node(*id).op.name().text() == "softmax").unwrap();
     let decision = graph.node(softmax).decision.as_ref().unwrap();
     assert_eq!((decision.dtype_arg, &decision.casts[..]), (Some(DType::F32), &[None][..]));
     assert_eq!(graph.ty(graph.outputs()[0].1).dtype, DType::F32);

@@ -27,7 +27,7 @@ impl Display for AsDot<'_> {
         }
         for id in graph.nodes().filter(|id| graph.port_of(*id).is_none()) {
             let node = graph.node(id);
-            let mut label = node.op.name().to_owned();
+            let mut label = node.op.name().to_string();
             if !node.attrs.is_empty() {
                 label.push_str(&format!("\n{}", node.attrs));
             }

@@ -31,7 +31,7 @@ impl Ops {
 }
 
 fn unknown(name: &str) -> Failure {
-    let hint = match did_you_mean(name, ops::all().map(|op| op.name)) {
+    let hint = match did_you_mean(name, ops::all().map(|op| op.name.text())) {
         none if none.is_empty() => "; `tracecast ops` lists them all".to_owned(),
         names => names,
     };
@@ -85,7 +85,7 @@ fn policies(op: &OpDef) -> Vec<(DeviceType, String)> {
     PolicyTable::standard()
         .iter()
         .map(|table| {
-            let listed = table.get(op.name, overload);
+            let listed = table.get(op.name.text(), overload);
             (
                 table.device(),
                 listed.map_or(Policy::Fallthrough.to_string(), |(policy, _)| policy.to_string()),

@@ -253,7 +253,7 @@ fn check(out: &mut impl Write, path: &Path, deny_warnings: bool) -> Result<(), F
         }
     }
     let known = |op: &'static OpDef| KnownOp {
-        name: op.name,
+        name: op.name.text(),
         takes_dtype: op.schema.takes_dtype(),
         is_seen: op.dispatch.is_seen(),
     };

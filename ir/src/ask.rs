@@ -1,7 +1,7 @@
 //! What policies are asked about an op, when it is recorded and again when it is explained.
 
 use crate::graph::{Graph, node_name};
-use crate::op::{Dispatch, OpRef, OperandKind as Operand};
+use crate::op::{Dispatch, OpName, OpRef, OperandKind as Operand};
 use crate::policy::{
     Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region, Rule,
 };
@@ -51,7 +51,7 @@ impl Question<'_> {
             .collect();
         let node = node_name(self.scope, self.op.name(), self.number);
         Some(answer(&Query {
-            op: self.op.name(),
+            op: self.op.name().text(),
             overload,
             scope: self.scope,
             node: &node,
@@ -79,7 +79,7 @@ impl Graph {
 
     fn put_questions<R>(&self, answer: impl Fn(&Query<'_>) -> R) -> Vec<Option<R>> {
         let devices = self.devices();
-        let mut numbers = HashMap::<(&str, &str), usize>::new();
+        let mut numbers = HashMap::<(&str, OpName), usize>::new();
         self.nodes()
             .map(|id| {
                 let node = self.node(id);

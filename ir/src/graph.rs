@@ -3,7 +3,7 @@
 //! Nodes are numbered in the order of recording, which is a topological order. Operand order lives on edges. Only a
 //! [`Tracer`](crate::Tracer) adds nodes; dead code disappears when a graph is traced again.
 
-use crate::op::OpRef;
+use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
 use crate::policy::{Decision, DeviceType, Region};
 use crate::{Attrs, TensorType};
@@ -80,7 +80,7 @@ pub struct Node {
     /// The line that recorded it.
     pub source: Source,
     /// The op that the user recorded, if this node is a part of it: what an error names.
-    pub part_of: Option<&'static str>,
+    pub part_of: Option<OpName>,
     /// Where a constant lives, if it was said.
     pub device: Option<DeviceType>,
     /// The number of the port that it stands for.
@@ -92,7 +92,7 @@ pub struct Node {
 }
 
 /// The name `module.path/op#k` of the `k`-th node of an op in a module.
-pub(crate) fn node_name(scope: &str, op: &str, number: usize) -> String {
+pub(crate) fn node_name(scope: &str, op: OpName, number: usize) -> String {
     format!("{scope}/{op}#{number}")
 }
 
@@ -321,7 +321,7 @@ impl Graph {
 
     /// The name `module.path/op#k` of every node, stable across traces; `k` counts equal names.
     pub fn names(&self) -> Vec<String> {
-        let mut seen = HashMap::<(Arc<str>, &str), usize>::new();
+        let mut seen = HashMap::<(Arc<str>, OpName), usize>::new();
         self.dag
             .node_weights()
             .map(|n| {

@@ -34,7 +34,7 @@ pub use attrs::{Attr, Attrs};
 pub use dtype::{Class, DType, Float, Storage, Top};
 pub use error::{ParseError, TraceError, VerifyError, VerifyErrors};
 pub use graph::{Graph, Node, NodeId, Port, Role, Source, Use, ValueId};
-pub use op::{OpDef, OpRef};
+pub use op::{OpDef, OpName, OpRef};
 pub use point::{Origin, Point, PointId, Reason};
 pub use retrace::Mapping;
 pub use shape::Shape;

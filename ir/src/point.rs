@@ -6,6 +6,7 @@
 //! A point that no cast of a program stands for any longer has been cancelled.
 
 use crate::graph::{Graph, Node, NodeId};
+use crate::op::OpName;
 use crate::{DType, Tracer, Var};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub enum Reason {
     /// The operands of an op are of different dtypes.
     Promotion,
     /// An op computes in another dtype than it is given, or rounds what it has computed.
-    Inside(&'static str),
+    Inside(OpName),
     /// A gradient takes the dtype of what it is the gradient of.
     Gradient,
     /// A rewrite put it where it costs less.

@@ -12,7 +12,7 @@ use blame::Refused;
 use crate::args::{Args, Results};
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
-use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpRef};
+use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpName, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
@@ -22,6 +22,7 @@ use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -43,11 +44,11 @@ struct State {
     region: u32,
     scope: Arc<str>,
     origin: Option<Source>,
-    part_of: Option<&'static str>,
+    part_of: Option<OpName>,
     /// The ops that are not of the table.
-    named: HashMap<&'static str, OpRef>,
+    named: HashMap<OpName, OpRef>,
     /// How many nodes of a module path and op there are: the next one's number in its name.
-    counts: HashMap<(Arc<str>, &'static str), usize>,
+    counts: HashMap<(Arc<str>, OpName), usize>,
     error: Option<TraceError>,
     /// Where the results of each node live.
     devices: Vec<Residence>,
@@ -344,7 +345,7 @@ impl Tracer {
 
     /// Ops are told apart by name, so one name stands for one op: that of the table, or the first of a trace.
     fn refuse_namesake(&self, op: &OpRef) -> Result<(), String> {
-        if let Some(known) = crate::ops::find(op.name()) {
+        if let Some(known) = crate::ops::find(op.name().text()) {
             let same = std::ptr::eq(known, op.def());
             return if same {
                 Ok(())
@@ -410,7 +411,7 @@ impl Tracer {
     }
 
     /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
-    pub fn part_of<R>(&self, op: &'static str, body: impl FnOnce() -> R) -> R {
+    pub fn part_of<R>(&self, op: OpName, body: impl FnOnce() -> R) -> R {
         let before = self.state.borrow().part_of;
         self.state.borrow_mut().part_of = before.or(Some(op));
         let _restore = Restore(self, Some(Former::PartOf(before)));
@@ -440,12 +441,12 @@ impl Tracer {
 
     /// Keeps an error, unless there is one already, and returns the value that stands for a failed op.
     #[track_caller]
-    pub fn fail(&self, op: &str, message: impl Into<String>) -> Var<'_> {
+    pub fn fail(&self, op: impl fmt::Display, message: impl Into<String>) -> Var<'_> {
         let mut state = self.state.borrow_mut();
         let here = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         let scope = state.scope.to_string();
         state.error.get_or_insert_with(|| TraceError {
-            op: op.to_owned(),
+            op: op.to_string(),
             message: message.into(),
             source_line: here.to_string(),
             scope,
@@ -513,7 +514,7 @@ impl Tracer {
 enum Former {
     Scope(Arc<str>),
     Origin(Option<Source>),
-    PartOf(Option<&'static str>),
+    PartOf(Option<OpName>),
     /// The number of the region, and the one of PyTorch's state.
     Region(u32, Option<Region>),
     Home(Residence),

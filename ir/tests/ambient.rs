@@ -3,8 +3,8 @@
 use smallvec::smallvec;
 use std::sync::Arc;
 use tracecast_ir::op::{
-    Body, Dispatch, Domain, FLOATS, Facts, Func, Inside, OpDef, OpRef, Operand, OperandKind,
-    Rounding, Schema,
+    Body, Dispatch, Domain, FLOATS, Facts, Func, Inside, OpDef, OpName, OpRef, Operand,
+    OperandKind, Rounding, Schema,
 };
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Sample, parse_sample};
@@ -15,7 +15,7 @@ use tracecast_ir::{DType, Graph, TensorType, Tracer, ops};
 /// An op of a user that is expanded before policies see it, into one that every table lists, and one that has a dtype attribute.
 fn expands() -> OpRef {
     OpRef::Shared(Arc::new(OpDef {
-        name: "my_scores",
+        name: OpName::new("my_scores"),
         doc: "Scores of each row with each.",
         schema: Schema {
             operands: &[Operand { name: "x", kind: OperandKind::One }],
@@ -70,7 +70,7 @@ fn text(op: &OpRef, sample: &Sample, device: DeviceType, region: &Region, place:
         "region #1 = {region}\ngraph @g({}) {{\n  {} = {} {} {} : {}{place}\n  return {}\n}}",
         comma(ports),
         comma(names),
-        op.name(),
+        op.name().text(),
         comma(operands),
         sample.attrs,
         comma(types),
@@ -130,7 +130,7 @@ fn ops_under(text: &str, policies: PolicySet, ambient: &str) -> Vec<String> {
     let ambient = ambient.parse().expect("a region");
     let file = parse_under(text, &options, &ambient).expect("reads under these policies");
     let graph = &file.graphs[0];
-    let line = |id| format!("{} {}", graph.node(id).op.name(), graph.node(id).results[0]);
+    let line = |id| format!("{} {}", graph.node(id).op.name().text(), graph.node(id).results[0]);
     graph.nodes().filter(|id| graph.port_of(*id).is_none()).map(line).collect()
 }
 

@@ -44,10 +44,10 @@ fn expand<'t>(tracer: &'t Tracer, node: &Node, args: &Args<'t>) -> Results<'t> {
         results: &node.results,
     };
     let results = expand(&cx);
-    assert_eq!(results.len(), node.results.len(), "{}", node.op.name());
+    assert_eq!(results.len(), node.results.len(), "{}", node.op.name().text());
     let narrow = |(v, t): (&Var<'t>, &TensorType)| {
         let is_wide = *inside == Inside::F32 && v.dtype() == t.dtype.compute();
-        assert!(v.dtype() == t.dtype || is_wide, "{}: {v:?} for {t}", node.op.name());
+        assert!(v.dtype() == t.dtype || is_wide, "{}: {v:?} for {t}", node.op.name().text());
         if v.dtype() == t.dtype { *v } else { v.cast(t.dtype) }
     };
     results.iter().zip(&node.results).map(narrow).collect()
@@ -107,7 +107,7 @@ fn an_op_that_a_table_gives_a_dtype_takes_one() {
             continue;
         };
         for table in PolicyTable::built_in() {
-            if let Some((policy, rule)) = table.get(op.name, overload) {
+            if let Some((policy, rule)) = table.get(op.name.text(), overload) {
                 assert!(op.schema.takes_dtype() || !policy.needs_dtype_argument(), "{rule}");
             }
         }
@@ -123,15 +123,15 @@ fn policies_know_every_listed_op() {
         let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = op.dispatch
         else {
             assert!(
-                !FALLTHROUGH.contains(&op.name) && !is_in_a_table(op.name, ""),
+                !FALLTHROUGH.contains(&op.name.text()) && !is_in_a_table(op.name.text(), ""),
                 "{} is not looked up",
                 op.name
             );
             continue;
         };
-        let falls_through = FALLTHROUGH.contains(&op.name);
+        let falls_through = FALLTHROUGH.contains(&op.name.text());
         assert_ne!(
-            is_in_a_table(op.name, overload),
+            is_in_a_table(op.name.text(), overload),
             falls_through,
             "{}: in a table or in FALLTHROUGH, not both",
             op.name

@@ -194,7 +194,7 @@ impl<'t> Step<'t> {
 
 fn named(node: &Node) -> String {
     match node.source.to_string() {
-        line if line.is_empty() => node.op.name().to_owned(),
+        line if line.is_empty() => node.op.name().to_string(),
         line => line,
     }
 }

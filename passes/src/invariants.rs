@@ -12,12 +12,8 @@
 
 use crate::pass::error_at;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tracecast_ir::ops::amp::{NONFINITE, RECIPROCAL_SCALE, UNSCALE, UNSCALE_CHECK, UPDATE_SCALE};
-use tracecast_ir::ops::cast::CAST;
-use tracecast_ir::ops::elementwise::{ADD, DIV, MUL, NEG, SUB, WHERE};
-use tracecast_ir::ops::random::{BERNOULLI, DROPOUT, RANDOM, UNIFORM};
-use tracecast_ir::ops::view::{EXPAND, PERMUTE, RESHAPE};
-use tracecast_ir::{DType, Graph, NodeId, OpDef, Port, Role, TensorType, TraceError, ValueId};
+use tracecast_ir::op::{Intrinsic, Lower, Size, View};
+use tracecast_ir::{DType, Graph, NodeId, Port, Role, TensorType, TraceError, ValueId};
 
 /// Fails if a program scales, unscales or steps in a way that no loss scaler means.
 pub(crate) fn check(graph: &Graph) -> Result<(), TraceError> {
@@ -53,7 +49,7 @@ impl<'g> Scaling<'g> {
         let mut places = HashMap::new();
         for id in graph.nodes().filter(|id| is(graph, *id, &UNSCALES)) {
             let args = graph.args(id);
-            if is(graph, args[1].node, &[&RECIPROCAL_SCALE]) {
+            if is(graph, args[1].node, &[Intrinsic::ScaleInverse]) {
                 places.insert(id, unscaled.len());
                 let scale = graph.args(args[1].node)[0];
                 unscaled.push(Unscaled { node: id, gradient: args[0], scale });
@@ -114,9 +110,8 @@ impl<'g> Scaling<'g> {
                 }
                 done[id.index()] = true;
             } else {
-                let by_number = args.len() == 1 && is(graph, id, &[&MUL, &DIV]);
-                done[id.index()] = (by_number || is(graph, id, &LINEAR))
-                    && args.iter().any(|arg| done[arg.node.index()]);
+                done[id.index()] =
+                    stays_unscaled(graph, id) && args.iter().any(|arg| done[arg.node.index()]);
             }
         }
         Ok(())
@@ -133,7 +128,7 @@ impl<'g> Scaling<'g> {
             let any = args.iter().any(|arg| scaled[arg.node.index()] || scales.contains(arg));
             scaled[id.index()] = any
                 && !is(graph, id, &UNSCALES)
-                && !is(graph, id, &[&NONFINITE, &RECIPROCAL_SCALE, &UPDATE_SCALE])
+                && !is(graph, id, &OF_SCALES)
                 && graph.node(id).results.iter().any(|ty| ty.dtype.is_float())
                 && !self.unscales_by_hand(id, &scales);
         }
@@ -155,11 +150,12 @@ impl<'g> Scaling<'g> {
         let args = graph.args(id);
         let [_, factor] = args[..] else { return false };
         let mut source = factor;
-        while is(graph, source.node, &[&EXPAND, &CAST, &RESHAPE]) {
+        while is(graph, source.node, &[Intrinsic::Cast]) || is_view(graph, source.node) {
             source = graph.args(source.node)[0];
         }
-        (is(graph, id, &[&MUL]) && is(graph, source.node, &[&RECIPROCAL_SCALE]))
-            || (is(graph, id, &[&DIV]) && scales.contains(&source))
+        let facts = graph.node(id).op.facts();
+        (facts.size == Some(Size::Product) && is(graph, source.node, &[Intrinsic::ScaleInverse]))
+            || (facts.by_inverse.is_some() && scales.contains(&source))
     }
 
     /// S3, and that each gradient which moves something is checked.
@@ -224,11 +220,12 @@ impl<'g> Scaling<'g> {
     fn sets(
         &self,
         start: &dyn Fn(NodeId) -> Option<Set>,
-        stops: &[&'static OpDef],
+        stops: &[Intrinsic],
         result: u16,
     ) -> Vec<Option<Set>> {
-        let carries =
-            |arg: &ValueId| arg.result == result || !is(self.graph, arg.node, &[&UNSCALE_CHECK]);
+        let carries = |arg: &ValueId| {
+            arg.result == result || !is(self.graph, arg.node, &[Intrinsic::UnscaleCheck])
+        };
         let mut sets: Vec<Option<Set>> = Vec::with_capacity(self.graph.len());
         for id in self.graph.nodes() {
             let mut set = start(id);
@@ -267,7 +264,7 @@ impl<'g> Scaling<'g> {
     /// The condition under which a state keeps its value.
     fn predicate(&self, port: &Port, next: ValueId) -> Option<ValueId> {
         let args = self.graph.args(next.node);
-        let keeps = is(self.graph, next.node, &[&WHERE])
+        let keeps = is(self.graph, next.node, &[Intrinsic::Choice])
             && args[1..].iter().any(|arm| arm.node == port.node);
         keeps.then(|| args[0])
     }
@@ -285,26 +282,41 @@ impl<'g> Scaling<'g> {
     }
 }
 
-const UNSCALES: [&OpDef; 2] = [&UNSCALE, &UNSCALE_CHECK];
-const CHECKS: [&OpDef; 2] = [&NONFINITE, &UNSCALE_CHECK];
+const UNSCALES: [Intrinsic; 2] = [Intrinsic::Unscale, Intrinsic::UnscaleCheck];
+const CHECKS: [Intrinsic; 2] = [Intrinsic::NonFinite, Intrinsic::UnscaleCheck];
+/// What depends on the scale and is no gradient.
+const OF_SCALES: [Intrinsic; 3] =
+    [Intrinsic::NonFinite, Intrinsic::ScaleInverse, Intrinsic::ScaleUpdate];
 /// What the name of a count ends with that counts skipped steps too, because it was asked to.
 const RUNS: &str = ".run";
 /// What is behind these is not the business of a step.
-const STOPS: [&OpDef; 9] = [
-    &UNSCALE,
-    &UNSCALE_CHECK,
-    &NONFINITE,
-    &UPDATE_SCALE,
-    &RECIPROCAL_SCALE,
-    &RANDOM,
-    &UNIFORM,
-    &BERNOULLI,
-    &DROPOUT,
+const STOPS: [Intrinsic; 6] = [
+    Intrinsic::Unscale,
+    Intrinsic::UnscaleCheck,
+    Intrinsic::NonFinite,
+    Intrinsic::ScaleUpdate,
+    Intrinsic::ScaleInverse,
+    Intrinsic::Random,
 ];
-const LINEAR: [&OpDef; 7] = [&ADD, &SUB, &NEG, &CAST, &EXPAND, &RESHAPE, &PERMUTE];
 
-fn is(graph: &Graph, node: NodeId, ops: &[&'static OpDef]) -> bool {
-    ops.iter().any(|op| graph.node(node).op.is(op))
+fn is(graph: &Graph, node: NodeId, kinds: &[Intrinsic]) -> bool {
+    graph.node(node).op.intrinsic().is_some_and(|kind| kinds.contains(&kind))
+}
+
+/// True for sums, casts, views of the whole, changes of sign, and products with a number.
+fn stays_unscaled(graph: &Graph, node: NodeId) -> bool {
+    let facts = graph.node(node).op.facts();
+    let by_number = graph.args(node).len() == 1 && facts.passes_signs;
+    let is_kept = is(graph, node, &[Intrinsic::Cast, Intrinsic::Negation]);
+    let is_permuted =
+        matches!(graph.node(node).op.def().lowering(), Some(Lower::View(View::Permute)));
+    by_number || is_kept || is_permuted || facts.size == Some(Size::Sum) || is_view(graph, node)
+}
+
+/// True for another shape of the same elements.
+fn is_view(graph: &Graph, node: NodeId) -> bool {
+    let lowering = graph.node(node).op.def().lowering();
+    matches!(lowering, Some(Lower::View(View::Expand | View::Reshape)))
 }
 
 /// Some of the unscaled gradients, a bit each.

@@ -171,7 +171,7 @@ pub(crate) fn without_dead_code(graph: &Graph) -> Result<Graph, TraceError> {
 /// An error about a node.
 pub(crate) fn error_at(node: &Node, message: impl Into<String>) -> TraceError {
     TraceError {
-        op: node.op.name().to_owned(),
+        op: node.op.name().to_string(),
         message: message.into(),
         source_line: node.source.to_string(),
         scope: node.scope.to_string(),

@@ -288,7 +288,7 @@ fn compare(seed: u64, what: &str, before: &Verified, after: &Verified) {
 
 /// What a graph is made of, whatever the order.
 fn parts(graph: &Graph) -> Vec<String> {
-    let line = |n: &Node| format!("{} {} {}", n.op.name(), n.attrs, n.results[0]);
+    let line = |n: &Node| format!("{} {} {}", n.op.name().text(), n.attrs, n.results[0]);
     let mut parts: Vec<String> = graph.nodes().map(|id| line(graph.node(id))).collect();
     parts.sort_unstable();
     parts
@@ -297,14 +297,14 @@ fn parts(graph: &Graph) -> Vec<String> {
 /// The bytes that arithmetic and movement would store, one op at a time; casts are part of loads and stores.
 fn moved_bytes(graph: &Graph) -> usize {
     let stored = |n: &Node| {
-        let is_cast = matches!(n.op.name(), "cast" | "input" | "constant");
+        let is_cast = matches!(n.op.name().text(), "cast" | "input" | "constant");
         if is_cast || is_view(n) { 0 } else { n.results[0].bytes() }
     };
     graph.nodes().map(|id| stored(graph.node(id))).sum()
 }
 
 fn is_view(node: &Node) -> bool {
-    matches!(node.op.name(), "reshape" | "permute" | "expand" | "slice" | "detach")
+    matches!(node.op.name().text(), "reshape" | "permute" | "expand" | "slice" | "detach")
 }
 
 fn run(seed: u64, pass: &dyn Pass, graph: &Verified) -> Verified {

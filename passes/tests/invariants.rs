@@ -66,7 +66,7 @@ fn says(message: &str, parts: &[&str]) {
 /// How a recorded value was cast, if it was: the operand.
 fn below_cast<'t>(t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
     let below = t.with_graph(|g| {
-        let is_cast = g.node(x.id().node).op.is(&CAST);
+        let is_cast = g.node(x.id().node).op.name() == CAST.name;
         is_cast.then(|| g.args(x.id().node)[0])
     });
     below.map(|id| t.var(id))
@@ -96,7 +96,11 @@ fn v2_a_result_of_another_type() {
         Promise::Adds,
         |t, _, _, node, args| {
             let results = t.again(node, args);
-            if node.op.name() == "matmul" { results[0].cast(DType::F32).results() } else { results }
+            if node.op.name().text() == "matmul" {
+                results[0].cast(DType::F32).results()
+            } else {
+                results
+            }
         },
     );
     says(
@@ -122,7 +126,7 @@ fn casts_to<'t>(
         args.vars[i] = t.because(Reason::Policy { operand: i as u16 }, || {
             let known = t.with_graph(|g| {
                 let equal = |n: &NodeId| {
-                    g.node(*n).op.is(&CAST)
+                    g.node(*n).op.name() == CAST.name
                         && g.args(*n)[0] == x.id()
                         && g.node(*n).results[0].dtype == to
                 };
@@ -192,7 +196,7 @@ fn v9_casts_of_weights_are_shared() {
 
 /// A widening of a narrowing taken for the value itself: excess precision.
 fn cancels_roundings<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
-    if node.op.is(&CAST) {
+    if node.op.name() == CAST.name {
         let original = below_cast(t, args.vars[0]);
         if let Some(x) = original.filter(|x| x.dtype() == node.results[0].dtype) {
             return x.results();
@@ -220,7 +224,7 @@ fn v6_what_the_program_rounds_stays_rounded() {
 fn v7_no_rounding_is_dropped() {
     let graph = traced(|_, x, w| x.exp().matmul(w).cast(DType::F32));
     let message = refused(graph, core(), Promise::Moves, |t, _, _, node, mut args| {
-        if node.op.name() != "contract" {
+        if node.op.name().text() != "contract" {
             return t.again(node, args);
         }
         for x in &mut args.vars {
@@ -239,7 +243,7 @@ fn v7_no_rounding_is_added() {
     let graph = traced(|_, x, _| x.exp().tanh());
     let message = refused(graph, core(), Promise::Moves, |t, _, _, node, args| {
         let results = t.again(node, args);
-        if node.op.name() == "exp" {
+        if node.op.name().text() == "exp" {
             return results[0].cast(DType::BF16).cast(DType::F32).results();
         }
         results

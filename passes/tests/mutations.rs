@@ -239,7 +239,7 @@ fn rounds(graph: &Graph, id: NodeId) -> bool {
 }
 
 fn is_cast(graph: &Graph, id: NodeId) -> bool {
-    matches!(graph.node(id).op.name(), "cast" | "round_to")
+    matches!(graph.node(id).op.name().text(), "cast" | "round_to")
 }
 
 /// The program with one rounding taken out: what used the rounded value, behind views too, computes with the wide one, and its result
@@ -256,7 +256,7 @@ fn without_rounding(graph: &Graph, stage: Stage, lost: NodeId) -> Option<Verifie
         let old: Vec<DType> = graph.args(id).iter().map(|a| graph.ty(*a).dtype).collect();
         let wide = args.vars.iter().zip(&old).find(|(v, old)| v.dtype() != **old);
         let Some(wide) = wide.map(|(v, _)| v.dtype()) else { return t.again(node, args) };
-        if node.op.name() == "cast" {
+        if node.op.name().text() == "cast" {
             return args.vars[0].to(node.results[0].dtype).results();
         }
         let vars: Vec<Var<'_>> =

@@ -124,7 +124,7 @@ fn after(pass: &dyn Pass, graph: &Verified) -> Verified {
 }
 
 fn is_cast(graph: &Graph, value: ValueId) -> bool {
-    matches!(graph.node(value.node).op.name(), "cast" | "round_to")
+    matches!(graph.node(value.node).op.name().text(), "cast" | "round_to")
 }
 
 /// What is read where a value is wanted: a widening is part of the load.

@@ -205,11 +205,13 @@ fn gradients_tell_where_they_come_from() {
     t.output("dx", t.grad(loss, &[x])[0]);
     let graph = Pipeline::new().then(Autodiff).run(t.finish().unwrap(), |_, _, _| ()).unwrap();
     let graph = graph.into_graph();
-    let backward = graph.nodes().map(|id| graph.node(id)).find(|n| n.op.name() == "mul").unwrap();
+    let backward =
+        graph.nodes().map(|id| graph.node(id)).find(|n| n.op.name().text() == "mul").unwrap();
     assert_eq!(&*backward.scope, "encoder");
     let source = backward.source.to_string();
     assert!(source.starts_with("grad of ") && source.contains("rewrites.rs:"), "{source}");
-    let forward = graph.nodes().map(|id| graph.node(id)).find(|n| n.op.name() == "exp").unwrap();
+    let forward =
+        graph.nodes().map(|id| graph.node(id)).find(|n| n.op.name().text() == "exp").unwrap();
     assert!(matches!(forward.source, Source::Rust(_)));
 }
 

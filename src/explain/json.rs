@@ -3,7 +3,7 @@
 use super::{
     AgainNote, CastNote, Explanation, KernelCost, MadeCast, MemoryNote, OpNote, Warning, Width,
 };
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use tracecast_ir::Reason;
 use tracecast_ir::kernel::Cost;
 
@@ -180,13 +180,13 @@ impl Object {
         self
     }
 
-    fn text(&mut self, name: &str, value: &str) -> &mut Self {
-        self.field(name, &quoted(value))
+    fn text(&mut self, name: &str, value: impl Display) -> &mut Self {
+        self.field(name, &quoted(&value.to_string()))
     }
 
     /// `null` for nothing.
-    fn maybe(&mut self, name: &str, value: Option<&str>) -> &mut Self {
-        let value = value.map_or_else(|| "null".to_owned(), quoted);
+    fn maybe(&mut self, name: &str, value: Option<impl Display>) -> &mut Self {
+        let value = value.map_or_else(|| "null".to_owned(), |value| quoted(&value.to_string()));
         self.field(name, &value)
     }
 

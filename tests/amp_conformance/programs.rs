@@ -167,7 +167,7 @@ fn compared(program: &Value, parity: bool) -> Traced {
 fn casts_in(graph: &Graph) -> Vec<String> {
     let asked = |id: &NodeId| {
         let points = &graph.node(*id).origin.points;
-        graph.node(*id).op.name() == "cast"
+        graph.node(*id).op.name().text() == "cast"
             && points
                 .iter()
                 .any(|p| matches!(graph.points()[*p as usize].reason, Reason::Policy { .. }))

@@ -271,7 +271,7 @@ fn trace_region() {
     .expect("a matmul");
     let graph =
         Pipeline::new().then(passes::Autocast::new()).run(graph, |_, _, _| ()).expect("casts");
-    let casts = graph.nodes().filter(|id| graph.node(*id).op.name() == "cast").count();
+    let casts = graph.nodes().filter(|id| graph.node(*id).op.name().text() == "cast").count();
     assert_eq!(casts, 2);
 }
 

@@ -109,7 +109,7 @@ fn changed(dice: &mut Dice, text: &str) -> String {
             1 => tokens[at] = dice.pick(&NUMBERS).to_owned(),
             2 => tokens[at] = dice.pick(&DType::ALL).to_string(),
             3 => {
-                let ops: Vec<&str> = tracecast_ir::ops::all().map(|op| op.name).collect();
+                let ops: Vec<&str> = tracecast_ir::ops::all().map(|op| op.name.text()).collect();
                 tokens[at] = dice.pick(&ops).to_owned();
             }
             _ => tokens[at] = tokens[alike[dice.below(alike.len())]].clone(),

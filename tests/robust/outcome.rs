@@ -131,7 +131,7 @@ fn work(graph: &Graph) -> usize {
         let node = graph.node(id);
         let inner =
             graph.args(id).first().map_or(1, |x| graph.ty(*x).shape.last().copied().unwrap_or(1));
-        let is_product = matches!(node.op.name(), "contract" | "matmul" | "linear");
+        let is_product = matches!(node.op.name().text(), "contract" | "matmul" | "linear");
         if is_product { node.results[0].numel().saturating_mul(inner) } else { 0 }
     };
     graph.nodes().fold(0usize, |sum, id| sum.saturating_add(product(id)))

@@ -40,7 +40,10 @@ pub(crate) fn after(graph: &Verified, pass: &dyn Pass) -> Verified {
 
 /// How many casts and roundings a program has.
 pub(crate) fn casts(graph: &Graph) -> usize {
-    graph.nodes().filter(|id| matches!(graph.node(*id).op.name(), "cast" | "round_to")).count()
+    graph
+        .nodes()
+        .filter(|id| matches!(graph.node(*id).op.name().text(), "cast" | "round_to"))
+        .count()
 }
 
 /// Every 16-bit number, or a sample of wider ones: random bits, every special number, and the ties of each 16-bit float.

@@ -79,8 +79,9 @@ fn l5_casts_pass_movement() {
             leaves(0, what, low, &|t, x| vec![moved(t, x.cast(F32)).cast(low)]);
             let placed = checked(what, F32, &|t, x| vec![moved(t, x.exp()).cast(low)]);
             let is_wide = |id| placed.node(id).results[0].dtype == F32;
-            let wide =
-                placed.nodes().filter(|id| is_wide(*id) && placed.node(*id).op.name() == what);
+            let wide = placed
+                .nodes()
+                .filter(|id| is_wide(*id) && placed.node(*id).op.name().text() == what);
             let stored = what != "slice" && !matches!(what, "pad" | "where" | "gather" | "cat");
             assert!(!stored || wide.count() == 0, "{what}\n{}", *placed);
         }

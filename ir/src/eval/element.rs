@@ -31,8 +31,7 @@ pub fn element(
     let Lower::Map(rule) = op.lowering()? else { return None };
     let mut code = Body::default();
     let value = emit(op, rule, attrs, operands, result, &mut code)?;
-    let is_left =
-        |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Random { .. });
+    let is_left = |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Random { .. });
     if code.insts.iter().any(|inst| is_left(inst.op)) {
         return None;
     }

@@ -131,7 +131,7 @@ fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
     {
         let node = graph.node(id);
         let Body::Symbolic(pass) = node.op.def().body else { unreachable!("just matched") };
-        return Err(EvalError::Symbolic { op: node.op.name().to_owned(), pass });
+        return Err(EvalError::Symbolic { op: node.op.name().to_string(), pass });
     }
     let mut core = graph.retrace(|tracer, _, node, mut args| {
         let mut attrs = node.attrs.clone();
@@ -155,7 +155,7 @@ fn to_core(graph: &Graph) -> Result<Graph, EvalError> {
         if layers == DEEPEST {
             let node = core.node(id);
             return Err(EvalError::from(crate::TraceError {
-                op: node.op.name().to_owned(),
+                op: node.op.name().to_string(),
                 message: format!("lies inside {DEEPEST} composites: it seems to be made of itself"),
                 source_line: node.source.to_string(),
                 scope: node.scope.to_string(),

@@ -5,8 +5,10 @@ use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
 use crate::op::{Body as OpBody, Lower, MapCx, Position};
+use crate::ops::view::PAD;
 use crate::{DType, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
+use std::fmt::Display;
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -381,7 +383,7 @@ impl<'a> Emitter<'a> {
             attrs: &attrs,
             result: &ty,
             operands: &[],
-            origin: ("pad", Source::Unknown),
+            origin: (PAD.name, Source::Unknown),
             checks: &mut checks,
             position: std::slice::from_ref(p),
             number: None,
@@ -394,6 +396,6 @@ impl<'a> Emitter<'a> {
     }
 }
 
-fn cannot(what: &str) -> String {
+fn cannot(what: impl Display) -> String {
     format!("{what} cannot be computed at this index: its operand has to lie in memory")
 }

@@ -1,5 +1,6 @@
 //! What the rules of an op see: its type rule, gradient, expansion and scalar code.
 
+use super::OpName;
 use crate::graph::Groups;
 use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val};
 use crate::{Attrs, DType, Shape, Source, TensorType, Tracer, Var};
@@ -132,7 +133,7 @@ pub struct MapCx<'a> {
     /// The dtypes of the operands.
     pub operands: &'a [DType],
     /// The op and source line for checks.
-    pub origin: (&'static str, Source),
+    pub origin: (OpName, Source),
     /// The checks of the kernel so far.
     pub checks: &'a mut Vec<Check>,
     /// For each axis of the result, the position as (offset, strides over the kernel's axes, run-time index if any).
@@ -220,7 +221,7 @@ impl MapCx<'_> {
     pub fn check(&mut self, condition: Val, found: Option<Val>, message: impl Into<String>) -> Val {
         let check = Check {
             message: message.into(),
-            op: self.origin.0.to_owned(),
+            op: self.origin.0.to_string(),
             source: self.origin.1.to_string(),
         };
         let number = self.checks.iter().position(|c| *c == check).unwrap_or_else(|| {

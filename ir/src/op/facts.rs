@@ -145,6 +145,38 @@ pub enum Intrinsic {
     Unscaled,
     /// Whether a gradient has an element that is infinite or NaN.
     NonFinite,
+    /// One over the loss scale.
+    ScaleInverse,
+    /// The next loss scale: the first result.
+    ScaleUpdate,
+    /// What random numbers are drawn for: the last operand is their state, the attribute `stream` tells which.
+    Random,
+}
+
+impl Intrinsic {
+    /// True if rewrites turn ops of this kind into others.
+    const fn is_rewritten(self) -> bool {
+        match self {
+            Intrinsic::Cast
+            | Intrinsic::RoundTo
+            | Intrinsic::Negation
+            | Intrinsic::Not
+            | Intrinsic::Choice
+            | Intrinsic::Constant
+            | Intrinsic::Positions => true,
+            Intrinsic::Gradient
+            | Intrinsic::Loss
+            | Intrinsic::Total
+            | Intrinsic::Mean
+            | Intrinsic::Unscale
+            | Intrinsic::UnscaleCheck
+            | Intrinsic::Unscaled
+            | Intrinsic::NonFinite
+            | Intrinsic::ScaleInverse
+            | Intrinsic::ScaleUpdate
+            | Intrinsic::Random => false,
+        }
+    }
 }
 
 impl Facts {
@@ -173,8 +205,8 @@ impl Facts {
         }
     }
 
-    /// True if no equation is stated and no pass looks for the op: a rewrite leaves it as it is, unless all its operands are numbers
-    /// known in advance, or it only moves elements.
+    /// True if no equation is stated: a rewrite leaves the op as it is, unless all its operands are numbers known in advance, or it
+    /// only moves elements.
     pub const fn is_opaque(&self) -> bool {
         let no_equation = matches!(self.swapped, Swapped::Unknown)
             && self.opposite.is_none()
@@ -190,7 +222,11 @@ impl Facts {
             && self.negating.is_none()
             && self.absorbing.is_none()
             && self.settling.is_none();
-        no_equation && no_number && self.intrinsic.is_none()
+        let is_rewritten = match self.intrinsic {
+            Some(intrinsic) => intrinsic.is_rewritten(),
+            None => false,
+        };
+        no_equation && no_number && !is_rewritten
     }
 
     /// The language itself knows the op.

@@ -24,7 +24,7 @@
 ///     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 /// }
 /// }
-/// assert_eq!(TWICE.name, "twice");
+/// assert_eq!(TWICE.name.to_string(), "twice");
 /// ```
 #[macro_export]
 macro_rules! ops {
@@ -44,7 +44,7 @@ macro_rules! ops {
         $(
             $(#[doc = $doc])+
             pub static $NAME: $crate::op::OpDef = $crate::op::OpDef {
-                name: $crate::op_name!($method $($name)?),
+                name: $crate::op::OpName::new($crate::op_name!($method $($name)?)),
                 doc: concat!($($doc, "\n"),+),
                 schema: $crate::op::Schema {
                     operands: &[

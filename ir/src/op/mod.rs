@@ -6,11 +6,13 @@ mod context;
 mod elements;
 mod facts;
 mod macros;
+mod name;
 mod rounding;
 
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 pub use elements::{Elements, Map};
 pub use facts::{Compares, Facts, Intrinsic, Signs, Size, WithItself};
+pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
 
 use crate::kernel::Val;
@@ -64,7 +66,7 @@ pub type Grads<'t> = SmallVec<[Option<Var<'t>>; 4]>;
 /// The record of an op.
 pub struct OpDef {
     /// The public, ATen-style name, under which policies know it.
-    pub name: &'static str,
+    pub name: OpName,
     /// The doc comment: what it computes, in the words of `docs/ops.md`.
     pub doc: &'static str,
     /// Operands and attributes.
@@ -110,7 +112,7 @@ pub enum OpRef {
 
 impl OpRef {
     /// The name.
-    pub fn name(&self) -> &'static str {
+    pub fn name(&self) -> OpName {
         self.def().name
     }
 
@@ -120,11 +122,6 @@ impl OpRef {
             OpRef::Static(d) => d,
             OpRef::Shared(d) => d,
         }
-    }
-
-    /// True if this is that op of the table.
-    pub fn is(&self, def: &OpDef) -> bool {
-        self.name() == def.name
     }
 }
 
@@ -144,7 +141,7 @@ impl Hash for OpRef {
 
 impl fmt::Debug for OpRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        write!(f, "{}", self.name())
     }
 }
 

@@ -109,6 +109,7 @@ UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff
         smallvec![next, overflow.logical_or(due).choose(zero, count)]
     }),
     rounding: Rounding::result("the scale, from f64"),
+    facts:    Facts::new().intrinsic(Intrinsic::ScaleUpdate),
     domain:   Domain { dtypes: &[DType::F32], samples: &["T[] > 0, i32[] in 0 9, T[] in 0 1 {growth_factor = 2.0, backoff_factor = 0.5, growth_interval = 7}"] },
 }
 
@@ -124,6 +125,7 @@ RECIPROCAL_SCALE = reciprocal_scale(scale) -> (inv) {
         smallvec![cx.tracer.ones_like(wide).div(wide, None).cast(DType::F32)]
     }),
     rounding: Rounding::result("the result, from f64"),
+    facts:    Facts::new().intrinsic(Intrinsic::ScaleInverse),
     domain:   Domain { dtypes: &[DType::F32], samples: &["T[] > 0"] },
 }
 }

@@ -17,7 +17,7 @@ use super::infer::{self, Answer};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{
     AttrDef, AttrKind, Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, GradCx, Grads, InferCx,
-    Inferred, Inside, OpDef, Operand, OperandKind, Rounding, Schema,
+    Inferred, Inside, OpDef, OpName, Operand, OperandKind, Rounding, Schema,
 };
 use crate::{Args, TensorType, ValueId, Var};
 use smallvec::smallvec;
@@ -29,7 +29,7 @@ const fn list(name: &'static str) -> Operand {
 
 /// The gradient of a result of a function whose gradient is given.
 pub static COTANGENT: OpDef = OpDef {
-    name: "cotangent",
+    name: OpName::new("cotangent"),
     doc: "The gradient of `y`, result number `output` of a function, where backward of its `custom_grad` needs it; zeros where nobody differentiates it.",
     schema: Schema {
         operands: &[Operand { name: "y", kind: OperandKind::One }],
@@ -50,7 +50,7 @@ pub static COTANGENT: OpDef = OpDef {
 
 /// The results of a function with a gradient of its own.
 pub static CUSTOM_GRAD: OpDef = OpDef {
-    name: "custom_grad",
+    name: OpName::new("custom_grad"),
     doc: "`outputs` as they are. The gradient of each of `inputs` is the one of `gradients` at its place, with the gradients of the results for `cotangents`; nothing flows into `outputs`.",
     schema: Schema {
         operands: &[list("outputs"), list("inputs"), list("cotangents"), list("gradients")],

@@ -79,7 +79,7 @@ fn precision(op: &OpDef) -> String {
     let said: Vec<_> = PolicyTable::standard()
         .iter()
         .filter(|table| matches!(table.device(), DeviceType::Cpu | DeviceType::Cuda))
-        .map(|table| match table.get(op.name, overload) {
+        .map(|table| match table.get(op.name.text(), overload) {
             Some((policy, _)) => format!("`{}` {}", table.name(), policy),
             None if else_expands => format!("`{}` that of its parts", table.name()),
             None => format!("`{}` falls through", table.name()),

@@ -2,13 +2,13 @@
 
 use crate::Attr;
 use crate::op::{
-    AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Grad, Inferred, Lower, OpDef, Operand,
-    OperandKind, Rounding, Schema,
+    AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Grad, Inferred, Lower, OpDef, OpName,
+    Operand, OperandKind, Rounding, Schema,
 };
 
 /// A fused kernel: its operands are the kernel's inputs, its results the kernel's outputs.
 pub static KERNEL: OpDef = OpDef {
-    name: "kernel",
+    name: OpName::new("kernel"),
     doc: "A fused kernel: its operands are the kernel's inputs, its results the kernel's outputs.",
     schema: Schema {
         operands: &[Operand { name: "inputs", kind: OperandKind::List }],

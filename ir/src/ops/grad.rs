@@ -2,15 +2,15 @@
 
 use super::infer;
 use crate::op::{
-    AttrDef, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, OpDef, Operand, OperandKind,
-    Rounding, Schema,
+    AttrDef, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, OpDef, OpName, Operand,
+    OperandKind, Rounding, Schema,
 };
 use crate::{Args, Attrs, Tracer, Var};
 use smallvec::SmallVec;
 
 /// The gradients of a scalar with respect to any values recorded before it.
 pub static GRAD: OpDef = OpDef {
-    name: "grad",
+    name: OpName::new("grad"),
     doc: "The gradients of the sum of `loss` with respect to each of `wrt`, of their types; zeros where `loss` does not depend on one.",
     schema: Schema {
         operands: &[

@@ -102,7 +102,7 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
 /// The op of that name.
 pub fn find(name: &str) -> Option<&'static OpDef> {
     static BY_NAME: LazyLock<HashMap<&'static str, &'static OpDef>> =
-        LazyLock::new(|| all().map(|op| (op.name, op)).collect());
+        LazyLock::new(|| all().map(|op| (op.name.text(), op)).collect());
     BY_NAME.get(name).copied()
 }
 

@@ -10,7 +10,8 @@ use super::infer;
 use super::view::Views;
 use crate::kernel::{Scalar, ScalarOp};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Grad, InferCx, Inferred, Rounding, composite, core, map, rule,
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Intrinsic, Rounding, composite,
+    core, map, rule,
 };
 use crate::{DType, Shape, TensorType, Var};
 use smallvec::smallvec;
@@ -43,6 +44,7 @@ RANDOM = random(key, step; stream: Int) -> (y) {
         cx.body.binary(ScalarOp::Mul, number, unit)
     })),
     rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::Random),
     domain:   Domain { dtypes: &[DType::I64], samples: &["T[3, 5], T[3, 5] {stream = 1}", "T[], T[] {stream = 0}"] },
 }
 
@@ -64,6 +66,7 @@ UNIFORM = uniform(x, rng; from: Float, to: Float, stream: Int) -> (y) {
         smallvec![unit.mul(None, Some(to - from)).add(None, Some(from))]
     }),
     rounding: Rounding::RESULT,
+    facts:    Facts::new().intrinsic(Intrinsic::Random),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[2] {from = -1.0, to = 2.0, stream = 3}", "T[40], i64[2] {from = 0.0, to = 1.0, stream = 0}"] },
 }
 
@@ -80,6 +83,7 @@ BERNOULLI = bernoulli(x, rng; p: Float, stream: Int) -> (y) {
         smallvec![unit.lt(None, cx.attrs.float("p")).to(cx.results[0].dtype)]
     }),
     rounding: Rounding::NOWHERE,
+    facts:    Facts::new().intrinsic(Intrinsic::Random),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5], i64[2] {p = 0.25, stream = 3}"] },
 }
 
@@ -107,6 +111,7 @@ DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
         },
     ),
     rounding: Rounding::result("the result; the gradient"),
+    facts:    Facts::new().intrinsic(Intrinsic::Random),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], i64[2] {p = 0.5, stream = 2}", "T[70], i64[2] {p = 0.1, stream = 5}"] },
 }
 }

@@ -5,13 +5,13 @@ use crate::graph::Groups;
 use crate::kernel::ScalarOp;
 use crate::op::{
     ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, Lower, MapCx,
-    NUMBERS, OpDef, Rounding, Schema, map,
+    NUMBERS, OpDef, OpName, Rounding, Schema, map,
 };
 use crate::{Args, Attrs, DType, Shape, TensorType, Tracer, Var};
 
 /// A value from outside: a port of the graph.
 pub static INPUT: OpDef = OpDef {
-    name: "input",
+    name: OpName::new("input"),
     doc: "A value from outside: a port of the graph.",
     schema: Schema { operands: &[], attrs: &[], results: &["value"] },
     dispatch: Dispatch::Internal,
@@ -24,7 +24,7 @@ pub static INPUT: OpDef = OpDef {
 
 /// Numbers known when tracing.
 pub static CONSTANT: OpDef = OpDef {
-    name: "constant",
+    name: OpName::new("constant"),
     doc: "A tensor of type `dtype` and shape `shape`, every element `value`, or the elements `data` in row-major order.\n\nIntegers beyond 2^53 cannot be written.",
     schema: Schema {
         operands: &[],
@@ -64,7 +64,7 @@ pub static CONSTANT: OpDef = OpDef {
 
 /// Positions along an axis.
 pub static IOTA: OpDef = OpDef {
-    name: "iota",
+    name: OpName::new("iota"),
     doc: "The position of each element along axis `dim`: `arange` in the given shape.",
     schema: Schema {
         operands: &[],

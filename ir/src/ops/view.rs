@@ -3,8 +3,8 @@
 use super::infer;
 use super::reduce::Reductions;
 use crate::op::{
-    ANY, AttrDef, AttrKind, Dispatch, Domain, Facts, Inferred, Lower, OpDef, Operand, OperandKind,
-    Rounding, Schema, View, core, rule,
+    ANY, AttrDef, AttrKind, Dispatch, Domain, Facts, Inferred, Lower, OpDef, OpName, Operand,
+    OperandKind, Rounding, Schema, View, core, rule,
 };
 use crate::{Args, Attrs, Shape, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -128,7 +128,7 @@ PAD = pad(x; low: Ints, high: Ints, value: Float) -> (y) {
 
 /// The operands one after another along axis `dim`.
 pub static CAT: OpDef = OpDef {
-    name: "cat",
+    name: OpName::new("cat"),
     doc: "The operands one after another along axis `dim`. Their dtypes are promoted to one; their other sizes agree.",
     schema: Schema {
         operands: &[Operand { name: "xs", kind: OperandKind::List }],

@@ -99,7 +99,7 @@ mod tests {
         let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
         let known = |op: &'static crate::OpDef| {
             let (takes_dtype, is_seen) = (op.schema.takes_dtype(), op.dispatch.is_seen());
-            KnownOp { name: op.name, takes_dtype, is_seen }
+            KnownOp { name: op.name.text(), takes_dtype, is_seen }
         };
         let ops: Vec<KnownOp<'_>> = crate::ops::all().map(known).collect();
         let mut kinds = [0; 2];

@@ -184,7 +184,7 @@ impl Shown<'_> {
         let node = self.graph.node(id);
         f.write_str("  ")?;
         commas(f, names.results(id), |f, name| write!(f, "{name}"))?;
-        write!(f, " = {}", Name(node.op.name()))?;
+        write!(f, " = {}", Name(node.op.name().text()))?;
         self.operands(f, names, id, node)?;
         if !node.attrs.is_empty() {
             write!(f, " {}", node.attrs)?;

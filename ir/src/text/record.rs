@@ -31,7 +31,7 @@ pub(super) fn graph(
         tracer: &tracer,
         reading,
         regions,
-        extra: options.ops.iter().map(|op| (op.name(), op)).collect(),
+        extra: options.ops.iter().map(|op| (op.name().text(), op)).collect(),
         values: HashMap::new(),
         outputs: HashSet::new(),
     };
@@ -196,7 +196,8 @@ impl<'t> Recorder<'t, '_> {
             return Ok((*op).clone());
         }
         crate::ops::find(name).map(OpRef::Static).ok_or_else(|| {
-            let known = crate::ops::all().map(|op| op.name).chain(self.extra.keys().copied());
+            let known =
+                crate::ops::all().map(|op| op.name.text()).chain(self.extra.keys().copied());
             format!("unknown op `{}`{}", shorten(name), nearest::did_you_mean(name, known))
         })
     }

@@ -400,7 +400,7 @@ fn no_line_panics() {
 
 #[test]
 fn ops_from_outside_are_read() {
-    let mut twice = crate::op::OpDef { name: "my twice", ..definition() };
+    let mut twice = crate::op::OpDef { name: crate::OpName::new("my twice"), ..definition() };
     twice.doc = "Twice the operand.";
     let op = OpRef::Shared(Arc::new(twice));
     let t = Tracer::new("g");
@@ -416,11 +416,11 @@ fn ops_from_outside_are_read() {
 
 fn definition() -> crate::op::OpDef {
     use crate::op::{
-        Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, Operand, OperandKind, Rounding, Schema,
-        map,
+        Body, Dispatch, Domain, FLOATS, Facts, Func, Grad, OpName, Operand, OperandKind, Rounding,
+        Schema, map,
     };
     crate::op::OpDef {
-        name: "",
+        name: OpName::new(""),
         doc: "",
         schema: Schema {
             operands: &[Operand { name: "x", kind: OperandKind::One }],

@@ -56,7 +56,7 @@ pub(super) fn error_at(graph: &Graph, id: NodeId, message: String) -> VerifyErro
     let node = graph.node(id);
     VerifyError {
         node: id.index(),
-        op: node.op.name().to_owned(),
+        op: node.op.name().to_string(),
         message,
         source_line: node.source.to_string(),
     }

@@ -90,7 +90,7 @@ pub fn verify(mut graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> 
         let node = graph.node(id);
         errors.push(VerifyError {
             node: id.index(),
-            op: node.op.name().to_owned(),
+            op: node.op.name().to_string(),
             message,
             source_line: node.source.to_string(),
         });

@@ -34,7 +34,7 @@ fn recorded(t: Tracer, body: impl for<'t> FnOnce(&'t Tracer, Var<'t>) -> Var<'t>
 
 /// The first node of that op.
 fn find(graph: &Graph, op: &str) -> NodeId {
-    graph.nodes().find(|id| graph.node(*id).op.name() == op).expect("was recorded")
+    graph.nodes().find(|id| graph.node(*id).op.name().text() == op).expect("was recorded")
 }
 
 /// All that is wrong with a graph that was right before it was spoilt.

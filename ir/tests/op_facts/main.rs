@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracecast_ir::kernel::{Cmp, ScalarOp, Val};
 use tracecast_ir::op::{
-    Body, Compares, Dispatch, Domain, Facts, Func, Grad, Lower, Map, MapCx, NUMBERS, Operand,
-    OperandKind, Rounding, Schema, Signs, Size, WithItself,
+    Body, Compares, Dispatch, Domain, Facts, Func, Grad, Lower, Map, MapCx, NUMBERS, OpName,
+    Operand, OperandKind, Rounding, Schema, Signs, Size, WithItself,
 };
 use tracecast_ir::ops::elementwise::{ADD, GE, LT, MUL, SUB};
 use tracecast_ir::ops::sample::parse_sample;
@@ -52,7 +52,7 @@ fn op(operands: usize, facts: Facts, code: fn(&mut MapCx<'_>, &[Val]) -> Val) ->
     const X: Operand = Operand { name: "x", kind: OperandKind::One };
     const BOTH: &[Operand] = &[X, Operand { name: "y", kind: OperandKind::One }];
     OpRef::Shared(Arc::new(OpDef {
-        name: "stated",
+        name: OpName::new("stated"),
         doc: "An op of a test.",
         schema: Schema { operands: &BOTH[..operands], attrs: &[], results: &["y"] },
         dispatch: Dispatch::Internal,
@@ -141,7 +141,7 @@ fn equality_is_no_order() {
     let law = |op: &'static OpDef, facts: Facts| {
         // The record of the table with another statement.
         let found = OpRef::Shared(Arc::new(OpDef {
-            name: "stated",
+            name: OpName::new("stated"),
             doc: op.doc,
             schema: op.schema,
             dispatch: Dispatch::Internal,
@@ -183,7 +183,7 @@ fn what_holds_is_stated_or_listed() {
         let facts = *op.facts();
         let mut look = |is_stated: bool, law, holds: &dyn Fn(&Case<'_>) -> Wrong| {
             if !is_stated && cases(&op).iter().all(|case| holds(case).is_none()) {
-                found.insert((op.def().name.to_owned(), law));
+                found.insert((op.def().name.to_string(), law));
             }
         };
         if operands == 2 {

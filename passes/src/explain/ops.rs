@@ -7,7 +7,7 @@ use std::fmt;
 use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::policy::{Decision, DeviceType, Policy, RuleId};
 use tracecast_ir::text::Names;
-use tracecast_ir::{DType, Graph, NodeId, TensorType};
+use tracecast_ir::{DType, Graph, NodeId, OpName, TensorType};
 
 /// One op of the traced program.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,8 +204,8 @@ pub(super) fn notes(
                 written: written.get(&id).cloned().unwrap_or_default(),
                 operands: graph.args(id).iter().map(|a| names.value(*a).to_string()).collect(),
                 name: stable[id.index()].clone(),
-                op: node.op.name(),
-                part_of: node.part_of,
+                op: node.op.name().text(),
+                part_of: node.part_of.map(OpName::text),
                 results: node.results.clone(),
                 width: width(&node.results),
                 why: at.why(decision),

@@ -153,7 +153,7 @@ fn needed(graph: &Graph, mut kernels: Vec<(Group, Built)>) -> Vec<(Group, Built)
 fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
     let n = graph.node(node);
     TraceError {
-        op: n.op.name().to_owned(),
+        op: n.op.name().to_string(),
         message,
         source_line: n.source.to_string(),
         scope: n.scope.to_string(),

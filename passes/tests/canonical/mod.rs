@@ -35,7 +35,7 @@ fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
     let node = graph.node(id);
     let operand = |a: &ValueId| format!("{}.{}", names[a.node.index()], a.result);
     let mut args: Vec<String> = graph.args(id).iter().map(operand).collect();
-    if matches!(node.op.name(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or") {
+    if matches!(node.op.name().text(), "add" | "mul" | "eq" | "ne" | "logical_and" | "logical_or") {
         args.sort();
     }
     let mut hasher = DefaultHasher::new();
@@ -44,5 +44,11 @@ fn name_of(graph: &Graph, id: NodeId, names: &[String]) -> String {
     graph.port_of(id).map(|p| &p.name).hash(&mut hasher);
     node.attrs.get("kernel").map(|k| format!("{k:?}")).hash(&mut hasher);
     let types: Vec<String> = node.results.iter().map(ToString::to_string).collect();
-    format!("{} {} {} #{:016x}", node.op.name(), node.attrs, types.join(", "), hasher.finish())
+    format!(
+        "{} {} {} #{:016x}",
+        node.op.name().text(),
+        node.attrs,
+        types.join(", "),
+        hasher.finish()
+    )
 }

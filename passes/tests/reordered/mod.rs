@@ -16,7 +16,7 @@ pub(super) fn reordered(graph: &Graph, dice: &mut Dice) -> Graph {
         new.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
     let live = graph.live();
-    let before = if graph.nodes().any(|id| graph.node(id).op.is(&GRAD)) {
+    let before = if graph.nodes().any(|id| graph.node(id).op.name() == GRAD.name) {
         earlier_uses(graph)
     } else {
         vec![Vec::new(); graph.len()]

@@ -69,7 +69,7 @@ impl Tape {
     ) -> Result<Vec<Slot>, String> {
         let values: Vec<&Value> = operands.iter().map(|slot| &self.values[*slot]).collect();
         let computed = ops::alone(op, attrs, groups, &values)
-            .map_err(|error| format!("{}: {error}", op.name()))?;
+            .map_err(|error| format!("{}: {error}", op.name().text()))?;
         let results: Vec<Slot> = computed.into_iter().map(|value| self.leaf(value)).collect();
         self.entries.push(Entry {
             op: op.clone(),
@@ -211,7 +211,7 @@ impl Tape {
                     parts.iter().zip(dys).filter_map(|(part, dy)| Some((*part, (*dy)?))).collect();
                 self.backward_from(first, &seeds, &own)
             }
-            Body::Symbolic(pass) => Err(format!("{} is left to {pass}", entry.op.name())),
+            Body::Symbolic(pass) => Err(format!("{} is left to {pass}", entry.op.name().text())),
             Body::Source(_) | Body::Core { .. } | Body::Composite { .. } => {
                 Ok(vec![None; operands.len()])
             }

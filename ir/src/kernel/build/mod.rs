@@ -14,7 +14,7 @@ use super::index::Index;
 use super::{Form, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::op::{Intrinsic, Lower, View};
+use crate::op::{Intrinsic, Lower, OpName, View};
 use crate::ops;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
@@ -128,14 +128,14 @@ fn unconditional(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
 
 /// A name made of the first few distinct ops.
 fn name(cx: &Context<'_>, group: &Group) -> String {
-    let mut ops: Vec<&str> = Vec::new();
+    let mut ops: Vec<OpName> = Vec::new();
     for &m in &group.members {
         let op = cx.graph.node(m).op.name();
         if !ops.contains(&op) && ops.len() < 4 {
             ops.push(op);
         }
     }
-    ops.join("_")
+    ops.iter().map(OpName::to_string).collect::<Vec<_>>().join("_")
 }
 
 fn finish(

@@ -117,7 +117,7 @@ fn several(first: &str, count: usize) -> String {
 fn near(graph: &Graph, target: &Target) -> String {
     let nodes = graph.nodes().map(|id| graph.node(id));
     let known: BTreeSet<String> = match target {
-        Target::DeviceOp(_) | Target::Op(_) => nodes.map(|n| n.op.name().to_owned()).collect(),
+        Target::DeviceOp(_) | Target::Op(_) => nodes.map(|n| n.op.name().to_string()).collect(),
         Target::Module(_) => nodes.map(|n| n.scope.to_string()).collect(),
         Target::Node(_) => graph.names().into_iter().collect(),
     };
