@@ -1,7 +1,7 @@
 //! One element of an op from one element of each operand: the op's own scalar code, interpreted.
 
-use super::body::Machine;
-use super::scalar::{Bits, convert};
+use crate::kernel::interpret::Machine;
+use crate::kernel::interpret::scalar::{Bits, convert};
 use crate::kernel::{Body, Scalar, ScalarOp, Val};
 use crate::op::{Lower, Map, MapCx, OpDef, Position};
 use crate::{Attrs, DType, Source, TensorType};

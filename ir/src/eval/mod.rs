@@ -3,15 +3,11 @@
 //! It is written to be read, not to be fast, and it is the definition: what a device computes is compared with what [`kernel`] says,
 //! bit by bit except in contractions.
 
-mod body;
 mod bytes;
-mod contract;
 mod element;
 mod graph;
 mod kernel;
 mod mapping;
-mod reduce;
-mod scalar;
 #[cfg(test)]
 mod tests;
 mod value;

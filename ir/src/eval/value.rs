@@ -1,8 +1,8 @@
 //! [`Value`]: a tensor as the interpreter sees it.
 
 use super::bytes::Bytes;
-use super::scalar::{convert, is_nan, read, write};
 use crate::kernel::Scalar;
+use crate::kernel::interpret::scalar::{convert, is_nan, read, write};
 use crate::{DType, TensorType};
 
 /// A type and a dense, row-major, little-endian buffer.

@@ -25,9 +25,11 @@
 pub mod build;
 mod cost;
 mod emit;
+pub(crate) mod forms;
 mod function;
 pub mod half;
 pub mod index;
+pub(crate) mod interpret;
 pub mod math;
 pub mod narrow;
 pub mod philox;
@@ -36,6 +38,7 @@ mod scalar;
 pub mod update;
 
 pub use cost::Cost;
+pub use forms::{Contract, Factor, Form, FormKind, Joins, Nest, Operands, Scatter, Segment};
 pub use function::{Code, Definition, Function, PerFunction};
 pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
@@ -99,26 +102,10 @@ impl Check {
     }
 }
 
-/// The loops of a kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// Maps and rows.
-    Nest(Nest),
-    /// Contractions.
-    Contract(Contract),
-    /// Scatters.
-    Scatter(Scatter),
-}
-
 impl Kernel {
     /// The name of the form: `map`, `rows`, `contraction` or `scatter`.
     pub fn form_name(&self) -> &'static str {
-        match &self.form {
-            Form::Nest(nest) if nest.is_map() => "map",
-            Form::Nest(_) => "rows",
-            Form::Contract(_) => "contraction",
-            Form::Scatter(_) => "scatter",
-        }
+        self.form.as_loops().name()
     }
 
     /// True if it moves one value from one dtype to another and does nothing else.
@@ -136,53 +123,6 @@ impl Kernel {
         };
         changes && nest.is_map() && nest.stages.iter().all(moves)
     }
-}
-
-/// Parallel outer axes and one inner axis, the row, over which stages run in order.
-///
-/// A scalar result has no outer axes and a row of one position. Every segment runs the same code over its own extents and
-/// operands; more than one segment is allowed only for maps with no outer axes (multi-tensor kernels). In a map with segments
-/// each access has stride 1 or 0 along the row.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Nest {
-    /// What differs between the tensors of a multi-tensor kernel; never empty.
-    pub segments: Vec<Segment>,
-    /// The places that stages load from.
-    pub loads: Vec<Load>,
-    /// The types of the registers: one value per row each.
-    pub registers: Vec<Scalar>,
-    /// The types of the row buffers: one value per position each, alive for one row.
-    pub buffers: Vec<Scalar>,
-    /// Run in order for each row.
-    pub stages: Vec<Stage>,
-}
-
-impl Nest {
-    /// True if it has a single stage, and no reduction but of all positions.
-    pub fn is_map(&self) -> bool {
-        self.stages.len() == 1
-            && self.stages[0].over == Over::Row
-            && self.stages[0]
-                .sinks
-                .iter()
-                .all(|s| matches!(s, Sink::Store { .. } | Sink::Largest { .. }))
-    }
-
-    /// The number of axes; the last one is the row.
-    pub fn rank(&self) -> usize {
-        self.segments[0].extents.len()
-    }
-}
-
-/// The extents and operands of one run of a nest.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Segment {
-    /// Sizes of the outer axes, then of the row.
-    pub extents: Vec<usize>,
-    /// For each input slot of the code, the kernel's input.
-    pub inputs: Vec<usize>,
-    /// For each output slot of the code, the kernel's output.
-    pub outputs: Vec<usize>,
 }
 
 /// A place to load from: an input slot and where in it.
@@ -300,74 +240,4 @@ pub enum Sink {
         /// The output slot.
         output: usize,
     },
-}
-
-/// `C[b.., i, j] = epilogue(Σ_p A[b.., i, p] * B[b.., p, j])`, accumulated in f32 (f64 for f64).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Contract {
-    /// Sizes of the batch axes.
-    pub batch: Vec<usize>,
-    /// Rows of the result.
-    pub m: usize,
-    /// Columns of the result.
-    pub n: usize,
-    /// The summed axis.
-    pub k: usize,
-    /// The accumulator: f32 or f64.
-    pub acc: Scalar,
-    /// The left operand, over the axes (batch.., i, p).
-    pub a: Factor,
-    /// The right operand, over the axes (batch.., p, j).
-    pub b: Factor,
-    /// What `epilogue` loads, over the axes (batch.., i, j).
-    pub loads: Vec<Load>,
-    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`], [`Sink::Column`] and [`Sink::Largest`]; axes (batch.., i, j).
-    pub epilogue: Stage,
-}
-
-/// An operand of a contraction: what is multiplied, computed from loads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Factor {
-    /// What the body loads; `input` is the kernel's input.
-    pub loads: Vec<Load>,
-    /// The scalar code; for a plain operand a single `Load`.
-    pub body: Body,
-    /// Its result, of the accumulator's type.
-    pub value: Val,
-}
-
-impl Factor {
-    /// The load, if the factor is one operand as it lies in memory, widened or rounded to the values of a 16-bit float; and
-    /// which float that is.
-    pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
-        match self.body.insts.as_slice() {
-            [Inst { op: ScalarOp::Load(l), .. }, Inst { op: ScalarOp::Round(to), .. }]
-                if self.value == 1 =>
-            {
-                Some((&self.loads[*l as usize], Some(*to)))
-            }
-            [Inst { op: ScalarOp::Load(l), .. }] => Some((&self.loads[*l as usize], None)),
-            _ => None,
-        }
-        .filter(|(l, _)| l.access.guards.is_empty() && l.access.indirect.is_empty())
-    }
-}
-
-/// `out = base`, then for every source position in row-major order `out[place] += value`, in f32 for 16-bit floats with one rounding at the end.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scatter {
-    /// Sizes of the source's axes.
-    pub extents: Vec<usize>,
-    /// What the body loads.
-    pub loads: Vec<Load>,
-    /// The scalar code over the source's axes.
-    pub body: Body,
-    /// What is added.
-    pub value: Val,
-    /// The place in the output: affine in the source's axes, plus `place.indirect[i] * index[i]`.
-    pub place: Access,
-    /// The indices (i64, already checked) that go with `place.indirect`.
-    pub index: SmallVec<[Val; 1]>,
-    /// The input that holds the initial contents, of the output's type; zeros if `None`.
-    pub base: Option<usize>,
 }

@@ -6,22 +6,22 @@ use crate::kernel::{Body, Inst, Load, Over, Scalar, Sink, Stage};
 use std::fmt::{self, Formatter};
 
 /// How the parts of a body call what lies around them.
-pub(super) struct Code<'a> {
+pub(crate) struct Code<'a> {
     /// The names of the axes; the row is `r`.
-    pub(super) axes: Vec<String>,
+    pub(crate) axes: Vec<String>,
     /// What the number of a load stands for.
-    pub(super) loads: &'a [Load],
+    pub(crate) loads: &'a [Load],
     /// The kernel's input of each slot; `None` if segments differ.
-    pub(super) inputs: Option<&'a [usize]>,
+    pub(crate) inputs: Option<&'a [usize]>,
     /// The kernel's output of each slot; `None` if segments differ.
-    pub(super) outputs: Option<&'a [usize]>,
+    pub(crate) outputs: Option<&'a [usize]>,
     /// `s`, or another letter where a kernel has several bodies.
-    pub(super) letter: char,
+    pub(crate) letter: char,
 }
 
 impl Code<'_> {
     /// `stage` or `once`, with its code and sinks.
-    pub(super) fn stage(&self, f: &mut Formatter<'_>, stage: &Stage) -> fmt::Result {
+    pub(crate) fn stage(&self, f: &mut Formatter<'_>, stage: &Stage) -> fmt::Result {
         let row = stage.over == Over::Row;
         f.write_str(if row { "  stage\n" } else { "  once\n" })?;
         self.body(f, &stage.body, row)?;
@@ -29,12 +29,12 @@ impl Code<'_> {
     }
 
     /// One instruction a line.
-    pub(super) fn body(&self, f: &mut Formatter<'_>, body: &Body, row: bool) -> fmt::Result {
+    pub(crate) fn body(&self, f: &mut Formatter<'_>, body: &Body, row: bool) -> fmt::Result {
         ScalarText { row, ..self.scalars() }.body(f, body, self)
     }
 
     /// How its scalars are written.
-    pub(super) fn scalars(&self) -> ScalarText<'_> {
+    pub(crate) fn scalars(&self) -> ScalarText<'_> {
         ScalarText { axes: &self.axes, letter: self.letter, row: true }
     }
 
@@ -52,7 +52,7 @@ impl Code<'_> {
     }
 
     /// Where a value goes.
-    pub(super) fn sink(&self, f: &mut Formatter<'_>, sink: &Sink, row: bool) -> fmt::Result {
+    pub(crate) fn sink(&self, f: &mut Formatter<'_>, sink: &Sink, row: bool) -> fmt::Result {
         let letter = self.letter;
         match sink {
             Sink::Store { output, dtype, access, value } => {

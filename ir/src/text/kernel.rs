@@ -13,10 +13,9 @@
 //!
 //! `in0` and `out0` are buffers, or `x0` and `y0` where segments each give their own; `g0` is a register, `w0` a row buffer.
 
-use super::code::Code;
 use super::literal::Name;
 use super::printer::commas;
-use crate::kernel::{Contract, Factor, Form, Kernel, Nest, Scalar, Scatter};
+use crate::kernel::Kernel;
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Kernel {
@@ -54,116 +53,17 @@ impl Display for KernelText<'_> {
             }
             f.write_char('\n')?;
         }
-        match form {
-            Form::Nest(nest) => show_nest(f, nest)?,
-            Form::Contract(contract) => show_contract(f, contract)?,
-            Form::Scatter(scatter) => show_scatter(f, scatter)?,
-        }
+        form.as_loops().show(f)?;
         f.write_str("}\n")
     }
-}
-
-fn show_nest(f: &mut Formatter<'_>, nest: &Nest) -> fmt::Result {
-    let rank = nest.segments.first().map_or(0, |s| s.extents.len());
-    let mut axes: Vec<String> = (0..rank.saturating_sub(1)).map(|i| format!("i{i}")).collect();
-    axes.push("r".to_owned());
-    let single = match nest.segments.as_slice() {
-        [segment] => Some(segment),
-        _ => None,
-    };
-    for segment in &nest.segments {
-        f.write_str(if single.is_some() { "  loop " } else { "  segment " })?;
-        commas(f, segment.extents.iter().enumerate(), |f, (axis, extent)| {
-            let row = if axis + 1 == segment.extents.len() { "row " } else { "" };
-            write!(f, "{row}{} {extent}", axes.get(axis).map_or("?", |a| a))
-        })?;
-        if single.is_none() {
-            f.write_str(": ")?;
-            commas(f, segment.inputs.iter().enumerate(), |f, (slot, input)| {
-                write!(f, "x{slot} = in{input}")
-            })?;
-            f.write_str(" -> ")?;
-            commas(f, segment.outputs.iter().enumerate(), |f, (slot, output)| {
-                write!(f, "y{slot} = out{output}")
-            })?;
-        }
-        f.write_char('\n')?;
-    }
-    show_scalars(f, "register g", &nest.registers)?;
-    show_scalars(f, "buffer w", &nest.buffers)?;
-    let code = Code {
-        axes,
-        loads: &nest.loads,
-        inputs: single.map(|s| s.inputs.as_slice()),
-        outputs: single.map(|s| s.outputs.as_slice()),
-        letter: 's',
-    };
-    nest.stages.iter().try_for_each(|stage| code.stage(f, stage))
-}
-
-fn show_scalars(f: &mut Formatter<'_>, what: &str, scalars: &[Scalar]) -> fmt::Result {
-    for (i, scalar) in scalars.iter().enumerate() {
-        writeln!(f, "  {what}{i} : {}", scalar.name())?;
-    }
-    Ok(())
-}
-
-fn show_contract(f: &mut Formatter<'_>, contract: &Contract) -> fmt::Result {
-    let Contract { batch, m, n, k, acc, a, b, loads, epilogue } = contract;
-    let axes = |rest: &[&str]| -> Vec<String> {
-        let batch = (0..batch.len()).map(|i| format!("b{i}"));
-        batch.chain(rest.iter().map(|&s| s.to_owned())).collect()
-    };
-    f.write_str("  loop ")?;
-    for (i, extent) in batch.iter().enumerate() {
-        write!(f, "b{i} {extent}, ")?;
-    }
-    writeln!(f, "i {m}, j {n}\n  reduce p {k} in {}", acc.name())?;
-    show_factor(f, a, 'a', axes(&["i", "p"]))?;
-    show_factor(f, b, 'b', axes(&["p", "j"]))?;
-    let code = Code { axes: axes(&["i", "j"]), loads, inputs: None, outputs: None, letter: 's' };
-    f.write_str("  epilogue\n")?;
-    code.body(f, &epilogue.body, true)?;
-    epilogue.sinks.iter().try_for_each(|sink| code.sink(f, sink, true))
-}
-
-fn show_factor(
-    f: &mut Formatter<'_>,
-    factor: &Factor,
-    letter: char,
-    axes: Vec<String>,
-) -> fmt::Result {
-    writeln!(f, "  factor {letter} = {letter}{}", factor.value)?;
-    Code { axes, loads: &factor.loads, inputs: None, outputs: None, letter }.body(
-        f,
-        &factor.body,
-        true,
-    )
-}
-
-fn show_scatter(f: &mut Formatter<'_>, scatter: &Scatter) -> fmt::Result {
-    let Scatter { extents, loads, body, value, place, index, base } = scatter;
-    let axes: Vec<String> = (0..extents.len()).map(|i| format!("i{i}")).collect();
-    f.write_str("  loop ")?;
-    commas(f, axes.iter().zip(extents), |f, (axis, extent)| write!(f, "{axis} {extent}"))?;
-    match base {
-        Some(input) => writeln!(f, "\n  base in{input}")?,
-        None => f.write_str("\n  base zeros\n")?,
-    }
-    let code = Code { axes, loads, inputs: None, outputs: None, letter: 's' };
-    f.write_str("  stage\n")?;
-    code.body(f, body, true)?;
-    f.write_str("    add out0")?;
-    code.scalars().access(f, place, index, Scalar::I64)?;
-    writeln!(f, ", s{value}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::{
-        Access, Body, Check, Cmp, Function, Guard, Load, Output, Over, Reduction, ScalarOp,
-        Segment, Sink, Stage, Val,
+        Access, Body, Check, Cmp, Contract, Factor, Form, Function, Guard, Load, Nest, Output,
+        Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink, Stage, Val,
     };
     use crate::{DType, TensorType};
     use smallvec::smallvec;

@@ -29,8 +29,10 @@ mod scalar;
 mod tests;
 mod under;
 
+pub(crate) use code::Code;
 pub use literal::Name;
 pub use nearest::did_you_mean;
+pub(crate) use printer::commas;
 pub use printer::{Names, Printer};
 pub use scalar::{Loops, ScalarText};
 pub use under::parse_under;

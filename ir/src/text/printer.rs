@@ -110,7 +110,7 @@ impl Display for ValueName<'_> {
 }
 
 /// Writes items with `, ` between them.
-pub(super) fn commas<T>(
+pub(crate) fn commas<T>(
     f: &mut Formatter<'_>,
     items: impl IntoIterator<Item = T>,
     mut each: impl FnMut(&mut Formatter<'_>, T) -> fmt::Result,

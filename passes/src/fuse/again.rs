@@ -8,11 +8,12 @@
 //! Before: `z = sub (sub x m) l` with one `m` and `l` per row is stored for the gradient, which reads it. After: the gradient reads `x`,
 //! `m` and `l`.
 
-use super::grouping::{Groups, Loops};
+use super::grouping::Groups;
 use super::reach::is_port;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
-use tracecast_ir::kernel::build::{domain, lowering};
+use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::update::predicated;
+use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
@@ -96,7 +97,7 @@ impl<'g, 'a> Prices<'g, 'a> {
             let flag = predicated(graph, ValueId { node: reader, result: 0 });
             let flag = flag.map(|(found, _)| found.node);
             prices.as_they_lie.extend(flag);
-            if matches!(lowering(graph, reader), Some(Lower::Contract)) {
+            if form(graph, reader).is_some_and(|f| f.operands() == Operands::InOwnOrder) {
                 prices.as_they_lie.extend(read.clone());
             }
             let positions = domain(graph, reader).numel();
@@ -137,7 +138,7 @@ impl<'g, 'a> Prices<'g, 'a> {
             cost += read.map(|s| self.bytes(*s)).sum::<usize>();
             let growing = &self.groups.growing[*kernel];
             // Rows are gone over at least twice.
-            let is_row = growing.loops == Loops::Nest && growing.reduces;
+            let is_row = growing.form == FormKind::Nest && growing.reduces;
             let passes = if is_row && !is_moved { 2 } else { 1 };
             cost += positions * recipe.operations * passes / OPERATIONS_PER_BYTE;
         }

@@ -16,23 +16,17 @@ use super::needs::Needs;
 use super::reach::{Reach, Read, is_port};
 use std::borrow::Cow;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
-use tracecast_ir::kernel::build::{Group, domain, is_row, lowering};
+use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::index::Index;
 use tracecast_ir::kernel::update::predicated;
+use tracecast_ir::kernel::{FormKind, Joins};
 use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
-/// The loops of a kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Loops {
-    Nest,
-    Contract,
-    Scatter,
-}
-
 pub(super) struct Growing {
     pub(super) group: Group,
-    pub(super) loops: Loops,
+    /// The form of its kernel.
+    pub(super) form: FormKind,
     /// Later kernels have larger numbers. Merging may move a kernel to the place of another, but not change its number.
     pub(super) number: usize,
     pub(super) reduces: bool,
@@ -106,7 +100,7 @@ impl<'a> Groups<'a> {
         groups.take_epilogues();
         for g in &mut groups.growing {
             // An epilogue may compute with values recorded before the contraction that it belongs to.
-            let begins = |n: &NodeId| matches!(lowering(graph, *n), Some(Lower::Contract));
+            let begins = |n: &NodeId| form(graph, *n).is_some_and(|f| f != FormKind::Nest);
             g.group.members.sort_unstable_by_key(|n| (!begins(n), *n));
         }
         groups
@@ -221,16 +215,12 @@ impl<'a> Groups<'a> {
     }
 
     fn start(&mut self, n: NodeId) -> usize {
-        let loops = match lowering(self.graph, n) {
-            Some(Lower::Contract) => Loops::Contract,
-            Some(Lower::Scatter) => Loops::Scatter,
-            _ => Loops::Nest,
-        };
+        let form = form(self.graph, n).unwrap_or(FormKind::Nest);
         let number = self.growing.len();
         self.needs.start();
         self.growing.push(Growing {
             group: Group { members: Vec::new(), domain: domain(self.graph, n) },
-            loops,
+            form,
             number,
             reduces: false,
             step: self.reach.step[n.index()],
@@ -244,28 +234,29 @@ impl<'a> Groups<'a> {
         let growing = &self.growing[g];
         let into = &growing.group.domain;
         let shape = &self.graph.node(n).results[0].shape;
-        let fits = match (growing.loops, lowering(self.graph, n)) {
-            (Loops::Nest, Some(Lower::ReduceRow)) if self.takes_whole(n, g) => {
+        let fits = match (growing.form.joins(), lowering(self.graph, n)) {
+            (Joins::SameDomain, Some(Lower::ReduceRow)) if self.takes_whole(n, g) => {
                 return !growing.step && self.stays_acyclic(n, g);
             }
-            (Loops::Nest, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
+            (Joins::SameDomain, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
                 domain(self.graph, n) == *into
             }
             (
-                Loops::Nest,
+                Joins::SameDomain,
                 Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
             ) => shape == into || into.rank() > 0 && is_row(shape, into) && !growing.sweeps,
-            (Loops::Contract, Some(Lower::Map(_))) => {
+            (Joins::Epilogue, Some(Lower::Map(_))) => {
                 shape == into && (self.magnitudes.leads(n) || self.stores_no_more(n, g))
             }
-            (Loops::Contract, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
-            (Loops::Contract, Some(Lower::ReduceColumn)) => {
+            (Joins::Epilogue, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
+            (Joins::Epilogue, Some(Lower::ReduceColumn)) => {
                 let makes = |read: &Read| self.of[read.node.index()] == Some(g);
                 self.reads[n.index()].iter().any(makes)
                     && domain(self.graph, n) == *into
                     && takes_columns(self.graph, n, into, self.steps(g))
             }
-            _ => false,
+            // Ops that begin a form of their own join nothing, and an epilogue loads nothing in another order.
+            (Joins::SameDomain | Joins::Epilogue | Joins::Nothing, _) => false,
         };
         let step = self.reach.step[n.index()];
         let kind = step == growing.step && (!step || shape == into);
@@ -340,9 +331,9 @@ impl<'a> Groups<'a> {
         growing.group.members.push(n);
         growing.reduces |= is_reduction(self.graph, n);
         growing.sweeps |= self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
-        let over = match growing.loops {
-            Loops::Nest => growing.group.domain.clone(),
-            _ => domain(self.graph, n),
+        let over = match growing.form.joins() {
+            Joins::SameDomain => growing.group.domain.clone(),
+            Joins::Epilogue | Joins::Nothing => domain(self.graph, n),
         };
         let read: Vec<NodeId> = self.reads(n, &over).iter().map(|r| r.node).collect();
         for node in &read {
@@ -358,7 +349,7 @@ impl<'a> Groups<'a> {
     /// between.
     fn can_merge(&self, p: usize, g: usize) -> bool {
         let (a, b) = (&self.growing[p], &self.growing[g]);
-        if a.loops != Loops::Nest || b.loops != Loops::Nest {
+        if [a, b].iter().any(|g| g.form.joins() != Joins::SameDomain) {
             return false;
         }
         let (da, db) = (&a.group.domain, &b.group.domain);
@@ -381,7 +372,7 @@ impl<'a> Groups<'a> {
         let size = |k: usize| self.growing[k].group.members.len() + self.needs.size(k);
         let (gone, kept) = if size(p) > size(g) { (g, p) } else { (p, g) };
         let (number, domain) = (self.growing[g].number, self.growing[g].group.domain.clone());
-        let loops = self.growing[p].loops;
+        let form = self.growing[p].form;
         self.needs.merge(gone, kept);
         let Growing { group, reduces, sweeps, into, .. } = &mut self.growing[gone];
         *into = Some(kept);
@@ -393,7 +384,7 @@ impl<'a> Groups<'a> {
         growing.group.members.extend(members);
         growing.reduces |= reduces;
         growing.sweeps |= sweeps;
-        (growing.loops, growing.number, growing.group.domain) = (loops, number, domain);
+        (growing.form, growing.number, growing.group.domain) = (form, number, domain);
         kept
     }
 }

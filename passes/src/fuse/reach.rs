@@ -5,6 +5,7 @@ use smallvec::smallvec;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
+use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
@@ -175,7 +176,7 @@ impl Reach {
                 todo.push((args[1].node, Some(own.clone())));
                 todo.push((args[2].node, Some(own)));
             }
-            Some(Lower::Contract | Lower::Cat | Lower::Pad) => {
+            Some(lower) if is_read_in_own_order(lower) => {
                 for a in &args {
                     let axes = graph.ty(*a).shape.rank();
                     self.follow(
@@ -232,6 +233,13 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     axes[axis] =
         Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
     Some(Index::Axes(axes))
+}
+
+/// True for an op that reads its operands in another order than that of its result, each as a whole.
+fn is_read_in_own_order(lower: &Lower) -> bool {
+    let form = FormKind::begun_by(lower);
+    matches!(lower, Lower::Cat | Lower::Pad)
+        || form.is_some_and(|form| form.operands() == Operands::InOwnOrder)
 }
 
 /// True for a value from outside.

@@ -11,7 +11,7 @@ use crate::op::Lower;
 use std::collections::BTreeSet;
 
 /// A contraction with its epilogue.
-pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let graph = cx.graph;
     let (anchor, shape) = (group.members[0], &group.domain);
     let args = graph.args(anchor);

@@ -11,13 +11,15 @@ mod scatter;
 
 use super::emit::Collected;
 use super::index::Index;
-use super::{Form, Kernel, Output, Reduction, Sink, Val};
+use super::{Form, FormKind, Kernel, Output, Reduction, Sink, Val};
 use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Intrinsic, Lower, OpName, View};
 use crate::ops;
+pub(super) use contract::build as contract;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
+pub(super) use scatter::build as scatter;
 
 /// Nodes that become one kernel.
 #[derive(Clone, Debug)]
@@ -54,13 +56,15 @@ pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
     graph.node(node).op.def().lowering()
 }
 
+/// The form whose kernels a node begins, if it becomes one.
+pub fn form(graph: &Graph, node: NodeId) -> Option<FormKind> {
+    FormKind::begun_by(lowering(graph, node)?)
+}
+
 /// The iteration domain of a node on its own.
 pub fn domain(graph: &Graph, node: NodeId) -> Shape {
-    match lowering(graph, node) {
-        Some(Lower::ReduceRow | Lower::ReduceColumn) => graph.ty(graph.args(node)[0]).shape.clone(),
-        Some(Lower::Scatter) => graph.ty(graph.args(node)[1]).shape.clone(),
-        _ => graph.node(node).results[0].shape.clone(),
-    }
+    let form = form(graph, node).unwrap_or(FormKind::Nest);
+    (form.grouping().domain)(graph, node)
 }
 
 /// The kernel of one core node whose operands lie in memory.
@@ -70,11 +74,9 @@ pub fn domain(graph: &Graph, node: NodeId) -> Shape {
 pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
     let group = Group { members: vec![node], domain: domain(graph, node) };
     let cx = Context { graph, inline: &|_| false, stored: &|_| true };
-    match lowering(graph, node) {
-        Some(Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused) | None => {
-            kernel(&cx, &group)
-        }
-        _ => unconditional(&cx, &group),
+    match form(graph, node) {
+        Some(FormKind::Nest) => unconditional(&cx, &group),
+        _ => kernel(&cx, &group),
     }
 }
 
@@ -84,20 +86,13 @@ pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
 /// If a member needs a value at an index that is not affine in the loops; then that value has to be in a group of its own.
 pub fn kernel(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let first = group.members[0];
-    let mut built = match lowering(cx.graph, first) {
-        Some(Lower::Contract) => contract::build(cx, group)?,
-        Some(Lower::Scatter) => scatter::build(cx, group)?,
-        Some(Lower::Port | Lower::Fused) | None => {
-            return Err(format!("{} does not become a kernel", cx.graph.node(first).op.name()));
-        }
-        _ => return nest(cx, group),
-    };
-    super::update::mark(cx.graph, &mut built);
-    Ok(built)
+    let form = form(cx.graph, first)
+        .ok_or_else(|| format!("{} does not become a kernel", cx.graph.node(first).op.name()))?;
+    (form.grouping().build)(cx, group)
 }
 
 /// A nest; if all it stores are predicated updates of state under one flag, the whole kernel is predicated instead.
-fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+pub(super) fn nest(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let stored: Vec<NodeId> = group.members.iter().copied().filter(|m| (cx.stored)(*m)).collect();
     let updates: Option<Vec<(ValueId, ValueId)>> =
         stored.iter().map(|m| super::update::predicated(cx.graph, value_of(*m))).collect();

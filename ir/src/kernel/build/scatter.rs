@@ -8,7 +8,7 @@ use crate::kernel::{Access, Body, Form, Scatter};
 use smallvec::smallvec;
 
 /// A scatter: base, index, source.
-pub(super) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let graph = cx.graph;
     let anchor = group.members[0];
     let args = graph.args(anchor);

@@ -4,7 +4,7 @@ use crate::DType;
 use crate::kernel::{Cmp, Function, Scalar, ScalarOp, narrow, philox};
 
 /// A number of a scalar type, given by its bits as in [`ScalarOp::Const`].
-pub(super) type Bits = u64;
+pub(crate) type Bits = u64;
 
 /// What the four number types have in common.
 trait Number: Copy + PartialOrd {
@@ -159,7 +159,7 @@ int!(i64, u64);
 /// The result of an instruction that reads only its operands, of types `from` (that of the first operand) and `ty`.
 ///
 /// `None` if there is no such instruction for these types.
-pub(super) fn apply(op: ScalarOp, ty: Scalar, from: Scalar, args: &[Bits]) -> Option<Bits> {
+pub(crate) fn apply(op: ScalarOp, ty: Scalar, from: Scalar, args: &[Bits]) -> Option<Bits> {
     match op {
         ScalarOp::Const(bits) => Some(bits),
         ScalarOp::Select => match args {
@@ -245,7 +245,7 @@ fn truth(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
 }
 
 /// Whether a comparison of two numbers of one type holds.
-pub(super) fn compare(cmp: Cmp, ty: Scalar, a: Bits, b: Bits) -> bool {
+pub(crate) fn compare(cmp: Cmp, ty: Scalar, a: Bits, b: Bits) -> bool {
     fn of<N: Number>(cmp: Cmp, a: Bits, b: Bits) -> bool {
         let (a, b) = (N::of(a), N::of(b));
         match cmp {
@@ -264,7 +264,7 @@ pub(super) fn compare(cmp: Cmp, ty: Scalar, a: Bits, b: Bits) -> bool {
 }
 
 /// True for the NaNs of the two floats.
-pub(super) fn is_nan(ty: Scalar, bits: Bits) -> bool {
+pub(crate) fn is_nan(ty: Scalar, bits: Bits) -> bool {
     match ty {
         Scalar::F32 => f32::of(bits).is_nan(),
         Scalar::F64 => f64::of(bits).is_nan(),
@@ -273,7 +273,7 @@ pub(super) fn is_nan(ty: Scalar, bits: Bits) -> bool {
 }
 
 /// A number in another scalar type.
-pub(super) fn convert(bits: Bits, from: Scalar, to: Scalar) -> Bits {
+pub(crate) fn convert(bits: Bits, from: Scalar, to: Scalar) -> Bits {
     match from {
         _ if from == to => bits,
         Scalar::F32 if to == Scalar::F64 => f64::from(f32::of(bits)).bits(),
@@ -305,7 +305,7 @@ fn from_int(v: i64, to: Scalar) -> Bits {
 }
 
 /// The element of a dense buffer in its scalar type; `None` outside of the buffer, or if there are no kernels for the dtype.
-pub(super) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
+pub(crate) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
     let size = dtype.bytes();
     let at = usize::try_from(index).ok()?.checked_mul(size)?;
     let element = bytes.get(at..at.checked_add(size)?)?;
@@ -323,7 +323,7 @@ pub(super) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
 }
 
 /// Narrows a number to `dtype` and puts it into a dense buffer. `None` where [`read`] gives `None`.
-pub(super) fn write(
+pub(crate) fn write(
     bytes: &mut [u8],
     dtype: DType,
     index: i64,

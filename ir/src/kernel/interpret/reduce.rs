@@ -1,7 +1,11 @@
 //! Reductions in the order the language fixes (see [`kernel`](crate::kernel)).
 
-use super::scalar::{Bits, apply, compare, is_nan};
-use crate::kernel::{COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, Scalar};
+use super::scalar::{Bits, apply, compare, is_nan, write};
+use super::{Malformed, malformed};
+use crate::DType;
+use crate::kernel::{
+    Body, COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, Scalar, Sink,
+};
 
 impl Reduction {
     /// Two partial results of `ty` as one, bits in and bits out as in [`ScalarOp::Const`](crate::kernel::ScalarOp::Const). Of a
@@ -15,7 +19,7 @@ impl Reduction {
 }
 
 /// A row of values as one.
-pub(super) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
+pub(crate) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
     if let Combine::Position(extreme) = reduction.combines() {
         return first(extreme, ty, values) as Bits;
     }
@@ -58,7 +62,7 @@ fn first(extreme: Extreme, ty: Scalar, values: &[Bits]) -> usize {
 
 /// What has come down one column so far.
 #[derive(Clone)]
-pub(super) struct Column {
+pub(crate) struct Column {
     reduction: Reduction,
     ty: Scalar,
     rows: usize,
@@ -68,12 +72,12 @@ pub(super) struct Column {
 
 impl Column {
     /// Nothing yet.
-    pub(super) fn new(reduction: Reduction, ty: Scalar) -> Self {
+    pub(crate) fn new(reduction: Reduction, ty: Scalar) -> Self {
         Column { reduction, ty, rows: 0, chunk: reduction.identity(ty), total: None }
     }
 
     /// The next row's value.
-    pub(super) fn push(&mut self, value: Bits) {
+    pub(crate) fn push(&mut self, value: Bits) {
         if self.rows == COLUMN_CHUNK {
             self.total = Some(self.finish());
             self.chunk = self.reduction.identity(self.ty);
@@ -84,9 +88,35 @@ impl Column {
     }
 
     /// The result.
-    pub(super) fn finish(&self) -> Bits {
+    pub(crate) fn finish(&self) -> Bits {
         self.total.map_or(self.chunk, |t| self.reduction.combine(self.ty, t, self.chunk))
     }
+}
+
+/// The columns of a sink, if it is one down them.
+pub(crate) fn column(body: &Body, sink: &Sink, extents: &[usize]) -> Option<Vec<Column>> {
+    let Sink::Column { reduction, value, kept, .. } = sink else { return None };
+    let count = extents.iter().zip(kept).filter(|(_, k)| **k).map(|(n, _)| n).product();
+    Some(vec![Column::new(*reduction, body.ty(*value)); count])
+}
+
+/// The number of the column at a position.
+pub(crate) fn kept_place(extents: &[usize], position: &[i64], kept: &[bool]) -> usize {
+    let place = extents.iter().zip(position).zip(kept).filter(|(_, k)| **k);
+    place.fold(0, |at, ((n, p), _)| at * n + *p as usize)
+}
+
+/// Stores what has come down columns.
+pub(crate) fn finish<'a>(
+    to: &mut [u8],
+    (dtype, ty): (DType, Scalar),
+    columns: impl Iterator<Item = &'a Column>,
+) -> Result<(), Malformed> {
+    for (at, column) in columns.enumerate() {
+        write(to, dtype, at as i64, ty, column.finish())
+            .ok_or_else(|| malformed("a column is outside of its output"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

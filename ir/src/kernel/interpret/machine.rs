@@ -1,33 +1,30 @@
 //! Runs straight-line code at one position.
 
-use super::EvalError;
 use super::scalar::{Bits, apply, read};
+use super::{Failed, Malformed, malformed};
 use crate::kernel::{Access, Body, Load, ScalarOp, Val};
 
-/// The number of a check that failed, and what it found.
-pub(super) type Failed = Option<(u32, Option<i64>)>;
-
 /// The state of a kernel's run that scalar code can see.
-pub(super) struct Machine<'a> {
+pub(crate) struct Machine<'a> {
     /// The kernel's inputs.
-    pub(super) inputs: &'a [&'a [u8]],
+    pub(crate) inputs: &'a [&'a [u8]],
     /// For each input slot, the kernel's input.
-    pub(super) slots: Vec<usize>,
+    pub(crate) slots: Vec<usize>,
     /// Where the loops are.
-    pub(super) position: Vec<i64>,
+    pub(crate) position: Vec<i64>,
     /// The accumulator of a contraction.
-    pub(super) acc: Bits,
+    pub(crate) acc: Bits,
     /// One value per row each.
-    pub(super) registers: Vec<Bits>,
+    pub(crate) registers: Vec<Bits>,
     /// One value per position of the row each.
-    pub(super) rows: Vec<Vec<Bits>>,
+    pub(crate) rows: Vec<Vec<Bits>>,
     /// The least of the checks raised so far.
-    pub(super) failed: Failed,
+    pub(crate) failed: Failed,
 }
 
 impl<'a> Machine<'a> {
     /// A machine for loops with that many axes.
-    pub(super) fn new(inputs: &'a [&'a [u8]], axes: usize) -> Self {
+    pub(crate) fn new(inputs: &'a [&'a [u8]], axes: usize) -> Self {
         Machine {
             inputs,
             slots: (0..inputs.len()).collect(),
@@ -40,12 +37,12 @@ impl<'a> Machine<'a> {
     }
 
     /// Computes every value of a body at the current position.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         body: &Body,
         loads: &[Load],
         values: &mut Vec<Bits>,
-    ) -> Result<(), EvalError> {
+    ) -> Result<(), Malformed> {
         values.clear();
         for inst in &body.insts {
             let mut args = [0; 3];
@@ -103,7 +100,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, EvalError> {
+    fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, Malformed> {
         let Some(at) = self.place(&load.access, indices, values) else {
             return Ok(load.access.fill);
         };
@@ -121,7 +118,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The element an access means at the current position, unless a guard fails.
-    pub(super) fn place(&self, access: &Access, indices: &[Val], values: &[Bits]) -> Option<i64> {
+    pub(crate) fn place(&self, access: &Access, indices: &[Val], values: &[Bits]) -> Option<i64> {
         let affine = |offset: i64, strides: &[i64]| {
             strides
                 .iter()
@@ -137,16 +134,11 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The kernel is not what the kernel builder makes.
-pub(super) fn malformed(what: &str) -> EvalError {
-    EvalError::Malformed(what.to_owned())
-}
-
 /// Counts row-major through positions; the last axis runs fastest.
-pub(super) fn each_position(
+pub(crate) fn each_position(
     extents: &[usize],
-    mut body: impl FnMut(&[i64]) -> Result<(), EvalError>,
-) -> Result<(), EvalError> {
+    mut body: impl FnMut(&[i64]) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
     if extents.contains(&0) {
         return Ok(());
     }

@@ -1,0 +1,287 @@
+//! Contractions: products of two factors summed over an inner axis, and what becomes of the sums.
+
+use super::{Grouping, Joins, Loops, Operands, column_accumulator, scalar};
+use crate::kernel::build;
+use crate::kernel::cost::{Reads, arithmetic, of_stage, product};
+use crate::kernel::interpret::reduce::{Column, column, finish, kept_place};
+use crate::kernel::interpret::scalar::{Bits, write};
+use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
+use crate::kernel::{
+    Body, Inst, Kernel, Load, Reduction, Scalar, ScalarOp, Sink, Stage, Val, math,
+};
+use crate::text::Code;
+use std::fmt::{self, Formatter};
+
+pub(super) const GROUPING: Grouping = Grouping {
+    joins: Joins::Epilogue,
+    operands: Operands::InOwnOrder,
+    domain: |graph, node| graph.node(node).results[0].shape.clone(),
+    build: build::contract,
+};
+
+/// `C[b.., i, j] = epilogue(Σ_p A[b.., i, p] * B[b.., p, j])`, accumulated in f32 (f64 for f64).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contract {
+    /// Sizes of the batch axes.
+    pub batch: Vec<usize>,
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// The summed axis.
+    pub k: usize,
+    /// The accumulator: f32 or f64.
+    pub acc: Scalar,
+    /// The left operand, over the axes (batch.., i, p).
+    pub a: Factor,
+    /// The right operand, over the axes (batch.., p, j).
+    pub b: Factor,
+    /// What `epilogue` loads, over the axes (batch.., i, j).
+    pub loads: Vec<Load>,
+    /// Takes [`ScalarOp::Acc`] to [`Sink::Store`], [`Sink::Column`] and [`Sink::Largest`]; axes (batch.., i, j).
+    pub epilogue: Stage,
+}
+
+/// An operand of a contraction: what is multiplied, computed from loads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Factor {
+    /// What the body loads; `input` is the kernel's input.
+    pub loads: Vec<Load>,
+    /// The scalar code; for a plain operand a single `Load`.
+    pub body: Body,
+    /// Its result, of the accumulator's type.
+    pub value: Val,
+}
+
+impl Factor {
+    /// The load, if the factor is one operand as it lies in memory, widened or rounded to the values of a 16-bit float; and
+    /// which float that is.
+    pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
+        match self.body.insts.as_slice() {
+            [Inst { op: ScalarOp::Load(l), .. }, Inst { op: ScalarOp::Round(to), .. }]
+                if self.value == 1 =>
+            {
+                Some((&self.loads[*l as usize], Some(*to)))
+            }
+            [Inst { op: ScalarOp::Load(l), .. }] => Some((&self.loads[*l as usize], None)),
+            _ => None,
+        }
+        .filter(|(l, _)| l.access.guards.is_empty() && l.access.indirect.is_empty())
+    }
+}
+
+impl Loops for Contract {
+    fn name(&self) -> &'static str {
+        "contraction"
+    }
+
+    fn evaluate(
+        &self,
+        _: &Kernel,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Failed, Malformed> {
+        let c = self;
+        let axes = c.batch.len();
+        let mut run = Run::new(c, inputs);
+        let mut values = Vec::new();
+        each_position(&c.batch, |batch| {
+            let machine = &mut run.machine;
+            machine.position[..axes].copy_from_slice(batch);
+            let a = factor(machine, &c.a, axes, [c.m, c.k])?;
+            let b = factor(machine, &c.b, axes, [c.k, c.n])?;
+            for i in 0..c.m {
+                for j in 0..c.n {
+                    let machine = &mut run.machine;
+                    machine.position[axes..].copy_from_slice(&[i as i64, j as i64]);
+                    let left = &a[i * c.k..(i + 1) * c.k];
+                    machine.acc = match c.acc {
+                        Scalar::F32 => dot_f32(left, &b, j, c.n),
+                        Scalar::F64 => dot_f64(left, &b, j, c.n),
+                        _ => return Err(malformed("a contraction accumulates floats")),
+                    };
+                    machine.run(&c.epilogue.body, &c.loads, &mut values)?;
+                    run.sinks(&values, outputs)?;
+                }
+            }
+            Ok(())
+        })?;
+        run.finish(outputs)?;
+        Ok(run.machine.failed)
+    }
+
+    fn cost(&self, _: &Kernel, reads: &mut Reads) -> u64 {
+        let Contract { batch, m, n, k, a, b, loads, epilogue, .. } = self;
+        let over = |ends: [usize; 2]| [batch.as_slice(), &ends].concat();
+        a.loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *k])));
+        b.loads.iter().for_each(|load| reads.add(load, load.input, &over([*k, *n])));
+        loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *n])));
+        let results = product(&over([*m, *n]));
+        let factors = arithmetic(&a.body)
+            .saturating_mul(product(&over([*m, *k])))
+            .saturating_add(arithmetic(&b.body).saturating_mul(product(&over([*k, *n]))));
+        let each = (2 * *k as u64).saturating_add(of_stage(epilogue));
+        results.saturating_mul(each).saturating_add(factors)
+    }
+
+    fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Contract { batch, m, n, k, acc, a, b, loads, epilogue } = self;
+        let axes = |rest: &[&str]| -> Vec<String> {
+            let batch = (0..batch.len()).map(|i| format!("b{i}"));
+            batch.chain(rest.iter().map(|&s| s.to_owned())).collect()
+        };
+        f.write_str("  loop ")?;
+        for (i, extent) in batch.iter().enumerate() {
+            write!(f, "b{i} {extent}, ")?;
+        }
+        writeln!(f, "i {m}, j {n}\n  reduce p {k} in {}", acc.name())?;
+        show_factor(f, a, 'a', axes(&["i", "p"]))?;
+        show_factor(f, b, 'b', axes(&["p", "j"]))?;
+        let code =
+            Code { axes: axes(&["i", "j"]), loads, inputs: None, outputs: None, letter: 's' };
+        f.write_str("  epilogue\n")?;
+        code.body(f, &epilogue.body, true)?;
+        epilogue.sinks.iter().try_for_each(|sink| code.sink(f, sink, true))
+    }
+
+    fn accumulators(&self, _: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar)) {
+        for factor in [&self.a, &self.b] {
+            if let Some(term) = scalar(&factor.body, factor.value) {
+                found("a product", self.acc, term);
+            }
+        }
+        let stage = &self.epilogue;
+        stage.sinks.iter().for_each(|sink| column_accumulator(stage, sink, found));
+    }
+}
+
+fn show_factor(
+    f: &mut Formatter<'_>,
+    factor: &Factor,
+    letter: char,
+    axes: Vec<String>,
+) -> fmt::Result {
+    writeln!(f, "  factor {letter} = {letter}{}", factor.value)?;
+    Code { axes, loads: &factor.loads, inputs: None, outputs: None, letter }.body(
+        f,
+        &factor.body,
+        true,
+    )
+}
+
+/// A run of a contraction's epilogue.
+struct Run<'a> {
+    c: &'a Contract,
+    machine: Machine<'a>,
+    /// Sizes of the axes of the result.
+    extents: Vec<usize>,
+    /// For each sink, the largest value so far; zero for other sinks.
+    largest: Vec<Bits>,
+    /// For each sink, what has come down each column, row-major over the kept axes; nothing for other sinks.
+    columns: Vec<Vec<Column>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(c: &'a Contract, inputs: &'a [&'a [u8]]) -> Self {
+        let extents: Vec<usize> = c.batch.iter().copied().chain([c.m, c.n]).collect();
+        let (body, sinks) = (&c.epilogue.body, &c.epilogue.sinks);
+        let columns = sinks.iter().map(|sink| column(body, sink, &extents).unwrap_or_default());
+        Run {
+            c,
+            machine: Machine::new(inputs, extents.len()),
+            largest: vec![0; sinks.len()],
+            columns: columns.collect(),
+            extents,
+        }
+    }
+
+    /// What becomes of the results at one position.
+    fn sinks(&mut self, values: &[Bits], outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+        let body = &self.c.epilogue.body;
+        for (number, sink) in self.c.epilogue.sinks.iter().enumerate() {
+            match sink {
+                Sink::Store { output, dtype, access, value } => {
+                    let at = self
+                        .machine
+                        .place(access, &[], &[])
+                        .ok_or_else(|| malformed("a store is guarded"))?;
+                    let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
+                    write(to, *dtype, at, body.ty(*value), of(values, *value)?)
+                        .ok_or_else(|| malformed("a store is outside of its output"))?;
+                }
+                Sink::Largest { value, .. } => {
+                    let largest = &mut self.largest[number];
+                    *largest =
+                        Reduction::Max.combine(body.ty(*value), *largest, of(values, *value)?);
+                }
+                Sink::Column { value, kept, .. } => {
+                    let at = kept_place(&self.extents, &self.machine.position, kept);
+                    self.columns[number][at].push(of(values, *value)?);
+                }
+                _ => return Err(malformed("an epilogue does what only rows can do")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what is known after the last position.
+    fn finish(&self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+        for (number, sink) in self.c.epilogue.sinks.iter().enumerate() {
+            let (output, dtype, value) = match sink {
+                Sink::Largest { value, output } => {
+                    (output, self.c.epilogue.body.ty(*value).dtype(), value)
+                }
+                Sink::Column { value, output, dtype, .. } => (output, *dtype, value),
+                _ => continue,
+            };
+            let ty = self.c.epilogue.body.ty(*value);
+            let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;
+            if let Sink::Largest { .. } = sink {
+                write(to, dtype, 0, ty, self.largest[number])
+                    .ok_or_else(|| malformed("an output is too small"))?;
+            } else {
+                finish(to, (dtype, ty), self.columns[number].iter())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All elements of a factor in one batch, row-major.
+fn factor(
+    machine: &mut Machine<'_>,
+    factor: &Factor,
+    axes: usize,
+    sizes: [usize; 2],
+) -> Result<Vec<Bits>, Malformed> {
+    let mut all = Vec::with_capacity(sizes[0] * sizes[1]);
+    let mut values = Vec::new();
+    each_position(&sizes, |position| {
+        machine.position[axes..].copy_from_slice(position);
+        machine.run(&factor.body, &factor.loads, &mut values)?;
+        all.push(of(&values, factor.value)?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+macro_rules! dot {
+    ($name:ident, $ty:ident, $word:ident) => {
+        /// A row of the left factor by column `j` of the right one, in blocks.
+        fn $name(left: &[Bits], right: &[Bits], j: usize, n: usize) -> Bits {
+            let at = |b: Bits| $ty::from_bits(b as $word);
+            let block = |(number, block): (usize, &[Bits])| {
+                let first = number * math::CONTRACT_BLOCK;
+                let term = |acc: $ty, (p, a): (usize, &Bits)| {
+                    at(*a).mul_add(at(right[(first + p) * n + j]), acc)
+                };
+                block.iter().enumerate().fold(0.0, term)
+            };
+            let blocks = left.chunks(math::CONTRACT_BLOCK).enumerate().map(block);
+            Bits::from(blocks.reduce(|a, b| a + b).unwrap_or(0.0).to_bits())
+        }
+    };
+}
+
+dot!(dot_f32, f32, u32);
+dot!(dot_f64, f64, u64);

@@ -1,0 +1,123 @@
+//! Scatters: values added at computed places.
+
+use super::{Grouping, Joins, Loops, Operands, scalar};
+use crate::kernel::build;
+use crate::kernel::cost::{Reads, arithmetic, product};
+use crate::kernel::interpret::scalar::{Bits, apply, convert, read, write};
+use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
+use crate::kernel::{Access, Body, Kernel, Load, Scalar, ScalarOp, Val};
+use crate::text::{Code, commas};
+use smallvec::SmallVec;
+use std::fmt::{self, Formatter};
+
+pub(super) const GROUPING: Grouping = Grouping {
+    joins: Joins::Nothing,
+    operands: Operands::BaseAndSources,
+    domain: |graph, node| graph.ty(graph.args(node)[1]).shape.clone(),
+    build: build::scatter,
+};
+
+/// `out = base`, then for every source position in row-major order `out[place] += value`, in f32 for 16-bit floats with one rounding at the end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scatter {
+    /// Sizes of the source's axes.
+    pub extents: Vec<usize>,
+    /// What the body loads.
+    pub loads: Vec<Load>,
+    /// The scalar code over the source's axes.
+    pub body: Body,
+    /// What is added.
+    pub value: Val,
+    /// The place in the output: affine in the source's axes, plus `place.indirect[i] * index[i]`.
+    pub place: Access,
+    /// The indices (i64, already checked) that go with `place.indirect`.
+    pub index: SmallVec<[Val; 1]>,
+    /// The input that holds the initial contents, of the output's type; zeros if `None`.
+    pub base: Option<usize>,
+}
+
+impl Loops for Scatter {
+    fn name(&self) -> &'static str {
+        "scatter"
+    }
+
+    fn evaluate(
+        &self,
+        kernel: &Kernel,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+    ) -> Result<Failed, Malformed> {
+        let s = self;
+        let (Some(declared), Some(output)) = (kernel.outputs.first(), outputs.first_mut()) else {
+            return Err(malformed("a scatter has no output"));
+        };
+        let dtype = declared.ty.dtype;
+        let scalar = Scalar::of(dtype)
+            .ok_or_else(|| malformed("no kernels exist for the dtype of a scatter"))?;
+        let base = |i: usize| match s.base {
+            None => Ok(0),
+            Some(b) => inputs
+                .get(b)
+                .and_then(|b| read(b, dtype, i as i64))
+                .ok_or_else(|| malformed("a base is too small")),
+        };
+        let mut sums = (0..declared.ty.numel()).map(base).collect::<Result<Vec<Bits>, _>>()?;
+        let mut machine = Machine::new(inputs, s.extents.len());
+        let mut values = Vec::new();
+        each_position(&s.extents, |position| {
+            machine.position.copy_from_slice(position);
+            machine.run(&s.body, &s.loads, &mut values)?;
+            let at = machine
+                .place(&s.place, &s.index, &values)
+                .ok_or_else(|| malformed("a scatter is guarded"))?;
+            let Some(sum) = usize::try_from(at).ok().and_then(|at| sums.get_mut(at)) else {
+                return if machine.failed.is_some() {
+                    Ok(())
+                } else {
+                    Err(malformed("a scatter leads outside of its output"))
+                };
+            };
+            let value = convert(of(&values, s.value)?, s.body.ty(s.value), scalar);
+            *sum = apply(ScalarOp::Add, scalar, scalar, &[*sum, value])
+                .ok_or_else(|| malformed("no such sum"))?;
+            Ok(())
+        })?;
+        for (i, sum) in sums.into_iter().enumerate() {
+            write(output, dtype, i as i64, scalar, sum)
+                .ok_or_else(|| malformed("an output is too small"))?;
+        }
+        Ok(machine.failed)
+    }
+
+    fn cost(&self, kernel: &Kernel, reads: &mut Reads) -> u64 {
+        if let Some(base) = self.base {
+            reads.add_whole(kernel.inputs[base].bytes());
+        }
+        self.loads.iter().for_each(|load| reads.add(load, load.input, &self.extents));
+        (arithmetic(&self.body) + 1).saturating_mul(product(&self.extents))
+    }
+
+    fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Scatter { extents, loads, body, value, place, index, base } = self;
+        let axes: Vec<String> = (0..extents.len()).map(|i| format!("i{i}")).collect();
+        f.write_str("  loop ")?;
+        commas(f, axes.iter().zip(extents), |f, (axis, extent)| write!(f, "{axis} {extent}"))?;
+        match base {
+            Some(input) => writeln!(f, "\n  base in{input}")?,
+            None => f.write_str("\n  base zeros\n")?,
+        }
+        let code = Code { axes, loads, inputs: None, outputs: None, letter: 's' };
+        f.write_str("  stage\n")?;
+        code.body(f, body, true)?;
+        f.write_str("    add out0")?;
+        code.scalars().access(f, place, index, Scalar::I64)?;
+        writeln!(f, ", s{value}")
+    }
+
+    fn accumulators(&self, kernel: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar)) {
+        let acc = kernel.outputs.first().and_then(|o| Scalar::of(o.ty.dtype));
+        if let (Some(acc), Some(term)) = (acc, scalar(&self.body, self.value)) {
+            found("a scattered sum", acc, term);
+        }
+    }
+}
