@@ -1,9 +1,10 @@
-//! Low-precision floats in registers: bf16 inline, f16 one at a time by a routine.
+//! Low-precision floats in registers: bf16 inline, others one at a time by a routine.
 
-use super::Emitter;
+use super::{Emitter, MEMORY};
 use crate::routines::{NarrowFloat, Precision, Routine};
 use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
 use tracecast_ir::DType;
+use tracecast_ir::kernel::Scalar;
 
 impl Emitter<'_> {
     /// The f32 whose high half is in the low half of 32-bit integers with nothing above.
@@ -36,23 +37,33 @@ impl Emitter<'_> {
         self.fb.ins().ushr_imm_u(rounded, 16)
     }
 
-    /// The f32 of f16 bits.
-    pub(super) fn f16_from_bits(&mut self, bits: Value) -> Value {
-        self.routine(Routine::Widen(NarrowFloat::F16), &[bits], types::F32)
-    }
-
-    /// The bits of the 16-bit float nearest to an f64, in a 32-bit integer.
-    pub(super) fn half_from_f64(&mut self, dtype: DType, x: Value) -> Value {
-        match NarrowFloat::of(dtype) {
-            Some(narrow) => {
-                self.routine(Routine::Narrow(Precision::Double, narrow), &[x], types::I32)
-            }
-            None => self.fail(format!("narrowing to {dtype}"), types::I32),
+    /// The bits of an element of a low-precision float in memory, in a 32-bit integer.
+    pub(super) fn load_low_bits(&mut self, dtype: DType, at: Value) -> Value {
+        match dtype.bytes() {
+            1 => self.fb.ins().uload8(types::I32, MEMORY, at, 0),
+            _ => self.fb.ins().uload16(types::I32, MEMORY, at, 0),
         }
     }
 
-    /// The bits of the nearest f16, in a 32-bit integer.
-    pub(super) fn f16_bits(&mut self, x: Value) -> Value {
-        self.routine(Routine::Narrow(Precision::Single, NarrowFloat::F16), &[x], types::I32)
+    /// The f32 of the bits of a low-precision float.
+    pub(super) fn low_from_bits(&mut self, dtype: DType, bits: Value) -> Value {
+        match (dtype, NarrowFloat::of(dtype)) {
+            (DType::BF16, _) => self.bf16_from_low_half(bits, false),
+            (_, Some(narrow)) => self.routine(Routine::Widen(narrow), &[bits], types::F32),
+            (_, None) => self.fail(format!("widening {dtype}"), types::F32),
+        }
+    }
+
+    /// The bits of the low-precision float nearest to an f32 or f64, as an integer of its size.
+    pub(super) fn low_bits(&mut self, dtype: DType, from: Scalar, x: Value) -> Value {
+        let bits = match (dtype, from, Precision::of(from), NarrowFloat::of(dtype)) {
+            (DType::BF16, Scalar::F32, ..) => self.bf16_in_low_half(x, false),
+            (_, _, Some(precision), Some(narrow)) => {
+                self.routine(Routine::Narrow(precision, narrow), &[x], types::I32)
+            }
+            _ => self.fail(format!("narrowing {} to {dtype}", from.name()), types::I32),
+        };
+        let size = if dtype.bytes() == 1 { types::I8 } else { types::I16 };
+        self.fb.ins().ireduce(size, bits)
     }
 }

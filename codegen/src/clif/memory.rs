@@ -251,13 +251,9 @@ impl Emitter<'_> {
                 let byte = self.fb.ins().load(types::I8, MEMORY, at, 0);
                 self.fb.ins().icmp_imm_s(IntCC::NotEqual, byte, 0)
             }
-            DType::BF16 => {
-                let bits = self.fb.ins().uload16(types::I32, MEMORY, at, 0);
-                self.bf16_from_low_half(bits, false)
-            }
-            DType::F16 => {
-                let bits = self.fb.ins().uload16(types::I32, MEMORY, at, 0);
-                self.f16_from_bits(bits)
+            _ if dtype.is_low() => {
+                let bits = self.load_low_bits(dtype, at);
+                self.low_from_bits(dtype, bits)
             }
             _ => match Scalar::of(dtype) {
                 Some(scalar) => self.fb.ins().load(scalar_type(scalar), MEMORY, at, 0),
@@ -326,9 +322,8 @@ impl Emitter<'_> {
 
     /// An element as it lies in memory.
     pub(super) fn narrowed(&mut self, dtype: DType, from: Scalar, value: Value) -> Value {
-        if from == Scalar::F64 && matches!(dtype, DType::F16 | DType::BF16) {
-            let bits = self.half_from_f64(dtype, value);
-            return self.fb.ins().ireduce(types::I16, bits);
+        if from == Scalar::F64 && dtype.is_low() {
+            return self.low_bits(dtype, from, value);
         }
         let value = match Scalar::of(dtype) {
             Some(to) => self.convert(from, to, value, false),
@@ -336,14 +331,7 @@ impl Emitter<'_> {
         };
         match dtype {
             DType::U8 => self.fb.ins().ireduce(types::I8, value),
-            DType::BF16 => {
-                let bits = self.bf16_in_low_half(value, false);
-                self.fb.ins().ireduce(types::I16, bits)
-            }
-            DType::F16 => {
-                let bits = self.f16_bits(value);
-                self.fb.ins().ireduce(types::I16, bits)
-            }
+            _ if dtype.is_low() => self.low_bits(dtype, Scalar::F32, value),
             _ => value,
         }
     }

@@ -276,23 +276,21 @@ impl Emitter<'_> {
                 let bits = self.bf16_in_low_half(x, vector);
                 self.bf16_from_low_half(bits, vector)
             }
-            (DType::F16, Scalar::F32) if !vector => self.round_one(ty, NarrowFloat::F16, x),
-            (DType::BF16, Scalar::F64) => self.round_one(ty, NarrowFloat::Bf16, x),
-            (DType::F16, Scalar::F64) => self.round_one(ty, NarrowFloat::F16, x),
             (DType::F32, Scalar::F64) => {
                 let narrow = self.fb.ins().fdemote(types::F32, x);
                 self.fb.ins().fpromote(types::F64, narrow)
             }
             (DType::F32, Scalar::F32) | (DType::F64, Scalar::F64) => x,
-            _ => {
-                let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
-                self.fail(format!("rounding {} to {dtype}", ty.name()), clif)
-            }
+            _ => match NarrowFloat::of(dtype).filter(|_| !vector) {
+                Some(narrow) => {
+                    self.float_routine(ty, |precision| Routine::Round(precision, narrow), &[x])
+                }
+                None => {
+                    let clif = if vector { vector_type(ty) } else { scalar_type(ty) };
+                    self.fail(format!("rounding {} to {dtype}", ty.name()), clif)
+                }
+            },
         }
-    }
-
-    fn round_one(&mut self, ty: Scalar, narrow: NarrowFloat, x: Value) -> Value {
-        self.float_routine(ty, |precision| Routine::Round(precision, narrow), &[x])
     }
 
     fn compare(&mut self, cmp: Cmp, ty: Scalar, args: &[Value], vector: bool) -> Value {

@@ -191,27 +191,35 @@ fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [usize; 2]) 
     }
 }
 
-/// What a factor's function writes, and as what: bf16 where the values are those of bf16, which some CPUs multiply faster.
+/// What a factor's function writes, and as what: bf16 where the values are numbers of bf16, which some CPUs multiply faster.
 fn written(c: &Contract, factor: &Factor) -> (Val, DType) {
     let Inst { op, args, ty } = &factor.body.insts[factor.value as usize];
     match op {
         _ if c.acc == Scalar::F64 => (factor.value, DType::F64),
         // Writing rounds.
         ScalarOp::Round(DType::BF16) if *ty == Scalar::F32 => (args[0], DType::BF16),
-        ScalarOp::Load(l) if factor.loads[*l as usize].dtype == DType::BF16 => {
+        ScalarOp::Load(l) if is_brain(factor.loads[*l as usize].dtype) => {
             (factor.value, DType::BF16)
         }
         _ => (factor.value, DType::F32),
     }
 }
 
+/// True for the low-precision floats whose numbers bf16 has.
+fn is_brain(dtype: DType) -> bool {
+    dtype.is_low() && dtype.fits_in(DType::BF16)
+}
+
+/// The floats that packing reads and rounds to. Others are computed: a factor's function widens or rounds them, block by block.
+const PACKED: [DType; 2] = [DType::F16, DType::BF16];
+
 /// A factor that lies in memory as the contraction can read it.
 fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
     let (load, round) = factor.in_memory()?;
     let fits = match (c.acc, round) {
         (Scalar::F64, _) => load.dtype == DType::F64 && round.is_none(),
-        (_, Some(_)) => load.dtype == DType::F32,
-        _ => matches!(load.dtype, DType::F32 | DType::F16 | DType::BF16),
+        (_, Some(to)) => load.dtype == DType::F32 && PACKED.contains(&to),
+        (_, None) => load.dtype == DType::F32 || PACKED.contains(&load.dtype),
     };
     let axes = c.batch.len();
     let stride = |axis: usize| load.access.strides.get(axis).copied().unwrap_or(0);

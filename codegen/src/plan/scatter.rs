@@ -77,7 +77,7 @@ pub(super) fn dispatch(draft: Draft<'_>, s: &ir::Scatter) -> (Vec<Plan>, Scatter
 
 /// The dtype that a scatter accumulates in.
 fn accumulator(dtype: DType) -> DType {
-    if dtype.is_low() { DType::F32 } else { dtype }
+    dtype.compute()
 }
 
 /// Adds the sources.

@@ -13,6 +13,7 @@
 mod avx2;
 mod gather_rows;
 mod names;
+mod narrow_float;
 mod peak;
 mod portable;
 mod random;
@@ -25,6 +26,7 @@ pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
 pub(crate) use peak::flops as peak_flops;
 
 use crate::machine::InstructionSet;
+use tracecast_ir::DType;
 use tracecast_ir::kernel::Function;
 
 /// Maps `n` elements from `src` to `dst`, neither of which needs to be aligned.
@@ -103,32 +105,35 @@ impl Tiles {
 
     /// The routine that widens a narrow float to f32.
     pub(crate) fn widen(&self, narrow: NarrowFloat) -> TileFn {
-        match narrow {
-            NarrowFloat::F16 => self.f16_to_f32,
-            NarrowFloat::Bf16 => self.bf16_to_f32,
+        match narrow.dtype() {
+            DType::F16 => self.f16_to_f32,
+            DType::BF16 => self.bf16_to_f32,
+            _ => narrow_float::widen_tile(narrow),
         }
     }
 
     /// The routine that narrows f32.
     pub(crate) fn narrow(&self, narrow: NarrowFloat) -> TileFn {
-        match narrow {
-            NarrowFloat::F16 => self.f32_to_f16,
-            NarrowFloat::Bf16 => self.f32_to_bf16,
+        match narrow.dtype() {
+            DType::F16 => self.f32_to_f16,
+            DType::BF16 => self.f32_to_bf16,
+            _ => narrow_float::narrow_tile(narrow),
         }
     }
 
     /// The routine that rounds f32 to the values of a narrow float.
     pub(crate) fn round(&self, narrow: NarrowFloat) -> TileFn {
-        match narrow {
-            NarrowFloat::F16 => self.round_f16,
-            NarrowFloat::Bf16 => self.round_bf16,
+        match narrow.dtype() {
+            DType::F16 => self.round_f16,
+            DType::BF16 => self.round_bf16,
+            _ => narrow_float::round_tile(narrow),
         }
     }
 }
 
 /// Entries for single numbers, which need no particular CPU.
 pub(crate) mod one {
-    use tracecast_ir::kernel::{half, philox};
+    use tracecast_ir::kernel::philox;
 
     /// The largest integral number not above.
     pub(crate) extern "C" fn floor(x: f32) -> f32 {
@@ -138,56 +143,6 @@ pub(crate) mod one {
     /// The largest integral number not above.
     pub(crate) extern "C" fn floor_f64(x: f64) -> f64 {
         x.floor()
-    }
-
-    /// The f32 of f16 bits; the high half is ignored.
-    pub(crate) extern "C" fn f16_to_f32(bits: u32) -> f32 {
-        half::f16_to_f32(bits as u16)
-    }
-
-    /// The f32 of bf16 bits; the high half is ignored.
-    pub(crate) extern "C" fn bf16_to_f32(bits: u32) -> f32 {
-        half::bf16_to_f32(bits as u16)
-    }
-
-    /// The bits of the nearest bf16.
-    pub(crate) extern "C" fn f32_to_bf16(x: f32) -> u32 {
-        u32::from(half::f32_to_bf16(x))
-    }
-
-    /// The bits of the nearest f16.
-    pub(crate) extern "C" fn f32_to_f16(x: f32) -> u32 {
-        u32::from(half::f32_to_f16(x))
-    }
-
-    /// The bits of the f16 nearest to an f64.
-    pub(crate) extern "C" fn f64_to_f16(x: f64) -> u32 {
-        u32::from(half::f64_to_f16(x))
-    }
-
-    /// The bits of the bf16 nearest to an f64.
-    pub(crate) extern "C" fn f64_to_bf16(x: f64) -> u32 {
-        u32::from(half::f64_to_bf16(x))
-    }
-
-    /// The nearest f16 value.
-    pub(crate) extern "C" fn round_f16(x: f32) -> f32 {
-        half::round_to_f16(x)
-    }
-
-    /// The nearest bf16 value.
-    pub(crate) extern "C" fn round_bf16(x: f32) -> f32 {
-        half::round_to_bf16(x)
-    }
-
-    /// The f16 value nearest to an f64.
-    pub(crate) extern "C" fn round_f16_f64(x: f64) -> f64 {
-        half::round_to_f16_f64(x)
-    }
-
-    /// The bf16 value nearest to an f64.
-    pub(crate) extern "C" fn round_bf16_f64(x: f64) -> f64 {
-        half::round_to_bf16_f64(x)
     }
 
     /// A product and a sum with one rounding.

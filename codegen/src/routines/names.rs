@@ -1,7 +1,7 @@
 //! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in objects and files, and its address in
 //! this process.
 
-use super::{Tiles, one};
+use super::{Tiles, narrow_float, one};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -52,12 +52,7 @@ pub(crate) enum Precision {
 
 /// A float that is stored in fewer bits than the f32 that it is computed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum NarrowFloat {
-    /// f16.
-    F16,
-    /// bf16.
-    Bf16,
-}
+pub(crate) struct NarrowFloat(DType);
 
 /// The size of an element that is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,18 +96,19 @@ impl Precision {
 }
 
 impl NarrowFloat {
-    const ALL: [NarrowFloat; 2] = [NarrowFloat::F16, NarrowFloat::Bf16];
+    /// Every one that kernels exist for.
+    fn all() -> impl Iterator<Item = NarrowFloat> {
+        DType::COMPUTABLE.into_iter().filter_map(NarrowFloat::of)
+    }
 
     /// That of a dtype; `None` if the dtype is something else.
     pub(crate) fn of(dtype: DType) -> Option<NarrowFloat> {
-        NarrowFloat::ALL.into_iter().find(|narrow| narrow.dtype() == dtype)
+        (dtype.is_low() && dtype.is_computable()).then_some(NarrowFloat(dtype))
     }
 
-    fn dtype(self) -> DType {
-        match self {
-            NarrowFloat::F16 => DType::F16,
-            NarrowFloat::Bf16 => DType::BF16,
-        }
+    /// Its dtype.
+    pub(super) fn dtype(self) -> DType {
+        self.0
     }
 }
 
@@ -143,7 +139,7 @@ impl Routine {
             let single = Precision::ALL.map(|precision| Routine::Function(f, precision));
             single.into_iter().chain([Routine::FunctionTile(f)])
         });
-        let narrow = NarrowFloat::ALL.into_iter().flat_map(|n| {
+        let narrow = NarrowFloat::all().flat_map(|n| {
             let tiles = [Routine::WidenTile(n), Routine::NarrowTile(n), Routine::RoundTile(n)];
             let single = Precision::ALL.map(|p| [Routine::Narrow(p, n), Routine::Round(p, n)]);
             tiles.into_iter().chain([Routine::Widen(n)]).chain(single.into_iter().flatten())
@@ -162,7 +158,6 @@ impl Routine {
 
     /// Where it is in this process, among the routines for one kind of CPU.
     pub(crate) fn address(self, tiles: &Tiles) -> usize {
-        use NarrowFloat::{Bf16, F16};
         use Precision::{Double, Single};
         let pointer = match self {
             Routine::FunctionTile(f) => tiles.function(f).tile as *const (),
@@ -171,16 +166,11 @@ impl Routine {
             Routine::WidenTile(narrow) => tiles.widen(narrow) as *const (),
             Routine::NarrowTile(narrow) => tiles.narrow(narrow) as *const (),
             Routine::RoundTile(narrow) => tiles.round(narrow) as *const (),
-            Routine::Widen(F16) => one::f16_to_f32 as *const (),
-            Routine::Widen(Bf16) => one::bf16_to_f32 as *const (),
-            Routine::Narrow(Single, F16) => one::f32_to_f16 as *const (),
-            Routine::Narrow(Single, Bf16) => one::f32_to_bf16 as *const (),
-            Routine::Narrow(Double, F16) => one::f64_to_f16 as *const (),
-            Routine::Narrow(Double, Bf16) => one::f64_to_bf16 as *const (),
-            Routine::Round(Single, F16) => one::round_f16 as *const (),
-            Routine::Round(Single, Bf16) => one::round_bf16 as *const (),
-            Routine::Round(Double, F16) => one::round_f16_f64 as *const (),
-            Routine::Round(Double, Bf16) => one::round_bf16_f64 as *const (),
+            Routine::Widen(narrow) => narrow_float::widen(narrow) as *const (),
+            Routine::Narrow(Single, narrow) => narrow_float::narrow(narrow) as *const (),
+            Routine::Narrow(Double, narrow) => narrow_float::narrow_f64(narrow) as *const (),
+            Routine::Round(Single, narrow) => narrow_float::round(narrow) as *const (),
+            Routine::Round(Double, narrow) => narrow_float::round_f64(narrow) as *const (),
             Routine::Floor(Single) => one::floor as *const (),
             Routine::Floor(Double) => one::floor_f64 as *const (),
             Routine::MulAdd(Single) => one::mul_add as *const (),
@@ -248,7 +238,7 @@ mod tests {
             assert!(symbols.len() > 3 * Function::ALL.len(), "{symbols:?}");
         }
         assert_eq!(Routine::FunctionTile(Function::Exp).symbol(), "exp_tile");
-        let narrow = Routine::Narrow(Precision::Double, NarrowFloat::Bf16);
+        let narrow = Routine::Narrow(Precision::Double, NarrowFloat(DType::BF16));
         assert_eq!(narrow.symbol(), "f64_to_bf16");
         assert_eq!("exp_f16".parse::<Routine>(), Err("there is no routine exp_f16".to_owned()));
     }

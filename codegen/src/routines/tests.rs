@@ -1,8 +1,14 @@
 //! Every routine gives the bits of its scalar definition, for every length and every 16-bit input.
 
-use super::{ElementSize, Tiles, one};
+use super::narrow_float::{narrow, narrow_f64, round, round_f64, widen};
+use super::{ElementSize, NarrowFloat, Tiles, one};
 use crate::machine::{InstructionSet, Vectors};
+use tracecast_ir::DType;
 use tracecast_ir::kernel::{Function, half, philox};
+
+fn float(dtype: DType) -> NarrowFloat {
+    NarrowFloat::of(dtype).unwrap()
+}
 
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
@@ -117,7 +123,7 @@ fn widening_covers_all_bits() {
                 same(wide[0][i], half::f16_to_f32(bits))
                     && same(wide[1][i], half::bf16_to_f32(bits))
             );
-            assert!(same(wide[0][i], one::f16_to_f32(bits.into())));
+            assert!(same(wide[0][i], widen(float(DType::F16))(bits.into())));
         }
     }
 }
@@ -142,14 +148,16 @@ fn narrowing_has_the_bits_of_its_definition() {
             }
             assert_eq!((f16[i], bf16[i]), (half::f32_to_f16(x), half::f32_to_bf16(x)), "{x:e}");
             assert!(
-                same(round_f16[i], one::round_f16(x))
+                same(round_f16[i], half::round_to_f16(x))
                     && same(round_bf16[i], half::round_to_bf16(x))
             );
         }
     }
-    assert_eq!(one::f32_to_f16(1.0), 0x3c00);
-    assert_eq!((one::f64_to_f16(1.0), one::f64_to_bf16(1.0)), (0x3c00, 0x3f80));
-    assert_eq!((one::round_f16_f64(1.0001), one::round_bf16_f64(1.0001)), (1.0, 1.0));
+    for (dtype, one) in [(DType::F16, 0x3c00), (DType::BF16, 0x3f80)] {
+        let float = float(dtype);
+        assert_eq!((narrow(float)(1.0), narrow_f64(float)(1.0)), (one, one));
+        assert_eq!((round(float)(1.0001), round_f64(float)(1.0001)), (1.0, 1.0));
+    }
 }
 
 #[test]

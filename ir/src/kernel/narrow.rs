@@ -9,6 +9,46 @@
 use super::half;
 use crate::dtype::{DType, Float, Top, power_of_two};
 
+/// A low-precision float, as a type: what generic code over all of them is instantiated with.
+pub trait LowFloat {
+    /// Which dtype it is.
+    const DTYPE: DType;
+}
+
+/// Something that is made for one low-precision float, whichever it is: see [`with`].
+pub trait PerLowFloat {
+    /// What is made.
+    type Output;
+    /// Makes it for the dtype of `F`.
+    fn make<F: LowFloat>(self) -> Self::Output;
+}
+
+macro_rules! low_floats {
+    ($($dtype:ident)*) => {
+        /// What `per_float` makes for a dtype; `None` if that is no low-precision float.
+        pub fn with<P: PerLowFloat>(dtype: DType, per_float: P) -> Option<P::Output> {
+            match dtype {
+                $(DType::$dtype => Some(per_float.make::<types::$dtype>()),)*
+                _ => None,
+            }
+        }
+
+        /// The low-precision floats as types.
+        mod types {
+            use super::{DType, LowFloat};
+            $(
+                pub(super) enum $dtype {}
+
+                impl LowFloat for $dtype {
+                    const DTYPE: DType = DType::$dtype;
+                }
+            )*
+        }
+    };
+}
+
+low_floats!(F8E4M3 F8E5M2 F8E4M3Fnuz F8E5M2Fnuz F16 BF16);
+
 /// The exact value of an element of a low-precision float.
 #[inline]
 pub fn widen(dtype: DType, bits: u16) -> f32 {
@@ -197,6 +237,20 @@ mod tests {
                     assert_eq!(narrow_to(row(dtype), f64::from(x)), narrow(dtype, x), "{x:e}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_low_float_is_a_type() {
+        struct Which;
+        impl PerLowFloat for Which {
+            type Output = DType;
+            fn make<F: LowFloat>(self) -> DType {
+                F::DTYPE
+            }
+        }
+        for dtype in DType::ALL {
+            assert_eq!(with(dtype, Which), Some(dtype).filter(|dtype| dtype.is_low()));
         }
     }
 

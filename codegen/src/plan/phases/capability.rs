@@ -147,9 +147,8 @@ impl Capability {
     fn rounds(self, dtype: DType, ty: Scalar) -> Class {
         match ty {
             Scalar::F32 => match dtype {
-                DType::F32 | DType::BF16 => Class::Vector,
-                DType::F16 if self.loops.are_own() => Class::Vector,
-                DType::F16 => Class::Tile,
+                DType::F32 => Class::Vector,
+                _ if dtype.is_low() && dtype.is_computable() => self.low_floats(dtype),
                 _ => Class::Scalar,
             },
             Scalar::F64 | Scalar::I32 | Scalar::I64 | Scalar::Bool => Class::Scalar,
@@ -169,11 +168,19 @@ impl Capability {
         match (self.lanes, dtype) {
             _ if !self.exists() => Class::Scalar,
             (Lanes::Bits32, DType::F32 | DType::I32) => Class::Vector,
-            (Lanes::Bits32, DType::BF16 | DType::U8 | DType::Bool) => Class::Vector,
-            (Lanes::Bits32, DType::F16) if self.loops.are_own() => Class::Vector,
-            (Lanes::Bits32, DType::F16) => Class::Tile,
+            (Lanes::Bits32, DType::U8 | DType::Bool) => Class::Vector,
+            (Lanes::Bits32, _) if dtype.is_low() && dtype.is_computable() => self.low_floats(dtype),
             (Lanes::Bits64, DType::F64 | DType::I64 | DType::Bool) => Class::Vector,
             _ => Class::Scalar,
+        }
+    }
+
+    /// Conversions between f32 and a low-precision float: bf16 is half of an f32, and x86 has instructions for f16. Routines convert any.
+    fn low_floats(self, dtype: DType) -> Class {
+        match dtype {
+            DType::BF16 => Class::Vector,
+            DType::F16 if self.loops.are_own() => Class::Vector,
+            _ => Class::Tile,
         }
     }
 
