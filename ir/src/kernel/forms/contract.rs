@@ -218,7 +218,9 @@ impl<'a> Run<'a> {
                     let at = kept_place(&self.extents, &self.machine.position, kept);
                     self.columns[number][at].push(of(values, *value)?);
                 }
-                _ => return Err(malformed("an epilogue does what only rows can do")),
+                Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {
+                    return Err(malformed("an epilogue does what only rows can do"));
+                }
             }
         }
         Ok(())
@@ -232,7 +234,9 @@ impl<'a> Run<'a> {
                     (output, self.c.epilogue.body.ty(*value).dtype(), value)
                 }
                 Sink::Column { value, output, dtype, .. } => (output, *dtype, value),
-                _ => continue,
+                Sink::Store { .. } | Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {
+                    continue;
+                }
             };
             let ty = self.c.epilogue.body.ty(*value);
             let to = outputs.get_mut(*output).ok_or_else(|| malformed("no such output"))?;

@@ -155,13 +155,19 @@ impl Loops for Nest {
         let sinks = self.stages.iter().flat_map(|s| s.sinks.iter().map(move |k| (s, k)));
         for (stage, sink) in sinks {
             match sink {
-                Sink::Reduce { reduction, value, register } if reduction.accumulates() => {
+                Sink::Reduce { reduction, .. } if !reduction.accumulates() => {}
+                Sink::Reduce { value, register, .. } => {
                     let acc = self.registers.get(*register).copied();
                     if let (Some(acc), Some(term)) = (acc, scalar(&stage.body, *value)) {
                         found("a sum along the row", acc, term);
                     }
                 }
-                _ => column_accumulator(stage, sink, found),
+                Sink::Column { .. } => column_accumulator(stage, sink, found),
+                // What is only moved, or picked, is not accumulated.
+                Sink::Store { .. }
+                | Sink::Keep { .. }
+                | Sink::Set { .. }
+                | Sink::Largest { .. } => {}
             }
         }
     }
@@ -247,7 +253,10 @@ impl<'a> NestRun<'a> {
                             .ok_or_else(|| malformed("no such register"))? = result;
                     }
                     Sink::Column { .. } => column += 1,
-                    _ => {}
+                    Sink::Store { .. }
+                    | Sink::Keep { .. }
+                    | Sink::Set { .. }
+                    | Sink::Largest { .. } => {}
                 }
             }
         }

@@ -268,7 +268,7 @@ pub(crate) fn is_nan(ty: Scalar, bits: Bits) -> bool {
     match ty {
         Scalar::F32 => f32::of(bits).is_nan(),
         Scalar::F64 => f64::of(bits).is_nan(),
-        _ => false,
+        Scalar::I32 | Scalar::I64 | Scalar::Bool => false,
     }
 }
 
