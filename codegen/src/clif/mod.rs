@@ -274,22 +274,22 @@ impl<'a> Emitter<'a> {
             self.fail("a reduction of truth values", types::I64);
             return;
         }
-        let (argmax, reductions): (Vec<_>, Vec<_>) =
-            row.reductions().into_iter().partition(reduce::Reduce::is_argmax);
-        self.start_argmax(&argmax);
+        let (positions, reductions): (Vec<_>, Vec<_>) =
+            row.reductions().into_iter().partition(reduce::Reduce::is_position);
+        self.start_positions(&positions);
         if reductions.is_empty() {
             row.positions(self, self.from, self.to);
         } else {
             self.reduced(&rows);
         }
-        self.set_argmax(&argmax);
+        self.set_positions(&positions);
     }
 
     /// The positions of a row stage that reduces.
     fn reduced(&mut self, rows: &[row::Row<'_>]) {
         let row = &rows[0];
         let of = |row: &row::Row<'_>| -> Vec<reduce::Reduce> {
-            row.reductions().into_iter().filter(|r| !r.is_argmax()).collect()
+            row.reductions().into_iter().filter(|r| !r.is_position()).collect()
         };
         let reductions = &of(row)[..];
         if self.plan.row() <= ROW_CHUNK as i64 {

@@ -8,7 +8,7 @@ use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Lanes, scratch_bytes};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{Block, FloatCC, InstBuilder, IntCC, Value, types};
-use tracecast_ir::kernel::{LANES, Reduction, Scalar};
+use tracecast_ir::kernel::{Combine, Extreme, LANES, Reduction, Scalar};
 
 /// The scratch of one reduction.
 pub(super) const LANE_BYTES: i64 = 8 * LANES as i64;
@@ -27,9 +27,9 @@ pub(super) struct Reduce {
 }
 
 impl Reduce {
-    /// True if it ends in an index.
-    pub(super) fn is_argmax(&self) -> bool {
-        self.reduction == Reduction::ArgMax
+    /// True if it ends in a position.
+    pub(super) fn is_position(&self) -> bool {
+        self.reduction.is_position()
     }
 }
 
@@ -91,8 +91,8 @@ impl Emitter<'_> {
 
     /// Takes a single position into its lane.
     pub(super) fn reduce_one(&mut self, r: &Reduce, position: Value, value: Value) {
-        if r.is_argmax() {
-            self.argmax_one(r, position, value);
+        if let Combine::Position(extreme) = r.reduction.combines() {
+            self.position_one(r, extreme, position, value);
             return;
         }
         let lane = self.fb.ins().band_imm_u(position, LANES as i64 - 1);
@@ -145,36 +145,41 @@ impl Emitter<'_> {
         }
     }
 
-    /// The registers of argmaxes take their indices.
-    pub(super) fn set_argmax(&mut self, reductions: &[Reduce]) {
+    /// The registers of reductions to positions take these.
+    pub(super) fn set_positions(&mut self, reductions: &[Reduce]) {
         for r in reductions {
             let index = self.fb.ins().load(types::I64, MEMORY, self.scratch, r.at + 8);
             self.state_mut().registers.insert(r.register, index);
         }
     }
 
-    /// The best so far is the smallest number, at position 0.
-    pub(super) fn start_argmax(&mut self, reductions: &[Reduce]) {
+    /// The best so far is what any other number beats, at position 0.
+    pub(super) fn start_positions(&mut self, reductions: &[Reduce]) {
         for r in reductions {
-            let least = self.number(r.ty, Reduction::Max.identity(r.ty), false);
-            self.fb.ins().store(MEMORY, least, self.scratch, r.at);
+            let worst = self.identity(r);
+            self.fb.ins().store(MEMORY, worst, self.scratch, r.at);
             let zero = self.fb.ins().iconst(types::I64, 0);
             self.fb.ins().store(MEMORY, zero, self.scratch, r.at + 8);
         }
     }
 
-    fn argmax_one(&mut self, r: &Reduce, position: Value, value: Value) {
+    /// Takes a single position if its value beats the best so far.
+    fn position_one(&mut self, r: &Reduce, extreme: Extreme, position: Value, value: Value) {
         let best = self.fb.ins().load(scalar_type(r.ty), MEMORY, self.scratch, r.at);
+        let (low, high) = match extreme {
+            Extreme::Largest => (best, value),
+            Extreme::Smallest => (value, best),
+        };
         let better = match r.ty {
             Scalar::F32 | Scalar::F64 => {
-                let above = self.fb.ins().fcmp(FloatCC::LessThan, best, value);
+                let beyond = self.fb.ins().fcmp(FloatCC::LessThan, low, high);
                 let nan = self.fb.ins().fcmp(FloatCC::Unordered, value, value);
                 let number = self.fb.ins().fcmp(FloatCC::Ordered, best, best);
                 let first_nan = self.fb.ins().band(nan, number);
-                self.fb.ins().bor(above, first_nan)
+                self.fb.ins().bor(beyond, first_nan)
             }
-            Scalar::Bool => self.fb.ins().icmp(IntCC::UnsignedLessThan, best, value),
-            _ => self.fb.ins().icmp(IntCC::SignedLessThan, best, value),
+            Scalar::Bool => self.fb.ins().icmp(IntCC::UnsignedLessThan, low, high),
+            Scalar::I32 | Scalar::I64 => self.fb.ins().icmp(IntCC::SignedLessThan, low, high),
         };
         let (take, after) = (self.fb.create_block(), self.fb.create_block());
         self.fb.ins().brif(better, take, &[], after, &[] as &[BlockArg]);

@@ -11,7 +11,7 @@ use crate::plan::{Plan, Sink, Stage};
 use crate::target::Target;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use std::collections::HashMap;
-use tracecast_ir::kernel::{ROW_CHUNK, Reduction};
+use tracecast_ir::kernel::ROW_CHUNK;
 
 /// With fewer rows, calls may be of one row.
 const LEAST: i64 = 16;
@@ -38,7 +38,7 @@ pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
     let along = || plan.stages.iter().filter(|s| !s.once);
     let sums = |s: &Sink| matches!(s, Sink::Reduce { .. });
     let fits = |s: &Sink| match s {
-        Sink::Reduce { reduction, .. } => *reduction != Reduction::ArgMax,
+        Sink::Reduce { reduction, .. } => !reduction.is_position(),
         Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } => true,
         Sink::Column { .. } | Sink::Add { .. } => false,
     };

@@ -1,4 +1,5 @@
-//! `argmax` along a row, in two passes that vector loops can do: the largest value, then the first position that has it.
+//! The position of a row's largest or smallest value, in two passes that vector loops can do: the value, then the first position that
+//! has it. Of the largest:
 //!
 //! ```text
 //! along the row: r0 = argmax x  ->  along the row: r1 = max x
@@ -6,27 +7,29 @@
 //!                                   once: r0 = r2 as i64
 //! ```
 //!
-//! NaN is larger than anything and makes `r1` NaN. Then nothing is equal to it, and the second pass finds the first NaN.
+//! NaN lies beyond both ends and makes `r1` NaN. Then nothing is equal to it, and the second pass finds the first NaN.
 
 use super::{Affine, Plan, Sink, Stage};
 use smallvec::SmallVec;
-use tracecast_ir::kernel::{Body, Cmp, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Body, Cmp, Combine, Extreme, Reduction, Scalar, ScalarOp, Val};
 
 /// Shorter rows are not worth another loop.
 const LEAST: i64 = 16;
 
-/// A search for the largest value of a row.
+/// A search for the position of an extreme value of a row.
 struct Search {
     /// The stage that does it.
     stage: usize,
     /// Its sink.
     sink: usize,
+    /// The value at which end.
+    extreme: Extreme,
     value: Val,
     /// Where the position goes.
     register: usize,
 }
 
-/// Finds largest values of types that vectors have in two passes.
+/// Finds positions of extreme values of types that vectors have in two passes.
 pub(super) fn in_two_passes(plan: &mut Plan) {
     if !(LEAST..i64::from(i32::MAX)).contains(&plan.row()) {
         return;
@@ -38,7 +41,8 @@ pub(super) fn in_two_passes(plan: &mut Plan) {
         let again = again(plan, &search);
         let position = position(plan);
         let found = [found(again, ty, position, best, place), set(place, search.register)];
-        let sink = Sink::Reduce { reduction: Reduction::Max, value: search.value, register: best };
+        let (reduction, value) = (search.extreme.value(), search.value);
+        let sink = Sink::Reduce { reduction, value, register: best };
         plan.stages[search.stage].sinks[search.sink] = sink;
         plan.stages.splice(search.stage + 1..search.stage + 1, found);
     }
@@ -46,13 +50,11 @@ pub(super) fn in_two_passes(plan: &mut Plan) {
 
 fn first(plan: &Plan) -> Option<Search> {
     let of_stage = |(number, stage): (usize, &Stage)| {
-        let is_search = |(at, sink): (usize, &Sink)| match sink {
-            Sink::Reduce { reduction: Reduction::ArgMax, value, register }
-                if matches!(stage.body.ty(*value), Scalar::F32 | Scalar::I32) =>
-            {
-                Some(Search { stage: number, sink: at, value: *value, register: *register })
-            }
-            _ => None,
+        let is_search = |(sink, at): (usize, &Sink)| {
+            let Sink::Reduce { reduction, value, register } = *at else { return None };
+            let Combine::Position(extreme) = reduction.combines() else { return None };
+            let has_lanes = matches!(stage.body.ty(value), Scalar::F32 | Scalar::I32);
+            has_lanes.then_some(Search { stage: number, sink, extreme, value, register })
         };
         stage.sinks.iter().enumerate().find_map(is_search)
     };

@@ -5,7 +5,7 @@ use super::from_kernel::padded;
 use super::{Place, Plan, Sink, Source, Strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{self as ir, Body, Reduction, Scalar, ScalarOp};
+use tracecast_ir::kernel::{self as ir, Body, Combine, Reduction, Scalar, ScalarOp};
 
 /// A column reduction of a kernel: its accumulators, and how they become the output.
 #[derive(Clone, Debug)]
@@ -124,7 +124,7 @@ pub(super) fn append_steps(columns: &mut [Column], plans: &mut Vec<Plan>) {
     }
 }
 
-/// `acc[e] = acc[e] + chunk[c][e]` for all chunks but the first, which is the accumulator.
+/// `acc[e] = combine(acc[e], chunk[c][e])` for all chunks but the first, which is the accumulator.
 fn chunk_sum(column: &Column) -> Plan {
     let dtype = column.scalar.dtype();
     let at = |strides: [i64; 2]| {
@@ -140,10 +140,8 @@ fn chunk_sum(column: &Column) -> Plan {
     let mut body = Body::default();
     let acc = body.push(ScalarOp::Load(0), &[], column.scalar);
     let chunk = body.push(ScalarOp::Load(1), &[], column.scalar);
-    let op = match column.reduction {
-        Reduction::Max => ScalarOp::Max,
-        Reduction::Min => ScalarOp::Min,
-        _ => ScalarOp::Add,
+    let Combine::Value(op) = column.reduction.combines() else {
+        unreachable!("kernels with positions down a column are refused when plans are made of them")
     };
     let value = body.push(op, &[acc, chunk], column.scalar);
     let store =

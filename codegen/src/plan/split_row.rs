@@ -52,7 +52,8 @@ fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
     let mut registers = Vec::new();
     for sink in &first.sinks {
         match sink {
-            Sink::Reduce { reduction: Reduction::ArgMax, .. } | Sink::Column { .. } => return None,
+            Sink::Reduce { reduction, .. } if reduction.is_position() => return None,
+            Sink::Column { .. } => return None,
             Sink::Reduce { reduction, value, register } => {
                 let scalar = first.body.ty(*value);
                 if scalar == Scalar::Bool || registers.contains(register) {
@@ -61,7 +62,7 @@ fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
                 reductions.push((*reduction, scalar));
                 registers.push(*register);
             }
-            _ => {}
+            Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } | Sink::Add { .. } => {}
         }
     }
     if reductions.is_empty() {

@@ -20,7 +20,7 @@
 //!   added in order.
 //! * **A scatter** adds sources in row-major order of the source onto the base.
 //!
-//! The identity of a sum is `0.0`, of a maximum `-inf` (or the smallest integer).
+//! [`Reduction::identity`] is what each reduction starts from.
 
 pub mod build;
 mod cost;

@@ -369,9 +369,9 @@ pub enum Lower {
     Cat,
     /// Surrounded by a value: attributes `low`, `high`, `value`.
     Pad,
-    /// Along the last axis: attribute `kind` is `sum`, `max`, `min` or `argmax`.
+    /// Along the last axis: attribute `kind` names the [`Reduction`](crate::kernel::Reduction).
     ReduceRow,
-    /// Over the axes `dim`, the last axis not among them: attribute `kind` is `sum`, `max` or `min`.
+    /// Over the axes `dim`, the last axis not among them: attribute `kind` names a reduction that gives no position.
     ReduceColumn,
     /// Product over the last axis of the left and the second to last of the right operand.
     Contract,

@@ -5,7 +5,7 @@
 use super::constants::splat;
 use super::{Draft, Recorder};
 use smallvec::SmallVec;
-use tracecast_ir::kernel::Scalar;
+use tracecast_ir::kernel::{Combine, Scalar, ScalarOp};
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::{elementwise, reduce, view};
 use tracecast_ir::{Attrs, TensorType, Var};
@@ -36,5 +36,8 @@ pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     if reduction.keeps_single(Scalar::of(x.dtype)?) {
         return Some(y);
     }
-    Some(r.with_scalar(&(&elementwise::ADD).into(), y, 0.0))
+    match reduction.combines() {
+        Combine::Value(ScalarOp::Add) => Some(r.with_scalar(&(&elementwise::ADD).into(), y, 0.0)),
+        Combine::Value(_) | Combine::Position(_) => None,
+    }
 }
