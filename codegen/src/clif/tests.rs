@@ -3,7 +3,7 @@
 use super::row::Row;
 use super::{Emitter, signature};
 use crate::machine::Vectors;
-use crate::plan::phases::samples::{Sample, hold};
+use crate::plan::phases::tests::{Sample, hold};
 use crate::plan::phases::{Capability, Lanes, VectorLoops};
 use crate::target::{Target, target};
 use cranelift::codegen::ir::Function;

@@ -1,7 +1,7 @@
 //! What vector loops can do: the one table that says it.
 //!
 //! `classify` and `cut` read the table to give every instruction and sink of a stage to a vector loop, a tile routine or a scalar loop.
-//! The two emitters of vector loops, `clif` and `x86`, are held to it: for every entry there is a small plan (`samples`), and each
+//! The two emitters of vector loops, `clif` and `x86`, are held to it: for every entry there is a small plan (`tests`), and each
 //! emitter has to accept exactly those that the table promises. Whether operands lie next to each other is no capability; `classify`
 //! and `cut` look at that.
 

@@ -13,9 +13,9 @@
 pub(crate) mod capability;
 mod classify;
 mod cut;
-#[cfg(test)]
-pub(crate) mod samples;
 mod scratch;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod text;
 
 pub(crate) use capability::{Capability, Lanes, VectorLoops};

@@ -2,7 +2,7 @@
 
 use super::is_sound;
 use crate::machine::Width;
-use crate::plan::phases::samples::{Sample, hold, samples};
+use crate::plan::phases::tests::{Sample, hold, samples};
 use crate::plan::phases::{Capability, Lanes};
 use crate::x86::{Compiled, RowScratch, Task, compile};
 
