@@ -62,7 +62,7 @@ fn op(op: &OpNote) -> String {
         .list("results", op.results.iter().map(|ty| quoted(&ty.to_string())))
         .text("width", width)
         .text("why", op.why.name())
-        .text("because", &op.why.to_string())
+        .text("because", op.why.to_string())
         .maybe("policy", op.policy.as_ref().map(|p| p.name()))
         .maybe("rule", op.rule.as_ref().map(|r| r.as_str()))
         .number("region", op.region as usize)
@@ -90,7 +90,7 @@ fn stored(note: &MemoryNote) -> String {
     object
         .number("node", note.node.index())
         .text("value", &note.value)
-        .text("type", &note.ty.to_string())
+        .text("type", note.ty.to_string())
         .number("bytes", note.ty.bytes())
         .text("kernel", &note.kernel)
         .list("readers", note.readers.iter().map(|kernel| quoted(kernel)))
