@@ -1,7 +1,7 @@
 //! Element types: [`DType`], and what follows from the one table about them.
 //!
 //! Policies and files may speak of every dtype the field names; kernels exist for the [computable](DType::is_computable) ones. A dtype
-//! becomes computable by its entry in [`DType::COMPUTABLE`]: its row in [`storage`] says everything else. The
+//! becomes computable by its entry in [`DType::COMPUTABLE`]: its row in `storage` says everything else. The
 //! conversions of low-precision floats, which follow from the row, are in [`kernel::narrow`](crate::kernel::narrow).
 
 mod storage;

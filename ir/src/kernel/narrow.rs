@@ -1,7 +1,7 @@
 //! Conversions between the low-precision floats and f32 or f64: to nearest even, with a single rounding.
 //!
-//! Each is computed from the dtype's row of the table ([`Float`](crate::Float)); those of f16 and bf16, which every program uses, have
-//! sequences of their own in [`half`](super::half). The bits of an element are those of its bytes, little-endian.
+//! Each is computed from the dtype's row of the table ([`Float`]); those of f16 and bf16, which every program uses, have
+//! sequences of their own in [`half`]. The bits of an element are those of its bytes, little-endian.
 //!
 //! A NaN stays a NaN, and becomes quiet when narrowed; subnormal results are kept. What is too large becomes infinite, or NaN in a
 //! float without infinities.
