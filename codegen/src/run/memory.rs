@@ -37,6 +37,7 @@ impl Address {
 
 /// Calls a compiled function for the positions of some rows, of which there must be at least one. Positions may be missing only if the row
 /// has none at all.
+#[inline]
 pub(super) fn call(
     code: &Code,
     slots: &Slots,
@@ -164,6 +165,7 @@ pub(super) struct Arena(Vec<Line>);
 
 impl Arena {
     /// Room for that many bytes, aligned to a cache line; what was there is gone.
+    #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Address {
         let lines = bytes.div_ceil(size_of::<Line>());
         if self.0.len() < lines {
@@ -180,6 +182,7 @@ thread_local! {
 }
 
 /// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
+#[inline]
 pub(super) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
     let mut scratch = SCRATCH.take().unwrap_or_default();
     let result = f(&mut scratch);

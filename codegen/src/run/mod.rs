@@ -80,6 +80,7 @@ impl Invocation<'_> {
     }
 
     /// Runs the kernel, with what an earlier run has kept.
+    #[inline]
     pub(crate) fn run(&self, kept: Option<&PackedOperand>) {
         match &self.program.dispatch {
             Dispatch::Nest(nest) => nest::run(nest, self),

@@ -13,6 +13,7 @@ use std::ops::Range;
 const MAIN: usize = 0;
 
 /// Runs it.
+#[inline]
 pub(super) fn run(nest: &NestDispatch, invocation: &Invocation<'_>) {
     let segments = invocation.prepared;
     let run = |places| NestRun { nest, invocation, segments, places }.with_columns();
@@ -31,6 +32,7 @@ pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<
 }
 
 /// Into how many parts a run is cut.
+#[inline]
 pub(super) fn parts(nest: &NestDispatch, team: &Team) -> usize {
     let work = nest.rows * nest.positions * nest.cost;
     match (&nest.split_row, nest.split) {

@@ -44,11 +44,13 @@ impl Team {
     }
 
     /// Into how many parts to cut that much work, which can be cut into `most`.
+    #[inline]
     pub(crate) fn parts(&self, work: usize, most: usize) -> usize {
         (work / SPLIT).min(self.threads).min(most).max(1)
     }
 
     /// Runs `f` for every part, each on some thread.
+    #[inline]
     pub(crate) fn each(&self, parts: usize, f: impl Fn(usize) + Sync) {
         match &self.pool {
             Some(pool) if parts > 1 => pool.each(parts, &f),
@@ -58,6 +60,7 @@ impl Team {
 }
 
 /// Part `i` of `parts` of a range of that length, whose inner borders are multiples of `unit`.
+#[inline]
 pub(crate) fn part(length: usize, unit: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
     let units = length.div_ceil(unit);
     let border = |i: usize| (units * i / parts * unit).min(length);
