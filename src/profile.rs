@@ -11,7 +11,7 @@ use tracecast_runtime::{Executable, Limits, Store, Tensor, Timing};
 pub struct KernelProfile {
     /// The name of the kernel.
     pub name: String,
-    /// `map`, `rows`, `contraction` or `scatter`.
+    /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
     /// The median of its times, launch included.
     pub time: Duration,

@@ -24,7 +24,7 @@ pub struct CompileReport {
     pub code: Vec<KernelCode>,
     /// The number of kernels.
     pub kernels: usize,
-    /// The number of kernels of each form: `map`, `rows`, `contraction`, `scatter`.
+    /// The number of kernels of each form, such as `map`, `rows` or `contraction`.
     pub forms: BTreeMap<&'static str, usize>,
     /// The kernels that do nothing but change the dtype of one value.
     pub standalone_casts: usize,
@@ -47,7 +47,7 @@ pub struct CompileReport {
 pub struct KernelCode {
     /// The name of the kernel.
     pub name: String,
-    /// `map`, `rows`, `contraction` or `scatter`.
+    /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
     /// Where the code comes from, how long that took and how long it is; `None` if the device does not tell.
     pub made: Option<Made>,

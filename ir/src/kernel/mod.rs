@@ -1,6 +1,6 @@
 //! What a device compiles: a [`Kernel`] is loops, loads, straight-line scalar code, and stores.
 //!
-//! Three forms cover the op table. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
+//! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
 //! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] adds values at computed places.
 //!
@@ -20,6 +20,8 @@
 //!   added in order.
 //! * **A scatter** adds sources in row-major order of the source onto the base.
 //!
+//! A form that reduces in one of these orders says in its own file in which.
+//!
 //! [`Reduction::identity`] is what each reduction starts from.
 
 pub mod build;
@@ -38,7 +40,7 @@ mod scalar;
 pub mod update;
 
 pub use cost::Cost;
-pub use forms::{Contract, Factor, Form, FormKind, Joins, Nest, Operands, Scatter, Segment};
+pub use forms::*;
 pub use function::{Code, Definition, Function, PerFunction};
 pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
@@ -103,7 +105,7 @@ impl Check {
 }
 
 impl Kernel {
-    /// The name of the form: `map`, `rows`, `contraction` or `scatter`.
+    /// The name of the form, such as `map`, `rows` or `contraction`.
     pub fn form_name(&self) -> &'static str {
         self.form.as_loops().name()
     }

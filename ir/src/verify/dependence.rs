@@ -6,8 +6,8 @@
 
 use super::kept::Kept;
 use crate::graph::{Graph, NodeId, ValueId};
-use crate::kernel::Reduction;
 use crate::kernel::build::lowering;
+use crate::kernel::{FormKind, Reduction};
 use crate::op::{Elements, Facts, Intrinsic, Lower, View, WithItself};
 use crate::ops::reduce::reduction;
 
@@ -168,7 +168,8 @@ fn may_be_one(graph: &Graph, a: ValueId, b: ValueId) -> bool {
         Some(Lower::Map(map)) => {
             map.elements() == Elements::New && graph.node(id).op.facts().is_opaque()
         }
-        Some(Lower::Contract | Lower::Cat | Lower::Scatter) => true,
+        Some(Lower::Cat) => true,
+        Some(lower) if is_own_form(lower) => true,
         _ => graph.port_of(id).is_some(),
     };
     let is_one_op = || graph.node(a).op == graph.node(b).op && graph.port_of(a).is_none();
@@ -178,17 +179,18 @@ fn may_be_one(graph: &Graph, a: ValueId, b: ValueId) -> bool {
 /// True for ops that compute with every float they are given.
 fn computes(graph: &Graph, id: NodeId) -> bool {
     match lowering(graph, id) {
-        Some(kernel) => matches!(
-            kernel,
-            Lower::Map(_)
-                | Lower::Contract
-                | Lower::ReduceRow
-                | Lower::ReduceColumn
-                | Lower::Scatter
-        ),
+        Some(lower) => {
+            matches!(lower, Lower::Map(_) | Lower::ReduceRow | Lower::ReduceColumn)
+                || is_own_form(lower)
+        }
         // Of those that are made of other ops, the ones that say so.
         None => graph.node(id).op.facts().takes_all,
     }
+}
+
+/// True for ops that begin a form of kernels of their own, such as a contraction: each of them sums.
+fn is_own_form(lower: &Lower) -> bool {
+    FormKind::begun_by(lower).is_some_and(|form| form != FormKind::Nest)
 }
 
 /// The value that views show.

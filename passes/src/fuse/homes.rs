@@ -78,7 +78,7 @@ pub struct Homes {
 pub struct KernelCost {
     /// Its name.
     pub name: String,
-    /// `map`, `rows`, `contraction` or `scatter`.
+    /// The form, such as `map`, `rows` or `contraction`.
     pub form: &'static str,
     /// Bytes and operations of one run.
     pub cost: Cost,

@@ -133,7 +133,8 @@ fn name(cx: &Context<'_>, group: &Group) -> String {
     ops.iter().map(OpName::to_string).collect::<Vec<_>>().join("_")
 }
 
-fn finish(
+/// The kernel of those loops, and what it reads and makes.
+pub(super) fn finish(
     cx: &Context<'_>,
     group: &Group,
     collected: Collected,
@@ -178,7 +179,7 @@ fn column_sink(
     })
 }
 
-fn value_of(node: NodeId) -> ValueId {
+pub(super) fn value_of(node: NodeId) -> ValueId {
     ValueId { node, result: 0 }
 }
 
