@@ -181,7 +181,8 @@ impl<'t> Recorder<'_, 't> {
             Lower::View(_) | Lower::Cat | Lower::Pad => views::rule(self, d),
             Lower::ReduceRow | Lower::ReduceColumn => reductions::rule(self, d),
             Lower::Map(_) => self.simpler_map(d),
-            Lower::Gather | Lower::Contract | Lower::Scatter | Lower::Port | Lower::Fused => None,
+            // What no rule is about stays as it is, which is always right: an op of other loops needs no line here.
+            _ => None,
         }
     }
 
