@@ -97,7 +97,8 @@ impl<'g, 'a> Prices<'g, 'a> {
             let flag = predicated(graph, ValueId { node: reader, result: 0 });
             let flag = flag.map(|(found, _)| found.node);
             prices.as_they_lie.extend(flag);
-            if form(graph, reader).is_some_and(|f| f.operands() == Operands::InOwnOrder) {
+            let operands = form(graph, reader).map(FormKind::operands);
+            if matches!(operands, Some(Operands::InOwnOrder { .. })) {
                 prices.as_they_lie.extend(read.clone());
             }
             let positions = domain(graph, reader).numel();

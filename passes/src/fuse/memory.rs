@@ -3,7 +3,8 @@
 use super::Fused;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
-use tracecast_ir::kernel::build::{Group, lowering};
+use tracecast_ir::kernel::build::{Group, form, lowering};
+use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::Lower;
 use tracecast_ir::{Graph, NodeId, ValueId};
 
@@ -16,8 +17,8 @@ pub enum Keep {
     State,
     /// It is reduced, contracted, gathered or put together: that is done once.
     Whole,
-    /// A contraction multiplies it, and packs what lies in memory fastest.
-    Factor,
+    /// A kernel takes it in an order of its own, as a contraction its factors; why that is fastest from memory.
+    Factor(&'static str),
     /// It takes functions, or divisions, that cost more than to write and read it.
     Dear,
     /// What it is made of would take more bytes, or more operations, than to write and read it.
@@ -31,7 +32,7 @@ impl Keep {
             Keep::Result => "result",
             Keep::State => "state",
             Keep::Whole => "whole",
-            Keep::Factor => "factor",
+            Keep::Factor(_) => "factor",
             Keep::Dear => "dear",
             Keep::Bytes => "bytes",
         }
@@ -44,7 +45,7 @@ impl fmt::Display for Keep {
             Keep::Result => "a result of the program",
             Keep::State => "the next value of state",
             Keep::Whole => "made as a whole, once",
-            Keep::Factor => "a contraction packs it from memory",
+            Keep::Factor(why) => why,
             Keep::Dear => "its function costs more to compute again than to read",
             Keep::Bytes => "what it is made of would cost more to read",
         })
@@ -79,13 +80,14 @@ pub(super) fn memory(graph: &Graph, fused: &Fused, names: &[String]) -> (Vec<Sto
         .flat_map(|i| fused.kernels[i].outputs.iter().map(move |v| (*v, i)))
         .collect();
     let place: HashMap<usize, usize> = fused.order.iter().copied().zip(0..).collect();
-    let (mut factors, mut computed) = (BTreeSet::new(), BTreeMap::<_, BTreeSet<usize>>::new());
+    let (mut factors, mut computed) = (BTreeMap::new(), BTreeMap::<_, BTreeSet<usize>>::new());
     for (group, outputs) in &fused.groups {
         let kernel = outputs.first().and_then(|v| maker.get(v)).map(|k| place[k]);
         for &member in &group.members {
             let (inline, read) = behind(graph, fused, group, member);
-            if matches!(lowering(graph, member), Some(Lower::Contract)) {
-                factors.extend(read);
+            if let Some(Operands::InOwnOrder { why }) = form(graph, member).map(FormKind::operands)
+            {
+                factors.extend(read.into_iter().map(|factor| (factor, why)));
             }
             let computes = inline.into_iter().chain([member]).filter(|n| is_computed(graph, *n));
             for n in computes.filter(|_| kernel.is_some()) {
@@ -108,9 +110,11 @@ pub(super) fn memory(graph: &Graph, fused: &Fused, names: &[String]) -> (Vec<Sto
             let why = match lowering(graph, value.node) {
                 _ if results.contains(value) => Keep::Result,
                 _ if state.contains(value) => Keep::State,
-                Some(Lower::Map(_)) if factors.contains(&value.node) => Keep::Factor,
-                Some(Lower::Map(map)) if !map.is_cheap() => Keep::Dear,
-                Some(Lower::Map(_)) => Keep::Bytes,
+                Some(Lower::Map(map)) => match factors.get(&value.node) {
+                    Some(why) => Keep::Factor(why),
+                    None if map.is_cheap() => Keep::Bytes,
+                    None => Keep::Dear,
+                },
                 _ => Keep::Whole,
             };
             let readers = readers.remove(value).unwrap_or_default();

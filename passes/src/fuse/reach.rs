@@ -165,7 +165,7 @@ impl Reach {
                 todo.push((args[0].node, gathered(graph, n, &own)));
                 todo.push((args[1].node, Some(own)));
             }
-            Some(Lower::Scatter) => {
+            Some(lower) if takes_base(lower) => {
                 let own = Index::identity(domain.rank(), rank);
                 if !is_zeros(graph, args[0]) {
                     if self.inline[args[0].node.index()] {
@@ -173,10 +173,10 @@ impl Reach {
                     }
                     todo.push((args[0].node, None));
                 }
-                todo.push((args[1].node, Some(own.clone())));
-                todo.push((args[2].node, Some(own)));
+                todo.extend(args[1..].iter().map(|source| (source.node, Some(own.clone()))));
             }
-            Some(lower) if is_read_in_own_order(lower) => {
+            // All others take their operands as a whole, as far as is known here: nothing is read at one place.
+            _ => {
                 for a in &args {
                     let axes = graph.ty(*a).shape.rank();
                     self.follow(
@@ -187,7 +187,6 @@ impl Reach {
                     );
                 }
             }
-            _ => {}
         }
         self.follow(graph, todo, read, stuck);
     }
@@ -235,11 +234,9 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     Some(Index::Axes(axes))
 }
 
-/// True for an op that reads its operands in another order than that of its result, each as a whole.
-fn is_read_in_own_order(lower: &Lower) -> bool {
-    let form = FormKind::begun_by(lower);
-    matches!(lower, Lower::Cat | Lower::Pad)
-        || form.is_some_and(|form| form.operands() == Operands::InOwnOrder)
+/// True for an op that takes its first operand as a whole and the others at the position of its loops.
+fn takes_base(lower: &Lower) -> bool {
+    FormKind::begun_by(lower).is_some_and(|form| form.operands() == Operands::BaseAndSources)
 }
 
 /// True for a value from outside.

@@ -14,7 +14,7 @@ use std::fmt::{self, Formatter};
 
 pub(super) const GROUPING: Grouping = Grouping {
     joins: Joins::Epilogue,
-    operands: Operands::InOwnOrder,
+    operands: Operands::InOwnOrder { why: "a contraction packs it from memory" },
     domain: |graph, node| graph.node(node).results[0].shape.clone(),
     build: build::contract,
 };

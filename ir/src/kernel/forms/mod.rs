@@ -118,7 +118,10 @@ pub enum Operands {
     /// Each as its lowering says, mostly at the position of the loops.
     AtPosition,
     /// Each in an order of its own, perhaps several times: what is read had better lie in memory.
-    InOwnOrder,
+    InOwnOrder {
+        /// Why it had better, in the words of explanations.
+        why: &'static str,
+    },
     /// The first as a whole before anything else, if it is not of zeros; the others at the position of the loops.
     BaseAndSources,
 }
