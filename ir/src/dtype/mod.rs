@@ -101,7 +101,8 @@ impl DType {
     ];
 
     /// The floats among the computable dtypes.
-    pub const FLOATS: [DType; count(of_class(Class::Float))] = chosen(of_class(Class::Float));
+    pub const FLOATS: [DType; count(computable() & of_class(Class::Float))] =
+        chosen(computable() & of_class(Class::Float));
 
     /// The floats and integers among the computable dtypes.
     pub const NUMBERS: [DType; count(computable() & !of_class(Class::Bool))] =
@@ -129,17 +130,17 @@ impl DType {
 
     /// True for real floating point, 8 to 64 bits.
     pub const fn is_float(self) -> bool {
-        matches!(self.class(), Class::Float)
+        FLOAT_BITS & bit(self) != 0
     }
 
     /// True for signed and unsigned integers; false for bool.
     pub const fn is_int(self) -> bool {
-        matches!(self.class(), Class::Int)
+        INT_BITS & bit(self) != 0
     }
 
     /// True for the low-precision floats, of 8 and 16 bits: they exist in memory, and are computed with in f32.
     pub const fn is_low(self) -> bool {
-        self.storage().compute as u8 != self as u8
+        LOW_BITS & bit(self) != 0
     }
 
     /// True if kernels exist for this dtype.
@@ -209,12 +210,29 @@ const fn computable() -> u32 {
     set
 }
 
-/// The computable dtypes of a class.
+// The sets of dtypes that are asked for at every turn: a test of a bit is cheaper than a look into the table.
+const FLOAT_BITS: u32 = of_class(Class::Float);
+const INT_BITS: u32 = of_class(Class::Int);
+const LOW_BITS: u32 = low();
+
+/// The dtypes of a class.
 const fn of_class(class: Class) -> u32 {
     let (mut set, mut at) = (0, 0);
-    while at < DType::COMPUTABLE.len() {
-        if TABLE[DType::COMPUTABLE[at] as usize].class as u8 == class as u8 {
-            set |= bit(DType::COMPUTABLE[at]);
+    while at < DType::ALL.len() {
+        if TABLE[at].class as u8 == class as u8 {
+            set |= bit(DType::ALL[at]);
+        }
+        at += 1;
+    }
+    set
+}
+
+/// The dtypes that another one computes.
+const fn low() -> u32 {
+    let (mut set, mut at) = (0, 0);
+    while at < DType::ALL.len() {
+        if TABLE[at].compute as u8 != at as u8 {
+            set |= bit(DType::ALL[at]);
         }
         at += 1;
     }
