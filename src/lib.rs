@@ -114,3 +114,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/autocast.md")]
 struct AutocastPage;
+
+/// Runs the calls of the page for those who come from PyTorch.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/coming-from-pytorch.md")]
+struct PyTorchPage;
