@@ -326,6 +326,12 @@ impl Emitter<'_> {
             return self.low_bits(dtype, from, value);
         }
         let value = match Scalar::of(dtype) {
+            Some(to) if dtype == DType::U8 && from.is_float() => {
+                let word = self.convert(from, to, value, false);
+                let (low, high) = (self.number(to, 0, false), self.number(to, 0xff, false));
+                let word = self.fb.ins().smax(word, low);
+                self.fb.ins().smin(word, high)
+            }
             Some(to) => self.convert(from, to, value, false),
             None => self.fail(format!("storing {dtype}"), types::F32),
         };

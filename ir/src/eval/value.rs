@@ -134,7 +134,9 @@ mod tests {
         let thirds =
             Value::from_f64s(TensorType::new(DType::F64, [2]), &[1.0 / 3.0, 300.7]).unwrap();
         assert_eq!(thirds.cast(DType::BF16).unwrap().to_f64s(), [0.333_984_375, 300.0]);
-        assert_eq!(thirds.cast(DType::U8).unwrap().to_f64s(), [0.0, 44.0]);
+        assert_eq!(thirds.cast(DType::U8).unwrap().to_f64s(), [0.0, 255.0]);
+        let whole = thirds.cast(DType::I64).unwrap();
+        assert_eq!(whole.cast(DType::U8).unwrap().to_f64s(), [0.0, 44.0], "integers wrap");
         assert!(Value::new(TensorType::scalar(DType::I8), vec![0]).is_err());
         for sizes in [[usize::MAX, 2], [1 << 53, 1], [usize::MAX, 0]] {
             assert!(Value::zeros(TensorType::new(DType::F32, sizes)).is_err(), "{sizes:?}");

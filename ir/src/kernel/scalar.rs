@@ -328,6 +328,17 @@ impl Body {
         if self.ty(x) == ty { x } else { self.push(ScalarOp::Convert, &[x], ty) }
     }
 
+    /// The nearest value of `dtype`, still in the scalar type that computes it: u8 is narrower than its scalar, nothing else is.
+    pub fn saturated(&mut self, x: Val, dtype: DType) -> Val {
+        if dtype != DType::U8 {
+            return x;
+        }
+        let (low, high) =
+            (self.constant(Scalar::I32, 0.0), self.constant(Scalar::I32, f64::from(u8::MAX)));
+        let x = self.binary(ScalarOp::Max, x, low);
+        self.binary(ScalarOp::Min, x, high)
+    }
+
     /// The value as an element of `dtype` holds it, still in its scalar type: low-precision floats are rounded, u8 wraps.
     pub fn as_dtype(&mut self, x: Val, dtype: DType) -> Val {
         match dtype {

@@ -10,8 +10,9 @@ use smallvec::smallvec;
 
 crate::ops! { trait Cast;
 
-/// The same numbers in dtype `to`: floats round to nearest even, floats become integers by truncation (NaN becomes 0, values
-/// out of range saturate), anything becomes bool by `!= 0`.
+/// The same numbers in dtype `to`: floats round to nearest even; floats become integers by truncation (NaN becomes 0, values
+/// out of range the nearest end of the range, for every integer dtype); integers become narrower ones by wrapping; anything becomes
+/// bool by `!= 0`.
 ///
 /// The gradient is cast back.
 CAST = cast(x; to: DType) -> (y) {
@@ -34,7 +35,8 @@ CAST = cast(x; to: DType) -> (y) {
                 let rounded = cx.body.unary(crate::kernel::ScalarOp::Round(cx.result.dtype), x[0]);
                 return cx.body.convert(rounded, ty);
             }
-            cx.body.convert(x[0], ty)
+            let y = cx.body.convert(x[0], ty);
+            if cx.operands[0].is_float() { cx.body.saturated(y, cx.result.dtype) } else { y }
         }),
     ),
     rounding: Rounding::result("the result; the gradient when it is cast back"),

@@ -22,7 +22,9 @@ const REACH: usize = 16;
 pub(crate) fn folds(from: DType, by: DType, to: DType) -> bool {
     // An i32 becomes a 16-bit float by way of f32, with two roundings; by way of f64 there is only one.
     let rounds_once_more = from == DType::I32 && by == DType::F64 && to.is_low();
-    from.fits_in(by) && !rounds_once_more
+    // An integer becomes a narrower one by wrapping, a float by saturating.
+    let saturates_instead = from == DType::I32 && by == DType::F64 && to == DType::U8;
+    from.fits_in(by) && !rounds_once_more && !saturates_instead
 }
 
 /// Simplifies a cast to another dtype.
@@ -213,6 +215,9 @@ mod tests {
                 }
             }
         }
+        let beyond = [256.0, -1.0].into_iter();
+        assert_eq!(differ(beyond, DType::I32, DType::F64, DType::U8), 2);
+        assert!(!folds(DType::I32, DType::F64, DType::U8));
         // 2^24 + 2^16 + 1 is just above the middle of two bf16; the nearest f32 is the middle itself.
         let above = [16_842_753.0].into_iter();
         assert_eq!(differ(above, DType::I32, DType::F64, DType::BF16), 1);

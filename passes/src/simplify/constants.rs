@@ -31,10 +31,10 @@ pub(crate) fn splat(tracer: &Tracer, v: Var<'_>) -> Option<f64> {
 
 /// What a constant of that dtype holds: the number as its scalar type has it, then as the dtype has it.
 fn literal(value: f64, dtype: DType) -> f64 {
-    if dtype.is_low() {
-        converted(f64::from(value as f32), DType::F32, dtype)
-    } else {
-        converted(value, DType::F64, dtype)
+    match dtype {
+        _ if dtype.is_low() => converted(f64::from(value as f32), DType::F32, dtype),
+        DType::U8 => converted(converted(value, DType::F64, DType::I32), DType::I32, dtype),
+        _ => converted(value, DType::F64, dtype),
     }
 }
 
@@ -48,6 +48,7 @@ pub(crate) fn converted(value: f64, from: DType, to: DType) -> f64 {
         DType::I32 if from == DType::I64 => f64::from(value as i64 as i32),
         DType::U8 if from == DType::I64 => wrap_u8(value as i64 as i32),
         DType::I32 => f64::from(value as i32),
+        DType::U8 if from.is_float() => f64::from(value as u8),
         DType::U8 => wrap_u8(value as i32),
         DType::I64 => value as i64 as f64,
         DType::Bool => f64::from(u8::from(value != 0.0)),

@@ -322,7 +322,7 @@ pub(crate) fn read(bytes: &[u8], dtype: DType, index: i64) -> Option<Bits> {
     })
 }
 
-/// Narrows a number to `dtype` and puts it into a dense buffer. `None` where [`read`] gives `None`.
+/// Narrows a number to `dtype`, as the op `cast` does, and puts it into a dense buffer. `None` where [`read`] gives `None`.
 pub(crate) fn write(
     bytes: &mut [u8],
     dtype: DType,
@@ -334,6 +334,9 @@ pub(crate) fn write(
     let at = usize::try_from(index).ok()?.checked_mul(size)?;
     let element = bytes.get_mut(at..at.checked_add(size)?)?;
     let bits = match from {
+        _ if dtype == DType::U8 && from.is_float() => {
+            Bits::from(f64::of(convert(bits, from, Scalar::F64)) as u8)
+        }
         _ if !dtype.is_low() => convert(bits, from, Scalar::of(dtype)?),
         Scalar::F64 => Bits::from(narrow::narrow_f64(dtype, f64::of(bits))),
         _ => Bits::from(narrow::narrow(dtype, f32::of(convert(bits, from, Scalar::F32)))),
