@@ -308,15 +308,17 @@ impl fmt::Display for Tensor {
         write!(f, "{}", self.ty())?;
         let shown = self.bytes().len().min(SHOWN * self.dtype().bytes());
         let count = shown / self.dtype().bytes().max(1);
-        let head = Value {
-            ty: TensorType::new(self.dtype(), [count]),
-            bytes: self.bytes()[..shown].to_vec().into(),
-        };
+        let bytes = &self.bytes()[..shown];
+        let head =
+            Value { ty: TensorType::new(self.dtype(), [count]), bytes: bytes.to_vec().into() };
+        // An f64 does not hold every i64.
+        let whole = if self.dtype() == DType::I64 { i64::read(bytes) } else { Vec::new() };
         for (i, v) in head.to_f64s().into_iter().enumerate() {
             write!(f, "{} ", if i == 0 { "" } else { "," })?;
             match self.dtype() {
                 DType::Bool => write!(f, "{}", v != 0.0)?,
                 DType::F32 => write!(f, "{}", v as f32)?,
+                DType::I64 => write!(f, "{}", whole[i])?,
                 _ => write!(f, "{v}")?,
             }
         }
@@ -371,6 +373,9 @@ mod tests {
         let x = Tensor::full(TensorType::new(DType::BF16, [3, 5]), 0.5).unwrap();
         assert_eq!(x.to_string(), "bf16[3, 5] 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, …");
         assert_eq!(format!("{:?}", Tensor::scalar(true)), "bool[] true");
+        let large = Tensor::new([3], &[(1i64 << 53) + 1, i64::MAX, i64::MIN]).unwrap();
+        let text = "i64[3] 9007199254740993, 9223372036854775807, -9223372036854775808";
+        assert_eq!(large.to_string(), text);
         assert_eq!(Tensor::new::<f32>([0], &[]).unwrap().to_string(), "f32[0]");
     }
 
