@@ -178,3 +178,34 @@ fn gradients_of_gradients_are_second_derivatives() {
     let compared = all(2);
     assert!(compared > 300, "only {compared} derivatives were compared");
 }
+
+/// What the page about `grad` says of its cost.
+#[test]
+fn each_order_of_a_gradient_makes_a_program_three_times_as_large() {
+    let ops = |order: usize| {
+        let tracer = Tracer::new("nested");
+        {
+            let x = tracer.param("x", TensorType::new(DType::F32, [3]));
+            let mut y = x.mul(x, None).tanh().mul(x, None).exp();
+            for _ in 0..order {
+                y = tracer.grad(y.sum(&[], false, None), &[x])[0];
+            }
+            tracer.output("y", y);
+        }
+        let graph = tracer.finish().unwrap_or_else(|e| panic!("{e}"));
+        let mut found = 0;
+        let passes = standard(&PassOptions::default());
+        let result = passes.run(graph, |pass, graph, _| {
+            if pass == Autodiff::NAME {
+                found = graph.nodes().count();
+            }
+        });
+        result.unwrap_or_else(|e| panic!("{e}"));
+        found
+    };
+    let counts: Vec<usize> = (1..=6).map(ops).collect();
+    for pair in counts.windows(2).skip(1) {
+        let factor = pair[1] as f64 / pair[0] as f64;
+        assert!((2.0..=4.0).contains(&factor), "{counts:?}");
+    }
+}
