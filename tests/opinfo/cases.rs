@@ -1,0 +1,157 @@
+//! What was recorded: calls of PyTorch's operators with their answers, read from `tests/data/opinfo`. The README there has the format.
+
+use flate2::read::GzDecoder;
+use serde_json::{Map, Value as Json};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use tracecast_ir::eval::Value;
+use tracecast_ir::{DType, Shape, TensorType};
+
+/// A call of an operator, and what PyTorch made of it.
+pub(crate) struct Case {
+    /// `ENTRY/DTYPE/KIND/NUMBER`.
+    pub(crate) id: String,
+    /// The operator, without `nn.functional.`.
+    pub(crate) op: String,
+    /// The ATen op behind it, such as `sum.dim_IntList`; `None` if there are several, or if it was refused.
+    pub(crate) aten: Option<String>,
+    /// The arguments in order, each with the parameter that it is for, where that is known.
+    pub(crate) args: Vec<Argument>,
+    /// The results, where it was not refused. Those that are no tensors are left out.
+    pub(crate) out: Vec<Value>,
+    /// The cotangent of each result that was differentiated.
+    pub(crate) cotangents: Vec<Option<Value>>,
+    /// The gradients, by the path of the argument; `None` is zero.
+    pub(crate) grads: Vec<(String, Option<Value>)>,
+    /// True if it was refused.
+    pub(crate) is_refused: bool,
+    /// The tolerance that was declared for it.
+    pub(crate) tolerance: Option<(f64, f64)>,
+    /// How far PyTorch itself is from its answer in f64, in units of the tolerance: results, gradients.
+    pub(crate) error: (f64, f64),
+}
+
+/// An argument of a call.
+pub(crate) struct Argument {
+    /// The parameter it is for.
+    pub(crate) name: Option<String>,
+    /// Where it stands: `args/0`, `kwargs/dim`.
+    pub(crate) path: String,
+    pub(crate) is: Arg,
+}
+
+/// What an argument is.
+pub(crate) enum Arg {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Text(String),
+    DType(DType),
+    List(Vec<Arg>),
+    /// A tensor, and whether a gradient was asked for.
+    Tensor(Value, bool),
+    /// Something that no op here takes, such as a slice.
+    Other,
+}
+
+impl Case {
+    /// The entry and the dtype: the id without kind and number.
+    pub(crate) fn entry(&self) -> (&str, &str) {
+        let mut parts = self.id.rsplitn(4, '/').skip(2);
+        let dtype = parts.next().unwrap_or_default();
+        (parts.next().unwrap_or(&self.op), dtype)
+    }
+}
+
+/// The cases of a file of `tests/data/opinfo`, in its order.
+pub(crate) fn read(file: &str) -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/opinfo").join(file);
+    let packed = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let lines = BufReader::new(GzDecoder::new(packed)).lines();
+    lines.map(|line| case(&serde_json::from_str(&line.unwrap()).unwrap())).collect()
+}
+
+fn case(json: &Json) -> Case {
+    let text = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
+    let list = |key: &str| json[key].as_array().map_or(&[][..], Vec::as_slice);
+    let aten = match list("aten") {
+        [one] => one.as_str().map(str::to_owned),
+        _ => None,
+    };
+    let err = |key: &str| json["err"][key].as_f64().unwrap_or(0.0);
+    let known = |key: &str| json[key].as_f64();
+    Case {
+        id: text("id"),
+        op: text("op"),
+        aten,
+        args: arguments(json),
+        out: list("out").iter().filter_map(tensor).collect(),
+        cotangents: list("cot").iter().map(tensor).collect(),
+        grads: list("grads").iter().map(|grad| (path(&grad["of"]), tensor(&grad["is"]))).collect(),
+        is_refused: !json["error"].is_null(),
+        tolerance: known("rtol").zip(known("atol")),
+        error: (err("out"), err("grads")),
+    }
+}
+
+fn arguments(json: &Json) -> Vec<Argument> {
+    let names = json["names"].as_array();
+    let name = |i: usize| names?.get(i)?.as_str().map(str::to_owned);
+    let args = json["args"].as_array().into_iter().flatten().enumerate();
+    let mut all: Vec<Argument> = args
+        .map(|(i, json)| Argument { name: name(i), path: format!("args/{i}"), is: arg(json) })
+        .collect();
+    for (name, json) in json["kwargs"].as_object().into_iter().flatten() {
+        let (path, name) = (format!("kwargs/{name}"), Some(name.clone()));
+        all.push(Argument { name, path, is: arg(json) });
+    }
+    all
+}
+
+/// `["args", 0, 2]` as `args/0/2`.
+fn path(json: &Json) -> String {
+    let part = |json: &Json| json.as_str().map_or_else(|| json.to_string(), str::to_owned);
+    json.as_array().into_iter().flatten().map(part).collect::<Vec<_>>().join("/")
+}
+
+fn arg(json: &Json) -> Arg {
+    match json {
+        Json::Null => Arg::None,
+        Json::Bool(b) => Arg::Bool(*b),
+        Json::Number(n) => {
+            n.as_i64().map_or_else(|| n.as_f64().map_or(Arg::Other, Arg::Float), Arg::Int)
+        }
+        Json::String(text) => Arg::Text(text.clone()),
+        Json::Array(list) => Arg::List(list.iter().map(arg).collect()),
+        Json::Object(object) => special(json, object),
+    }
+}
+
+/// What JSON has no form of its own for.
+fn special(json: &Json, object: &Map<String, Json>) -> Arg {
+    if let Some(value) = tensor(json) {
+        return Arg::Tensor(value, object.get("g") == Some(&Json::Bool(true)));
+    }
+    if let Some(list) = object.get("tuple").and_then(Json::as_array) {
+        return Arg::List(list.iter().map(arg).collect());
+    }
+    let text = |key: &str| object.get(key).and_then(Json::as_str);
+    match (text("float"), text("dtype")) {
+        (Some(number), _) => number.parse().map_or(Arg::Other, Arg::Float),
+        (_, Some(dtype)) => dtype.parse().map_or(Arg::Other, Arg::DType),
+        _ => Arg::Other,
+    }
+}
+
+/// `{"t": "f32", "s": [2], "d": "…"}`, its bytes in hex.
+fn tensor(json: &Json) -> Option<Value> {
+    let dtype: DType = json["t"].as_str()?.parse().ok()?;
+    let sizes = json["s"].as_array()?.iter().map(|n| Some(n.as_u64()? as usize));
+    let sizes = sizes.collect::<Option<Vec<_>>>()?;
+    let digits = json["d"].as_str()?.as_bytes();
+    let digit = |d: u8| char::from(d).to_digit(16).map(|d| d as u8);
+    let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
+    let bytes = digits.chunks_exact(2).map(byte).collect::<Option<Vec<u8>>>()?;
+    Value::new(TensorType { dtype, shape: Shape::new(&sizes) }, bytes).ok()
+}
