@@ -10,6 +10,9 @@ use crate::kernel::build::lowering;
 use crate::op::{Body, Intrinsic, Lower};
 use smallvec::SmallVec;
 
+/// Of so many nodes that are gone one is looked behind.
+const GONE: usize = 16;
+
 /// What a pass has left of a program in the one it has made.
 pub(super) struct Kept {
     /// The nodes that are still there: the same op, recorded for the same node, and not dead.
@@ -66,7 +69,10 @@ impl Kept {
         let widened: SmallVec<[NodeId; 4]> =
             widened.map(|arg| behind_widenings(before, arg.node)).collect();
         for &(x, dtype) in taken.iter().filter(|(x, _)| *x != user) {
-            match took.iter().position(|arg| arg.node == x) {
+            let place = took.iter().position(|arg| arg.node == x);
+            let place = place
+                .or_else(|| took.iter().position(|arg| self.may_have_become(before, arg.node, x)));
+            match place {
                 // An op takes an operand once; what became of it, as often as it likes.
                 Some(place) if is_same => drop(took.swap_remove(place)),
                 Some(_) => {}
@@ -74,6 +80,31 @@ impl Kept {
                 None => drop(self.new_uses.insert((x, user, dtype))),
             }
         }
+    }
+
+    /// True if a rewrite may have found out that a node gives `x`: it is gone, and made of `x` by ops that are gone and round nothing.
+    ///
+    /// ```text
+    /// before: %0 = round_to %x {to = f16}; %1 = mul %x, none {scalar = 1.0}; %2 = sub %0, %1
+    /// after:  %0 = round_to %x {to = f16}; %2 = sub %0, %x
+    /// ```
+    fn may_have_become(&self, before: &Graph, id: NodeId, x: NodeId) -> bool {
+        let mut seen: SmallVec<[NodeId; 8]> = SmallVec::new();
+        let mut todo: SmallVec<[NodeId; 8]> = SmallVec::from_slice(&[id]);
+        while let Some(id) = todo.pop() {
+            if id == x {
+                return true;
+            }
+            let is_rounding = is_cast(before, id) && {
+                let (from, to) = dtypes(before, id);
+                rounds(from, to)
+            };
+            if !self.has(id) && !is_rounding && !seen.contains(&id) && seen.len() < GONE {
+                seen.push(id);
+                todo.extend(before.args(id).iter().map(|arg| arg.node));
+            }
+        }
+        false
     }
 
     /// Nothing of it, as far as is known.
