@@ -1,5 +1,5 @@
-//! What is differentiated: losses that are rounded to 16 bits, losses that overflow when they are scaled, parameters that a loss
-//! does not depend on.
+//! What is differentiated: losses that are rounded to a low-precision float, losses that overflow when they are scaled, parameters
+//! that a loss does not depend on.
 
 use super::{WarningKind, Warnings};
 use petgraph::visit::{Dfs, Reversed, Walker};
@@ -31,19 +31,27 @@ fn all(graph: &Graph, kind: Intrinsic) -> impl Iterator<Item = NodeId> + '_ {
     graph.nodes().filter(move |id| graph.node(*id).op.intrinsic() == Some(kind))
 }
 
-/// A loss that has been rounded to 16 bits.
+/// A loss that has been rounded to a low-precision float.
 fn low(found: &mut Warnings<'_>, loss: NodeId) {
     let node = found.cast.node(loss);
     let dtype = node.results[0].dtype;
-    if !dtype.is_low() {
-        return;
-    }
-    let digits = if dtype == DType::F16 { "three to four" } else { "two to three" };
+    let Some(format) = dtype.storage().float.filter(|_| dtype.is_low()) else { return };
     let message = format!(
-        "the loss is {dtype}: it has {digits} decimal digits, and so has what its gradient starts from"
+        "the loss is {dtype}: it has {}, and so has what its gradient starts from",
+        decimal_digits(format.digits())
     );
     let advice = "compute the loss in f32: cast its operands, or leave the region before it";
     found.about_cast(WarningKind::LowLoss, loss, message, advice);
+}
+
+/// How many decimal digits so many bits of precision are worth.
+fn decimal_digits(bits: u32) -> &'static str {
+    match (f64::from(bits) * std::f64::consts::LOG10_2) as u32 {
+        0 => "at most one decimal digit",
+        1 => "one to two decimal digits",
+        2 => "two to three decimal digits",
+        _ => "three to four decimal digits",
+    }
 }
 
 /// The value that scaling, casts and views have made a loss of.
@@ -71,27 +79,27 @@ fn scale_of(graph: &Graph, mut value: ValueId) -> Option<&Port> {
     graph.port_of(value.node).filter(|p| p.role != Role::Param && p.ty == number)
 }
 
-/// A loss with axes that is f16 after it has been scaled.
+/// A loss with axes that is f16, or another float that does not hold the scale, after it has been scaled.
 fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
     let graph = found.cast;
     let mut todo = vec![loss.node];
     let mut seen = HashSet::new();
-    // From the loss back to where f16 values with axes are multiplied by a number.
+    // From the loss back to where such values with axes are multiplied by a number.
     while let Some(id) = todo.pop() {
         if !seen.insert(id) {
             continue;
         }
         let (node, args) = (graph.node(id), graph.args(id));
-        let is_f16 = |id: NodeId| {
+        let is_short = |id: NodeId| {
             let ty = &graph.node(id).results[0];
-            ty.dtype == DType::F16 && ty.shape.rank() > 0
+            largest(ty.dtype) < INITIAL_SCALE && ty.shape.rank() > 0
         };
-        // The product is made in f32 and rounded to f16, or is f16 at once.
+        // The product is made in f32 and rounded, or is made in the float at once.
         let product = match (node.op.intrinsic(), &args[..]) {
-            (Some(Intrinsic::Cast), [x]) if is_f16(id) => x.node,
+            (Some(Intrinsic::Cast), [x]) if is_short(id) => x.node,
             _ => id,
         };
-        if let Some(scale) = scale_in(graph, product).filter(|_| is_f16(id)) {
+        if let Some(scale) = scale_in(graph, product).filter(|_| is_short(id)) {
             overflow(found, id, &scale);
             continue;
         }
@@ -103,6 +111,11 @@ fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
             todo.extend(args.iter().map(|a| a.node));
         }
     }
+}
+
+/// The largest number of a float; infinite if the dtype is no float.
+fn largest(dtype: DType) -> f64 {
+    dtype.storage().float.map_or(f64::INFINITY, |format| format.largest())
 }
 
 /// The scale of a product with a loss: the number, or the name of its port.
@@ -132,17 +145,17 @@ enum Scale {
 }
 
 fn overflow(found: &mut Warnings<'_>, product: NodeId, scale: &Scale) {
-    const LARGEST: f64 = 65504.0;
     let ty = found.cast.node(product).results[0].clone();
+    let (dtype, largest) = (ty.dtype, largest(ty.dtype));
     let message = match scale {
         Scale::Number(scale) => format!(
-            "a loss of type {ty} stays f16 when it is multiplied by {scale}: every element above {:.4} overflows",
-            LARGEST / scale.abs()
+            "a loss of type {ty} stays {dtype} when it is multiplied by {scale}: every element above {:.4} overflows",
+            largest / scale.abs()
         ),
         Scale::Port(name) => format!(
-            "a loss of type {ty} stays f16 when it is multiplied by `{name}`: at a scale of {INITIAL_SCALE}, with which scalers \
+            "a loss of type {ty} stays {dtype} when it is multiplied by `{name}`: at a scale of {INITIAL_SCALE}, with which scalers \
              start, every element above {:.4} overflows",
-            LARGEST / INITIAL_SCALE
+            largest / INITIAL_SCALE
         ),
     };
     let advice = "reduce the loss to one number before it is scaled, or compute it in f32";
