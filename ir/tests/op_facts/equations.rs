@@ -333,7 +333,7 @@ impl Case<'_> {
         (!is_right).then(|| format!("gives {seen:?}"))
     }
 
-    /// Results of small integers are integers, and no larger than that.
+    /// Results of small integers are integers, and no larger than that, as far as the dtype holds all integers.
     fn size(&self, size: Size) -> Wrong {
         if matches!(self.dtype, DType::U8 | DType::Bool) {
             return None;
@@ -358,6 +358,7 @@ impl Case<'_> {
         if made[0].ty.dtype == DType::U8 {
             return None;
         }
+        let exact = self.dtype.storage().float.map_or(f64::INFINITY, |float| float.exact());
         let [x, y] = [&first, &second].map(|list| tensor(self.dtype, list).to_f64s());
         let all = x.iter().zip(&y).zip(made[0].to_f64s());
         all.into_iter().find_map(|((x, y), z)| {
@@ -368,7 +369,7 @@ impl Case<'_> {
                 Size::Product => x.abs() * y.abs(),
             };
             let fits = z.fract() == 0.0 && z.abs() <= most;
-            (!fits).then(|| format!("of {x} and {y} it gives {z}"))
+            (!fits && most <= exact).then(|| format!("of {x} and {y} it gives {z}"))
         })
     }
 }

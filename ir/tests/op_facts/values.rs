@@ -1,7 +1,7 @@
 //! Values to try facts on: every one of the small dtypes, and the odd ones of the large.
 
 use tracecast_ir::eval::Value;
-use tracecast_ir::kernel::half;
+use tracecast_ir::kernel::{half, narrow};
 use tracecast_ir::{DType, TensorType};
 
 /// The floats that tests of large dtypes are about: zeros, ones, ties, ends of ranges, what is no number.
@@ -42,7 +42,7 @@ const ODD: [f64; 30] = [
 pub(crate) fn every(dtype: DType) -> Vec<u64> {
     match dtype {
         DType::Bool => vec![0, 1],
-        DType::U8 => (0..256).collect(),
+        _ if dtype.bytes() == 1 => (0..256).collect(),
         DType::F16 | DType::BF16 => (0..=u64::from(u16::MAX)).collect(),
         _ => some(dtype),
     }
@@ -60,7 +60,7 @@ pub(crate) fn some(dtype: DType) -> Vec<u64> {
         near.into_iter().chain(ends)
     };
     match dtype {
-        DType::Bool | DType::U8 => every(dtype),
+        _ if dtype.bytes() == 1 => every(dtype),
         DType::F16 => odd()
             .map(|v| u64::from(half::f64_to_f16(v)))
             .chain([0x7e01, 0xfe00, 1, 0x8001, 0x3ff, 0x400])
@@ -95,24 +95,28 @@ pub(crate) fn some(dtype: DType) -> Vec<u64> {
 
 /// Numbers to put in the place of an operand of that dtype, all of which it holds.
 pub(crate) fn numbers(dtype: DType) -> Vec<f64> {
+    let floats = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -0.5,
+        3.0,
+        1.5,
+        -255.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
     match dtype {
         DType::Bool => vec![0.0, 1.0],
         DType::U8 => vec![0.0, 1.0, 2.0, 127.0, 255.0],
         DType::I32 | DType::I64 => vec![0.0, 1.0, -1.0, 2.0, -7.0, 2_147_483_647.0],
-        _ => vec![
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            2.0,
-            -0.5,
-            3.0,
-            1.5,
-            -255.0,
-            f64::INFINITY,
-            f64::NEG_INFINITY,
-            f64::NAN,
-        ],
+        _ => {
+            let is_held = |v: &f64| v.is_nan() || narrow::round_f64(dtype, *v) == *v;
+            floats.into_iter().filter(is_held).collect()
+        }
     }
 }
 
