@@ -61,7 +61,7 @@ struct Crate {
     most_flat: usize,
 }
 
-const CRATES: [Crate; 6] = [
+const CRATES: [Crate; 7] = [
     Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 20_900, most_flat: 15 },
     Crate {
         name: "tracecast-passes",
@@ -103,6 +103,13 @@ const CRATES: [Crate; 6] = [
         ],
         budget: 2_700,
         most_flat: 20,
+    },
+    Crate {
+        name: "tracecast-fuzz",
+        folder: "fuzz",
+        knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
+        budget: 750,
+        most_flat: 8,
     },
 ];
 

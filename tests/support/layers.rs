@@ -22,7 +22,11 @@ struct Parts<'t> {
 
 /// A random program of so many layers, with the gradients of all its leaves.
 pub(crate) fn program(seed: u64, layers: usize) -> Graph {
-    let mut dice = Dice::new(seed);
+    drawn(&mut Dice::new(seed), seed, layers)
+}
+
+/// The program that the dice make; errors name the seed.
+pub(crate) fn drawn(dice: &mut Dice, seed: u64, layers: usize) -> Graph {
     let tracer = Tracer::new("layers");
     {
         let t = &tracer;
@@ -43,9 +47,9 @@ pub(crate) fn program(seed: u64, layers: usize) -> Graph {
         let mut now = region(Some(low), 1);
         for _ in 0..layers {
             if dice.chance(10) {
-                now = moved_on(&mut dice, low, now);
+                now = moved_on(dice, low, now);
             }
-            let next = t.in_region(&now, || layer(&mut dice, &parts));
+            let next = t.in_region(&now, || layer(dice, &parts));
             parts.values.push(next);
         }
         let mut loss = parts.values[layers].mul(x, None).sum(&[], false, Some(DType::F32));

@@ -8,14 +8,18 @@ use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, ValueId, Var};
 
 /// A random program of about `ops` ops. Indices are inputs named `index…`, to be filled with numbers below [`INDEX_LIMIT`].
 pub(crate) fn program(seed: u64, ops: usize) -> Graph {
-    let mut dice = Dice::new(seed);
+    drawn(&mut Dice::new(seed), seed, ops)
+}
+
+/// The program that the dice make; errors name the seed.
+pub(crate) fn drawn(dice: &mut Dice, seed: u64, ops: usize) -> Graph {
     let tracer = Tracer::new("random");
     {
         let t = &tracer;
         let mut pool: Vec<Var<'_>> = Vec::new();
         let rng =
             t.port("rng", TensorType::new(DType::I64, [2]), Role::State, false, DeviceType::Cpu);
-        let shapes = shapes(&mut dice);
+        let shapes = shapes(dice);
         let low = [Some(DType::BF16), Some(DType::F16), None, None][dice.below(4)];
         let mut region = region(low, 1);
         for i in 0..3 + dice.below(3) {
@@ -48,9 +52,9 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
                 break;
             }
             if let (Some(low), true) = (low, dice.chance(5)) {
-                region = moved_on(&mut dice, low, region);
+                region = moved_on(dice, low, region);
             }
-            let added = t.in_region(&region, || step(&mut dice, t, &pool, rng, (attempt, low)));
+            let added = t.in_region(&region, || step(dice, t, &pool, rng, (attempt, low)));
             let Some(v) = added else { continue };
             assert!(t.error().is_none(), "seed {seed}: {}", t.error().expect("there is one"));
             if v.shape().checked_numel().is_some_and(|n| n <= 20_000) {
@@ -59,7 +63,7 @@ pub(crate) fn program(seed: u64, ops: usize) -> Graph {
             }
         }
         if dice.chance(50) {
-            gradients(&mut dice, t, &pool);
+            gradients(dice, t, &pool);
         }
         for i in 0..2 + dice.below(3) {
             let from = pool.len() - 1 - dice.below((pool.len() - 1).min(6));

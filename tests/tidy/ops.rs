@@ -11,9 +11,10 @@ use tracecast_ir::ops;
 const TABLE: &str = "ir/src/ops/";
 
 /// Who asks for the text of a name (`OpName::text`), and what for.
-const LOOKED_UP: [(&str, &str); 9] = [
+const LOOKED_UP: [(&str, &str); 10] = [
     ("cli/src/ops.rs", "ops that a user may mean; policy tables list ops by name"),
     ("cli/src/policy.rs", "policy tables list ops by name"),
+    ("fuzz/src/policy.rs", "policy tables list ops by name"),
     ("ir/src/ask.rs", "policies list ops by name"),
     ("ir/src/op/name.rs", "defines it"),
     ("ir/src/policy/source.rs", "policy tables list ops by name"),
