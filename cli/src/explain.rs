@@ -1,12 +1,12 @@
 //! `tracecast explain`: why every op has its precision, and what became of every cast.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
 use tracecast::Precision;
 use tracecast::explain::{Explanation, html, json};
 use tracecast_passes::{PassOptions, explain::explain};
+use tracecast_runtime::files;
 
 use crate::failure::Failure;
 use crate::program::ProgramFile;
@@ -54,7 +54,8 @@ impl Explain {
         let explained: Vec<Explanation> =
             graphs.iter().map(|graph| explain(graph, &options)).collect::<Result<_, _>>()?;
         if let Some(path) = &self.html {
-            fs::write(path, html(&explained)).map_err(|error| Failure::in_file(path, error))?;
+            files::replace(path, html(&explained).as_bytes())
+                .map_err(|error| Failure::in_file(path, error))?;
         }
         let shown = self.shown(explained)?;
         for (number, explained) in shown.iter().enumerate() {

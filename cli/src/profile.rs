@@ -1,11 +1,11 @@
 //! `tracecast profile`: where the time of a program goes.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tracecast::{Limits, Profile, Store, Tensor, TensorType, measure_limits};
+use tracecast_runtime::files;
 
 use crate::failure::Failure;
 use crate::program::ProgramFile;
@@ -52,14 +52,14 @@ impl ProfileCommand {
         let graph = self.program.read_one()?;
         self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let mut arrays = match &self.inputs {
-            Some(path) => Some(Arrays::read(path, graph.ports())?),
+            Some(path) => Some(Arrays::open(path, graph.ports())?),
             None => None,
         };
         let mut store = Store::new();
         let mut inputs = Vec::new();
         for (seed, port) in graph.ports().iter().enumerate() {
             let tensor = match &mut arrays {
-                Some(arrays) => arrays.take(port)?,
+                Some(arrays) => arrays.read(port)?,
                 None => sample(&port.ty, seed as u64)?,
             };
             keep(port, tensor, &mut inputs, &mut store);
@@ -73,7 +73,7 @@ impl ProfileCommand {
         let profile =
             Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.limits())?;
         if let Some(path) = &self.trace {
-            fs::write(path, trace_events(&profile).to_string())
+            files::replace(path, trace_events(&profile).to_string().as_bytes())
                 .map_err(|error| Failure::in_file(path, error.to_string()))?;
         }
         if self.json {

@@ -1,6 +1,5 @@
 //! `tracecast run`: a program on arrays from a file.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -14,8 +13,8 @@ use crate::target::Target;
 
 /// Compiles a program and runs it once on arrays from a file
 ///
-/// Every port of the program, state included, is an array of the same name and type. numpy has no bf16: for a bf16 port the array is
-/// f32. What is written are the results, and the state that the program gives a next value, each under its name.
+/// Every port of the program, state included, is an array of the same name and type. numpy has no bf16: for a bf16 port the array may be
+/// f32, and a bf16 result is written as f32 with a note that this tool reads. What is written are the results, and the state that the program gives a next value, each under its name.
 #[derive(clap::Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -39,11 +38,11 @@ impl Run {
         let graph = self.program.read_one()?;
         self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let updated = self.updated(&graph)?;
-        let mut arrays = Arrays::read(&self.inputs, graph.ports())?;
+        let mut arrays = Arrays::open(&self.inputs, graph.ports())?;
         let mut store = Store::new();
         let mut inputs = Vec::new();
         for port in graph.ports() {
-            keep(port, arrays.take(port)?, &mut inputs, &mut store);
+            keep(port, arrays.read(port)?, &mut inputs, &mut store);
         }
         let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
         let inputs: Vec<(&str, &Tensor)> =
@@ -76,43 +75,44 @@ impl Run {
     }
 }
 
-/// The arrays of a file by name.
+/// The arrays of a file, each of them that of a port.
 pub(crate) struct Arrays<'f> {
     file: &'f Path,
-    arrays: HashMap<String, Tensor>,
+    archive: npz::Archive,
 }
 
 impl<'f> Arrays<'f> {
-    /// The arrays of the file; each has to belong to a port.
-    pub(crate) fn read(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
-        let mut arrays = HashMap::new();
-        for (name, tensor) in npz::read(file)? {
-            if !ports.iter().any(|port| port.name == name) {
-                let message =
-                    format!("no port is called `{name}`: the program has {}", listed(ports));
-                return Err(Failure::in_file(file, message));
-            }
-            if arrays.insert(name.clone(), tensor).is_some() {
-                return Err(Failure::in_file(file, format!("two arrays are called `{name}`")));
-            }
+    /// The arrays of the file; each has to belong to a port and to be of its type. None of them is unpacked yet.
+    pub(crate) fn open(file: &'f Path, ports: &[Port]) -> Result<Self, Failure> {
+        let mut arrays = Arrays { file, archive: npz::Archive::open(file)? };
+        let known = |name: &&str| ports.iter().any(|port| port.name == **name);
+        if let Some(name) = arrays.archive.names().find(|name| !known(name)) {
+            let message = format!("no port is called `{name}`: the program has {}", listed(ports));
+            return Err(Failure::in_file(file, message));
         }
-        Ok(Arrays { file, arrays })
+        ports.iter().try_for_each(|port| arrays.check(port))?;
+        Ok(arrays)
+    }
+
+    /// Errors unless there is an array for the port, of its type or of that in which numpy holds it.
+    fn check(&mut self, port: &Port) -> Result<(), Failure> {
+        let Port { name, ty, .. } = port;
+        if !self.archive.names().any(|known| known == name) {
+            let message = format!("there is no array `{name}`: expected {ty}");
+            return Err(Failure::in_file(self.file, message));
+        }
+        let found = self.archive.ty(name)?;
+        if found == *ty || found == ty.with_dtype(npz::stored_as(ty.dtype)) {
+            return Ok(());
+        }
+        let message = format!("array `{name}`: expected {ty}, found {found}");
+        Err(Failure::in_file(self.file, message))
     }
 
     /// The array of a port, in its dtype.
-    pub(crate) fn take(&mut self, port: &Port) -> Result<Tensor, Failure> {
-        let tensor = self.arrays.remove(&port.name).ok_or_else(|| {
-            let message = format!("there is no array `{}`: expected {}", port.name, port.ty);
-            Failure::in_file(self.file, message)
-        })?;
-        let held = npz::stored_as(port.ty.dtype);
-        let is_wide = port.ty.dtype != held && tensor.dtype() == held;
-        let tensor = if is_wide { narrow(tensor, port)? } else { tensor };
-        if *tensor.ty() == port.ty {
-            return Ok(tensor);
-        }
-        let message = format!("array `{}`: expected {}, found {}", port.name, port.ty, tensor.ty());
-        Err(Failure::in_file(self.file, message))
+    pub(crate) fn read(&mut self, port: &Port) -> Result<Tensor, Failure> {
+        let tensor = self.archive.read(&port.name)?;
+        if tensor.dtype() == port.ty.dtype { Ok(tensor) } else { narrow(tensor, port) }
     }
 }
 

@@ -365,7 +365,7 @@ fn profiles_name_kernels_their_work_and_the_limits() {
 }
 
 #[test]
-fn bf16_comes_and_goes_as_f32() {
+fn bf16_comes_as_f32_or_bf16_and_goes_as_what_is_both() {
     let scratch = Scratch::new("bf16");
     let program = scratch
         .text("double.tc", "graph @g(%x: bf16[2]) { %0 = add %x, %x : bf16[2] return y = %0 }");
@@ -373,7 +373,12 @@ fn bf16_comes_and_goes_as_f32() {
     let outputs = scratch.path("out.npz");
     let ran = piped(&["run", &program, "--inputs", &inputs, "--outputs", &outputs], "");
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), "note: `x` is rounded from f32 to bf16\n"));
-    assert_eq!(array(&outputs, "y").to_vec::<f32>().unwrap(), [2.0, 0.200_195_31]);
+    let found = array(&outputs, "y");
+    assert_eq!(found.dtype(), tracecast::DType::BF16);
+    assert_eq!(found.to_f64s(), [2.0, 0.200_195_312_5]);
+    let exact = scratch.npz("low.npz", &[("x", found)]);
+    good(&["run", &program, "--inputs", &exact, "--outputs", &outputs]);
+    assert_eq!(array(&outputs, "y").to_f64s(), [4.0, 0.400_390_625]);
 }
 
 #[test]

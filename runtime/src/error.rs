@@ -57,9 +57,17 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A file is not what its name says.
+    /// A file is no archive of numpy arrays, or not what was expected of it.
     #[error("{}: {message}", path.display())]
     Npz {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A file is not of the format safetensors, or not what was expected of it.
+    #[error("{}: {message}", path.display())]
+    Safetensors {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.

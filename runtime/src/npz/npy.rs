@@ -14,8 +14,8 @@ struct Kind {
     dtype: DType,
 }
 
-/// The dtypes that are read. The first that has a dtype of ours is the one that it is written as.
-static KINDS: [Kind; 12] = [
+/// The dtypes that are read, in the first place those that are written.
+static KINDS: [Kind; 13] = [
     Kind { name: "f4", size: 4, dtype: DType::F32 },
     Kind { name: "f8", size: 8, dtype: DType::F64 },
     Kind { name: "f2", size: 2, dtype: DType::F16 },
@@ -28,7 +28,11 @@ static KINDS: [Kind; 12] = [
     Kind { name: "u2", size: 2, dtype: DType::I32 },
     Kind { name: "u4", size: 4, dtype: DType::I64 },
     Kind { name: "u8", size: 8, dtype: DType::I64 },
+    // Bytes of no type, two for each element: numpy's name for the bf16 of `ml_dtypes`.
+    Kind { name: "V2", size: 2, dtype: DType::BF16 },
 ];
+/// How many of them are written.
+const WRITTEN: usize = 7;
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Headers are not longer than this; those that numpy writes are far shorter.
 const LONGEST_HEADER: usize = 1 << 16;
@@ -39,12 +43,12 @@ type Result<T> = std::result::Result<T, String>;
 
 /// True if numpy has the dtype.
 pub(super) fn has(dtype: DType) -> bool {
-    KINDS.iter().any(|kind| kind.dtype == dtype)
+    KINDS[..WRITTEN].iter().any(|kind| kind.dtype == dtype)
 }
 
 /// The bytes before an array's elements; they end at a multiple of 64.
 pub(super) fn header(ty: &TensorType) -> Result<Vec<u8>> {
-    let kind = KINDS
+    let kind = KINDS[..WRITTEN]
         .iter()
         .find(|kind| kind.dtype == ty.dtype)
         .ok_or_else(|| format!("numpy has no {}", ty.dtype))?;
@@ -62,6 +66,13 @@ pub(super) fn header(ty: &TensorType) -> Result<Vec<u8>> {
     let length = u16::try_from(text.len()).ok().filter(|_| ty.shape.rank() <= MOST_AXES);
     let length = length.ok_or_else(|| format!("{ty} has too many axes"))?;
     Ok([MAGIC.as_slice(), &[1, 0], &length.to_le_bytes(), text.as_bytes()].concat())
+}
+
+/// The type of the tensor that an array becomes.
+pub(super) fn read_type(entry: &mut impl Read) -> Result<TensorType> {
+    let Header { ty, .. } = Header::parse(&header_text(entry)?)?;
+    ty.check_size()?;
+    Ok(ty)
 }
 
 /// Reads an array that fills the whole of `entry`, with elements of at most `limit` bytes. Reading to the end has the archive compare

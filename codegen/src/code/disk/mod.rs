@@ -5,8 +5,8 @@
 //! right, and the key in it is the whole key that is asked for. The key has the kernel, the instruction set, the versions, and a hash of
 //! the sources of the compiler. Everything else is as if the file were not there, except that it is said why.
 //!
-//! A file is written under another name first and then renamed, so readers find all of it or nothing, however many write at once. The
-//! folder is kept from growing without end: `evict`.
+//! A file is written whole (`tracecast_runtime::files`), so readers find all of it or nothing, however many write at once. The folder is
+//! kept from growing without end: `evict`.
 
 mod evict;
 mod record;
@@ -17,10 +17,11 @@ use crate::checksum::checksum;
 use crate::code::object::Object;
 use record::{decode, encode};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
+use tracecast_runtime::files::Replacement;
 
 /// A folder of compiled kernels.
 #[derive(Debug)]
@@ -78,15 +79,18 @@ impl Disk {
     pub(crate) fn load(&self, key: &[u8]) -> Found {
         let path = self.path(key);
         let read = || -> Result<Option<Vec<Object>>, String> {
+            // Before it is opened: a pipe would wait for somebody to write to it.
+            match fs::metadata(&path) {
+                Ok(about) if !about.is_file() => return Err("is not a file".to_owned()),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Ok(_) | Err(_) => {}
+            }
             let mut file = match File::open(&path) {
                 Ok(file) => file,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(e) => return Err(e.to_string()),
             };
             let about = file.metadata().map_err(|e| e.to_string())?;
-            if !about.is_file() {
-                return Err("is not a file".to_owned());
-            }
             self.is_private(&about)?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
@@ -108,15 +112,9 @@ impl Disk {
     /// If the file cannot be written.
     pub(crate) fn store(&self, key: &[u8], functions: &[Object]) -> Result<(), String> {
         let Some(bytes) = encode(key, functions) else { return Ok(()) };
-        let (path, unfinished) = (self.path(key), temporary(&self.folder));
-        let written = create(&unfinished)
-            .and_then(|mut file| file.write_all(&bytes))
-            .and_then(|()| fs::rename(&unfinished, &path));
-        written.map_err(|e| {
-            // It may never have been made.
-            let _ = fs::remove_file(&unfinished);
-            format!("{} is not written: {e}", path.display())
-        })?;
+        let path = self.path(key);
+        let written = Replacement::of(&path).in_cache().write(|to| to.write_all(&bytes));
+        written.map_err(|e: io::Error| format!("{} is not written: {e}", path.display()))?;
         let size = bytes.len() as u64;
         if self.written.fetch_add(size, Ordering::Relaxed) + size > MOST / 16 {
             self.written.store(0, Ordering::Relaxed);

@@ -254,3 +254,22 @@ fn what_was_used_longest_ago_makes_room() {
     let is_there = |name: &str| folder.0.join(name).exists();
     assert!(is_there(foreign) && is_there(fresh) && !is_there(left));
 }
+
+/// F11: a pipe in the place of a file is neither waited for nor kept.
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_code_is_refused_and_replaced() {
+    let folder = Folder::new("pipe");
+    let device = folder.device(Vectors::Native);
+    let kernel = gelu(1013);
+    let (_, expected) = run(&device, &kernel);
+    let path = folder.files().pop().unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let (made, found) = run(&folder.device(Vectors::Native), &kernel);
+    assert_eq!((made.from, found), (MadeFrom::Compiler, expected.clone()));
+    assert!(made.warning.unwrap().contains("is not a file"));
+    assert!(fs::metadata(&path).unwrap().is_file());
+    let (made, found) = run(&folder.device(Vectors::Native), &kernel);
+    assert_eq!((made.from, found), (MadeFrom::Disk, expected));
+}
