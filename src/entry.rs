@@ -50,6 +50,11 @@ impl Entry {
         self
     }
 
+    /// Whether another entry stands for the same state: both are shared, and equal.
+    pub(crate) fn is_one_with(&self, other: &Entry) -> bool {
+        self.shared && self == other
+    }
+
     /// The same entry as state that is not trained.
     #[must_use]
     pub fn frozen(mut self) -> Self {

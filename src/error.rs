@@ -1,5 +1,6 @@
 //! [`Error`]: one variant for each part of the way from a closure to a result.
 
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// The result of most functions here.
@@ -29,6 +30,18 @@ pub enum Error {
         "parameter {0} has a sparse gradient: SGD and Adagrad take those if not fused, this optimizer needs `Gradient::to_dense`"
     )]
     SparseGradient(usize),
+    /// A checkpoint that does not have what is asked for. Names are those in the file.
+    #[error("{}: {}", path.display(), misfit(missing, unexpected, differing))]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        missing: Vec<String>,
+        /// What it has besides.
+        unexpected: Vec<String>,
+        /// What is of another type, in words.
+        differing: Vec<String>,
+    },
     /// An option that has no meaning here.
     #[error("option `{option}`: {message}")]
     Option {
@@ -37,4 +50,19 @@ pub enum Error {
         /// What was expected and what was found.
         message: String,
     },
+}
+
+/// What does not fit, the first few of each kind.
+fn misfit(missing: &[String], unexpected: &[String], differing: &[String]) -> String {
+    const SHOWN: usize = 12;
+    let lists = [("missing: ", missing), ("unexpected: ", unexpected), ("", differing)];
+    let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
+    let told = lists.map(|(what, names)| {
+        let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        match names.len().saturating_sub(SHOWN) {
+            0 => format!("{what}{shown}"),
+            more => format!("{what}{shown} and {more} more"),
+        }
+    });
+    told.collect::<Vec<_>>().join("; ")
 }

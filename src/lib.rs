@@ -43,11 +43,13 @@
 //! | run ops one by one | [`eager`] |
 //! | put a model together | [`nn`] |
 //! | train it | [`TrainStep`], [`optim`] |
+//! | save it and load it | [`checkpoint`], [`TrainStep::save`] |
 //!
 //! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
 
 pub mod amp;
 mod cast_to;
+pub mod checkpoint;
 mod compile;
 pub mod eager;
 mod entry;
@@ -119,3 +121,8 @@ struct AutocastPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/coming-from-pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the example of the page about checkpoints.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/checkpoints.md")]
+struct CheckpointsPage;

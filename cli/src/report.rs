@@ -58,7 +58,11 @@ impl Outcome {
         [
             self.mode.to_owned(),
             format!("{:.2}", self.accuracy),
-            format!("{:.3}", self.median_step_ms),
+            // A training that was done already takes no step.
+            match self.median_step_ms.is_nan() {
+                true => "-".to_owned(),
+                false => format!("{:.3}", self.median_step_ms),
+            },
             format!("{:.1}", self.compile_ms),
             self.kernels.to_string(),
             self.standalone_casts.to_string(),

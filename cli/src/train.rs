@@ -1,11 +1,12 @@
 //! `tracecast train`: the example model on handwritten digits, in three precisions.
 
-use std::fs::File;
+use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tracecast_ir::Printer;
+use tracecast_runtime::files;
 
 use crate::dataset::{Dataset, Split};
 use crate::digits;
@@ -38,12 +39,20 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 
+    /// Keeps the whole state of each training in FOLDER/MODE.safetensors, after every epoch
+    #[arg(long, value_name = "FOLDER")]
+    save: Option<PathBuf>,
+
+    /// Goes on from the states that --save has kept in FOLDER, bit for bit, up to --epochs in all; step times are those of this run
+    #[arg(long, value_name = "FOLDER")]
+    load: Option<PathBuf>,
+
     /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each epoch
     #[arg(long)]
     json: bool,
 
     /// Prints the traced training step of a precision, for `tracecast dump`, and does not train
-    #[arg(long, value_name = "MODE", value_enum, conflicts_with_all = ["json", "plot"])]
+    #[arg(long, value_name = "MODE", value_enum, conflicts_with_all = ["json", "plot", "save", "load"])]
     emit_step: Option<Mode>,
 
     #[command(flatten)]
@@ -58,27 +67,30 @@ impl Train {
             seed: self.seed,
             epochs: self.epochs as usize,
             options: self.target.options().seed(self.seed),
+            save: self.save.clone(),
+            load: self.load.clone(),
         };
         if let Some(mode) = self.emit_step {
             let printer = Printer { sources: false, ..Printer::FULL };
             write!(out, "{}", printer.show(&mode.graph(&split, &settings)?))?;
             return Ok(());
         }
-        // Opened before the work, so that a path that cannot be written is told at once.
-        let plot = self.plot.as_ref().map(|path| {
-            File::create(path)
-                .map(|file| (path, file))
-                .map_err(|error| Failure::in_file(path, error))
-        });
-        let plot = plot.transpose()?;
+        // Before the work, so that a path that cannot be written is told at once.
+        if let Some(path) = &self.plot {
+            files::probe(path).map_err(|error| Failure::in_file(path, error))?;
+        }
+        if let Some(folder) = &self.save {
+            let probed = fs::create_dir_all(folder).and_then(|()| files::probe(folder.join("f32")));
+            probed.map_err(|error| Failure::in_file(folder, error))?;
+        }
         let outcomes = self.train(&split, &settings, out)?;
         if !self.json {
             write!(out, "{}", table(&outcomes))?;
         }
-        if let Some((path, mut file)) = plot {
+        if let Some(path) = &self.plot {
             let series: Vec<_> =
                 outcomes.iter().map(|outcome| (outcome.mode, &outcome.losses[..])).collect();
-            file.write_all(loss_curves(&series).as_bytes())
+            files::replace(path, loss_curves(&series).as_bytes())
                 .map_err(|error| Failure::in_file(path, error))?;
         }
         Ok(())

@@ -1,15 +1,17 @@
 //! Training the example model in one precision: the step, the loop around it, and what is measured.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
+use tracecast::checkpoint::Load;
 use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::{AdamW, Reductions, ScalerOptions, Shorthand};
 use tracecast::{DType, Graph, Options, Store, Tensor, TrainStep};
 
 use crate::dataset::{Dataset, Shuffle, Split};
-use crate::failure::Failure;
+use crate::failure::{Failure, note};
 use crate::report::{Outcome, median};
 
 /// Rows of a batch; the last batch of an epoch has what is left.
@@ -41,6 +43,49 @@ pub(crate) struct Settings {
     pub(crate) epochs: usize,
     /// Where the step runs.
     pub(crate) options: Options,
+    /// The folder in which the state is kept after every epoch.
+    pub(crate) save: Option<PathBuf>,
+    /// The folder with states to go on from.
+    pub(crate) load: Option<PathBuf>,
+}
+
+/// What is kept of a training besides the state of its step: a checkpoint holds it as entries of the store.
+struct Progress {
+    epochs: usize,
+    losses: Vec<f64>,
+    skipped_steps: usize,
+}
+
+impl Progress {
+    /// The names of its entries.
+    const ENTRIES: [&str; 4] = ["epochs", "losses", "skipped_steps", "seed"];
+
+    fn put(&self, store: &mut Store, seed: u64) -> Result<(), Failure> {
+        let values = [
+            Tensor::scalar(self.epochs as i64),
+            Tensor::new([self.losses.len()], &self.losses)?,
+            Tensor::scalar(self.skipped_steps as i64),
+            Tensor::scalar(seed as i64),
+        ];
+        Self::ENTRIES.into_iter().zip(values).for_each(|(name, value)| store.insert(name, value));
+        Ok(())
+    }
+
+    /// Reads what a checkpoint has brought.
+    fn of(store: &Store, seed: u64) -> Result<Self, Failure> {
+        let [epochs, losses, skipped, of_seed] = Self::ENTRIES.map(|name| store.get(name));
+        let of_seed = of_seed?.item::<i64>()? as u64;
+        if of_seed != seed {
+            return Err(Failure::Input(format!(
+                "the state is that of a training with --seed {of_seed}, found {seed}"
+            )));
+        }
+        Ok(Progress {
+            epochs: epochs?.item::<i64>()? as usize,
+            losses: losses?.to_vec()?,
+            skipped_steps: skipped?.item::<i64>()? as usize,
+        })
+    }
 }
 
 impl Mode {
@@ -85,6 +130,31 @@ impl Mode {
         Ok(step.jit().graph(&store, &[("x", &x), ("y", &y)])?)
     }
 
+    /// The file of its state in a folder.
+    fn file(self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.safetensors", self.name()))
+    }
+
+    /// Puts the state to begin with into the store: one that was saved, if there is one to go on from.
+    fn start(
+        self,
+        step: &TrainStep,
+        store: &mut Store,
+        settings: &Settings,
+    ) -> Result<Progress, Failure> {
+        match settings.load.as_ref().map(|folder| self.file(folder)) {
+            Some(file) if file.exists() => {
+                step.load(store, &file, &Load::strict())?;
+                let so_far = Progress::of(store, settings.seed);
+                return so_far.map_err(|error| Failure::in_file(&file, error));
+            }
+            Some(file) => note("note", format!("{}: {} begins anew", file.display(), self.name())),
+            None => {}
+        }
+        step.init(store, settings.seed)?;
+        Ok(Progress { epochs: 0, losses: Vec::new(), skipped_steps: 0 })
+    }
+
     /// Trains and evaluates.
     pub(crate) fn train(
         self,
@@ -94,23 +164,32 @@ impl Mode {
     ) -> Result<Outcome, Failure> {
         let step = self.step(&split.train, settings.options.clone())?;
         let mut store = Store::new();
-        step.init(&mut store, settings.seed)?;
+        let mut so_far = self.start(&step, &mut store, settings)?;
         let compile_ms = prepare(&step, &store, &split.train)?;
         let report = step.jit().recompilations().swap_remove(0).report;
-        report.warnings.iter().for_each(|warning| crate::failure::note("warning", warning));
-        report.warnings_of_cache().for_each(|warning| crate::failure::note("warning", warning));
+        report.warnings.iter().for_each(|warning| note("warning", warning));
+        report.warnings_of_cache().for_each(|warning| note("warning", warning));
 
-        let mut shuffle = Shuffle::new(settings.seed);
-        let (mut losses, mut times, mut skipped_steps) = (Vec::new(), Vec::new(), 0);
-        for _ in 0..settings.epochs {
-            for rows in shuffle.order(split.train.len()).chunks(BATCH) {
+        let (mut shuffle, mut times) = (Shuffle::new(settings.seed), Vec::new());
+        for epoch in 0..settings.epochs {
+            let order = shuffle.order(split.train.len());
+            if epoch < so_far.epochs {
+                progress.inc(steps_per_epoch(&split.train) as u64);
+                continue;
+            }
+            for rows in order.chunks(BATCH) {
                 let (x, y) = batch(&split.train, rows)?;
                 let start = Instant::now();
                 let done = step.run(&mut store, &[("x", &x), ("y", &y)])?;
                 times.push(milliseconds(start));
-                losses.push(f64::from(done.loss));
-                skipped_steps += usize::from(done.skipped);
+                so_far.losses.push(f64::from(done.loss));
+                so_far.skipped_steps += usize::from(done.skipped);
                 progress.inc(1);
+            }
+            so_far.epochs = epoch + 1;
+            if let Some(folder) = &settings.save {
+                so_far.put(&mut store, settings.seed)?;
+                step.save(&store, self.file(folder))?;
             }
         }
         let scale = match self {
@@ -125,9 +204,9 @@ impl Mode {
             kernels: report.kernels,
             standalone_casts: report.standalone_casts,
             saved_bytes: report.saved_bytes,
-            skipped_steps,
+            skipped_steps: so_far.skipped_steps,
             final_scale: scale,
-            losses,
+            losses: so_far.losses,
             steps_per_epoch: steps_per_epoch(&split.train),
         })
     }

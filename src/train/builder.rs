@@ -1,6 +1,7 @@
 //! [`TrainStepBuilder`]: what a training step is made of, part by part.
 
 use crate::amp::{Autocast, ScalerSettings};
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::jit::jit;
 use crate::nn::Module;
@@ -9,7 +10,7 @@ use crate::options::Options;
 use crate::trace::Trace;
 use crate::train::recipe::{Placed, Recipe};
 use crate::train::{Loss, TrainStep};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 use tracecast_ir::{DType, Var};
@@ -204,8 +205,12 @@ impl TrainStepBuilder {
             });
         }
         let entries = self.recipe.module.entries();
-        let mut names = HashSet::new();
-        if let Some(twice) = entries.iter().find(|entry| !names.insert(&entry.name)) {
+        let mut names: HashMap<&str, &Entry> = HashMap::new();
+        let twice = entries.iter().find(|&entry| {
+            // Several dropouts have one generator.
+            names.insert(&entry.name, entry).is_some_and(|first| !entry.is_one_with(first))
+        });
+        if let Some(twice) = twice {
             let message = format!(
                 "two parameters are called `{}`: give the parts of the model names of their own, or tie one to the other",
                 twice.name

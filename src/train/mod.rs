@@ -3,6 +3,7 @@
 mod average;
 mod builder;
 mod recipe;
+mod saved;
 
 pub use builder::TrainStepBuilder;
 

@@ -177,12 +177,17 @@ impl Recipe {
 
     /// Everything that the step keeps in the store.
     pub(crate) fn entries(&self) -> Vec<Entry> {
+        [self.module.entries(), self.own_entries()].concat()
+    }
+
+    /// The same but for what the model has.
+    pub(crate) fn own_entries(&self) -> Vec<Entry> {
         let model = self.module.entries();
         let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, &model));
         let optimizer = optimizer.collect::<Vec<_>>();
         let steps = self.counts_steps().then(steps_entry).into_iter().collect();
         let averages = if self.ema.is_some() { average::entries(&model) } else { Vec::new() };
-        [model, optimizer, self.scaler_settings().entries(SCALER), steps, averages].concat()
+        [optimizer, self.scaler_settings().entries(SCALER), steps, averages].concat()
     }
 
     /// What to do about many skipped steps in a row.

@@ -86,7 +86,7 @@ impl<'p> Replacement<'p> {
             Place::File(target, permissions) => (target, permissions),
             Place::Device => {
                 let device = OpenOptions::new().write(true).open(self.path)?;
-                return Ok(written(BufWriter::new(device), body).map(drop)?);
+                return written(BufWriter::new(device), body).map(drop);
             }
         };
         let private = self.in_cache || permissions.is_some();
