@@ -61,7 +61,7 @@ const WRITERS: [&str; 4] = [
     "train --epochs 1 --plot out",
 ];
 
-/// F2, F9: a limit on the size of files is an error, and leaves the old file and nothing else.
+/// A limit on the size of files is an error, and leaves the old file and nothing else.
 #[test]
 fn a_file_size_limit_leaves_the_old_file_and_an_error() {
     let folder = Folder::new("limit");
@@ -76,7 +76,7 @@ fn a_file_size_limit_leaves_the_old_file_and_an_error() {
     }
 }
 
-/// F2: a plot is written when there is one, and a file of that name is not emptied before.
+/// A plot is written when there is one, and a file of that name is not emptied before.
 #[test]
 fn a_plot_takes_the_place_of_another_only_when_it_is_there() {
     let folder = Folder::new("plot");
@@ -95,7 +95,7 @@ fn a_plot_takes_the_place_of_another_only_when_it_is_there() {
     assert_eq!(folder.names(), ["g.tc", "in.npz", "out"]);
 }
 
-/// F9, F10: links stay, long names are names, modes are kept.
+/// Links stay, long names are names, modes are kept.
 #[test]
 fn outputs_go_where_a_path_leads() {
     let folder = Folder::new("leads");
@@ -132,7 +132,7 @@ fn damaged(path: &Path, arrays: &[(&str, &Tensor)]) {
     fs::write(path, bytes).unwrap();
 }
 
-/// F5: what is wrong with names and types is told before anything is unpacked.
+/// What is wrong with names and types is told before anything is unpacked.
 #[test]
 fn arrays_are_looked_at_before_they_are_unpacked() {
     let folder = Folder::new("look");

@@ -5,7 +5,7 @@
 //!
 //! Files are not trusted. Names are unique, places fill the file without gaps, and types fit their places before memory is taken for
 //! an element. A tensor is read from the file straight into its memory: one copy. A file is not mapped for this, since no program can
-//! promise that nobody changes or cuts it meanwhile, as a mapping asks.
+//! promise that nobody changes or cuts it meanwhile, as a mapping asks; to map and then to copy takes the same time.
 //!
 //! The reader is our own because that of the crate `safetensors` wants the whole file in memory or mapped, and lets the last of two entries of
 //! one name win. Tests compare the two.

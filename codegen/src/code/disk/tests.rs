@@ -255,7 +255,7 @@ fn what_was_used_longest_ago_makes_room() {
     assert!(is_there(foreign) && is_there(fresh) && !is_there(left));
 }
 
-/// F11: a pipe in the place of a file is neither waited for nor kept.
+/// A pipe in the place of a file is neither waited for nor kept.
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_the_place_of_code_is_refused_and_replaced() {
