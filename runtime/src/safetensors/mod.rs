@@ -1,7 +1,7 @@
 //! Tensors in `.safetensors` files: a header of JSON with names, types and places, and then the bytes of the elements.
 //!
 //! PyTorch and most others read and write this format, and it holds every dtype of tensors as it is. [`Archive`] reads one file, or several by
-//! an index (`model.safetensors.index.json`); [`write`] and [`write_sharded`] write them.
+//! an index (`model.safetensors.index.json`); [`write()`] and [`write_sharded`] write them.
 //!
 //! Files are not trusted. Names are unique, places fill the file without gaps, and types fit their places before memory is taken for
 //! an element. A tensor is read from the file straight into its memory: one copy. A file is not mapped for this, since no program can

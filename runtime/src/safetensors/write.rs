@@ -79,7 +79,7 @@ impl From<io::Error> for Failed {
 /// first number is another one each time, so that the files of the old index stay as they are until the new index is there.
 ///
 /// # Errors
-/// As [`write`]; or if the index has another name.
+/// As [`write()`]; or if the index has another name.
 pub fn write_sharded<'a>(
     index: impl AsRef<Path>,
     tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
