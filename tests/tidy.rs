@@ -155,6 +155,28 @@ fn unsafe_elsewhere(tree: &Tree) -> Vec<String> {
 }
 
 #[test]
+fn one_room_writes_files() {
+    none("files are written whole, by `tracecast_runtime::files`", writers(repository()));
+}
+
+/// Sources that open a file to write to it, where it could be found half written.
+fn writers(tree: &Tree) -> Vec<String> {
+    let ways = ["fs::write(", "File::create(", ".create_new(", ".create(true)"];
+    // The room itself, and the file by which the code cache finds out who it is.
+    let excepted = ["runtime/src/files/", "codegen/src/code/disk/mod.rs"];
+    let sources = CRATES.iter().flat_map(|listed| {
+        let src = listed.src();
+        tree.ending("rs").filter(move |(path, _)| path.starts_with(&src))
+    });
+    let writing = sources.filter(|(path, text)| {
+        let code = source::code_without_tests(path, text);
+        !excepted.iter().any(|place| path.starts_with(place))
+            && ways.iter().any(|way| code.contains(way))
+    });
+    writing.map(|(path, _)| path.to_owned()).collect()
+}
+
+#[test]
 fn names_say_what_is_inside() {
     none("these names are dumping grounds", empty_names(repository()));
 }
@@ -276,6 +298,8 @@ fn broken_copies_are_seen() {
         unsafe_elsewhere(&broken("src/new.rs", "fn f() { unsafe { g() } }")),
         ["src/new.rs"]
     );
+    let plot = "fn f() { std::fs::write(p, b).unwrap() }\n#[cfg(test)]\nmod tests {}\n";
+    assert_eq!(writers(&broken("cli/src/plot.rs", plot)), ["cli/src/plot.rs"]);
     assert_eq!(empty_names(&broken("src/nn/utils.rs", "//! What.")), ["src/nn/utils.rs"]);
     assert_eq!(forbidden(&broken("docs/new.md", FORBIDDEN[1])).len(), 1);
     assert_eq!(unlisted(&broken("onnx/Cargo.toml", "")), ["onnx/Cargo.toml"]);
