@@ -169,9 +169,19 @@ impl fmt::Display for PolicyTable {
     }
 }
 
-/// A text as a TOML string.
+/// A text as a TOML string on one line: what stands for a key must not go over several, and what follows it is found by its line.
 pub(super) fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out + "\""
 }
 
 /// Reads a table from text, keeping track of where things stand.
@@ -283,6 +293,21 @@ mod tests {
     use super::*;
 
     const HEAD: &str = "name = \"t\"\ndevice = \"cpu\"\nversion = \"1\"\n[ops]\n";
+
+    #[test]
+    fn keys_and_advice_of_many_lines_read_back() {
+        let odd = "a\\\nb \"c\" 'd'\t\u{7f}\u{1}é\n[ops]\n";
+        let key = quoted(&format!("mm.{odd}"));
+        let advice = quoted(odd);
+        let text = format!("{HEAD}{key} = {{ policy = \"banned\", advice = {advice} }}\n");
+        let table = PolicyTable::parse(&text).unwrap();
+        assert_eq!(PolicyTable::parse(&table.to_string()).as_ref(), Ok(&table), "{table}");
+        let banned = Policy::Banned { advice: odd.into() };
+        assert_eq!(table.iter().next(), Some((&*format!("mm.{odd}"), &banned)));
+        let mut set = crate::policy::PolicySet::standard();
+        set.set_table(table.into());
+        assert_eq!(crate::policy::PolicySet::parse(&set.to_toml()).unwrap(), set);
+    }
 
     #[test]
     fn the_built_in_lists_are_complete() {
