@@ -6,12 +6,18 @@
 #![allow(clippy::unwrap_used, reason = "a failed set-up is a failed test")]
 #![allow(unreachable_pub, reason = "the crate of the targets is another one")]
 
+#[path = "../fuzz/src/npz.rs"]
+mod npz;
 #[path = "robust/outcome.rs"]
 mod outcome;
 #[path = "../fuzz/src/policy.rs"]
 mod policy;
 #[path = "../fuzz/src/program.rs"]
 mod program;
+#[path = "../fuzz/src/safetensors.rs"]
+mod safetensors;
+#[path = "../fuzz/src/scratch.rs"]
+mod scratch;
 mod support;
 #[path = "../fuzz/src/text.rs"]
 mod text;
@@ -72,6 +78,16 @@ fn mutated(dice: &mut Dice, corpus: &[Vec<u8>]) -> Vec<u8> {
 #[test]
 fn texts() {
     try_out("text", 500, text::run);
+}
+
+#[test]
+fn archives_of_arrays() {
+    try_out("npz", 300, npz::run);
+}
+
+#[test]
+fn archives_of_safe_tensors() {
+    try_out("safetensors", 300, safetensors::run);
 }
 
 #[test]

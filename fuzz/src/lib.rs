@@ -6,9 +6,12 @@
 #[allow(dead_code, reason = "tests use the rest")]
 #[path = "../../tests/robust/outcome.rs"]
 mod outcome;
+mod scratch;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+pub mod npz;
 pub mod policy;
 pub mod program;
+pub mod safetensors;
 pub mod text;
