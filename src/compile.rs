@@ -6,7 +6,7 @@ use crate::report::CompileReport;
 use std::time::Instant;
 use tracecast_ir::Graph;
 use tracecast_passes::explain::warnings;
-use tracecast_passes::{Autocast, standard};
+use tracecast_passes::{Autocast, Pipeline, standard};
 use tracecast_runtime::{Executable, Program};
 
 /// Compiles a traced program.
@@ -36,21 +36,46 @@ pub fn compile(graph: Graph, options: &Options) -> Result<Executable> {
 /// # Errors
 /// As [`compile`].
 pub fn compile_reported(graph: Graph, options: &Options) -> Result<(Executable, CompileReport)> {
+    let name = graph.name().to_owned();
+    let (executable, report) = compile_quietly(graph, options)?;
+    report.log(&name, |_| true);
+    Ok((executable, report))
+}
+
+/// As [`compile_reported`], and whoever calls it tells the logger of what is odd.
+pub(crate) fn compile_quietly(
+    graph: Graph,
+    options: &Options,
+) -> Result<(Executable, CompileReport)> {
     let mut report = CompileReport::default();
     let device = options.target()?;
     let traced = graph.clone();
-    let kernels = standard(&options.passes()).run(graph, |pass, graph, time| {
+    let pipeline = standard(&options.passes());
+    let phases = [pipeline.names(), vec!["plan", "load"]].concat();
+    let begins = |phase: usize| {
+        let begun = phases.get(phase).copied().unwrap_or("ready");
+        options.advance(traced.name(), begun, phase, phases.len());
+    };
+    let mut done = 0;
+    begins(done);
+    let kernels = pipeline.run(graph, |pass, graph, time| {
         report.passed(pass, graph, time, options.keeps_history());
         if pass == Autocast::NAME {
             report.warnings = warnings(&traced, graph, &options.policies());
         }
         options.observe(pass, graph);
+        if pass != Pipeline::TRACED {
+            done += 1;
+            begins(done);
+        }
     })?;
     let start = Instant::now();
     let program = Program::plan(&kernels)?; // order, buffers, lifetimes
     report.planned(&kernels, &program, start.elapsed());
+    begins(done + 1);
     let start = Instant::now();
-    let executable = program.load(device)?; // compile each kernel, allocate
+    let executable = program.load(device)?.strict(options.is_strict()); // compile each kernel, allocate
     report.loaded(&executable, start.elapsed());
+    begins(done + 2);
     Ok((executable, report))
 }

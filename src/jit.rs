@@ -1,13 +1,13 @@
 //! [`jit`] and [`Jit`]: one closure, one compiled program for each signature it meets.
 
-use crate::compile::compile_reported;
+use crate::compile::compile_quietly;
 use crate::entry::Entry;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::explain::{Explanation, Warning, explain};
 use crate::options::Options;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Traced, Types};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -35,7 +35,13 @@ use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> Jit {
-    Jit { options, body: Box::new(body), name: "step".to_owned(), cache: Mutex::default() }
+    Jit {
+        options,
+        body: Box::new(body),
+        name: "step".to_owned(),
+        cache: Mutex::default(),
+        told: Mutex::default(),
+    }
 }
 
 /// A closure and the programs it was compiled to. It can be run by several threads at once.
@@ -44,6 +50,8 @@ pub struct Jit {
     body: Box<dyn Fn(&Trace) + Send + Sync>,
     name: String,
     cache: Mutex<Cache>,
+    /// The warnings that a logger was told: every signature has the same ones.
+    told: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Default)]
@@ -61,7 +69,7 @@ const HISTORY: usize = 64;
 pub struct Recompilation {
     /// What was new.
     pub reason: String,
-    /// The types of the inputs.
+    /// The types of the inputs that the program asks for.
     pub inputs: Vec<(String, TensorType)>,
     /// What became of the program.
     pub report: CompileReport,
@@ -69,7 +77,10 @@ pub struct Recompilation {
 
 /// A compiled program and the signature it holds for.
 struct Compiled {
+    /// The inputs that the closure asked for. Others of a run are of no concern to it.
     inputs: BTreeMap<String, TensorType>,
+    /// Those that it asked for and was not given.
+    absent: Vec<String>,
     /// The entries of the store that it reads or writes.
     state: Vec<(String, TensorType)>,
     starts: Vec<Entry>,
@@ -86,6 +97,9 @@ impl Jit {
     }
 
     /// Runs the program for the types of these inputs and of the store; traces and compiles it first if there is none yet.
+    ///
+    /// Inputs that the program does not use are accepted, so that one batch serves training and evaluation;
+    /// [`Options::strict`](Options::strict) refuses them.
     ///
     /// State that the program declares with a start, such as the moments of an optimizer, is put into the store if it is missing.
     ///
@@ -180,23 +194,40 @@ impl Jit {
 
     fn compile(&self, types: Types) -> Result<Compiled> {
         let start = Instant::now();
-        let inputs = types.inputs.clone();
+        let given = types.inputs.clone();
         let trace = Trace::new(&self.name, &self.options, types);
         (self.body)(&trace);
         let traced = trace.finish()?;
         let time = start.elapsed();
+        let (asked, unused): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            given.into_iter().partition(|(name, _)| traced.asked.contains(name));
+        if let Some(name) = unused.into_keys().next().filter(|_| self.options.is_strict()) {
+            return Err(not_used(name, &traced.asked));
+        }
+        let absent = traced.asked.iter().filter(|name| !asked.contains_key(*name));
+        let absent = absent.cloned().collect();
         let state = traced.graph.ports().iter().filter(|port| port.role != Role::Input);
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
-        let (executable, mut report) = compile_reported(traced.graph, &self.options)?;
+        let (executable, mut report) = compile_quietly(traced.graph, &self.options)?;
         report.trace = time;
         let noticed = traced.warnings.into_iter().map(Warning::of_tracing);
         report.warnings.splice(0..0, noticed);
-        Ok(Compiled { inputs, state, starts: traced.starts, executable, report })
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        report.log(&self.name, |warning| told.insert(warning.to_owned()));
+        drop(told);
+        Ok(Compiled { inputs: asked, absent, state, starts: traced.starts, executable, report })
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn not_used(name: String, asked: &BTreeSet<String>) -> Error {
+    let asked: Vec<String> = asked.iter().map(|name| format!("`{name}`")).collect();
+    let asked = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
+    let message = format!("is not used by the program, which asks for {asked}, and it is strict");
+    tracecast_runtime::Error::Input { name, message }.into()
 }
 
 /// The types of what a run is given.
@@ -216,8 +247,9 @@ fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
 impl Compiled {
     /// True if it can run with these inputs on this store: what is missing in the store has a start.
     fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
-        self.inputs.len() == inputs.len()
-            && inputs.iter().all(|(name, tensor)| self.inputs.get(*name) == Some(tensor.ty()))
+        let given = |name: &str| inputs.iter().find(|(known, _)| *known == name);
+        self.inputs.iter().all(|(name, ty)| given(name).is_some_and(|(_, t)| t.ty() == ty))
+            && self.absent.iter().all(|name| given(name).is_none())
             && self.state.iter().all(|(name, ty)| match store.ty(name) {
                 Some(known) => known == ty,
                 None => self.starts.iter().any(|entry| entry.name == *name),
@@ -229,20 +261,19 @@ impl Cache {
     /// What is new about a signature, compared with the program that was used last.
     fn reason(&self, types: &Types, most: usize) -> String {
         let Some(last) = self.programs.last() else { return "first run".to_owned() };
-        let known =
-            |r: &Recompilation| r.inputs.iter().map(|(n, t)| (n, t)).eq(types.inputs.iter());
-        let is_kept = self.programs.iter().any(|program| program.inputs == types.inputs);
+        let given = |name: &String, ty: &TensorType| types.inputs.get(name) == Some(ty);
+        let known = |r: &Recompilation| r.inputs.iter().all(|(name, ty)| given(name, ty));
+        let is_kept = |program: &Arc<Compiled>| program.inputs.iter().all(|(n, t)| given(n, t));
+        let is_kept = self.programs.iter().any(is_kept);
         let was_dropped = !is_kept && self.history.iter().any(known);
-        let input = types.inputs.iter().find_map(|(name, ty)| match last.inputs.get(name) {
-            Some(before) if before == ty => None,
-            Some(before) => Some(format!("input `{name}` is {ty}, was {before}")),
-            None => Some(format!("input `{name}` is new")),
+        let input = last.inputs.iter().find_map(|(name, before)| match types.inputs.get(name) {
+            Some(ty) if before == ty => None,
+            Some(ty) => Some(format!("input `{name}` is {ty}, was {before}")),
+            None => Some(format!("input `{name}` is gone")),
         });
-        let gone = || {
-            last.inputs
-                .keys()
-                .find(|name| !types.inputs.contains_key(*name))
-                .map(|name| format!("input `{name}` is gone"))
+        let new = || {
+            let new = last.absent.iter().find(|name| types.inputs.contains_key(*name));
+            new.map(|name| format!("input `{name}` is new"))
         };
         let state = || {
             last.state.iter().find_map(|(name, ty)| match types.store.get(name) {
@@ -253,7 +284,7 @@ impl Cache {
             })
         };
         let what =
-            input.or_else(gone).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
+            input.or_else(new).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
         if was_dropped {
             return format!("{what}; its program was dropped, at most {most} are kept");
         }

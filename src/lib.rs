@@ -58,6 +58,7 @@ pub mod explain;
 mod home;
 mod jit;
 pub mod nn;
+pub mod numerics;
 pub mod optim;
 mod options;
 mod profile;
@@ -70,9 +71,9 @@ pub use compile::{compile, compile_reported};
 pub use entry::{Entry, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, Recompilation, jit};
-pub use options::{Observer, Options};
+pub use options::{Observer, Options, ProgressHook};
 pub use profile::{KernelProfile, Profile};
-pub use report::{CompileReport, KernelCode};
+pub use report::{CompileReport, KernelCode, Progress};
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
 pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
@@ -111,6 +112,11 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Runs the examples of the page about finding what is wrong.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/debugging.md")]
+struct DebuggingPage;
 
 /// Runs the examples of the page about autocast.
 #[cfg(doctest)]

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::home::Home;
+use crate::report::Progress;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,9 @@ use tracecast_runtime::{AmpSupport, Device, ReferenceDevice, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
+
+/// What is told how far a compilation is.
+pub type ProgressHook = dyn Fn(&Progress<'_>) + Send + Sync;
 
 /// How a program is traced, rewritten and compiled, and where it runs.
 ///
@@ -37,7 +41,9 @@ pub struct Options {
     /// Those of the device if none were given.
     policies: Option<Arc<PolicySet>>,
     observer: Option<Arc<Observer>>,
+    progress: Option<Arc<ProgressHook>>,
     keep_history: bool,
+    strict: bool,
     seed: u64,
     programs: usize,
     opened: Arc<OnceLock<Arc<dyn Device>>>,
@@ -71,7 +77,9 @@ impl Options {
             fold: true,
             policies: None,
             observer: None,
+            progress: None,
             keep_history: false,
+            strict: false,
             seed: 0,
             programs: 8,
             opened: Arc::default(),
@@ -201,10 +209,52 @@ impl Options {
         self
     }
 
+    /// With a hook that is told before each phase of a compilation how far it is, and once at the end. A program that is there already is
+    /// not compiled, so it tells nothing.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// use tracecast::prelude::*;
+    ///
+    /// let phases = Arc::new(Mutex::new(Vec::new()));
+    /// let seen = phases.clone();
+    /// let options = Options::new().progress(move |now| {
+    ///     seen.lock().expect("no other thread").push(format!("{}/{} {}", now.done, now.total, now.phase));
+    /// });
+    /// let double = jit(options, |t| t.output("y", t.input("x") * 2.0));
+    /// double.run(&mut Store::new(), &[("x", &Tensor::scalar(1.0f32))])?;
+    /// let phases = phases.lock().expect("no other thread");
+    /// assert_eq!((&*phases[0], &*phases[phases.len() - 1]), ("0/9 autocast", "9/9 ready"));
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn progress(mut self, hook: impl Fn(&Progress<'_>) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(hook));
+        self
+    }
+
     /// With the text of the program after each pass in the report.
     #[must_use]
     pub fn keep_history(mut self, keep: bool) -> Self {
         self.keep_history = keep;
+        self
+    }
+
+    /// With runs that refuse inputs which the program does not use, or without, as is the default: then one batch serves a training
+    /// step that uses labels and an evaluation that does not.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let (x, y) = (Tensor::new([1], &[2.0f32])?, Tensor::new([1], &[0i64])?);
+    /// let double = |strict| jit(Options::new().strict(strict), |t| t.output("z", t.input("x") * 2.0));
+    /// let run = |strict| double(strict).run(&mut Store::new(), &[("x", &x), ("y", &y)]);
+    /// assert!(run(false).is_ok() && run(true).is_err());
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
         self
     }
 
@@ -306,8 +356,19 @@ impl Options {
         }
     }
 
+    /// Tells the hook that a phase begins, if there is a hook.
+    pub(crate) fn advance(&self, program: &str, phase: &str, done: usize, total: usize) {
+        if let Some(hook) = &self.progress {
+            hook(&Progress { program, phase, done, total });
+        }
+    }
+
     pub(crate) fn keeps_history(&self) -> bool {
         self.keep_history
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
     }
 
     pub(crate) fn start_seed(&self) -> u64 {
@@ -337,6 +398,7 @@ impl fmt::Debug for Options {
             .field("precision", &self.precision)
             .field("fold", &self.fold)
             .field("keep_history", &self.keep_history)
+            .field("strict", &self.strict)
             .field("seed", &self.seed)
             .field("programs", &self.programs)
             .finish_non_exhaustive()

@@ -1,11 +1,11 @@
-//! [`CompileReport`]: what became of a program, in numbers.
+//! What becomes of a program: [`Progress`] while it is compiled, then [`CompileReport`], in numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 use tracecast_ir::kernel::Kernel;
-use tracecast_ir::op::{Body, Intrinsic, Lower};
-use tracecast_ir::{Attr, Graph, NodeId, Stage, ValueId, Verified};
+use tracecast_ir::{Attr, Graph, NodeId, ValueId, Verified};
+use tracecast_passes::Pipeline;
 use tracecast_passes::explain::Warning;
 use tracecast_runtime::{Executable, Made, MadeFrom, Program};
 
@@ -28,8 +28,10 @@ pub struct CompileReport {
     pub forms: BTreeMap<&'static str, usize>,
     /// The kernels that do nothing but change the dtype of one value.
     pub standalone_casts: usize,
-    /// The bytes that the backward pass needs of the forward pass: of all distinct values that are computed forward and read by
-    /// gradient ops. Ports do not count, they are there anyway; neither do casts and views, but what they were made of.
+    /// The bytes that the backward pass needs of the forward pass: of the values that kernels of the forward part write and later kernels
+    /// read, as many as are needed at one time. They are part of [`peak_bytes`](Self::peak_bytes). Ports do not count, they are there
+    /// anyway. A kernel that gives something of the forward part and something later, such as a loss and its gradient, is one of the
+    /// forward part.
     pub saved_bytes: usize,
     /// The memory of all values between kernels, with reuse.
     pub peak_bytes: usize,
@@ -40,6 +42,20 @@ pub struct CompileReport {
     pub history: Vec<(String, String)>,
     /// What was odd but no error: what tracing noticed, and numbers that do not fit the precision chosen for them.
     pub warnings: Vec<Warning>,
+}
+
+/// How far the compilation of a program is: what [`Options::progress`](crate::Options::progress) is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress<'a> {
+    /// The name of the program.
+    pub program: &'a str,
+    /// What begins now: a pass by its name, `plan`, or `load`, in which the device compiles kernels; `ready` at the end.
+    pub phase: &'a str,
+    /// How many phases are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
 }
 
 /// The code of a kernel.
@@ -64,6 +80,15 @@ impl CompileReport {
         self.code.iter().filter_map(|k| k.made.as_ref()?.warning.as_deref())
     }
 
+    /// Tells a logger of everything that was odd, but for what it was told before.
+    pub(crate) fn log(&self, program: &str, mut is_new: impl FnMut(&str) -> bool) {
+        let warnings = self.warnings.iter().map(Warning::to_string);
+        let of_cache = self.warnings_of_cache().map(str::to_owned);
+        for warning in warnings.chain(of_cache).filter(|warning| is_new(warning)) {
+            log::warn!(target: "tracecast", "@{program}: {warning}");
+        }
+    }
+
     pub(crate) fn loaded(&mut self, executable: &Executable, time: Duration) {
         self.load = time;
         self.kept_bytes = executable.kept_bytes();
@@ -84,10 +109,9 @@ impl CompileReport {
     }
 
     pub(crate) fn passed(&mut self, pass: &str, graph: &Verified, time: Duration, keep: bool) {
-        self.passes.push((pass.to_owned(), time));
-        if graph.stage() == Stage::Core {
-            self.saved_bytes = saved_bytes(graph);
-        }
+        // The first is called `trace` where the program as it came is shown; what takes time is its verification.
+        let timed = if pass == Pipeline::TRACED { "verify" } else { pass };
+        self.passes.push((timed.to_owned(), time));
         if keep {
             self.history.push((pass.to_owned(), graph.to_string()));
         }
@@ -96,6 +120,7 @@ impl CompileReport {
     pub(crate) fn planned(&mut self, graph: &Verified, program: &Program, time: Duration) {
         self.plan = time;
         self.peak_bytes = program.peak_bytes();
+        self.saved_bytes = saved_bytes(graph, program);
         for kernel in kernels(graph) {
             self.kernels += 1;
             *self.forms.entry(kernel.form_name()).or_default() += 1;
@@ -144,37 +169,36 @@ fn kernels(graph: &Graph) -> impl Iterator<Item = &Kernel> {
     })
 }
 
-/// The bytes of the distinct forward values that gradient ops of a core program read: behind casts and views, without ports and
-/// constants. What every one of them rounds is held rounded.
-fn saved_bytes(graph: &Graph) -> usize {
-    let mut saved: BTreeMap<ValueId, usize> = BTreeMap::new();
-    for id in graph.nodes().filter(|id| is_gradient(graph, *id)) {
-        for (value, width) in graph.args(id).into_iter().map(|value| behind_moves(graph, value)) {
-            let body = &graph.node(value.node).op.def().body;
-            if !is_gradient(graph, value.node) && !matches!(body, Body::Source(_)) {
-                let known = saved.entry(value).or_default();
-                *known = width.max(*known);
+/// The most bytes at one time that kernels behind the forward part still have to read of what it wrote: of a value from the kernel that
+/// writes it to the last of them that reads it. What becomes state is none of the memory between kernels.
+fn saved_bytes(graph: &Graph, program: &Program) -> usize {
+    let steps = program.kernels().enumerate().map(|(at, (name, _))| (name, at));
+    let steps: HashMap<&str, usize> = steps.collect();
+    let step = |id: NodeId| match graph.node(id).attrs.get("kernel") {
+        Some(Attr::Kernel(kernel)) => steps.get(kernel.name.as_str()).copied(),
+        _ => None,
+    };
+    let is_state = |value: &ValueId| graph.updates().iter().any(|(_, next)| next == value);
+    let mut last: BTreeMap<ValueId, usize> = BTreeMap::new();
+    for id in graph.nodes().filter(|id| is_later(graph, *id)) {
+        let Some(now) = step(id) else { continue };
+        for value in graph.args(id) {
+            if !is_later(graph, value.node) && !is_state(&value) {
+                let known = last.entry(value).or_default();
+                *known = now.max(*known);
             }
         }
     }
-    saved.iter().map(|(value, width)| graph.ty(*value).numel() * width).sum()
-}
-
-/// The value that casts and views were made of, and the bytes of an element where it is narrowest.
-fn behind_moves(graph: &Graph, value: ValueId) -> (ValueId, usize) {
-    let (mut value, mut width) = (value, usize::MAX);
-    loop {
-        width = width.min(graph.ty(value).dtype.bytes());
-        let node = graph.node(value.node);
-        let is_view = matches!(node.op.def().body, Body::Core { kernel: Lower::View(_), .. });
-        if !is_view && node.op.intrinsic() != Some(Intrinsic::Cast) {
-            return (value, width);
-        }
-        value = graph.args(value.node)[0];
+    let mut held = vec![0usize; steps.len()];
+    for (value, until) in last {
+        // Ports are written by no kernel.
+        let Some(from) = step(value.node) else { continue };
+        held[from..=until].iter_mut().for_each(|held| *held += graph.ty(value).bytes());
     }
+    held.into_iter().max().unwrap_or(0)
 }
 
-/// True if differentiation recorded a node.
-fn is_gradient(graph: &Graph, id: NodeId) -> bool {
+/// True for a kernel that gives nothing but gradients and what is made of them.
+fn is_later(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).origin.backward
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::home::Home;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -48,6 +48,7 @@ pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> R
 pub struct Trace {
     tracer: Tracer,
     types: Types,
+    asked: RefCell<BTreeSet<String>>,
     starts: RefCell<Vec<Entry>>,
     warnings: RefCell<Vec<String>>,
     bound: RefCell<BTreeMap<String, ValueId>>,
@@ -78,6 +79,8 @@ pub(crate) struct Traced {
     pub(crate) graph: Graph,
     pub(crate) starts: Vec<Entry>,
     pub(crate) warnings: Vec<String>,
+    /// The names of the inputs that it asked for, whether the run gave them or not.
+    pub(crate) asked: BTreeSet<String>,
 }
 
 impl Trace {
@@ -91,6 +94,7 @@ impl Trace {
                 device => tracer.at_home(device),
             },
             types,
+            asked: RefCell::default(),
             starts: RefCell::default(),
             warnings: RefCell::default(),
             bound: RefCell::default(),
@@ -112,7 +116,7 @@ impl Trace {
         if let Some(value) = self.bound(name) {
             return value;
         }
-        match self.types.inputs.get(name) {
+        match self.given(name) {
             Some(ty) => self.part_of_batch(name, self.here(name, ty.clone(), Role::Input)),
             None => self.unknown(
                 "input",
@@ -135,8 +139,17 @@ impl Trace {
                 );
                 self.tracer.fail("input", message)
             }
-            None => self.part_of_batch(name, self.here(name, ty, Role::Input)),
+            None => {
+                self.given(name);
+                self.part_of_batch(name, self.here(name, ty, Role::Input))
+            }
         }
+    }
+
+    /// The type that this run gives an input. The program depends on the answer, so the name is noted.
+    fn given(&self, name: &str) -> Option<&TensorType> {
+        self.asked.borrow_mut().insert(name.to_owned());
+        self.types.inputs.get(name)
     }
 
     /// Lets a computed value stand for the input of this name from here on: a learning rate that the program computes by itself.
@@ -145,7 +158,7 @@ impl Trace {
         if value.is_poison() {
             return;
         }
-        let given = self.types.inputs.contains_key(name);
+        let given = self.given(name).is_some();
         if given || self.bound.borrow_mut().insert(name.to_owned(), value.id()).is_some() {
             let why = if given { "is an input of this run" } else { "is bound already" };
             self.tracer.fail("input", format!("`{name}` {why}"));
@@ -261,7 +274,7 @@ impl Trace {
 
     /// The type that this run gives an input, or of the value that is bound to the name.
     pub(crate) fn input_type(&self, name: &str) -> Option<TensorType> {
-        self.bound(name).map(|value| value.ty()).or_else(|| self.types.inputs.get(name).cloned())
+        self.bound(name).map(|value| value.ty()).or_else(|| self.given(name).cloned())
     }
 
     /// The value that a parameter or other state has after this run, as far as recorded.
@@ -334,7 +347,12 @@ impl Trace {
 
     pub(crate) fn finish(self) -> Result<Traced> {
         let graph = self.tracer.finish()?;
-        Ok(Traced { graph, starts: self.starts.into_inner(), warnings: self.warnings.into_inner() })
+        Ok(Traced {
+            graph,
+            starts: self.starts.into_inner(),
+            warnings: self.warnings.into_inner(),
+            asked: self.asked.into_inner(),
+        })
     }
 
     #[track_caller]

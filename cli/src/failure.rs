@@ -1,4 +1,4 @@
-//! [`Failure`]: why the tool stops, and the exit code it stops with.
+//! What the tool says on standard error: [`Failure`], why it stops, with the exit code it stops with, and what the library logs.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -65,6 +65,29 @@ impl From<tracecast_ir::TraceError> for Failure {
     fn from(error: tracecast_ir::TraceError) -> Self {
         Failure::Input(error.to_string())
     }
+}
+
+/// Shows what the library finds odd.
+pub(crate) fn show_warnings() {
+    // Nobody else sets a logger in this process.
+    drop(log::set_logger(&Shown).map(|()| log::set_max_level(log::LevelFilter::Warn)));
+}
+
+/// Shows messages of the library as the tool shows its own.
+struct Shown;
+
+impl log::Log for Shown {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target() == "tracecast" && metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            note("warning", record.args());
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// Writes a line to standard error. If nobody listens there, there is nobody to tell.

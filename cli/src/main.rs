@@ -59,6 +59,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(help_or_error.exit_code()).unwrap_or(2));
         }
     };
+    failure::show_warnings();
     let mut out = Escaped(BufWriter::new(io::stdout().lock()));
     let done =
         execute(&arguments.command, &mut out).and_then(|()| out.flush().map_err(Failure::Output));

@@ -50,7 +50,6 @@ impl ProfileCommand {
     /// Runs the program; writes the table.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
-        self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let mut arrays = match &self.inputs {
             Some(path) => Some(Arrays::open(path, graph.ports())?),
             None => None,

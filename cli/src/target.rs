@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use tracecast::{CompileReport, Executable, Graph, Options, Precision, Vectors, compile_reported};
 use tracecast_ir::policy::PolicySet;
 use tracecast_runtime::Device;
@@ -56,7 +57,7 @@ impl Target {
         self.precision
     }
 
-    /// Compiles a program that was read under these policies, with a word about files of the code cache that cannot be used.
+    /// Compiles a program that was read under these policies; shows how far it is, and what is odd about it.
     pub(crate) fn compile(
         &self,
         graph: Graph,
@@ -66,8 +67,7 @@ impl Target {
             note("warning", "--code-cache has no effect: the device `reference` compiles nothing");
         }
         let (executable, report) =
-            compile_reported(graph, &self.options().with_policies(policies))?;
-        report.warnings_of_cache().for_each(|why| note("warning", why));
+            compile_reported(graph, &shown(self.options().with_policies(policies), None))?;
         Ok((executable, report))
     }
 
@@ -86,4 +86,21 @@ impl Target {
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>, Failure> {
         Ok(self.options().target()?)
     }
+}
+
+/// Options with which a compilation shows how far it is: in this bar, or in one of its own, which is gone when it is done. On a
+/// standard error that is no terminal a bar shows nothing.
+pub(crate) fn shown(options: Options, bar: Option<ProgressBar>) -> Options {
+    let style = ProgressStyle::with_template("{msg} {bar:20} {pos}/{len}");
+    let own = ProgressBar::no_length().with_style(style.expect("the template is well formed"));
+    options.progress(move |now| match &bar {
+        Some(bar) if now.phase == "ready" => bar.set_message(""),
+        Some(bar) => bar.set_message(format!("compiling: {}", now.phase)),
+        None if now.phase == "ready" => own.finish_and_clear(),
+        None => {
+            own.set_length(now.total as u64);
+            own.set_message(format!("@{}: {}", now.program, now.phase));
+            own.set_position(now.done as u64);
+        }
+    })
 }

@@ -126,7 +126,8 @@ impl Train {
 
 /// A bar on standard error, which shows nothing if that is no terminal.
 fn bar(mode: Mode, steps: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg:4} {bar:40} {pos:>5}/{len} steps {elapsed}")
-        .expect("the template is well formed");
-    ProgressBar::new(steps as u64).with_style(style).with_message(mode.name())
+    let style =
+        ProgressStyle::with_template("{prefix:4} {bar:40} {pos:>5}/{len} steps {elapsed} {msg}")
+            .expect("the template is well formed");
+    ProgressBar::new(steps as u64).with_style(style).with_prefix(mode.name())
 }

@@ -13,6 +13,7 @@ use tracecast::{DType, Graph, Options, Store, Tensor, TrainStep};
 use crate::dataset::{Dataset, Shuffle, Split};
 use crate::failure::{Failure, note};
 use crate::report::{Outcome, median};
+use crate::target::shown;
 
 /// Rows of a batch; the last batch of an epoch has what is left.
 const BATCH: usize = 32;
@@ -162,13 +163,12 @@ impl Mode {
         settings: &Settings,
         progress: &ProgressBar,
     ) -> Result<Outcome, Failure> {
-        let step = self.step(&split.train, settings.options.clone())?;
+        let options = shown(settings.options.clone(), Some(progress.clone()));
+        let step = self.step(&split.train, options)?;
         let mut store = Store::new();
         let mut so_far = self.start(&step, &mut store, settings)?;
         let compile_ms = prepare(&step, &store, &split.train)?;
         let report = step.jit().recompilations().swap_remove(0).report;
-        report.warnings.iter().for_each(|warning| note("warning", warning));
-        report.warnings_of_cache().for_each(|warning| note("warning", warning));
 
         let (mut shuffle, mut times) = (Shuffle::new(settings.seed), Vec::new());
         for epoch in 0..settings.epochs {

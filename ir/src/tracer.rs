@@ -8,6 +8,7 @@ mod blame;
 mod region;
 
 use blame::Refused;
+pub(crate) use blame::with_operands;
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
@@ -257,25 +258,33 @@ impl Tracer {
     ///
     /// An op that cannot be recorded leaves the first such error for [`Tracer::finish`] and returns values that other ops pass on.
     #[track_caller]
-    pub fn apply<'t>(&'t self, op: impl Into<OpRef>, args: Args<'t>, attrs: Attrs) -> Results<'t> {
+    pub fn apply<'t>(
+        &'t self,
+        op: impl Into<OpRef>,
+        mut args: Args<'t>,
+        mut attrs: Attrs,
+    ) -> Results<'t> {
         let op = op.into();
         let count = op.def().schema.results.len();
         if args.vars.iter().any(|v| v.is_poison()) {
             return SmallVec::from_elem(self.poison(), count);
         }
-        let name = op.name();
-        match self.try_apply(op, args, attrs) {
+        match self.try_apply(&op, &mut args, &mut attrs) {
             Ok(results) => results,
-            Err(message) => SmallVec::from_elem(self.fail(name, message), count),
+            Err(message) => {
+                let types: Vec<TensorType> = args.vars.iter().map(|v| v.ty()).collect();
+                let message = with_operands(message, op.def(), &args.groups, &types, &attrs);
+                SmallVec::from_elem(self.fail(op.name(), message), count)
+            }
         }
     }
 
     #[track_caller]
     fn try_apply<'t>(
         &'t self,
-        op: OpRef,
-        mut args: Args<'t>,
-        mut attrs: Attrs,
+        op: &OpRef,
+        args: &mut Args<'t>,
+        attrs: &mut Attrs,
     ) -> Result<Results<'t>, String> {
         if args.vars.iter().any(|v| !self.owns(*v)) {
             return Err(foreign());
@@ -284,28 +293,27 @@ impl Tracer {
         if args.vars.len() > usize::from(u16::MAX) {
             return Err(format!("takes at most {} values, found {}", u16::MAX, args.vars.len()));
         }
-        self.refuse_namesake(&op)?;
+        self.refuse_namesake(op)?;
         args.check(&def.schema)?;
-        crate::args::check_attrs(&def.schema, &mut attrs)?;
+        crate::args::check_attrs(&def.schema, attrs)?;
         let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
         let decision = match self.explicit {
             true => None,
             false => {
-                self.check_devices(def, &args)?;
-                self.decide(&op, &mut args, &attrs)?
+                self.check_devices(def, args)?;
+                self.decide(op, args, attrs)?
             }
         };
         let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. })
             && decision.is_none();
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
             let results =
-                (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs: &attrs })?
-                    .results;
+                (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs })?.results;
             let cx = ExpandCx {
                 tracer: self,
                 args: &args.vars,
                 groups: &args.groups,
-                attrs: &attrs,
+                attrs,
                 results: &results,
             };
             let depth = self.expanding.get();
@@ -326,21 +334,22 @@ impl Tracer {
         let cx = InferCx { types: &types, groups: &args.groups, attrs: &seen };
         let inferred = (def.infer)(&cx).map_err(|message| {
             let decision = decision.as_ref();
-            let refused = Refused { def, args: &args, attrs: &seen, types: &types, decision };
+            let refused = Refused { def, args, attrs: &seen, types: &types, decision };
             self.with_provenance(&refused, message)
         })?;
         for ty in &inferred.results {
             ty.check_size()?;
         }
         if self.explicit && !inferred.is_explicit() {
-            self.at_caller(|| make_explicit(&mut args, &inferred));
+            self.at_caller(|| make_explicit(args, &inferred));
             if args.vars.iter().any(|v| v.is_poison()) {
                 return Ok(SmallVec::from_elem(self.poison(), inferred.results.len()));
             }
         }
-        let mut node = self.make_node(op, attrs, inferred.results, args.groups.clone());
+        let attrs = std::mem::take(attrs);
+        let mut node = self.make_node(op.clone(), attrs, inferred.results, args.groups.clone());
         node.decision = decision.map(Box::new);
-        Ok(self.push(node, &args))
+        Ok(self.push(node, args))
     }
 
     /// Ops are told apart by name, so one name stands for one op: that of the table, or the first of a trace.

@@ -20,7 +20,7 @@ fn the_first_error_waits_with_its_line() {
     let error = t.finish().expect_err("inner sizes differ");
     assert_eq!(
         (error.op.as_str(), error.message.as_str()),
-        ("matmul", "inner sizes differ, 4 and 5")
+        ("matmul", "inner sizes differ, 4 and 5\n  given x: f32[8, 4], other: f32[5, 2]")
     );
     assert!(error.source_line.contains(&format!("tracing.rs:{line}:")), "{}", error.source_line);
 }

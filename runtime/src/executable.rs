@@ -26,6 +26,7 @@ pub struct Executable {
     kept_bytes: usize,
     output_names: Arc<[String]>,
     compile_time: Duration,
+    strict: bool,
     pool: Mutex<Pool>,
 }
 
@@ -117,14 +118,22 @@ impl Executable {
             kept_bytes,
             output_names,
             compile_time,
+            strict: false,
             pool: Mutex::default(),
         })
+    }
+
+    /// The same that refuses inputs which the program does not use, or accepts them, as is the default.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
     }
 
     /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state that the program updates.
     ///
     /// # Errors
-    /// If an input is missing, unknown, given twice or of another type; if an entry of the store is missing or of another type; if
+    /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
     /// the data has no meaning for an op. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         self.run_with(store, inputs, &mut |kernel, _| kernel.run())
@@ -326,20 +335,21 @@ impl Executable {
     fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
         let ports = &self.program.parts.ports;
         for (i, (name, tensor)) in inputs.iter().enumerate() {
+            if inputs[..i].iter().any(|(other, _)| other == name) {
+                return Err(Error::input(name, "is given twice"));
+            }
             let Some(port) = ports.iter().find(|p| p.name == *name) else {
-                let known: Vec<&str> = ports
-                    .iter()
-                    .filter(|p| p.role == Role::Input)
-                    .map(|p| p.name.as_str())
-                    .collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                return Err(Error::input(name, format!("is unknown: the inputs are {known}")));
+                if !self.strict {
+                    continue;
+                }
+                let known =
+                    listed(ports.iter().filter(|p| p.role == Role::Input).map(|p| p.name.as_str()));
+                let message =
+                    format!("is unknown: the inputs are {known}, and the program is strict");
+                return Err(Error::input(name, message));
             };
             if port.role != Role::Input {
                 return Err(Error::input(name, "is state: it belongs into the store"));
-            }
-            if inputs[..i].iter().any(|(other, _)| other == name) {
-                return Err(Error::input(name, "is given twice"));
             }
             if tensor.ty() != &port.ty {
                 return Err(Error::input(name, Error::expected(&port.ty, tensor.ty())));
@@ -348,7 +358,9 @@ impl Executable {
         let mut wanted = ports.iter().filter(|p| p.role == Role::Input);
         match wanted.find(|p| inputs.iter().all(|(name, _)| *name != p.name)) {
             Some(port) => {
-                Err(Error::input(&port.name, format!("is missing: expected {}", port.ty)))
+                let given = listed(inputs.iter().map(|(name, _)| *name));
+                let message = format!("is missing: expected {}, found {given}", port.ty);
+                Err(Error::input(&port.name, message))
             }
             None => Ok(()),
         }
@@ -501,4 +513,10 @@ fn named(error: Error, step: &str) -> Error {
         }
         other => other,
     }
+}
+
+/// `` `x`, `y` ``, or `none`.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

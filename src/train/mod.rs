@@ -148,12 +148,16 @@ impl TrainStep {
                 gradients.push(GradientReport { name: entry.name, found_inf: found != 0.0, amax });
             }
         }
+        let warning = self.recipe.warning(backoffs, scale);
+        if let Some(warning) = &warning {
+            log::warn!(target: "tracecast", "{warning}");
+        }
         Ok(StepResult {
             loss: number("loss")?.unwrap_or(f32::NAN),
             skipped: number("skipped")?.is_some_and(|found| found != 0.0),
             scale,
             backoffs,
-            warning: self.recipe.warning(backoffs, scale),
+            warning,
             grad_norm: number("grad_norm")?,
             gradients,
             outputs,

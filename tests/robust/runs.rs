@@ -116,7 +116,7 @@ fn broken(
 /// follows is as if nothing had happened.
 pub(crate) fn wrong_run(seed: u64, device: &Arc<dyn Device>) -> Result<bool, String> {
     let graph = program(seed, 8);
-    let executable = load(&graph, device.clone());
+    let executable = load(&graph, device.clone()).strict(true);
     let needed: Vec<String> = executable.program().ports().iter().map(|p| p.name.clone()).collect();
     let dice = &mut Dice::new(seed);
     let (inputs, mut store) = given(&graph, seed);

@@ -11,7 +11,7 @@ use tracecast_ir::ops;
 const TABLE: &str = "ir/src/ops/";
 
 /// Who asks for the text of a name (`OpName::text`), and what for.
-const LOOKED_UP: [(&str, &str); 10] = [
+const LOOKED_UP: [(&str, &str); 11] = [
     ("cli/src/ops.rs", "ops that a user may mean; policy tables list ops by name"),
     ("cli/src/policy.rs", "policy tables list ops by name"),
     ("fuzz/src/policy.rs", "policy tables list ops by name"),
@@ -22,10 +22,11 @@ const LOOKED_UP: [(&str, &str); 10] = [
     ("ir/src/text/record.rs", "the parser finds ops by the names in the text"),
     ("ir/src/tracer.rs", "one name stands for one op of the table"),
     ("passes/src/explain/ops.rs", "a report for people gives names as texts"),
+    ("src/numerics/mod.rs", "a report for people gives names as texts"),
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 26] = [
+const HOMONYMS: [(&str, &[&str], &str); 27] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training.rs", &["relu"], "the name of a module"),
@@ -49,6 +50,7 @@ const HOMONYMS: [(&str, &[&str], &str); 26] = [
     ("src/amp/custom.rs", &["custom_grad"], "the name of the caller in errors"),
     ("src/amp/policy.rs", &["mean"], "state of a scaler"),
     ("src/amp/raw.rs", &["reciprocal_scale"], "the label of an eager program"),
+    ("src/numerics/mod.rs", &["input"], "a port"),
     ("src/optim/adagrad.rs", &["sum"], "state of an optimizer"),
     ("src/trace.rs", &["input"], "a port"),
     ("cli/src/", &["kernel"], "a kernel"),

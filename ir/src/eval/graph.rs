@@ -31,6 +31,18 @@ impl Outputs {
     }
 }
 
+/// An op of a program in core ops that has just been evaluated, or a port.
+pub struct Seen<'a> {
+    /// The program in core ops.
+    pub graph: &'a Graph,
+    /// The node.
+    pub node: NodeId,
+    /// Its operands, in order; none for a port.
+    pub operands: &'a [&'a Value],
+    /// Its results, in order.
+    pub results: &'a [Value],
+}
+
 /// Evaluates a graph of any stage, with a value for every port by name.
 ///
 /// Decisions of autocast become casts, promotions and broadcasts become nodes, composites are expanded; every core op then runs as
@@ -39,6 +51,18 @@ impl Outputs {
 /// # Errors
 /// If a port has no value or one of another type, if the graph still has symbolic ops, or if the data has no meaning for an op.
 pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, EvalError> {
+    watched(graph, inputs, &mut |_| ())
+}
+
+/// As [`graph`], and shows every port and then every op to `see`, in the order of the program, as soon as its results are there.
+///
+/// # Errors
+/// As [`graph`].
+pub fn watched(
+    graph: &Graph,
+    inputs: &HashMap<String, Value>,
+    see: &mut dyn FnMut(&Seen<'_>),
+) -> Result<Outputs, EvalError> {
     let core = to_core(graph)?;
     let mut values: Vec<SmallVec<[Option<Value>; 1]>> = vec![SmallVec::new(); core.len()];
     for port in core.ports() {
@@ -51,6 +75,8 @@ pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, 
                 port.name, port.ty, value.ty
             )));
         }
+        let results = std::slice::from_ref(value);
+        see(&Seen { graph: &core, node: port.node, operands: &[], results });
         values[port.node.index()].push(Some(value.clone()));
     }
     let (mut uses, live) = (count_uses(&core), core.live());
@@ -58,8 +84,14 @@ pub fn graph(graph: &Graph, inputs: &HashMap<String, Value>) -> Result<Outputs, 
         if core.port_of(id).is_some() || !live[id.index()] {
             continue;
         }
-        values[id.index()] = node(&core, id, &values)?.into_iter().map(Some).collect();
-        for arg in core.args(id) {
+        let (results, args) = (node(&core, id, &values)?, core.args(id));
+        let operand = |v: &ValueId| values[v.node.index()][v.result as usize].as_ref();
+        {
+            let operands: SmallVec<[&Value; 4]> = args.iter().filter_map(operand).collect();
+            see(&Seen { graph: &core, node: id, operands: &operands, results: &results });
+        }
+        values[id.index()] = results.into_iter().map(Some).collect();
+        for arg in args {
             let left = &mut uses[arg.node.index()];
             *left -= 1;
             if *left == 0 {

@@ -15,7 +15,7 @@ mod value;
 
 pub use bytes::Bytes;
 pub use element::element;
-pub use graph::{Outputs, graph};
+pub use graph::{Outputs, Seen, graph, watched};
 pub use kernel::kernel;
 pub use mapping::give_back_free;
 pub use value::Value;

@@ -420,10 +420,7 @@ fn binary(cx: &InferCx<'_>, rule: impl Fn(&InferCx<'_>) -> infer::Answer) -> inf
     match (cx.types.len(), cx.attrs.float("scalar")) {
         (2, None) => rule(cx),
         (1, Some(v)) => {
-            let x = &cx.types[0];
-            if !x.dtype.is_float() && v.fract() != 0.0 {
-                return Err(format!("the number {v} needs a floating point operand, found {x}"));
-            }
+            infer::need_held(cx.types[0].dtype, "`scalar`", v)?;
             rule(cx)
         }
         _ => Err("takes either a second operand or the attribute `scalar`".to_owned()),

@@ -122,6 +122,31 @@ pub fn need_index(t: &TensorType) -> Result<(), String> {
     }
 }
 
+/// Fails unless a tensor of that dtype can hold a number that an attribute gives.
+///
+/// Floats hold every number, rounded. Integers hold the integers of their range; the largest of i64 is written as 2^63, the nearest
+/// number of 64 bits.
+pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
+    let (least, most) = match dtype {
+        DType::Bool => (0, 1),
+        dtype if !dtype.is_int() => return Ok(()),
+        DType::U8 => (0, i64::from(u8::MAX)),
+        dtype => {
+            let most = i64::MAX >> (64 - dtype.storage().bits);
+            (-most - 1, most)
+        }
+    };
+    if !(number >= least as f64 && number <= most as f64) {
+        // Without all the digits of 1e300.
+        let number = if number.abs() < 1e18 { number.to_string() } else { format!("{number:?}") };
+        return Err(format!("{name} is {number}, out of range for {dtype}: {least} to {most}"));
+    }
+    if number.fract() != 0.0 {
+        return Err(format!("{name} is {number}, which {dtype} does not hold: it holds integers"));
+    }
+    Ok(())
+}
+
 /// The sizes in an attribute.
 ///
 /// # Errors

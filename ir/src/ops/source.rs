@@ -39,6 +39,7 @@ pub static CONSTANT: OpDef = OpDef {
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|cx| {
         let ty = declared(cx.attrs)?;
+        held(&ty, cx.attrs)?;
         match (cx.attrs.float("value"), cx.attrs.get("data")) {
             (Some(_), None) => Ok(Inferred::one(ty)),
             (None, Some(_)) if cx.attrs.floats("data").len() == ty.numel() => Ok(Inferred::one(ty)),
@@ -79,7 +80,9 @@ pub static IOTA: OpDef = OpDef {
     infer: Func::Static(&|cx| {
         let ty = declared(cx.attrs)?;
         infer::need_number(&ty)?;
-        ty.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
+        let axis = ty.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
+        let last = ty.shape.get(axis).map_or(0, |size| size.saturating_sub(1));
+        infer::need_held(ty.dtype, "the last position", last as f64)?;
         Ok(Inferred::one(ty))
     }),
     body: Body::Source(map(&|cx, _| {
@@ -115,6 +118,20 @@ fn declared(attrs: &Attrs) -> Result<TensorType, String> {
         return Err(format!("no kernels exist for dtype {}", ty.dtype));
     }
     Ok(ty)
+}
+
+/// Fails unless the dtype holds the numbers of the attributes; of truth values any number but 0 is the true one.
+fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
+    if ty.dtype == DType::Bool {
+        return Ok(());
+    }
+    if let Some(value) = attrs.float("value") {
+        infer::need_held(ty.dtype, "`value`", value)?;
+    }
+    attrs
+        .floats("data")
+        .iter()
+        .try_for_each(|v| infer::need_held(ty.dtype, "a number of `data`", *v))
 }
 
 /// One number, or a search for the element's number by halving.

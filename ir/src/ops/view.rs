@@ -107,6 +107,9 @@ PAD = pad(x; low: Ints, high: Ints, value: Float) -> (y) {
             return Err(format!("{x} takes {} sizes in `low` and `high`, found {} and {}", x.shape.rank(), low.rank(), high.rank()));
         }
         let size = |i: usize| x.shape[i].checked_add(low[i]).and_then(|n| n.checked_add(high[i]));
+        if x.dtype.is_int() {
+            infer::need_held(x.dtype, "`value`", cx.attrs.float("value").expect("required"))?;
+        }
         let shape = (0..x.shape.rank()).map(|i| size(i).ok_or("padded size overflows".to_owned())).collect::<Result<_, _>>()?;
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
     },

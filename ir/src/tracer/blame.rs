@@ -1,4 +1,4 @@
-//! What an error of dtypes says beyond the type rule: who gave each operand its dtype, and what can be done.
+//! What an error says beyond the type rule: the types of the operands, who gave each its dtype, and what can be done.
 
 use super::Tracer;
 use crate::args::Args;
@@ -7,8 +7,37 @@ use crate::op::{InferCx, OpDef};
 use crate::policy::{Decision, DeviceType, Region};
 use crate::residence::{beside, of_result};
 use crate::text::Names;
-use crate::{Attrs, DType, TensorType};
+use crate::{Attr, Attrs, DType, TensorType};
 use std::fmt::Write;
+
+/// How many operands or numbers of a list a message names.
+const NAMED: usize = 8;
+
+/// The message of an op that is refused, with what it was given as its second line.
+pub(crate) fn with_operands(
+    mut message: String,
+    def: &OpDef,
+    groups: &Groups,
+    types: &[TensorType],
+    attrs: &Attrs,
+) -> String {
+    let name = |i| operand_name(def, groups, i).replace('`', "");
+    let operands = types.iter().take(NAMED).enumerate();
+    let mut given: Vec<String> = operands.map(|(i, ty)| format!("{}: {ty}", name(i))).collect();
+    if types.len() > NAMED {
+        given.push(format!("{} more", types.len() - NAMED));
+    }
+    given.extend(attrs.iter().map(|(name, attr)| match attr {
+        Attr::Floats(list) if list.len() > NAMED => format!("{name} = {} numbers", list.len()),
+        Attr::Ints(list) if list.len() > NAMED => format!("{name} = {} integers", list.len()),
+        attr => format!("{name} = {attr}"),
+    }));
+    if !given.is_empty() {
+        let first = message.find('\n').unwrap_or(message.len());
+        message.insert_str(first, &format!("\n  given {}", given.join(", ")));
+    }
+    message
+}
 
 /// An op whose type rule refuses its operands.
 pub(super) struct Refused<'a, 't> {

@@ -215,7 +215,10 @@ fn check_types(
     wrong: &mut Vec<String>,
 ) {
     match (node.op.def().infer)(&InferCx { types, groups: &node.groups, attrs }) {
-        Err(message) => wrong.push(message),
+        Err(message) => {
+            let def = node.op.def();
+            wrong.push(crate::tracer::with_operands(message, def, &node.groups, types, attrs));
+        }
         Ok(inferred) => {
             if inferred.results != node.results {
                 wrong.push(format!(

@@ -4,6 +4,7 @@ use super::values::{bits, every, has_sign, numbers, pairs, some, tensor};
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
 use tracecast_ir::op::{Compares, Signs, Size, WithItself};
+use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Args, Attrs, DType, OpDef, OpRef, TensorType, Tracer, Var};
 
@@ -106,7 +107,10 @@ impl Case<'_> {
         when(facts.keeps_nonnegative, "keeps what is not negative", &|| self.not_negative());
         when(facts.signs != Signs::Any, "signs", &|| self.signs(facts.signs));
         found.extend(facts.neutral.map(|c| ("neutral", self.neutral(c))));
-        found.extend(facts.negating.map(|c| ("negating", self.negating(c))));
+        // An unsigned tensor takes no -1.
+        let negating =
+            facts.negating.filter(|c| infer::need_held(self.dtype, "scalar", *c).is_ok());
+        found.extend(negating.map(|c| ("negating", self.negating(c))));
         found.extend(facts.absorbing.map(|c| ("absorbing", self.absorbing(c))));
         found.extend(facts.settling.map(|c| ("settling", self.settling(c))));
         found.extend(facts.with_itself.map(|gives| ("with itself", self.with_itself(gives))));

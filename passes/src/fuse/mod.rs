@@ -195,9 +195,19 @@ fn ordered(kernels: &[Built]) -> Vec<usize> {
     order
 }
 
+/// For each node whether it is part of a gradient or made of one, as the next value of a parameter is.
+fn behind_gradients(graph: &Graph) -> Vec<bool> {
+    let mut later: Vec<bool> = Vec::with_capacity(graph.len());
+    for id in graph.nodes() {
+        let made_of = graph.args(id).iter().any(|arg| later[arg.node.index()]);
+        later.push(graph.node(id).origin.backward || made_of);
+    }
+    later
+}
+
 /// Records ports and kernels.
 fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
-    let mut names = fused.names();
+    let (mut names, later) = (fused.names(), behind_gradients(graph));
     let mut kernels: Vec<Option<Built>> = fused.kernels.into_iter().map(Some).collect();
     let tracer = Tracer::explicit(graph.name());
     let mut made: FxHashMap<ValueId, ValueId> = FxHashMap::default();
@@ -216,9 +226,14 @@ fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
         let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
         let groups = SmallVec::from_elem(vars.len() as u16, 1);
         let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
-        let results = tracer.at(marked(graph, &outputs), || {
-            tracer.scope_path(&node.scope, || tracer.apply(&KERNEL, Args { vars, groups }, attrs))
-        });
+        let apply = || tracer.apply(&KERNEL, Args { vars, groups }, attrs);
+        // A kernel that gives something of the forward part as well is part of that.
+        let is_later = outputs.iter().all(|v| later[v.node.index()]);
+        let apply = || match is_later {
+            true => tracer.gradient_of(&node.origin, apply),
+            false => apply(),
+        };
+        let results = tracer.at(marked(graph, &outputs), || tracer.scope_path(&node.scope, apply));
         if let Some(error) = tracer.error() {
             return Err(error);
         }

@@ -203,9 +203,10 @@ fn what_is_wrong_is_named() {
         program.run(store, inputs).unwrap_err().to_string()
     };
     let good = || store(&[("s", &[1.0])]);
-    assert_eq!(fails(&mut good(), &[]), "input `x`: is missing: expected f32[1]");
+    assert_eq!(fails(&mut good(), &[]), "input `x`: is missing: expected f32[1], found none");
     assert_eq!(fails(&mut good(), &[("x", &x), ("x", &x)]), "input `x`: is given twice");
-    assert_eq!(fails(&mut good(), &[("z", &x)]), "input `z`: is unknown: the inputs are x");
+    let missing = fails(&mut good(), &[("z", &x)]);
+    assert_eq!(missing, "input `x`: is missing: expected f32[1], found `z`");
     assert!(fails(&mut good(), &[("x", &x), ("s", &x)]).contains("belongs into the store"));
     assert_eq!(
         fails(&mut good(), &[("x", &tensor(&[1.0, 2.0]))]),
@@ -219,7 +220,10 @@ fn what_is_wrong_is_named() {
         fails(&mut store(&[("s", &[])]), &[("x", &x)]),
         "state `s`: expected f32[1], found f32[0]"
     );
-    let out = program.run(&mut good(), &[("x", &x)]).unwrap();
+    let out = program.run(&mut good(), &[("x", &x), ("z", &x)]).unwrap();
+    let strict = load(&g, true).strict(true);
+    let unknown = strict.run(&mut good(), &[("x", &x), ("z", &x)]).unwrap_err().to_string();
+    assert!(unknown.starts_with("input `z`: is unknown: the inputs are `x`"), "{unknown}");
     assert!(out.get("z").unwrap_err().to_string().contains("expected one of y"));
     let traced = verify(support::graph(|t| _ = t.input("x", vector(1))), Stage::Core).unwrap();
     assert!(Program::plan(&traced).unwrap_err().to_string().contains("Fused"));

@@ -1,9 +1,11 @@
 //! Warnings: numbers that do not fit the precision chosen for them, and choices without effect.
 //!
 //! All of them are seen when a program is compiled, from its ops, its dtypes and the numbers written in it: none needs a run.
-//! `numbers` looks at single ops, `losses` at what is differentiated, `choices` at regions and rules.
+//! `numbers` looks at single ops, `losses` at what is differentiated, `crossed` at shapes on the way to a loss, `choices` at regions and
+//! rules.
 
 mod choices;
+mod crossed;
 mod losses;
 mod numbers;
 
@@ -27,6 +29,8 @@ pub enum WarningKind {
     InexactIntegers,
     /// A parameter that the loss does not depend on.
     NoGradient,
+    /// Operands of a loss that broadcast each other, `[n, 1]` against `[n]`.
+    CrossedLoss,
     /// A region that is on for devices where nothing in it lives.
     IdleRegion,
     /// A rule of the policy set that decides nothing.
@@ -37,13 +41,14 @@ pub enum WarningKind {
 
 impl WarningKind {
     /// Every kind, in the order of declaration.
-    pub const ALL: [WarningKind; 9] = [
+    pub const ALL: [WarningKind; 10] = [
         WarningKind::LowLoss,
         WarningKind::LowReduction,
         WarningKind::ScaledLoss,
         WarningKind::TinyNumber,
         WarningKind::InexactIntegers,
         WarningKind::NoGradient,
+        WarningKind::CrossedLoss,
         WarningKind::IdleRegion,
         WarningKind::IdleRule,
         WarningKind::Tracing,
@@ -58,6 +63,7 @@ impl WarningKind {
             WarningKind::TinyNumber => "tiny-number",
             WarningKind::InexactIntegers => "inexact-integers",
             WarningKind::NoGradient => "no-gradient",
+            WarningKind::CrossedLoss => "crossed-loss",
             WarningKind::IdleRegion => "idle-region",
             WarningKind::IdleRule => "idle-rule",
             WarningKind::Tracing => "tracing",
@@ -130,6 +136,7 @@ pub fn warnings(traced: &Graph, cast: &Graph, policies: &PolicySet) -> Vec<Warni
     let mut found = Warnings { traced, cast, names, found: Vec::new() };
     numbers::look(&mut found);
     losses::look(&mut found);
+    crossed::look(&mut found);
     // In the order of the program, one about each op of each kind.
     found.found.sort_by_key(|warning| (warning.node, warning.kind));
     found.found.dedup_by(|a, b| a.node.is_some() && (a.node, a.kind) == (b.node, b.kind));

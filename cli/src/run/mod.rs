@@ -1,14 +1,17 @@
 //! `tracecast run`: a program on arrays from a file.
 
+mod numerics;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use tracecast::{Graph, Store, Tensor};
+use tracecast::{Graph, Outputs, Store, Tensor};
 use tracecast_ir::{Port, Role};
 use tracecast_runtime::npz;
 
 use crate::failure::{Failure, note};
 use crate::program::ProgramFile;
+use crate::run::numerics::Look;
 use crate::target::Target;
 
 /// Compiles a program and runs it once on arrays from a file
@@ -25,8 +28,11 @@ pub(crate) struct Run {
     inputs: PathBuf,
 
     /// Where the results go
-    #[arg(long, value_name = "FILE.npz")]
-    outputs: PathBuf,
+    #[arg(long, value_name = "FILE.npz", required_unless_present_any = ["check_finite", "stats"])]
+    outputs: Option<PathBuf>,
+
+    #[command(flatten)]
+    look: Look,
 
     #[command(flatten)]
     target: Target,
@@ -36,7 +42,6 @@ impl Run {
     /// Runs the program; writes what it wrote where.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
         let graph = self.program.read_one()?;
-        self.program.warn_of_idle_choices(std::slice::from_ref(&graph))?;
         let updated = self.updated(&graph)?;
         let mut arrays = Arrays::open(&self.inputs, graph.ports())?;
         let mut store = Store::new();
@@ -44,19 +49,23 @@ impl Run {
         for port in graph.ports() {
             keep(port, arrays.read(port)?, &mut inputs, &mut store);
         }
-        let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
-        let outputs = executable.run(&mut store, &inputs)?;
-        let state = updated.iter().map(|name| Ok((name.as_str(), store.get(name)?)));
-        let state = state.collect::<Result<Vec<_>, Failure>>()?;
-        let written: Vec<_> =
-            outputs.iter().chain(state.iter().map(|(name, tensor)| (*name, tensor))).collect();
-        npz::write(&self.outputs, written.iter().copied())?;
-        for (name, tensor) in written {
-            writeln!(out, "{name} = {tensor}")?;
+        let options = self.target.options().with_policies(self.program.policies()?);
+        let made = self.look.execute(&graph, &options, &store, &inputs, out)?;
+        if let Some(file) = &self.outputs {
+            let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
+            let outputs = executable.run(&mut store, &inputs)?;
+            write(file, &outputs, &updated, &store, out)?;
         }
-        Ok(())
+        match made {
+            0 => Ok(()),
+            made => {
+                let ops = if made == 1 { "op makes" } else { "ops make" };
+                let message = format!("{made} {ops} an inf or a NaN");
+                Err(Failure::in_file(self.program.path(), message))
+            }
+        }
     }
 
     /// The state that the program gives a next value.
@@ -73,6 +82,25 @@ impl Run {
             None => Ok(updated),
         }
     }
+}
+
+/// Writes results and updated state to a file, and what they are.
+fn write(
+    file: &Path,
+    outputs: &Outputs,
+    updated: &[String],
+    store: &Store,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let state = updated.iter().map(|name| Ok((name.as_str(), store.get(name)?)));
+    let state = state.collect::<Result<Vec<_>, Failure>>()?;
+    let written: Vec<_> =
+        outputs.iter().chain(state.iter().map(|(name, tensor)| (*name, tensor))).collect();
+    npz::write(file, written.iter().copied())?;
+    for (name, tensor) in written {
+        writeln!(out, "{name} = {tensor}")?;
+    }
+    Ok(())
 }
 
 /// The arrays of a file, each of them that of a port.
