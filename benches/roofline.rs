@@ -91,7 +91,7 @@ fn layer_norm(t: &Trace, dtype: DType) {
 
 fn unscale(t: &Trace, dtype: DType) {
     let gradient = read(t, "g", dtype);
-    let checked = gradient.unscale_check(t.state_of("one", TensorType::new(dtype, []))).results();
+    let checked = gradient.unscale_check(t.state_of("one", TensorType::scalar(dtype))).results();
     t.update(gradient, checked[0]);
     write(t, "found", checked[1]);
 }
@@ -106,14 +106,14 @@ fn adamw(t: &Trace, dtype: DType) {
 
 /// Ones, or random numbers from 0 to 1 that come again after some thousands: making more would take longer than measuring.
 fn numbers(ty: &TensorType, ones: bool, seed: u64) -> Tensor {
-    let count = ty.numel().min(1 << 14);
+    let count = ty.numel().get().min(1 << 14);
     let some = if ones {
         Tensor::full(TensorType::new(DType::F32, [count]), 1.0)
     } else {
         Tensor::rand([count], seed)
     };
     let some = some.and_then(|x| x.cast(ty.dtype)).expect("a few numbers");
-    let bytes = some.bytes().repeat(ty.numel().div_ceil(count.max(1)));
+    let bytes = some.bytes().repeat(ty.numel().get().div_ceil(count.max(1)));
     Tensor::from_bytes(ty.clone(), bytes).expect("a multiple of so many numbers")
 }
 

@@ -42,6 +42,9 @@ pub enum Error {
         /// What is of another type, in words.
         differing: Vec<String>,
     },
+    /// A size guard that fails, or a name of a size without a value.
+    #[error(transparent)]
+    Size(#[from] tracecast_ir::SizeError),
     /// An option that has no meaning here.
     #[error("option `{option}`: {message}")]
     Option {

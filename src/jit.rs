@@ -1,17 +1,19 @@
 //! [`jit`] and [`Jit`]: one closure, one compiled program for each signature it meets.
 
-use crate::compile::compile_quietly;
+use crate::compile::{SizedProgram, compile_quietly, compile_sized_reported, refused};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::explain::{Explanation, Warning, explain};
+use crate::names::AxisNames;
 use crate::options::Options;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Traced, Types};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tracecast_ir::{Graph, Role, TensorType};
+use tracecast_ir::{Graph, Role, SizeError, TensorType};
 use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
@@ -39,6 +41,7 @@ pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> J
         options,
         body: Box::new(body),
         name: "step".to_owned(),
+        names: Ok(AxisNames::default()),
         cache: Mutex::default(),
         told: Mutex::default(),
     }
@@ -49,6 +52,8 @@ pub struct Jit {
     options: Options,
     body: Box<dyn Fn(&Trace) + Send + Sync>,
     name: String,
+    /// The axes whose sizes are names, as the user said.
+    names: std::result::Result<AxisNames, String>,
     cache: Mutex<Cache>,
     /// The warnings that a logger was told: every signature has the same ones.
     told: Mutex<BTreeSet<String>>,
@@ -59,6 +64,10 @@ struct Cache {
     /// The most recently used program is the last.
     programs: Vec<Arc<Compiled>>,
     history: Vec<Recompilation>,
+    /// The axes whose sizes are names, as calls have shown.
+    inferred: AxisNames,
+    /// True once a program could not be made with names.
+    is_refused: bool,
 }
 
 /// How many recompilations are remembered.
@@ -84,8 +93,15 @@ struct Compiled {
     /// The entries of the store that it reads or writes.
     state: Vec<(String, TensorType)>,
     starts: Vec<Entry>,
-    executable: Executable,
+    code: Code,
     report: CompileReport,
+}
+
+enum Code {
+    /// For the sizes of `inputs`.
+    Numbers(Box<Executable>),
+    /// For all sizes that bounds and guards allow.
+    Names(Box<SizedProgram>),
 }
 
 impl Jit {
@@ -93,6 +109,28 @@ impl Jit {
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// The same with names for sizes of inputs: `x: [batch, _], y: [batch]`. One program then serves all batches; `_` is a number.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let double = jit(Options::new().device("reference"), |t| {
+    ///     let x = t.input("x");
+    ///     t.output("y", x + x);
+    /// });
+    /// let double = double.sizes("x: [batch]");
+    /// for rows in [1, 2, 3] {
+    ///     double.run(&mut Store::new(), &[("x", &Tensor::rand([rows], 7)?)])?;
+    /// }
+    /// assert_eq!(double.recompilations().len(), 1);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sizes(mut self, names: &str) -> Self {
+        self.names = AxisNames::parse(names);
         self
     }
 
@@ -113,12 +151,11 @@ impl Jit {
         for entry in &missing {
             entry.put(store, self.options.start_seed())?;
         }
-        program.executable.run(store, inputs).map_err(|error| {
+        program.run(store, inputs).inspect_err(|_| {
             for entry in &missing {
                 // An entry that cannot be read back has never been used, so nothing is lost if it stays.
                 let _ = store.remove(&entry.name);
             }
-            error.into()
         })
     }
 
@@ -152,8 +189,10 @@ impl Jit {
     }
 
     fn traced(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Traced> {
-        let trace = Trace::new(&self.name, &self.options, types(store, inputs)?);
-        (self.body)(&trace);
+        let mut types = types(store, inputs)?;
+        types.names = self.names()?;
+        let trace = Trace::new(&self.name, &self.options, types);
+        trace.run(&self.body)?;
         trace.finish()
     }
 
@@ -174,14 +213,14 @@ impl Jit {
 
     fn program(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Arc<Compiled>> {
         let mut cache = self.lock();
-        if let Some(at) = cache.programs.iter().rposition(|program| program.fits(store, inputs)) {
+        if let Some(at) = cache.position(store, inputs) {
             let program = cache.programs.remove(at);
             cache.programs.push(program.clone());
             return Ok(program);
         }
         let types = types(store, inputs)?;
         let reason = cache.reason(&types, self.options.most_programs());
-        let program = Arc::new(self.compile(types)?);
+        let program = Arc::new(self.compile_for(&mut cache, types)?);
         let inputs = program.inputs.clone().into_iter().collect();
         cache.history.push(Recompilation { reason, inputs, report: program.report.clone() });
         let forgotten = cache.history.len().saturating_sub(HISTORY);
@@ -192,11 +231,45 @@ impl Jit {
         Ok(program)
     }
 
+    /// The axes whose sizes are names, as the user said.
+    fn names(&self) -> Result<AxisNames> {
+        let wrong = |message: &String| Error::Option { option: "sizes", message: message.clone() };
+        self.names.clone().map_err(|message| wrong(&message))
+    }
+
+    /// The program for these types: with names where the user gave some, or where earlier calls show that sizes change; where that cannot be,
+    /// which only the names that were inferred may run into, with numbers.
+    fn compile_for(&self, cache: &mut Cache, mut types: Types) -> Result<Compiled> {
+        types.names = self.names()?;
+        let may_infer = self.options.does_infer_sizes() && types.names.is_empty();
+        if !may_infer || cache.is_refused {
+            return self.compile(types);
+        }
+        let mut programs = cache.programs.iter().rev();
+        let shown = programs.find_map(|p| cache.inferred.inferred(&p.inputs, &types.inputs));
+        let names = shown.unwrap_or_else(|| cache.inferred.clone());
+        if names.is_empty() || !names.fit(&types.inputs) {
+            return self.compile(types);
+        }
+        let named = Types { names: names.clone(), ..types.clone() };
+        match catch_unwind(AssertUnwindSafe(|| self.compile(named))) {
+            Ok(Ok(compiled)) => {
+                cache.inferred = names;
+                Ok(compiled)
+            }
+            // Code that takes the number of a size without pinning it, or an op that cannot do with names.
+            _ => {
+                cache.is_refused = true;
+                self.compile(types)
+            }
+        }
+    }
+
     fn compile(&self, types: Types) -> Result<Compiled> {
         let start = Instant::now();
         let given = types.inputs.clone();
         let trace = Trace::new(&self.name, &self.options, types);
-        (self.body)(&trace);
+        trace.run(&self.body)?;
         let traced = trace.finish()?;
         let time = start.elapsed();
         let (asked, unused): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -208,14 +281,22 @@ impl Jit {
         let absent = absent.cloned().collect();
         let state = traced.graph.ports().iter().filter(|port| port.role != Role::Input);
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
-        let (executable, mut report) = compile_quietly(traced.graph, &self.options)?;
+        let (code, mut report) = if traced.graph.sizes().is_empty() {
+            let (executable, report) = compile_quietly(traced.graph, &self.options)?;
+            (Code::Numbers(Box::new(executable)), report)
+        } else {
+            let (program, report) = compile_sized_reported(traced.graph, &self.options)?;
+            let first = program.values(&|name| asked.get(name)).map_err(refused)?;
+            program.at(&first)?;
+            (Code::Names(Box::new(program)), report)
+        };
         report.trace = time;
         let noticed = traced.warnings.into_iter().map(Warning::of_tracing);
         report.warnings.splice(0..0, noticed);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         report.log(&self.name, |warning| told.insert(warning.to_owned()));
         drop(told);
-        Ok(Compiled { inputs: asked, absent, state, starts: traced.starts, executable, report })
+        Ok(Compiled { inputs: asked, absent, state, starts: traced.starts, code, report })
     }
 
     fn lock(&self) -> MutexGuard<'_, Cache> {
@@ -247,17 +328,53 @@ fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
 impl Compiled {
     /// True if it can run with these inputs on this store: what is missing in the store has a start.
     fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
-        let given = |name: &str| inputs.iter().find(|(known, _)| *known == name);
-        self.inputs.iter().all(|(name, ty)| given(name).is_some_and(|(_, t)| t.ty() == ty))
-            && self.absent.iter().all(|name| given(name).is_none())
+        let given = |name: &str| inputs.iter().any(|(known, _)| *known == name);
+        self.takes(inputs)
+            && self.absent.iter().all(|name| !given(name))
             && self.state.iter().all(|(name, ty)| match store.ty(name) {
                 Some(known) => known == ty,
                 None => self.starts.iter().any(|entry| entry.name == *name),
             })
     }
+
+    fn takes(&self, inputs: &[(&str, &Tensor)]) -> bool {
+        let given = |name: &str| inputs.iter().find(|(known, _)| *known == name);
+        let ty_of = |name: &str| given(name).map(|(_, x)| x.ty());
+        match &self.code {
+            Code::Numbers(_) => self.inputs.iter().all(|(name, ty)| ty_of(name) == Some(ty)),
+            Code::Names(program) => {
+                let has_names = |name: &str| {
+                    let port = program.graph().port_named(name);
+                    port.is_some_and(|port| port.ty.shape.has_names())
+                };
+                let fits = |(name, ty): (&String, &TensorType)| match ty_of(name) {
+                    Some(found) if has_names(name) => found.dtype == ty.dtype,
+                    found => found == Some(ty),
+                };
+                self.inputs.iter().all(fits) && program.values(&ty_of).is_ok()
+            }
+        }
+    }
+
+    fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        match &self.code {
+            Code::Numbers(executable) => Ok(executable.run(store, inputs)?),
+            Code::Names(program) => program.run(store, inputs),
+        }
+    }
 }
 
 impl Cache {
+    /// The program for these inputs: one for exactly their sizes rather than one for many, of several the one used last.
+    fn position(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Option<usize> {
+        let is_exact = |program: &Compiled| matches!(program.code, Code::Numbers(_));
+        let of = |exact: bool| {
+            let fits = |p: &Arc<Compiled>| is_exact(p) == exact && p.fits(store, inputs);
+            self.programs.iter().rposition(fits)
+        };
+        of(true).or_else(|| of(false))
+    }
+
     /// What is new about a signature, compared with the program that was used last.
     fn reason(&self, types: &Types, most: usize) -> String {
         let Some(last) = self.programs.last() else { return "first run".to_owned() };
@@ -266,11 +383,20 @@ impl Cache {
         let is_kept = |program: &Arc<Compiled>| program.inputs.iter().all(|(n, t)| given(n, t));
         let is_kept = self.programs.iter().any(is_kept);
         let was_dropped = !is_kept && self.history.iter().any(known);
-        let input = last.inputs.iter().find_map(|(name, before)| match types.inputs.get(name) {
-            Some(ty) if before == ty => None,
-            Some(ty) => Some(format!("input `{name}` is {ty}, was {before}")),
-            None => Some(format!("input `{name}` is gone")),
-        });
+        let guard = || match &last.code {
+            Code::Names(program) => match program.values(&|name| types.inputs.get(name)) {
+                Err(SizeError::Size(why)) => Some(why),
+                _ => None,
+            },
+            Code::Numbers(_) => None,
+        };
+        let input = || {
+            last.inputs.iter().find_map(|(name, before)| match types.inputs.get(name) {
+                Some(ty) if before == ty => None,
+                Some(ty) => Some(format!("input `{name}` is {ty}, was {before}")),
+                None => Some(format!("input `{name}` is gone")),
+            })
+        };
         let new = || {
             let new = last.absent.iter().find(|name| types.inputs.contains_key(*name));
             new.map(|name| format!("input `{name}` is new"))
@@ -283,8 +409,11 @@ impl Cache {
                 None => Some(format!("`{name}` is not in the store any more")),
             })
         };
-        let what =
-            input.or_else(new).or_else(state).unwrap_or_else(|| "the signature is new".to_owned());
+        let what = guard()
+            .or_else(input)
+            .or_else(new)
+            .or_else(state)
+            .unwrap_or_else(|| "the signature is new".to_owned());
         if was_dropped {
             return format!("{what}; its program was dropped, at most {most} are kept");
         }

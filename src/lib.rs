@@ -57,6 +57,7 @@ mod error;
 pub mod explain;
 mod home;
 mod jit;
+mod names;
 pub mod nn;
 pub mod numerics;
 pub mod optim;
@@ -67,7 +68,7 @@ mod shorthand;
 mod trace;
 mod train;
 
-pub use compile::{compile, compile_reported};
+pub use compile::{SizedProgram, compile, compile_reported, compile_sized, compile_sized_reported};
 pub use entry::{Entry, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, Recompilation, jit};
@@ -81,7 +82,7 @@ pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
 #[cfg(feature = "cpu")]
 pub use tracecast_codegen::{CpuDevice, CpuOptions, Vectors, measure_flops, measure_limits};
 pub use tracecast_ir as ir;
-pub use tracecast_ir::{DType, Graph, Shape, TensorType, Var};
+pub use tracecast_ir::{DType, Graph, Shape, Size, TensorType, Var, sizes};
 pub use tracecast_passes as passes;
 pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
@@ -93,8 +94,8 @@ pub mod prelude {
     pub use crate::nn::Module;
     pub use crate::optim::{Adam, AdamW, Clip, Groups, Recorded, Schedule, Sgd};
     pub use crate::{
-        DType, Jit, Options, Shape, Shorthand, Store, Tensor, TensorType, Trace, TrainStep, Var,
-        compile, jit, trace,
+        DType, Jit, Options, Shape, Shorthand, Size, Store, Tensor, TensorType, Trace, TrainStep,
+        Var, compile, compile_sized, jit, sizes, trace,
     };
     pub use tracecast_ir::ops::cast::Cast;
     pub use tracecast_ir::ops::elementwise::Elementwise;

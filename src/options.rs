@@ -46,6 +46,8 @@ pub struct Options {
     strict: bool,
     seed: u64,
     programs: usize,
+    sizes: usize,
+    infers_sizes: bool,
     opened: Arc<OnceLock<Arc<dyn Device>>>,
 }
 
@@ -82,6 +84,8 @@ impl Options {
             strict: false,
             seed: 0,
             programs: 8,
+            sizes: 64,
+            infers_sizes: true,
             opened: Arc::default(),
         }
     }
@@ -272,6 +276,21 @@ impl Options {
         self
     }
 
+    /// With code for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
+    #[must_use]
+    pub fn sizes(mut self, sizes: usize) -> Self {
+        self.sizes = sizes.max(1);
+        self
+    }
+
+    /// Whether a [`Jit`](crate::Jit) whose second call differs from an earlier one in sizes alone makes names of those sizes. It does if not
+    /// said: then the program is traced once more, and for further sizes of these axes never again.
+    #[must_use]
+    pub fn infer_sizes(mut self, infer: bool) -> Self {
+        self.infers_sizes = infer;
+        self
+    }
+
     /// The policies: those given, else those of the device.
     pub fn policies(&self) -> Arc<PolicySet> {
         match (&self.policies, self.amp()) {
@@ -375,6 +394,14 @@ impl Options {
         self.seed
     }
 
+    pub(crate) fn most_sizes(&self) -> usize {
+        self.sizes
+    }
+
+    pub(crate) fn does_infer_sizes(&self) -> bool {
+        self.infers_sizes
+    }
+
     pub(crate) fn most_programs(&self) -> usize {
         self.programs
     }
@@ -401,6 +428,8 @@ impl fmt::Debug for Options {
             .field("strict", &self.strict)
             .field("seed", &self.seed)
             .field("programs", &self.programs)
+            .field("sizes", &self.sizes)
+            .field("infers_sizes", &self.infers_sizes)
             .finish_non_exhaustive()
     }
 }

@@ -3,16 +3,18 @@
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::home::Home;
+use crate::names::AxisNames;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use tracecast_ir::ops::view::Views;
 use tracecast_ir::policy::parity::RegionObject;
 use tracecast_ir::policy::{DeviceType, Region};
-use tracecast_ir::{Graph, Role, TensorType, Tracer, ValueId, Var};
+use tracecast_ir::{Graph, Role, Size, TensorType, Tracer, ValueId, Var};
 
 /// Records what `body` computes, under the standard policies.
 ///
@@ -40,7 +42,7 @@ pub fn trace(name: &str, body: impl FnOnce(&Trace)) -> Result<Graph> {
 /// The first op that could not be recorded, with its line.
 pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> Result<Graph> {
     let trace = Trace::new(name, options, Types::default());
-    body(&trace);
+    trace.run(body)?;
     Ok(trace.finish()?.graph)
 }
 
@@ -56,6 +58,8 @@ pub struct Trace {
     depth: Cell<usize>,
     home: Home,
     objects: RefCell<Vec<(usize, Weak<RefCell<RegionObject>>)>>,
+    /// The names of sizes that inputs have given a value, and which input it was.
+    sized: RefCell<BTreeMap<String, (i64, String)>>,
 }
 
 /// One of several parts of a batch: inputs of these names are divided along their first axis.
@@ -71,6 +75,8 @@ pub(crate) struct Part {
 pub(crate) struct Types {
     pub(crate) inputs: BTreeMap<String, TensorType>,
     pub(crate) store: BTreeMap<String, TensorType>,
+    /// The axes of the inputs whose sizes are names.
+    pub(crate) names: AxisNames,
 }
 
 /// A recorded program.
@@ -102,6 +108,7 @@ impl Trace {
             depth: Cell::new(0),
             home,
             objects: RefCell::default(),
+            sized: RefCell::default(),
         }
     }
 
@@ -116,8 +123,11 @@ impl Trace {
         if let Some(value) = self.bound(name) {
             return value;
         }
-        match self.given(name) {
-            Some(ty) => self.part_of_batch(name, self.here(name, ty.clone(), Role::Input)),
+        match self.given(name).cloned() {
+            Some(ty) => {
+                let ty = self.with_names(name, &ty);
+                self.part_of_batch(name, self.here(name, ty, Role::Input))
+            }
             None => self.unknown(
                 "input",
                 name,
@@ -141,8 +151,67 @@ impl Trace {
             }
             None => {
                 self.given(name);
+                self.traced_for(name, &ty);
                 self.part_of_batch(name, self.here(name, ty, Role::Input))
             }
+        }
+    }
+
+    /// The type that an input has in the program, for the type that it has in the run that is traced for.
+    #[track_caller]
+    fn with_names(&self, input: &str, ty: &TensorType) -> TensorType {
+        let Some(names) = self.types.names.get(input) else { return ty.clone() };
+        if names.len() != ty.shape.rank() {
+            let expected = names.len();
+            self.tracer.fail("input", format!("`{input}` is {ty}, expected {expected} axes"));
+            return ty.clone();
+        }
+        let sizes = ty.shape.iter().zip(names).map(|(size, name)| match (name, size.number()) {
+            (Some(name), Some(value)) => self.named(input, name, value),
+            _ => *size,
+        });
+        TensorType { dtype: ty.dtype, shape: sizes.collect() }
+    }
+
+    /// The size of that name, which an input of this run gives a value.
+    #[track_caller]
+    fn named(&self, input: &str, name: &str, value: i64) -> Size {
+        let mut sized = self.sized.borrow_mut();
+        let (known, first) =
+            sized.entry(name.to_owned()).or_insert_with(|| (value, input.to_owned()));
+        if *known != value {
+            let message = format!("`{name}` is {value} in `{input}` and {known} in `{first}`");
+            self.tracer.fail("input", message);
+            return Size::UNKNOWN;
+        }
+        if self.tracer.with_graph(|graph| graph.sizes().get(name).is_none()) {
+            return self.tracer.size_at(name, 0.., value);
+        }
+        self.tracer.trace_at(name, value);
+        Size::named(name)
+    }
+
+    /// Gives the names in the type of an input the values that they have in the run that is traced for.
+    #[track_caller]
+    fn traced_for(&self, input: &str, ty: &TensorType) {
+        let Some(found) = self.types.inputs.get(input).filter(|_| ty.shape.has_names()) else {
+            return;
+        };
+        for (size, found) in ty.shape.iter().zip(found.shape.iter()) {
+            if let (Some(name), Some(value)) = (size.name(), found.number()) {
+                self.named(input, name, value);
+            }
+        }
+    }
+
+    /// Runs the closure of a user. What it panics over after an op has failed, an index of a shape that is not known, say, follows from that:
+    /// the error of the op is what is told.
+    pub(crate) fn run(&self, body: impl FnOnce(&Trace)) -> Result<()> {
+        let ended = catch_unwind(AssertUnwindSafe(|| body(self)));
+        match (ended, self.tracer.error()) {
+            (Err(_), Some(error)) => Err(error.into()),
+            (Err(panic), None) => resume_unwind(panic),
+            (Ok(()), _) => Ok(()),
         }
     }
 
@@ -191,8 +260,9 @@ impl Trace {
         if whole.is_poison() {
             return whole;
         }
-        let rows = whole.shape().first().copied().unwrap_or(0);
-        if rows == 0 || !rows.is_multiple_of(part.of) {
+        let rows = whole.shape().first().copied().unwrap_or_default();
+        let some = rows.at_least(1);
+        if !self.tracer.holds(some) || !self.tracer.holds(rows.multiple_of(part.of)) {
             let message = format!(
                 "`{name}` is {}: its first axis has to be divided into {} equal micro-batches",
                 whole.ty(),
@@ -200,8 +270,8 @@ impl Trace {
             );
             return self.tracer.fail("input", message);
         }
-        let size = (rows / part.of) as i64;
-        let start = part.number as i64 * size;
+        let size = rows / part.of;
+        let start = size * part.number;
         whole.slice(0, start, start + size, 1)
     }
 

@@ -10,7 +10,7 @@
 //! ;; graph @g(%x: f32[]) {            ; what is expected of it; TRACECAST_BLESS=1 writes these lines
 //! ```
 //!
-//! Every case sees the `region` lines of the file's head. Line numbers in its errors are those of the file.
+//! Every case sees the lines `region`, `size` and `guard` of the file's head. Line numbers in its errors are those of the file.
 
 #[path = "filetests/commands.rs"]
 mod commands;
@@ -114,7 +114,7 @@ pub(crate) struct Case {
     pub(crate) first: usize,
     /// Its lines as they are in the file.
     pub(crate) lines: Vec<String>,
-    /// What is given to the parser: its lines at their places in the file, below the regions of the file's head.
+    /// What is given to the parser: its lines at their places in the file, below the lines of the file's head.
     pub(crate) text: String,
     /// The lines behind `;;`.
     expected: Vec<String>,
@@ -124,8 +124,10 @@ impl TestFile {
     fn read(text: &str) -> Result<TestFile, String> {
         let lines: Vec<&str> = text.lines().collect();
         let head = lines.iter().take_while(|line| !line.starts_with("graph"));
-        let regions: Vec<(usize, &str)> =
-            head.copied().enumerate().filter(|(_, line)| line.starts_with("region")).collect();
+        let words = ["region ", "size ", "guard "];
+        let of_head = |line: &str| words.iter().any(|word| line.starts_with(word));
+        let head: Vec<(usize, &str)> =
+            head.copied().enumerate().filter(|(_, line)| of_head(line)).collect();
         let tests: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("test ")).collect();
         let [test] = tests[..] else {
             return Err(format!("expected one line `test COMMAND`, found {}", tests.len()));
@@ -136,9 +138,9 @@ impl TestFile {
         let mut file = TestFile { command, options: words.collect(), cases: cases(&lines) };
         for case in &mut file.cases {
             let mut placed = vec![""; case.first];
-            for (at, region) in &regions {
+            for (at, of_head) in &head {
                 if let Some(line) = placed.get_mut(*at) {
-                    *line = region;
+                    *line = of_head;
                 }
             }
             placed.extend(case.lines.iter().map(String::as_str));

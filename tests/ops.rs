@@ -21,7 +21,7 @@ fn program(op: &'static OpDef, sample: &Sample) -> Graph {
         for (i, y) in results.iter().enumerate() {
             t.output(&format!("y{i}"), *y);
         }
-        let float = results.iter().copied().find(|y| y.dtype().is_float() && y.ty().numel() > 0);
+        let float = results.iter().copied().find(|y| y.dtype().is_float() && y.ty().numel() != 0);
         if let Some(y) = float.filter(|_| !wrt.is_empty()) {
             let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
             for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {

@@ -133,7 +133,7 @@ fn poison(step: &Jit, store: &mut Store, at: Option<(&str, usize, f32)>) -> bool
     let mut inputs = vec![("x".to_owned(), x)];
     for name in params {
         let ty = store.ty(&name).unwrap().clone();
-        let mut zeros = vec![0.0; ty.numel()];
+        let mut zeros = vec![0.0; ty.numel().get()];
         if let Some((_, element, bad)) = at.filter(|(of, ..)| *of == name) {
             zeros[element] = f64::from(bad);
         }
@@ -159,7 +159,7 @@ fn one_bad_element_anywhere_changes_nothing_but_the_scale() {
         let elements: Vec<(String, usize)> = store
             .names()
             .flat_map(|name| {
-                (0..store.ty(name).unwrap().numel()).map(|element| (name.to_owned(), element))
+                (0..store.ty(name).unwrap().numel().get()).map(|element| (name.to_owned(), element))
             })
             .collect();
         assert!(!poison(&step, &mut store, None));

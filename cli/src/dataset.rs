@@ -7,8 +7,8 @@
 use std::io;
 use std::path::Path;
 
-use tracecast::DType;
 use tracecast::runtime::{Error, Tensor, npz};
+use tracecast::{DType, Size};
 
 /// The largest number of classes: a label beyond it is taken for a mistake, not for a wish for so wide a layer.
 const MAX_CLASSES: usize = 1 << 16;
@@ -154,7 +154,7 @@ impl Dataset {
                 format!("`x` has {rows} rows and `y` has {labels} labels; they must agree");
             return Err(DatasetError::Rows(message));
         }
-        let width = axes.iter().product();
+        let width = axes.iter().product::<Size>().get();
         let features = x.cast(DType::F32).and_then(|x| x.to_vec()).map_err(unread)?;
         let labels = y.cast(DType::I64).and_then(|y| y.to_vec()).map_err(unread)?;
         Self::new(features, labels, width)

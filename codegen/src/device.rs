@@ -157,7 +157,7 @@ impl Launch for Loaded {
     fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
         let kernel = &self.kernel;
         let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
-        let sizes: Vec<usize> = types.map(|t| t.numel() * t.dtype.bytes()).collect();
+        let sizes: Vec<usize> = types.map(|t| t.bytes().get()).collect();
         let fits =
             sizes.len() == args.len() && sizes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
         if !fits {

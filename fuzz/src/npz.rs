@@ -38,7 +38,7 @@ fn tried(file: &Path, bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     let (mut tensors, mut first_error) = (Vec::new(), None);
     for name in names {
         let ty = archive.ty(&name);
-        if ty.as_ref().is_ok_and(|ty| ty.check_size().is_err() || ty.bytes() > LARGEST) {
+        if ty.as_ref().is_ok_and(|ty| ty.check_size().is_err() || ty.bytes().get() > LARGEST) {
             continue;
         }
         match (ty, archive.read(&name)) {

@@ -2,7 +2,7 @@
 
 use crate::graph::Groups;
 use crate::op::{AttrKind, OperandKind, Schema};
-use crate::{Attr, Attrs, DType, Var};
+use crate::{Attr, Attrs, DType, Shape, Size, Var};
 use smallvec::SmallVec;
 
 /// The results of one op.
@@ -115,6 +115,7 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
                 | AttrKind::OptInt
                 | AttrKind::OptFloat
                 | AttrKind::OptDType
+                | AttrKind::OptNumber
                 | AttrKind::OptFloats
                 | AttrKind::OptStr,
                 None,
@@ -126,9 +127,14 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
                 }
                 true
             }
-            (AttrKind::Float | AttrKind::OptFloat, Some(Attr::Int(v))) => {
+            (AttrKind::Float | AttrKind::OptFloat | AttrKind::OptNumber, Some(Attr::Int(v))) => {
                 let v = *v as f64;
                 attrs.set(def.name, v);
+                true
+            }
+            (AttrKind::OptNumber, Some(Attr::Size(size))) => {
+                let number = crate::Number::Size(*size);
+                attrs.set(def.name, number);
                 true
             }
             (AttrKind::OptFloats, Some(Attr::Ints(v))) => {
@@ -136,7 +142,10 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
                 attrs.set(def.name, &v[..]);
                 true
             }
-            (AttrKind::Int | AttrKind::OptInt, Some(Attr::Int(_)))
+            (AttrKind::Int | AttrKind::OptInt | AttrKind::Size, Some(Attr::Int(_)))
+            | (AttrKind::Size, Some(Attr::Size(_)))
+            | (AttrKind::Sizes, Some(Attr::Ints(_) | Attr::Sizes(_)))
+            | (AttrKind::OptNumber, Some(Attr::Float(_) | Attr::Number(_)))
             | (AttrKind::Float | AttrKind::OptFloat, Some(Attr::Float(_)))
             | (AttrKind::DType | AttrKind::OptDType, Some(Attr::DType(_)))
             | (AttrKind::Ints, Some(Attr::Ints(_)))
@@ -189,4 +198,56 @@ macro_rules! into_attr {
     )+ };
 }
 
-into_attr!(i64, f64, DType, &[i64], &[f64], &str);
+into_attr!(i64, f64, Size, DType, &[i64], &[f64], &str);
+
+/// What can be given for an attribute that is a size: every integer, and a [`Size`].
+pub trait IntoSize: IntoAttr {}
+
+impl IntoSize for i64 {}
+impl IntoSize for Size {}
+
+/// What can be given for a list of sizes: integers of which -1 may mean "what is left", sizes, a shape.
+pub trait IntoSizes: IntoAttr {}
+
+impl IntoSizes for &[i64] {}
+
+macro_rules! one_size {
+    ($($ty:ty),+) => { $(
+        impl IntoAttr for $ty {
+            fn put(self, name: &'static str, attrs: &mut Attrs) {
+                attrs.set(name, Size::from(self));
+            }
+        }
+
+        impl IntoSize for $ty {}
+    )+ };
+}
+
+one_size!(usize, i32);
+
+macro_rules! many_sizes {
+    ($([$($bounds:tt)*] $ty:ty),+ $(,)?) => { $(
+        impl<$($bounds)*> IntoAttr for $ty {
+            fn put(self, name: &'static str, attrs: &mut Attrs) {
+                let sizes: SmallVec<[Size; 4]> = self.iter().map(|n| Size::from(*n)).collect();
+                attrs.set(name, &sizes[..]);
+            }
+        }
+
+        impl<$($bounds)*> IntoSizes for $ty {}
+    )+ };
+}
+
+many_sizes! {
+    [const N: usize] &[i64; N],
+    [const N: usize] &[i32; N],
+    [const N: usize] &[usize; N],
+    [const N: usize] &[Size; N],
+    [] &[usize],
+    [] &[Size],
+    [] &Vec<i64>,
+    [] &Vec<Size>,
+    [] &SmallVec<[i64; 4]>,
+    [] &SmallVec<[Size; 4]>,
+    [] &Shape,
+}

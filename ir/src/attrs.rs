@@ -1,7 +1,7 @@
 //! [`Attrs`]: the named constants of a node, such as `axes`, `to` or `shape`.
 
-use crate::DType;
 use crate::kernel::Kernel;
+use crate::{DType, Number, Size};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt;
@@ -18,8 +18,14 @@ pub enum Attr {
     Float(f64),
     /// `bf16`
     DType(DType),
+    /// `2*batch + 1`: an integer that depends on names. A number is an [`Attr::Int`].
+    Size(Size),
     /// `[0, -1]`
     Ints(SmallVec<[i64; 4]>),
+    /// `[batch, -1]`: integers of which one depends on names.
+    Sizes(SmallVec<[Size; 4]>),
+    /// `batch` or `0.1/batch` where a float is expected: a number that depends on names.
+    Number(Number),
     /// `[0.5, 1.0]`; compared by bits.
     Floats(Arc<[f64]>),
     /// `"mean"`
@@ -36,7 +42,10 @@ impl PartialEq for Attr {
             (Attr::Int(a), Attr::Int(b)) => a == b,
             (Attr::Float(a), Attr::Float(b)) => same(a, b),
             (Attr::DType(a), Attr::DType(b)) => a == b,
+            (Attr::Size(a), Attr::Size(b)) => a == b,
             (Attr::Ints(a), Attr::Ints(b)) => a == b,
+            (Attr::Sizes(a), Attr::Sizes(b)) => a == b,
+            (Attr::Number(a), Attr::Number(b)) => a == b,
             (Attr::Floats(a), Attr::Floats(b)) => {
                 a.len() == b.len() && a.iter().zip(b.iter()).all(|(a, b)| same(a, b))
             }
@@ -54,6 +63,9 @@ impl fmt::Display for Attr {
             Attr::Int(i) => write!(f, "{i}"),
             Attr::Float(v) => fmt_float(*v, f),
             Attr::DType(d) => write!(f, "{d}"),
+            Attr::Size(size) => write!(f, "{size}"),
+            Attr::Sizes(list) => fmt_list(list.iter(), f, |size, f| write!(f, "{size}")),
+            Attr::Number(number) => write!(f, "{number}"),
             Attr::Ints(list) => fmt_list(list.iter(), f, |i, f| write!(f, "{i}")),
             Attr::Floats(list) => fmt_list(list.iter(), f, |v, f| fmt_float(*v, f)),
             Attr::Str(s) => write!(f, "{:?}", &**s),
@@ -114,6 +126,13 @@ impl Attrs {
         }
     }
 
+    /// Gives every size that depends on names another one.
+    pub(crate) fn map_sizes(&mut self, with: &dyn Fn(Size) -> Size) {
+        for (_, attr) in self.0.iter_mut().filter(|(_, attr)| attr.sizes().next().is_some()) {
+            *attr = attr.map_sizes(with);
+        }
+    }
+
     /// Removes one attribute, if it is there.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(n, _)| n != name);
@@ -170,6 +189,43 @@ impl Attrs {
             Some(Attr::Ints(list)) => list,
             _ => &[],
         }
+    }
+
+    /// An integer or what names make of one, if present.
+    pub fn size(&self, name: &str) -> Option<Size> {
+        match self.get(name) {
+            Some(Attr::Int(i)) => Some(Size::from(*i)),
+            Some(Attr::Size(size)) => Some(*size),
+            _ => None,
+        }
+    }
+
+    /// A list of integers or of what names make of them; empty if absent.
+    pub fn sizes(&self, name: &str) -> SmallVec<[Size; 4]> {
+        match self.get(name) {
+            Some(Attr::Ints(list)) => list.iter().map(|i| Size::from(*i)).collect(),
+            Some(Attr::Sizes(list)) => list.clone(),
+            _ => SmallVec::new(),
+        }
+    }
+
+    /// A number or what names make of one, if present; integers count.
+    pub fn number(&self, name: &str) -> Option<Number> {
+        match self.get(name) {
+            Some(Attr::Number(number)) => Some(*number),
+            Some(Attr::Size(size)) => Some(Number::Size(*size)),
+            _ => self.float(name).map(Number::F64),
+        }
+    }
+
+    /// True if something in it depends on names.
+    pub fn has_names(&self) -> bool {
+        self.0.iter().any(|(_, attr)| attr.sizes().any(Size::has_names))
+    }
+
+    /// True if something in it is of an op that failed.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.0.iter().any(|(_, attr)| attr.sizes().any(Size::is_unknown))
     }
 
     /// A list of numbers; empty if absent.
@@ -232,9 +288,56 @@ impl From<&[i64]> for Attr {
     }
 }
 
+impl From<Size> for Attr {
+    fn from(size: Size) -> Self {
+        size.number().map_or(Attr::Size(size), Attr::Int)
+    }
+}
+
 impl From<&[usize]> for Attr {
     fn from(v: &[usize]) -> Self {
         Attr::Ints(v.iter().map(|&n| n as i64).collect())
+    }
+}
+
+impl From<&[Size]> for Attr {
+    fn from(sizes: &[Size]) -> Self {
+        match sizes.iter().map(|size| size.number()).collect() {
+            Some(numbers) => Attr::Ints(numbers),
+            None => Attr::Sizes(sizes.into()),
+        }
+    }
+}
+
+impl From<Number> for Attr {
+    fn from(number: Number) -> Self {
+        match number.value() {
+            Some(value) => Attr::Float(value),
+            None => Attr::Number(number),
+        }
+    }
+}
+
+impl Attr {
+    /// The sizes in it that are not plain numbers.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> + '_ {
+        let (one, list): (Option<Size>, &[Size]) = match self {
+            Attr::Size(size) => (Some(*size), &[]),
+            Attr::Number(number) => (number.size(), &[]),
+            Attr::Sizes(list) => (None, list),
+            _ => (None, &[]),
+        };
+        one.into_iter().chain(list.iter().copied())
+    }
+
+    /// The same with other sizes; what becomes a number is one.
+    pub(crate) fn map_sizes(&self, with: &dyn Fn(Size) -> Size) -> Attr {
+        match self {
+            Attr::Size(size) => with(*size).into(),
+            Attr::Number(number) => number.map(with).into(),
+            Attr::Sizes(list) => list.iter().map(|size| with(*size)).collect::<Vec<_>>()[..].into(),
+            _ => self.clone(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
 use crate::policy::{Decision, DeviceType, Region};
-use crate::{Attrs, TensorType};
+use crate::{Attrs, Sizes, TensorType};
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -142,6 +142,8 @@ pub struct Graph {
     pub(crate) regions: Vec<Region>,
     pub(crate) policy: u64,
     pub(crate) points: Arc<Vec<Point>>,
+    /// The names of sizes, and what the program needs of them.
+    pub(crate) sizes: Sizes,
     /// The words that a text called values by.
     pub(crate) written: Vec<(ValueId, String)>,
     /// True once it is verified: what is recorded from now on stands for its nodes, no longer for those it was made from.
@@ -172,6 +174,7 @@ impl Graph {
             policy: 0,
             index: Index::default(),
             points: Arc::default(),
+            sizes: Sizes::default(),
             written: Vec::new(),
             settled: false,
         }
@@ -254,6 +257,11 @@ impl Graph {
     /// The region of a node.
     pub fn region(&self, id: NodeId) -> &Region {
         &self.regions[self.dag[id].region as usize]
+    }
+
+    /// The names that sizes are made of, and the size guards.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
     }
 
     /// The hash of the policy set it was traced under; 0 if no region was ever on.

@@ -9,6 +9,7 @@
 
 pub mod args;
 mod ask;
+mod at;
 pub mod attrs;
 pub mod dtype;
 pub mod error;
@@ -23,13 +24,15 @@ pub mod policy;
 mod residence;
 mod retrace;
 pub mod shape;
+pub mod size;
 pub mod tensor_type;
 pub mod text;
 pub mod tracer;
 pub mod var;
 pub mod verify;
 
-pub use args::{Args, IntoAttr, OperandOf, Results};
+pub use args::{Args, IntoAttr, IntoSize, IntoSizes, OperandOf, Results};
+pub use at::SizeError;
 pub use attrs::{Attr, Attrs};
 pub use dtype::{Class, DType, Float, Storage, Top};
 pub use error::{ParseError, TraceError, VerifyError, VerifyErrors};
@@ -38,6 +41,7 @@ pub use op::{OpDef, OpName, OpRef};
 pub use point::{Origin, Point, PointId, Reason};
 pub use retrace::Mapping;
 pub use shape::Shape;
+pub use size::{Claim, Must, NamedSize, Number, Size, SizeGuard, Sizes, Values};
 pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
 pub use tracer::Tracer;

@@ -7,7 +7,7 @@
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::OpName;
-use crate::{DType, Tracer, Var};
+use crate::{DType, Size, Tracer, Var};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct Point {
     /// The dtype after.
     pub to: DType,
     /// The number of elements.
-    pub numel: usize,
+    pub numel: Size,
 }
 
 /// Which part of the traced program a node stands for.

@@ -1,22 +1,44 @@
 //! Shapes: sizes along axes, broadcasting, and row-major strides.
 
+use crate::Size;
 use smallvec::SmallVec;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Index, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
 /// The sizes of a tensor along its axes; a scalar has none.
+///
+/// A shape dereferences to a slice of [`Size`]s, which are numbers or expressions of names. The shape of an op that failed has a size of
+/// [`Size::UNKNOWN`] wherever it is asked for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shape(SmallVec<[usize; 4]>);
+pub struct Shape(SmallVec<[Size; 4]>);
+
+/// How many axes the shape of a failed op shows to whoever counts them.
+const UNKNOWN_AXES: usize = 4;
 
 impl Shape {
     /// The shape with the given sizes.
-    pub fn new(sizes: &[usize]) -> Self {
-        Shape(SmallVec::from_slice(sizes))
+    pub fn new<T: Copy + Into<Size>>(sizes: &[T]) -> Self {
+        sizes.iter().copied().collect()
     }
 
     /// The shape without axes.
     pub fn scalar() -> Self {
         Shape::default()
+    }
+
+    /// The shape of something whose op failed.
+    pub fn unknown() -> Self {
+        Shape(SmallVec::from_elem(Size::UNKNOWN, UNKNOWN_AXES))
+    }
+
+    /// True if a size is of an op that failed.
+    pub fn is_unknown(&self) -> bool {
+        self.0.iter().any(|size| size.is_unknown())
+    }
+
+    /// True if a size is an expression of names.
+    pub fn has_names(&self) -> bool {
+        self.0.iter().any(|size| size.has_names())
     }
 
     /// The number of axes.
@@ -25,43 +47,77 @@ impl Shape {
     }
 
     /// The number of elements; 1 for a scalar.
-    ///
-    /// Types that a [`Tracer`](crate::Tracer) accepted never overflow here: see [`Shape::checked_numel`].
-    pub fn numel(&self) -> usize {
+    pub fn numel(&self) -> Size {
         self.0.iter().product()
     }
 
-    /// The number of elements, or `None` if it does not fit in memory's index type.
+    /// The sizes of a shape in a program that runs.
+    ///
+    /// # Panics
+    /// If one of them is no number.
+    #[track_caller]
+    pub fn numbers(&self) -> SmallVec<[usize; 4]> {
+        self.0.iter().map(|size| size.get()).collect()
+    }
+
+    /// The number of elements, or `None` if it is not a number or does not fit in memory's index type.
     ///
     /// The sizes other than zero must multiply without overflow even when some axis is empty.
     pub fn checked_numel(&self) -> Option<usize> {
-        let solid =
-            self.0.iter().filter(|&&n| n != 0).try_fold(1usize, |p, &n| p.checked_mul(n))?;
-        Some(if self.0.contains(&0) { 0 } else { solid })
+        let numbers: SmallVec<[usize; 4]> = self
+            .0
+            .iter()
+            .map(|size| usize::try_from(size.number()?).ok())
+            .collect::<Option<_>>()?;
+        let solid = numbers.iter().filter(|&&n| n != 0);
+        let solid = solid.copied().try_fold(1usize, usize::checked_mul)?;
+        Some(if numbers.contains(&0) { 0 } else { solid })
     }
 
-    /// Row-major strides in elements.
+    /// Row-major strides in elements, of a shape in a program that runs.
+    ///
+    /// # Panics
+    /// If a size is no number.
+    #[track_caller]
     pub fn strides(&self) -> SmallVec<[usize; 4]> {
         let mut strides: SmallVec<[usize; 4]> = SmallVec::from_elem(1, self.rank());
         for axis in (1..self.rank()).rev() {
-            strides[axis - 1] = strides[axis] * self.0[axis].max(1);
+            strides[axis - 1] = strides[axis] * self.0[axis].get().max(1);
         }
         strides
     }
 
     /// The shape that `self` and `other` stretch to, numpy's rule: align at the last axis, sizes equal or one of them 1.
     ///
+    /// No value of a name is looked at: only the number 1 stretches, and expressions agree if they are the same.
+    ///
     /// # Errors
     /// If two aligned sizes differ and neither is 1.
     pub fn broadcast(&self, other: &Shape) -> Result<Shape, String> {
+        self.broadcast_if(other, &|_, _| false)
+    }
+
+    /// As [`broadcast`](Shape::broadcast), where sizes of unlike form are equal if `equal` says so. What would help is asked in order:
+    /// that they are equal, and that one of them is 1.
+    ///
+    /// # Errors
+    /// If two aligned sizes differ and neither is 1.
+    pub fn broadcast_if(
+        &self,
+        other: &Shape,
+        equal: &dyn Fn(Size, Size) -> bool,
+    ) -> Result<Shape, String> {
         let rank = self.rank().max(other.rank());
+        let one = Size::from(1);
         let at = |s: &Shape, axis: usize| {
-            if axis + s.rank() < rank { 1 } else { s.0[axis + s.rank() - rank] }
+            if axis + s.rank() < rank { one } else { s.0[axis + s.rank() - rank] }
         };
         (0..rank)
             .map(|axis| match (at(self, axis), at(other, axis)) {
-                (a, b) if a == b || b == 1 => Ok(a),
-                (1, b) => Ok(b),
+                (a, b) if a == b || b == one => Ok(a),
+                (a, b) if a == one => Ok(b),
+                (a, b) if equal(a, b) || equal(b, one) => Ok(a),
+                (a, b) if equal(a, one) => Ok(b),
                 (a, b) => Err(format!(
                     "shapes {self} and {other} do not broadcast: sizes {a} and {b} at axis {axis}"
                 )),
@@ -104,28 +160,56 @@ impl Shape {
 }
 
 impl Deref for Shape {
-    type Target = [usize];
+    type Target = [Size];
 
-    fn deref(&self) -> &[usize] {
+    fn deref(&self) -> &[Size] {
         &self.0
     }
 }
 
-impl From<&[usize]> for Shape {
-    fn from(sizes: &[usize]) -> Self {
+impl Index<usize> for Shape {
+    type Output = Size;
+
+    fn index(&self, axis: usize) -> &Size {
+        match self.0.get(axis) {
+            None if self.is_unknown() => &Size::UNKNOWN,
+            _ => &self.0[axis],
+        }
+    }
+}
+
+macro_rules! index_by_ranges {
+    ($($range:ty),+) => { $(
+        impl Index<$range> for Shape {
+            type Output = [Size];
+
+            fn index(&self, axes: $range) -> &[Size] {
+                match self.0.get(axes.clone()) {
+                    None if self.is_unknown() => &self.0,
+                    _ => &self.0[axes],
+                }
+            }
+        }
+    )+ };
+}
+
+index_by_ranges!(RangeFull, Range<usize>, RangeFrom<usize>, RangeTo<usize>, RangeInclusive<usize>);
+
+impl<T: Copy + Into<Size>> From<&[T]> for Shape {
+    fn from(sizes: &[T]) -> Self {
         Shape::new(sizes)
     }
 }
 
-impl<const N: usize> From<[usize; N]> for Shape {
-    fn from(sizes: [usize; N]) -> Self {
+impl<T: Copy + Into<Size>, const N: usize> From<[T; N]> for Shape {
+    fn from(sizes: [T; N]) -> Self {
         Shape::new(&sizes)
     }
 }
 
-impl FromIterator<usize> for Shape {
-    fn from_iter<I: IntoIterator<Item = usize>>(sizes: I) -> Self {
-        Shape(sizes.into_iter().collect())
+impl<T: Into<Size>> FromIterator<T> for Shape {
+    fn from_iter<I: IntoIterator<Item = T>>(sizes: I) -> Self {
+        Shape(sizes.into_iter().map(Into::into).collect())
     }
 }
 
@@ -158,11 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn names_broadcast_by_form_unless_somebody_answers() {
+        let [b, n] = ["b", "n"].map(Size::named);
+        let (x, y) = (Shape::new(&[b, Size::from(1)]), Shape::new(&[n]));
+        assert_eq!(x.broadcast(&y).unwrap(), Shape::new(&[b, n]));
+        assert!(y.broadcast(&Shape::new(&[b])).unwrap_err().contains("sizes n and b at axis 0"));
+        assert_eq!(y.broadcast_if(&Shape::new(&[b]), &|_, _| true).unwrap(), y);
+        let is_one = |a: Size, other: Size| a == n && other == 1;
+        assert_eq!(y.broadcast_if(&Shape::new(&[b]), &is_one).unwrap(), Shape::new(&[b]));
+    }
+
+    #[test]
+    fn the_shape_of_a_failed_op_has_every_size() {
+        let shape = Shape::unknown();
+        assert!(shape[17].is_unknown() && (shape[0] * 3 + 1).is_unknown());
+        assert!(shape[2..9].iter().all(|size| size.is_unknown()) && shape.rank() > 0);
+    }
+
+    #[test]
     fn strides_and_counts() {
         assert_eq!(Shape::new(&[2, 3, 4]).strides().as_slice(), [12, 4, 1]);
-        assert_eq!(Shape::new(&[usize::MAX, 2]).checked_numel(), None);
-        assert_eq!(Shape::new(&[usize::MAX, 2, 0]).checked_numel(), None);
+        assert_eq!(Shape::new(&[Size::MAX, 8]).checked_numel(), None);
+        assert_eq!(Shape::new(&[Size::MAX, 8, 0]).checked_numel(), None);
         assert_eq!(Shape::scalar().numel(), 1);
+        let batch = Size::named("batch");
+        assert_eq!(Shape::new(&[batch, Size::from(784)]).numel(), 784 * batch);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! [`TensorType`]: what is known of a value before it exists.
 
-use crate::{DType, Shape};
+use crate::{DType, Shape, Size};
 use std::fmt;
 
 /// The dtype and the shape of a value, printed `bf16[32, 10]`.
@@ -29,28 +29,44 @@ impl TensorType {
     }
 
     /// The number of elements.
-    pub fn numel(&self) -> usize {
+    pub fn numel(&self) -> Size {
         self.shape.numel()
     }
 
     /// The size in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> Size {
         self.numel() * self.dtype.bytes()
     }
 
-    /// Checks that the size in bytes can be addressed, with room to compute with it. Axes of size 0 do not make others smaller.
+    /// Checks that it is the type of something that exists: every size is a number, and the size in bytes can be addressed.
     ///
     /// # Errors
-    /// If the element count or the byte count overflows or is beyond every machine's memory.
+    /// As [`check_size`](TensorType::check_size), or if a size depends on names or is of an op that failed.
+    pub fn check_numbers(&self) -> Result<(), String> {
+        if self.shape.has_names() || self.shape.is_unknown() {
+            return Err(format!("{self} has a size that is no number"));
+        }
+        self.check_size()
+    }
+
+    /// Checks that sizes that are numbers are not negative, and that the size in bytes can be addressed, with room to compute with it. Axes of
+    /// size 0 do not make others smaller. What names make of it is checked when they have numbers.
+    ///
+    /// # Errors
+    /// If a size is negative, or the element count or the byte count overflows or is beyond every machine's memory.
     pub fn check_size(&self) -> Result<(), String> {
-        const LARGEST: usize = 1 << 56;
-        let mut sizes = self.shape.iter().filter(|&&n| n != 0);
-        sizes
-            .try_fold(self.dtype.bytes().max(1), |bytes, &n| {
-                bytes.checked_mul(n).filter(|&b| b <= LARGEST)
-            })
-            .map(|_| ())
-            .ok_or_else(|| format!("{self} has too many elements to address"))
+        const LARGEST: i64 = 1 << 56;
+        let mut bytes = Some(self.dtype.bytes().max(1) as i64);
+        for size in &*self.shape {
+            match size.number() {
+                Some(0) => {}
+                Some(n) if n < 0 => return Err(format!("{self} has a negative size")),
+                Some(n) => bytes = bytes.and_then(|b| b.checked_mul(n)).filter(|b| *b <= LARGEST),
+                None if size.has_names() => {}
+                None => bytes = None,
+            }
+        }
+        bytes.map(|_| ()).ok_or_else(|| format!("{self} has too many elements to address"))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod blame;
 mod region;
+mod sizes;
 
 use blame::Refused;
 pub(crate) use blame::with_operands;
@@ -13,7 +14,7 @@ pub(crate) use blame::with_operands;
 use crate::args::{Args, Results};
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
-use crate::op::{Body, Dispatch, ExpandCx, InferCx, Inferred, OpName, OpRef};
+use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpName, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
@@ -138,6 +139,9 @@ impl Tracer {
         grad: bool,
         device: DeviceType,
     ) -> Var<'_> {
+        if ty.shape.is_unknown() {
+            return self.pass_on();
+        }
         let known = self.state.borrow().graph.port_named(name).cloned();
         if let Some(port) = known {
             if port.ty != ty || port.role != role {
@@ -153,7 +157,7 @@ impl Tracer {
             }
             return self.var(ValueId { node: port.node, result: 0 });
         }
-        if let Err(message) = ty.check_size() {
+        if let Err(message) = ty.check_size().and_then(|()| self.check_names(&ty, role)) {
             return self.fail("input", message);
         }
         if !ty.dtype.is_computable() {
@@ -269,6 +273,9 @@ impl Tracer {
         if args.vars.iter().any(|v| v.is_poison()) {
             return SmallVec::from_elem(self.poison(), count);
         }
+        if attrs.is_unknown() {
+            return SmallVec::from_elem(self.pass_on(), count);
+        }
         match self.try_apply(&op, &mut args, &mut attrs) {
             Ok(results) => results,
             Err(message) => {
@@ -307,8 +314,7 @@ impl Tracer {
         let expands = matches!(def.dispatch, Dispatch::Expands | Dispatch::ListedOrExpands { .. })
             && decision.is_none();
         if let (true, Body::Composite { expand, .. }) = (expands, &def.body) {
-            let results =
-                (def.infer)(&InferCx { types: &types, groups: &args.groups, attrs })?.results;
+            let results = self.infer(op, &types, &args.groups, attrs)?.results;
             let cx = ExpandCx {
                 tracer: self,
                 args: &args.vars,
@@ -331,8 +337,7 @@ impl Tracer {
         if let Some(d) = &decision {
             apply_decision(d, &mut types, &mut seen);
         }
-        let cx = InferCx { types: &types, groups: &args.groups, attrs: &seen };
-        let inferred = (def.infer)(&cx).map_err(|message| {
+        let inferred = self.infer(op, &types, &args.groups, &seen).map_err(|message| {
             let decision = decision.as_ref();
             let refused = Refused { def, args, attrs: &seen, types: &types, decision };
             self.with_provenance(&refused, message)
@@ -574,8 +579,7 @@ fn make_explicit(args: &mut Args<'_>, inferred: &Inferred) {
             *var = cast::Cast::cast(*var, *dtype);
         }
         if let Some(Some(shape)) = inferred.shapes.get(i) {
-            let sizes: SmallVec<[i64; 4]> = shape.iter().map(|&n| n as i64).collect();
-            *var = view::Views::expand(*var, &sizes);
+            *var = view::Views::expand(*var, shape);
         }
     }
 }

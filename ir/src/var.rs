@@ -3,7 +3,7 @@
 use crate::args::Results;
 use crate::graph::{NodeId, ValueId};
 use crate::tracer::Tracer;
-use crate::{DType, Shape, TensorType};
+use crate::{Args, Attrs, DType, Number, OpDef, Shape, Size, TensorType};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -38,10 +38,10 @@ impl<'t> Var<'t> {
         self.id.node.index() == POISON as usize
     }
 
-    /// Its type; `f32[]` for the result of an op that failed.
+    /// Its type; f32 and a shape of [unknown](Size::UNKNOWN) sizes for the result of an op that failed.
     pub fn ty(self) -> TensorType {
         if self.is_poison() {
-            return TensorType::scalar(DType::F32);
+            return TensorType { dtype: DType::F32, shape: Shape::unknown() };
         }
         self.tracer.with_graph(|g| g.ty(self.id).clone())
     }
@@ -62,8 +62,17 @@ impl<'t> Var<'t> {
     }
 
     /// The size of an axis; 1 beyond the last one.
-    pub fn size(self, axis: usize) -> usize {
-        self.ty().shape.get(axis).copied().unwrap_or(1)
+    pub fn size(self, axis: usize) -> Size {
+        let shape = self.ty().shape;
+        if axis < shape.rank() || shape.is_unknown() { shape[axis] } else { Size::from(1) }
+    }
+
+    /// An op of one operand and the attribute `scalar`, a number that may depend on names.
+    #[track_caller]
+    pub(crate) fn with_number(self, op: &'static OpDef, number: Number) -> Var<'t> {
+        let mut args = Args::of(&[self]);
+        args.push(None);
+        self.tracer.apply(op, args, Attrs::new().with("scalar", number))[0]
     }
 
     /// The other results of the op that made it.

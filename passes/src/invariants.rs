@@ -12,7 +12,7 @@
 
 use crate::pass::error_at;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use tracecast_ir::op::{Intrinsic, Lower, Size, View};
+use tracecast_ir::op::{Intrinsic, Lower, Magnitude, View};
 use tracecast_ir::{DType, Graph, NodeId, Port, Role, TensorType, TraceError, ValueId};
 
 /// Fails if a program scales, unscales or steps in a way that no loss scaler means.
@@ -154,7 +154,8 @@ impl<'g> Scaling<'g> {
             source = graph.args(source.node)[0];
         }
         let facts = graph.node(id).op.facts();
-        (facts.size == Some(Size::Product) && is(graph, source.node, &[Intrinsic::ScaleInverse]))
+        (facts.magnitude == Some(Magnitude::Product)
+            && is(graph, source.node, &[Intrinsic::ScaleInverse]))
             || (facts.by_inverse.is_some() && scales.contains(&source))
     }
 
@@ -310,7 +311,11 @@ fn stays_unscaled(graph: &Graph, node: NodeId) -> bool {
     let is_kept = is(graph, node, &[Intrinsic::Cast, Intrinsic::Negation]);
     let is_permuted =
         matches!(graph.node(node).op.def().lowering(), Some(Lower::View(View::Permute)));
-    by_number || is_kept || is_permuted || facts.size == Some(Size::Sum) || is_view(graph, node)
+    by_number
+        || is_kept
+        || is_permuted
+        || facts.magnitude == Some(Magnitude::Sum)
+        || is_view(graph, node)
 }
 
 /// True for another shape of the same elements.

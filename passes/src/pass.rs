@@ -62,6 +62,13 @@ impl Pipeline {
         self
     }
 
+    /// The same behind one more pass.
+    #[must_use]
+    pub fn after(mut self, pass: impl Pass + 'static) -> Self {
+        self.passes.insert(0, Box::new(pass));
+        self
+    }
+
     /// The names of the passes, in order.
     pub fn names(&self) -> Vec<&'static str> {
         self.passes.iter().map(|p| p.name()).collect()
@@ -80,6 +87,18 @@ impl Pipeline {
     pub fn without(mut self, name: &str) -> Self {
         self.passes.retain(|p| p.name() != name);
         self
+    }
+
+    /// The passes up to and with the first one of that name, and those behind it.
+    #[must_use]
+    pub fn split_after(mut self, name: &str) -> (Self, Self) {
+        let behind = self
+            .passes
+            .iter()
+            .position(|p| p.name() == name)
+            .map_or(self.passes.len(), |at| at + 1);
+        let rest = self.passes.split_off(behind);
+        (self, Pipeline { passes: rest })
     }
 
     /// Runs every pass on a traced program.
@@ -161,6 +180,20 @@ pub(crate) fn need_decided(graph: &Graph) -> Result<(), TraceError> {
         }
         None => Ok(()),
     }
+}
+
+/// Fails if sizes are names: what is foretold and decided about kernels is about numbers.
+pub(crate) fn need_numbers(graph: &Graph, pass: &str) -> Result<(), TraceError> {
+    let names: Vec<&str> = graph.sizes().names().iter().map(|size| size.name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the sizes {} are names: give them numbers first, with `Graph::at`",
+        names.join(", ")
+    );
+    let (op, source_line, scope) = (pass.to_owned(), String::new(), String::new());
+    Err(TraceError { op, message, source_line, scope })
 }
 
 /// The same graph without what no output and no update needs.

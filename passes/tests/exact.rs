@@ -61,7 +61,7 @@ fn graph(seed: u64) -> Graph {
         for _ in 0..count {
             if let Some(v) = step(&mut dice, t, &pool) {
                 assert!(t.error().is_none(), "seed {seed}: {:?}", t.error());
-                if v.ty().numel() <= 4000 {
+                if v.ty().numel().get() <= 4000 {
                     pool.push(v);
                 }
             }
@@ -172,17 +172,18 @@ fn constant<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
     if dice.chance(60) {
         return Some(t.full(x.ty(), dice.pick(&NUMBERS)));
     }
-    let data: Vec<f64> = (0..x.ty().numel()).map(|_| dice.pick(&NUMBERS)).collect();
-    (data.len() < 50).then(|| t.constant(x.dtype(), &x.shape(), &data))
+    let data: Vec<f64> = (0..x.ty().numel().get()).map(|_| dice.pick(&NUMBERS)).collect();
+    (data.len() < 50).then(|| t.constant(x.dtype(), &x.shape().numbers(), &data))
 }
 
 fn views<'t>(dice: &mut Dice, x: Var<'t>, pool: &[Var<'t>]) -> Option<Var<'t>> {
     let (shape, rank) = (x.shape(), x.rank());
     let axis = dice.below(rank.max(1));
-    let size = shape.get(axis).copied().unwrap_or(1) as i64;
+    let size = shape.get(axis).map_or(1, |n| n.get()) as i64;
     match dice.below(8) {
-        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() > 0),
-        1 => Some(x.reshape_to(&Shape::new(&[&shape[..], &[1]].concat()))).filter(|_| rank < 4),
+        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() != 0),
+        1 => Some(x.reshape_to(&Shape::new(&[&shape.numbers()[..], &[1]].concat())))
+            .filter(|_| rank < 4),
         2 if rank >= 2 => {
             let mut dims: Vec<i64> = (0..rank as i64).collect();
             dims.swap(dice.below(rank), axis);
@@ -209,7 +210,7 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>, pool: &[Var<'t>]) -> Option<Var<'t>> {
         6 if (1..4).contains(&rank) => {
             let sizes: Vec<i64> = [
                 &[2][..],
-                &shape.iter().map(|&n| if n == 1 { 3 } else { n as i64 }).collect::<Vec<_>>(),
+                &shape.iter().map(|&n| if n == 1 { 3 } else { n.get() as i64 }).collect::<Vec<_>>(),
             ]
             .concat();
             Some(x.expand(&sizes))
@@ -260,7 +261,7 @@ fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
         ]),
     };
     let value = |ty: &TensorType, number: &mut dyn FnMut(DType) -> f64| {
-        let numbers: Vec<f64> = (0..ty.numel()).map(|_| number(ty.dtype)).collect();
+        let numbers: Vec<f64> = (0..ty.numel().get()).map(|_| number(ty.dtype)).collect();
         Value::from_f64s(ty.clone(), &numbers).expect("as many numbers as elements")
     };
     graph.ports().iter().map(|p| (p.name.clone(), value(&p.ty, &mut number))).collect()
@@ -298,7 +299,7 @@ fn parts(graph: &Graph) -> Vec<String> {
 fn moved_bytes(graph: &Graph) -> usize {
     let stored = |n: &Node| {
         let is_cast = matches!(n.op.name().text(), "cast" | "input" | "constant");
-        if is_cast || is_view(n) { 0 } else { n.results[0].bytes() }
+        if is_cast || is_view(n) { 0 } else { n.results[0].bytes().get() }
     };
     graph.nodes().map(|id| stored(graph.node(id))).sum()
 }

@@ -30,7 +30,7 @@ fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
         (Range::Any, true) => dice.unit() * 1.5,
         (Range::Any, false) => f64::from(dice.chance(50)),
     };
-    let numbers: Vec<f64> = (0..ty.numel()).map(|_| one()).collect();
+    let numbers: Vec<f64> = (0..ty.numel().get()).map(|_| one()).collect();
     Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
 }
 
@@ -39,8 +39,8 @@ fn weighted<'t>(t: &'t Tracer, results: &[Var<'t>]) -> Option<Var<'t>> {
     let mut dice = Dice::new(99);
     let mut total: Option<Var<'t>> = None;
     for y in results.iter().filter(|y| y.dtype().is_float()) {
-        let weights: Vec<f64> = (0..y.ty().numel()).map(|_| dice.unit()).collect();
-        let w = t.constant(DType::F64, &y.shape(), &weights);
+        let weights: Vec<f64> = (0..y.ty().numel().get()).map(|_| dice.unit()).collect();
+        let w = t.constant(DType::F64, &y.shape().numbers(), &weights);
         let part = y.to(DType::F64).mul(w, None).sum(&[], false, None);
         total = Some(total.map_or(part, |s| s.add(part, None)));
     }
@@ -158,7 +158,7 @@ fn all(order: usize) -> usize {
                 .dtype("to")
                 .or(sample.attrs.dtype("dtype"))
                 .is_some_and(|d| d != DType::F64);
-            let numel: usize = sample.operands.iter().map(|(t, _)| t.numel()).sum();
+            let numel: usize = sample.operands.iter().map(|(t, _)| t.numel().get()).sum();
             if !narrows && numel < 3000 {
                 compared += check(op, text, &sample, order);
             }

@@ -15,7 +15,7 @@ use tracecast_passes::{Autocast, PassOptions, Pipeline, standard};
 fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
     let mut dice = Dice::new(seed ^ 0xabcd);
     let make = |ty: &tracecast_ir::TensorType, name: &str, dice: &mut Dice| {
-        let numbers: Vec<f64> = (0..ty.numel())
+        let numbers: Vec<f64> = (0..ty.numel().get())
             .map(|_| match ty.dtype {
                 _ if name.starts_with("index") => dice.below(INDEX_LIMIT) as f64,
                 d if d.is_float() => dice.unit() * 2.0,

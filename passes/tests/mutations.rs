@@ -174,7 +174,7 @@ fn reaches_a_result(graph: &Graph, from: NodeId) -> bool {
     let mut reached = vec![false; graph.len()];
     reached[from.index()] = true;
     for id in graph.nodes() {
-        let has_elements = graph.node(id).results.iter().any(|ty| ty.numel() > 0);
+        let has_elements = graph.node(id).results.iter().any(|ty| ty.numel() != 0);
         reached[id.index()] |= graph.args(id).iter().any(|a| reached[a.node.index()]);
         reached[id.index()] &= has_elements;
     }

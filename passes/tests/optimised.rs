@@ -31,8 +31,8 @@ fn moved(graph: &Graph) -> usize {
         _ => None,
     });
     let moved = kernels.map(|kernel| {
-        let read: usize = kernel.inputs.iter().map(TensorType::bytes).sum();
-        read + kernel.outputs.iter().map(|o| o.ty.bytes()).sum::<usize>()
+        let read: usize = kernel.inputs.iter().map(|ty| ty.bytes().get()).sum();
+        read + kernel.outputs.iter().map(|o| o.ty.bytes().get()).sum::<usize>()
     });
     moved.sum()
 }

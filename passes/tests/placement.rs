@@ -146,15 +146,19 @@ fn moved(graph: &Graph) -> usize {
         for arg in graph.args(id) {
             let source = read_as(graph, arg);
             if !is_cast(graph, ValueId { node: id, result: 0 }) {
-                read += graph.ty(source).bytes();
+                read += graph.ty(source).bytes().get();
                 stored.insert(source);
             } else if is_port(source) {
-                read += graph.ty(source).bytes();
+                read += graph.ty(source).bytes().get();
             }
         }
     }
     stored.extend(graph.roots());
-    read + stored.into_iter().filter(|v| !is_port(*v)).map(|v| graph.ty(v).bytes()).sum::<usize>()
+    read + stored
+        .into_iter()
+        .filter(|v| !is_port(*v))
+        .map(|v| graph.ty(v).bytes().get())
+        .sum::<usize>()
 }
 
 /// The bytes that the kernels of a program read and write.
@@ -166,8 +170,8 @@ fn moved_fused(graph: &Verified) -> usize {
     });
     kernels
         .map(|k| {
-            let read: usize = k.inputs.iter().map(TensorType::bytes).sum();
-            read + k.outputs.iter().map(|o| o.ty.bytes()).sum::<usize>()
+            let read: usize = k.inputs.iter().map(|ty| ty.bytes().get()).sum();
+            read + k.outputs.iter().map(|o| o.ty.bytes().get()).sum::<usize>()
         })
         .sum()
 }

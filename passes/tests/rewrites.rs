@@ -165,7 +165,10 @@ fn wrong_expansions_are_named() {
         .ports()
         .iter()
         .map(|p| {
-            (p.name.clone(), Value::from_f64s(p.ty.clone(), &vec![1.0; p.ty.numel()]).unwrap())
+            (
+                p.name.clone(),
+                Value::from_f64s(p.ty.clone(), &vec![1.0; p.ty.numel().get()]).unwrap(),
+            )
         })
         .collect();
     let message = eval::graph(&graph, &inputs).unwrap_err().to_string();

@@ -399,7 +399,7 @@ impl Executable {
         let fresh = layout
             .fresh
             .iter()
-            .map(|s| self.device.alloc(port(s).ty.bytes()))
+            .map(|s| self.device.alloc(port(s).ty.bytes().get()))
             .collect::<Result<_>>()?;
         let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
         Ok(Workspace { arena, fresh, loans, bindings: Vec::new() })

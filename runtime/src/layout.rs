@@ -113,8 +113,9 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
     let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
-    let fresh_bytes =
-        fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes()));
+    let fresh_bytes = fresh
+        .iter()
+        .fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes().get()));
     let mut lasting = vec![true; states.len()];
     for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
         lasting[state] = false;
@@ -225,7 +226,7 @@ impl<'a> Placing<'a> {
         let ports = (0..self.parts.ports.len()).filter(|p| self.last[*p].is_some());
         let outputs = self.parts.outputs.iter().map(|(_, value)| *value);
         for value in ports.chain(outputs) {
-            let size = self.parts.values[value].bytes();
+            let size = self.parts.values[value].bytes().get();
             if self.places[value].is_none() && size >= LENT_FROM {
                 self.places[value] = Some(Place::Lent(loans));
                 loans += 1;
@@ -263,7 +264,7 @@ impl<'a> Placing<'a> {
 
     fn buffer(&mut self, value: usize, from: usize, to: usize) {
         self.buffer_of[value] = Some(self.buffers.len());
-        self.buffers.push(Buffer { bytes: self.parts.values[value].bytes(), from, to });
+        self.buffers.push(Buffer { bytes: self.parts.values[value].bytes().get(), from, to });
     }
 
     /// The buffer that output `o` of a step may take over.
@@ -299,7 +300,7 @@ impl<'a> Placing<'a> {
     fn step(&self, number: usize, launches: &mut Vec<Launch>) {
         let step = &self.parts.steps[number];
         let kernel = &self.parts.kernels[step.kernel];
-        let bytes = |v: usize| self.parts.values[v].bytes();
+        let bytes = |v: usize| self.parts.values[v].bytes().get();
         let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
         inputs.extend(step.inputs.iter().map(|v| Operand {
             place: self.place(*v),
@@ -333,7 +334,7 @@ impl<'a> Placing<'a> {
             .iter()
             .filter(|(_, v)| self.in_place && self.schedule.home[*v].is_none());
         launches.extend(left.map(|(port, v)| {
-            Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes())
+            Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes().get())
         }));
     }
 }

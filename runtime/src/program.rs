@@ -167,7 +167,7 @@ impl Parts {
                 parts.values.push(ty.clone());
             }
             let outputs: Vec<usize> = (first..parts.values.len()).collect();
-            if node.results.iter().any(|ty| ty.bytes() > 0) {
+            if node.results.iter().any(|ty| ty.bytes().get() > 0) {
                 let number = known.intern(&mut parts.kernels, kernel);
                 parts.steps.push(Part {
                     kernel: number,
@@ -193,7 +193,7 @@ impl Parts {
         let mut taken = vec![false; self.values.len()];
         for (port, value) in graph.updates() {
             let mut value = self.number(numbers, *value)?;
-            if value == *port || self.values[value].bytes() == 0 {
+            if value == *port || self.values[value].bytes().get() == 0 {
                 continue;
             }
             if value < self.ports.len() || taken[value] {
@@ -219,7 +219,7 @@ impl Parts {
     fn copy_of(&mut self, value: usize) -> usize {
         let to = self.values.len();
         self.values.push(self.values[value].clone());
-        let kernel = self.copy_kernel(self.values[value].bytes());
+        let kernel = self.copy_kernel(self.values[value].bytes().get());
         let name = self.kernels[kernel].name.clone();
         self.steps.push(Part {
             kernel,

@@ -157,7 +157,7 @@ impl Store {
             Some(memory) => memory,
             None => {
                 let value = self.get(name)?;
-                let memory = on.alloc(ty.bytes())?;
+                let memory = on.alloc(ty.bytes().get())?;
                 on.upload(value.bytes(), &memory, 0)?;
                 memory
             }

@@ -89,7 +89,7 @@ impl Tensor {
     /// If there are more or fewer elements than the shape has places.
     pub fn new<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Result<Self> {
         let ty = checked(TensorType::new(T::DTYPE, shape))?;
-        if elements.len() != ty.numel() {
+        if ty.numel() != elements.len() {
             return Err(Error::Tensor(format!(
                 "{ty} takes {} elements, found {}",
                 ty.numel(),
@@ -292,7 +292,7 @@ impl From<Value> for Tensor {
 }
 
 fn checked(ty: TensorType) -> Result<TensorType> {
-    ty.check_size().map_err(Error::Tensor)?;
+    ty.check_numbers().map_err(Error::Tensor)?;
     Ok(ty)
 }
 
@@ -322,7 +322,7 @@ impl fmt::Display for Tensor {
                 _ => write!(f, "{v}")?,
             }
         }
-        if count < self.ty().numel() { f.write_str(", …") } else { Ok(()) }
+        if count < self.ty().numel().get() { f.write_str(", …") } else { Ok(()) }
     }
 }
 

@@ -28,7 +28,7 @@ pub fn amp_foreach_non_finite_check_and_unscale(
     // A factor that is an operand itself is free of the rule that a gradient depends on what scaled it.
     let inverse = match inv_scale.ty().shape.rank() {
         0 => inv_scale.clone(),
-        _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape([])?),
+        _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape(Shape::scalar())?),
     };
     let mut operands = vec![found_inf, &inverse];
     operands.extend(grads);
@@ -114,5 +114,5 @@ fn need_one(operand: &'static str, tensor: &DeviceTensor, dtype: DType) -> Resul
 
 /// The same number without axes.
 fn scalar(x: Var<'_>) -> Var<'_> {
-    if x.rank() == 0 { x } else { x.reshape_to(&Shape::from([])) }
+    if x.rank() == 0 { x } else { x.reshape_to(&Shape::scalar()) }
 }

@@ -340,7 +340,8 @@ impl<'t> GradScaler<'t> {
                 (policy.next(self.trace, entries, now), tracker)
             }
             ScalePolicy::Histogram(policy) => {
-                let elements: usize = self.checks().map(|check| check.scaled.ty().numel()).sum();
+                let elements: usize =
+                    self.checks().map(|check| check.scaled.ty().numel().get()).sum();
                 let near = self.checks().map(|check| policy.near(check.scaled));
                 let near = near.reduce(|a, b| a + b).expect("a flag comes from a check");
                 let share = near / elements.max(1) as f64;

@@ -246,7 +246,7 @@ mod tests {
             let kept = eager.0.programs.0.lock().unwrap();
             kept.programs
                 .values()
-                .map(|(program, _)| program.results[0].numel())
+                .map(|(program, _)| program.results[0].numel().get())
                 .collect::<Vec<_>>()
         };
         for size in 1..MOST_PROGRAMS + 20 {

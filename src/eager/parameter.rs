@@ -119,7 +119,7 @@ impl Gradient {
     /// # Errors
     /// If there are not as many indices as elements for each axis, or one lies outside.
     pub fn sparse(values: DeviceTensor, indices: &[Vec<usize>], shape: &[usize]) -> Result<Self> {
-        let count = values.ty().numel();
+        let count = values.ty().numel().get();
         let fits = values.ty().shape.rank() == 1
             && indices.len() == shape.len()
             && indices.iter().all(|axis| axis.len() == count)
@@ -159,7 +159,7 @@ impl Gradient {
     /// If the device fails.
     pub fn to_dense(&self) -> Result<DeviceTensor> {
         let Some(places) = &self.sparse else { return Ok(self.values.clone()) };
-        let mut all = vec![0.0; places.ty.numel()];
+        let mut all = vec![0.0; places.ty.numel().get()];
         for (offset, sum) in self.sums(places, self.values.dtype())? {
             all[offset] = sum;
         }

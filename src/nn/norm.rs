@@ -55,8 +55,7 @@ impl Module for LayerNorm {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let weight = self.affine.then(|| cx.parameter("weight", self.ty()));
         let bias = self.affine.then(|| cx.parameter("bias", self.ty()));
-        let shape: Vec<i64> = self.shape.iter().map(|&n| n as i64).collect();
-        cx.here(|| x.layer_norm(weight, bias, &shape, self.eps))
+        cx.here(|| x.layer_norm(weight, bias, &self.shape, self.eps))
     }
 
     fn entries(&self) -> Vec<Entry> {

@@ -189,7 +189,7 @@ fn wrong_values(graph: &Graph, program: &Value, values: &[(String, f64)]) -> Vec
     use tracecast::ir::eval::{self, Value as Number};
     let inputs = graph.ports().iter().map(|port| {
         let fill = program["tensors"][&port.name]["fill"].as_f64().unwrap_or(0.5);
-        let count = port.ty.shape.iter().product();
+        let count = port.ty.numel().get();
         let value =
             Number::from_f64s(port.ty.clone(), &vec![fill; count]).expect("as many as elements");
         (port.name.clone(), value)
@@ -430,7 +430,7 @@ fn apply<'t>(name: &str, x: &[Var<'t>]) -> Option<Var<'t>> {
         ("relu", [x]) => x.relu(),
         ("softmax", [x]) => x.softmax(-1, None),
         ("sum", [x]) => x.sum(&[], false, None),
-        ("layer_norm", [x]) => x.layer_norm(None, None, &[*x.shape().last()? as i64], 1e-5),
+        ("layer_norm", [x]) => x.layer_norm(None, None, &[*x.shape().last()?], 1e-5),
         ("mse_loss", [x, y]) => x.mse_loss(*y, None),
         ("cat", [_, ..]) => cat(x, 0),
         _ => return None,

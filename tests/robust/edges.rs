@@ -81,7 +81,8 @@ pub(crate) fn samples(dtypes: usize) -> impl Iterator<Item = (&'static OpDef, Sa
 pub(crate) fn resized(sample: &Sample, from: usize, to: usize) -> Sample {
     let mut out = sample.clone();
     for (ty, range) in &mut out.operands {
-        ty.shape = ty.shape.iter().map(|&n| if n == from { to } else { n }).collect();
+        let sizes = ty.shape.numbers();
+        ty.shape = sizes.iter().map(|&n| if n == from { to } else { n }).collect();
         if let Range::Between(low, high) = range
             && *low == 0.0
             && *high == from as f64
@@ -117,7 +118,7 @@ pub(crate) fn stretched(dice: &mut Dice, op: &OpDef, sample: &Sample) -> Sample 
         let at = dice.below(out.operands.len());
         let (ty, range) = &mut out.operands[at];
         *range = Range::Any;
-        let mut sizes: Vec<usize> = ty.shape.to_vec();
+        let mut sizes: Vec<usize> = ty.shape.numbers().to_vec();
         match dice.below(6) {
             0 => ty.dtype = dice.pick(&DType::COMPUTABLE),
             1 => ty.dtype = dice.pick(&DType::ALL),

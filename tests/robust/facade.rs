@@ -26,7 +26,7 @@ fn step() -> TrainStep {
 fn any_tensor(dice: &mut Dice) -> Tensor {
     let sizes: Vec<usize> = (0..dice.below(4)).map(|_| dice.pick(&[0, 1, 3, 4, 5])).collect();
     let ty = TensorType::new(dice.pick(&DType::COMPUTABLE), &sizes[..]);
-    let numbers: Vec<f64> = (0..ty.numel())
+    let numbers: Vec<f64> = (0..ty.numel().get())
         .map(|_| dice.pick(&[0.0, 1.0, 3.0, -1.0, 4.0, 7.0, 1e30, f64::NAN]))
         .collect();
     Tensor::from_f64s(ty, &numbers).unwrap()

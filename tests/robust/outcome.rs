@@ -122,7 +122,7 @@ fn shown(inputs: &HashMap<String, Value>) -> String {
 
 fn size(graph: &Graph) -> usize {
     let nodes = graph.nodes().flat_map(|id| &graph.node(id).results);
-    nodes.fold(0usize, |sum, ty| sum.saturating_add(ty.numel()))
+    nodes.fold(0usize, |sum, ty| sum.saturating_add(ty.numel().get()))
 }
 
 /// The multiplications of the products.
@@ -130,9 +130,9 @@ fn work(graph: &Graph) -> usize {
     let product = |id| {
         let node = graph.node(id);
         let inner =
-            graph.args(id).first().map_or(1, |x| graph.ty(*x).shape.last().copied().unwrap_or(1));
+            graph.args(id).first().map_or(1, |x| graph.ty(*x).shape.last().map_or(1, |n| n.get()));
         let is_product = matches!(node.op.name().text(), "contract" | "matmul" | "linear");
-        if is_product { node.results[0].numel().saturating_mul(inner) } else { 0 }
+        if is_product { node.results[0].numel().get().saturating_mul(inner) } else { 0 }
     };
     graph.nodes().fold(0usize, |sum, id| sum.saturating_add(product(id)))
 }
@@ -164,6 +164,6 @@ fn wild_value(ty: &TensorType, wild: bool, dice: &mut Dice) -> Value {
         (false, true) => dice.pick(&INTS),
         (false, false) => dice.below(limit) as f64,
     };
-    let numbers: Vec<f64> = (0..ty.numel()).map(|_| one(dice)).collect();
+    let numbers: Vec<f64> = (0..ty.numel().get()).map(|_| one(dice)).collect();
     Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
 }

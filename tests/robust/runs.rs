@@ -53,7 +53,7 @@ pub(crate) fn run(
 fn another(dice: &mut Dice, ty: &TensorType) -> Tensor {
     let mut other = ty.clone();
     while other == *ty {
-        let mut sizes: Vec<usize> = ty.shape.to_vec();
+        let mut sizes: Vec<usize> = ty.shape.numbers().to_vec();
         match dice.below(4) {
             0 => other.dtype = dice.pick(&DType::COMPUTABLE),
             1 => sizes.insert(dice.below(sizes.len() + 1), dice.pick(&[0, 1, 2])),
@@ -189,7 +189,8 @@ fn data_without_meaning_names_op_line_and_cause() {
         let good: Vec<(String, Tensor)> = inputs
             .iter()
             .map(|(name, t)| {
-                let numbers: Vec<f64> = (0..t.ty().numel()).map(|i| 1.0 + (i % 2) as f64).collect();
+                let numbers: Vec<f64> =
+                    (0..t.ty().numel().get()).map(|i| 1.0 + (i % 2) as f64).collect();
                 (name.clone(), Tensor::from_f64s(t.ty().clone(), &numbers).unwrap())
             })
             .collect();

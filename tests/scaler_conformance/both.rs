@@ -152,7 +152,7 @@ fn state(world: &World) -> Result<State, String> {
                 state.insert(format!("opt{k}.step"), vec![steps.unwrap_or(0.0)]);
             }
             for (j, name) in rule.moments().iter().enumerate() {
-                let start = || vec![rule.moment_start(name); param.value().ty().numel()];
+                let start = || vec![rule.moment_start(name); param.value().ty().numel().get()];
                 let value = moments.map_or_else(start, |moments| read(&moments[j]));
                 state.insert(format!("opt{k}.p{i}.{name}"), value);
             }

@@ -279,11 +279,11 @@ impl World {
             let indices: Vec<Vec<usize>> =
                 op["indices"].as_array().into_iter().flatten().map(axis).collect();
             let values = tensor(&self.eager, dtype, None, &values)?;
-            let shape: &[usize] = &param.value().ty().shape;
+            let shape = &param.value().ty().shape.numbers();
             return Gradient::sparse(values, &indices, shape).map_err(|e| e.to_string());
         }
         let sizes: Vec<Value> =
-            param.value().ty().shape.iter().map(|size| (*size).into()).collect();
+            param.value().ty().shape.numbers().iter().map(|size| (*size).into()).collect();
         tensor(&self.eager, dtype, Some(&Value::Array(sizes)), &values).map(Gradient::from)
     }
 
@@ -414,7 +414,8 @@ fn same_nest(found: &Nested, expected: &Value) -> Checked {
             found.iter().zip(expected).try_for_each(|(found, expected)| same_nest(found, expected))
         }
         (Nested::Tensor(found), Value::Object(_)) => {
-            let shape: Vec<f64> = found.ty().shape.iter().map(|size| *size as f64).collect();
+            let shape: Vec<f64> =
+                found.ty().shape.numbers().iter().map(|size| *size as f64).collect();
             same("shape", &shape, &numbers(&expected["shape"]))?;
             if expected["dtype"] != found.dtype().name() {
                 return Err(format!(

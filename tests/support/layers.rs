@@ -84,7 +84,7 @@ fn layer<'t>(dice: &mut Dice, parts: &Parts<'t>) -> Var<'t> {
         6 => x.add(y, None),
         7 => x.mul(y, None),
         8 => x.mul(parts.factor, None).add(parts.bias, None),
-        9 => x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[x.size(1) as i64], 1e-5),
+        9 => x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[x.size(1)], 1e-5),
         10 => x.gelu(None),
         _ => x.add(y, None).tanh(),
     }
@@ -93,9 +93,9 @@ fn layer<'t>(dice: &mut Dice, parts: &Parts<'t>) -> Var<'t> {
 /// Queries, keys and values of one f32 activation.
 fn attention<'t>(dice: &mut Dice, parts: &Parts<'t>, x: Var<'t>) -> Var<'t> {
     let width = x.size(1);
-    let x = x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[width as i64], 1e-5);
+    let x = x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[width], 1e-5);
     let [q, k, v] = [0; 3].map(|_| x.linear(parts.weights[dice.below(parts.weights.len())], None));
-    let scale = 1.0 / (width as f64).sqrt();
+    let scale = 1.0 / (width.get() as f64).sqrt();
     let scores = q.matmul(k.t()).mul(None, Some(scale)).softmax(-1, None);
     scores.matmul(v)
 }

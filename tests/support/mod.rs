@@ -56,7 +56,7 @@ pub fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
         (Range::Any, false) if ty.dtype == DType::Bool => dice.below(2) as f64,
         (Range::Any, false) => dice.below(9) as f64,
     };
-    let numbers: Vec<f64> = (0..ty.numel()).map(|_| one()).collect();
+    let numbers: Vec<f64> = (0..ty.numel().get()).map(|_| one()).collect();
     Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
 }
 

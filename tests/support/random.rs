@@ -229,17 +229,13 @@ fn chosen<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> 
 }
 
 fn views<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
-    let shape = x.shape();
-    let rank = shape.rank();
+    let shape = x.shape().numbers();
+    let rank = shape.len();
     match dice.below(7) {
-        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() > 0),
+        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() != 0),
         1 if rank >= 2 => Some(x.t()),
-        2 if rank >= 1 && shape[0] > 1 => {
-            Some(x.slice(0, 1, shape[0] as i64, dice.pick(&[1, 1, 2])))
-        }
-        3 if rank == 2 && x.ty().numel() > 0 => {
-            Some(x.reshape(&[shape[1] as i64, shape[0] as i64]))
-        }
+        2 if rank >= 1 && shape[0] > 1 => Some(x.slice(0, 1, shape[0], dice.pick(&[1, 1, 2]))),
+        3 if rank == 2 && x.ty().numel() != 0 => Some(x.reshape(&[shape[1], shape[0]])),
         4 if rank >= 1 => Some(view::cat(&[x, x], dice.below(rank) as i64)),
         5 if rank >= 1 => {
             let low: Vec<i64> = (0..rank).map(|_| dice.below(3) as i64).collect();
@@ -247,9 +243,9 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
             Some(x.pad(&low, &high, dice.pick(&[0.0, 1.0])))
         }
         _ if rank < 3 => {
-            let mut sizes: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
+            let mut sizes = shape.to_vec();
             sizes.insert(0, 3);
-            Some(x.expand(&sizes))
+            Some(x.expand(&sizes[..]))
         }
         _ => None,
     }
@@ -264,7 +260,7 @@ fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
         _ => vec![],
     };
     let keep = dice.chance(50);
-    let solid = x.ty().numel() > 0;
+    let solid = x.ty().numel() != 0;
     match dice.below(4) {
         0 => Some(x.sum(&dim, keep, None)),
         1 if x.dtype().is_float() && solid => Some(x.mean(&dim, keep, None)),
@@ -279,7 +275,7 @@ fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
 /// A product with a weight. Weights of one type are one weight, used several times.
 fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
     let shape = x.shape();
-    let inner = *shape.last()?;
+    let inner = shape.last()?.get();
     let out = dice.pick(&[1, 3, 10, 33, inner, inner]);
     let dtype = x.dtype();
     if dice.chance(60) {
@@ -294,12 +290,12 @@ fn product<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
 }
 
 fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t> {
-    let (shape, dtype) = (x.shape(), x.dtype());
-    let n = shape[shape.rank() - 1];
+    let (shape, dtype) = (x.shape().numbers(), x.dtype());
+    let n = shape[shape.len() - 1];
     match dice.below(4) {
         0 if n > 0 => x.softmax(dice.pick(&[-1, 0]), None),
         1 if n > 0 => x.log_softmax(-1, None),
-        2 if n > 0 && shape.rank() == 2 && shape[0] > 0 => {
+        2 if n > 0 && shape.len() == 2 && shape[0] > 0 => {
             let target =
                 t.input(&format!("index{serial}"), TensorType::new(DType::I64, [shape[0]]));
             if n < INDEX_LIMIT {
@@ -310,18 +306,18 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
         }
         _ => {
             let w = t.param(&format!("gamma_{n}_{dtype}"), TensorType::new(dtype, [n]));
-            x.layer_norm(w, None, &[n as i64], 1e-5)
+            x.layer_norm(w, None, &[n], 1e-5)
         }
     }
 }
 
 fn indexed<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Option<Var<'t>> {
-    let shape = x.shape();
-    if shape.rank() == 0 || shape[0] < INDEX_LIMIT || shape.iter().product::<usize>() == 0 {
+    let shape = x.shape().numbers();
+    if shape.is_empty() || shape[0] < INDEX_LIMIT || shape.contains(&0) {
         return None;
     }
     let rows = dice.pick(&[1, 4, 9]);
-    if shape.rank() == 2 && x.dtype().is_float() && dice.chance(50) {
+    if shape.len() == 2 && x.dtype().is_float() && dice.chance(50) {
         let index = t.input(&format!("index{serial}"), TensorType::new(DType::I64, [rows]));
         return Some(x.embedding(index));
     }

@@ -86,7 +86,7 @@ fn written_loads(plan: &Plan) -> SmallVec<[u32; 1]> {
 
 /// How many elements an operand of the kernel has.
 pub(super) fn elements_of(kernel: &Kernel) -> impl Fn(usize) -> i64 {
-    |input| kernel.inputs.get(input).map_or(0, |t| t.numel() as i64)
+    |input| kernel.inputs.get(input).map_or(0, |t| t.numel().get() as i64)
 }
 
 /// The kernel asks for what no code exists for.

@@ -61,7 +61,7 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
     };
     let elements = |slot: usize| {
         let inputs = nest.segments.iter().filter_map(|s| kernel.inputs.get(*s.inputs.get(slot)?));
-        inputs.map(|t| t.numel() as i64).min().unwrap_or(0)
+        inputs.map(|t| t.numel().get() as i64).min().unwrap_or(0)
     };
     let plan = Plan {
         aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),

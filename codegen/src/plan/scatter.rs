@@ -42,7 +42,7 @@ pub(crate) const ROUND: usize = 2;
 /// If there is no accumulator of that dtype.
 pub(super) fn draft<'k>(kernel: &'k Kernel, s: &ir::Scatter) -> Result<Draft<'k>> {
     let output = &kernel.outputs[0].ty;
-    let (dtype, size) = (output.dtype, output.numel() as i64);
+    let (dtype, size) = (output.dtype, output.numel().get() as i64);
     let scalar =
         Scalar::of(dtype).ok_or_else(|| unsupported(kernel, &format!("a scatter of {dtype}")))?;
     if dtype == DType::Bool {
@@ -66,7 +66,7 @@ pub(super) fn dispatch(draft: Draft<'_>, s: &ir::Scatter) -> (Vec<Plan>, Scatter
         rows: main.rows() as usize,
         row: main.row() as usize,
         positions_independent: positions_independent(main),
-        size: output.numel(),
+        size: output.numel().get(),
         base: s.base,
         output: draft.kernel.inputs.len(),
         low: accumulator(output.dtype) != output.dtype,
@@ -89,7 +89,7 @@ fn add(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
         extents.push(1);
     }
     let rank = extents.len();
-    let elements = kernel.outputs[0].ty.numel() as i64;
+    let elements = kernel.outputs[0].ty.numel().get() as i64;
     let (access, index) = (padded(&s.place, rank), s.index.clone());
     let add = Sink::Add { slot, dtype, access, index, elements, value: s.value };
     Plan {

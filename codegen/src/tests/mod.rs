@@ -57,7 +57,7 @@ impl Numbers {
             65504.0,
             1e10,
         ];
-        let numbers: Vec<f64> = (0..ty.numel())
+        let numbers: Vec<f64> = (0..ty.numel().get())
             .map(|_| {
                 let small = (self.bits() >> 11) as f64 / (1u64 << 53) as f64 * 8.0 - 4.0;
                 match ty.dtype {
@@ -115,7 +115,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
     }
     let mut outputs = Vec::new();
     for output in &kernel.outputs {
-        let len = output.ty.numel() * output.ty.dtype.bytes();
+        let len = output.ty.bytes().get();
         let m = match output.update {
             Some(i) => args[i].memory.clone(),
             None => {

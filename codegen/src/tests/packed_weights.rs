@@ -21,7 +21,7 @@ struct Placed<'a> {
 
 impl<'a> Placed<'a> {
     fn new(device: &'a dyn Device, kernel: &'a Kernel, values: Vec<Vec<u8>>) -> Self {
-        let outputs = kernel.outputs.iter().map(|o| o.ty.bytes());
+        let outputs = kernel.outputs.iter().map(|o| o.ty.bytes().get());
         let sizes: Vec<usize> = values.iter().map(Vec::len).chain(outputs).collect();
         let memory: Vec<Memory> = sizes.iter().map(|n| device.alloc(*n).unwrap()).collect();
         let arg = |(i, len): (usize, &usize)| Arg {

@@ -123,7 +123,7 @@ fn run(device: &CpuDevice, kernel: &Kernel, data: &[Vec<u8>]) -> Vec<f64> {
     let placed = place(device, kernel, data);
     placed.bound.run().unwrap();
     let ty = kernel.outputs[0].ty.clone();
-    let mut bytes = vec![0; ty.numel() * ty.dtype.bytes()];
+    let mut bytes = vec![0; ty.bytes().get()];
     tracecast_runtime::Device::download(device, &placed.outputs[0], 0, &mut bytes).unwrap();
     Value::new(ty, bytes).unwrap().to_f64s()
 }

@@ -63,6 +63,11 @@ pub fn watched(
     inputs: &HashMap<String, Value>,
     see: &mut dyn FnMut(&Seen<'_>),
 ) -> Result<Outputs, EvalError> {
+    if let Some(size) = graph.sizes().names().first() {
+        let message =
+            format!("`{}` is the name of a size: give it a number with `Graph::at`", size.name);
+        return Err(EvalError::Port(message));
+    }
     let core = to_core(graph)?;
     let mut values: Vec<SmallVec<[Option<Value>; 1]>> = vec![SmallVec::new(); core.len()];
     for port in core.ports() {

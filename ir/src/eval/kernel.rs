@@ -21,14 +21,14 @@ impl From<Malformed> for EvalError {
 /// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.
 pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError> {
     if inputs.len() != kernel.inputs.len()
-        || inputs.iter().zip(&kernel.inputs).any(|(b, t)| b.len() != t.bytes())
+        || inputs.iter().zip(&kernel.inputs).any(|(b, t)| t.bytes() != b.len())
     {
         return Err(malformed(&format!("the inputs are not those of @{}", kernel.name)).into());
     }
     let mut outputs = Vec::with_capacity(kernel.outputs.len());
     for output in &kernel.outputs {
         outputs.push(match output.update.map(|i| inputs.get(i)) {
-            Some(Some(old)) if old.len() == output.ty.bytes() => {
+            Some(Some(old)) if output.ty.bytes() == old.len() => {
                 let mut copy = Bytes::to_write(old.len()).map_err(EvalError::Memory)?;
                 copy.copy_from_slice(old);
                 copy

@@ -21,11 +21,11 @@ impl Value {
     /// If the number of bytes is not that of the type, or there are no kernels for its dtype.
     pub fn new(ty: TensorType, bytes: impl Into<Bytes>) -> Result<Self, String> {
         let bytes = bytes.into();
-        ty.check_size()?;
+        ty.check_numbers()?;
         if !ty.dtype.is_computable() {
             return Err(format!("no kernels exist for dtype {}", ty.dtype));
         }
-        if bytes.len() != ty.bytes() {
+        if ty.bytes() != bytes.len() {
             return Err(format!("{ty} takes {} bytes, found {}", ty.bytes(), bytes.len()));
         }
         Ok(Value { ty, bytes })
@@ -36,8 +36,8 @@ impl Value {
     /// # Errors
     /// If there are no kernels for the dtype, or more elements than memory takes.
     pub fn zeros(ty: TensorType) -> Result<Self, String> {
-        ty.check_size()?;
-        let bytes = Bytes::zeroed(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
+        ty.check_numbers()?;
+        let bytes = Bytes::zeroed(ty.bytes().get()).map_err(|e| format!("{ty}: {e}"))?;
         Value::new(ty, bytes)
     }
 
@@ -46,8 +46,8 @@ impl Value {
     /// # Errors
     /// If there are no kernels for the dtype, or more elements than memory takes.
     pub fn to_write(ty: TensorType) -> Result<Self, String> {
-        ty.check_size()?;
-        let bytes = Bytes::to_write(ty.bytes()).map_err(|e| format!("{ty}: {e}"))?;
+        ty.check_numbers()?;
+        let bytes = Bytes::to_write(ty.bytes().get()).map_err(|e| format!("{ty}: {e}"))?;
         Value::new(ty, bytes)
     }
 
@@ -56,8 +56,8 @@ impl Value {
     /// # Errors
     /// If the count is not that of the type, or there are no kernels for its dtype.
     pub fn from_f64s(ty: TensorType, numbers: &[f64]) -> Result<Self, String> {
-        ty.check_size()?;
-        if numbers.len() != ty.numel() {
+        ty.check_numbers()?;
+        if ty.numel() != numbers.len() {
             return Err(format!("{ty} takes {} numbers, found {}", ty.numel(), numbers.len()));
         }
         Value::from_fn(ty, |i| numbers[i])
@@ -69,7 +69,7 @@ impl Value {
     /// If there are no kernels for the dtype, or more elements than memory takes.
     pub fn from_fn(ty: TensorType, mut number: impl FnMut(usize) -> f64) -> Result<Self, String> {
         let mut value = Value::to_write(ty)?;
-        for i in 0..value.ty.numel() {
+        for i in 0..value.ty.numel().get() {
             let bits = number(i).to_bits();
             write(&mut value.bytes, value.ty.dtype, i as i64, Scalar::F64, bits)
                 .ok_or_else(|| format!("{} takes {} bytes", value.ty, value.ty.bytes()))?;
@@ -81,7 +81,7 @@ impl Value {
     pub fn to_f64s(&self) -> Vec<f64> {
         let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
         let element = |i| read(&self.bytes, self.ty.dtype, i).unwrap_or(0);
-        (0..self.ty.numel() as i64)
+        (0..self.ty.numel().get() as i64)
             .map(|i| f64::from_bits(convert(element(i), from, Scalar::F64)))
             .collect()
     }
@@ -93,7 +93,7 @@ impl Value {
     pub fn cast(&self, dtype: DType) -> Result<Value, String> {
         let mut to = Value::to_write(self.ty.with_dtype(dtype))?;
         let from = Scalar::of(self.ty.dtype).unwrap_or(Scalar::F64);
-        for i in 0..self.ty.numel() as i64 {
+        for i in 0..self.ty.numel().get() as i64 {
             read(&self.bytes, self.ty.dtype, i)
                 .and_then(|bits| write(&mut to.bytes, dtype, i, from, bits))
                 .ok_or_else(|| format!("{} does not fill its bytes", self.ty))?;
@@ -108,7 +108,7 @@ impl Value {
             return Some(0);
         }
         let scalar = Scalar::of(self.ty.dtype).unwrap_or(Scalar::I64);
-        (0..self.ty.numel()).find(|&i| {
+        (0..self.ty.numel().get()).find(|&i| {
             let at = |v: &Value| read(&v.bytes, v.ty.dtype, i as i64).unwrap_or(0);
             let (a, b) = (at(self), at(other));
             a != b && !(is_nan(scalar, a) && is_nan(scalar, b))

@@ -34,14 +34,14 @@ impl Kernel {
     pub fn cost(&self) -> Cost {
         let mut reads = Reads::default();
         let flops = self.form.as_loops().cost(self, &mut reads);
-        let sizes = self.inputs.iter().map(|ty| ty.bytes() as u64);
+        let sizes = self.inputs.iter().map(|ty| ty.bytes().get() as u64);
         let read = sizes.enumerate().map(|(input, size)| {
             let touched = reads.loaded.get(&input).copied().unwrap_or(0);
             touched.min(size)
         });
         Cost {
             read: read.fold(reads.whole, u64::saturating_add),
-            written: self.outputs.iter().map(|output| output.ty.bytes() as u64).sum(),
+            written: self.outputs.iter().map(|output| output.ty.bytes().get() as u64).sum(),
             flops,
         }
     }

@@ -294,7 +294,7 @@ impl<'a> Emitter<'a> {
         if x.shape[axis] == 0 {
             return Err("gathers from an axis of size 0".to_owned());
         }
-        let at = self.checked_index(node, raw, x.shape[axis]);
+        let at = self.checked_index(node, raw, x.shape[axis].get());
         let mut inner = axes.clone();
         inner[axis] = Position { offset: 0, strides: smallvec![0; self.rank], index: Some(at) };
         self.emit(args[0], &Index::Axes(inner))
@@ -305,13 +305,13 @@ impl<'a> Emitter<'a> {
         let n = self.graph.node(node);
         let x = self.graph.args(node)[0];
         let ty = self.graph.ty(x).clone();
-        let (low, value) = (n.attrs.ints("low"), n.attrs.float("value").unwrap_or(0.0));
+        let (low, value) = (n.attrs.sizes("low"), n.attrs.float("value").unwrap_or(0.0));
         let mut inner = axes.clone();
         let mut conditions = Vec::new();
         for (axis, p) in inner.iter_mut().enumerate() {
-            p.offset -= low[axis];
+            p.offset -= low[axis].get() as i64;
             if n.results[0].shape[axis] != ty.shape[axis] {
-                conditions.push((p.clone(), ty.shape[axis]));
+                conditions.push((p.clone(), ty.shape[axis].get()));
             }
         }
         let scalar = Scalar::of(ty.dtype).ok_or_else(|| cannot("pad"))?;
@@ -329,7 +329,7 @@ impl<'a> Emitter<'a> {
         let mut result = self.body.constant(scalar, 0.0);
         let mut start = 0;
         for arg in self.graph.args(node) {
-            let size = self.graph.ty(arg).shape[axis];
+            let size = self.graph.ty(arg).shape[axis].get();
             if size > 0 {
                 let mut inner = axes.clone();
                 inner[axis].offset -= start;

@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId};
 use crate::op::{Body, Lower, Position, View};
 use crate::ops::view::{Slicing, permutation};
-use crate::{Shape, TensorType};
+use crate::{Shape, Size, TensorType};
 use smallvec::{SmallVec, smallvec};
 
 /// The element of a tensor that a loop position asks for.
@@ -22,7 +22,7 @@ impl Index {
     }
 
     /// True if tensor axis `i` is loop axis `i` for all the tensor's axes, or all but a last axis of size 1.
-    pub fn is_identity(&self, shape: &[usize], loops: &[usize]) -> bool {
+    pub fn is_identity<T: Copy + Into<Size>>(&self, shape: &[Size], loops: &[T]) -> bool {
         let Index::Axes(axes) = self else { return false };
         let last = loops.len().saturating_sub(1);
         shape.len() <= loops.len()
@@ -109,10 +109,10 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
             Some(Index::Axes((0..x.shape.rank()).map(keep).collect()))
         }
         (View::Slice, Index::Axes(axes)) => {
-            let s = Slicing::of(x, attrs).ok()?;
+            let s = Slicing::recorded(x, attrs).ok()?;
             let mut axes = axes.clone();
-            axes[s.axis] = scaled(&axes[s.axis], s.step as i64)?;
-            axes[s.axis].offset += s.start as i64;
+            axes[s.axis] = scaled(&axes[s.axis], s.step)?;
+            axes[s.axis].offset += s.start.get() as i64;
             Some(Index::Axes(axes))
         }
     }
@@ -125,35 +125,36 @@ fn zero(like: &Position) -> Position {
 /// The index before a reshape, if it is affine: matching runs of axes with equal element counts must be equal, or one axis
 /// before (apart from axes of size 1).
 fn reshaped(x: &TensorType, y: &TensorType, axes: &[Position]) -> Option<Index> {
-    if x.numel() == 0 {
+    let (from, to) = (x.shape.numbers(), y.shape.numbers());
+    if from.contains(&0) {
         return None;
     }
     let rank = axes.first().map_or(0, |p| p.strides.len());
     let nothing = Position { offset: 0, strides: smallvec![0; rank], index: None };
     let mut before: SmallVec<[Position; 4]> = smallvec![nothing.clone(); x.shape.rank()];
     let (mut i, mut j) = (0, 0);
-    let solid = |shape: &Shape, mut at: usize| {
-        while at < shape.rank() && shape[at] == 1 {
+    let solid = |shape: &[usize], mut at: usize| {
+        while at < shape.len() && shape[at] == 1 {
             at += 1;
         }
         at
     };
     loop {
-        (i, j) = (solid(&x.shape, i), solid(&y.shape, j));
-        if i == x.shape.rank() || j == y.shape.rank() {
+        (i, j) = (solid(&from, i), solid(&to, j));
+        if i == from.len() || j == to.len() {
             return Some(Index::Axes(before));
         }
         let mut merged = axes[j].clone();
-        let mut size = y.shape[j];
-        while size < x.shape[i] {
-            j = solid(&y.shape, j + 1);
-            if j == y.shape.rank() {
+        let mut size = to[j];
+        while size < from[i] {
+            j = solid(&to, j + 1);
+            if j == to.len() {
                 return None;
             }
-            merged = sum(&scaled(&merged, y.shape[j] as i64)?, &axes[j])?;
-            size *= y.shape[j];
+            merged = sum(&scaled(&merged, to[j] as i64)?, &axes[j])?;
+            size *= to[j];
         }
-        if size != x.shape[i] {
+        if size != from[i] {
             return None;
         }
         before[i] = merged;

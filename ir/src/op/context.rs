@@ -3,7 +3,7 @@
 use super::OpName;
 use crate::graph::Groups;
 use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val};
-use crate::{Attrs, DType, Shape, Source, TensorType, Tracer, Var};
+use crate::{Attrs, DType, Must, Shape, Source, TensorType, Tracer, Var};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -15,6 +15,8 @@ pub struct InferCx<'a> {
     pub groups: &'a Groups,
     /// The attributes.
     pub attrs: &'a Attrs,
+    /// Answers what the rule must know of sizes.
+    pub must: &'a Must<'a>,
 }
 
 impl<'a> InferCx<'a> {

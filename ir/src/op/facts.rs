@@ -47,7 +47,7 @@ pub struct Facts {
     /// What is compared, of an op whose result says how its operands compare.
     pub compares: Option<Compares>,
     /// How large integral results are.
-    pub size: Option<Size>,
+    pub magnitude: Option<Magnitude>,
     /// Each float operand is computed with, whatever the others hold: no rewrite makes the result independent of one. For ops
     /// that are made of others; a kernel's scalar code shows it.
     pub takes_all: bool,
@@ -100,7 +100,7 @@ pub enum Compares {
 
 /// How large the results of an op are that are integral numbers where the operands are: at most this, and integral.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum Magnitude {
     /// The size of the first operand.
     Operand,
     /// The sum of the sizes of both operands. Floats of very different sizes lose the smaller one.
@@ -200,7 +200,7 @@ impl Facts {
             keeps_nonnegative: false,
             signs: Signs::Any,
             compares: None,
-            size: None,
+            magnitude: None,
             takes_all: false,
         }
     }
@@ -344,8 +344,8 @@ impl Facts {
     }
 
     /// How large integral results are.
-    pub const fn size(mut self, size: Size) -> Facts {
-        self.size = Some(size);
+    pub const fn magnitude(mut self, magnitude: Magnitude) -> Facts {
+        self.magnitude = Some(magnitude);
         self
     }
 

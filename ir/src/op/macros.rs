@@ -147,9 +147,12 @@ macro_rules! attr_type {
     (OptInt) => { Option<i64> };
     (Float) => { f64 };
     (OptFloat) => { Option<f64> };
+    (OptNumber) => { Option<f64> };
     (DType) => { $crate::DType };
     (OptDType) => { Option<$crate::DType> };
     (Ints) => { &[i64] };
+    (Size) => { impl $crate::IntoSize };
+    (Sizes) => { impl $crate::IntoSizes };
     (OptFloats) => { Option<&[f64]> };
     (OptStr) => { Option<&str> };
 }

@@ -11,7 +11,7 @@ mod rounding;
 
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 pub use elements::{Elements, Map};
-pub use facts::{Compares, Facts, Intrinsic, Signs, Size, WithItself};
+pub use facts::{Compares, Facts, Intrinsic, Magnitude, Signs, WithItself};
 pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
 
@@ -211,12 +211,18 @@ pub enum AttrKind {
     Float,
     /// A number or nothing.
     OptFloat,
+    /// A number that may depend on names, or nothing: the count that a mean divides by.
+    OptNumber,
     /// A dtype.
     DType,
     /// A dtype or nothing.
     OptDType,
     /// Integers.
     Ints,
+    /// An integer that may depend on names: where a slice begins.
+    Size,
+    /// Integers that may depend on names: the sizes of a shape.
+    Sizes,
     /// Numbers, or nothing.
     OptFloats,
     /// A text, or nothing.
@@ -233,10 +239,12 @@ impl fmt::Display for AttrKind {
             AttrKind::Int => "int",
             AttrKind::OptInt => "int?",
             AttrKind::Float => "float",
-            AttrKind::OptFloat => "float?",
+            AttrKind::OptFloat | AttrKind::OptNumber => "float?",
             AttrKind::DType => "dtype",
             AttrKind::OptDType => "dtype?",
             AttrKind::Ints => "ints",
+            AttrKind::Size => "size",
+            AttrKind::Sizes => "sizes",
             AttrKind::OptFloats => "floats?",
             AttrKind::OptStr => "text?",
             AttrKind::Kernel => "kernel",

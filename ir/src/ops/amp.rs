@@ -33,6 +33,7 @@ NONFINITE = nonfinite(g) -> (found) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         infer::need_float(cx.operand(0))?;
+        need_elements(cx)?;
         Ok(Inferred::one(TensorType::scalar(DType::F32)))
     },
     body:     composite(Some(Grad::Zero), &|cx| smallvec![found(cx.args[0])]),
@@ -49,6 +50,7 @@ UNSCALE_CHECK = unscale_check(g, inv) -> (y, found) {
     infer:    &|cx| {
         infer::need_float(cx.operand(0))?;
         one(cx, 1, DType::F32)?;
+        need_elements(cx)?;
         Ok(Inferred::many([cx.operand(0).clone(), TensorType::scalar(DType::F32)]))
     },
     body:     composite(None, &|cx| {
@@ -128,6 +130,12 @@ RECIPROCAL_SCALE = reciprocal_scale(scale) -> (inv) {
     facts:    Facts::new().intrinsic(Intrinsic::ScaleInverse),
     domain:   Domain { dtypes: &[DType::F32], samples: &["T[] > 0"] },
 }
+}
+
+/// The check takes a largest element.
+fn need_elements(cx: &InferCx<'_>) -> Result<(), String> {
+    let axes: Vec<usize> = (0..cx.operand(0).shape.rank()).collect();
+    infer::need_elements(cx.must, cx.operand(0), &axes)
 }
 
 /// Fails unless operand `i` is one number of that dtype.

@@ -3,8 +3,8 @@
 use super::infer;
 use crate::DType;
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Facts, Grad, Inferred, Intrinsic, Lower, Rounding, Size, View,
-    cheap, core, rule,
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, Inferred, Intrinsic, Lower, Magnitude, Rounding,
+    View, cheap, core, rule,
 };
 use smallvec::smallvec;
 
@@ -40,7 +40,7 @@ CAST = cast(x; to: DType) -> (y) {
         }),
     ),
     rounding: Rounding::result("the result; the gradient when it is cast back"),
-    facts:    Facts::new().intrinsic(Intrinsic::Cast).size(Size::Operand),
+    facts:    Facts::new().intrinsic(Intrinsic::Cast).magnitude(Magnitude::Operand),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {to = f32}", "T[7] {to = bf16}", "T[7] {to = f16}", "T[5] {to = f64}", "T[5] {to = i64}", "T[5] {to = i32}", "T[5] {to = u8}", "T[4] {to = bool}"] },
 }
 

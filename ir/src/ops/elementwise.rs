@@ -7,10 +7,10 @@ use super::infer;
 use super::nn::Activations;
 use crate::kernel::{Cmp, Function, Scalar, ScalarOp, Val};
 use crate::op::{
-    ANY, Compares, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Intrinsic, MapCx, NUMBERS,
-    Rounding, Signs, Size, WithItself, cheap, chosen, core, extremum, map, rule,
+    ANY, Compares, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Intrinsic, Magnitude, MapCx,
+    NUMBERS, Rounding, Signs, WithItself, cheap, chosen, core, extremum, map, rule,
 };
-use crate::{DType, Var};
+use crate::{Attrs, DType, Number, Var};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -19,7 +19,7 @@ const OURS: Dispatch = Dispatch::Internal;
 crate::ops! { trait Elementwise;
 
 /// The sum of the operands.
-ADD = add(x, other: optional; scalar: OptFloat) -> (y) {
+ADD = add(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
@@ -27,12 +27,12 @@ ADD = add(x, other: optional; scalar: OptFloat) -> (y) {
         cheap(&|cx, x| two(cx, x, ScalarOp::Add)),
     ),
     rounding: Rounding::RESULT,
-    facts:    Facts::new().takes_number().commutes().neutral(-0.0).settling(0.0).subtracts(&SUB).size(Size::Sum),
+    facts:    Facts::new().takes_number().commutes().neutral(-0.0).settling(0.0).subtracts(&SUB).magnitude(Magnitude::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
 }
 
 /// The first operand minus the second.
-SUB = sub(x, other: optional; scalar: OptFloat) -> (y) {
+SUB = sub(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
@@ -46,7 +46,7 @@ SUB = sub(x, other: optional; scalar: OptFloat) -> (y) {
         cheap(&|cx, x| two(cx, x, ScalarOp::Sub)),
     ),
     rounding: Rounding::RESULT,
-    facts:    Facts::new().takes_number().swapped(&RSUB).neutral(0.0).subtracts(&ADD).with_itself(WithItself::NumberExceptFloats(0.0)).size(Size::Sum),
+    facts:    Facts::new().takes_number().swapped(&RSUB).neutral(0.0).subtracts(&ADD).with_itself(WithItself::NumberExceptFloats(0.0)).magnitude(Magnitude::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 3.0}"] },
 }
 
@@ -62,28 +62,28 @@ RSUB = rsub(x; scalar: Float) -> (y) {
         }),
     ),
     rounding: Rounding::RESULT,
-    facts:    Facts::new().takes_number().negating(-0.0).size(Size::Sum),
+    facts:    Facts::new().takes_number().negating(-0.0).magnitude(Magnitude::Sum),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7] {scalar = 3.0}"] },
 }
 
 /// The product of the operands.
-MUL = mul(x, other: optional; scalar: OptFloat) -> (y) {
+MUL = mul(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
         rule(&|cx| match cx.args {
             [x, y] => smallvec![Some(cx.dy().mul(*y, None)), Some(cx.dy().mul(*x, None))],
-            _ => smallvec![Some(cx.dy().mul(None, cx.attrs.float("scalar")))],
+            _ => smallvec![Some(cx.dy().with_number(&MUL, number(cx.attrs)))],
         }),
         cheap(&|cx, x| two(cx, x, ScalarOp::Mul)),
     ),
     rounding: Rounding::result("the result; each gradient"),
-    facts:    Facts::new().takes_number().commutes().neutral(1.0).negating(-1.0).absorbing(0.0).passes_signs().size(Size::Product),
+    facts:    Facts::new().takes_number().commutes().neutral(1.0).negating(-1.0).absorbing(0.0).passes_signs().magnitude(Magnitude::Product),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
 }
 
 /// The first operand divided by the second, floating point only.
-DIV = div(x, other: optional; scalar: OptFloat) -> (y) {
+DIV = div(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     core(
@@ -92,7 +92,7 @@ DIV = div(x, other: optional; scalar: OptFloat) -> (y) {
                 let dx = cx.dy().div(*y, None);
                 smallvec![Some(dx), Some(dx.mul(cx.out(), None).neg())]
             }
-            _ => smallvec![Some(cx.dy().div(None, cx.attrs.float("scalar")))],
+            _ => smallvec![Some(cx.dy().with_number(&DIV, number(cx.attrs)))],
         }),
         map(&|cx, x| two(cx, x, ScalarOp::Div)),
     ),
@@ -149,7 +149,7 @@ NEG = neg(x) -> (y) {
     infer:    &infer::number,
     body:     core(rule(&|cx| smallvec![Some(cx.dy().neg())]), chosen(0, &|cx, x| cx.body.unary(ScalarOp::Neg, x[0]))),
     rounding: Rounding::NOWHERE,
-    facts:    Facts::new().intrinsic(Intrinsic::Negation).involution().size(Size::Operand),
+    facts:    Facts::new().intrinsic(Intrinsic::Negation).involution().magnitude(Magnitude::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
 }
 
@@ -166,7 +166,7 @@ ABS = abs(x) -> (y) {
         chosen(0, &|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
     ),
     rounding: Rounding::NOWHERE,
-    facts:    Facts::new().ignores_sign().keeps_nonnegative().signs(Signs::Cleared).size(Size::Operand),
+    facts:    Facts::new().ignores_sign().keeps_nonnegative().signs(Signs::Cleared).magnitude(Magnitude::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5]"] },
 }
 
@@ -304,7 +304,7 @@ RELU = relu(x) -> (y) {
         }),
     ),
     rounding: Rounding::NOWHERE,
-    facts:    Facts::new().keeps_nonnegative().signs(Signs::NeverNegative).size(Size::Operand),
+    facts:    Facts::new().keeps_nonnegative().signs(Signs::NeverNegative).magnitude(Magnitude::Operand),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]"] },
 }
 
@@ -417,14 +417,23 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
 
 /// Infers with either a second operand or the attribute `scalar`, not both.
 fn binary(cx: &InferCx<'_>, rule: impl Fn(&InferCx<'_>) -> infer::Answer) -> infer::Answer {
-    match (cx.types.len(), cx.attrs.float("scalar")) {
+    match (cx.types.len(), cx.attrs.number("scalar")) {
         (2, None) => rule(cx),
         (1, Some(v)) => {
-            infer::need_held(cx.types[0].dtype, "`scalar`", v)?;
+            if let Some(v) = v.value() {
+                infer::need_held(cx.types[0].dtype, "`scalar`", v)?;
+            } else if !cx.types[0].dtype.is_float() {
+                let x = &cx.types[0];
+                return Err(format!("the number {v} needs a floating point operand, found {x}"));
+            }
             rule(cx)
         }
         _ => Err("takes either a second operand or the attribute `scalar`".to_owned()),
     }
+}
+
+fn number(attrs: &Attrs) -> Number {
+    attrs.number("scalar").expect("checked by infer")
 }
 
 /// The second operand, or the number in its place, in the first operand's scalar type.

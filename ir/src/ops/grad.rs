@@ -23,7 +23,7 @@ pub static GRAD: OpDef = OpDef {
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|cx| {
         infer::need_float(cx.operand(0))?;
-        if cx.operand(0).numel() != 1 {
+        if !cx.must.equal(cx.operand(0).numel(), 1.into()) {
             return Err(format!("the loss is to be one number, found {}", cx.operand(0)));
         }
         for t in cx.list(1) {

@@ -10,7 +10,7 @@ use crate::op::{
     ANY, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, Rounding,
     cheap, composite_own, core, rule,
 };
-use crate::{Args, Attrs, DType, Shape, TensorType, Var};
+use crate::{Args, Attrs, DType, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait Indexing;
@@ -48,7 +48,7 @@ SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
         if x.dtype != src.dtype {
             return Err(format!("`src` is {src}, expected the dtype of `x`, {}", x.dtype));
         }
-        if index.shape != src.shape {
+        if !cx.must.alike(&index.shape, &src.shape) {
             return Err(format!("`src` is {src}, expected the shape of `index`, {}", index.shape));
         }
         indexed(cx, x, index)?;
@@ -66,7 +66,7 @@ SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
 }
 
 /// The index itself; a data error unless each element is at least `low` and below `high`, or is `allow`.
-CHECK_RANGE = check_range(index; low: Int, high: Int, allow: OptInt) -> (y) {
+CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         infer::need_index(cx.operand(0))?;
@@ -86,7 +86,7 @@ EMBEDDING = embedding(weight, indices) -> (y) {
         let [rows, width] = weight.shape[..] else {
             return Err(format!("`weight` is {weight}, expected two axes: rows and their elements"));
         };
-        if rows == 0 && indices.numel() > 0 {
+        if indices.numel() != 0 && !cx.must.hold(rows.at_least(1)) {
             return Err(format!("`weight` is {weight}: it has no row to take"));
         }
         let shape = indices.shape.iter().copied().chain([width]).collect();
@@ -94,7 +94,7 @@ EMBEDDING = embedding(weight, indices) -> (y) {
     },
     body:     composite_own(
         Some(rule(&|cx| {
-            let rows = cx.args[0].size(0) as i64;
+            let rows = cx.args[0].size(0);
             smallvec![Some(cx.dy().embedding_backward(cx.args[1], rows)), None]
         })),
         &|cx| {
@@ -109,15 +109,15 @@ EMBEDDING = embedding(weight, indices) -> (y) {
 }
 
 /// The gradient of [`EMBEDDING`] for its `weight`, which has `rows` rows: each row of `dy` added to the row it was taken from.
-EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Int) -> (dweight) {
+EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size) -> (dweight) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         let (dy, indices) = (cx.operand(0), cx.operand(1));
         infer::need_float(dy)?;
         infer::need_index(indices)?;
-        let rows = infer::sizes(&[cx.attrs.int("rows").expect("required")])?[0];
+        let rows = infer::sizes(cx.must, &[cx.attrs.size("rows").expect("required")])?[0];
         match dy.shape.split_last() {
-            Some((&width, outer)) if *outer == indices.shape[..] && (rows > 0 || indices.numel() == 0) => {
+            Some((&width, outer)) if cx.must.alike(outer, &indices.shape) && (indices.numel() == 0 || cx.must.hold(rows.at_least(1))) => {
                 Ok(Inferred::one(TensorType::new(dy.dtype, [rows, width])))
             }
             _ => Err(format!("`dy` is {dy}, `indices` {indices}, `rows` {rows}: expected one row of `dy` for each index")),
@@ -144,29 +144,30 @@ fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), S
     }
     let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
     for (i, (&there, &here)) in x.shape.iter().zip(index.shape.iter()).enumerate() {
-        if i != axis && here > there {
+        if i != axis && !cx.must.hold(there.at_least(here)) {
             return Err(format!(
                 "`index` is {index}, expected at most {there} along axis {i} of {x}"
             ));
         }
     }
-    if x.shape[axis] == 0 && index.numel() > 0 {
+    if index.numel() != 0 && !cx.must.hold(x.shape[axis].at_least(1)) {
         return Err(format!("{x} has nothing along axis {axis} to index"));
     }
     Ok(())
 }
 
 /// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for the row.
-fn along_rows(indices: Var<'_>, width: usize) -> Var<'_> {
+fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
     let count = indices.ty().numel();
-    indices.reshape(&[count as i64, 1]).expand_to(&Shape::new(&[count, width]))
+    indices.reshape(&crate::sizes![count, 1]).expand_to(&Shape::new(&[count, width]))
 }
 
 /// The index, and a check; the smallest allowed value where the check fails.
 fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
+    // Kernels are made of programs whose sizes are numbers.
     let get = |name| cx.attrs.int(name);
     let (low, high, allow) =
-        (get("low").expect("required"), get("high").expect("required"), get("allow"));
+        (get("low").expect("a number"), get("high").expect("a number"), get("allow"));
     let mut number = |v: i64| cx.body.push(ScalarOp::Const(v as u64), &[], Scalar::I64);
     let (from, to, other) = (number(low), number(high), allow.map(&mut number));
     let wide = cx.body.convert(x, Scalar::I64);
@@ -186,8 +187,8 @@ fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
 impl<'t> Var<'t> {
     /// Whether position `i` of a new axis `axis` of size `size` equals this index.
     #[track_caller]
-    pub(crate) fn one_hot(self, axis: usize, size: usize) -> Var<'t> {
-        let mut shape: SmallVec<[usize; 4]> = self.shape().iter().copied().collect();
+    pub(crate) fn one_hot(self, axis: usize, size: Size) -> Var<'t> {
+        let mut shape: SmallVec<[Size; 4]> = self.shape().iter().copied().collect();
         shape.insert(axis, size);
         let attrs = Attrs::new()
             .with("dtype", self.dtype())

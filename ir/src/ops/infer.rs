@@ -1,7 +1,7 @@
 //! Shared type rules.
 
 use crate::op::{InferCx, Inferred};
-use crate::{DType, Shape, TensorType};
+use crate::{DType, Must, Shape, Size, TensorType};
 use smallvec::SmallVec;
 
 /// The answer of a type rule.
@@ -70,7 +70,7 @@ pub fn choice(cx: &InferCx<'_>) -> Answer {
 pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
     let mut shape = Shape::scalar();
     for t in cx.types {
-        shape = shape.broadcast(&t.shape)?;
+        shape = broadcast(cx.must, &shape, &t.shape)?;
     }
     let dtype = promote(promoted.iter().map(|&i| &cx.types[i]))?;
     let result = TensorType { dtype, shape };
@@ -147,10 +147,37 @@ pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// The sizes in an attribute.
+/// The shape that two stretch to.
+///
+/// # Errors
+/// If two aligned sizes differ and neither is 1.
+pub fn broadcast(must: &Must<'_>, a: &Shape, b: &Shape) -> Result<Shape, String> {
+    a.broadcast_if(b, &|a, b| must.equal(a, b))
+}
+
+/// Fails if axes whose sizes are names may be empty, for expansions that take a largest element. Of numbers they see it by themselves.
+pub fn need_elements(must: &Must<'_>, t: &TensorType, axes: &[usize]) -> Result<(), String> {
+    let may_be_empty = |&&axis: &&usize| {
+        let size = t.shape.get(axis).copied().unwrap_or_default();
+        size.has_names() && !must.hold(size.at_least(1))
+    };
+    match axes.iter().find(may_be_empty) {
+        Some(axis) => Err(format!("{t} may be empty along axis {axis}")),
+        None => Ok(()),
+    }
+}
+
+/// The sizes in an attribute. That what names make of them is not negative is a guard in the trace of user code; passes write sizes that are there
+/// already, and numbers are checked again when names have some.
 ///
 /// # Errors
 /// If one of them is negative.
-pub fn sizes(list: &[i64]) -> Result<Shape, String> {
-    list.iter().map(|&n| usize::try_from(n).map_err(|_| format!("size {n} is negative"))).collect()
+pub fn sizes(must: &Must<'_>, list: &[Size]) -> Result<Shape, String> {
+    let is_there = |n: Size| n.is_out_of_range() || n.has_names() && !must.adds_guards();
+    let wrong = list.iter().find(|&&n| !is_there(n) && !must.hold(n.at_least(0)));
+    match wrong {
+        Some(n) if n.has_names() => Err(format!("size {n} may be negative")),
+        Some(n) => Err(format!("size {n} is negative")),
+        None => Ok(Shape::new(list)),
+    }
 }

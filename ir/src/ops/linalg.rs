@@ -8,7 +8,7 @@ use super::reduce::Reductions;
 use crate::op::{
     Dispatch, Domain, FLOATS, Facts, Grads, Inferred, Lower, Rounding, composite_own, core, rule,
 };
-use crate::{DType, Shape, TensorType, Var};
+use crate::{DType, Must, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait Products;
@@ -29,8 +29,8 @@ CONTRACT = contract(x, other; dtype: OptDType) -> (y) {
         let ([outer @ .., i, p], [more @ .., q, j]) = (&x.shape[..], &other.shape[..]) else {
             return Err(format!("takes operands of at least two axes, found {x} and {other}"));
         };
-        same_inner(*p, *q)?;
-        let batch = Shape::new(outer).broadcast(&Shape::new(more))?;
+        same_inner(cx.must, *p, *q)?;
+        let batch = infer::broadcast(cx.must, &Shape::new(outer), &Shape::new(more))?;
         Ok(Inferred::one(TensorType { dtype, shape: batch.iter().chain([i, j]).copied().collect() }))
     },
     body:     core(
@@ -57,15 +57,15 @@ MATMUL = matmul(x, other) -> (y) {
         let (Some((&p, left)), [.., _]) = (x.shape.split_last(), &other.shape[..]) else {
             return Err(format!("takes operands of at least one axis, found {x} and {other}"));
         };
-        let (right, q): (&[usize], usize) = match &other.shape[..] {
+        let (right, q): (&[Size], Size) = match &other.shape[..] {
             [q] => (&[], *q),
             [.., q, _] => (&other.shape[..], *q),
             [] => unreachable!("has an axis"),
         };
-        same_inner(p, q)?;
+        same_inner(cx.must, p, q)?;
         let (rows, batch) = left.split_last().map_or((None, &[][..]), |(i, b)| (Some(*i), b));
         let (columns, more) = right.split_last().map_or((None, &[][..]), |(j, b)| (Some(*j), &b[..b.len() - 1]));
-        let batch = Shape::new(batch).broadcast(&Shape::new(more))?;
+        let batch = infer::broadcast(cx.must, &Shape::new(batch), &Shape::new(more))?;
         Ok(Inferred::one(TensorType { dtype, shape: batch.iter().copied().chain(rows).chain(columns).collect() }))
     },
     body:     composite_own(None, &|cx| {
@@ -98,8 +98,9 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
         let [out, own] = weight.shape[..] else {
             return Err(format!("`weight` is {weight}, expected two axes: out and in"));
         };
-        same_inner(inner, own)?;
-        if let Some(bias) = cx.get(2).filter(|b| **b != TensorType::new(dtype, [out])) {
+        same_inner(cx.must, inner, own)?;
+        let fits = |bias: &TensorType| bias.dtype == dtype && cx.must.alike(&bias.shape, &[out]);
+        if let Some(bias) = cx.get(2).filter(|bias| !fits(bias)) {
             return Err(format!("`bias` is {bias}, expected {}", TensorType::new(dtype, [out])));
         }
         Ok(Inferred::one(TensorType { dtype, shape: outer.iter().copied().chain([out]).collect() }))
@@ -144,8 +145,8 @@ fn one_float(x: &TensorType, other: &TensorType) -> Result<DType, String> {
     }
 }
 
-fn same_inner(p: usize, q: usize) -> Result<(), String> {
-    if p == q { Ok(()) } else { Err(format!("inner sizes differ, {p} and {q}")) }
+fn same_inner(must: &Must<'_>, p: Size, q: Size) -> Result<(), String> {
+    if must.equal(p, q) { Ok(()) } else { Err(format!("inner sizes differ, {p} and {q}")) }
 }
 
 impl<'t> Var<'t> {

@@ -118,7 +118,7 @@ DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
 
 /// A random f32 for each element of a shape.
 fn draw<'t>(rng: Var<'t>, shape: &Shape, stream: i64) -> Var<'t> {
-    let part = |i: i64| rng.slice(0, i, i + 1, 1).reshape(&[]).expand_to(shape);
+    let part = |i: i64| rng.slice(0, i, i + 1, 1).reshape_to(&Shape::scalar()).expand_to(shape);
     part(0).random(part(1), stream)
 }
 

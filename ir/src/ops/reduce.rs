@@ -3,7 +3,7 @@
 //! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks, down columns in chunks.
 
 use super::cast::Cast;
-use super::elementwise::Elementwise;
+use super::elementwise::{DIV, Elementwise};
 use super::infer;
 use super::view::Views;
 use crate::kernel::Reduction;
@@ -11,7 +11,7 @@ use crate::op::{
     ANY, Dispatch, Domain, FLOATS, Facts, Grad, GradCx, InferCx, Inferred, Intrinsic, Lower,
     NUMBERS, Rounding, composite, core, rule,
 };
-use crate::{Attrs, DType, Shape, TensorType, Var};
+use crate::{Attrs, DType, Number, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -54,14 +54,14 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let x = cx.args[0].ty();
-            let count = x.numel() as f64 / cx.out().ty().numel().max(1) as f64;
-            smallvec![Some(spread(cx.dy().div(None, Some(count)), x.shape, cx.attrs.ints("dim")).to(x.dtype))]
+            let count = averaged(&x.shape, &cx.out().shape(), cx.attrs.ints("dim"));
+            smallvec![Some(spread(cx.dy().with_number(&DIV, count), x.shape, cx.attrs.ints("dim")).to(x.dtype))]
         })),
         &|cx| {
             let (wide, x) = (cx.results[0].dtype.compute(), cx.args[0]);
-            let count = x.ty().numel() as f64 / cx.results[0].numel().max(1) as f64;
+            let count = averaged(&x.shape(), &cx.results[0].shape, cx.attrs.ints("dim"));
             let total = reduce(x.to(wide), cx.attrs.ints("dim"), Reduction::Sum);
-            smallvec![total.div(None, Some(count)).reshape_to(&cx.results[0].shape)]
+            smallvec![total.with_number(&DIV, count).reshape_to(&cx.results[0].shape)]
         },
     ),
     rounding: Rounding::result("the result; the gradient once"),
@@ -76,7 +76,7 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
         let x = cx.operand(0);
         infer::need_number(x)?;
         let axes = x.shape.axes(cx.attrs.ints("dim"))?;
-        if axes.iter().any(|&a| x.shape[a] == 0) {
+        if !axes.iter().all(|&a| cx.must.hold(x.shape[a].at_least(1))) {
             return Err(format!("{x} has no largest element along an axis of size 0"));
         }
         reduced(cx, x.dtype)
@@ -98,23 +98,24 @@ ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
     infer:    &|cx| {
         let x = cx.operand(0);
         infer::need_number(x)?;
-        let mut sizes: SmallVec<[usize; 4]> = SmallVec::from_slice(&x.shape);
+        let mut sizes: SmallVec<[Size; 4]> = SmallVec::from_slice(&x.shape);
         match cx.attrs.int("dim") {
-            None => sizes = if cx.attrs.bool("keepdim") { smallvec![1; sizes.len()] } else { smallvec![] },
+            None => sizes = if cx.attrs.bool("keepdim") { smallvec![Size::from(1); sizes.len()] } else { smallvec![] },
             Some(dim) => {
                 let axis = x.shape.axis(dim)?;
                 if axis < sizes.len() {
-                    if sizes[axis] == 0 {
+                    if !cx.must.hold(sizes[axis].at_least(1)) {
                         return Err(format!("{x} has no largest element along an axis of size 0"));
                     }
-                    sizes[axis] = 1;
+                    sizes[axis] = Size::from(1);
                     if !cx.attrs.bool("keepdim") {
                         sizes.remove(axis);
                     }
                 }
             }
         }
-        if x.numel() == 0 && sizes.iter().product::<usize>() > 0 {
+        let of_all = cx.attrs.int("dim").is_none();
+        if of_all && !cx.must.hold(x.numel().at_least(1)) {
             return Err(format!("{x} has no largest element"));
         }
         Ok(Inferred::one(TensorType::new(DType::I64, &sizes[..])))
@@ -202,8 +203,18 @@ fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
     let axes = x.shape.axes(cx.attrs.ints("dim"))?;
     let keep = cx.attrs.bool("keepdim");
     let sizes = (0..x.shape.rank()).filter(|a| keep || !axes.contains(a));
-    let shape: Shape = sizes.map(|a| if axes.contains(&a) { 1 } else { x.shape[a] }).collect();
+    let one = Size::from(1);
+    let shape: Shape = sizes.map(|a| if axes.contains(&a) { one } else { x.shape[a] }).collect();
     Ok(Inferred::one(TensorType { dtype, shape }))
+}
+
+/// How many elements of `x` one element of a mean is of.
+fn averaged(x: &Shape, y: &Shape, dim: &[i64]) -> Number {
+    match (x.numel().number(), y.numel().number()) {
+        (Some(x), Some(y)) => Number::F64(x as f64 / y.max(1) as f64),
+        // Where the mean has no element this may be another number, which nobody sees.
+        _ => x.axes(dim).unwrap_or_default().iter().map(|&a| x[a]).product::<Size>().into(),
+    }
 }
 
 /// Reduces the axes in f32, f64 or integers: trailing axes as one row, the others down columns. The result has no reduced axes.
@@ -215,7 +226,7 @@ fn reduce<'t>(x: Var<'t>, dim: &[i64], reduction: Reduction) -> Var<'t> {
     let first_of_row = kept_after.map_or(0, |a| a + 1);
     let mut y = x;
     if first_of_row < shape.rank() {
-        let mut sizes: SmallVec<[usize; 4]> = SmallVec::from_slice(&shape[..first_of_row]);
+        let mut sizes: SmallVec<[Size; 4]> = SmallVec::from_slice(&shape[..first_of_row]);
         sizes.push(shape[first_of_row..].iter().product());
         y = y.reshape_to(&Shape::new(&sizes)).reduce_row(kind);
     }
@@ -245,7 +256,7 @@ fn shared<'t>(x: Var<'t>, y: Var<'t>, dy: Var<'t>, dim: &[i64]) -> Var<'t> {
 pub(crate) fn spread<'t>(y: Var<'t>, shape: Shape, dim: &[i64]) -> Var<'t> {
     let axes = shape.axes(dim).unwrap_or_default();
     let kept: Shape =
-        shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect();
+        (0..shape.rank()).map(|i| if axes.contains(&i) { 1.into() } else { shape[i] }).collect();
     y.reshape_to(&kept).expand_to(&shape)
 }
 

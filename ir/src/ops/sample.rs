@@ -142,10 +142,12 @@ impl<'a> Reader<'a> {
             AttrKind::Bool => {
                 Attr::Bool(self.word().parse().map_err(|_| "expected true or false")?)
             }
-            AttrKind::Int | AttrKind::OptInt => Attr::Int(self.integer()?),
-            AttrKind::Float | AttrKind::OptFloat => Attr::Float(self.number()?),
+            AttrKind::Int | AttrKind::OptInt | AttrKind::Size => Attr::Int(self.integer()?),
+            AttrKind::Float | AttrKind::OptFloat | AttrKind::OptNumber => {
+                Attr::Float(self.number()?)
+            }
             AttrKind::DType | AttrKind::OptDType => Attr::DType(self.dtype()?),
-            AttrKind::Ints => {
+            AttrKind::Ints | AttrKind::Sizes => {
                 let mut list: Vec<i64> = Vec::new();
                 self.expect("[")?;
                 self.list("]", |r| r.integer().map(|v| list.push(v)))?;

@@ -7,7 +7,7 @@ use crate::op::{
     ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, Lower, MapCx,
     NUMBERS, OpDef, OpName, Rounding, Schema, map,
 };
-use crate::{Args, Attrs, DType, Shape, TensorType, Tracer, Var};
+use crate::{Args, Attrs, DType, Must, Number, Shape, TensorType, Tracer, Var};
 
 /// A value from outside: a port of the graph.
 pub static INPUT: OpDef = OpDef {
@@ -30,19 +30,19 @@ pub static CONSTANT: OpDef = OpDef {
         operands: &[],
         attrs: &[
             AttrDef { name: "dtype", kind: AttrKind::DType },
-            AttrDef { name: "shape", kind: AttrKind::Ints },
-            AttrDef { name: "value", kind: AttrKind::OptFloat },
+            AttrDef { name: "shape", kind: AttrKind::Sizes },
+            AttrDef { name: "value", kind: AttrKind::OptNumber },
             AttrDef { name: "data", kind: AttrKind::OptFloats },
         ],
         results: &["value"],
     },
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|cx| {
-        let ty = declared(cx.attrs)?;
+        let ty = declared(cx.must, cx.attrs)?;
         held(&ty, cx.attrs)?;
-        match (cx.attrs.float("value"), cx.attrs.get("data")) {
+        match (cx.attrs.number("value"), cx.attrs.get("data")) {
             (Some(_), None) => Ok(Inferred::one(ty)),
-            (None, Some(_)) if cx.attrs.floats("data").len() == ty.numel() => Ok(Inferred::one(ty)),
+            (None, Some(_)) if ty.numel() == cx.attrs.floats("data").len() => Ok(Inferred::one(ty)),
             (None, Some(_)) => Err(format!(
                 "{ty} takes {} numbers, found {}",
                 ty.numel(),
@@ -71,17 +71,18 @@ pub static IOTA: OpDef = OpDef {
         operands: &[],
         attrs: &[
             AttrDef { name: "dtype", kind: AttrKind::DType },
-            AttrDef { name: "shape", kind: AttrKind::Ints },
+            AttrDef { name: "shape", kind: AttrKind::Sizes },
             AttrDef { name: "dim", kind: AttrKind::Int },
         ],
         results: &["value"],
     },
     dispatch: Dispatch::Internal,
     infer: Func::Static(&|cx| {
-        let ty = declared(cx.attrs)?;
+        let ty = declared(cx.must, cx.attrs)?;
         infer::need_number(&ty)?;
         let axis = ty.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
-        let last = ty.shape.get(axis).map_or(0, |size| size.saturating_sub(1));
+        let size = ty.shape.get(axis).and_then(|size| size.number());
+        let last = size.map_or(0, |size| size.saturating_sub(1).max(0));
         infer::need_held(ty.dtype, "the last position", last as f64)?;
         Ok(Inferred::one(ty))
     }),
@@ -108,10 +109,10 @@ pub static IOTA: OpDef = OpDef {
 pub static OPS: &[&OpDef] = &[&INPUT, &CONSTANT, &IOTA];
 
 /// The type named by the attributes `dtype` and `shape`.
-fn declared(attrs: &Attrs) -> Result<TensorType, String> {
+fn declared(must: &Must<'_>, attrs: &Attrs) -> Result<TensorType, String> {
     let ty = TensorType {
         dtype: attrs.dtype("dtype").expect("required"),
-        shape: infer::sizes(attrs.ints("shape"))?,
+        shape: infer::sizes(must, &attrs.sizes("shape"))?,
     };
     ty.check_size()?;
     if !ty.dtype.is_computable() {
@@ -168,6 +169,15 @@ impl Tracer {
     pub fn constant(&self, dtype: DType, shape: &[usize], data: &[f64]) -> Var<'_> {
         let attrs = Attrs::new().with("dtype", dtype).with("shape", shape).with("data", data);
         self.apply(&CONSTANT, Args { vars: Default::default(), groups: Groups::new() }, attrs)[0]
+    }
+
+    /// A size, or a number that depends on one, as a tensor without axes: the count in a mean, the width in `1 / sqrt(width)`.
+    ///
+    /// The size is computed exactly, and rounded once to `dtype`.
+    #[track_caller]
+    pub fn number(&self, number: impl Into<Number>, dtype: DType) -> Var<'_> {
+        let attrs = Attrs::new().with("dtype", dtype).with("shape", &Shape::scalar()[..]);
+        self.apply(&CONSTANT, Args::new(), attrs.with("value", number.into()))[0]
     }
 
     /// The position of each element along axis `dim`.

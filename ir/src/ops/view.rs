@@ -6,17 +6,17 @@ use crate::op::{
     ANY, AttrDef, AttrKind, Dispatch, Domain, Facts, Inferred, Lower, OpDef, OpName, Operand,
     OperandKind, Rounding, Schema, View, core, rule,
 };
-use crate::{Args, Attrs, Shape, TensorType, Var};
+use crate::{Args, Attrs, Must, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 crate::ops! { trait Views;
 
 /// The elements in row-major order under another shape; one size may be -1 and is worked out.
-RESHAPE = reshape(x; shape: Ints) -> (y) {
+RESHAPE = reshape(x; shape: Sizes) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
-        let (x, wanted) = (cx.operand(0), cx.attrs.ints("shape"));
-        let shape = resolve(x, wanted)?;
+        let (x, wanted) = (cx.operand(0), cx.attrs.sizes("shape"));
+        let shape = resolve(cx.must, x, &wanted)?;
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
     },
     body:     core(
@@ -53,17 +53,18 @@ PERMUTE = permute(x; dims: Ints) -> (y) {
 /// Axes of size 1, and new axes in front, repeated to `shape`; -1 keeps a size.
 ///
 /// The gradient is summed over the repeated axes.
-EXPAND = expand(x; shape: Ints) -> (y) {
+EXPAND = expand(x; shape: Sizes) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
-        let (x, wanted) = (cx.operand(0), cx.attrs.ints("shape"));
+        let (x, wanted) = (cx.operand(0), cx.attrs.sizes("shape"));
         if wanted.len() < x.shape.rank() {
             return Err(format!("{x} has more axes than shape {wanted:?}"));
         }
         let fresh = wanted.len() - x.shape.rank();
-        let kept = wanted.iter().enumerate().map(|(i, &n)| if n == -1 && i >= fresh { x.shape[i - fresh] as i64 } else { n });
-        let shape = infer::sizes(&kept.collect::<Vec<_>>())?;
-        if shape.broadcast(&x.shape).as_ref() != Ok(&shape) {
+        let kept = wanted.iter().enumerate().map(|(i, &n)| if n == -1 && i >= fresh { x.shape[i - fresh] } else { n });
+        let shape = infer::sizes(cx.must, &kept.collect::<Vec<_>>())?;
+        let fits = |(&from, &to)| from == 1 || cx.must.equal(from, to) || from.has_names() && cx.must.equal(from, 1.into());
+        if !x.shape.iter().zip(&shape[fresh..]).all(fits) {
             return Err(format!("{x} does not expand to {shape}"));
         }
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
@@ -77,18 +78,18 @@ EXPAND = expand(x; shape: Ints) -> (y) {
 }
 
 /// Every `step`-th position of axis `dim`, from `start` up to and without `end`.
-SLICE = slice(x; dim: Int, start: Int, end: Int, step: Int) -> (y) {
+SLICE = slice(x; dim: Int, start: Size, end: Size, step: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
-        let s = Slicing::of(x, cx.attrs)?;
+        let s = Slicing::of(cx.must, x, cx.attrs)?;
         let sizes = x.shape.iter().enumerate().map(|(i, &n)| if i == s.axis { s.count } else { n });
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape: sizes.collect() }))
     },
     body:     core(
         rule(&|cx| {
             let x = cx.args[0].ty();
-            let s = Slicing::of(&x, cx.attrs).expect("checked when recorded");
+            let s = Slicing::recorded(&x, cx.attrs).expect("checked when recorded");
             smallvec![Some(spread(cx.dy(), &x, &s))]
         }),
         Lower::View(View::Slice),
@@ -98,27 +99,29 @@ SLICE = slice(x; dim: Int, start: Int, end: Int, step: Int) -> (y) {
 }
 
 /// Surrounded by `value`: `low[i]` positions before and `high[i]` after axis `i`.
-PAD = pad(x; low: Ints, high: Ints, value: Float) -> (y) {
+PAD = pad(x; low: Sizes, high: Sizes, value: Float) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
-        let (low, high) = (infer::sizes(cx.attrs.ints("low"))?, infer::sizes(cx.attrs.ints("high"))?);
+        let (low, high) = (infer::sizes(cx.must, &cx.attrs.sizes("low"))?, infer::sizes(cx.must, &cx.attrs.sizes("high"))?);
         if low.rank() != x.shape.rank() || high.rank() != x.shape.rank() {
             return Err(format!("{x} takes {} sizes in `low` and `high`, found {} and {}", x.shape.rank(), low.rank(), high.rank()));
         }
-        let size = |i: usize| x.shape[i].checked_add(low[i]).and_then(|n| n.checked_add(high[i]));
         if x.dtype.is_int() {
             infer::need_held(x.dtype, "`value`", cx.attrs.float("value").expect("required"))?;
         }
-        let shape = (0..x.shape.rank()).map(|i| size(i).ok_or("padded size overflows".to_owned())).collect::<Result<_, _>>()?;
+        let shape: Shape = (0..x.shape.rank()).map(|i| x.shape[i] + low[i] + high[i]).collect();
+        if shape.iter().any(|n| n.is_out_of_range()) {
+            return Err("padded size overflows".to_owned());
+        }
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
     },
     body:     core(
         rule(&|cx| {
-            let (x, low) = (cx.args[0].shape(), cx.attrs.ints("low"));
+            let (x, low) = (cx.args[0].shape(), cx.attrs.sizes("low"));
             let mut dx = cx.dy();
             for (i, &n) in x.iter().enumerate() {
-                dx = dx.slice(i as i64, low[i], low[i] + n as i64, 1);
+                dx = dx.slice(i as i64, low[i], low[i] + n, 1);
             }
             smallvec![Some(dx)]
         }),
@@ -146,14 +149,18 @@ pub static CAT: OpDef = OpDef {
         if first.shape.rank() == 0 {
             return Err("operands need at least one axis".to_owned());
         }
-        let mut total = 0usize;
+        let mut total = Size::from(0);
         for t in cx.types {
             let fits = t.shape.rank() == first.shape.rank()
-                && (0..t.shape.rank()).all(|i| i == axis || t.shape[i] == first.shape[i]);
+                && (0..t.shape.rank())
+                    .all(|i| i == axis || cx.must.equal(t.shape[i], first.shape[i]));
             if !fits {
                 return Err(format!("{first} and {t} differ elsewhere than along axis {axis}"));
             }
-            total = total.checked_add(t.shape[axis]).ok_or("the total size overflows")?;
+            total += t.shape[axis];
+        }
+        if total.is_out_of_range() {
+            return Err("the total size overflows".to_owned());
         }
         let shape = first
             .shape
@@ -170,9 +177,9 @@ pub static CAT: OpDef = OpDef {
                 .shape()
                 .axis(cx.attrs.int("dim").expect("required"))
                 .expect("checked when recorded");
-            let mut start = 0;
-            let slice = |x: &Var<'_>, start: &mut i64| {
-                let (from, n) = (*start, x.size(axis) as i64);
+            let mut start = Size::from(0);
+            let slice = |x: &Var<'_>, start: &mut Size| {
+                let (from, n) = (*start, x.size(axis));
                 *start += n;
                 (from, from + n)
             };
@@ -213,22 +220,27 @@ pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
 }
 
 /// The shape that a `reshape` asks for.
-pub(crate) fn resolve(x: &TensorType, wanted: &[i64]) -> Result<Shape, String> {
-    let known: Vec<i64> = wanted.iter().copied().filter(|&n| n != -1).collect();
-    let rest = infer::sizes(&known)?.checked_numel().ok_or("the element count overflows")?;
+fn resolve(must: &Must<'_>, x: &TensorType, wanted: &[Size]) -> Result<Shape, String> {
+    let known: Vec<Size> = wanted.iter().copied().filter(|n| *n != -1).collect();
+    let rest = infer::sizes(must, &known)?.numel();
+    if rest.is_out_of_range() {
+        return Err("the element count overflows".to_owned());
+    }
     let total = x.numel();
-    let shape = match wanted.len() - known.len() {
-        0 => infer::sizes(wanted)?,
-        1 if rest != 0 && total.is_multiple_of(rest) => {
-            wanted.iter().map(|&n| if n == -1 { total / rest } else { n as usize }).collect()
+    let shape: Shape = match wanted.len() - known.len() {
+        0 => Shape::new(wanted),
+        1 if must.hold(total.multiple_of(rest)) => {
+            wanted.iter().map(|&n| if n == -1 { total / rest } else { n }).collect()
         }
         1 => return Err(format!("{x} has {total} elements, which {wanted:?} does not divide")),
         _ => return Err(format!("{wanted:?} leaves more than one size open")),
     };
-    if shape.numel() == total {
+    let count = shape.numel();
+    // What is left by a division that a guard makes exact is a floor division, and multiplied again it is the total for those values.
+    if wanted.len() > known.len() || must.equal(count, total) {
         Ok(shape)
     } else {
-        Err(format!("{x} has {total} elements, {shape} has {}", shape.numel()))
+        Err(format!("{x} has {total} elements, {shape} has {count}"))
     }
 }
 
@@ -247,53 +259,82 @@ pub(crate) fn permutation(x: &TensorType, dims: &[i64]) -> Result<SmallVec<[usiz
 /// What a `slice` takes.
 pub(crate) struct Slicing {
     pub(crate) axis: usize,
-    pub(crate) start: usize,
-    pub(crate) step: usize,
-    pub(crate) count: usize,
+    pub(crate) start: Size,
+    pub(crate) step: i64,
+    pub(crate) count: Size,
 }
 
 impl Slicing {
-    pub(crate) fn of(x: &TensorType, attrs: &Attrs) -> Result<Self, String> {
-        let get = |name| attrs.int(name).expect("required");
+    /// As the type rule sees it.
+    fn of(must: &Must<'_>, x: &TensorType, attrs: &Attrs) -> Result<Self, String> {
+        let slicing = Slicing::recorded(x, attrs)?;
+        let (start, end) = (attrs.size("start"), attrs.size("end"));
+        let (start, end, size) =
+            (start.expect("required"), end.expect("required"), x.shape[slicing.axis]);
+        let fits = [start.at_least(0), end.at_least(start), size.at_least(end)];
+        if !fits.into_iter().all(|claim| must.hold(claim)) {
+            let (axis, step) = (slicing.axis, slicing.step);
+            return Err(misfit(x, axis, start, end, step));
+        }
+        Ok(slicing)
+    }
+
+    /// Of a slice that was recorded, whose bounds fit.
+    pub(crate) fn recorded(x: &TensorType, attrs: &Attrs) -> Result<Self, String> {
+        let get = |name| attrs.size(name).expect("required");
         if x.shape.rank() == 0 {
             return Err("a tensor without axes cannot be sliced".to_owned());
         }
-        let axis = x.shape.axis(get("dim"))?;
-        let (start, end, step) = (get("start"), get("end"), get("step"));
-        let size = x.shape[axis] as i64;
-        if step < 1 || start < 0 || start > end || end > size {
-            return Err(format!(
-                "start {start}, end {end}, step {step} do not fit axis {axis} of {x}"
-            ));
+        let axis = x.shape.axis(attrs.int("dim").expect("required"))?;
+        let (start, end, step) = (get("start"), get("end"), attrs.int("step").expect("required"));
+        if step < 1 {
+            return Err(misfit(x, axis, start, end, step));
         }
-        let count = ((end - start) as usize).div_ceil(step as usize);
+        let count = match (end - start).number() {
+            Some(0) => Size::from(0),
+            Some(span) => Size::from((span - 1).div_euclid(step) + 1),
+            None if step == 1 => end - start,
+            None => (end - start - 1) / step + 1,
+        };
         // A step beyond the only position leads nowhere, and may be too large to multiply with.
-        let step = if count > 1 { step as usize } else { 1 };
-        Ok(Slicing { axis, start: start as usize, step, count })
+        let step = if matches!(count.number(), Some(..=1)) { 1 } else { step };
+        Ok(Slicing { axis, start, step, count })
     }
+}
+
+fn misfit(x: &TensorType, axis: usize, start: Size, end: Size, step: i64) -> String {
+    format!("start {start}, end {end}, step {step} do not fit axis {axis} of {x}")
 }
 
 /// The gradient of a slice: `dy` at the positions it was taken from, zeros elsewhere.
 fn spread<'t>(dy: Var<'t>, x: &TensorType, s: &Slicing) -> Var<'t> {
     let rank = x.shape.rank();
     let (mut dy, mut taken) = (dy, s.count);
-    if s.step > 1 && s.count > 0 {
-        let mut split: Vec<i64> = x.shape.iter().map(|&n| n as i64).collect();
-        split[s.axis] = s.count as i64;
-        split.insert(s.axis + 1, 1);
-        let mut high = vec![0; rank + 1];
-        high[s.axis + 1] = s.step as i64 - 1;
+    let size = x.shape[s.axis];
+    if s.step > 1 && s.count != 0 {
+        let (Some(count), Some(behind)) = (s.count.number(), (size - s.start).number()) else {
+            let message = format!(
+                "the gradient of a slice with step {} along axis {} of {x} needs numbers there: pin the size",
+                s.step, s.axis
+            );
+            return dy.tracer().fail("slice", message);
+        };
+        let mut split: Vec<Size> = x.shape.to_vec();
+        split[s.axis] = s.count;
+        split.insert(s.axis + 1, Size::from(1));
+        let mut high = vec![Size::from(0); rank + 1];
+        high[s.axis + 1] = Size::from(s.step - 1);
         let mut merged = split.clone();
         merged.remove(s.axis + 1);
-        merged[s.axis] = (s.count * s.step) as i64;
-        dy = dy.reshape(&split).pad(&vec![0; rank + 1], &high, 0.0).reshape(&merged);
-        taken = (s.count * s.step).min(x.shape[s.axis] - s.start);
-        dy = dy.slice(s.axis as i64, 0, taken as i64, 1);
+        merged[s.axis] = s.count * s.step;
+        dy = dy.reshape(&split).pad(&vec![Size::from(0); rank + 1], &high, 0.0).reshape(&merged);
+        taken = Size::from((count * s.step).min(behind));
+        dy = dy.slice(s.axis as i64, 0, taken, 1);
     }
-    let mut low = vec![0i64; rank];
-    let mut high = vec![0i64; rank];
-    low[s.axis] = s.start as i64;
-    high[s.axis] = (x.shape[s.axis] - s.start - taken) as i64;
+    let mut low = vec![Size::from(0); rank];
+    let mut high = low.clone();
+    low[s.axis] = s.start;
+    high[s.axis] = size - s.start - taken;
     dy.pad(&low, &high, 0.0)
 }
 
@@ -304,7 +345,7 @@ impl<'t> Var<'t> {
         if self.shape() == *shape {
             return self;
         }
-        self.reshape(&shape.iter().map(|&n| n as i64).collect::<SmallVec<[i64; 4]>>())
+        self.reshape(shape)
     }
 
     /// Repeated to another shape.
@@ -313,14 +354,14 @@ impl<'t> Var<'t> {
         if self.shape() == *shape {
             return self;
         }
-        self.expand(&shape.iter().map(|&n| n as i64).collect::<SmallVec<[i64; 4]>>())
+        self.expand(shape)
     }
 
     /// With an axis of size 1 at `axis`.
     #[track_caller]
     pub fn unsqueeze(self, axis: usize) -> Var<'t> {
-        let mut sizes: SmallVec<[usize; 4]> = self.shape().iter().copied().collect();
-        sizes.insert(axis.min(sizes.len()), 1);
+        let mut sizes: SmallVec<[Size; 4]> = self.shape().iter().copied().collect();
+        sizes.insert(axis.min(sizes.len()), Size::from(1));
         self.reshape_to(&Shape::new(&sizes))
     }
 
@@ -344,10 +385,14 @@ impl<'t> Var<'t> {
             return self;
         }
         let fresh = mine.rank() - shape.rank().min(mine.rank());
-        let axes: SmallVec<[i64; 4]> = (0..mine.rank())
-            .filter(|&i| i < fresh || (shape[i - fresh] == 1 && mine[i] != 1))
-            .map(|i| i as i64)
-            .collect();
+        // An axis of size 1 that becomes one is summed too, so that the order of accumulation does not depend on the values of names.
+        let is_summed = |i: usize| {
+            i < fresh
+                || shape[i - fresh] == 1
+                || !self.tracer().proves(mine[i].equals(shape[i - fresh]))
+        };
+        let axes: SmallVec<[i64; 4]> =
+            (0..mine.rank()).filter(|&i| is_summed(i)).map(|i| i as i64).collect();
         if axes.is_empty() {
             self.reshape_to(shape)
         } else {

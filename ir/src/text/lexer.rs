@@ -11,7 +11,7 @@ pub(super) enum Kind {
     Number,
     /// `"text"`, with quotes and escapes as written.
     Text,
-    /// One of `=:,#@(){}[]`.
+    /// One of `=:,#@(){}[]+*/>`, or a `-` that begins no number.
     Mark(char),
     /// The end of the text.
     End,
@@ -100,7 +100,10 @@ fn scan(rest: &str) -> (Kind, usize) {
     match first {
         '%' => scan_value(rest),
         '"' => scan_text(rest),
-        '=' | ':' | ',' | '#' | '@' | '(' | ')' | '{' | '}' | '[' | ']' => (Kind::Mark(first), 1),
+        '=' | ':' | ',' | '#' | '@' | '(' | ')' | '{' | '}' | '[' | ']' | '+' | '*' | '/' | '>' => {
+            (Kind::Mark(first), 1)
+        }
+        '-' if !rest[1..].starts_with(in_word) => (Kind::Mark('-'), 1),
         '-' | '0'..='9' => (Kind::Number, number_length(rest)),
         _ if first.is_ascii_alphabetic() || first == '_' => (Kind::Word, word_length(rest)),
         _ => (Kind::Bad("this character has no meaning here"), first.len_utf8()),

@@ -2,24 +2,34 @@
 
 use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
-use super::nearest;
-use crate::{Attr, DType, ParseError, Shape, TensorType};
+use super::{nearest, size};
+use crate::{Attr, DType, Number, ParseError, Shape, Size, Sizes, TensorType};
 use std::fmt;
 
 /// A type such as `f32[8, 4]`, and where it is written.
-pub(super) fn tensor_type(cursor: &mut Cursor<'_>) -> Result<(TensorType, Span), ParseError> {
+pub(super) fn tensor_type(
+    cursor: &mut Cursor<'_>,
+    sizes: &Sizes,
+) -> Result<(TensorType, Span), ParseError> {
     let first = cursor.take_kind(Kind::Word, "a type such as `f32[2, 3]`")?;
     let dtype = dtype(first).ok_or_else(|| cursor.fail(first, unknown_dtype(first.text)))?;
     cursor.expect('[', "and the sizes after the dtype")?;
-    let mut sizes = Vec::new();
+    let mut shape = Vec::new();
     while !cursor.accept(']') {
-        sizes.push(cursor.take_number::<usize>("a size")?);
+        let token = cursor.peek();
+        shape.push(match token.kind {
+            Kind::Word | Kind::Mark('(') => size::expression(cursor, sizes)?,
+            _ => {
+                let number = Size::from(cursor.take_number::<usize>("a size")?);
+                size::behind(cursor, sizes, number, token.into())?
+            }
+        });
         if !cursor.accept(',') && !cursor.at(']') {
             return Err(cursor.unexpected("`,` or `]` after a size"));
         }
     }
     let span = Span { start: first.start, end: cursor.last_end() };
-    let ty = TensorType { dtype, shape: Shape::new(&sizes) };
+    let ty = TensorType { dtype, shape: Shape::new(&shape) };
     ty.check_size().map_err(|message| cursor.fail(span, message))?;
     Ok((ty, span))
 }
@@ -38,13 +48,14 @@ fn unknown_dtype(text: &str) -> String {
 }
 
 /// A value behind `name =` among the attributes.
-pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
+pub(super) fn attr(cursor: &mut Cursor<'_>, sizes: &Sizes) -> Result<Attr, ParseError> {
     const WANTED: &str = "a number, a dtype, a list of numbers, `true`, `false` or text in quotes";
     let token = cursor.peek();
     match token.kind {
-        Kind::Number => number(cursor),
+        Kind::Mark('-') => number(cursor),
+        Kind::Number | Kind::Mark('(') => number_or_size(cursor, sizes),
         Kind::Text => Ok(Attr::Str(cursor.take_text("text")?.into())),
-        Kind::Mark('[') => list(cursor),
+        Kind::Mark('[') => list(cursor, sizes),
         Kind::Mark('@') => Err(cursor.fail(
             token,
             "kernels are printed but not read: give the graph as it is before `fuse`",
@@ -52,6 +63,7 @@ pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
         Kind::Word => match token.text {
             "true" | "false" => Ok(Attr::Bool(cursor.take().text == "true")),
             "inf" | "nan" => number(cursor),
+            name if sizes.get(name).is_some() => number_or_size(cursor, sizes),
             _ => match dtype(token) {
                 Some(dtype) => {
                     cursor.take();
@@ -66,14 +78,30 @@ pub(super) fn attr(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
 }
 
 /// Integers, or numbers if one of them is not an integer.
-fn list(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
+fn list(cursor: &mut Cursor<'_>, sizes: &Sizes) -> Result<Attr, ParseError> {
+    let open = cursor.peek();
     cursor.expect('[', "before a list")?;
     let mut numbers = Vec::new();
     while !cursor.accept(']') {
-        numbers.push(number(cursor)?);
+        let token = cursor.peek();
+        let number = number_or_size(cursor, sizes)?;
+        if matches!(number, Attr::Number(_)) {
+            return Err(cursor.fail(token, "a list takes sizes and numbers, no quotients of both"));
+        }
+        numbers.push(number);
         if !cursor.accept(',') && !cursor.at(']') {
             return Err(cursor.unexpected("`,` or `]` after a number"));
         }
+    }
+    if numbers.iter().any(|n| matches!(n, Attr::Size(_))) {
+        let sizes = numbers.iter().map(|n| match n {
+            Attr::Int(i) => Some(Size::from(*i)),
+            Attr::Size(size) => Some(*size),
+            _ => None,
+        });
+        let sizes = sizes.collect::<Option<Vec<_>>>();
+        let sizes = sizes.ok_or_else(|| cursor.fail(open, "a list takes integers beside sizes"))?;
+        return Ok(Attr::from(&sizes[..]));
     }
     let ints = numbers.iter().map(|n| if let Attr::Int(i) = n { Some(*i) } else { None });
     Ok(match ints.collect::<Option<_>>() {
@@ -89,6 +117,23 @@ fn list(cursor: &mut Cursor<'_>) -> Result<Attr, ParseError> {
                 .collect(),
         ),
     })
+}
+
+/// A number, or an expression of sizes that begins with one, a name or a parenthesis.
+fn number_or_size(cursor: &mut Cursor<'_>, sizes: &Sizes) -> Result<Attr, ParseError> {
+    let token = cursor.peek();
+    if matches!(token.kind, Kind::Mark('(')) || sizes.get(token.text).is_some() {
+        return size::expression(cursor, sizes).map(Attr::from);
+    }
+    match number(cursor)? {
+        Attr::Int(first) if size::goes_on(cursor) => {
+            size::behind(cursor, sizes, Size::from(first), token.into()).map(Attr::from)
+        }
+        Attr::Float(of) if cursor.at('/') => {
+            size::ratio(cursor, sizes, of).map(|ratio: Number| ratio.into())
+        }
+        number => Ok(number),
+    }
 }
 
 /// An integer, or a float if it has a point, an exponent or a name.

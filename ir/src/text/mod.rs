@@ -25,6 +25,7 @@ mod parser;
 mod printer;
 mod record;
 mod scalar;
+mod size;
 #[cfg(test)]
 mod tests;
 mod under;

@@ -2,10 +2,33 @@
 
 use super::cursor::{Cursor, shorten};
 use super::lexer::Kind;
-use super::{File, Reading, VERSION, record};
+use super::{File, Reading, VERSION, record, size};
 use crate::policy::Region;
-use crate::{Graph, ParseError};
+use crate::{Graph, ParseError, Sizes};
 use std::collections::HashMap;
+
+/// What stands at the head of a file, for the graphs behind it.
+#[derive(Default)]
+pub(super) struct Head {
+    pub(super) regions: Regions,
+    pub(super) sizes: Sizes,
+}
+
+impl Head {
+    /// Reads the next line, if it is one of a head.
+    fn accept(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, ParseError> {
+        if cursor.at_word("region") {
+            region(cursor, &mut self.regions)?;
+        } else if cursor.at_word("size") {
+            size::declaration(cursor, &mut self.sizes)?;
+        } else if cursor.at_word("guard") {
+            size::guard(cursor, &mut self.sizes)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
 
 /// The regions of a file by the number behind `#`, and in the order of the text.
 #[derive(Default)]
@@ -46,16 +69,14 @@ impl Regions {
 pub(super) fn file(text: &str, reading: &Reading<'_>) -> Result<File, ParseError> {
     let mut cursor = Cursor::new(text);
     let mut file = File::default();
-    let mut regions = Regions::default();
+    let mut head = Head::default();
     version(&mut cursor)?;
     while cursor.peek().kind != Kind::End {
         if cursor.at_word("test") {
             file.commands.push(cursor.take_line().text.to_owned());
-        } else if cursor.at_word("region") {
-            region(&mut cursor, &mut regions)?;
         } else if cursor.at_word("graph") {
-            file.graphs.push(record::graph(&mut cursor, reading, &regions)?);
-        } else {
+            file.graphs.push(record::graph(&mut cursor, reading, &head)?);
+        } else if !head.accept(&mut cursor)? {
             return Err(stray(&cursor));
         }
     }
@@ -65,20 +86,18 @@ pub(super) fn file(text: &str, reading: &Reading<'_>) -> Result<File, ParseError
 /// Reads a file that has one graph.
 pub(super) fn one_graph(text: &str, reading: &Reading<'_>) -> Result<Graph, ParseError> {
     let mut cursor = Cursor::new(text);
-    let mut regions = Regions::default();
+    let mut head = Head::default();
     version(&mut cursor)?;
     loop {
         if cursor.at_word("test") {
             cursor.take_line();
-        } else if cursor.at_word("region") {
-            region(&mut cursor, &mut regions)?;
         } else if cursor.at_word("graph") {
             break;
-        } else {
+        } else if !head.accept(&mut cursor)? {
             return Err(stray(&cursor));
         }
     }
-    let graph = record::graph(&mut cursor, reading, &regions)?;
+    let graph = record::graph(&mut cursor, reading, &head)?;
     if cursor.peek().kind == Kind::End {
         Ok(graph)
     } else {

@@ -136,6 +136,9 @@ impl Display for Shown<'_> {
             }
             f.write_char('\n')?;
         }
+        if !graph.sizes().is_empty() {
+            self.sizes(f)?;
+        }
         let names = Names::new(graph);
         write!(f, "graph @{}(", Name(graph.name()))?;
         commas(f, graph.ports(), show_port)?;
@@ -180,6 +183,19 @@ fn show_port(f: &mut Formatter<'_>, port: &Port) -> fmt::Result {
 }
 
 impl Shown<'_> {
+    fn sizes(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for size in self.graph.sizes().names() {
+            writeln!(f, "size {size}")?;
+        }
+        for guard in self.graph.sizes().guards() {
+            match self.printer.sources {
+                true => writeln!(f, "guard {guard}")?,
+                false => writeln!(f, "guard {} of {:?}", guard.claim, guard.op)?,
+            }
+        }
+        f.write_char('\n')
+    }
+
     fn line(&self, f: &mut Formatter<'_>, names: &Names<'_>, id: NodeId) -> fmt::Result {
         let node = self.graph.node(id);
         f.write_str("  ")?;

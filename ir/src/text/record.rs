@@ -2,11 +2,13 @@
 
 use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
-use super::parser::Regions;
+use super::parser::Head;
 use super::{Reading, literal, nearest};
 use crate::op::{OpRef, OperandKind};
 use crate::policy::{DeviceType, Region};
-use crate::{Args, Attrs, Graph, ParseError, Results, Role, Source, TensorType, Tracer, Var};
+use crate::{
+    Args, Attrs, Graph, ParseError, Results, Role, Sizes, Source, TensorType, Tracer, Var,
+};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 pub(super) fn graph(
     cursor: &mut Cursor<'_>,
     reading: &Reading<'_>,
-    regions: &Regions,
+    head: &Head,
 ) -> Result<Graph, ParseError> {
     let keyword = cursor.take();
     cursor.expect('@', "and the graph's name")?;
@@ -24,13 +26,14 @@ pub(super) fn graph(
         true => Tracer::explicit(&name),
         false => Tracer::with_policies(&name, options.policies.clone()),
     };
-    for region in regions.iter() {
+    tracer.with_graph_mut(|graph| graph.sizes = head.sizes.clone());
+    for region in head.regions.iter() {
         tracer.in_region(region, || ());
     }
     let mut recorder = Recorder {
         tracer: &tracer,
         reading,
-        regions,
+        head,
         extra: options.ops.iter().map(|op| (op.name().text(), op)).collect(),
         values: HashMap::new(),
         outputs: HashSet::new(),
@@ -49,7 +52,7 @@ type Key = (bool, String);
 struct Recorder<'t, 'o> {
     tracer: &'t Tracer,
     reading: &'o Reading<'o>,
-    regions: &'o Regions,
+    head: &'o Head,
     extra: HashMap<&'static str, &'o OpRef>,
     values: HashMap<Key, Var<'t>>,
     outputs: HashSet<String>,
@@ -92,7 +95,7 @@ impl<'t> Recorder<'t, '_> {
         let token = cursor.take_kind(Kind::Value, "a port such as `%x: f32[2, 3]`")?;
         let key = self.key(cursor, token)?;
         cursor.expect(':', "and a type behind the port's name")?;
-        let (ty, _) = literal::tensor_type(cursor)?;
+        let (ty, _) = literal::tensor_type(cursor, &self.head.sizes)?;
         let (mut role, mut grad, mut device) = (Role::Input, false, DeviceType::Cpu);
         loop {
             let word = cursor.peek();
@@ -181,11 +184,12 @@ impl<'t> Recorder<'t, '_> {
         let (name, op_at) = cursor.take_name("the name of an op")?;
         let op = self.op(&name).map_err(|message| cursor.fail(op_at, message))?;
         let args = self.args(cursor, &op)?;
-        let attrs = if cursor.at('{') { attrs(cursor, &op)? } else { Attrs::new() };
+        let attrs =
+            if cursor.at('{') { attrs(cursor, &op, &self.head.sizes)? } else { Attrs::new() };
         cursor.expect(':', "and the type of the result")?;
-        let mut types = SmallVec::from_elem(literal::tensor_type(cursor)?, 1);
+        let mut types = SmallVec::from_elem(literal::tensor_type(cursor, &self.head.sizes)?, 1);
         while cursor.accept(',') {
-            types.push(literal::tensor_type(cursor)?);
+            types.push(literal::tensor_type(cursor, &self.head.sizes)?);
         }
         let place = self.place(cursor, &op, line)?;
         Ok(Line { names, op, op_at, args, attrs, types, place })
@@ -304,7 +308,7 @@ impl<'t> Recorder<'t, '_> {
             cursor.expect('#', "and the number of a region")?;
             let at = cursor.peek();
             let number: u32 = cursor.take_number("the number of a region")?;
-            let region = self.regions.get(number);
+            let region = self.head.regions.get(number);
             let region =
                 region.ok_or_else(|| cursor.fail(at, format!("there is no region #{number}")))?;
             place.region = Some(region).filter(|_| number != 0);
@@ -397,7 +401,7 @@ fn is_number((_, name): &Key) -> bool {
 }
 
 /// `{eps = 1e-5, shape = [2, 3]}`
-fn attrs(cursor: &mut Cursor<'_>, op: &OpRef) -> Result<Attrs, ParseError> {
+fn attrs(cursor: &mut Cursor<'_>, op: &OpRef, sizes: &Sizes) -> Result<Attrs, ParseError> {
     cursor.expect('{', "before the attributes")?;
     let mut attrs = Attrs::new();
     let known = op.def().schema.attrs;
@@ -415,7 +419,7 @@ fn attrs(cursor: &mut Cursor<'_>, op: &OpRef) -> Result<Attrs, ParseError> {
             return Err(cursor.fail(at, format!("attribute `{name}` is given twice")));
         }
         cursor.expect('=', "and a value behind the attribute's name")?;
-        attrs.set(def.name, literal::attr(cursor)?);
+        attrs.set(def.name, literal::attr(cursor, sizes)?);
         if !cursor.accept(',') && !cursor.at('}') {
             return Err(cursor.unexpected("`,` or `}` after an attribute"));
         }

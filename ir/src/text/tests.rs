@@ -305,7 +305,7 @@ fn no_text_panics() {
 /// A line for an op with operands and attributes drawn from what is most likely to be forgotten.
 fn any_line(op: &crate::op::OpDef, seed: &mut u64) -> String {
     use crate::op::{AttrKind, OperandKind};
-    const PORTS: [&str; 8] = ["%f", "%m", "%h", "%s", "%e", "%big", "%wide", "%i"];
+    const PORTS: [&str; 9] = ["%f", "%m", "%h", "%s", "%e", "%big", "%wide", "%i", "%n"];
     const INTS: [&str; 10] = [
         "0",
         "1",
@@ -318,6 +318,8 @@ fn any_line(op: &crate::op::OpDef, seed: &mut u64) -> String {
         "9223372036854775807",
         "-9223372036854775808",
     ];
+    const SIZES: [&str; 10] =
+        ["0", "1", "-1", "2", "3", "n", "2*n - 1", "n/2", "9223372036854775807", "n*n*n*n"];
     let mut pick = |from: &[&'static str]| from[next(seed) % from.len()];
     let mut list = |from: &[&'static str], most: usize| {
         let count = INTS.iter().position(|i| *i == pick(&INTS)).unwrap_or(0) % (most + 1);
@@ -348,6 +350,8 @@ fn any_line(op: &crate::op::OpDef, seed: &mut u64) -> String {
                 AttrKind::Int | AttrKind::OptInt | AttrKind::Float | AttrKind::OptFloat => {
                     one(list(&INTS, 1))
                 }
+                AttrKind::Size | AttrKind::OptNumber => one(list(&SIZES, 1)),
+                AttrKind::Sizes => list(&SIZES, 4),
                 AttrKind::DType | AttrKind::OptDType => {
                     one(list(&["f32", "bf16", "i64", "bool", "u8", "c64", "f8e4m3"], 1))
                 }
@@ -372,7 +376,7 @@ fn no_line_panics() {
             let line = any_line(op, &mut seed);
             let text = |line: &str| {
                 format!(
-                    "graph @g(%f: f32[2, 3], %m: f32[3, 2], %h: bf16[3], %s: f64[], %e: f16[0, 3], %big: f32[18014398509481984, 0], \
+                    "size n = 3 in 1..=64\ngraph @g(%n: f32[n, 2], %f: f32[2, 3], %m: f32[3, 2], %h: bf16[3], %s: f64[], %e: f16[0, 3], %big: f32[18014398509481984, 0], \
                  %wide: u8[1, 72057594037927936], %i: i64[2]) {{ {line} return y = %0 }}"
                 )
             };
@@ -392,6 +396,14 @@ fn no_line_panics() {
                 parse_with(&graph.to_string(), &options).unwrap().to_string(),
                 graph.to_string()
             );
+            for n in [1, 3, 7] {
+                let at = graph.at(&crate::Values::from_iter([("n", n)]));
+                if let Ok(at) = at {
+                    let again = parse_with(&at.to_string(), &options);
+                    let again = again.unwrap_or_else(|e| panic!("{e}\n{graph}\n{at}"));
+                    assert_eq!(again.to_string(), at.to_string());
+                }
+            }
             recorded += 1;
         }
     }

@@ -7,7 +7,7 @@ use crate::op::{InferCx, OpDef};
 use crate::policy::{Decision, DeviceType, Region};
 use crate::residence::{beside, of_result};
 use crate::text::Names;
-use crate::{Attr, Attrs, DType, TensorType};
+use crate::{Attr, Attrs, DType, Must, Sizes, TensorType};
 use std::fmt::Write;
 
 /// How many operands or numbers of a list a message names.
@@ -61,7 +61,10 @@ impl Refused<'_, '_> {
             false => ty.clone(),
         };
         let types: Vec<TensorType> = self.types.iter().map(alike).collect();
-        let cx = InferCx { types: &types, groups: &self.args.groups, attrs: self.attrs };
+        let none = Sizes::default();
+        let must = Must::proven(&none);
+        let groups = &self.args.groups;
+        let cx = InferCx { types: &types, groups, attrs: self.attrs, must: &must };
         (self.def.infer)(&cx).is_ok()
     }
 }

@@ -4,7 +4,7 @@ use super::compare::{casts, dtypes, error_at};
 use crate::error::VerifyError;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::InferCx;
-use crate::{DType, Reason, TensorType};
+use crate::{DType, Must, Reason, TensorType};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -122,8 +122,14 @@ fn promoted(before: &Graph, id: NodeId) -> Vec<DType> {
     if let Some(decision) = &node.decision {
         crate::tracer::apply_decision(decision, &mut types, &mut attrs);
     }
-    (node.op.def().infer)(&InferCx { types: &types, groups: &node.groups, attrs: &attrs })
-        .map_or(Vec::new(), |inferred| inferred.casts.into_iter().flatten().collect())
+    let must = Must::proven(before.sizes());
+    (node.op.def().infer)(&InferCx {
+        types: &types,
+        groups: &node.groups,
+        attrs: &attrs,
+        must: &must,
+    })
+    .map_or(Vec::new(), |inferred| inferred.casts.into_iter().flatten().collect())
 }
 
 fn shared(before: &Graph, after: &Graph, cast: NodeId, user: NodeId) -> String {

@@ -94,7 +94,7 @@ pub(super) fn takes(
             _ => is_float || args.len() == 1,
         },
         Some(Lower::ReduceRow) if reduction(&node.attrs).is_ok_and(Reduction::is_position) => {
-            graph.ty(args[0]).shape.last().is_some_and(|n| *n > 1)
+            graph.ty(args[0]).shape.last().is_some_and(|n| *n != 0 && *n != 1)
         }
         Some(Lower::View(_) | Lower::Pad | Lower::Cat | Lower::Gather) => true,
         _ if matches!(facts.intrinsic, Some(Intrinsic::Cast | Intrinsic::Not)) => true,

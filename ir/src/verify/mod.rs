@@ -35,7 +35,7 @@ use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, Node, NodeId, Role};
 use crate::op::{Body, InferCx, Lower};
 use crate::policy::{Decision, Region};
-use crate::{Attr, Attrs, DType, TensorType};
+use crate::{Attr, DType, Must, TensorType};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -174,7 +174,9 @@ fn check_node(graph: &Graph, id: NodeId, stage: Stage) -> Vec<String> {
         check_decision(decision, graph.region(id), &types, &mut wrong);
         crate::tracer::apply_decision(decision, &mut types, &mut attrs);
     }
-    check_types(node, &types, &attrs, stage, &mut wrong);
+    let must = Must::proven(graph.sizes());
+    let cx = InferCx { types: &types, groups: &node.groups, attrs: &attrs, must: &must };
+    check_types(node, &cx, stage, &mut wrong);
     if let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") {
         wrong.extend(accumulators::narrow(kernel));
     }
@@ -207,17 +209,11 @@ fn check_decision(
     }
 }
 
-fn check_types(
-    node: &Node,
-    types: &[TensorType],
-    attrs: &Attrs,
-    stage: Stage,
-    wrong: &mut Vec<String>,
-) {
-    match (node.op.def().infer)(&InferCx { types, groups: &node.groups, attrs }) {
+fn check_types(node: &Node, cx: &InferCx<'_>, stage: Stage, wrong: &mut Vec<String>) {
+    match (node.op.def().infer)(cx) {
         Err(message) => {
             let def = node.op.def();
-            wrong.push(crate::tracer::with_operands(message, def, &node.groups, types, attrs));
+            wrong.push(crate::tracer::with_operands(message, def, cx.groups, cx.types, cx.attrs));
         }
         Ok(inferred) => {
             if inferred.results != node.results {
@@ -228,7 +224,7 @@ fn check_types(
                 ));
             }
             if stage > Stage::Traced && !inferred.is_explicit() {
-                let types: Vec<_> = types.iter().map(ToString::to_string).collect();
+                let types: Vec<_> = cx.types.iter().map(ToString::to_string).collect();
                 wrong.push(format!(
                     "operands {} need a cast or an expansion of their own",
                     types.join(", ")

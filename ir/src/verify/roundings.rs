@@ -82,6 +82,9 @@ impl Roundings {
         if let Some(c) = node.attrs.float("scalar") {
             return is_neutral(c);
         }
+        if node.attrs.number("scalar").is_some() {
+            return false;
+        }
         let may_be = |a: &ValueId| {
             self.known[a.node.index()] && number(graph, a.node).is_none_or(is_neutral)
         };
@@ -95,6 +98,9 @@ impl Roundings {
         let args = graph.args(id);
         if node.op.intrinsic() == Some(Intrinsic::Constant) {
             let (value, data) = (node.attrs.float("value"), node.attrs.floats("data"));
+            if value.is_none() && node.attrs.number("value").is_some() {
+                return own;
+            }
             return own
                 | holders_of(result.dtype, value.as_slice()) & holders_of(result.dtype, data);
         }

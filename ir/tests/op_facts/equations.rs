@@ -3,7 +3,7 @@
 use super::values::{bits, every, has_sign, numbers, pairs, some, tensor};
 use std::collections::HashMap;
 use tracecast_ir::eval::{self, Value};
-use tracecast_ir::op::{Compares, Signs, Size, WithItself};
+use tracecast_ir::op::{Compares, Magnitude, Signs, WithItself};
 use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Args, Attrs, DType, OpDef, OpRef, TensorType, Tracer, Var};
@@ -117,7 +117,7 @@ impl Case<'_> {
         found.extend(facts.subtracts.map(|other| ("subtracts", self.subtracts(other))));
         found.extend(facts.by_inverse.map(|other| ("by the inverse", self.by_inverse(other))));
         found.extend(facts.compares.map(|what| ("compares", self.compares(what))));
-        found.extend(facts.size.map(|size| ("size", self.size(size))));
+        found.extend(facts.magnitude.map(|of| ("magnitude", self.magnitude(of))));
         let broken = found.into_iter().filter_map(|(law, wrong)| Some((law, wrong?)));
         broken.map(|(law, why)| format!("{:?} of {}: {law}: {why}", self.op, self.dtype)).collect()
     }
@@ -338,14 +338,14 @@ impl Case<'_> {
     }
 
     /// Results of small integers are integers, and no larger than that, as far as the dtype holds all integers.
-    fn size(&self, size: Size) -> Wrong {
+    fn magnitude(&self, magnitude: Magnitude) -> Wrong {
         if matches!(self.dtype, DType::U8 | DType::Bool) {
             return None;
         }
         let small: Vec<i64> = (-5..=5).collect();
         let list = Value::from_fn(TensorType::new(self.dtype, [small.len()]), |i| small[i] as f64);
         let [first, second] = pairs(&bits(&list.expect("small integers are of every dtype")));
-        let is_binary = size != Size::Operand;
+        let is_binary = magnitude != Magnitude::Operand;
         let by_number = is_binary && !self.takes_second();
         let c = 3.0;
         let made = self.made(&[first.clone(), second.clone()], |_, x| {
@@ -367,10 +367,10 @@ impl Case<'_> {
         let all = x.iter().zip(&y).zip(made[0].to_f64s());
         all.into_iter().find_map(|((x, y), z)| {
             let y = if by_number { c } else { *y };
-            let most = match size {
-                Size::Operand => x.abs(),
-                Size::Sum => x.abs() + y.abs(),
-                Size::Product => x.abs() * y.abs(),
+            let most = match magnitude {
+                Magnitude::Operand => x.abs(),
+                Magnitude::Sum => x.abs() + y.abs(),
+                Magnitude::Product => x.abs() * y.abs(),
             };
             let fits = z.fract() == 0.0 && z.abs() <= most;
             (!fits && most <= exact).then(|| format!("of {x} and {y} it gives {z}"))

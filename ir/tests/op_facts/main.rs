@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracecast_ir::kernel::{Cmp, ScalarOp, Val};
 use tracecast_ir::op::{
-    Body, Compares, Dispatch, Domain, Facts, Func, Grad, Lower, Map, MapCx, NUMBERS, OpName,
-    Operand, OperandKind, Rounding, Schema, Signs, Size, WithItself,
+    Body, Compares, Dispatch, Domain, Facts, Func, Grad, Lower, Magnitude, Map, MapCx, NUMBERS,
+    OpName, Operand, OperandKind, Rounding, Schema, Signs, WithItself,
 };
 use tracecast_ir::ops::elementwise::{ADD, GE, LT, MUL, SUB};
 use tracecast_ir::ops::sample::parse_sample;
@@ -126,8 +126,8 @@ fn a_false_fact_is_found() {
         ("signs", op(1, none.signs(Signs::NeverNegative), same)),
         ("signs", op(1, none.signs(Signs::Cleared), positive)),
         ("compares", op(2, none.compares(Compares::Order), less)),
-        ("size", op(1, none.size(Size::Operand), twice)),
-        ("size", op(2, none.size(Size::Sum), product)),
+        ("magnitude", op(1, none.magnitude(Magnitude::Operand), twice)),
+        ("magnitude", op(2, none.magnitude(Magnitude::Sum), product)),
     ];
     for (law, op) in lies {
         let found = broken(&op);

@@ -162,7 +162,7 @@ impl Found<'_> {
             source: node.source.to_string(),
             from: point.from,
             to: point.to,
-            bytes: point.numel.saturating_mul(point.from.bytes() + point.to.bytes()),
+            bytes: point.numel.get().saturating_mul(point.from.bytes() + point.to.bytes()),
             moved: made.iter().map(|cast| cast.moved).sum(),
             made: made.into(),
             dropped: false,

@@ -38,7 +38,8 @@ pub use warnings::{Warning, WarningKind, warnings};
 pub use crate::fuse::{Keep, KernelCost};
 
 use crate::{
-    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Place, Precision, Simplify, standard,
+    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Pipeline, Place, Precision, Simplify,
+    standard,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -100,11 +101,16 @@ impl Explanation {
     }
 }
 
-/// Explains a traced program.
+/// Explains a traced program; one whose sizes are names for the values that it was traced with.
 ///
 /// # Errors
 /// What is wrong with the program, or the pass that could not finish.
 pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
+    if !graph.sizes().is_empty() {
+        let traced = graph.at(&graph.sizes().hints());
+        let traced = traced.map_err(|error| Error::InPass { pass: Pipeline::TRACED, error })?;
+        return explain(&traced, options);
+    }
     let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
     let pipeline = standard(options).up_to(Place::NAME).unwrap_or_default();
     let (mut cast, mut core, mut simple) = (None, None, None);

@@ -17,11 +17,12 @@ const FEW: usize = 1 << 20;
 
 /// True if a contraction over `domain` of `k` steps should reduce down its columns what it makes there.
 pub(super) fn takes_columns(graph: &Graph, n: NodeId, domain: &Shape, k: usize) -> bool {
-    let [batch @ .., rows, columns] = &domain[..] else { return false };
+    let sizes = domain.numbers();
+    let [batch @ .., rows, columns] = &sizes[..] else { return false };
     let Ok(axes) = domain.axes(graph.node(n).attrs.ints("dim")) else { return false };
     // One result for each column; several would need their rows to lie together.
     let all = (0..domain.rank() - 1).all(|axis| domain[axis] == 1 || axes.contains(&axis));
-    all && (domain.numel().saturating_mul(k) < FEW || parts(batch, *rows, *columns) >= PARTS)
+    all && (domain.numel().get().saturating_mul(k) < FEW || parts(batch, *rows, *columns) >= PARTS)
 }
 
 /// Into how many parts a contraction can be cut without two of them sharing a chunk of rows.

@@ -35,7 +35,7 @@ impl Magnitudes {
             if !found.chain[1..].iter().all(alone) {
                 continue;
             }
-            let elements = graph.ty(found.of).numel();
+            let elements = graph.ty(found.of).numel().get();
             if !found.is_stepwise(graph) {
                 single.insert(n);
             }

@@ -26,7 +26,7 @@ pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 pub use memory::{Again, Keep, Stored};
 
-use crate::Pass;
+use crate::pass::{Pass, need_numbers};
 use grouping::Groups;
 use reach::Reach;
 use smallvec::SmallVec;
@@ -68,6 +68,7 @@ impl Pass for Fuse {
         if graph.stage() == Stage::Fused {
             return Ok(Graph::clone(graph));
         }
+        need_numbers(graph, Fuse::NAME)?;
         record(graph, Fused::of(graph)?)
     }
 }

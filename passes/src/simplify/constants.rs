@@ -93,7 +93,7 @@ fn whole<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let below = r.made_as(d.x(), Intrinsic::Constant)?;
     if !is_cast {
         let sizes = d.attrs.ints("shape");
-        if sizes.contains(&-1) {
+        if sizes.contains(&-1) || d.attrs.has_names() {
             return None;
         }
         let attrs = below.attrs.with("shape", sizes);
@@ -131,7 +131,8 @@ fn moved<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
 fn computed<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, values: &[f64]) -> Option<Var<'t>> {
     let operands = d.args.vars.iter().zip(values).map(|(v, value)| (v.dtype(), *value));
     let operands: SmallVec<[(DType, f64); 4]> = operands.collect();
-    let result = d.result()?;
+    // A number that depends on names has no value yet.
+    let result = d.result().filter(|_| !d.attrs.has_names())?;
     let value = eval::element(d.op.def(), &d.attrs, &operands, &result)?;
     Some(r.full(result, value))
 }

@@ -27,7 +27,7 @@ use crate::pass::{Pass, error_at, need_decided, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Facts, InferCx, Intrinsic, Lower, View};
 use tracecast_ir::{
-    Args, Attrs, Graph, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TensorType,
+    Args, Attrs, Graph, Must, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TensorType,
     TraceError, Tracer, Var, Verified,
 };
 
@@ -147,8 +147,12 @@ impl<'t> Draft<'t> {
     /// The type of the only result.
     fn result(&self) -> Option<TensorType> {
         let types: SmallVec<[TensorType; 4]> = self.args.vars.iter().map(|v| v.ty()).collect();
-        let cx = InferCx { types: &types, groups: &self.args.groups, attrs: &self.attrs };
-        (self.op.def().infer)(&cx).ok()?.results.into_iter().next()
+        let (groups, attrs) = (&self.args.groups, &self.attrs);
+        self.args.vars.first()?.tracer().with_graph(|graph| {
+            let must = Must::proven(graph.sizes());
+            let cx = InferCx { types: &types, groups, attrs, must: &must };
+            (self.op.def().infer)(&cx).ok()?.results.into_iter().next()
+        })
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
     let kept = (0..x.shape.rank()).filter(|a| !axes.contains(a)).map(|a| x.shape[a]);
     let result = TensorType { dtype: x.dtype, shape: kept.collect() };
     let reduction = reduce::reduction(&d.attrs).ok()?;
-    let picks = reduction.picks_value() && x.numel() > 0;
+    let picks = reduction.picks_value() && r.tracer.proves(x.numel().at_least(1));
     if let Some(value) = splat(r.tracer, d.x()).filter(|_| picks) {
         return Some(r.full(result, value));
     }
@@ -31,8 +31,7 @@ pub(super) fn rule<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t
         let dtype = reduction.result_dtype(x.dtype);
         return Some(r.full(result.with_dtype(dtype), 0.0));
     }
-    let sizes: SmallVec<[i64; 4]> = result.shape.iter().map(|&n| n as i64).collect();
-    let y = r.apply(&view::RESHAPE, &[d.x()], Attrs::new().with("shape", &sizes[..]));
+    let y = r.apply(&view::RESHAPE, &[d.x()], Attrs::new().with("shape", &result.shape[..]));
     if reduction.keeps_single(Scalar::of(x.dtype)?) {
         return Some(y);
     }

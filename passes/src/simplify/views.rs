@@ -7,7 +7,7 @@ use super::{Draft, Recorder};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::view::{EXPAND, PERMUTE, RESHAPE, SLICE};
-use tracecast_ir::{Args, Attr, Attrs, Shape, Var};
+use tracecast_ir::{Args, Attr, Attrs, Shape, Size, Var};
 
 type Ints = SmallVec<[i64; 4]>;
 
@@ -32,10 +32,6 @@ fn is_view(lowering: &Lower, view: View) -> bool {
     matches!(lowering, Lower::View(v) if *v == view)
 }
 
-fn sizes(shape: &Shape) -> Ints {
-    shape.iter().map(|&n| n as i64).collect()
-}
-
 /// The attributes without negative sizes and axes, if there are any.
 fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
     let name = match d.lowering()? {
@@ -46,16 +42,15 @@ fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
     };
     let value: Attr = match d.attrs.get(name)? {
         Attr::Int(i) if *i < 0 => Attr::Int(x.axis(*i).ok()? as i64),
-        Attr::Ints(list) if list.iter().any(|i| *i < 0) => {
-            if name == "shape" {
-                Attr::Ints(sizes(result))
-            } else {
-                Attr::Ints(
-                    list.iter()
-                        .map(|i| x.axis(*i).ok().map(|a| a as i64))
-                        .collect::<Option<Ints>>()?,
-                )
+        Attr::Ints(_) | Attr::Sizes(_) if name == "shape" => {
+            if !d.attrs.sizes(name).contains(&Size::from(-1)) {
+                return None;
             }
+            Attr::from(&result[..])
+        }
+        Attr::Ints(list) if list.iter().any(|i| *i < 0) => {
+            let axes = list.iter().map(|i| x.axis(*i).ok().map(|a| a as i64));
+            Attr::Ints(axes.collect::<Option<Ints>>()?)
         }
         _ => return None,
     };
@@ -63,11 +58,11 @@ fn written_out(d: &Draft<'_>, x: &Shape, result: &Shape) -> Option<Attrs> {
 }
 
 fn reshaped<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, shape: &Shape) -> Var<'t> {
-    r.apply(&RESHAPE, &[x], Attrs::new().with("shape", &sizes(shape)[..]))
+    r.apply(&RESHAPE, &[x], Attrs::new().with("shape", &shape[..]))
 }
 
 fn expanded<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, shape: &Shape) -> Var<'t> {
-    r.apply(&EXPAND, &[x], Attrs::new().with("shape", &sizes(shape)[..]))
+    r.apply(&EXPAND, &[x], Attrs::new().with("shape", &shape[..]))
 }
 
 fn reshape<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, shape: &Shape) -> Option<Var<'t>> {
@@ -122,19 +117,18 @@ fn expand<'t>(
 #[derive(Clone, Copy)]
 struct Range {
     dim: usize,
-    start: i64,
-    end: i64,
+    start: Size,
+    end: Size,
     step: i64,
 }
 
 impl Range {
     fn of(d: &Draft<'_>) -> Option<Range> {
-        let get = |name| d.attrs.int(name);
         Some(Range {
-            dim: usize::try_from(get("dim")?).ok()?,
-            start: get("start")?,
-            end: get("end")?,
-            step: get("step")?,
+            dim: usize::try_from(d.attrs.int("dim")?).ok()?,
+            start: d.attrs.size("start")?,
+            end: d.attrs.size("end")?,
+            step: d.attrs.int("step")?,
         })
     }
 
@@ -144,34 +138,49 @@ impl Range {
     }
 
     /// The same positions counted from another start.
-    fn shifted(self, by: i64) -> Range {
+    fn shifted(self, by: Size) -> Range {
         Range { start: self.start - by, end: self.end - by, ..self }
+    }
+
+    /// True if all of it lies within that many positions, whatever the values of names.
+    fn lies_within(self, size: Size, r: &Recorder<'_, '_>) -> bool {
+        r.tracer.proves(self.start.at_least(0)) && r.tracer.proves(size.at_least(self.end))
+    }
+
+    /// The same `count` positions, in the shortest way to say which they are.
+    fn written_short(self, count: Size) -> Range {
+        match count.number() {
+            Some(0) => Range { end: self.start, step: 1, ..self },
+            Some(1) => Range { end: self.start + 1, step: 1, ..self },
+            Some(count) => Range { end: self.start + (count - 1) * self.step + 1, ..self },
+            None => self,
+        }
     }
 }
 
 fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) -> Option<Var<'t>> {
     let range = Range::of(d)?;
-    let count = shape[range.dim] as i64;
+    let count = shape[range.dim];
     if shape == x {
         return Some(d.x());
     }
-    // The shortest way to say which positions are meant.
-    let end = if count == 0 { range.start } else { range.start + (count - 1) * range.step + 1 };
-    let step = if count <= 1 { 1 } else { range.step };
-    if (end, step) != (range.end, range.step) {
-        return Some(Range { end, step, ..range }.take(r, d.x()));
+    let short = range.written_short(count);
+    if (short.end, short.step) != (range.end, range.step) {
+        return Some(short.take(r, d.x()));
     }
     let below = r.made(d.x())?;
     match below.lowering()? {
         Lower::View(View::Slice) => {
             let inner = Range::of(&below).filter(|inner| inner.dim == range.dim)?;
             let start = inner.start + range.start * inner.step;
-            let end =
-                if count == 0 { start } else { start + (count - 1) * range.step * inner.step + 1 };
-            Some(
-                Range { dim: range.dim, start, end, step: range.step * inner.step }
-                    .take(r, below.x()),
-            )
+            let step = range.step * inner.step;
+            let end = match count.number() {
+                Some(0) => start,
+                Some(count) => start + (count - 1) * step + 1,
+                None if step == 1 => start + count,
+                None => return None,
+            };
+            Some(Range { dim: range.dim, start, end, step }.take(r, below.x()))
         }
         Lower::View(View::Expand) => {
             let inner = below.x().shape();
@@ -180,10 +189,10 @@ fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) 
             is_repeated.then(|| expanded(r, below.x(), shape))
         }
         Lower::Pad => {
-            let (low, high) = (below.attrs.ints("low"), below.attrs.ints("high"));
-            let others = (0..low.len()).any(|a| a != range.dim && (low[a], high[a]) != (0, 0));
+            let (low, high) = (below.attrs.sizes("low"), below.attrs.sizes("high"));
+            let others = (0..low.len()).any(|a| a != range.dim && (low[a] != 0 || high[a] != 0));
             let inner = range.shifted(low[range.dim]);
-            let inside = inner.start >= 0 && inner.end <= below.x().size(range.dim) as i64;
+            let inside = inner.lies_within(below.x().size(range.dim), r);
             (inside && !others).then(|| inner.take(r, below.x()))
         }
         Lower::Cat if below.attrs.int("dim") == Some(range.dim as i64) => {
@@ -195,11 +204,11 @@ fn slice<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>, x: &Shape, shape: &Shape) 
 
 /// A slice that lies within one operand of a `cat`.
 fn slice_of_cat<'t>(r: &mut Recorder<'_, 't>, cat: &Draft<'t>, range: Range) -> Option<Var<'t>> {
-    let mut start = 0;
+    let mut start = Size::from(0);
     for v in &cat.args.vars {
-        let size = v.size(range.dim) as i64;
+        let size = v.size(range.dim);
         let inner = range.shifted(start);
-        if inner.start >= 0 && inner.end <= size {
+        if inner.lies_within(size, r) {
             return Some(inner.take(r, *v));
         }
         start += size;
@@ -208,15 +217,18 @@ fn slice_of_cat<'t>(r: &mut Recorder<'_, 't>, cat: &Draft<'t>, range: Range) -> 
 }
 
 fn pad<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
-    let (low, high) = (d.attrs.ints("low"), d.attrs.ints("high"));
-    if low.iter().chain(high).all(|n| *n == 0) {
+    let (low, high) = (d.attrs.sizes("low"), d.attrs.sizes("high"));
+    if low.iter().chain(&high).all(|n| *n == 0) {
         return Some(d.x());
     }
     let below = r
         .made_by(d.x(), |below| matches!(below, Lower::Pad))
         .filter(|below| below.attrs.get("value") == d.attrs.get("value"))?;
-    let add = |a: &[i64], b: &[i64]| a.iter().zip(b).map(|(a, b)| a + b).collect::<Ints>();
-    let (low, high) = (add(low, below.attrs.ints("low")), add(high, below.attrs.ints("high")));
+    let add = |a: &[Size], b: &[Size]| {
+        a.iter().zip(b).map(|(a, b)| *a + *b).collect::<SmallVec<[Size; 4]>>()
+    };
+    let more = |name| below.attrs.sizes(name);
+    let (low, high) = (add(&low, &more("low")), add(&high, &more("high")));
     let attrs = d.attrs.clone().with("low", &low[..]).with("high", &high[..]);
     Some(r.record(d.op.clone(), Args::of(&[below.x()]), attrs)[0])
 }

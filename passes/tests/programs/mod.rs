@@ -48,7 +48,7 @@ pub(crate) fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
             DType::Bool => dice.below(2) as f64,
             _ => dice.below(9) as f64,
         };
-        let numbers: Vec<f64> = (0..ty.numel()).map(|_| number(dice)).collect();
+        let numbers: Vec<f64> = (0..ty.numel().get()).map(|_| number(dice)).collect();
         Value::from_f64s(ty.clone(), &numbers).expect("a computable type")
     };
     graph.ports().iter().map(|p| (p.name.clone(), make(&p.ty, &p.name, &mut dice))).collect()

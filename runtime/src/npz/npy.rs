@@ -80,7 +80,7 @@ pub(super) fn read_type(entry: &mut impl Read) -> Result<TensorType> {
 pub(super) fn read(entry: &mut impl Read, limit: u64) -> Result<Tensor> {
     let Header { kind, ty, big_endian, fortran } = Header::parse(&header_text(entry)?)?;
     ty.check_size()?;
-    let expected = ty.numel() * kind.size;
+    let expected = ty.numel().get() * kind.size;
     if expected as u64 > limit {
         return Err(format!("takes {expected} bytes: compressed arrays take at most {limit}"));
     }
@@ -155,11 +155,12 @@ fn widened(kind: &Kind, bytes: &[u8]) -> Result<Vec<u8>> {
 
 /// Elements from an order in which the first axis runs fastest.
 fn row_major(ty: &TensorType, bytes: &[u8]) -> Vec<u8> {
-    let size = ty.dtype.bytes();
+    let (size, shape) = (ty.dtype.bytes(), ty.shape.numbers());
+    let count: usize = shape.iter().product();
     let mut out = Vec::with_capacity(bytes.len());
-    for element in 0..ty.numel() {
-        let (mut rest, mut from, mut block) = (element, 0, ty.numel());
-        for &n in ty.shape.iter().rev() {
+    for element in 0..count {
+        let (mut rest, mut from, mut block) = (element, 0, count);
+        for &n in shape.iter().rev() {
             block /= n;
             from += rest % n * block;
             rest /= n;

@@ -127,7 +127,7 @@ impl Header {
             let (kind, ..) =
                 kind.ok_or_else(|| format!("tensor `{name}`: the format has no {}", ty.dtype))?;
             let sizes: Vec<String> = ty.shape.iter().map(ToString::to_string).collect();
-            let end = at + ty.bytes() as u64;
+            let end = at + ty.bytes().get() as u64;
             fields.push(format!(
                 "{}:{{\"dtype\":\"{kind}\",\"shape\":[{}],\"data_offsets\":[{at},{end}]}}",
                 quoted(name),
@@ -173,7 +173,7 @@ impl Info {
         TensorType::new(DType::F64, shape.clone())
             .check_size()
             .map_err(|_| format!("has shape {shape}, which is too large"))?;
-        let total = shape.numel() as u64 * bits as u64;
+        let total = shape.numel().get() as u64 * bits as u64;
         let bytes = end
             .checked_sub(at)
             .ok_or_else(|| format!("ends at {end}, before it begins at {at}"))?;

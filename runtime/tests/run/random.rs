@@ -141,7 +141,7 @@ fn planned_programs_do_what_their_graphs_mean() {
             let mut store = Store::new();
             for port in graph.ports() {
                 let numbers: Vec<f64> =
-                    (0..port.ty.numel()).map(|_| random.below(100) as f64).collect();
+                    (0..port.ty.numel().get()).map(|_| random.below(100) as f64).collect();
                 let value = Value::from_f64s(port.ty.clone(), &numbers).unwrap();
                 if port.role != Role::Input && graph_needs(&graph, &port.name) {
                     store.insert(&port.name, value.clone().into());
@@ -151,7 +151,7 @@ fn planned_programs_do_what_their_graphs_mean() {
             for _ in 0..4 {
                 for port in graph.ports().iter().filter(|p| p.role == Role::Input) {
                     let top = if random.chance(20) { 3000 } else { 100 };
-                    let count = port.ty.numel();
+                    let count = port.ty.numel().get();
                     let numbers: Vec<f64> = match port.name.as_str() {
                         "skip" => vec![f64::from(random.below(2) as u32)],
                         _ => (0..count).map(|_| random.below(top) as f64).collect(),

@@ -6,7 +6,7 @@ use tracecast_ir::eval::{self, Value};
 use tracecast_ir::op::{Body, ExpandCx, Func, GradCx, GradFn, InferCx, Inside};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::DeviceType;
-use tracecast_ir::{Args, Attrs, Graph, OpRef, Role, TensorType, Tracer, Var};
+use tracecast_ir::{Args, Attrs, Graph, Must, OpRef, Role, Sizes, TensorType, Tracer, Var};
 
 /// Values from outside, named by a letter and their numbers.
 fn ports<'t>(t: &'t Tracer, letter: char, types: &[TensorType]) -> Vec<Var<'t>> {
@@ -90,7 +90,10 @@ pub(super) fn gradient(
 /// The operands as the op computes with them: promoted, then broadcast.
 fn computed_with<'t>(entry: &Entry, operands: &[Var<'t>]) -> Result<Vec<Var<'t>>, String> {
     let types: Vec<TensorType> = operands.iter().map(|x| x.ty()).collect();
-    let cx = InferCx { types: &types, groups: &entry.groups, attrs: &entry.attrs };
+    let numbers = Sizes::default();
+    let must = Must::proven(&numbers);
+    let (groups, attrs) = (&entry.groups, &entry.attrs);
+    let cx = InferCx { types: &types, groups, attrs, must: &must };
     let inferred = (entry.op.def().infer)(&cx)?;
     let promoted = |(i, x): (usize, &Var<'t>)| {
         let x = inferred.casts.get(i).copied().flatten().map_or(*x, |dtype| x.cast(dtype));

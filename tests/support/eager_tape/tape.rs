@@ -54,8 +54,7 @@ impl Tape {
 
     /// The same value under a number of its own.
     fn same(&mut self, slot: Slot) -> Result<Slot, String> {
-        let sizes: Vec<i64> = self.values[slot].ty.shape.iter().map(|&n| n as i64).collect();
-        let attrs = Attrs::new().with("shape", &sizes[..]);
+        let attrs = Attrs::new().with("shape", &self.values[slot].ty.shape[..]);
         Ok(self.apply(&OpRef::from(&RESHAPE), &attrs, &Groups::from_slice(&[1]), &[slot])?[0])
     }
 

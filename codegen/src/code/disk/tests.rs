@@ -49,7 +49,7 @@ fn run(device: &CpuDevice, kernel: &Kernel) -> (Made, Vec<Vec<u8>>) {
     let placed = place(device, kernel, &inputs(kernel, 3, false));
     placed.bound.run().unwrap();
     let bytes = |(output, memory): (&Output, &Memory)| {
-        let mut bytes = vec![0; output.ty.bytes()];
+        let mut bytes = vec![0; output.ty.bytes().get()];
         device.download(memory, 0, &mut bytes).unwrap();
         bytes
     };

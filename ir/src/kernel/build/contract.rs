@@ -16,9 +16,9 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let (anchor, shape) = (group.members[0], &group.domain);
     let args = graph.args(anchor);
     let rank = shape.rank();
-    let (m, n) = (shape[rank - 2], shape[rank - 1]);
+    let (m, n) = (shape[rank - 2].get(), shape[rank - 1].get());
     let a_ty = graph.ty(args[0]);
-    let k = a_ty.shape[a_ty.shape.rank() - 1];
+    let k = a_ty.shape[a_ty.shape.rank() - 1].get();
     let acc =
         Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
     let mut collected = Collected::default();
@@ -32,7 +32,17 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     };
     let (a, b) = (factor(args[0])?, factor(args[1])?);
     let (epilogue, loads, outputs) = epilogue(cx, group, acc, &mut collected)?;
-    let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
+    let form = Contract {
+        batch: shape.numbers()[..rank - 2].to_vec(),
+        m,
+        n,
+        k,
+        acc,
+        a,
+        b,
+        loads,
+        epilogue,
+    };
     Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
 }
 

@@ -65,7 +65,8 @@ pub(super) struct NestBuilder<'a> {
 
 impl<'a> NestBuilder<'a> {
     pub(super) fn new(cx: &'a Context<'a>, group: &'a Group) -> Self {
-        let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
+        let extents =
+            if group.domain.rank() == 0 { vec![1] } else { group.domain.numbers().to_vec() };
         NestBuilder {
             cx,
             group,

@@ -15,7 +15,7 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let (base, index, source) = (args[0], args[1], args[2]);
     let out = graph.node(anchor).results[0].clone();
     let rank = group.domain.rank().max(1);
-    let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.to_vec() };
+    let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.numbers().to_vec() };
     let mut collected = Collected::default();
     let mut loads = Numbered::default();
     let outside =
@@ -27,7 +27,7 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let here = Index::identity(group.domain.rank(), rank);
     let value = emitter.emit(source, &here)?;
     let raw = emitter.emit(index, &here)?;
-    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).copied().unwrap_or(1));
+    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).map_or(1, |n| n.get()));
     let body: Body = emitter.body;
     let mut place = Access { strides: smallvec![0; rank], ..Access::default() };
     for (i, stride) in out.shape.strides().iter().enumerate() {

@@ -61,7 +61,8 @@ impl Loops for Scatter {
                 .and_then(|b| read(b, dtype, i as i64))
                 .ok_or_else(|| malformed("a base is too small")),
         };
-        let mut sums = (0..declared.ty.numel()).map(base).collect::<Result<Vec<Bits>, _>>()?;
+        let mut sums =
+            (0..declared.ty.numel().get()).map(base).collect::<Result<Vec<Bits>, _>>()?;
         let mut machine = Machine::new(inputs, s.extents.len());
         let mut values = Vec::new();
         each_position(&s.extents, |position| {
@@ -91,7 +92,7 @@ impl Loops for Scatter {
 
     fn cost(&self, kernel: &Kernel, reads: &mut Reads) -> u64 {
         if let Some(base) = self.base {
-            reads.add_whole(kernel.inputs[base].bytes());
+            reads.add_whole(kernel.inputs[base].bytes().get());
         }
         self.loads.iter().for_each(|load| reads.add(load, load.input, &self.extents));
         (arithmetic(&self.body) + 1).saturating_mul(product(&self.extents))

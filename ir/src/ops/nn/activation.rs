@@ -4,7 +4,7 @@
 use crate::op::{Dispatch, Domain, FLOATS, Facts, InferCx, Rounding, composite, rule};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
-use crate::{TensorType, Var};
+use crate::{Must, TensorType, Var};
 use smallvec::smallvec;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
@@ -122,13 +122,13 @@ SILU_BACKWARD = silu_backward(dy, x) -> (dx) {
 
 /// Two operands of one floating point type, which is the result's.
 pub(super) fn alike(cx: &InferCx<'_>) -> infer::Answer {
-    same_type(cx.operand(0), cx.operand(1))?;
+    same_type(cx.must, cx.operand(0), cx.operand(1))?;
     infer::float(cx)
 }
 
 /// Fails unless two operands have one type.
-pub(super) fn same_type(x: &TensorType, other: &TensorType) -> Result<(), String> {
-    if x == other {
+pub(super) fn same_type(must: &Must<'_>, x: &TensorType, other: &TensorType) -> Result<(), String> {
+    if x.dtype == other.dtype && must.alike(&x.shape, &other.shape) {
         Ok(())
     } else {
         Err(format!("operands are {x} and {other}, expected one type"))

@@ -7,12 +7,12 @@ use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
     composite_own, rule,
 };
-use crate::ops::elementwise::Elementwise;
+use crate::ops::elementwise::{ADD, DIV, Elementwise, MUL};
 use crate::ops::index::Indexing;
 use crate::ops::infer;
 use crate::ops::nn::Softmaxes;
 use crate::ops::reduce::Reductions;
-use crate::{Attrs, Results, Shape, TensorType, Var};
+use crate::{Attrs, Must, Number, Results, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 /// The target that does not count, if the attribute `ignore_index` does not name another.
@@ -38,7 +38,7 @@ NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_in
     body:     composite(
         Some(rule(&|cx| {
             let (logp, target) = (cx.args[0], cx.args[1]);
-            let classes = logp.size(class_axis(logp.rank())) as i64;
+            let classes = logp.size(class_axis(logp.rank()));
             let (reduction, ignored) = (cx.attrs.str("reduction"), cx.attrs.int("ignore_index"));
             let mut grads = smallvec![None; cx.args.len()];
             if let Some(dy) = cx.dys[0] {
@@ -54,20 +54,20 @@ NLL_LOSS = nll_loss(logp, target, weight: optional; reduction: OptStr, ignore_in
 }
 
 /// The gradient of [`NLL_LOSS`] for `logp`, which has `classes` classes, from the gradient of the loss and the sum of weights it gave.
-NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; classes: Int, reduction: OptStr, ignore_index: OptInt) -> (dlogp) {
+NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; classes: Size, reduction: OptStr, ignore_index: OptInt) -> (dlogp) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         let (dy, target, total) = (cx.operand(0), cx.operand(1), cx.operand(2));
         infer::need_float(dy)?;
         infer::need_index(target)?;
         let expected = if Reduction::of(cx.attrs)? == Reduction::None { target.shape.clone() } else { Shape::scalar() };
-        if dy.shape != expected || *total != TensorType::scalar(dy.dtype.compute()) {
+        if !cx.must.alike(&dy.shape, &expected) || *total != TensorType::scalar(dy.dtype.compute()) {
             return Err(format!("`dy` is {dy}, `total` {total}, expected shapes {expected} and []"));
         }
-        let classes = infer::sizes(&[cx.attrs.int("classes").expect("required")])?[0];
-        let mut sizes: SmallVec<[usize; 4]> = target.shape.iter().copied().collect();
+        let classes = infer::sizes(cx.must, &[cx.attrs.size("classes").expect("required")])?[0];
+        let mut sizes: SmallVec<[Size; 4]> = target.shape.iter().copied().collect();
         sizes.insert(sizes.len().min(1), classes);
-        weighs(cx.get(3), &TensorType::new(dy.dtype, [classes]))?;
+        weighs(cx.must, cx.get(3), &TensorType::new(dy.dtype, [classes]))?;
         Ok(Inferred::one(TensorType::new(dy.dtype, &sizes[..])))
     },
     body:     composite(None, &|cx| {
@@ -111,7 +111,7 @@ CROSS_ENTROPY_LOSS = cross_entropy_loss(x, target, weight: optional; reduction: 
             if x.shape.rank() == 0 {
                 return Err(format!("`x` is {x}, expected an axis of classes"));
             }
-            weighs(cx.get(2), &TensorType::new(x.dtype, [x.shape[axis]]))?;
+            weighs(cx.must, cx.get(2), &TensorType::new(x.dtype, [x.shape[axis]]))?;
             x.shape.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect()
         } else {
             classified(cx)?;
@@ -196,25 +196,30 @@ fn classified(cx: &InferCx<'_>) -> Result<(), String> {
     };
     let expected: Shape =
         x.shape.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
-    if target.shape != expected {
+    if !cx.must.alike(&target.shape, &expected) {
         return Err(format!(
             "`target` is {target}, expected shape {expected}: that of {x} without its classes"
         ));
     }
-    weighs(cx.get(2), &TensorType::new(x.dtype, [classes]))
+    weighs(cx.must, cx.get(2), &TensorType::new(x.dtype, [classes]))
 }
 
-fn weighs(weight: Option<&TensorType>, expected: &TensorType) -> Result<(), String> {
+fn weighs(
+    must: &Must<'_>,
+    weight: Option<&TensorType>,
+    expected: &TensorType,
+) -> Result<(), String> {
+    let fits = |w: &TensorType| w.dtype == expected.dtype && must.alike(&w.shape, &expected.shape);
     match weight {
-        Some(w) if w != expected => Err(format!("`weight` is {w}, expected {expected}")),
+        Some(w) if !fits(w) => Err(format!("`weight` is {w}, expected {expected}")),
         _ => Ok(()),
     }
 }
 
 /// A number for each class, lined up with the classes of a tensor of that many axes.
 fn along_classes(weight: Var<'_>, rank: usize) -> Var<'_> {
-    let mut sizes: SmallVec<[usize; 4]> = smallvec![weight.ty().numel()];
-    sizes.resize(rank - class_axis(rank), 1);
+    let mut sizes: SmallVec<[Size; 4]> = smallvec![weight.ty().numel()];
+    sizes.resize(rank - class_axis(rank), Size::from(1));
     weight.reshape_to(&Shape::new(&sizes))
 }
 
@@ -223,7 +228,7 @@ fn picked<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let (logp, target) = (cx.args[0], cx.args[1]);
     let (axis, wide) = (class_axis(logp.rank()), logp.dtype());
     let classes = logp.size(axis);
-    let target = target.check_range(0, classes as i64, Some(ignored(cx.attrs)));
+    let target = target.check_range(0, classes, Some(ignored(cx.attrs)));
     let hot = target.one_hot(axis, classes);
     let zero = cx.tracer.full(TensorType::scalar(wide), 0.0);
     let pick = |x: Var<'t>| hot.choose(x, zero).sum(&[axis as i64], false, None);
@@ -249,10 +254,14 @@ fn cross_entropy<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, target, weight) = (cx.args[0], cx.args[1], cx.get(2));
     let axis = class_axis(x.rank());
     let smoothing = cx.attrs.float("label_smoothing").unwrap_or(0.0);
-    let even = smoothing / x.size(axis).max(1) as f64;
+    let even = Number::Ratio(smoothing, x.size(axis));
     let logp = x.log_softmax(axis as i64, Some(x.dtype()));
     if is_probabilities(&x.ty(), &target.ty()) {
-        let target = if smoothing > 0.0 { target * (1.0 - smoothing) + even } else { target };
+        let target = if smoothing > 0.0 {
+            (target * (1.0 - smoothing)).with_number(&ADD, even)
+        } else {
+            target
+        };
         return expected(cx, logp, target);
     }
     let loss =
@@ -269,7 +278,7 @@ fn cross_entropy<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
         Ok(Reduction::Sum) => each.sum(&[], false, None),
         _ => each.sum(&[], false, None) / loss.result(1).to(each.dtype()),
     };
-    loss * (1.0 - smoothing) + smooth * even
+    loss * (1.0 - smoothing) + smooth.with_number(&MUL, even)
 }
 
 /// Cross entropy with probabilities as the target.
@@ -281,8 +290,13 @@ fn expected<'t>(cx: &ExpandCx<'_, 't>, logp: Var<'t>, target: Var<'t>) -> Var<'t
         Ok(Reduction::None) => -terms.sum(&[axis as i64], false, None),
         Ok(Reduction::Sum) => -terms.sum(&[], false, None),
         _ => {
-            -terms.sum(&[], false, None)
-                / (logp.ty().numel() as f64 / logp.size(axis).max(1) as f64)
+            let each: Shape =
+                (0..logp.rank()).filter(|i| *i != axis).map(|i| logp.size(i)).collect();
+            let count = match (logp.ty().numel().number(), logp.size(axis).number()) {
+                (Some(all), Some(classes)) => Number::F64(all as f64 / classes.max(1) as f64),
+                _ => Number::Size(each.numel()),
+            };
+            (-terms.sum(&[], false, None)).with_number(&DIV, count)
         }
     }
 }

@@ -4,10 +4,10 @@ use super::activation::same_type;
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Rounding, composite, rule,
 };
-use crate::ops::elementwise::Elementwise;
+use crate::ops::elementwise::{DIV, Elementwise};
 use crate::ops::infer;
 use crate::ops::reduce::Reductions;
-use crate::{Attrs, DType, Shape, TensorType, Var};
+use crate::{Attrs, DType, Must, Number, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait Norms;
@@ -17,11 +17,11 @@ crate::ops! { trait Norms;
 ///
 /// The variance is that of the population. `weight` and `bias` have the shape `normalized_shape` and the dtype of `x`, or f32
 /// beside 16-bit floats.
-LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: Ints, eps: Float) -> (y, mean, rstd) {
+LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: Sizes, eps: Float) -> (y, mean, rstd) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let x = cx.operand(0);
-        let statistics = statistics(x, cx.attrs)?;
+        let statistics = statistics(cx.must, x, cx.attrs)?;
         scales(cx, &[(1, "weight"), (2, "bias")])?;
         Ok(Inferred::many([x.clone(), statistics.clone(), statistics]))
     },
@@ -32,20 +32,20 @@ LAYER_NORM = layer_norm(x, weight: optional, bias: optional; normalized_shape: I
 
 /// The gradients of [`LAYER_NORM`] from its operand and the two statistics it gave: with `x^ = (x - mean) * rstd` and `g = dy * weight`,
 /// `dx = rstd * (g - mean(g) - x^ * mean(g * x^))`; `dweight` and `dbias` are `dy * x^` and `dy` summed over the other axes.
-LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; normalized_shape: Ints) -> (dx, dweight, dbias) {
+LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; normalized_shape: Sizes) -> (dx, dweight, dbias) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         let x = cx.operand(1);
-        same_type(cx.operand(0), x)?;
-        let expected = statistics(x, cx.attrs)?;
+        same_type(cx.must, cx.operand(0), x)?;
+        let expected = statistics(cx.must, x, cx.attrs)?;
         for (i, name) in [(2, "mean"), (3, "rstd")] {
-            if *cx.operand(i) != expected {
+            if same_type(cx.must, cx.operand(i), &expected).is_err() {
                 return Err(format!("`{name}` is {}, expected {expected}", cx.operand(i)));
             }
         }
         scales(cx, &[(4, "weight")])?;
         let dtype = cx.get(4).map_or(x.dtype, |w| w.dtype);
-        let scale = TensorType { dtype, shape: infer::sizes(cx.attrs.ints("normalized_shape"))? };
+        let scale = TensorType { dtype, shape: infer::sizes(cx.must, &cx.attrs.sizes("normalized_shape"))? };
         Ok(Inferred::many([x.clone(), scale.clone(), scale]))
     },
     body:     composite(None, &backward),
@@ -55,26 +55,29 @@ LAYER_NORM_BACKWARD = layer_norm_backward(dy, x, mean, rstd, weight: optional; n
 }
 
 /// The type of the mean, with sizes of 1 for the normalised axes.
-fn statistics(x: &TensorType, attrs: &Attrs) -> Result<TensorType, String> {
+fn statistics(must: &Must<'_>, x: &TensorType, attrs: &Attrs) -> Result<TensorType, String> {
     infer::need_float(x)?;
-    let last = infer::sizes(attrs.ints("normalized_shape"))?;
-    if last.rank() == 0 || !x.shape.ends_with(&last) {
+    let last = infer::sizes(must, &attrs.sizes("normalized_shape"))?;
+    let mine = x.shape.len().checked_sub(last.rank()).map(|outer| &x.shape[outer..]);
+    if last.rank() == 0 || !mine.is_some_and(|mine| must.alike(mine, &last)) {
         return Err(format!("`normalized_shape` is {last}, expected the last axes of {x}"));
     }
     let outer = x.shape.rank() - last.rank();
-    let shape = x.shape.iter().enumerate().map(|(i, &n)| if i < outer { n } else { 1 }).collect();
+    let one = Size::from(1);
+    let sizes = x.shape.iter().enumerate().map(|(i, &n)| if i < outer { n } else { one });
+    let shape = sizes.collect();
     Ok(TensorType { dtype: x.dtype.compute(), shape })
 }
 
 /// Fails unless the operands that are present have the normalised shape and a fitting dtype.
 fn scales(cx: &InferCx<'_>, operands: &[(usize, &str)]) -> Result<(), String> {
     let x = if cx.groups.len() == 5 { cx.operand(1) } else { cx.operand(0) };
-    let shape = infer::sizes(cx.attrs.ints("normalized_shape"))?;
+    let shape = infer::sizes(cx.must, &cx.attrs.sizes("normalized_shape"))?;
     let mut dtype: Option<DType> = None;
     for (i, name) in operands {
         let Some(t) = cx.get(*i) else { continue };
         let fits = t.dtype == x.dtype || x.dtype.is_low() && t.dtype == DType::F32;
-        if t.shape != shape || !fits || *dtype.get_or_insert(t.dtype) != t.dtype {
+        if !cx.must.alike(&t.shape, &shape) || !fits || *dtype.get_or_insert(t.dtype) != t.dtype {
             let expected = TensorType { dtype: dtype.filter(|_| fits).unwrap_or(x.dtype), shape };
             return Err(format!("`{name}` is {t}, expected {expected}"));
         }
@@ -84,14 +87,14 @@ fn scales(cx: &InferCx<'_>, operands: &[(usize, &str)]) -> Result<(), String> {
 
 /// The other axes as one and the normalised axes as one.
 fn rows(x: &TensorType, attrs: &Attrs) -> Shape {
-    let n: usize = attrs.ints("normalized_shape").iter().map(|&n| n as usize).product();
-    let outer = x.shape.rank() - attrs.ints("normalized_shape").len();
-    Shape::new(&[x.shape[..outer].iter().product(), n])
+    let last = attrs.sizes("normalized_shape");
+    let outer = x.shape.rank() - last.len();
+    Shape::new(&[x.shape[..outer].iter().product::<Size>(), last.iter().product()])
 }
 
 /// One number for each position of a row.
 fn one_row(x: Var<'_>) -> Var<'_> {
-    x.reshape_to(&Shape::new(&[1, x.ty().numel()]))
+    x.reshape_to(&Shape::from(crate::sizes![1, x.ty().numel()]))
 }
 
 fn forward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
@@ -112,7 +115,7 @@ fn forward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
 
 fn backward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
     let shape = rows(&cx.args[1].ty(), cx.attrs);
-    let one = Shape::new(&[shape[0], 1]);
+    let one = Shape::from(crate::sizes![shape[0], 1]);
     let (dy, x) = (cx.args[0].reshape_to(&shape), cx.args[1].reshape_to(&shape));
     let (mean, rstd) = (cx.args[2].reshape_to(&one), cx.args[3].reshape_to(&one));
     let normal = x.sub(mean, None).mul(rstd, None);
@@ -131,7 +134,7 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let mut grads: Grads<'t> = smallvec![None; cx.args.len()];
     if let Some(dy) = cx.dys[0] {
         let results = dy
-            .layer_norm_backward(x, mean, rstd, weight, cx.attrs.ints("normalized_shape"))
+            .layer_norm_backward(x, mean, rstd, weight, &cx.attrs.sizes("normalized_shape"))
             .results();
         let [dx, dweight, dbias] = results[..] else { return grads };
         grads[0] = Some(dx);
@@ -143,12 +146,12 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         }
     }
     // The statistics are results too: gradients of gradients arrive here.
-    let n = rows(&x.ty(), cx.attrs)[1] as f64;
+    let n = rows(&x.ty(), cx.attrs)[1];
     let wide = x.to(mean.dtype());
-    let through_mean = cx.dys[1].map(|d| d.div(None, Some(n)));
+    let through_mean = cx.dys[1].map(|d| d.with_number(&DIV, n.into()));
     let through_rstd = cx.dys[2].map(|d| {
         let cube = rstd.mul(rstd, None).mul(rstd, None);
-        wide.sub(mean, None).mul(d.mul(cube, None).div(None, Some(-n)), None)
+        wide.sub(mean, None).mul(d.mul(cube, None).with_number(&DIV, Number::Size(-n)), None)
     });
     for part in [through_mean, through_rstd].into_iter().flatten() {
         let part = part.expand_to(&x.shape()).to(x.dtype());

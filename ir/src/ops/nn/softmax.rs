@@ -96,7 +96,8 @@ fn dim(attrs: &crate::Attrs) -> i64 {
 /// The type of the operand in the attribute `dtype`.
 fn converted(cx: &InferCx<'_>) -> infer::Answer {
     let x = cx.operand(0);
-    x.shape.axis(dim(cx.attrs))?;
+    let axis = x.shape.axis(dim(cx.attrs))?;
+    infer::need_elements(cx.must, x, &[axis])?;
     let dtype = cx.attrs.dtype("dtype").unwrap_or(x.dtype);
     if !dtype.is_float() || !dtype.is_computable() {
         return Err(format!(

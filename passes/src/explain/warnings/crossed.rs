@@ -5,7 +5,7 @@ use super::{WarningKind, Warnings};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use tracecast_ir::op::{Body, InferCx, Intrinsic, Lower};
-use tracecast_ir::{Graph, NodeId, Shape, TensorType};
+use tracecast_ir::{Graph, Must, NodeId, Shape, Size, TensorType};
 
 pub(super) fn look(found: &mut Warnings<'_>) {
     let graph = found.traced;
@@ -44,16 +44,19 @@ fn crossed(graph: &Graph, id: NodeId) -> Option<[Shape; 2]> {
             ty.dtype = to.unwrap_or(ty.dtype);
         }
     }
-    let cx = InferCx { types: &types, groups: &node.groups, attrs: &node.attrs };
+    let must = Must::proven(graph.sizes());
+    let (groups, attrs) = (&node.groups, &node.attrs);
+    let cx = InferCx { types: &types, groups, attrs, must: &must };
     let inferred = (node.op.def().infer)(&cx).ok()?;
     let is_expanded = |i: &usize| inferred.shapes.get(*i).is_some_and(Option::is_some);
     let expanded: Vec<usize> = (0..types.len()).filter(is_expanded).collect();
     let mut pairs = expanded.iter().flat_map(|i| expanded.iter().map(move |j| (*i, *j)));
     pairs.find_map(|(i, j)| {
         let (column, row) = (&types[i].shape, &types[j].shape);
-        let is_column = column.split_last() == Some((&1, &row[..]));
+        let one = Size::from(1);
+        let is_column = column.split_last() == Some((&one, &row[..]));
         let is_one = base(graph, args[i].node) == base(graph, args[j].node);
-        (is_column && row.last() != Some(&1) && !row.is_empty() && !is_one)
+        (is_column && row.last() != Some(&one) && !row.is_empty() && !is_one)
             .then(|| [column.clone(), row.clone()])
     })
 }

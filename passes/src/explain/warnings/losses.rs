@@ -4,7 +4,7 @@
 use super::{WarningKind, Warnings};
 use petgraph::visit::{Dfs, Reversed, Walker};
 use std::collections::HashSet;
-use tracecast_ir::op::{Body, Grad, Intrinsic, Lower, Size};
+use tracecast_ir::op::{Body, Grad, Intrinsic, Lower, Magnitude};
 use tracecast_ir::{DType, Graph, NodeId, Port, Role, TensorType, ValueId};
 
 /// The scale that PyTorch's scaler starts with.
@@ -61,7 +61,7 @@ fn behind_scale(graph: &Graph, loss: ValueId) -> ValueId {
         let node = graph.node(value.node);
         let args = graph.args(value.node);
         let moves = is_view(graph, value.node);
-        let is_product = node.op.facts().size == Some(Size::Product);
+        let is_product = node.op.facts().magnitude == Some(Magnitude::Product);
         value = match &args[..] {
             [x] if node.op.intrinsic() == Some(Intrinsic::Cast) || moves || is_product => *x,
             [x, s] | [s, x] if is_product && scale_of(graph, *s).is_some() => *x,
@@ -105,8 +105,8 @@ fn scaled(found: &mut Warnings<'_>, loss: ValueId) {
         }
         let kinds = [Intrinsic::Total, Intrinsic::Mean, Intrinsic::Cast];
         let reduces = node.op.intrinsic().is_some_and(|kind| kinds.contains(&kind));
-        let combines =
-            node.op.commutes() && matches!(node.op.facts().size, Some(Size::Sum | Size::Product));
+        let combines = node.op.commutes()
+            && matches!(node.op.facts().magnitude, Some(Magnitude::Sum | Magnitude::Product));
         if reduces || combines || is_view(graph, id) {
             todo.extend(args.iter().map(|a| a.node));
         }
@@ -122,7 +122,7 @@ fn largest(dtype: DType) -> f64 {
 fn scale_in(graph: &Graph, product: NodeId) -> Option<Scale> {
     let node = graph.node(product);
     let args = graph.args(product);
-    if node.op.facts().size != Some(Size::Product) {
+    if node.op.facts().magnitude != Some(Magnitude::Product) {
         return None;
     }
     match &args[..] {

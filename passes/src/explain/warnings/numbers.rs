@@ -1,8 +1,8 @@
 //! Numbers that a 16-bit float cannot hold: long sums, tiny guards, large positions.
 
 use super::{WarningKind, Warnings};
-use tracecast_ir::op::{Body, Inside, Intrinsic, Lower, Size};
-use tracecast_ir::{Attr, DType, Graph, Node, NodeId};
+use tracecast_ir::op::{Body, Inside, Intrinsic, Lower, Magnitude};
+use tracecast_ir::{Attr, DType, Graph, Node, NodeId, Size};
 
 pub(super) fn look(found: &mut Warnings<'_>) {
     let cast = found.cast;
@@ -24,7 +24,9 @@ fn sum(found: &mut Warnings<'_>, id: NodeId) {
     }
     let dtype = node.results[0].dtype;
     let Some(format) = dtype.storage().float else { return };
-    let terms = found.cast.ty(found.cast.args(id)[0]).numel() / node.results[0].numel().max(1);
+    let count = |size: Size| found.cast.sizes().hint(size).unwrap_or(0).max(1);
+    let terms =
+        count(found.cast.ty(found.cast.args(id)[0]).numel()) / count(node.results[0].numel());
     if terms as f64 <= format.exact() {
         return;
     }
@@ -66,10 +68,10 @@ fn tiny(found: &mut Warnings<'_>, id: NodeId) {
 
 /// The number that an op adds in the dtype of its result, and what it is.
 fn written(node: &Node) -> Option<(f64, &'static str)> {
-    match (node.op.intrinsic(), node.op.facts().size) {
+    match (node.op.intrinsic(), node.op.facts().magnitude) {
         (Some(Intrinsic::Constant), _) => Some((node.attrs.float("value")?, "the constant")),
         // A product with a number is made with the number as it is written, and rounded once.
-        (_, Some(Size::Sum)) => Some((node.attrs.float("scalar")?, "the number")),
+        (_, Some(Magnitude::Sum)) => Some((node.attrs.float("scalar")?, "the number")),
         _ => {
             // What computes in f32 inside adds its `eps` there.
             let own = matches!(&node.op.def().body, Body::Composite { inside, .. } if *inside != Inside::F32);
@@ -115,18 +117,19 @@ impl Integers {
             Body::Core { kernel, .. } => matches!(kernel, Lower::View(_)),
             _ => false,
         };
-        match (node.op.intrinsic(), node.op.facts().size) {
+        match (node.op.intrinsic(), node.op.facts().magnitude) {
             (Some(Intrinsic::Positions), _) => {
                 let shape = &node.results[0].shape;
                 let axis = shape.axis(node.attrs.int("dim").unwrap_or(0)).ok()?;
-                Some(shape.get(axis).map_or(0.0, |n| n.saturating_sub(1) as f64))
+                let last = |n: &Size| graph.sizes().hint(*n).map_or(0.0, |n| (n - 1).max(0) as f64);
+                Some(shape.get(axis).map_or(0.0, last))
             }
             (Some(Intrinsic::Constant), _) => {
                 node.attrs.float("value").filter(|v| v.fract() == 0.0).map(f64::abs)
             }
-            (_, Some(Size::Operand)) => arg(0),
-            (_, Some(Size::Sum)) => Some(arg(0)? + other()?),
-            (_, Some(Size::Product)) => Some(arg(0)? * other()?),
+            (_, Some(Magnitude::Operand)) => arg(0),
+            (_, Some(Magnitude::Sum)) => Some(arg(0)? + other()?),
+            (_, Some(Magnitude::Product)) => Some(arg(0)? * other()?),
             _ if viewed => arg(0),
             _ => None,
         }

@@ -1,10 +1,15 @@
 //! [`compile`]: the one page from a graph to an executable.
 
-use crate::error::Result;
+mod sized;
+
+pub(crate) use sized::refused;
+pub use sized::{SizedProgram, compile_sized, compile_sized_reported};
+
+use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::report::CompileReport;
 use std::time::Instant;
-use tracecast_ir::Graph;
+use tracecast_ir::{Graph, Verified};
 use tracecast_passes::explain::warnings;
 use tracecast_passes::{Autocast, Pipeline, standard};
 use tracecast_runtime::{Executable, Program};
@@ -47,8 +52,9 @@ pub(crate) fn compile_quietly(
     graph: Graph,
     options: &Options,
 ) -> Result<(Executable, CompileReport)> {
+    need_numbers(&graph)?;
     let mut report = CompileReport::default();
-    let device = options.target()?;
+    options.target()?;
     let traced = graph.clone();
     let pipeline = standard(&options.passes());
     let phases = [pipeline.names(), vec!["plan", "load"]].concat();
@@ -69,13 +75,39 @@ pub(crate) fn compile_quietly(
             begins(done);
         }
     })?;
-    let start = Instant::now();
-    let program = Program::plan(&kernels)?; // order, buffers, lifetimes
-    report.planned(&kernels, &program, start.elapsed());
-    begins(done + 1);
-    let start = Instant::now();
-    let executable = program.load(device)?.strict(options.is_strict()); // compile each kernel, allocate
-    report.loaded(&executable, start.elapsed());
+    let executable = finish(&kernels, options, &mut report, &mut || begins(done + 1))?;
     begins(done + 2);
     Ok((executable, report))
+}
+
+/// Plans and loads a program that consists of kernels.
+fn finish(
+    kernels: &Verified,
+    options: &Options,
+    report: &mut CompileReport,
+    planned: &mut dyn FnMut(),
+) -> Result<Executable> {
+    let start = Instant::now();
+    let program = Program::plan(kernels)?; // order, buffers, lifetimes
+    report.planned(kernels, &program, start.elapsed());
+    planned();
+    let start = Instant::now();
+    let executable = program.load(options.target()?)?.strict(options.is_strict()); // compile each kernel, allocate
+    report.loaded(&executable, start.elapsed());
+    Ok(executable)
+}
+
+/// Refuses a program for more than one set of sizes.
+fn need_numbers(graph: &Graph) -> Result<()> {
+    let names: Vec<&str> = graph.sizes().names().iter().map(|size| size.name).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Option {
+        option: "sizes",
+        message: format!(
+            "the sizes {} are names: compile with `compile_sized`, or give them numbers with `Graph::at`",
+            names.join(", ")
+        ),
+    })
 }

@@ -1,0 +1,174 @@
+//! [`SizedProgram`]: a program whose sizes are names, compiled once for each set of sizes that it meets.
+
+use super::finish;
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::report::CompileReport;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracecast_ir::{Graph, SizeError, Stage, TensorType, Values, Verified};
+use tracecast_passes::explain::warnings;
+use tracecast_passes::{Autocast, Pipeline, Simplify, standard};
+use tracecast_runtime::{Executable, Outputs, Store, Tensor};
+
+/// A program whose sizes are names. It is traced once and goes through the passes up to `simplify` once; each set of sizes that a run brings
+/// is then planned and compiled, and kept.
+///
+/// Everything it computes is what the program traced with those numbers computes, bit for bit. It can be run by several threads at once.
+///
+/// ```
+/// use tracecast::prelude::*;
+///
+/// let graph = trace("means", |t| {
+///     let batch = t.size_in("batch", 1..=64);
+///     let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, 2]));
+///     t.output("mean", x.mean(&[1], false, None));
+/// })?;
+/// let program = compile_sized(graph, &Options::new().device("reference"))?;
+/// for rows in [1, 3] {
+///     let x = Tensor::rand([rows, 2], 7)?;
+///     assert_eq!(program.run(&mut Store::new(), &[("x", &x)])?["mean"].shape()[..], [rows]);
+/// }
+/// let wrong = program.run(&mut Store::new(), &[("x", &Tensor::rand([65, 2], 7)?)]).unwrap_err();
+/// assert_eq!(wrong.to_string(), "input `x`: `batch` is 65, expected 1..=64");
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+pub struct SizedProgram {
+    graph: Verified,
+    rest: Pipeline,
+    options: Options,
+    /// The sizes used last come last.
+    kept: Mutex<Vec<(Values, Arc<Executable>)>>,
+}
+
+/// Compiles a traced program whose sizes may be names.
+///
+/// # Errors
+/// A program that is wrong, or a pass that could not finish.
+pub fn compile_sized(graph: Graph, options: &Options) -> Result<SizedProgram> {
+    compile_sized_reported(graph, options).map(|(program, _)| program)
+}
+
+/// Compiles a traced program whose sizes may be names, and tells what became of it so far: of kernels nothing, for they are made for sizes.
+///
+/// # Errors
+/// As [`compile_sized`].
+pub fn compile_sized_reported(
+    graph: Graph,
+    options: &Options,
+) -> Result<(SizedProgram, CompileReport)> {
+    let mut report = CompileReport::default();
+    let (head, rest) = standard(&options.passes()).split_after(Simplify::NAME);
+    // What holds for numbers alone is simplified then.
+    let rest = rest.after(Simplify);
+    let traced = graph.clone();
+    let graph = head.run(graph, |pass, graph, time| {
+        report.passed(pass, graph, time, options.keeps_history());
+        if pass == Autocast::NAME {
+            report.warnings = warnings(&traced, graph, &options.policies());
+        }
+        options.observe(pass, graph);
+    })?;
+    let (options, kept) = (options.clone(), Mutex::default());
+    Ok((SizedProgram { graph, rest, options, kept }, report))
+}
+
+impl SizedProgram {
+    /// Runs one step with the sizes that the inputs have, which are compiled for first if they have not been met.
+    ///
+    /// # Errors
+    /// Sizes that do not fit together, a bound or a size guard that they do not keep; else as [`Executable::run`]. State is then as it was.
+    pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
+        self.run_at(store, inputs, &[])
+    }
+
+    /// As [`run`](SizedProgram::run), with values for names that stand alone on no axis of an input.
+    ///
+    /// # Errors
+    /// As [`run`](SizedProgram::run).
+    pub fn run_at(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        sizes: &[(&str, i64)],
+    ) -> Result<Outputs> {
+        let ty_of = |name: &str| {
+            inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
+        };
+        let values = self.graph.values(&ty_of, sizes).map_err(refused)?;
+        Ok(self.at(&values)?.run(store, inputs)?)
+    }
+
+    /// The program with these values for its names, compiled if it is not kept.
+    ///
+    /// # Errors
+    /// A bound or a guard that the values do not keep, a pass or a device that failed.
+    pub fn at(&self, values: &Values) -> Result<Arc<Executable>> {
+        if let Some(found) = self.found(values) {
+            return Ok(found);
+        }
+        let graph = self.graph.at(values)?;
+        let mut report = CompileReport::default();
+        let kernels = self.rest.run_from(Stage::Core, graph, |pass, graph, _| {
+            if pass != Pipeline::TRACED {
+                self.options.observe(pass, graph);
+            }
+        })?;
+        let made = Arc::new(finish(&kernels, &self.options, &mut report, &mut || ())?);
+        let mut kept = self.lock();
+        kept.push((values.clone(), made.clone()));
+        let surplus = kept.len().saturating_sub(self.options.most_sizes());
+        kept.drain(..surplus);
+        Ok(made)
+    }
+
+    fn found(&self, values: &Values) -> Option<Arc<Executable>> {
+        let mut kept = self.lock();
+        let at = kept.iter().rposition(|(known, _)| known == values)?;
+        let found = kept.remove(at);
+        let program = found.1.clone();
+        kept.push(found);
+        Some(program)
+    }
+
+    /// What the names are worth for inputs of these types.
+    pub(crate) fn values<'a>(
+        &self,
+        ty_of: &dyn Fn(&str) -> Option<&'a TensorType>,
+    ) -> std::result::Result<Values, SizeError> {
+        self.graph.values(ty_of, &[])
+    }
+
+    /// The program with its names, before anything depends on their values.
+    pub fn graph(&self) -> &Verified {
+        &self.graph
+    }
+
+    /// The sizes that are kept, those used last at the end.
+    pub fn kept(&self) -> Vec<Values> {
+        self.lock().iter().map(|(values, _)| values.clone()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Values, Arc<Executable>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The error of a run whose sizes do not fit.
+pub(crate) fn refused(error: SizeError) -> Error {
+    match error {
+        SizeError::Input { input: name, message } => {
+            tracecast_runtime::Error::Input { name, message }.into()
+        }
+        other => other.into(),
+    }
+}
+
+impl fmt::Debug for SizedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SizedProgram")
+            .field("name", &self.graph.name())
+            .field("kept", &self.kept())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Every op of the table with names for the sizes of its operands: at the sizes of its samples and at others, 0 and 1 among them, types, values
+//! and gradients are those of the program with numbers.
+
+use crate::support::dice::Dice;
+use crate::support::{difference, expected, value};
+use std::collections::HashMap;
+use tracecast_ir::op::{AttrKind, Body};
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
+use tracecast_ir::{
+    Attr, DType, Graph, OpDef, Size, Stage, TensorType, TraceError, Tracer, Values, verify,
+};
+use tracecast_passes::{Autodiff, PassOptions, Simplify, standard};
+
+/// The op on its operands, with the gradients of the sum of its first floating point result.
+fn program(op: &'static OpDef, sample: &Sample, names: &Values) -> Result<Graph, TraceError> {
+    let tracer = Tracer::new("sample");
+    for (name, value) in names.iter() {
+        tracer.size_at(name, 0.., value);
+    }
+    {
+        let t = &tracer;
+        let args = sample.inputs(t);
+        let wrt: Vec<_> = args.vars.iter().copied().filter(|v| v.dtype().is_float()).collect();
+        let results = t.apply(op, args, sample.attrs.clone());
+        for (i, y) in results.iter().enumerate() {
+            t.output(&format!("y{i}"), *y);
+        }
+        let float = results.iter().copied().find(|y| y.dtype().is_float());
+        if let Some(y) = float.filter(|_| !wrt.is_empty()) {
+            let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+            for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
+                t.output(&format!("g{i}"), g);
+            }
+        }
+    }
+    tracer.finish()
+}
+
+/// The sample with another size in the place of every size that `with` knows, in types and in attributes that are sizes.
+fn with_sizes(op: &OpDef, sample: &Sample, with: &dyn Fn(usize) -> Size) -> Sample {
+    let mut out = sample.clone();
+    let of = |n: i64| usize::try_from(n).map_or(Size::from(n), with);
+    for (ty, range) in &mut out.operands {
+        ty.shape = ty.shape.numbers().iter().map(|n| with(*n)).collect();
+        if let Range::Between(low, high) = range
+            && *low == 0.0
+            && let Some(to) = with(*high as usize).number()
+        {
+            *range = Range::Between(0.0, to.max(1) as f64);
+        }
+    }
+    for def in op.schema.attrs {
+        let sized = match (def.kind, sample.attrs.get(def.name)) {
+            (AttrKind::Size, Some(Attr::Int(n))) => Attr::from(of(*n)),
+            (AttrKind::Sizes, Some(Attr::Ints(list))) => {
+                Attr::from(&list.iter().map(|n| of(*n)).collect::<Vec<Size>>()[..])
+            }
+            _ => continue,
+        };
+        out.attrs.set(def.name, sized);
+    }
+    out
+}
+
+/// The program behind the passes up to one.
+fn behind(graph: Graph, pass: &str) -> Result<Graph, String> {
+    let pipeline = standard(&PassOptions::default()).up_to(pass).unwrap();
+    pipeline.run(graph, |_, _, _| {}).map(|graph| graph.into_graph()).map_err(|e| e.to_string())
+}
+
+/// What has been compared, and what was different.
+#[derive(Default)]
+struct Tally {
+    compared: usize,
+    guarded: usize,
+    wrong: Vec<String>,
+}
+
+impl Tally {
+    /// Compares the program with names, at these values, with the one of numbers.
+    fn compare(&mut self, op: &'static OpDef, sample: &Sample, named: &Graph, values: &Values) {
+        let number = |n: usize| values.get(&format!("n{n}")).map_or(Size::from(n), Size::from);
+        let sample = with_sizes(op, sample, &number);
+        let what = format!("{} at {values}", op.name);
+        let at = match named.at(values) {
+            Ok(at) => at,
+            Err(error) => {
+                self.guarded += 1;
+                if !error.message.contains("the program needs") {
+                    self.wrong.push(format!("{what}: {error}"));
+                }
+                return;
+            }
+        };
+        let numbers = program(op, &sample, &Values::default()).map_err(|e| e.to_string());
+        let numbers = numbers.and_then(|graph| behind(graph, Autodiff::NAME));
+        let at = verify(at, Stage::Core).map_err(|e| e.to_string());
+        let (numbers, at) = match (numbers, at) {
+            (Ok(numbers), Ok(at)) => (numbers, at),
+            (numbers, at) => {
+                let (numbers, at) = (numbers.err(), at.err());
+                return self
+                    .wrong
+                    .push(format!("{what}: {numbers:?} with numbers, {at:?} at them"));
+            }
+        };
+        let mut dice = Dice::new(3);
+        let inputs = sample.operands.iter().enumerate();
+        let inputs: HashMap<_, _> = inputs
+            .map(|(i, (ty, range))| (format!("x{i}"), value(ty, *range, &mut dice)))
+            .collect();
+        match (expected(&at, &inputs), expected(&numbers, &inputs)) {
+            (Ok(found), Ok(wanted)) => {
+                self.compared += 1;
+                self.wrong.extend(difference(&found, &wanted).map(|d| format!("{what}: {d}")));
+            }
+            (found, wanted) if found.is_err() && wanted.is_err() => {}
+            (found, wanted) => {
+                let (found, wanted) = (found.err(), wanted.err());
+                self.wrong.push(format!("{what}: {found:?}, expected {wanted:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn ops_with_names_are_the_ops_with_their_numbers() {
+    let mut tally = Tally::default();
+    for op in tracecast_ir::ops::all().filter(|op| !matches!(op.body, Body::Symbolic(_))) {
+        let Some(&dtype) = op.domain.dtypes.first() else { continue };
+        for text in op.domain.samples {
+            let sample = parse_sample(op, text, dtype).unwrap_or_else(|e| panic!("{e}"));
+            let mut sizes: Vec<usize> =
+                sample.operands.iter().flat_map(|(ty, _)| ty.shape.numbers()).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            // A 1 that is written stretches, one that is a name does not; the state of random numbers is a key and a step.
+            let is_seed = |ty: &TensorType| ty.dtype == DType::I64 && *ty.shape == [2];
+            let seeded = sample.operands.iter().any(|(ty, _)| is_seed(ty));
+            sizes.retain(|n| *n > 1 && !(seeded && *n == 2));
+            let names = |of: &dyn Fn(usize) -> i64| -> Values {
+                let name = |n: &usize| Size::named(&format!("n{n}")).name().unwrap();
+                sizes.iter().map(|n| (name(n), of(*n))).collect()
+            };
+            let name = |n: usize| {
+                if sizes.contains(&n) { Size::named(&format!("n{n}")) } else { Size::from(n) }
+            };
+            let hints = names(&|n| n as i64);
+            let named = program(op, &with_sizes(op, &sample, &name), &hints);
+            let named = named.map_err(|e| e.to_string());
+            let named = match named.and_then(|graph| behind(graph, Simplify::NAME)) {
+                Ok(named) => named,
+                Err(error) if NUMBERS_ONLY.iter().any(|why| error.contains(why)) => continue,
+                Err(error) => {
+                    tally.wrong.push(format!("{} {text}: {error}", op.name));
+                    continue;
+                }
+            };
+            let compared = tally.compared;
+            tally.compare(op, &sample, &named, &hints);
+            if tally.compared == compared {
+                tally.wrong.push(format!("{} {text}: not compared at its own sizes", op.name));
+            }
+            let others: [&dyn Fn(usize) -> i64; 4] =
+                [&|_| 0, &|_| 1, &|n| n as i64 + 1, &|n| (n as i64 * 7) % 5];
+            for other in others {
+                tally.compare(op, &sample, &named, &names(other));
+            }
+        }
+    }
+    let Tally { compared, guarded, wrong } = tally;
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(40)].join("\n")
+    );
+    assert!(compared > 300 && guarded > 20, "{compared} compared, {guarded} guarded");
+}
+
+/// What an op may say that cannot do with names.
+const NUMBERS_ONLY: [&str; 1] = ["needs numbers there: pin the size"];

@@ -1,0 +1,136 @@
+//! Whole programs with names: training steps at random sizes, bit for bit the programs that are traced with the numbers.
+
+use crate::options;
+use crate::support::dice::Dice;
+use tracecast::prelude::*;
+use tracecast_ir::Graph;
+
+type Sizes = [Size; 2];
+type Program = fn(&Trace, Sizes);
+
+/// A step of training on sequences: `batch` of them, each of `length` tokens.
+fn attention(t: &Trace, [batch, length]: Sizes) {
+    let input = |name, dtype| t.input_of(name, TensorType::new(dtype, sizes![batch, length]));
+    let (tokens, target) = (input("tokens", DType::I64), input("target", DType::I64));
+    let param =
+        |name: &str, shape: [usize; 2]| t.param_of(name, TensorType::new(DType::F32, shape));
+    let (table, head) = (param("table", [7, 6]), param("head", [7, 6]));
+    let x = table.embedding(tokens);
+    let positions = t.iota(DType::F32, &Shape::from(sizes![length, 1]), 0);
+    let x = x.add(positions.mul(None, Some(0.125)), None);
+    let x = x.layer_norm(None, None, &[6], 1e-5).results()[0];
+    let [q, k, v] = ["q", "k", "v"].map(|name| {
+        let y = x.linear(param(name, [6, 6]), None);
+        y.reshape(&sizes![batch, length, 2, 3]).permute(&[0, 2, 1, 3])
+    });
+    let scores = q.matmul(k.t()).div(None, Some(3f64.sqrt()));
+    let row = t.iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
+    let column = t.iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+    let scores = column.le(row, None).choose(scores, t.full(TensorType::scalar(DType::F32), -1e9));
+    let mixed = scores.softmax(-1, None).matmul(v).permute(&[0, 2, 1, 3]);
+    let y = x + mixed.reshape(&sizes![batch, length, 6]);
+    let logits = y.linear(head, None).reshape(&sizes![batch * length, 7]);
+    let loss = logits.cross_entropy(target.reshape(&[-1]));
+    let params = t.params();
+    for (w, dw) in params.iter().zip(t.grad(loss, &params)) {
+        t.update(*w, *w - dw * 0.5);
+    }
+    t.output("loss", loss);
+}
+
+/// Means, maxima, slices and joins along named axes.
+fn pieces(t: &Trace, [n, m]: Sizes) {
+    let x = t.input_of("x", TensorType::new(DType::F32, sizes![n, m]));
+    let w = t.param_of("w", TensorType::new(DType::F32, [1]));
+    let y = x * w;
+    t.output("mean", y.mean(&[], false, None));
+    t.output("row", y.mean(&[1], true, None) - y);
+    t.output("flat", tracecast_ir::ops::view::cat(&[y.reshape(&[-1]), y.t().reshape(&[-1])], 0));
+    t.output("tail", y.slice(1, m / 2, m, 1));
+    t.output("padded", y.pad(&sizes![n, 0], &sizes![0, m - m / 2], 2.0));
+    t.output("scaled", y * t.number(m, DType::F32).rsqrt());
+    t.output("outer", y.reshape(&sizes![n, 1, m]).expand(&sizes![n, m, m]).sum(&[0], false, None));
+    let loss = (y * y).mean(&[], false, None) + y.slice(0, 0, n, 1).exp().mean(&[], false, None);
+    t.update(w, w - t.grad(loss, &[w])[0]);
+}
+
+/// A net with a loss over classes, smoothed, in bf16 where autocast says so.
+fn classes(t: &Trace, [batch, width]: Sizes) {
+    let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, width]));
+    let y = t.input_of("y", TensorType::new(DType::I64, sizes![batch]));
+    let w = t.param_of("w", TensorType::new(DType::F32, [5, 1]));
+    let logits = autocast(t, "cpu", DType::BF16, || x.unsqueeze(2).matmul(w.reshape(&[1, 5])));
+    let logits = logits.mean(&[1], false, None);
+    let loss = logits.cross_entropy_loss(y, None, None, None, Some(0.1));
+    t.update(w, w - t.grad(loss, &[w])[0]);
+    t.output("loss", loss);
+    t.output("best", logits.softmax(1, None).amax(&[1], false));
+}
+
+/// A program in which the two sizes are names, and the same with numbers.
+fn both(body: Program, numbers: [usize; 2]) -> (Graph, Graph) {
+    let named = trace("named", |t| body(t, [t.size_in("n", 0..=99), t.size_in("m", 0..=99)]));
+    (named.unwrap(), trace("numbers", |t| body(t, numbers.map(Size::from))).unwrap())
+}
+
+fn inputs(graph: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
+    let ports = graph.ports().iter();
+    let numbers = |ty: &TensorType, dice: &mut Dice| -> Vec<f64> {
+        let one = |_| match ty.dtype {
+            DType::I64 => dice.below(5) as f64,
+            _ => dice.unit(),
+        };
+        (0..ty.numel().get()).map(one).collect()
+    };
+    ports
+        .map(|port| {
+            let numbers = numbers(&port.ty, dice);
+            (port.name.clone(), Tensor::from_f64s(port.ty.clone(), &numbers).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn programs_with_names_compute_what_those_with_numbers_do() {
+    let mut dice = Dice::new(17);
+    for body in [attention as Program, pieces, classes] {
+        let (named, _) = both(body, [3, 4]);
+        let text = named.to_string();
+        let again = tracecast_ir::text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(again.to_string(), text);
+        let program = compile_sized(named, &options()).unwrap();
+        for round in 0..7 {
+            let any = |dice: &mut Dice| 1 + dice.below(9);
+            let sizes = match round {
+                0 => [1, 1],
+                1 => [1, 6],
+                2 => [6, 1],
+                _ => [any(&mut dice), any(&mut dice)],
+            };
+            let (_, numbers) = both(body, sizes);
+            let given = inputs(&numbers, &mut dice);
+            let wanted = compile(numbers, &options()).unwrap();
+            let state = |name: &str| !["x", "y", "tokens", "target"].contains(&name);
+            let mut stores = [0; 2].map(|_| {
+                let params = given.iter().filter(|(name, _)| state(name));
+                params.fold(Store::new(), |store, (name, value)| store.with(name, value.clone()))
+            });
+            let fresh: Vec<(&str, &Tensor)> =
+                given.iter().filter(|(n, _)| !state(n)).map(|(n, v)| (n.as_str(), v)).collect();
+            for _ in 0..2 {
+                let found = program.run(&mut stores[0], &fresh).unwrap();
+                let wanted = wanted.run(&mut stores[1], &fresh).unwrap();
+                for (name, value) in wanted.iter() {
+                    let (found, value) = (found[name].value(), value.value());
+                    assert_eq!(found.ty, value.ty, "{name} at {sizes:?}");
+                    assert_eq!(found.first_difference(value), None, "{name} at {sizes:?}");
+                }
+            }
+            for (name, _) in given.iter().filter(|(name, _)| state(name)) {
+                let [found, wanted] = [0, 1].map(|i| stores[i].get(name).unwrap());
+                assert_eq!(found.value().first_difference(wanted.value()), None, "{name}");
+            }
+        }
+        assert!(program.kept().len() > 3);
+    }
+}
