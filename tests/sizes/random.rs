@@ -7,7 +7,7 @@ use tracecast_ir::ops::view::cat;
 use tracecast_ir::{Values, eval::Value};
 
 /// How many programs there are, and at how many sizes each is run.
-const PROGRAMS: u64 = 250;
+const PROGRAMS: u64 = 1000;
 const ROUNDS: usize = 5;
 
 /// What a program does next, on values by their numbers in the order of making.
