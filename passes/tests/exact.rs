@@ -119,10 +119,25 @@ fn unary<'t>(dice: &mut Dice, x: Var<'t>) -> Var<'t> {
     }
 }
 
+/// A number that the dtype holds, but for rounding of floats.
+fn number(dice: &mut Dice, dtype: DType) -> f64 {
+    loop {
+        let number = dice.pick(&NUMBERS);
+        let is_held = match dtype {
+            DType::Bool => number == 0.0 || number == 1.0,
+            DType::U8 => number.fract() == 0.0 && (0.0..=255.0).contains(&number),
+            dtype => dtype.is_float() || number.fract() == 0.0,
+        };
+        if is_held {
+            return number;
+        }
+    }
+}
+
 fn binary<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
     let (y, scalar) = match dice.below(3) {
-        0 => (None, Some(dice.pick(&NUMBERS)).filter(|v| x.dtype().is_float() || v.fract() == 0.0)),
-        1 => (Some(t.full(x.ty(), dice.pick(&NUMBERS))), None),
+        0 => (None, Some(number(dice, x.dtype()))),
+        1 => (Some(t.full(x.ty(), number(dice, x.dtype()))), None),
         _ => (partner(dice, pool, x), None),
     };
     if y.is_none() && scalar.is_none() {
@@ -152,8 +167,11 @@ fn binary<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> O
 }
 
 fn chosen<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> {
-    let y =
-        if dice.chance(30) { t.full(x.ty(), dice.pick(&NUMBERS)) } else { partner(dice, pool, x)? };
+    let y = if dice.chance(30) {
+        t.full(x.ty(), number(dice, x.dtype()))
+    } else {
+        partner(dice, pool, x)?
+    };
     let conditions: Vec<Var<'t>> = pool
         .iter()
         .copied()
@@ -170,9 +188,9 @@ fn chosen<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> O
 
 fn constant<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> {
     if dice.chance(60) {
-        return Some(t.full(x.ty(), dice.pick(&NUMBERS)));
+        return Some(t.full(x.ty(), number(dice, x.dtype())));
     }
-    let data: Vec<f64> = (0..x.ty().numel().get()).map(|_| dice.pick(&NUMBERS)).collect();
+    let data: Vec<f64> = (0..x.ty().numel().get()).map(|_| number(dice, x.dtype())).collect();
     (data.len() < 50).then(|| t.constant(x.dtype(), &x.shape().numbers(), &data))
 }
 
@@ -205,7 +223,7 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>, pool: &[Var<'t>]) -> Option<Var<'t>> {
         5 if rank >= 1 => {
             let low: Vec<i64> = (0..rank).map(|_| dice.below(2) as i64).collect();
             let high: Vec<i64> = (0..rank).map(|_| dice.below(2) as i64).collect();
-            Some(x.pad(&low, &high, dice.pick(&NUMBERS)))
+            Some(x.pad(&low, &high, number(dice, x.dtype())))
         }
         6 if (1..4).contains(&rank) => {
             let sizes: Vec<i64> = [

@@ -358,11 +358,11 @@ mod tests {
         assert!(
             Tensor::new([3], &[1f32]).is_err() && Tensor::new([usize::MAX, 2], &[1f32]).is_err()
         );
-        assert!(Tensor::randn([1 << 40, 1 << 40], 0).is_err());
+        assert!(Tensor::randn([1usize << 40, 1usize << 40], 0).is_err());
         assert!(Tensor::zeros(TensorType::new(DType::F64, [usize::MAX / 4])).is_err());
-        let vast = TensorType::new(DType::F32, [1 << 53]);
+        let vast = TensorType::new(DType::F32, [1usize << 53]);
         assert!(Tensor::zeros(vast.clone()).is_err() && Tensor::full(vast, 1.0).is_err());
-        assert!(Tensor::rand([1 << 53], 0).is_err());
+        assert!(Tensor::rand([1usize << 53], 0).is_err());
         let x = Tensor::new([2], &[1f32, 2.0]).unwrap();
         assert!(x.item::<f32>().is_err() && x.to_vec::<f64>().is_err() && x.reshape([3]).is_err());
         assert_eq!(x.cast(DType::I64).unwrap().to_vec::<i64>().unwrap(), [1, 2]);

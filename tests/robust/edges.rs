@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracecast_ir::op::Body;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
-use tracecast_ir::{Attr, Attrs, DType, Graph, OpDef, Shape, TraceError, Tracer};
+use tracecast_ir::{Attr, Attrs, DType, Graph, OpDef, Shape, Size, TraceError, Tracer};
 use tracecast_runtime::Device;
 
 const INTS: [i64; 14] = [
@@ -118,30 +118,21 @@ pub(crate) fn stretched(dice: &mut Dice, op: &OpDef, sample: &Sample) -> Sample 
         let at = dice.below(out.operands.len());
         let (ty, range) = &mut out.operands[at];
         *range = Range::Any;
-        let mut sizes: Vec<usize> = ty.shape.numbers().to_vec();
+        let mut sizes: Vec<Size> = ty.shape.to_vec();
         match dice.below(6) {
             0 => ty.dtype = dice.pick(&DType::COMPUTABLE),
             1 => ty.dtype = dice.pick(&DType::ALL),
             2 => sizes.insert(
                 dice.below(sizes.len() + 1),
-                dice.pick(&[0, 1, 2, 1 << 20, 1 << 40, usize::MAX]),
+                dice.pick(&[0, 1, 2, 1 << 20, 1 << 40, usize::MAX]).into(),
             ),
             3 if !sizes.is_empty() => drop(sizes.remove(dice.below(sizes.len()))),
-            4 => sizes = vec![1; dice.pick(&[0, 5, 9, 70])],
+            4 => sizes = vec![Size::from(1); dice.pick(&[0, 5, 9, 70])],
             _ if !sizes.is_empty() => {
                 let axis = dice.below(sizes.len());
-                sizes[axis] = dice.pick(&[
-                    0,
-                    1,
-                    2,
-                    3,
-                    17,
-                    1 << 31,
-                    1 << 33,
-                    1 << 61,
-                    usize::MAX / 2,
-                    usize::MAX,
-                ]);
+                sizes[axis] = dice
+                    .pick(&[0, 1, 2, 3, 17, 1 << 31, 1 << 33, 1 << 61, usize::MAX / 2, usize::MAX])
+                    .into();
             }
             _ => {}
         }

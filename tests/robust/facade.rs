@@ -104,7 +104,7 @@ fn sizes_that_overflow_are_refused_where_they_are_asked_for() {
     let vast = |sizes: &[usize]| TensorType::new(DType::F32, sizes);
     type Body = fn(&Trace, Var<'_>);
     let cases: [(&str, Body); 5] = [
-        ("expand", |t, x| t.output("y", x.expand(&[1 << 40, 1 << 40, 2]))),
+        ("expand", |t, x| t.output("y", x.expand(&[1i64 << 40, 1 << 40, 2]))),
         ("pad", |t, x| t.output("y", x.pad(&[i64::MAX], &[i64::MAX], 0.0))),
         ("reshape", |t, x| t.output("y", x.reshape(&[-1, i64::MAX, 3]))),
         ("matmul", |t, x| {
@@ -120,7 +120,7 @@ fn sizes_that_overflow_are_refused_where_they_are_asked_for() {
             t.output(
                 "y",
                 tracecast_ir::ops::view::cat(
-                    &[x.expand(&[1 << 55, 2]), x.expand(&[1 << 55, 2])],
+                    &[x.expand(&[1i64 << 55, 2]), x.expand(&[1i64 << 55, 2])],
                     0,
                 ),
             )
