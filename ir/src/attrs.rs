@@ -224,6 +224,7 @@ impl Attrs {
     }
 
     /// True if something in it is of an op that failed.
+    #[inline]
     pub(crate) fn is_unknown(&self) -> bool {
         self.0.iter().any(|(_, attr)| attr.sizes().any(Size::is_unknown))
     }

@@ -32,16 +32,19 @@ impl Shape {
     }
 
     /// True if a size is of an op that failed.
+    #[inline]
     pub fn is_unknown(&self) -> bool {
         self.0.iter().any(|size| size.is_unknown())
     }
 
     /// True if a size is an expression of names.
+    #[inline]
     pub fn has_names(&self) -> bool {
         self.0.iter().any(|size| size.has_names())
     }
 
     /// The number of axes.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
@@ -162,6 +165,7 @@ impl Shape {
 impl Deref for Shape {
     type Target = [Size];
 
+    #[inline]
     fn deref(&self) -> &[Size] {
         &self.0
     }
@@ -170,6 +174,7 @@ impl Deref for Shape {
 impl Index<usize> for Shape {
     type Output = Size;
 
+    #[inline]
     fn index(&self, axis: usize) -> &Size {
         match self.0.get(axis) {
             None if self.is_unknown() => &Size::UNKNOWN,

@@ -71,6 +71,7 @@ impl Size {
     }
 
     /// The number, if it is one.
+    #[inline]
     pub fn number(self) -> Option<i64> {
         (self.0 & PLACE == 0).then_some((self.0 as i64) >> 1)
     }
@@ -80,6 +81,7 @@ impl Size {
     /// # Panics
     /// If it is an expression of names, negative, or of an op that failed.
     #[track_caller]
+    #[inline]
     pub fn get(self) -> usize {
         let number = self.number().and_then(|n| usize::try_from(n).ok());
         number.unwrap_or_else(|| panic!("{self} is not the number of something"))
@@ -95,11 +97,13 @@ impl Size {
     }
 
     /// True if it is of an op that failed.
+    #[inline]
     pub fn is_unknown(self) -> bool {
         self.0 == Size::UNKNOWN.0
     }
 
     /// True if arithmetic has failed.
+    #[inline]
     pub fn is_out_of_range(self) -> bool {
         self.0 == Size::OUT_OF_RANGE.0
     }
@@ -149,6 +153,7 @@ impl Size {
         }
     }
 
+    #[inline]
     fn of_number(n: Option<i64>) -> Size {
         match n {
             Some(n) if (-Size::MAX - 1..=Size::MAX).contains(&n) => Size((n as u64) << 1),
@@ -156,6 +161,7 @@ impl Size {
         }
     }
 
+    #[inline]
     fn form(self) -> Form {
         match self.number() {
             Some(n) => Form::Number(n),
@@ -167,6 +173,7 @@ impl Size {
 }
 
 impl<T: Copy + Into<Size>> PartialEq<T> for Size {
+    #[inline]
     fn eq(&self, other: &T) -> bool {
         let other: Size = (*other).into();
         self.0 == other.0
@@ -184,6 +191,7 @@ impl Hash for Size {
 macro_rules! from_integers {
     ($($ty:ty),+) => { $(
         impl From<$ty> for Size {
+            #[inline]
             fn from(n: $ty) -> Size {
                 Size::of_number(i64::try_from(n).ok())
             }

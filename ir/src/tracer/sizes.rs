@@ -120,6 +120,7 @@ impl Tracer {
 
     /// The answer of an op's type rule, and the guards that it leaves in the trace of user code.
     #[track_caller]
+    #[inline]
     pub(super) fn infer(
         &self,
         op: &OpRef,
