@@ -10,6 +10,7 @@
 
 mod adagrad;
 mod adam;
+mod boxed;
 mod clip;
 mod groups;
 mod lion;

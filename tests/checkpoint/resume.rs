@@ -71,53 +71,6 @@ fn check(what: &str, step: impl Fn() -> TrainStep) {
 /// Makes an optimizer.
 type Make = fn() -> Box<dyn Optimizer>;
 
-/// Any optimizer as one type.
-struct Any(Box<dyn Optimizer>);
-
-impl Optimizer for Any {
-    fn moments(&self) -> &'static [&'static str] {
-        self.0.moments()
-    }
-
-    fn moment_start(&self, moment: &str) -> f64 {
-        self.0.moment_start(moment)
-    }
-
-    fn moment_dtype(&self) -> Option<DType> {
-        self.0.moment_dtype()
-    }
-
-    fn counts_steps(&self) -> bool {
-        self.0.counts_steps()
-    }
-
-    fn counts_runs(&self) -> bool {
-        self.0.counts_runs()
-    }
-
-    fn rule_for(&self, param: &str) -> Option<&dyn Optimizer> {
-        self.0.rule_for(param)
-    }
-
-    fn prepare<'t>(
-        &self,
-        t: &'t Trace,
-        clock: tracecast::optim::Clock<'t>,
-    ) -> tracecast::optim::Shared<'t> {
-        self.0.prepare(t, clock)
-    }
-
-    fn advance<'t>(
-        &self,
-        shared: &tracecast::optim::Shared<'t>,
-        param: Var<'t>,
-        grad: Var<'t>,
-        moments: &[Var<'t>],
-    ) -> tracecast::optim::Next<'t> {
-        self.0.advance(shared, param, grad, moments)
-    }
-}
-
 #[test]
 fn with_every_optimizer_a_scaler_and_dropout() {
     let rules: [(&str, Make); 9] = [
@@ -136,7 +89,7 @@ fn with_every_optimizer_a_scaler_and_dropout() {
     ];
     for (what, rule) in rules {
         check(what, || {
-            let step = builder().optimizer(Any(rule())).autocast("cpu", DType::F16);
+            let step = builder().optimizer(rule()).autocast("cpu", DType::F16);
             step.scaler(ScalerOptions { growth_interval: 3, ..ScalerOptions::default() })
                 .build()
                 .unwrap()
