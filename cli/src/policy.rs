@@ -5,12 +5,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tracecast_ir::ops;
 use tracecast_ir::policy::{
-    Change, DeviceType, KnownOp, Policy, PolicyFile, PolicySet, PolicyTable, ScriptClass,
-    ScriptTable, review,
+    Change, DeviceType, Policy, PolicyFile, PolicySet, PolicyTable, ScriptClass, ScriptTable,
+    review,
 };
 use tracecast_ir::text::did_you_mean;
-use tracecast_ir::{OpDef, ops};
 
 use crate::failure::{Failure, note};
 
@@ -252,14 +252,8 @@ fn check(out: &mut impl Write, path: &Path, deny_warnings: bool) -> Result<(), F
             )?;
         }
     }
-    let known = |op: &'static OpDef| KnownOp {
-        name: op.name.text(),
-        takes_dtype: op.schema.takes_dtype(),
-        is_seen: op.dispatch.is_seen(),
-    };
-    let ops: Vec<KnownOp<'_>> = ops::all().map(known).collect();
     let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| did_you_mean(name, known);
-    let findings = review(&text, &ops, &hint).map_err(wrong)?;
+    let findings = review(&text, &ops::known(), &hint).map_err(wrong)?;
     for finding in &findings {
         note("warning", format!("{file}: {finding}"));
     }

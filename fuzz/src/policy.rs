@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{
-    DeviceType, KnownOp, PolicyFile, PolicySet, PolicyTable, Region, ScriptOperand, ScriptTable,
-    Target, matches_name, review,
+    DeviceType, PolicyFile, PolicySet, PolicyTable, Region, ScriptOperand, ScriptTable, Target,
+    matches_name, review,
 };
 use tracecast_ir::text::did_you_mean;
-use tracecast_ir::{DType, OpDef, TensorType, Tracer, ops};
+use tracecast_ir::{DType, TensorType, Tracer, ops};
 
 /// Parts of the names that patterns are tried on.
 const PARTS: usize = 200;
@@ -15,14 +15,8 @@ const PARTS: usize = 200;
 /// Tries it.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let known = |op: &'static OpDef| KnownOp {
-        name: op.name.text(),
-        takes_dtype: op.schema.takes_dtype(),
-        is_seen: op.dispatch.is_seen(),
-    };
-    let ops: Vec<KnownOp<'_>> = ops::all().map(known).collect();
     let hint = |name: &str, known: &mut dyn Iterator<Item = &str>| did_you_mean(name, known);
-    let found = review(&text, &ops, &hint);
+    let found = review(&text, &ops::known(), &hint);
     let lines = text.lines().count().max(1) + 1;
     match PolicyFile::parse(&text) {
         Err(error) => {

@@ -21,6 +21,7 @@ pub mod view;
 pub use docs::docs;
 
 use crate::op::OpDef;
+use crate::policy::KnownOp;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -97,6 +98,16 @@ pub const FALLTHROUGH: &[&str] = &[
 /// Every op of the table.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
     families().into_iter().flat_map(|(_, ops)| ops.iter().copied())
+}
+
+/// Every op as a review of policy files asks about it ([`review`](crate::policy::review)).
+pub fn known() -> Vec<KnownOp<'static>> {
+    let known = |op: &'static OpDef| KnownOp {
+        name: op.name.text(),
+        takes_dtype: op.schema.takes_dtype(),
+        is_seen: op.dispatch.is_seen(),
+    };
+    all().map(known).collect()
 }
 
 /// The op of that name.

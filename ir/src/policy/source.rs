@@ -63,7 +63,7 @@ impl PolicyFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{KnownOp, review};
+    use crate::policy::review;
 
     #[test]
     fn keys_tell_what_a_file_is() {
@@ -97,11 +97,7 @@ mod tests {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/autocast.md");
         let page = std::fs::read_to_string(page).unwrap().replace("\r\n", "\n");
         let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-        let known = |op: &'static crate::OpDef| {
-            let (takes_dtype, is_seen) = (op.schema.takes_dtype(), op.dispatch.is_seen());
-            KnownOp { name: op.name.text(), takes_dtype, is_seen }
-        };
-        let ops: Vec<KnownOp<'_>> = crate::ops::all().map(known).collect();
+        let ops = crate::ops::known();
         let mut kinds = [0; 2];
         for block in blocks {
             let file = PolicyFile::parse(block).unwrap_or_else(|e| panic!("{e}\n{block}"));
