@@ -3,7 +3,7 @@
 use crate::Size;
 use smallvec::SmallVec;
 use std::fmt;
-use std::ops::{Deref, Index, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
+use std::ops::{Deref, DerefMut, Index, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
 /// The sizes of a tensor along its axes; a scalar has none.
 ///
@@ -77,15 +77,12 @@ impl Shape {
         Some(if numbers.contains(&0) { 0 } else { solid })
     }
 
-    /// Row-major strides in elements, of a shape in a program that runs.
-    ///
-    /// # Panics
-    /// If a size is no number.
-    #[track_caller]
-    pub fn strides(&self) -> SmallVec<[usize; 4]> {
-        let mut strides: SmallVec<[usize; 4]> = SmallVec::from_elem(1, self.rank());
+    /// Row-major strides in elements. An axis that is known to be empty counts as one of a single position: nothing lies there.
+    pub fn strides(&self) -> SmallVec<[Size; 4]> {
+        let mut strides: SmallVec<[Size; 4]> = SmallVec::from_elem(Size::from(1), self.rank());
         for axis in (1..self.rank()).rev() {
-            strides[axis - 1] = strides[axis] * self.0[axis].get().max(1);
+            let size = self.0[axis];
+            strides[axis - 1] = if size == 0 { strides[axis] } else { strides[axis] * size };
         }
         strides
     }
@@ -159,6 +156,12 @@ impl Shape {
         }
         out.retain(|a| *a < self.rank());
         Ok(out)
+    }
+}
+
+impl DerefMut for Shape {
+    fn deref_mut(&mut self) -> &mut [Size] {
+        &mut self.0
     }
 }
 

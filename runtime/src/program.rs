@@ -11,7 +11,9 @@ use std::sync::Arc;
 use tracecast_ir::kernel::{
     Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage,
 };
-use tracecast_ir::{Attr, DType, Port, Role, Stage as Progress, TensorType, ValueId, Verified};
+use tracecast_ir::{
+    Attr, DType, Port, Role, Size, Stage as Progress, TensorType, ValueId, Verified,
+};
 
 /// A fused graph as steps over places in memory, for any device.
 pub struct Program {
@@ -265,7 +267,12 @@ impl Known {
 }
 
 fn same_but_for_name(a: &Kernel, b: &Kernel) -> bool {
-    a.outputs == b.outputs && a.when == b.when && a.checks == b.checks && a.form == b.form
+    a.outputs == b.outputs
+        && a.when == b.when
+        && a.checks == b.checks
+        && a.arguments == b.arguments
+        && a.names == b.names
+        && a.form == b.form
 }
 
 fn copy(bytes: usize) -> Kernel {
@@ -273,11 +280,12 @@ fn copy(bytes: usize) -> Kernel {
         if bytes.is_multiple_of(4) { (DType::I32, Scalar::I32) } else { (DType::U8, Scalar::I32) };
     let count = bytes / dtype.bytes();
     let ty = TensorType::new(dtype, [count]);
-    let access = Access { strides: [1i64].into_iter().collect(), ..Access::default() };
+    let strides = [Size::from(1)].into_iter().collect();
+    let access: Access = Access { strides, ..Access::default() };
     let mut body = Body::default();
     let value = body.push(ScalarOp::Load(0), &[], scalar);
     let nest = Nest {
-        segments: vec![Segment { extents: vec![count], inputs: vec![0], outputs: vec![0] }],
+        segments: vec![Segment { extents: vec![count.into()], inputs: vec![0], outputs: vec![0] }],
         loads: vec![Load { input: 0, dtype, access: access.clone() }],
         registers: Vec::new(),
         buffers: Vec::new(),
@@ -293,6 +301,8 @@ fn copy(bytes: usize) -> Kernel {
         outputs: vec![Output { ty, update: None }],
         when: None,
         checks: Vec::new(),
+        arguments: Vec::new(),
+        names: Vec::new(),
         form: Form::Nest(nest),
     }
 }

@@ -7,7 +7,7 @@ use crate::options::Options;
 use std::fmt;
 use tracecast_ir::eval::{Seen, Value};
 use tracecast_ir::op::Body;
-use tracecast_ir::{Graph, NodeId, TensorType};
+use tracecast_ir::{Graph, NodeId, Size, TensorType};
 use tracecast_runtime::{Store, Tensor};
 
 /// An op that makes an inf or a NaN of operands that had none, or a port that holds one.
@@ -109,7 +109,8 @@ fn made(seen: &Seen<'_>, place: &Place, places: &[Option<Place>]) -> Option<NonF
 /// The row-major position of an element along each axis.
 fn position(ty: &TensorType, mut at: usize) -> Vec<usize> {
     let strides = ty.shape.strides();
-    let step = |stride: &usize| {
+    let step = |stride: &Size| {
+        let stride = stride.get();
         let here = at / stride;
         at %= stride;
         here

@@ -1,12 +1,12 @@
 //! Loads and stores of operands, one element or sixteen.
 
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::Place;
+use crate::plan::{Access, Place};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Type, Value, types};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Access, Scalar};
+use tracecast_ir::kernel::Scalar;
 
 /// Sixteen elements, in vectors of four.
 pub(super) type Group = SmallVec<[Value; 4]>;

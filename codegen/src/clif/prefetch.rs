@@ -6,10 +6,9 @@
 
 use super::Emitter;
 use crate::plan::phases::scratch_bytes;
-use crate::plan::{Place, Plan, Sink, Stage};
+use crate::plan::{Access, Place, Plan, Sink, Stage};
 use cranelift::prelude::{InstBuilder, Value};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::Access;
 
 /// The bytes of a row and what it needs: most of a small first-level cache.
 const ROOM: i64 = 24 << 10;

@@ -82,6 +82,7 @@ impl Emitter<'_> {
             | ScalarOp::Random { .. }
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc
@@ -139,6 +140,7 @@ impl Emitter<'_> {
             | ScalarOp::Const(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc

@@ -4,11 +4,11 @@ use super::memory::Group;
 use super::row::{At, Row};
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Class, Lanes, Phases};
-use crate::plan::{Place, Sink, Stage};
+use crate::plan::{Access, Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
 use std::collections::HashMap;
-use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Reduction, Scalar};
+use tracecast_ir::kernel::{COLUMN_CHUNK, Reduction, Scalar};
 
 impl Row<'_> {
     /// What is the same along the row of a sink.

@@ -10,7 +10,9 @@ use tracecast_ir::kernel::Kernel;
 
 /// The compiler, the machine, and what the kernel does.
 pub(crate) fn key(target: &Target, kernel: &Kernel) -> Vec<u8> {
-    let Kernel { name: _, inputs, outputs, when: _, checks: _, form } = kernel;
+    // A kernel with names has no code.
+    let Kernel { name: _, inputs, outputs, when: _, checks: _, arguments: _, names: _, form } =
+        kernel;
     let mut key = Written(target.identity.clone().into_bytes());
     (inputs, outputs, form).hash(&mut key);
     key.0

@@ -8,9 +8,9 @@
 //!
 //! Only the axes of a map are merged into the row; elsewhere the row, and with it the order of accumulation, stays as it is.
 
-use super::{Affine, Place, Plan, Sink, Source, Stage, Strides};
+use super::{Access, Affine, Place, Plan, Sink, Source, Stage, Strides};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Access, Body, Inst, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Body, Inst, Scalar, ScalarOp, Val};
 
 /// Makes index arithmetic affine, in bodies that still speak of axes: afterwards `Index` means a position of the plan.
 pub(super) fn affine(plan: &mut Plan) {

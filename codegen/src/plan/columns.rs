@@ -2,7 +2,7 @@
 //! write the output. `run::columns` gives them memory.
 
 use super::from_kernel::padded;
-use super::{Place, Plan, Sink, Source, Strides};
+use super::{Access, Place, Plan, Sink, Source, Strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{self as ir, Body, Combine, Reduction, Scalar, ScalarOp};
@@ -128,7 +128,7 @@ pub(super) fn append_steps(columns: &mut [Column], plans: &mut Vec<Plan>) {
 fn chunk_sum(column: &Column) -> Plan {
     let dtype = column.scalar.dtype();
     let at = |strides: [i64; 2]| {
-        padded(&ir::Access { strides: SmallVec::from_slice(&strides), ..ir::Access::default() }, 2)
+        padded(&Access { strides: SmallVec::from_slice(&strides), ..Access::default() }, 2)
     };
     let load = |strides| Source {
         slot: 0,

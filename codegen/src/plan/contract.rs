@@ -2,16 +2,16 @@
 //! precompiled (`contract`).
 
 use super::columns::{Column, common_unit};
-use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
+use super::from_kernel::{elements_of, fresh, number, sink, sources, unsupported};
 use super::max_abs::Largest;
 use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
 use crate::error::Result;
 use crate::plan;
 use smallvec::SmallVec;
-use tracecast_ir::DType;
 use tracecast_ir::kernel::{
-    Access, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
+    self as ir, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
 };
+use tracecast_ir::{DType, Size};
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
@@ -124,17 +124,17 @@ pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDi
     let epilogue = &draft.plans[0];
     let unit = common_unit(&draft.columns).unwrap_or(epilogue.rows()).max(1) as usize;
     let dispatch = ContractDispatch {
-        batch: c.batch.clone(),
-        m: c.m,
-        n: c.n,
-        k: c.k,
+        batch: c.batch.iter().map(|size| size.get()).collect(),
+        m: c.m.get(),
+        n: c.n.get(),
+        k: c.k.get(),
         acc: c.acc.dtype(),
         factors: factors(c),
         epilogue: 0,
         unit,
         epilogue_operands: epilogue_operands(draft.kernel, c),
         traffic: epilogue.traffic() as usize,
-        cost: c.k / PER_OPERATION + cost(&c.epilogue.body),
+        cost: c.k.get() / PER_OPERATION + cost(&c.epilogue.body),
         columns: draft.columns,
         largest: draft.largest,
     };
@@ -145,7 +145,7 @@ pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDi
 /// column, and one for each largest value so far.
 fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     let sums = kernel.inputs.len() + kernel.outputs.len();
-    let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| *e as i64).collect();
+    let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| number(*e)).collect();
     let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
     let mut plan = Plan {
         fresh: fresh(kernel, &c.loads, None),
@@ -178,10 +178,10 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
 
 /// The plan that computes a block of a factor. Slots are the kernel's inputs and outputs, and one for
 /// the block.
-fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [usize; 2]) -> Plan {
+fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
     let (value, dtype) = written(c, factor);
-    let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| *e as i64).collect();
+    let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| number(*e)).collect();
     let place = Place::Stream;
     let store = plan::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
     Plan {
@@ -222,12 +222,12 @@ fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
         (_, None) => load.dtype == DType::F32 || PACKED.contains(&load.dtype),
     };
     let axes = c.batch.len();
-    let stride = |axis: usize| load.access.strides.get(axis).copied().unwrap_or(0);
+    let stride = |axis: usize| load.access.strides.get(axis).copied().map_or(0, number);
     fits.then(|| FactorSource::Plain {
         input: load.input,
         dtype: load.dtype,
         round,
-        offset: load.access.offset,
+        offset: number(load.access.offset),
         batch: (0..axes).map(stride).collect(),
         row: stride(axes) as isize,
         col: stride(axes + 1) as isize,
@@ -252,13 +252,13 @@ pub(crate) struct EpilogueOperand {
 /// All of them.
 pub(super) fn epilogue_operands(kernel: &Kernel, c: &Contract) -> Vec<EpilogueOperand> {
     let axes = c.batch.len();
-    let one = |slot: usize, dtype: DType, access: &Access| {
-        let stride = |axis: usize| access.strides.get(axis).copied().unwrap_or(0);
+    let one = |slot: usize, dtype: DType, access: &ir::Access| {
+        let stride = |axis: usize| access.strides.get(axis).copied().map_or(0, number);
         let plain = access.guards.is_empty() && access.indirect.is_empty();
         (plain && stride(axes) != 0 && stride(axes + 1) == 1).then(|| EpilogueOperand {
             slot,
             dtype,
-            offset: access.offset,
+            offset: number(access.offset),
             batch: (0..axes).map(stride).collect(),
             row: stride(axes),
         })

@@ -2,10 +2,11 @@
 
 use super::columns::{Column, column_strides};
 use super::max_abs::{Largest, of_row};
-use super::{Draft, Place, Plan, Sink, Source};
+use super::{Access, Draft, Place, Plan, Sink, Source};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
-use tracecast_ir::kernel::{self as ir, Access, Body, Kernel, Load};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{self as ir, Body, Kernel, Load};
 
 /// See [`Plan::fresh`]. Of several segments the first speaks for all.
 pub(super) fn fresh(
@@ -113,9 +114,14 @@ pub(super) fn sources<'a>(
         .collect()
 }
 
+/// The number that a size is: a kernel with names has no plans.
+pub(super) fn number(size: Size) -> i64 {
+    size.number().expect("sizes of kernels without names are numbers")
+}
+
 /// The access with exactly one stride per axis.
-pub(super) fn padded(access: &Access, rank: usize) -> Access {
-    let mut access = access.clone();
+pub(super) fn padded<N: Copy + Into<Size>>(access: &ir::Access<N>, rank: usize) -> Access {
+    let mut access = access.map(&|size| number(size.into()));
     access.strides.resize(rank, 0);
     for guard in &mut access.guards {
         guard.strides.resize(rank, 0);

@@ -2,9 +2,9 @@
 //! task. `run::max_abs` reduces over the tasks.
 
 use super::from_kernel::padded;
-use super::{Draft, Place, Sink, Source, Stage};
+use super::{Access, Draft, Place, Sink, Source, Stage};
 use smallvec::smallvec;
-use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Body, Reduction, Scalar, ScalarOp, Val};
 
 /// A largest value: its type, and the slot that it ends in.
 #[derive(Clone, Copy, Debug)]

@@ -29,7 +29,9 @@ use scatter::ScatterDispatch;
 use smallvec::{SmallVec, smallvec};
 use split_row::SplitRow;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{
+    self as ir, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val,
+};
 
 /// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
 pub(crate) const PIPELINE: [Transformation; 9] = [
@@ -103,8 +105,11 @@ pub(crate) const DRAFT: &str = "draft";
 /// The plans of a kernel after the transformations of [`PIPELINE`], or after none ([`DRAFT`]), or after that of a name and all before it.
 ///
 /// # Errors
-/// If the kernel asks for what no code exists for.
+/// If the kernel asks for what no code exists for, as names in its sizes are.
 pub(crate) fn pipeline<'k>(kernel: &'k Kernel, until: Option<&str>) -> Result<Draft<'k>> {
+    if !kernel.names.is_empty() {
+        return Err(from_kernel::unsupported(kernel, "sizes that are names"));
+    }
     let mut draft = match &kernel.form {
         Form::Nest(form) => nest::draft(kernel, form)?,
         Form::Contract(form) => contract::draft(kernel, form)?,
@@ -272,6 +277,9 @@ impl Plan {
         self.fresh.contains(&slot) || self.loads.iter().all(|l| l.read_only)
     }
 }
+
+/// An element as a function of the positions, in numbers.
+pub(crate) type Access = ir::Access<i64>;
 
 /// `offset + Σ strides[axis] * position`.
 #[derive(Clone, Debug, Default, PartialEq)]

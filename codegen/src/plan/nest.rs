@@ -1,7 +1,7 @@
 //! Nests as plans, and how the threads may split their rows and positions. `run::nest` splits them.
 
 use super::columns::{Column, common_unit};
-use super::from_kernel::{fresh, sink, sources, unsupported};
+use super::from_kernel::{fresh, number, sink, sources, unsupported};
 use super::max_abs::Largest;
 use super::split_row::SplitRow;
 use super::{Calls, Draft, Plan, Sink, Stage, strided};
@@ -52,9 +52,10 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
     if rank == 0 {
         return Err(unsupported(kernel, "a nest without a row"));
     }
-    let mut extents: Vec<i64> = first.extents.iter().map(|e| *e as i64).collect();
-    let longest = nest.segments.iter().filter_map(|s| s.extents.last()).max().copied().unwrap_or(0);
-    extents[rank - 1] = longest as i64;
+    let mut extents: Vec<i64> = first.extents.iter().map(|e| number(*e)).collect();
+    let rows = nest.segments.iter().filter_map(|s| s.extents.last());
+    let longest = rows.map(|row| number(*row)).max().unwrap_or(0);
+    extents[rank - 1] = longest;
     let updated: HashSet<usize> = kernel.outputs.iter().filter_map(|o| o.update).collect();
     let written = |slot: usize| {
         nest.segments.iter().any(|s| s.inputs.get(slot).is_some_and(|i| updated.contains(i)))
@@ -64,7 +65,7 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
         inputs.map(|t| t.numel().get() as i64).min().unwrap_or(0)
     };
     let plan = Plan {
-        aligned: nest.segments.iter().all(|s| s.extents[rank - 1] % 16 == 0),
+        aligned: nest.segments.iter().all(|s| number(s.extents[rank - 1]) % 16 == 0),
         tensors: tensors(nest, longest),
         fresh: fresh(kernel, &nest.loads, Some(first)),
         loads: sources(&nest.loads, rank, elements, written),
@@ -89,9 +90,9 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
 }
 
 /// See [`Plan::tensors`].
-fn tensors(nest: &ir::Nest, longest: usize) -> i64 {
-    let all: usize = nest.segments.iter().filter_map(|s| s.extents.last()).sum();
-    all.div_ceil(longest.max(1)).max(1) as i64
+fn tensors(nest: &ir::Nest, longest: i64) -> i64 {
+    let all: usize = nest.segments.iter().filter_map(|s| s.extents.last()).map(|n| n.get()).sum();
+    all.div_ceil(longest.max(1) as usize).max(1) as i64
 }
 
 /// How a run divides a nest.
@@ -102,7 +103,7 @@ pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDis
         let slots = s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
         let length = match nest.segments.len() {
             1 => main.row() as usize,
-            _ => s.extents[s.extents.len() - 1],
+            _ => s.extents[s.extents.len() - 1].get(),
         };
         (slots, length)
     };

@@ -1,6 +1,6 @@
 //! Scatters as three plans: copy the base, add the sources in order, and round the sums where the output is of low-precision floats.
 
-use super::from_kernel::{elements_of, padded, sources, unsupported};
+use super::from_kernel::{elements_of, number, padded, sources, unsupported};
 use super::{Calls, Draft, Place, Plan, Sink, Source, Stage};
 use crate::error::Result;
 use smallvec::SmallVec;
@@ -83,7 +83,7 @@ fn accumulator(dtype: DType) -> DType {
 /// Adds the sources.
 fn add(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
-    let mut extents: Vec<i64> = s.extents.iter().map(|e| *e as i64).collect();
+    let mut extents: Vec<i64> = s.extents.iter().map(|e| number(*e)).collect();
     if extents.is_empty() {
         // One source, a row of its own.
         extents.push(1);

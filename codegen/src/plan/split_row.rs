@@ -9,9 +9,9 @@
 //! becomes one for a chunk, which stores `r0` among the results of all chunks, and one that finishes with their combination.
 
 use super::nest::{self, Split};
-use super::{Draft, Place, Plan, Sink, Source, Stage};
+use super::{Access, Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
+use tracecast_ir::kernel::{Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
 /// The function of a chunk.
 pub(crate) const CHUNK: usize = 0;

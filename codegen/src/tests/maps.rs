@@ -1,12 +1,12 @@
 //! Maps: every instruction, dtype and odd size.
 
-use super::{Numbers, check, inputs, kernel, load, map, nest, no_loops, store};
+use super::{Numbers, check, inputs, kernel, load, map, nest, no_loops, sizes, store};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{
     Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Sink, Stage,
     Val,
 };
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Size, TensorType};
 
 const SIZES: [&[usize]; 7] = [&[1], &[7], &[16], &[131], &[3, 5, 17], &[1000], &[4, 300]];
 
@@ -134,7 +134,7 @@ fn views_broadcasts_and_constants() {
         load(3, DType::F32, &[0, 0]),
         {
             let mut l = load(4, DType::F32, &[2 * n as i64, -2]);
-            l.access.offset = 2 * n as i64 - 1;
+            l.access.offset = Size::from(2 * n as i64 - 1);
             l
         },
         load(5, DType::F16, &[n as i64, 1]),
@@ -174,13 +174,14 @@ fn guards_along_and_across_the_row() {
         let mut body = Body::default();
         // Rows 2.. of the first, columns 10..40 of the second.
         let mut a = load(0, dtype, &[n as i64, 1]);
-        a.access.offset = -2 * n as i64;
-        a.access.guards = smallvec![Guard { offset: -2, strides: smallvec![1, 0], extent: 3 }];
+        a.access.offset = Size::from(-2 * n as i64);
+        a.access.guards =
+            smallvec![Guard { offset: -2, strides: smallvec![1, 0], extent: 3 }.map(&Size::from)];
         let mut b = load(1, dtype, &[30, 1]);
-        b.access.offset = -10;
+        b.access.offset = Size::from(-10);
         b.access.guards = smallvec![
-            Guard { offset: -10, strides: smallvec![0, 1], extent: 30 },
-            Guard { offset: 0, strides: smallvec![1, 0], extent: 5 },
+            Guard { offset: -10, strides: smallvec![0, 1], extent: 30 }.map(&Size::from),
+            Guard { offset: 0, strides: smallvec![1, 0], extent: 5 }.map(&Size::from),
         ];
         b.access.fill = match scalar {
             Scalar::F32 => u64::from(2f32.to_bits()),
@@ -246,7 +247,7 @@ fn positions_masks_and_random_words() {
             load(0, DType::I64, &[0, 0]),
             load(1, DType::I64, &[1, 0]),
         ];
-        loads[1].access.offset = 1;
+        loads[1].access.offset = Size::from(1);
         let form =
             Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..no_loops() };
         let ty = |d| TensorType::new(d, [m, n]);
@@ -280,7 +281,7 @@ fn gather(rows: usize, n: usize, varying: bool, dtype: DType) -> Kernel {
     body.push(ScalarOp::Check(1), &[fine], Scalar::Bool);
     let x = body.push(ScalarOp::Load(0), &[index], Scalar::of(dtype).unwrap());
     let mut table = load(0, dtype, &[0, 1]);
-    table.access.indirect = smallvec![n as i64];
+    table.access.indirect = smallvec![Size::from(n)];
     let index = load(1, DType::I64, if varying { &[0, 1] } else { &[1, 0] });
     let sinks = vec![store(0, dtype, &[n as i64, 1], x)];
     let form = Nest {
@@ -376,7 +377,7 @@ fn segments_updates_and_when() {
     for n in lengths {
         let (i, o) = (ins.len(), outs.len());
         segments.push(Segment {
-            extents: vec![n],
+            extents: sizes(&[n]),
             inputs: vec![i, i + 1, i + 2, 0],
             outputs: vec![o, o + 1, o + 2],
         });
@@ -455,6 +456,7 @@ fn largest_values() {
             outs.push(TensorType::scalar(wide));
             outs.push(TensorType::new(dtype, &extents[..]));
             outs.push(TensorType::scalar(DType::F32));
+            let extents = sizes(&extents);
             segments.push(Segment { extents, inputs: vec![input], outputs });
         }
         let stages = vec![Stage { over: Over::Row, body, sinks }];

@@ -18,7 +18,7 @@ use tracecast_ir::kernel::{
     Access, Body, Check, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink,
     Stage, Val,
 };
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Size, TensorType};
 use tracecast_runtime::{Access as Use, Arg, Bound, Device, Error, Memory};
 
 /// Numbers that look random and are the same every time.
@@ -174,6 +174,11 @@ fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
     }
 }
 
+/// Sizes of axes.
+fn sizes(extents: &[usize]) -> Vec<Size> {
+    extents.iter().map(|n| Size::from(*n)).collect()
+}
+
 /// Row-major strides.
 fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     let mut all: SmallVec<[i64; 4]> = smallvec![1; extents.len()];
@@ -184,7 +189,7 @@ fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
 }
 
 fn access(strides: &[i64]) -> Access {
-    Access { strides: SmallVec::from_slice(strides), ..Access::default() }
+    Access { strides: SmallVec::from_slice(strides), ..Access::default() }.map(&Size::from)
 }
 
 fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
@@ -200,6 +205,7 @@ fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kern
         message: format!("check {i}"),
         op: "test".to_owned(),
         source: String::new(),
+        range: None,
     };
     Kernel {
         name: "test".to_owned(),
@@ -207,6 +213,8 @@ fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kern
         outputs: outputs.into_iter().map(|ty| Output { ty, update: None }).collect(),
         when: None,
         checks: (0..4).map(check).collect(),
+        arguments: Vec::new(),
+        names: Vec::new(),
         form,
     }
 }
@@ -219,7 +227,7 @@ fn nest(
     mut nest: Nest,
 ) -> Kernel {
     nest.segments = vec![Segment {
-        extents: extents.to_vec(),
+        extents: sizes(extents),
         inputs: (0..inputs.len()).collect(),
         outputs: (0..outputs.len()).collect(),
     }];

@@ -118,7 +118,7 @@ fn a_copy_is_no_larger_than_the_values() {
     assert!((4 * 96 * 64 * 2..=4 * 96 * 64 * 4).contains(&whole), "{whole}");
     assert_eq!([bytes(&kernel, &[]), bytes(&kernel, &[0, 2])], [0, 0]);
     if let Form::Contract(c) = &mut kernel.form {
-        c.b.loads[0].access.strides[0] = 0;
+        c.b.loads[0].access.strides[0] = tracecast_ir::Size::from(0);
     }
     assert_eq!(bytes(&kernel, &[1]), whole / 4);
     let mut placed = Placed::new(device, &kernel, inputs(&kernel, 1, false));

@@ -1,12 +1,12 @@
 //! Contractions and scatters.
 
-use super::{check, inputs, kernel, load, store, strides};
+use super::{check, inputs, kernel, load, sizes, store, strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
     Access, Body, Cmp, Contract, Factor, Form, Function, Kernel, Load, Over, Scalar, ScalarOp,
     Scatter, Sink, Stage,
 };
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Size, TensorType};
 
 #[derive(Clone, Copy)]
 pub(super) enum Left {
@@ -70,10 +70,10 @@ pub(super) fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, how:
         Sink::Largest { value: flag, output: 3 },
     ];
     let contract = Contract {
-        batch: batch.to_vec(),
-        m,
-        n,
-        k,
+        batch: sizes(batch),
+        m: m.into(),
+        n: n.into(),
+        k: k.into(),
         acc,
         a: factor(load(0, dtype, &a), how),
         b: factor(
@@ -146,9 +146,10 @@ fn scatter([r, n, rows]: [usize; 3], dtype: DType, varying: bool, base: bool) ->
     let x = body.push(ScalarOp::Load(0), &[], scalar_of(dtype));
     let y = body.binary(ScalarOp::Add, x, x);
     let place =
-        Access { strides: smallvec![0, 1], indirect: smallvec![n as i64], ..Access::default() };
+        Access { strides: smallvec![0, 1], indirect: smallvec![n as i64], ..Access::default() }
+            .map(&Size::from);
     let form = Scatter {
-        extents: vec![r, n],
+        extents: sizes(&[r, n]),
         loads: vec![load(0, dtype, &[n as i64, 1]), load(1, DType::I64, &[1, i64::from(varying)])],
         body,
         value: y,
@@ -197,11 +198,11 @@ fn a_scatter_may_overlap_itself() {
     let mut body = Body::default();
     let x = body.push(ScalarOp::Load(0), &[], Scalar::F32);
     let form = Scatter {
-        extents: vec![9, 4],
+        extents: sizes(&[9, 4]),
         loads: vec![load(0, DType::F32, &[4, 1])],
         body,
         value: x,
-        place: Access { strides: smallvec![2, 1], ..Access::default() },
+        place: Access { strides: smallvec![2, 1], ..Access::default() }.map(&Size::from),
         index: SmallVec::new(),
         base: None,
     };

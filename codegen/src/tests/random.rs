@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
     Body, Cmp, Function, Guard, Kernel, Over, Reduction, Scalar, ScalarOp, Sink, Stage, Val,
 };
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Size, TensorType};
 
 const SCALARS: [Scalar; 5] = [Scalar::F32, Scalar::F64, Scalar::I32, Scalar::I64, Scalar::Bool];
 
@@ -125,13 +125,14 @@ pub(super) fn random(seed: u64) -> Kernel {
         let dtype = if n.below(2) == 0 { DType::F32 } else { n.one_of(&DType::COMPUTABLE) };
         let (s, shape, offset) = view(&mut n, &extents);
         let mut l = load(i, dtype, &s);
-        l.access.offset = offset;
+        l.access.offset = Size::from(offset);
         if n.below(4) == 0 {
             let axis = n.below(rank);
             let mut along: SmallVec<[i64; 4]> = smallvec![0; rank];
             along[axis] = 1;
             let extent = n.below(extents[axis] + 1) as i64;
-            l.access.guards.push(Guard { offset: -(n.below(3) as i64), strides: along, extent });
+            let guard = Guard { offset: -(n.below(3) as i64), strides: along, extent };
+            l.access.guards.push(guard.map(&Size::from));
         }
         form.loads.push(l);
         ins.push(TensorType::new(dtype, shape.as_slice()));

@@ -2,7 +2,7 @@
 //!
 //! By default some of the sizes are tried; `TRACECAST_ALL_SHAPES=1` tries all of them.
 
-use super::{DEVICES, inputs, kernel, load, place, store, strides};
+use super::{DEVICES, inputs, kernel, load, place, sizes, store, strides};
 use crate::CpuDevice;
 use smallvec::SmallVec;
 use tracecast_ir::eval::Value;
@@ -58,10 +58,10 @@ impl Case {
         let sum = body.push(ScalarOp::Acc, &[], Scalar::F32);
         let sinks = vec![store(0, DType::F32, &strides(&[batch, m, n]), sum)];
         let contract = Contract {
-            batch: vec![batch],
-            m,
-            n,
-            k,
+            batch: sizes(&[batch]),
+            m: m.into(),
+            n: n.into(),
+            k: k.into(),
             acc: Scalar::F32,
             a,
             b,

@@ -2,7 +2,7 @@
 
 use super::{check, inputs, load, nest, no_loops, store, strides};
 use tracecast_ir::kernel::{Body, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage};
-use tracecast_ir::{DType, TensorType};
+use tracecast_ir::{DType, Size, TensorType};
 
 /// Sizes of outer axes and of the row.
 const SHAPES: [&[usize]; 9] = [
@@ -56,7 +56,7 @@ fn sum(extents: &[usize], lie: Lie, dtype: DType, more: bool) -> Kernel {
     let dense = strides(extents);
     let (at, offset, count) = lie.of(extents);
     let mut x = load(0, dtype, &at);
-    x.access.offset = offset;
+    x.access.offset = Size::from(offset);
     let mut body = Body::default();
     let a = body.push(ScalarOp::Load(0), &[], scalar);
     let b = body.push(ScalarOp::Load(1), &[], scalar);

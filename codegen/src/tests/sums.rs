@@ -1,6 +1,6 @@
 //! Contractions that reduce their results down the columns.
 
-use super::{check, inputs, kernel, load, store, strides};
+use super::{check, inputs, kernel, load, sizes, store, strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
     Body, Contract, Factor, Form, Kernel, Over, Reduction, Scalar, ScalarOp, Sink, Stage,
@@ -36,10 +36,10 @@ fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, kept: &[bool]) 
         column(Reduction::Sum, masked, 3, dtype),
     ];
     let contract = Contract {
-        batch: batch.to_vec(),
-        m,
-        n,
-        k,
+        batch: sizes(batch),
+        m: m.into(),
+        n: n.into(),
+        k: k.into(),
         acc: Scalar::F32,
         a: factor(0, [m, k]),
         b: factor(1, [k, n]),

@@ -57,6 +57,7 @@ impl Select<'_> {
             | ScalarOp::Const(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc
@@ -110,6 +111,7 @@ impl Select<'_> {
             | ScalarOp::Const(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc

@@ -4,7 +4,7 @@ use crate::kernel::interpret::Machine;
 use crate::kernel::interpret::scalar::{Bits, convert};
 use crate::kernel::{Body, Scalar, ScalarOp, Val};
 use crate::op::{Lower, Map, MapCx, OpDef, Position};
-use crate::{Attrs, DType, Source, TensorType};
+use crate::{Attrs, DType, Size, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
 
 /// Every integer up to this one is an f64.
@@ -31,7 +31,8 @@ pub fn element(
     let Lower::Map(rule) = op.lowering()? else { return None };
     let mut code = Body::default();
     let value = emit(op, rule, attrs, operands, result, &mut code)?;
-    let is_left = |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Random { .. });
+    let is_left =
+        |op| matches!(op, ScalarOp::Index(_) | ScalarOp::Argument(_) | ScalarOp::Random { .. });
     if code.insts.iter().any(|inst| is_left(inst.op)) {
         return None;
     }
@@ -58,9 +59,9 @@ fn emit(
     }
     Scalar::of(result.dtype)?;
     // A position that shows in the code if it is asked for.
-    let at = Position { offset: 0, strides: smallvec![1], index: None };
+    let at = Position { strides: smallvec![Size::from(1)], ..Position::default() };
     let position = vec![at.clone(); result.shape.rank()];
-    let mut checks = Vec::new();
+    let (mut checks, mut arguments) = (Vec::new(), Vec::new());
     let mut cx = MapCx {
         body: code,
         attrs,
@@ -68,6 +69,7 @@ fn emit(
         operands: &dtypes,
         origin: (op.name, Source::Unknown),
         checks: &mut checks,
+        arguments: &mut arguments,
         position: &position,
         number: Some(&at),
     };

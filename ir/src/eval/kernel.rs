@@ -15,11 +15,14 @@ impl From<Malformed> for EvalError {
 
 /// What a kernel makes of its inputs: its outputs, in order.
 ///
-/// All inputs are read before an output is written, so outputs that update an input in place are told apart from it.
+/// A kernel with names is interpreted with numbers in their place ([`Kernel::at`]). All inputs are read before an output is written, so outputs that update an input in place are told apart from it.
 ///
 /// # Errors
 /// If a check is raised (of several, the one with the lowest number), or the kernel is not well formed.
 pub fn kernel(kernel: &Kernel, inputs: &[&[u8]]) -> Result<Vec<Bytes>, EvalError> {
+    if !kernel.names.is_empty() {
+        return Err(malformed(&format!("the names of @{} have no values", kernel.name)).into());
+    }
     if inputs.len() != kernel.inputs.len()
         || inputs.iter().zip(&kernel.inputs).any(|(b, t)| t.bytes() != b.len())
     {

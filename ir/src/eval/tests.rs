@@ -8,7 +8,7 @@ use crate::kernel::{
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::reduce::Reductions;
-use crate::{DType, TensorType, Tracer};
+use crate::{DType, Size, TensorType, Tracer};
 use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 
@@ -28,7 +28,8 @@ fn load(input: usize, strides: &[i64]) -> Load {
     Load {
         input,
         dtype: DType::F32,
-        access: Access { strides: SmallVec::from_slice(strides), ..Access::default() },
+        access: Access { strides: SmallVec::from_slice(strides), ..Access::default() }
+            .map(&Size::from),
     }
 }
 
@@ -46,14 +47,17 @@ fn nest(inputs: &[&[usize]], outputs: &[&[usize]], nest: Nest) -> Kernel {
             message: "too small".to_owned(),
             op: "test".to_owned(),
             source: "here".to_owned(),
+            range: None,
         }],
+        arguments: vec![],
+        names: vec![],
         form: Form::Nest(nest),
     }
 }
 
 fn one(extents: &[usize], inputs: usize, outputs: usize) -> Vec<Segment> {
     vec![Segment {
-        extents: extents.to_vec(),
+        extents: extents.iter().map(|n| Size::from(*n)).collect(),
         inputs: (0..inputs).collect(),
         outputs: (0..outputs).collect(),
     }]
@@ -109,8 +113,9 @@ fn guards_flags_and_checks() {
     let fine = body.cmp(Cmp::Le, zero, x);
     body.push(ScalarOp::Check(0), &[fine], Scalar::Bool);
     let mut guarded = load(0, &[1]);
-    guarded.access.offset = -1;
-    guarded.access.guards = smallvec![Guard { offset: -1, strides: smallvec![1], extent: 2 }];
+    guarded.access.offset = Size::from(-1);
+    guarded.access.guards =
+        smallvec![Guard { offset: -1, strides: smallvec![1], extent: 2 }.map(&Size::from)];
     guarded.access.fill = u64::from(7f32.to_bits());
     let mut k = nest(
         &[&[2], &[]],
@@ -145,14 +150,15 @@ fn a_scatter_adds_in_order_and_rounds_once() {
     let x = body.push(ScalarOp::Load(0), &[], Scalar::F32);
     let half = TensorType::new(DType::F16, [2]);
     let scatter = Scatter {
-        extents: vec![3],
+        extents: vec![3.into()],
         loads: vec![
             load(0, &[1]),
             Load { input: 1, dtype: DType::I64, access: load(0, &[1]).access },
         ],
         body,
         value: x,
-        place: Access { strides: smallvec![0], indirect: smallvec![1], ..Access::default() },
+        place: Access { strides: smallvec![0], indirect: smallvec![1], ..Access::default() }
+            .map(&Size::from),
         index: smallvec![at],
         base: None,
     };
@@ -163,6 +169,8 @@ fn a_scatter_adds_in_order_and_rounds_once() {
         outputs: vec![Output { ty: half.clone(), update: None }],
         when: None,
         checks: vec![],
+        arguments: vec![],
+        names: vec![],
         form: Form::Scatter(scatter),
     };
     let place = Value::from_f64s(index.clone(), &[1.0, 1.0, 1.0]).unwrap();

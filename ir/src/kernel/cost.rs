@@ -31,7 +31,12 @@ impl Kernel {
     /// let cost = Cost { read: 8, written: 4, flops: 1 };
     /// assert_eq!(cost.bytes(), 12);
     /// ```
+    ///
+    /// Of a kernel with names, those of a run with the values that it was traced with.
     pub fn cost(&self) -> Cost {
+        if !self.names.is_empty() {
+            return self.at(&self.hints()).map_or(Cost::default(), |kernel| kernel.cost());
+        }
         let mut reads = Reads::default();
         let flops = self.form.as_loops().cost(self, &mut reads);
         let sizes = self.inputs.iter().map(|ty| ty.bytes().get() as u64);

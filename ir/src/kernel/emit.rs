@@ -6,7 +6,7 @@ use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
 use crate::op::{Body as OpBody, Lower, MapCx, Position};
 use crate::ops::view::PAD;
-use crate::{DType, Source, TensorType};
+use crate::{DType, Number, Size, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
 use std::fmt::Display;
 use std::hash::Hash;
@@ -56,6 +56,8 @@ pub(super) struct Collected {
     pub(super) inputs: Numbered<ValueId>,
     /// The kernel's checks.
     pub(super) checks: Vec<Check>,
+    /// The kernel's arguments.
+    pub(super) arguments: Vec<Number>,
 }
 
 /// Puts one body together.
@@ -187,16 +189,16 @@ impl<'a> Emitter<'a> {
         let scalar = Scalar::of(ty.dtype)
             .ok_or_else(|| format!("no kernels exist for dtype {}", ty.dtype))?;
         let mut access = Access {
-            strides: smallvec![0; self.rank],
+            strides: smallvec![Size::from(0); self.rank],
             guards: self.guards.clone(),
             fill,
             ..Access::default()
         };
         let mut indices: SmallVec<[Val; 1]> = SmallVec::new();
-        let mut add = |p: &Position, stride: i64| {
+        let mut add = |p: &Position, stride: Size| {
             access.offset += p.offset * stride;
             for (a, s) in access.strides.iter_mut().zip(&p.strides) {
-                *a += s * stride;
+                *a += *s * stride;
             }
             if let Some(i) = p.index {
                 access.indirect.push(stride);
@@ -204,9 +206,9 @@ impl<'a> Emitter<'a> {
             }
         };
         match index {
-            Index::Linear(p) => add(p, 1),
+            Index::Linear(p) => add(p, Size::from(1)),
             Index::Axes(axes) => {
-                axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride as i64))
+                axes.iter().zip(ty.shape.strides()).for_each(|(p, stride)| add(p, stride))
             }
         }
         let load = Load { input: self.collected.inputs.number(value), dtype: ty.dtype, access };
@@ -258,6 +260,7 @@ impl<'a> Emitter<'a> {
             operands: &operands,
             origin: (n.part_of.unwrap_or(n.op.name()), n.source.clone()),
             checks: &mut self.collected.checks,
+            arguments: &mut self.collected.arguments,
             position,
             number,
         };
@@ -272,15 +275,15 @@ impl<'a> Emitter<'a> {
     }
 
     /// An index operand as an i64 within `0..size`, raising a check outside.
-    pub(super) fn checked_index(&mut self, node: NodeId, raw: Val, size: usize) -> Val {
+    pub(super) fn checked_index(&mut self, node: NodeId, raw: Val, size: Size) -> Val {
         let wide = self.body.convert(raw, Scalar::I64);
         self.apply(node, &Index::Axes(SmallVec::new()), &|cx| {
             let zero = cx.body.constant(Scalar::I64, 0.0);
-            let end = cx.body.push(ScalarOp::Const(size as u64), &[], Scalar::I64);
+            let end = cx.size(size);
             let (low, high) = (cx.body.cmp(Cmp::Le, zero, wide), cx.body.cmp(Cmp::Lt, wide, end));
             let inside = cx.body.binary(ScalarOp::And, low, high);
-            let message = format!("index out of range: expected 0..{size}");
-            let inside = cx.check(inside, Some(wide), message);
+            let range = Some([Size::from(0), size]);
+            let inside = cx.check_within(inside, Some(wide), "index out of range", range);
             cx.body.select(inside, wide, zero)
         })
     }
@@ -294,9 +297,10 @@ impl<'a> Emitter<'a> {
         if x.shape[axis] == 0 {
             return Err("gathers from an axis of size 0".to_owned());
         }
-        let at = self.checked_index(node, raw, x.shape[axis].get());
+        let at = self.checked_index(node, raw, x.shape[axis]);
         let mut inner = axes.clone();
-        inner[axis] = Position { offset: 0, strides: smallvec![0; self.rank], index: Some(at) };
+        let strides = smallvec![Size::from(0); self.rank];
+        inner[axis] = Position { strides, index: Some(at), ..Position::default() };
         self.emit(args[0], &Index::Axes(inner))
     }
 
@@ -309,9 +313,9 @@ impl<'a> Emitter<'a> {
         let mut inner = axes.clone();
         let mut conditions = Vec::new();
         for (axis, p) in inner.iter_mut().enumerate() {
-            p.offset -= low[axis].get() as i64;
+            p.offset -= low[axis];
             if n.results[0].shape[axis] != ty.shape[axis] {
-                conditions.push((p.clone(), ty.shape[axis].get()));
+                conditions.push((p.clone(), ty.shape[axis]));
             }
         }
         let scalar = Scalar::of(ty.dtype).ok_or_else(|| cannot("pad"))?;
@@ -327,16 +331,16 @@ impl<'a> Emitter<'a> {
         let axis = ty.shape.axis(self.graph.node(node).attrs.int("dim").unwrap_or(0))?;
         let scalar = Scalar::of(ty.dtype).ok_or_else(|| cannot("cat"))?;
         let mut result = self.body.constant(scalar, 0.0);
-        let mut start = 0;
+        let mut start = Size::from(0);
         for arg in self.graph.args(node) {
-            let size = self.graph.ty(arg).shape[axis].get();
-            if size > 0 {
+            let size = self.graph.ty(arg).shape[axis];
+            if size != 0 {
                 let mut inner = axes.clone();
                 inner[axis].offset -= start;
                 let condition = (inner[axis].clone(), size);
                 result = self.guarded(arg, &Index::Axes(inner), &[condition], result)?;
             }
-            start += size as i64;
+            start += size;
         }
         Ok(result)
     }
@@ -346,7 +350,7 @@ impl<'a> Emitter<'a> {
         &mut self,
         value: ValueId,
         index: &Index,
-        conditions: &[(Position, usize)],
+        conditions: &[(Position, Size)],
         other: Val,
     ) -> Result<Val, String> {
         let before = self.guards.len();
@@ -355,11 +359,7 @@ impl<'a> Emitter<'a> {
             if p.index.is_some() {
                 return Err(cannot("a padded value"));
             }
-            self.guards.push(Guard {
-                offset: p.offset,
-                strides: p.strides.clone(),
-                extent: *size as i64,
-            });
+            self.guards.push(Guard { offset: p.offset, strides: p.strides.clone(), extent: *size });
             let inside = self.inside(p, *size);
             holds = Some(holds.map_or(inside, |h| self.body.binary(ScalarOp::And, h, inside)));
         }
@@ -374,7 +374,7 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    fn inside(&mut self, p: &Position, size: usize) -> Val {
+    fn inside(&mut self, p: &Position, size: Size) -> Val {
         let ty = TensorType::new(DType::I64, [size]);
         let mut checks = Vec::new();
         let attrs = crate::Attrs::new();
@@ -385,14 +385,15 @@ impl<'a> Emitter<'a> {
             operands: &[],
             origin: (PAD.name, Source::Unknown),
             checks: &mut checks,
+            arguments: &mut self.collected.arguments,
             position: std::slice::from_ref(p),
             number: None,
         };
         let at = cx.position(0);
-        let zero = self.body.constant(Scalar::I64, 0.0);
-        let end = self.body.push(ScalarOp::Const(size as u64), &[], Scalar::I64);
-        let (low, high) = (self.body.cmp(Cmp::Le, zero, at), self.body.cmp(Cmp::Lt, at, end));
-        self.body.binary(ScalarOp::And, low, high)
+        let zero = cx.body.constant(Scalar::I64, 0.0);
+        let end = cx.size(size);
+        let (low, high) = (cx.body.cmp(Cmp::Le, zero, at), cx.body.cmp(Cmp::Lt, at, end));
+        cx.body.binary(ScalarOp::And, low, high)
     }
 }
 

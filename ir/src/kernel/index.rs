@@ -32,19 +32,19 @@ impl Index {
 }
 
 fn unit(axis: usize, rank: usize) -> Position {
-    let mut strides: SmallVec<[i64; 4]> = smallvec![0; rank];
-    strides[axis] = 1;
-    Position { offset: 0, strides, index: None }
+    let mut strides: SmallVec<[Size; 4]> = smallvec![Size::from(0); rank];
+    strides[axis] = Size::from(1);
+    Position { strides, ..Position::default() }
 }
 
 /// `p * by`, unless a run-time index would have to be multiplied.
-fn scaled(p: &Position, by: i64) -> Option<Position> {
+fn scaled(p: &Position, by: Size) -> Option<Position> {
     if p.index.is_some() && by != 1 {
         return None;
     }
     Some(Position {
         offset: p.offset * by,
-        strides: p.strides.iter().map(|s| s * by).collect(),
+        strides: p.strides.iter().map(|s| *s * by).collect(),
         index: p.index,
     })
 }
@@ -55,7 +55,7 @@ fn sum(a: &Position, b: &Position) -> Option<Position> {
         return None;
     }
     let rank = a.strides.len().max(b.strides.len());
-    let at = |p: &Position, i: usize| p.strides.get(i).copied().unwrap_or(0);
+    let at = |p: &Position, i: usize| p.strides.get(i).copied().unwrap_or_default();
     let strides = (0..rank).map(|i| at(a, i) + at(b, i)).collect();
     Some(Position { offset: a.offset + b.offset, strides, index: a.index.or(b.index) })
 }
@@ -64,11 +64,10 @@ fn sum(a: &Position, b: &Position) -> Option<Position> {
 pub fn linear(index: &Index, shape: &Shape) -> Option<Position> {
     match index {
         Index::Linear(p) => Some(p.clone()),
-        Index::Axes(axes) => {
-            axes.iter().zip(shape.strides()).try_fold(Position::default(), |total, (p, stride)| {
-                sum(&total, &scaled(p, stride as i64)?)
-            })
-        }
+        Index::Axes(axes) => axes
+            .iter()
+            .zip(shape.strides())
+            .try_fold(Position::default(), |total, (p, stride)| sum(&total, &scaled(p, stride)?)),
     }
 }
 
@@ -84,11 +83,11 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
         (View::Identity, _) => Some(index.clone()),
         (View::Reshape, Index::Linear(p)) => Some(Index::Linear(p.clone())),
         (View::Reshape, Index::Axes(axes)) => {
-            reshaped(x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear))
+            reshaped(graph, x, y, axes).or_else(|| linear(index, &y.shape).map(Index::Linear))
         }
-        (View::Expand, Index::Linear(p)) if x.numel() == 1 => Some(Index::Axes(
-            smallvec![Position { offset: 0, strides: smallvec![0; p.strides.len()], index: None }; x.shape.rank()],
-        )),
+        (View::Expand, Index::Linear(p)) if x.numel() == 1 => {
+            Some(Index::Axes(smallvec![zero(p); x.shape.rank()]))
+        }
         (_, Index::Linear(_)) if x.shape == y.shape && *view != View::Permute => {
             Some(index.clone())
         }
@@ -104,58 +103,70 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
         (View::Expand, Index::Axes(axes)) => {
             let fresh = y.shape.rank() - x.shape.rank();
             let keep = |i: usize| {
-                if x.shape[i] == 1 { zero(&axes[fresh + i]) } else { axes[fresh + i].clone() }
+                let repeats = x.shape[i] == 1 || repeats(graph, x.shape[i], y.shape[fresh + i]);
+                if repeats { zero(&axes[fresh + i]) } else { axes[fresh + i].clone() }
             };
             Some(Index::Axes((0..x.shape.rank()).map(keep).collect()))
         }
         (View::Slice, Index::Axes(axes)) => {
             let s = Slicing::recorded(x, attrs).ok()?;
             let mut axes = axes.clone();
-            axes[s.axis] = scaled(&axes[s.axis], s.step)?;
-            axes[s.axis].offset += s.start.get() as i64;
+            axes[s.axis] = scaled(&axes[s.axis], s.step.into())?;
+            axes[s.axis].offset += s.start;
             Some(Index::Axes(axes))
         }
     }
 }
 
 fn zero(like: &Position) -> Position {
-    Position { offset: 0, strides: smallvec![0; like.strides.len()], index: None }
+    still(like.strides.len())
+}
+
+/// The first position of an axis, in loops of that many axes.
+fn still(rank: usize) -> Position {
+    Position { strides: smallvec![Size::from(0); rank], ..Position::default() }
+}
+
+/// Whether the one position of an axis of size `from` is repeated along an axis of size `to`, where it is known that otherwise they are equal.
+pub(super) fn repeats(graph: &Graph, from: Size, to: Size) -> bool {
+    from != to && (from == 1 || from.has_names() && graph.sizes().proves(from.equals(1)))
 }
 
 /// The index before a reshape, if it is affine: matching runs of axes with equal element counts must be equal, or one axis
 /// before (apart from axes of size 1).
-fn reshaped(x: &TensorType, y: &TensorType, axes: &[Position]) -> Option<Index> {
-    let (from, to) = (x.shape.numbers(), y.shape.numbers());
-    if from.contains(&0) {
+///
+/// Sizes are compared as they are written: what is equal for some values of names only stays a merge of all axes.
+fn reshaped(graph: &Graph, x: &TensorType, y: &TensorType, axes: &[Position]) -> Option<Index> {
+    let (from, to) = (&x.shape[..], &y.shape[..]);
+    if from.iter().any(|size| *size == 0) {
         return None;
     }
+    let equal = |a: Size, b: Size| {
+        a == b || (a.has_names() || b.has_names()) && graph.sizes().proves(a.equals(b))
+    };
     let rank = axes.first().map_or(0, |p| p.strides.len());
-    let nothing = Position { offset: 0, strides: smallvec![0; rank], index: None };
-    let mut before: SmallVec<[Position; 4]> = smallvec![nothing.clone(); x.shape.rank()];
+    let mut before: SmallVec<[Position; 4]> = smallvec![still(rank); x.shape.rank()];
     let (mut i, mut j) = (0, 0);
-    let solid = |shape: &[usize], mut at: usize| {
+    let solid = |shape: &[Size], mut at: usize| {
         while at < shape.len() && shape[at] == 1 {
             at += 1;
         }
         at
     };
     loop {
-        (i, j) = (solid(&from, i), solid(&to, j));
+        (i, j) = (solid(from, i), solid(to, j));
         if i == from.len() || j == to.len() {
             return Some(Index::Axes(before));
         }
         let mut merged = axes[j].clone();
         let mut size = to[j];
-        while size < from[i] {
-            j = solid(&to, j + 1);
-            if j == to.len() {
+        while !equal(size, from[i]) {
+            j = solid(to, j + 1);
+            if j == to.len() || size * (from[i] / size) != from[i] {
                 return None;
             }
-            merged = sum(&scaled(&merged, to[j] as i64)?, &axes[j])?;
+            merged = sum(&scaled(&merged, to[j])?, &axes[j])?;
             size *= to[j];
-        }
-        if size != from[i] {
-            return None;
         }
         before[i] = merged;
         (i, j) = (i + 1, j + 1);
@@ -179,8 +190,8 @@ mod tests {
             else {
                 panic!("affine")
             };
-            assert_eq!(axes[0].strides.as_slice(), [3, 1, 0, 0]);
-            assert_eq!(axes[1].strides.as_slice(), [0, 0, 0, 1]);
+            assert_eq!(axes[0].strides.as_slice(), crate::sizes![3, 1, 0, 0]);
+            assert_eq!(axes[1].strides.as_slice(), crate::sizes![0, 0, 0, 1]);
             assert!(matches!(
                 through(g, merged.id().node, &Index::identity(1, 1)),
                 Some(Index::Linear(_))

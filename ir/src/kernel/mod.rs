@@ -23,7 +23,14 @@
 //! A form that reduces in one of these orders says in its own file in which.
 //!
 //! [`Reduction::identity`] is what each reduction starts from.
+//!
+//! # Sizes that are names
+//!
+//! Extents, offsets, strides and bounds are [`Size`]s: numbers, or expressions of the names in [`Kernel::names`]. A kernel with names means the
+//! kernel with numbers in their place ([`Kernel::at`]), which is what the interpreter runs; every form and every order above holds for each
+//! set of numbers. What scalar code needs of names it reads as an argument ([`ScalarOp::Argument`]).
 
+mod at;
 pub mod build;
 mod cost;
 mod emit;
@@ -39,6 +46,7 @@ mod reduction;
 mod scalar;
 pub mod update;
 
+pub use at::argument_bits;
 pub use cost::Cost;
 pub use forms::*;
 pub use function::{Code, Definition, Function, PerFunction};
@@ -46,6 +54,7 @@ pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
 
 use crate::TensorType;
+use crate::size::{NamedSize, Number, Size};
 use smallvec::SmallVec;
 
 /// Accumulators of a row reduction.
@@ -69,6 +78,11 @@ pub struct Kernel {
     pub when: Option<usize>,
     /// The data errors it can raise.
     pub checks: Vec<Check>,
+    /// What [`ScalarOp::Argument`] gives: numbers that depend on names. Each is computed in f64, then rounded to the type of the instruction;
+    /// a size that is read as an integer is exact.
+    pub arguments: Vec<Number>,
+    /// The names that sizes and arguments depend on, in order of first use; empty if all of them are numbers ([`Kernel::at`]).
+    pub names: Vec<NamedSize>,
     /// The loops.
     pub form: Form,
 }
@@ -85,8 +99,10 @@ pub struct Output {
 /// A data error that a kernel raises in its status word.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What went wrong, such as `index out of range for axis of size 10`.
+    /// What went wrong, such as `index out of range`.
     pub message: String,
+    /// The range from the first to before the second within which something had to lie, if the message is about one.
+    pub range: Option<[Size; 2]>,
     /// The op that asked for it.
     pub op: String,
     /// The source line of that op.
@@ -94,11 +110,19 @@ pub struct Check {
 }
 
 impl Check {
-    /// The message, with what was found if it is known. Numbers of more than 47 bits are not named: a device may keep the number and
-    /// that of the check in one word.
+    /// The message, with the range, and with what was found if it is known. Numbers of more than 47 bits are not named: a device may keep
+    /// the number and that of the check in one word.
     pub fn says(&self, found: Option<i64>) -> String {
         match found.filter(|found| found.unsigned_abs() < (1 << 47) - 1) {
-            Some(found) => format!("{}, found {found}", self.message),
+            Some(found) => format!("{}, found {found}", self.expects()),
+            None => self.expects(),
+        }
+    }
+
+    /// The message with the range.
+    pub fn expects(&self) -> String {
+        match self.range {
+            Some([from, to]) => format!("{}: expected {from}..{to}", self.message),
             None => self.message.clone(),
         }
     }
@@ -138,30 +162,55 @@ pub struct Load {
     pub access: Access,
 }
 
-/// An element of a buffer as a function of the loop positions: `offset + Σ strides[axis] * position + Σ indirect[i] * index[i]`.
+/// An element of a buffer as a function of the loop positions: `offset + Σ strides[axis] * position + Σ indirect[i] * index[i]`. In a kernel
+/// they are sizes; who compiles kernels of numbers alone may take it of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access {
+pub struct Access<N = Size> {
     /// In elements.
-    pub offset: i64,
+    pub offset: N,
     /// One per axis of the form, in elements.
-    pub strides: SmallVec<[i64; 4]>,
+    pub strides: SmallVec<[N; 4]>,
     /// The strides of the indices computed at run time, the operands of the `Load`, in elements.
-    pub indirect: SmallVec<[i64; 1]>,
+    pub indirect: SmallVec<[N; 1]>,
     /// The load happens only if all hold; else the value is `fill`.
-    pub guards: SmallVec<[Guard; 1]>,
+    pub guards: SmallVec<[Guard<N>; 1]>,
     /// The bits (as in [`ScalarOp::Const`]) of the value where a guard fails.
     pub fill: u64,
 }
 
 /// Holds if `0 <= offset + Σ strides[axis] * position < extent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Guard {
+pub struct Guard<N = Size> {
     /// Added to the sum.
-    pub offset: i64,
+    pub offset: N,
     /// One per axis of the form.
-    pub strides: SmallVec<[i64; 4]>,
+    pub strides: SmallVec<[N; 4]>,
     /// The bound.
-    pub extent: i64,
+    pub extent: N,
+}
+
+impl<N: Copy> Access<N> {
+    /// The same of what `with` makes of each number.
+    pub fn map<M>(&self, with: &dyn Fn(N) -> M) -> Access<M> {
+        Access {
+            offset: with(self.offset),
+            strides: self.strides.iter().map(|stride| with(*stride)).collect(),
+            indirect: self.indirect.iter().map(|stride| with(*stride)).collect(),
+            guards: self.guards.iter().map(|guard| guard.map(with)).collect(),
+            fill: self.fill,
+        }
+    }
+}
+
+impl<N: Copy> Guard<N> {
+    /// The same of what `with` makes of each number.
+    pub fn map<M>(&self, with: &dyn Fn(N) -> M) -> Guard<M> {
+        Guard {
+            offset: with(self.offset),
+            strides: self.strides.iter().map(|stride| with(*stride)).collect(),
+            extent: with(self.extent),
+        }
+    }
 }
 
 /// What a stage runs over.

@@ -49,6 +49,17 @@ impl Scalar {
         }
     }
 
+    /// The bits of a number, rounded to the type: floats take the value, integers truncate, bool is `!= 0`.
+    pub fn bits_of(self, v: f64) -> u64 {
+        match self {
+            Scalar::F32 => u64::from((v as f32).to_bits()),
+            Scalar::F64 => v.to_bits(),
+            Scalar::I32 => u64::from(v as i32 as u32),
+            Scalar::I64 => v as i64 as u64,
+            Scalar::Bool => u64::from(v != 0.0),
+        }
+    }
+
     /// True for the two floats.
     pub const fn is_float(self) -> bool {
         matches!(self, Scalar::F32 | Scalar::F64)
@@ -99,6 +110,8 @@ impl Cmp {
 pub enum ScalarOp {
     /// A number of the result's type, given by its bits (zero-extended; f32 in the low 32).
     Const(u64),
+    /// The kernel's argument of that number ([`Kernel::arguments`](super::Kernel::arguments)), as a number of the result's type.
+    Argument(u32),
     /// The value at the nest's load of that number; the operands are the load's indirect indices (i64).
     Load(u32),
     /// The position along an axis of the nest, as i64.
@@ -166,6 +179,7 @@ impl ScalarOp {
     pub const fn name(self) -> &'static str {
         match self {
             ScalarOp::Const(_) => "const",
+            ScalarOp::Argument(_) => "argument",
             ScalarOp::Load(_) => "load",
             ScalarOp::Index(_) => "index",
             ScalarOp::Row(_) => "row",
@@ -213,6 +227,7 @@ impl ScalarOp {
             | ScalarOp::Floor
             | ScalarOp::Call(_) => true,
             ScalarOp::Const(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
             | ScalarOp::Row(_)
@@ -290,14 +305,7 @@ impl Body {
 
     /// A number, rounded to the type: floats take the value, integers truncate, bool is `!= 0`.
     pub fn constant(&mut self, ty: Scalar, v: f64) -> Val {
-        let bits = match ty {
-            Scalar::F32 => u64::from((v as f32).to_bits()),
-            Scalar::F64 => v.to_bits(),
-            Scalar::I32 => u64::from(v as i32 as u32),
-            Scalar::I64 => v as i64 as u64,
-            Scalar::Bool => u64::from(v != 0.0),
-        };
-        self.push(ScalarOp::Const(bits), &[], ty)
+        self.push(ScalarOp::Const(ty.bits_of(v)), &[], ty)
     }
 
     /// An instruction of one operand with the operand's type.

@@ -2,8 +2,8 @@
 
 use super::OpName;
 use crate::graph::Groups;
-use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val};
-use crate::{Attrs, DType, Must, Shape, Source, TensorType, Tracer, Var};
+use crate::kernel::{Body as Code, Check, Scalar, ScalarOp, Val, argument_bits};
+use crate::{Attrs, DType, Must, Number, Shape, Size, Source, TensorType, Tracer, Var};
 use smallvec::SmallVec;
 use std::iter;
 
@@ -138,6 +138,8 @@ pub struct MapCx<'a> {
     pub origin: (OpName, Source),
     /// The checks of the kernel so far.
     pub checks: &'a mut Vec<Check>,
+    /// The arguments of the kernel so far.
+    pub arguments: &'a mut Vec<Number>,
     /// For each axis of the result, the position as (offset, strides over the kernel's axes, run-time index if any).
     pub position: &'a [Position],
     /// The row-major number of the element, where the positions along the axes are not known: behind a reshape that merges them.
@@ -148,9 +150,9 @@ pub struct MapCx<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Position {
     /// Added to the sum.
-    pub offset: i64,
+    pub offset: Size,
     /// One per axis of the kernel.
-    pub strides: SmallVec<[i64; 4]>,
+    pub strides: SmallVec<[Size; 4]>,
     /// An i64 of the body to add.
     pub index: Option<Val>,
 }
@@ -167,6 +169,24 @@ impl MapCx<'_> {
         self.body.constant(ty, v)
     }
 
+    /// A number of that scalar type: a constant, or an argument of the kernel if it depends on names.
+    pub fn number_of(&mut self, ty: Scalar, number: Number) -> Val {
+        if let Some(bits) = argument_bits(number, ty) {
+            return self.body.push(ScalarOp::Const(bits), &[], ty);
+        }
+        let known = self.arguments.iter().position(|known| *known == number);
+        let at = known.unwrap_or_else(|| {
+            self.arguments.push(number);
+            self.arguments.len() - 1
+        });
+        self.body.push(ScalarOp::Argument(at as u32), &[], ty)
+    }
+
+    /// A size as an i64.
+    pub fn size(&mut self, size: Size) -> Val {
+        self.number_of(Scalar::I64, Number::Size(size))
+    }
+
     /// The position along an axis of the result, as i64.
     pub fn position(&mut self, axis: usize) -> Val {
         let p = self.position[axis].clone();
@@ -178,15 +198,15 @@ impl MapCx<'_> {
         for (axis, &stride) in p.strides.iter().enumerate().filter(|(_, s)| **s != 0) {
             let mut term = self.body.push(ScalarOp::Index(axis as u32), &[], Scalar::I64);
             if stride != 1 {
-                let by = self.body.push(ScalarOp::Const(stride as u64), &[], Scalar::I64);
+                let by = self.size(stride);
                 term = self.body.binary(ScalarOp::Mul, term, by);
             }
             sum = Some(sum.map_or(term, |s| self.body.binary(ScalarOp::Add, s, term)));
         }
-        match (sum, p.offset) {
-            (Some(s), 0) => s,
-            (sum, offset) => {
-                let c = self.body.push(ScalarOp::Const(offset as u64), &[], Scalar::I64);
+        match sum {
+            Some(s) if p.offset == 0 => s,
+            sum => {
+                let c = self.size(p.offset);
                 sum.map_or(c, |s| self.body.binary(ScalarOp::Add, s, c))
             }
         }
@@ -201,16 +221,15 @@ impl MapCx<'_> {
         let mut total = Position { strides: SmallVec::new(), ..Position::default() };
         let mut dynamic: Option<Val> = None;
         for (p, &scale) in self.position.to_vec().iter().zip(strides.iter()) {
-            let scale = scale as i64;
             total.offset += p.offset * scale;
             if total.strides.len() < p.strides.len() {
-                total.strides.resize(p.strides.len(), 0);
+                total.strides.resize(p.strides.len(), Size::from(0));
             }
             for (t, s) in total.strides.iter_mut().zip(&p.strides) {
-                *t += s * scale;
+                *t += *s * scale;
             }
             if let Some(index) = p.index {
-                let by = self.body.push(ScalarOp::Const(scale as u64), &[], Scalar::I64);
+                let by = self.size(scale);
                 let term = self.body.binary(ScalarOp::Mul, index, by);
                 dynamic = Some(dynamic.map_or(term, |d| self.body.binary(ScalarOp::Add, d, term)));
             }
@@ -221,8 +240,20 @@ impl MapCx<'_> {
 
     /// Raises a data error unless `condition` holds, which is about the i64 `found` if there is one.
     pub fn check(&mut self, condition: Val, found: Option<Val>, message: impl Into<String>) -> Val {
+        self.check_within(condition, found, message, None)
+    }
+
+    /// As [`check`](MapCx::check), of something that has to lie within a range whose ends may depend on names.
+    pub fn check_within(
+        &mut self,
+        condition: Val,
+        found: Option<Val>,
+        message: impl Into<String>,
+        range: Option<[Size; 2]>,
+    ) -> Val {
         let check = Check {
             message: message.into(),
+            range,
             op: self.origin.0.to_string(),
             source: self.origin.1.to_string(),
         };

@@ -57,7 +57,8 @@ RSUB = rsub(x; scalar: Float) -> (y) {
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().neg())]),
         cheap(&|cx, x| {
-            let c = cx.constant(cx.attrs.float("scalar").expect("required"));
+            let ty = cx.scalar();
+            let c = cx.number_of(ty, number(cx.attrs));
             cx.body.binary(ScalarOp::Sub, c, x[0])
         }),
     ),
@@ -440,8 +441,8 @@ fn number(attrs: &Attrs) -> Number {
 fn second(cx: &mut MapCx<'_>, x: &[Val]) -> Val {
     let ty = cx.body.ty(x[0]);
     x.get(1).copied().unwrap_or_else(|| {
-        let v = cx.attrs.float("scalar").expect("checked by infer");
-        cx.body.constant(ty, v)
+        let v = number(cx.attrs);
+        cx.number_of(ty, v)
     })
 }
 

@@ -164,12 +164,11 @@ fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
 
 /// The index, and a check; the smallest allowed value where the check fails.
 fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
-    // Kernels are made of programs whose sizes are numbers.
-    let get = |name| cx.attrs.int(name);
+    let get = |name| cx.attrs.size(name);
     let (low, high, allow) =
-        (get("low").expect("a number"), get("high").expect("a number"), get("allow"));
-    let mut number = |v: i64| cx.body.push(ScalarOp::Const(v as u64), &[], Scalar::I64);
-    let (from, to, other) = (number(low), number(high), allow.map(&mut number));
+        (get("low").expect("required"), get("high").expect("required"), get("allow"));
+    let (from, to) = (cx.size(low), cx.size(high));
+    let other = allow.map(|allow| cx.size(allow));
     let wide = cx.body.convert(x, Scalar::I64);
     let above = cx.body.cmp(Cmp::Le, from, wide);
     let below = cx.body.cmp(Cmp::Lt, wide, to);
@@ -178,7 +177,7 @@ fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
         let allowed = cx.body.cmp(Cmp::Eq, wide, other);
         fine = cx.body.binary(ScalarOp::Or, fine, allowed);
     }
-    let fine = cx.check(fine, Some(wide), format!("index out of range: expected {low}..{high}"));
+    let fine = cx.check_within(fine, Some(wide), "index out of range", Some([low, high]));
     let ty = cx.scalar();
     let safe = cx.body.convert(from, ty);
     cx.body.select(fine, x, safe)

@@ -137,8 +137,9 @@ fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
 
 /// One number, or a search for the element's number by halving.
 fn constant(cx: &mut MapCx<'_>) -> crate::kernel::Val {
-    if let Some(value) = cx.attrs.float("value") {
-        return cx.constant(value);
+    if let Some(value) = cx.attrs.number("value") {
+        let ty = cx.scalar();
+        return cx.number_of(ty, value);
     }
     let data = cx.attrs.floats("data").to_vec();
     let at = cx.element();

@@ -24,8 +24,8 @@ impl Number {
         }
     }
 
-    /// The size in it, if there is one.
-    pub(crate) fn size(self) -> Option<Size> {
+    /// The size in it, if it may depend on names.
+    pub fn size(self) -> Option<Size> {
         match self {
             Number::F64(_) => None,
             Number::Size(size) | Number::Ratio(_, size) => Some(size),

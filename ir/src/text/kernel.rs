@@ -34,7 +34,7 @@ pub(super) struct KernelText<'a> {
 
 impl Display for KernelText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Kernel { name, inputs, outputs, when, checks, form } = self.kernel;
+        let Kernel { name, inputs, outputs, when, checks, arguments, names: _, form } = self.kernel;
         write!(f, "kernel @{} {}(", Name(name), self.kernel.form_name())?;
         commas(f, inputs.iter().enumerate(), |f, (i, ty)| write!(f, "in{i}: {ty}"))?;
         f.write_str(") -> (")?;
@@ -47,11 +47,14 @@ impl Display for KernelText<'_> {
             writeln!(f, "  when in{input} is zero")?;
         }
         for (i, check) in checks.iter().enumerate() {
-            write!(f, "  check {i} {:?} of {}", check.message, check.op)?;
+            write!(f, "  check {i} {:?} of {}", check.expects(), check.op)?;
             if self.sources && !check.source.is_empty() {
                 write!(f, " at {:?}", check.source)?;
             }
             f.write_char('\n')?;
+        }
+        for (i, argument) in arguments.iter().enumerate() {
+            writeln!(f, "  argument {i} = {argument}")?;
         }
         form.as_loops().show(f)?;
         f.write_str("}\n")
@@ -65,24 +68,23 @@ mod tests {
         Access, Body, Check, Cmp, Contract, Factor, Form, Function, Guard, Load, Nest, Output,
         Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink, Stage, Val,
     };
-    use crate::{DType, TensorType};
+    use crate::{DType, Size, TensorType, sizes};
     use smallvec::smallvec;
 
     fn ty(dtype: DType, shape: &[usize]) -> TensorType {
         TensorType::new(dtype, shape)
     }
 
+    fn at(strides: &[i64]) -> Access {
+        Access { strides: strides.into(), ..Access::default() }.map(&Size::from)
+    }
+
     fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
-        Load { input, dtype, access: Access { strides: strides.into(), ..Access::default() } }
+        Load { input, dtype, access: at(strides) }
     }
 
     fn store(output: usize, dtype: DType, strides: &[i64], value: Val) -> Sink {
-        Sink::Store {
-            output,
-            dtype,
-            access: Access { strides: strides.into(), ..Access::default() },
-            value,
-        }
+        Sink::Store { output, dtype, access: at(strides), value }
     }
 
     fn kernel(name: &str, inputs: &[TensorType], outputs: &[TensorType], form: Form) -> Kernel {
@@ -93,6 +95,8 @@ mod tests {
             outputs,
             when: None,
             checks: Vec::new(),
+            arguments: Vec::new(),
+            names: Vec::new(),
             form,
         }
     }
@@ -115,13 +119,17 @@ mod tests {
         let y = last.binary(ScalarOp::Mul, y, scale);
         let y = last.as_dtype(y, DType::BF16);
         let mut guarded = load(0, DType::BF16, &[10, -1]);
-        guarded.access.offset = 9;
-        guarded.access.indirect = smallvec![4];
+        guarded.access.offset = Size::from(9);
+        guarded.access.indirect = smallvec![Size::from(4)];
         guarded.access.guards =
-            smallvec![Guard { offset: -1, strides: smallvec![0, 1], extent: 5 }];
+            smallvec![Guard { offset: -1, strides: smallvec![0, 1], extent: 5 }.map(&Size::from)];
         guarded.access.fill = u64::from(0.5f32.to_bits());
         let nest = Nest {
-            segments: vec![Segment { extents: vec![8, 10], inputs: vec![0], outputs: vec![0, 1] }],
+            segments: vec![Segment {
+                extents: sizes![8, 10].to_vec(),
+                inputs: vec![0],
+                outputs: vec![0, 1],
+            }],
             loads: vec![guarded],
             registers: vec![Scalar::F32; 2],
             buffers: vec![Scalar::F32],
@@ -166,6 +174,7 @@ mod tests {
             message: "too far".to_owned(),
             op: "gather".to_owned(),
             source: "a.rs:1".to_owned(),
+            range: None,
         });
         let expected = "\
 kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out1: f32[10]) {
@@ -206,7 +215,8 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
         let mut body = Body::default();
         let x = body.push(ScalarOp::Load(0), &[], Scalar::F32);
         let stage = Stage { over: Over::Row, body, sinks: vec![store(0, DType::F32, &[1], x)] };
-        let segment = |n, i| Segment { extents: vec![n], inputs: vec![i], outputs: vec![i] };
+        let segment =
+            |n, i| Segment { extents: sizes![n].to_vec(), inputs: vec![i], outputs: vec![i] };
         let nest = Nest {
             segments: vec![segment(3, 0), segment(4, 1)],
             loads: vec![load(0, DType::F32, &[1])],
@@ -232,10 +242,10 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
         let mut acc = Body::default();
         acc.push(ScalarOp::Acc, &[], Scalar::F32);
         let contract = Contract {
-            batch: vec![2],
-            m: 3,
-            n: 4,
-            k: 5,
+            batch: sizes![2].to_vec(),
+            m: Size::from(3),
+            n: Size::from(4),
+            k: Size::from(5),
             acc: Scalar::F32,
             a: factor(0, &[15, 5, 1]),
             b: factor(1, &[0, 4, 1]),
@@ -256,11 +266,11 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
             assert!(text.contains(line), "{text}");
         }
         let scatter = Scatter {
-            extents: vec![3],
+            extents: sizes![3].to_vec(),
             loads: vec![load(0, DType::F32, &[1])],
             body: plain,
             value: 0,
-            place: Access { indirect: smallvec![1], ..Access::default() },
+            place: Access { indirect: smallvec![1], ..Access::default() }.map(&Size::from),
             index: smallvec![0],
             base: None,
         };

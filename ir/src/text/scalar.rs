@@ -8,8 +8,8 @@
 //! What the numbers of loads and positions stand for, the loops say ([`Loops`]); sinks are theirs as well.
 
 use super::printer::commas;
-use crate::DType;
 use crate::kernel::{Access, Body, Guard, Inst, Scalar, ScalarOp, Val};
+use crate::{DType, Size};
 use std::fmt::{self, Display, Formatter, Write};
 
 /// What scalar code leaves to the loops around it.
@@ -73,6 +73,7 @@ impl ScalarText<'_> {
             ScalarOp::Round(to) => write!(f, " {to}")?,
             ScalarOp::Random { stream } => write!(f, " {stream}")?,
             ScalarOp::Check(check) => write!(f, " {check}")?,
+            ScalarOp::Argument(argument) => write!(f, " {argument}")?,
             _ => {}
         }
         if !inst.args.is_empty() {
@@ -86,10 +87,10 @@ impl ScalarText<'_> {
     ///
     /// # Errors
     /// Those of the formatter.
-    pub fn access(
+    pub fn access<N: Copy + Into<Size>>(
         &self,
         f: &mut Formatter<'_>,
-        access: &Access,
+        access: &Access<N>,
         index: &[Val],
         fill: Scalar,
     ) -> fmt::Result {
@@ -98,16 +99,19 @@ impl ScalarText<'_> {
         self.strides(f, &mut sum, &access.strides)?;
         for (i, stride) in access.indirect.iter().enumerate() {
             match index.get(i) {
-                Some(value) => sum.term(f, *stride, &format!("{}{value}", self.letter))?,
-                None => sum.term(f, *stride, "?")?,
+                Some(value) => {
+                    sum.term(f, (*stride).into(), &format!("{}{value}", self.letter))?;
+                }
+                None => sum.term(f, (*stride).into(), "?")?,
             }
         }
-        sum.end(f, access.offset)?;
+        sum.end(f, access.offset.into())?;
         f.write_char(']')?;
         for (i, guard) in access.guards.iter().enumerate() {
             let Guard { offset, strides, extent } = guard;
             f.write_str(if i == 0 { " if 0 <= " } else { " and 0 <= " })?;
             self.affine(f, strides, *offset)?;
+            let extent: Size = (*extent).into();
             write!(f, " < {extent}")?;
         }
         if access.guards.is_empty() {
@@ -121,10 +125,15 @@ impl ScalarText<'_> {
     ///
     /// # Errors
     /// Those of the formatter.
-    pub fn affine(&self, f: &mut Formatter<'_>, strides: &[i64], offset: i64) -> fmt::Result {
+    pub fn affine<N: Copy + Into<Size>>(
+        &self,
+        f: &mut Formatter<'_>,
+        strides: &[N],
+        offset: N,
+    ) -> fmt::Result {
         let mut sum = Sum::default();
         self.strides(f, &mut sum, strides)?;
-        sum.end(f, offset)
+        sum.end(f, offset.into())
     }
 
     /// Writes the dtype of an element in memory and a blank, unless the scalar is called the same.
@@ -140,11 +149,16 @@ impl ScalarText<'_> {
         self.axes.get(axis).map_or("?", String::as_str)
     }
 
-    fn strides(&self, f: &mut Formatter<'_>, sum: &mut Sum, strides: &[i64]) -> fmt::Result {
+    fn strides<N: Copy + Into<Size>>(
+        &self,
+        f: &mut Formatter<'_>,
+        sum: &mut Sum,
+        strides: &[N],
+    ) -> fmt::Result {
         strides
             .iter()
             .enumerate()
-            .try_for_each(|(axis, stride)| sum.term(f, *stride, self.axis(axis)))
+            .try_for_each(|(axis, stride)| sum.term(f, (*stride).into(), self.axis(axis)))
     }
 }
 
@@ -155,23 +169,41 @@ struct Sum {
 }
 
 impl Sum {
-    fn term(&mut self, f: &mut Formatter<'_>, factor: i64, what: &str) -> fmt::Result {
-        if factor == 0 {
+    /// Names as they are, in brackets where they are a sum: `(2*batch + 1)*i0`.
+    fn term(&mut self, f: &mut Formatter<'_>, factor: Size, what: &str) -> fmt::Result {
+        let Some(number) = factor.number() else {
+            self.sign(f, 1)?;
+            let factor = factor.to_string();
+            let is_product = !factor.contains(' ') && !factor.starts_with('-');
+            return match is_product {
+                true => write!(f, "{factor}*{what}"),
+                false => write!(f, "({factor})*{what}"),
+            };
+        };
+        if number == 0 {
             return Ok(());
         }
-        self.sign(f, factor)?;
-        match factor.unsigned_abs() {
+        self.sign(f, number)?;
+        match number.unsigned_abs() {
             1 => f.write_str(what),
             n => write!(f, "{n}*{what}"),
         }
     }
 
-    fn end(&mut self, f: &mut Formatter<'_>, offset: i64) -> fmt::Result {
+    fn end(&mut self, f: &mut Formatter<'_>, offset: Size) -> fmt::Result {
         if offset == 0 && self.begun {
             return Ok(());
         }
-        self.sign(f, offset)?;
-        write!(f, "{}", offset.unsigned_abs())
+        match offset.number() {
+            Some(number) => {
+                self.sign(f, number)?;
+                write!(f, "{}", number.unsigned_abs())
+            }
+            None => {
+                self.sign(f, 1)?;
+                write!(f, "{offset}")
+            }
+        }
     }
 
     fn sign(&mut self, f: &mut Formatter<'_>, number: i64) -> fmt::Result {

@@ -63,6 +63,7 @@ impl Reach {
                 let shape = &graph.node(read.node).results[0].shape;
                 let place = read.index.as_ref().and_then(|index| linear(index, shape));
                 let step = place.and_then(|p| p.strides.last().copied());
+                let step = step.and_then(|step| graph.sizes().hint(step).ok());
                 across |= step.is_some_and(|step| step.abs() > 1);
             },
             &mut |_| {},

@@ -7,7 +7,7 @@ use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
-use tracecast_ir::{Graph, NodeId, Shape, ValueId};
+use tracecast_ir::{Graph, NodeId, Shape, Size, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
 const MOST_AGAIN: usize = 64;
@@ -229,8 +229,8 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     let x = graph.ty(graph.args(n)[0]);
     let axis = x.shape.axis(graph.node(n).attrs.int("dim")?).ok()?;
     let mut axes = axes.clone();
-    axes[axis] =
-        Position { offset: 0, strides: smallvec![0; axes[axis].strides.len()], index: Some(0) };
+    let strides = smallvec![Size::from(0); axes[axis].strides.len()];
+    axes[axis] = Position { strides, index: Some(0), ..Position::default() };
     Some(Index::Axes(axes))
 }
 

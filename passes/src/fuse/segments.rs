@@ -9,7 +9,7 @@ use tracecast_ir::kernel::build::Built;
 use tracecast_ir::kernel::{
     Access, Form, Kernel, Load, Nest, Output, ScalarOp, Segment, Sink, Stage,
 };
-use tracecast_ir::{DType, Graph, ValueId};
+use tracecast_ir::{DType, Graph, Size, ValueId};
 
 /// Merges what can be merged; the others stay as they are.
 ///
@@ -120,7 +120,9 @@ impl Class {
     /// The class of a map, its size, and for each slot the value.
     fn of(built: &Built) -> Option<(Class, usize, Vec<ValueId>)> {
         let Form::Nest(nest) = &built.kernel.form else { return None };
-        if !nest.is_map() || nest.segments.len() != 1 || !built.kernel.checks.is_empty() {
+        let kernel = &built.kernel;
+        let numbers = kernel.names.is_empty() && kernel.checks.is_empty();
+        if !nest.is_map() || nest.segments.len() != 1 || !numbers {
             return None;
         }
         let extents = &nest.segments[0].extents;
@@ -162,7 +164,7 @@ impl Class {
             built.kernel.outputs.iter().map(|o| o.update.map(|i| slot(built.inputs[i]))).collect();
         let when = built.kernel.when.map(|i| built.inputs[i]);
         let stage = Stage { over: stage.over, body: stage.body.clone(), sinks };
-        let size = extents.iter().product();
+        let size = extents.iter().product::<Size>().get();
         Some((Class { stage, loads, slots, when, updates }, size, inputs))
     }
 }
@@ -175,15 +177,15 @@ impl Flat {
 }
 
 /// Whether an access walks its buffer in order (`true`) or stays in place (`false`); `None` if neither.
-fn is_dense(access: &Access, extents: &[usize]) -> Option<bool> {
+fn is_dense(access: &Access, extents: &[Size]) -> Option<bool> {
     if access.offset != 0 || !access.indirect.is_empty() || !access.guards.is_empty() {
         return None;
     }
-    let mut expected = 1i64;
+    let mut expected = Size::from(1);
     let mut dense = true;
     for (&stride, &extent) in access.strides.iter().zip(extents).rev() {
         dense &= extent == 1 || stride == expected;
-        expected *= extent as i64;
+        expected *= extent;
     }
     let still = access.strides.iter().zip(extents).all(|(&s, &n)| s == 0 || n == 1);
     if dense {
@@ -196,7 +198,7 @@ fn is_dense(access: &Access, extents: &[usize]) -> Option<bool> {
 }
 
 fn flat(dense: bool) -> Access {
-    Access { strides: [i64::from(dense)].into_iter().collect(), ..Access::default() }
+    Access { strides: [Size::from(i64::from(dense))].into_iter().collect(), ..Access::default() }
 }
 
 /// One kernel for all members.
@@ -221,7 +223,7 @@ fn joined(graph: &Graph, class: &Class, members: &[Flat]) -> Built {
             values.push(*value);
         }
         segments.push(Segment {
-            extents: vec![member.size],
+            extents: vec![member.size.into()],
             inputs: slots,
             outputs: (first..outputs.len()).collect(),
         });
@@ -250,6 +252,8 @@ fn joined(graph: &Graph, class: &Class, members: &[Flat]) -> Built {
         outputs,
         when,
         checks: Vec::new(),
+        arguments: Vec::new(),
+        names: Vec::new(),
         form: Form::Nest(nest),
     };
     Built { kernel, inputs, outputs: values }

@@ -7,7 +7,8 @@ use tracecast_ir::kernel::{
 };
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
-    Args, Attr, Attrs, DType, Graph, Stage as Progress, TensorType, Tracer, Var, Verified, verify,
+    Args, Attr, Attrs, DType, Graph, Size, Stage as Progress, TensorType, Tracer, Var, Verified,
+    verify,
 };
 use tracecast_runtime::{
     AmpSupport, Device, Executable, Launch, Memory, Program, ReferenceDevice, Result,
@@ -45,6 +46,8 @@ impl Map {
             outputs: vec![],
             when: None,
             checks: vec![],
+            arguments: vec![],
+            names: vec![],
             form,
         };
         Map { kernel, body, values, n }
@@ -72,6 +75,7 @@ impl Map {
             message: "too large".to_owned(),
             op: "limit".to_owned(),
             source,
+            range: None,
         });
         self
     }
@@ -85,7 +89,8 @@ impl Map {
 
     /// The kernel.
     pub(crate) fn build(mut self) -> Kernel {
-        let access = Access { strides: [1i64].into_iter().collect(), ..Access::default() };
+        let strides = [Size::from(1)].into_iter().collect();
+        let access = Access { strides, ..Access::default() };
         let (inputs, outputs) = (self.kernel.inputs.len(), self.kernel.outputs.len());
         let loads = (0..inputs)
             .map(|input| Load { input, dtype: DType::F32, access: access.clone() })
@@ -100,7 +105,7 @@ impl Map {
         let sinks = sinks.collect();
         self.kernel.form = Form::Nest(Nest {
             segments: vec![Segment {
-                extents: vec![self.n],
+                extents: vec![self.n.into()],
                 inputs: (0..inputs).collect(),
                 outputs: (0..outputs).collect(),
             }],

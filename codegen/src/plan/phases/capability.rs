@@ -114,7 +114,9 @@ impl Capability {
             // Positions are counted in any phase that needs them.
             ScalarOp::Index(_) if self.lanes == Lanes::Bits32 => Class::Free,
             _ if !held => Class::Scalar,
-            ScalarOp::Const(_) | ScalarOp::Register(_) | ScalarOp::Acc => Class::Uniform,
+            ScalarOp::Const(_) | ScalarOp::Argument(_) | ScalarOp::Register(_) | ScalarOp::Acc => {
+                Class::Uniform
+            }
             // What is loaded decides, and what row buffers hold: see `loads` and `keeps`.
             ScalarOp::Load(_) | ScalarOp::Row(_) | ScalarOp::Index(_) => Class::Scalar,
             ScalarOp::Add | ScalarOp::Sub | ScalarOp::Neg | ScalarOp::Abs => {

@@ -2,10 +2,10 @@
 //! else.
 
 use super::{Capability, Class, Kind, Lanes, Phase, Phases};
-use crate::plan::{Affine, Place, Plan, Sink, Source};
+use crate::plan::{Access, Affine, Place, Plan, Sink, Source};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Access, Body, Cmp, Function, Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Body, Cmp, Function, Inst, Reduction, Scalar, ScalarOp, Val};
 
 /// The positions of a plan: two vectors, one, and some that are left, whatever the width.
 const POSITIONS: i64 = 59;
@@ -75,6 +75,7 @@ fn signatures(op: ScalarOp) -> Vec<(Vec<Scalar>, Scalar)> {
     let alike = |operands: usize| SCALARS.map(|ty| (vec![ty; operands], ty)).to_vec();
     match op {
         ScalarOp::Const(_)
+        | ScalarOp::Argument(_)
         | ScalarOp::Load(_)
         | ScalarOp::Index(_)
         | ScalarOp::Row(_)
@@ -115,7 +116,8 @@ fn next(op: ScalarOp) -> Option<ScalarOp> {
     let function = |at: usize| Function::ALL.get(at).copied().map(ScalarOp::Call);
     let round = |at: usize| DType::ALL.get(at).copied().map(ScalarOp::Round);
     Some(match op {
-        ScalarOp::Const(_) => ScalarOp::Load(0),
+        ScalarOp::Const(_) => ScalarOp::Argument(0),
+        ScalarOp::Argument(_) => ScalarOp::Load(0),
         ScalarOp::Load(_) => ScalarOp::Index(0),
         ScalarOp::Index(_) => ScalarOp::Row(0),
         ScalarOp::Row(_) => ScalarOp::Register(0),

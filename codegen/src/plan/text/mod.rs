@@ -114,7 +114,7 @@ fn show_segments(f: &mut Formatter<'_>, kernel: &Kernel, nest: &Nest) -> fmt::Re
     for Segment { extents, inputs, outputs } in &nest.segments {
         f.write_str("  ")?;
         if nest.segments.len() > 1 {
-            write!(f, "segment row r {}: ", extents.last().copied().unwrap_or(0))?;
+            write!(f, "segment row r {}: ", extents.last().copied().unwrap_or_default())?;
         }
         let outputs = outputs.iter().map(|output| kernel.inputs.len() + output);
         show_slots(f, kernel, inputs.iter().copied().chain(outputs))?;

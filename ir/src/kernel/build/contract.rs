@@ -2,12 +2,12 @@
 //! magnitudes.
 
 use super::{Built, Context, Group, column_sink, finish, largest, lowering, value_of};
-use crate::Shape;
-use crate::graph::{NodeId, ValueId};
+use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
-use crate::kernel::index::{Index, linear};
+use crate::kernel::index::{Index, linear, repeats};
 use crate::kernel::{Access, Contract, Factor, Form, Load, Over, Scalar, ScalarOp, Sink, Stage};
 use crate::op::Lower;
+use crate::{Shape, Size};
 use std::collections::BTreeSet;
 
 /// A contraction with its epilogue.
@@ -16,9 +16,9 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let (anchor, shape) = (group.members[0], &group.domain);
     let args = graph.args(anchor);
     let rank = shape.rank();
-    let (m, n) = (shape[rank - 2].get(), shape[rank - 1].get());
+    let (m, n) = (shape[rank - 2], shape[rank - 1]);
     let a_ty = graph.ty(args[0]);
-    let k = a_ty.shape[a_ty.shape.rank() - 1].get();
+    let k = a_ty.shape[a_ty.shape.rank() - 1];
     let acc =
         Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
     let mut collected = Collected::default();
@@ -26,23 +26,13 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let mut factor = |value: ValueId| -> Result<Factor, String> {
         let mut loads = Numbered::default();
         let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
-        let value = emitter.emit(value, &factor_index(&graph.ty(value).shape, shape, rank))?;
+        let value = emitter.emit(value, &factor_index(graph, &graph.ty(value).shape, shape))?;
         let body = emitter.body;
         Ok(Factor { loads: loads.list, body, value })
     };
     let (a, b) = (factor(args[0])?, factor(args[1])?);
     let (epilogue, loads, outputs) = epilogue(cx, group, acc, &mut collected)?;
-    let form = Contract {
-        batch: shape.numbers()[..rank - 2].to_vec(),
-        m,
-        n,
-        k,
-        acc,
-        a,
-        b,
-        loads,
-        epilogue,
-    };
+    let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
     Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
 }
 
@@ -92,7 +82,7 @@ fn epilogue(
             continue;
         }
         let value = emitter.emit(value_of(member), &here)?;
-        let strides = shape.strides().iter().map(|&s| s as i64).collect();
+        let strides = shape.strides();
         let dtype = graph.node(member).results[0].dtype;
         sinks.push(Sink::Store {
             output: outputs.len(),
@@ -112,15 +102,16 @@ fn outside(cx: &Context<'_>, value: ValueId) -> Found {
 }
 
 /// The index of a factor over the loops (batch.., row, column of the factor): leading axes align at the right, size 1 repeats.
-fn factor_index(shape: &Shape, result: &Shape, rank: usize) -> Index {
+fn factor_index(graph: &Graph, shape: &Shape, result: &Shape) -> Index {
+    let rank = result.rank();
     let Index::Axes(loops) = Index::identity(rank, rank) else {
         unreachable!("identity is by axes")
     };
     let missing = rank - shape.rank();
     let axes = (0..shape.rank()).map(|i| {
         let mut p = loops[i + missing].clone();
-        if i + missing + 2 < rank && shape[i] == 1 && result[i + missing] != 1 {
-            p.strides[i + missing] = 0;
+        if i + missing + 2 < rank && repeats(graph, shape[i], result[i + missing]) {
+            p.strides[i + missing] = Size::from(0);
         }
         p
     });

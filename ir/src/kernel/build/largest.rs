@@ -38,7 +38,8 @@ pub fn largest(graph: &Graph, node: NodeId) -> Option<Largest> {
         of = graph.args(of.node)[0];
     }
     // Of nothing, the largest is not zero.
-    (graph.ty(of).numel() != 0 && is_magnitude(graph, of)).then_some(Largest { of, chain })
+    (graph.sizes().proves(graph.ty(of).numel().at_least(1)) && is_magnitude(graph, of))
+        .then_some(Largest { of, chain })
 }
 
 fn is_max(graph: &Graph, node: NodeId) -> bool {

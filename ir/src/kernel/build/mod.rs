@@ -12,10 +12,10 @@ mod scatter;
 use super::emit::Collected;
 use super::index::Index;
 use super::{Form, FormKind, Kernel, Output, Reduction, Sink, Val};
-use crate::Shape;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Intrinsic, Lower, OpName, View};
 use crate::ops;
+use crate::{Shape, Size};
 pub(super) use contract::build as contract;
 pub use largest::{Largest, largest};
 use nest::NestBuilder;
@@ -141,7 +141,7 @@ pub(super) fn finish(
     outputs: Vec<ValueId>,
     form: Form,
 ) -> Built {
-    let kernel = Kernel {
+    let mut kernel = Kernel {
         name: name(cx, group),
         inputs: collected.inputs.list.iter().map(|v| cx.graph.ty(*v).clone()).collect(),
         outputs: outputs
@@ -150,8 +150,13 @@ pub(super) fn finish(
             .collect(),
         when: None,
         checks: collected.checks,
+        arguments: collected.arguments,
+        names: Vec::new(),
         form,
     };
+    if !cx.graph.sizes().is_empty() {
+        kernel.find_names(cx.graph.sizes());
+    }
     Built { kernel, inputs: collected.inputs.list, outputs }
 }
 
@@ -194,7 +199,7 @@ pub fn is_row(shape: &Shape, domain: &Shape) -> bool {
 pub fn own_index(shape: &Shape, domain: &Shape, rank: usize) -> Index {
     let mut index = Index::identity(shape.rank(), rank);
     if let (Index::Axes(axes), true) = (&mut index, shape != domain && shape.rank() == rank) {
-        axes[rank - 1].strides[rank - 1] = 0;
+        axes[rank - 1].strides[rank - 1] = Size::from(0);
     }
     index
 }

@@ -4,6 +4,7 @@ use super::{
     Built, Context, Group, column_sink, finish, is_row, largest, lowering, own_index, reduction,
     value_of,
 };
+use crate::Size;
 use crate::graph::{NodeId, ValueId};
 use crate::hash::{FxHashMap, FxHashSet};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
@@ -12,7 +13,7 @@ use crate::kernel::{
     Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
 use crate::op::{Intrinsic, Lower};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
 /// Where in a nest a member is computed.
@@ -56,7 +57,7 @@ pub(super) struct NestBuilder<'a> {
     group: &'a Group,
     members: Vec<Member>,
     number: FxHashMap<NodeId, usize>,
-    extents: Vec<usize>,
+    extents: Vec<Size>,
     registers: Vec<Scalar>,
     buffers: Vec<Scalar>,
     /// The flag under which nothing is stored, and what each stored member stores otherwise.
@@ -66,7 +67,7 @@ pub(super) struct NestBuilder<'a> {
 impl<'a> NestBuilder<'a> {
     pub(super) fn new(cx: &'a Context<'a>, group: &'a Group) -> Self {
         let extents =
-            if group.domain.rank() == 0 { vec![1] } else { group.domain.numbers().to_vec() };
+            if group.domain.rank() == 0 { vec![Size::from(1)] } else { group.domain.to_vec() };
         NestBuilder {
             cx,
             group,
@@ -385,12 +386,10 @@ impl<'a> NestBuilder<'a> {
 
     fn store(&self, m: NodeId, value: Val, outputs: &mut Vec<ValueId>) -> Sink {
         let ty = &self.cx.graph.node(m).results[0];
-        let mut strides: SmallVec<[i64; 4]> = smallvec![0; self.extents.len()];
-        for (s, stride) in strides.iter_mut().zip(ty.shape.strides()) {
-            *s = stride as i64;
-        }
+        let mut strides = ty.shape.strides();
+        strides.resize(self.extents.len(), Size::from(0));
         if ty.shape != self.group.domain {
-            strides[self.extents.len() - 1] = 0;
+            strides[self.extents.len() - 1] = Size::from(0);
         }
         outputs.push(value_of(m));
         Sink::Store {

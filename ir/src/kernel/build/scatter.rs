@@ -1,6 +1,7 @@
 //! Scatters: a base, and sources added where an index says.
 
 use super::{Built, Context, Group, finish, is_zeros, value_of};
+use crate::Size;
 use crate::graph::ValueId;
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::Index;
@@ -15,7 +16,8 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let (base, index, source) = (args[0], args[1], args[2]);
     let out = graph.node(anchor).results[0].clone();
     let rank = group.domain.rank().max(1);
-    let extents = if group.domain.rank() == 0 { vec![1] } else { group.domain.numbers().to_vec() };
+    let one = Size::from(1);
+    let extents = if group.domain.rank() == 0 { vec![one] } else { group.domain.to_vec() };
     let mut collected = Collected::default();
     let mut loads = Numbered::default();
     let outside =
@@ -27,18 +29,18 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let here = Index::identity(group.domain.rank(), rank);
     let value = emitter.emit(source, &here)?;
     let raw = emitter.emit(index, &here)?;
-    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).map_or(1, |n| n.get()));
+    let at = emitter.checked_index(anchor, raw, out.shape.get(axis).copied().unwrap_or(one));
     let body: Body = emitter.body;
-    let mut place = Access { strides: smallvec![0; rank], ..Access::default() };
+    let mut place: Access = Access { strides: smallvec![Size::from(0); rank], ..Access::default() };
     for (i, stride) in out.shape.strides().iter().enumerate() {
         if i == axis {
-            place.indirect.push(*stride as i64);
+            place.indirect.push(*stride);
         } else {
-            place.strides[i] = *stride as i64;
+            place.strides[i] = *stride;
         }
     }
     if out.shape.rank() == 0 {
-        place.indirect.push(1);
+        place.indirect.push(one);
     }
     let form =
         Scatter { extents, loads: loads.list, body, value, place, index: smallvec![at], base };

@@ -1,6 +1,10 @@
 //! Contractions: products of two factors summed over an inner axis, and what becomes of the sums.
 
-use super::{Grouping, Joins, Loops, Operands, column_accumulator, scalar};
+use super::{
+    Grouping, Joins, Loops, Operands, column_accumulator, numbers, scalar, sizes_of_loads,
+    sizes_of_stores,
+};
+use crate::Size;
 use crate::kernel::build;
 use crate::kernel::cost::{Reads, arithmetic, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place};
@@ -23,13 +27,13 @@ pub(super) const GROUPING: Grouping = Grouping {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contract {
     /// Sizes of the batch axes.
-    pub batch: Vec<usize>,
+    pub batch: Vec<Size>,
     /// Rows of the result.
-    pub m: usize,
+    pub m: Size,
     /// Columns of the result.
-    pub n: usize,
+    pub n: Size,
     /// The summed axis.
-    pub k: usize,
+    pub k: Size,
     /// The accumulator: f32 or f64.
     pub acc: Scalar,
     /// The left operand, over the axes (batch.., i, p).
@@ -85,19 +89,20 @@ impl Loops for Contract {
         let axes = c.batch.len();
         let mut run = Run::new(c, inputs);
         let mut values = Vec::new();
-        each_position(&c.batch, |batch| {
+        let [m, n, k] = [c.m, c.n, c.k].map(Size::get);
+        each_position(&numbers(&c.batch), |batch| {
             let machine = &mut run.machine;
             machine.position[..axes].copy_from_slice(batch);
-            let a = factor(machine, &c.a, axes, [c.m, c.k])?;
-            let b = factor(machine, &c.b, axes, [c.k, c.n])?;
-            for i in 0..c.m {
-                for j in 0..c.n {
+            let a = factor(machine, &c.a, axes, [m, k])?;
+            let b = factor(machine, &c.b, axes, [k, n])?;
+            for i in 0..m {
+                for j in 0..n {
                     let machine = &mut run.machine;
                     machine.position[axes..].copy_from_slice(&[i as i64, j as i64]);
-                    let left = &a[i * c.k..(i + 1) * c.k];
+                    let left = &a[i * k..(i + 1) * k];
                     machine.acc = match c.acc {
-                        Scalar::F32 => dot_f32(left, &b, j, c.n),
-                        Scalar::F64 => dot_f64(left, &b, j, c.n),
+                        Scalar::F32 => dot_f32(left, &b, j, n),
+                        Scalar::F64 => dot_f64(left, &b, j, n),
                         _ => return Err(malformed("a contraction accumulates floats")),
                     };
                     machine.run(&c.epilogue.body, &c.loads, &mut values)?;
@@ -112,7 +117,7 @@ impl Loops for Contract {
 
     fn cost(&self, _: &Kernel, reads: &mut Reads) -> u64 {
         let Contract { batch, m, n, k, a, b, loads, epilogue, .. } = self;
-        let over = |ends: [usize; 2]| [batch.as_slice(), &ends].concat();
+        let over = |ends: [Size; 2]| numbers(&[batch.as_slice(), &ends].concat());
         a.loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *k])));
         b.loads.iter().for_each(|load| reads.add(load, load.input, &over([*k, *n])));
         loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *n])));
@@ -120,7 +125,7 @@ impl Loops for Contract {
         let factors = arithmetic(&a.body)
             .saturating_mul(product(&over([*m, *k])))
             .saturating_add(arithmetic(&b.body).saturating_mul(product(&over([*k, *n]))));
-        let each = (2 * *k as u64).saturating_add(of_stage(epilogue));
+        let each = (2 * k.get() as u64).saturating_add(of_stage(epilogue));
         results.saturating_mul(each).saturating_add(factors)
     }
 
@@ -153,6 +158,19 @@ impl Loops for Contract {
         let stage = &self.epilogue;
         stage.sinks.iter().for_each(|sink| column_accumulator(stage, sink, found));
     }
+
+    fn each_size(&mut self, each: &mut dyn FnMut(&mut Size)) {
+        self.batch.iter_mut().for_each(&mut *each);
+        [&mut self.m, &mut self.n, &mut self.k].into_iter().for_each(&mut *each);
+        for loads in [&mut self.a.loads, &mut self.b.loads, &mut self.loads] {
+            sizes_of_loads(loads, each);
+        }
+        sizes_of_stores(&mut self.epilogue, each);
+    }
+
+    fn each_body(&mut self, each: &mut dyn FnMut(&mut Body)) {
+        [&mut self.a.body, &mut self.b.body, &mut self.epilogue.body].into_iter().for_each(each);
+    }
 }
 
 fn show_factor(
@@ -183,7 +201,8 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(c: &'a Contract, inputs: &'a [&'a [u8]]) -> Self {
-        let extents: Vec<usize> = c.batch.iter().copied().chain([c.m, c.n]).collect();
+        let extents: Vec<usize> =
+            c.batch.iter().copied().chain([c.m, c.n]).map(Size::get).collect();
         let (body, sinks) = (&c.epilogue.body, &c.epilogue.sinks);
         let columns = sinks.iter().map(|sink| column(body, sink, &extents).unwrap_or_default());
         Run {

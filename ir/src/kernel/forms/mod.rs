@@ -14,10 +14,10 @@ pub use scatter::Scatter;
 use super::build::{Built, Context, Group};
 use super::cost::Reads;
 use super::interpret::{Failed, Malformed};
-use super::{Body, Kernel, Scalar, Sink, Stage, Val};
-use crate::Shape;
+use super::{Access, Body, Guard, Kernel, Load, Scalar, Sink, Stage, Val};
 use crate::graph::{Graph, NodeId};
 use crate::op::Lower;
+use crate::{Shape, Size};
 use std::fmt;
 
 /// The loops of a kernel.
@@ -34,6 +34,15 @@ pub enum Form {
 impl Form {
     /// What the language knows of it.
     pub(crate) fn as_loops(&self) -> &dyn Loops {
+        match self {
+            Form::Nest(nest) => nest,
+            Form::Contract(contract) => contract,
+            Form::Scatter(scatter) => scatter,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn as_loops_mut(&mut self) -> &mut dyn Loops {
         match self {
             Form::Nest(nest) => nest,
             Form::Contract(contract) => contract,
@@ -131,7 +140,7 @@ pub(crate) trait Loops {
     /// The name of the form.
     fn name(&self) -> &'static str;
 
-    /// Runs the loops: all inputs are read as they were before an output was written.
+    /// Runs the loops of a kernel without names: all inputs are read as they were before an output was written.
     fn evaluate(
         &self,
         kernel: &Kernel,
@@ -139,7 +148,7 @@ pub(crate) trait Loops {
         outputs: &mut [&mut [u8]],
     ) -> Result<Failed, Malformed>;
 
-    /// The operations of a run; what it reads is added to `reads`.
+    /// The operations of a run of a kernel without names; what it reads is added to `reads`.
     fn cost(&self, kernel: &Kernel, reads: &mut Reads) -> u64;
 
     /// Writes the lines between the head of the kernel and its end.
@@ -147,6 +156,47 @@ pub(crate) trait Loops {
 
     /// Tells `found` of each accumulator: what it is, its type, and the type of what is accumulated.
     fn accumulators(&self, kernel: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar));
+
+    /// Gives `each` all sizes, in an order of its own.
+    fn each_size(&mut self, each: &mut dyn FnMut(&mut Size));
+
+    /// Gives `each` all scalar code.
+    fn each_body(&mut self, each: &mut dyn FnMut(&mut Body));
+}
+
+/// The sizes of an element.
+fn sizes_of(access: &mut Access, each: &mut dyn FnMut(&mut Size)) {
+    each(&mut access.offset);
+    access.strides.iter_mut().chain(&mut access.indirect).for_each(&mut *each);
+    for Guard { offset, strides, extent } in &mut access.guards {
+        each(offset);
+        strides.iter_mut().for_each(&mut *each);
+        each(extent);
+    }
+}
+
+/// The sizes of the elements that are loaded.
+fn sizes_of_loads(loads: &mut [Load], each: &mut dyn FnMut(&mut Size)) {
+    loads.iter_mut().for_each(|load| sizes_of(&mut load.access, each));
+}
+
+/// The sizes of the elements that a stage stores.
+fn sizes_of_stores(stage: &mut Stage, each: &mut dyn FnMut(&mut Size)) {
+    for sink in &mut stage.sinks {
+        match sink {
+            Sink::Store { access, .. } => sizes_of(access, each),
+            Sink::Reduce { .. }
+            | Sink::Keep { .. }
+            | Sink::Set { .. }
+            | Sink::Column { .. }
+            | Sink::Largest { .. } => {}
+        }
+    }
+}
+
+/// The sizes of axes where names have values.
+fn numbers(sizes: &[Size]) -> Vec<usize> {
+    sizes.iter().map(|size| size.get()).collect()
 }
 
 /// Tells of the accumulator of a reduction down a column.

@@ -1,12 +1,16 @@
 //! Maps and rows: stages that run along rows.
 
-use super::{Grouping, Joins, Loops, Operands, column_accumulator, scalar};
+use super::{
+    Grouping, Joins, Loops, Operands, column_accumulator, numbers, scalar, sizes_of_loads,
+    sizes_of_stores,
+};
+use crate::Size;
 use crate::kernel::build;
 use crate::kernel::cost::{Reads, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place, row};
 use crate::kernel::interpret::scalar::{Bits, write};
 use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
-use crate::kernel::{Kernel, Load, Over, Reduction, Scalar, Sink, Stage};
+use crate::kernel::{Body, Kernel, Load, Over, Reduction, Scalar, Sink, Stage};
 use crate::op::Lower;
 use crate::text::{Code, commas};
 use std::collections::BTreeMap;
@@ -62,7 +66,7 @@ impl Nest {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Segment {
     /// Sizes of the outer axes, then of the row.
-    pub extents: Vec<usize>,
+    pub extents: Vec<Size>,
     /// For each input slot of the code, the kernel's input.
     pub inputs: Vec<usize>,
     /// For each output slot of the code, the kernel's output.
@@ -83,8 +87,8 @@ impl Loops for Nest {
         let mut failed: Failed = None;
         for segment in &self.segments {
             let mut run = NestRun::new(self, segment, inputs)?;
-            let outer = &segment.extents[..segment.extents.len() - 1];
-            each_position(outer, |position| {
+            let outer = run.extents[..run.extents.len() - 1].to_vec();
+            each_position(&outer, |position| {
                 run.machine.position[..position.len()].copy_from_slice(position);
                 run.row(outputs)
             })?;
@@ -98,13 +102,14 @@ impl Loops for Nest {
     fn cost(&self, _: &Kernel, reads: &mut Reads) -> u64 {
         let mut flops = 0u64;
         for segment in &self.segments {
+            let extents = numbers(&segment.extents);
             for load in &self.loads {
                 if let Some(input) = segment.inputs.get(load.input) {
-                    reads.add(load, *input, &segment.extents);
+                    reads.add(load, *input, &extents);
                 }
             }
-            let rows = product(&segment.extents[..segment.extents.len().saturating_sub(1)]);
-            let positions = product(&segment.extents);
+            let rows = product(&extents[..extents.len().saturating_sub(1)]);
+            let positions = product(&extents);
             for stage in &self.stages {
                 let times = if stage.over == Over::Row { positions } else { rows };
                 flops = flops.saturating_add(of_stage(stage).saturating_mul(times));
@@ -171,6 +176,16 @@ impl Loops for Nest {
             }
         }
     }
+
+    fn each_size(&mut self, each: &mut dyn FnMut(&mut Size)) {
+        self.segments.iter_mut().flat_map(|s| &mut s.extents).for_each(&mut *each);
+        sizes_of_loads(&mut self.loads, each);
+        self.stages.iter_mut().for_each(|stage| sizes_of_stores(stage, each));
+    }
+
+    fn each_body(&mut self, each: &mut dyn FnMut(&mut Body)) {
+        self.stages.iter_mut().for_each(|stage| each(&mut stage.body));
+    }
 }
 
 fn show_scalars(f: &mut Formatter<'_>, what: &str, scalars: &[Scalar]) -> fmt::Result {
@@ -184,6 +199,7 @@ fn show_scalars(f: &mut Formatter<'_>, what: &str, scalars: &[Scalar]) -> fmt::R
 struct NestRun<'a> {
     nest: &'a Nest,
     segment: &'a Segment,
+    extents: Vec<usize>,
     machine: Machine<'a>,
     /// For each column sink in order, what has come down each column, row-major over the kept axes.
     columns: Vec<Vec<Column>>,
@@ -198,8 +214,9 @@ impl<'a> NestRun<'a> {
         segment: &'a Segment,
         inputs: &'a [&'a [u8]],
     ) -> Result<Self, Malformed> {
-        let Some(row) = segment.extents.last() else { return Err(malformed("a nest has no row")) };
-        let mut machine = Machine::new(inputs, segment.extents.len());
+        let extents = numbers(&segment.extents);
+        let Some(row) = extents.last() else { return Err(malformed("a nest has no row")) };
+        let mut machine = Machine::new(inputs, extents.len());
         machine.slots = segment.inputs.clone();
         machine.registers = vec![0; nest.registers.len()];
         machine.rows = vec![vec![0; *row]; nest.buffers.len()];
@@ -210,10 +227,10 @@ impl<'a> NestRun<'a> {
                 if let Sink::Largest { value, output } = sink {
                     largest.insert(*output, (stage.body.ty(*value), 0));
                 }
-                columns.extend(column(&stage.body, sink, &segment.extents));
+                columns.extend(column(&stage.body, sink, &extents));
             }
         }
-        Ok(NestRun { nest, segment, machine, columns, largest, values: Vec::new() })
+        Ok(NestRun { nest, segment, extents, machine, columns, largest, values: Vec::new() })
     }
 
     fn output<'o>(
@@ -230,10 +247,10 @@ impl<'a> NestRun<'a> {
 
     /// All stages of the row at the current outer position.
     fn row(&mut self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
-        let (nest, inner) = (self.nest, self.segment.extents.len() - 1);
+        let (nest, inner) = (self.nest, self.extents.len() - 1);
         let mut column = 0;
         for stage in &nest.stages {
-            let count = if stage.over == Over::Once { 1 } else { self.segment.extents[inner] };
+            let count = if stage.over == Over::Once { 1 } else { self.extents[inner] };
             let mut reduced = vec![Vec::new(); stage.sinks.len()];
             for position in 0..count {
                 self.machine.position[inner] = position as i64;
@@ -303,7 +320,7 @@ impl<'a> NestRun<'a> {
                         .ok_or_else(|| malformed("no such register"))? = value;
                 }
                 Sink::Column { value, kept, .. } => {
-                    let at = kept_place(&self.segment.extents, &self.machine.position, kept);
+                    let at = kept_place(&self.extents, &self.machine.position, kept);
                     self.columns[column][at].push(of(values, *value)?);
                     column += 1;
                 }

@@ -1,6 +1,7 @@
 //! Scatters: values added at computed places.
 
-use super::{Grouping, Joins, Loops, Operands, scalar};
+use super::{Grouping, Joins, Loops, Operands, numbers, scalar, sizes_of, sizes_of_loads};
+use crate::Size;
 use crate::kernel::build;
 use crate::kernel::cost::{Reads, arithmetic, product};
 use crate::kernel::interpret::scalar::{Bits, apply, convert, read, write};
@@ -21,7 +22,7 @@ pub(super) const GROUPING: Grouping = Grouping {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// Sizes of the source's axes.
-    pub extents: Vec<usize>,
+    pub extents: Vec<Size>,
     /// What the body loads.
     pub loads: Vec<Load>,
     /// The scalar code over the source's axes.
@@ -65,7 +66,7 @@ impl Loops for Scatter {
             (0..declared.ty.numel().get()).map(base).collect::<Result<Vec<Bits>, _>>()?;
         let mut machine = Machine::new(inputs, s.extents.len());
         let mut values = Vec::new();
-        each_position(&s.extents, |position| {
+        each_position(&numbers(&s.extents), |position| {
             machine.position.copy_from_slice(position);
             machine.run(&s.body, &s.loads, &mut values)?;
             let at = machine
@@ -94,8 +95,9 @@ impl Loops for Scatter {
         if let Some(base) = self.base {
             reads.add_whole(kernel.inputs[base].bytes().get());
         }
-        self.loads.iter().for_each(|load| reads.add(load, load.input, &self.extents));
-        (arithmetic(&self.body) + 1).saturating_mul(product(&self.extents))
+        let extents = numbers(&self.extents);
+        self.loads.iter().for_each(|load| reads.add(load, load.input, &extents));
+        (arithmetic(&self.body) + 1).saturating_mul(product(&extents))
     }
 
     fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -120,5 +122,15 @@ impl Loops for Scatter {
         if let (Some(acc), Some(term)) = (acc, scalar(&self.body, self.value)) {
             found("a scattered sum", acc, term);
         }
+    }
+
+    fn each_size(&mut self, each: &mut dyn FnMut(&mut Size)) {
+        self.extents.iter_mut().for_each(&mut *each);
+        sizes_of_loads(&mut self.loads, each);
+        sizes_of(&mut self.place, each);
+    }
+
+    fn each_body(&mut self, each: &mut dyn FnMut(&mut Body)) {
+        each(&mut self.body);
     }
 }

@@ -2,7 +2,8 @@
 
 use super::scalar::{Bits, apply, read};
 use super::{Failed, Malformed, malformed};
-use crate::kernel::{Access, Body, Load, ScalarOp, Val};
+use crate::Size;
+use crate::kernel::{Access, Body, Guard, Load, ScalarOp, Val};
 
 /// The state of a kernel's run that scalar code can see.
 pub(crate) struct Machine<'a> {
@@ -119,17 +120,20 @@ impl<'a> Machine<'a> {
 
     /// The element an access means at the current position, unless a guard fails.
     pub(crate) fn place(&self, access: &Access, indices: &[Val], values: &[Bits]) -> Option<i64> {
-        let affine = |offset: i64, strides: &[i64]| {
+        let number = |size: Size| size.number().expect("kernels are run with numbers for names");
+        let affine = |offset: Size, strides: &[Size]| {
             strides
                 .iter()
                 .zip(&self.position)
-                .fold(offset, |sum, (s, p)| sum.wrapping_add(s.wrapping_mul(*p)))
+                .fold(number(offset), |sum, (s, p)| sum.wrapping_add(number(*s).wrapping_mul(*p)))
         };
-        if access.guards.iter().any(|g| !(0..g.extent).contains(&affine(g.offset, &g.strides))) {
+        let holds = |g: &Guard| (0..number(g.extent)).contains(&affine(g.offset, &g.strides));
+        if !access.guards.iter().all(holds) {
             return None;
         }
         let index = |v: &Val| values.get(*v as usize).copied().unwrap_or(0) as i64;
-        let dynamic = access.indirect.iter().zip(indices).map(|(s, v)| s.wrapping_mul(index(v)));
+        let indirect = access.indirect.iter().map(|stride| number(*stride));
+        let dynamic = indirect.zip(indices).map(|(s, v)| s.wrapping_mul(index(v)));
         Some(dynamic.fold(affine(access.offset, &access.strides), i64::wrapping_add))
     }
 }

@@ -210,6 +210,7 @@ fn number<N: Number>(op: ScalarOp, args: &[Bits]) -> Option<Bits> {
         ScalarOp::Call(function) => x.call(function)?,
         ScalarOp::Round(to) => x.round(to)?,
         ScalarOp::Const(_)
+        | ScalarOp::Argument(_)
         | ScalarOp::Load(_)
         | ScalarOp::Index(_)
         | ScalarOp::Row(_)
