@@ -129,6 +129,13 @@ impl Graph {
                 checked = checked.and_then(|()| ty.check_size());
             }
             node.attrs.map_sizes(&number);
+            if let Some(kernel) = node.attrs.kernel_mut().filter(|kernel| !kernel.names.is_empty())
+            {
+                match kernel.at(values) {
+                    Ok(numbers) => *kernel = Arc::new(numbers),
+                    Err(why) => checked = Err(why),
+                }
+            }
             if let Err(message) = wrong.take().map_or(checked, Err) {
                 let (op, line) = (node.op.name(), node.source.to_string());
                 let message = format!("{message}, with {values}");

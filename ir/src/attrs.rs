@@ -133,6 +133,14 @@ impl Attrs {
         }
     }
 
+    /// The kernel, of the op that has one.
+    pub(crate) fn kernel_mut(&mut self) -> Option<&mut Arc<Kernel>> {
+        self.0.iter_mut().find_map(|(_, attr)| match attr {
+            Attr::Kernel(kernel) => Some(kernel),
+            _ => None,
+        })
+    }
+
     /// Removes one attribute, if it is there.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(n, _)| n != name);

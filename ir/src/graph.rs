@@ -6,7 +6,7 @@
 use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
 use crate::policy::{Decision, DeviceType, Region};
-use crate::{Attrs, Sizes, TensorType};
+use crate::{Attrs, Size, Sizes, TensorType};
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -257,6 +257,14 @@ impl Graph {
     /// The region of a node.
     pub fn region(&self, id: NodeId) -> &Region {
         &self.regions[self.dag[id].region as usize]
+    }
+
+    /// The number that a size had when the program was traced: for what something costs, never for what must be right. What has none
+    /// counts as large.
+    #[inline]
+    pub fn hint(&self, size: Size) -> usize {
+        let number = size.number().or_else(|| self.sizes.hint(size).ok());
+        number.map_or(1 << 40, |number| usize::try_from(number).unwrap_or(0))
     }
 
     /// The names that sizes are made of, and the size guards.

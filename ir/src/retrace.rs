@@ -59,7 +59,7 @@ impl Graph {
         mut rule: impl for<'t> FnMut(&'t Tracer, NodeId, &Node, Args<'t>) -> Results<'t>,
     ) -> Result<Mapping, TraceError> {
         let mut mapping: Mapping = vec![SmallVec::new(); self.len()];
-        tracer.with_graph_mut(|graph| graph.sizes = self.sizes.clone());
+        tracer.take_sizes(self);
         // A user's tracer asks for every cast anew.
         let carries = tracer.is_explicit();
         if carries {

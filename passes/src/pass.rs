@@ -182,20 +182,6 @@ pub(crate) fn need_decided(graph: &Graph) -> Result<(), TraceError> {
     }
 }
 
-/// Fails if sizes are names: what is foretold and decided about kernels is about numbers.
-pub(crate) fn need_numbers(graph: &Graph, pass: &str) -> Result<(), TraceError> {
-    let names: Vec<&str> = graph.sizes().names().iter().map(|size| size.name).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "the sizes {} are names: give them numbers first, with `Graph::at`",
-        names.join(", ")
-    );
-    let (op, source_line, scope) = (pass.to_owned(), String::new(), String::new());
-    Err(TraceError { op, message, source_line, scope })
-}
-
 /// The same graph without what no output and no update needs.
 pub(crate) fn without_dead_code(graph: &Graph) -> Result<Graph, TraceError> {
     graph.retrace(|t, _, node, args| t.again(node, args))

@@ -37,7 +37,7 @@ mod tests;
 pub use precision::Precision;
 
 use crate::fuse::{Forecast, Foreseen};
-use crate::pass::{Pass, need_numbers};
+use crate::pass::Pass;
 use crate::simplify::{Shared, rewritten, swept};
 use copies::{Takes, copies};
 use demand::{Demand, demands};
@@ -81,7 +81,6 @@ impl Pass for Place {
     }
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
-        need_numbers(graph, Place::NAME)?;
         // Before `decompose` there are no kernels to speak of.
         if graph.stage() != Stage::Core {
             return rewritten(graph, |graph| placed_twice(graph, None));

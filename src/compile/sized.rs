@@ -6,13 +6,13 @@ use crate::options::Options;
 use crate::report::CompileReport;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::{Graph, SizeError, Stage, TensorType, Values, Verified};
+use tracecast_ir::{Graph, SizeError, Stage, TensorType, Values, Verified, verify};
 use tracecast_passes::explain::warnings;
-use tracecast_passes::{Autocast, Pipeline, Simplify, standard};
+use tracecast_passes::{Autocast, Error as PassError, standard};
 use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 
-/// A program whose sizes are names. It is traced once and goes through the passes up to `simplify` once; each set of sizes that a run brings
-/// is then planned and compiled, and kept.
+/// A program whose sizes are names. It is traced once and goes through the passes once; for each set of sizes that a run brings, its kernels
+/// are then planned and loaded with those numbers, and kept.
 ///
 /// Everything it computes is what the program traced with those numbers computes, bit for bit. It can be run by several threads at once.
 ///
@@ -34,8 +34,7 @@ use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 pub struct SizedProgram {
-    graph: Verified,
-    rest: Pipeline,
+    kernels: Verified,
     options: Options,
     /// The sizes used last come last.
     kept: Mutex<Vec<(Values, Arc<Executable>)>>,
@@ -49,7 +48,8 @@ pub fn compile_sized(graph: Graph, options: &Options) -> Result<SizedProgram> {
     compile_sized_reported(graph, options).map(|(program, _)| program)
 }
 
-/// Compiles a traced program whose sizes may be names, and tells what became of it so far: of kernels nothing, for they are made for sizes.
+/// Compiles a traced program whose sizes may be names, and tells what became of it so far: nothing of plans and of code, which are made for
+/// sizes.
 ///
 /// # Errors
 /// As [`compile_sized`].
@@ -58,11 +58,8 @@ pub fn compile_sized_reported(
     options: &Options,
 ) -> Result<(SizedProgram, CompileReport)> {
     let mut report = CompileReport::default();
-    let (head, rest) = standard(&options.passes()).split_after(Simplify::NAME);
-    // What holds for numbers alone is simplified then.
-    let rest = rest.after(Simplify);
     let traced = graph.clone();
-    let graph = head.run(graph, |pass, graph, time| {
+    let kernels = standard(&options.passes()).run(graph, |pass, graph, time| {
         report.passed(pass, graph, time, options.keeps_history());
         if pass == Autocast::NAME {
             report.warnings = warnings(&traced, graph, &options.policies());
@@ -70,7 +67,7 @@ pub fn compile_sized_reported(
         options.observe(pass, graph);
     })?;
     let (options, kept) = (options.clone(), Mutex::default());
-    Ok((SizedProgram { graph, rest, options, kept }, report))
+    Ok((SizedProgram { kernels, options, kept }, report))
 }
 
 impl SizedProgram {
@@ -95,7 +92,7 @@ impl SizedProgram {
         let ty_of = |name: &str| {
             inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
         };
-        let values = self.graph.values(&ty_of, sizes).map_err(refused)?;
+        let values = self.kernels.values(&ty_of, sizes).map_err(refused)?;
         Ok(self.at(&values)?.run(store, inputs)?)
     }
 
@@ -107,13 +104,8 @@ impl SizedProgram {
         if let Some(found) = self.found(values) {
             return Ok(found);
         }
-        let graph = self.graph.at(values)?;
         let mut report = CompileReport::default();
-        let kernels = self.rest.run_from(Stage::Core, graph, |pass, graph, _| {
-            if pass != Pipeline::TRACED {
-                self.options.observe(pass, graph);
-            }
-        })?;
+        let kernels = verify(self.kernels.at(values)?, Stage::Fused).map_err(PassError::Input)?;
         let made = Arc::new(finish(&kernels, &self.options, &mut report, &mut || ())?);
         let mut kept = self.lock();
         kept.push((values.clone(), made.clone()));
@@ -136,12 +128,12 @@ impl SizedProgram {
         &self,
         ty_of: &dyn Fn(&str) -> Option<&'a TensorType>,
     ) -> std::result::Result<Values, SizeError> {
-        self.graph.values(ty_of, &[])
+        self.kernels.values(ty_of, &[])
     }
 
-    /// The program with its names, before anything depends on their values.
+    /// The program with its names, as kernels.
     pub fn graph(&self) -> &Verified {
-        &self.graph
+        &self.kernels
     }
 
     /// The sizes that are kept, those used last at the end.
@@ -167,7 +159,7 @@ pub(crate) fn refused(error: SizeError) -> Error {
 impl fmt::Debug for SizedProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SizedProgram")
-            .field("name", &self.graph.name())
+            .field("name", &self.kernels.name())
             .field("kept", &self.kept())
             .finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! Names of sizes in a trace: their declaration, what user code asks of them, and the guards that answers leave.
 
 use super::Tracer;
-use crate::graph::{Groups, Role, Source};
+use crate::graph::{Graph, Groups, Role, Source};
 use crate::op::{InferCx, Inferred, OpRef};
 use crate::size::{Claim, Must, NamedSize, Relation, Size, SizeGuard};
 use crate::{Attrs, TensorType, Var};
@@ -13,6 +13,11 @@ use std::panic::Location;
 const USUAL: i64 = 32;
 
 impl Tracer {
+    /// Takes over the names and the size guards of another program, for one that is made of it.
+    pub fn take_sizes(&self, graph: &Graph) {
+        self.with_graph_mut(|new| new.sizes = graph.sizes().clone());
+    }
+
     /// The size of that name, which is 0 or more. See [`size_in`](Tracer::size_in).
     #[track_caller]
     pub fn size(&self, name: &str) -> Size {

@@ -143,6 +143,7 @@ impl Found<'_> {
         let point = self.placed.points()[id as usize];
         let node = self.traced.node(point.node);
         let args = self.traced.args(point.node);
+        let elements = self.placed.hint(point.numel);
         let operand = match point.reason {
             Reason::Policy { operand } => args.get(usize::from(operand)),
             Reason::Written if !point.backward => args.first(),
@@ -162,7 +163,7 @@ impl Found<'_> {
             source: node.source.to_string(),
             from: point.from,
             to: point.to,
-            bytes: point.numel.get().saturating_mul(point.from.bytes() + point.to.bytes()),
+            bytes: elements.saturating_mul(point.from.bytes() + point.to.bytes()),
             moved: made.iter().map(|cast| cast.moved).sum(),
             made: made.into(),
             dropped: false,

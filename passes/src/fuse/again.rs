@@ -101,7 +101,7 @@ impl<'g, 'a> Prices<'g, 'a> {
             if matches!(operands, Some(Operands::InOwnOrder { .. })) {
                 prices.as_they_lie.extend(read.clone());
             }
-            let positions = domain(graph, reader).numel().get();
+            let positions = graph.hint(domain(graph, reader).numel());
             for node in read.chain(flag) {
                 prices.known.insert((kernel, node));
                 if of[node.index()] != Some(kernel) {
@@ -114,14 +114,15 @@ impl<'g, 'a> Prices<'g, 'a> {
     }
 
     fn bytes(&self, n: NodeId) -> usize {
-        self.groups.graph.node(n).results[0].bytes().get()
+        self.groups.bytes(n)
     }
 
     fn decide(&mut self, n: NodeId) {
         let Some(kernels) = self.readers.get(&n).filter(|_| !self.as_they_lie.contains(&n)) else {
             return;
         };
-        let elements = self.groups.graph.node(n).results[0].numel().get();
+        let graph = self.groups.graph;
+        let elements = graph.hint(graph.node(n).results[0].numel());
         let is_moved = self.groups.readers[n.index()] == 1
             && kernels.values().all(|positions| *positions <= elements);
         if !is_moved && !is_cheap(self.groups.graph, n) {

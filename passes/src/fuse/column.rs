@@ -3,6 +3,7 @@
 //! The sums of a chunk of rows are made by one thread after another row, so a contraction that takes them can be cut between chunks and
 //! between columns only. That is worth a read of the whole result as long as enough parts are left.
 
+use smallvec::SmallVec;
 use tracecast_ir::kernel::COLUMN_CHUNK;
 use tracecast_ir::{Graph, NodeId, Shape};
 
@@ -15,14 +16,15 @@ const PARTS: usize = 16;
 /// Products that are too few to be shared by threads: some 64 microseconds of a core, a few times what it takes the others to notice.
 const FEW: usize = 1 << 20;
 
-/// True if a contraction over `domain` of `k` steps should reduce down its columns what it makes there.
+/// True if a contraction over `domain` of `k` steps should reduce down its columns what it makes there, for the traced values of names.
 pub(super) fn takes_columns(graph: &Graph, n: NodeId, domain: &Shape, k: usize) -> bool {
-    let sizes = domain.numbers();
+    let sizes: SmallVec<[usize; 4]> = domain.iter().map(|size| graph.hint(*size)).collect();
     let [batch @ .., rows, columns] = &sizes[..] else { return false };
     let Ok(axes) = domain.axes(graph.node(n).attrs.ints("dim")) else { return false };
     // One result for each column; several would need their rows to lie together.
     let all = (0..domain.rank() - 1).all(|axis| domain[axis] == 1 || axes.contains(&axis));
-    all && (domain.numel().get().saturating_mul(k) < FEW || parts(batch, *rows, *columns) >= PARTS)
+    all && (graph.hint(domain.numel()).saturating_mul(k) < FEW
+        || parts(batch, *rows, *columns) >= PARTS)
 }
 
 /// Into how many parts a contraction can be cut without two of them sharing a chunk of rows.

@@ -94,7 +94,7 @@ impl Groups<'_> {
             let is_kept = self.reach().roots.contains(&n) || self.readers[n.index()] > within(n);
             if is_kept { 1 } else { 2 }
         };
-        made.into_iter().map(|n| times(n) * self.graph.node(n).results[0].bytes().get()).sum()
+        made.into_iter().map(|n| times(n) * self.bytes(n)).sum()
     }
 
     fn read_by(&self, kernel: usize) -> impl Iterator<Item = &Read> {

@@ -127,9 +127,13 @@ impl<'a> Groups<'a> {
     pub(super) fn bytes_moved(&self) -> usize {
         let is_made = |n: &&NodeId| self.of[n.index()].is_some();
         let stored = self.stored();
-        let bytes =
-            stored.iter().filter(is_made).map(|n| self.graph.node(*n).results[0].bytes().get());
+        let bytes = stored.iter().filter(is_made).map(|n| self.bytes(*n));
         bytes.sum::<usize>() + self.bytes_read()
+    }
+
+    /// The bytes of what a node makes, with the traced values of names.
+    pub(super) fn bytes(&self, n: NodeId) -> usize {
+        self.graph.hint(self.graph.node(n).results[0].bytes())
     }
 
     /// The bytes that kernels read.
@@ -138,7 +142,7 @@ impl<'a> Groups<'a> {
             let own = |n: NodeId| self.of[n.index()] == self.of[group.members[0].index()];
             let reads = group.members.iter().flat_map(|m| &self.reads[m.index()]);
             let all: FxHashSet<NodeId> = reads.map(|r| r.node).filter(|n| !own(*n)).collect();
-            all.iter().map(|n| self.graph.node(*n).results[0].bytes().get()).sum::<usize>()
+            all.iter().map(|n| self.bytes(*n)).sum::<usize>()
         };
         self.iter().map(read).sum()
     }
@@ -270,7 +274,8 @@ impl<'a> Groups<'a> {
         let is_contraction =
             |n: &&NodeId| matches!(lowering(self.graph, **n), Some(Lower::Contract));
         let left = members.find(is_contraction).map(|n| self.graph.args(*n)[0]);
-        left.and_then(|left| self.graph.ty(left).shape.last().map(|n| n.get())).unwrap_or(1)
+        left.and_then(|left| self.graph.ty(left).shape.last().map(|n| self.graph.hint(*n)))
+            .unwrap_or(1)
     }
 
     /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.
@@ -278,7 +283,7 @@ impl<'a> Groups<'a> {
         let over = domain(self.graph, n);
         let own = |read: &Read| self.of[read.node.index()] == Some(g);
         let here = |read: &Read| own(read) && is_in_order(self.graph, read, &over);
-        self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel().get())
+        self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel())
             && self.reads[n.index()].iter().all(here)
     }
 
@@ -293,16 +298,15 @@ impl<'a> Groups<'a> {
         };
         self.magnitudes.is_single(n)
             && into.rank() > 1
-            && self.magnitudes.elements(n) == Some(into.numel().get())
+            && self.magnitudes.elements(n) == Some(into.numel())
             && self.reads[n.index()].iter().all(here)
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
     fn stores_no_more(&self, n: NodeId, g: usize) -> bool {
-        let bytes = |n: NodeId| self.graph.node(n).results[0].bytes().get();
         self.reads[n.index()].iter().filter(|r| self.of[r.node.index()] == Some(g)).all(|r| {
             let only = self.readers[r.node.index()] == 1 && !self.reach.roots.contains(&r.node);
-            only || bytes(n) < bytes(r.node)
+            only || self.bytes(n) < self.bytes(r.node)
         })
     }
 

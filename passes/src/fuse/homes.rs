@@ -198,9 +198,9 @@ impl Rooms<'_> {
     /// What is read and written only because of a cast: all of it by a kernel of its own, a second copy by a store beside another.
     fn moved(&self, cast: NodeId, home: Home) -> usize {
         let operand = self.graph.args(cast)[0];
-        let written = self.graph.node(cast).results[0].bytes().get();
+        let written = self.graph.hint(self.graph.node(cast).results[0].bytes());
         match home {
-            Home::Kernel => self.graph.ty(operand).bytes().get() + written,
+            Home::Kernel => self.graph.hint(self.graph.ty(operand).bytes()) + written,
             Home::Store | Home::Epilogue
                 if self.stored.contains(&cast)
                     && (self.stored.contains(&operand.node) || self.reads_memory(cast)) =>

@@ -9,14 +9,14 @@ use super::reach::Reach;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{largest, lowering};
 use tracecast_ir::op::Lower;
-use tracecast_ir::{Graph, NodeId};
+use tracecast_ir::{Graph, NodeId, Size};
 
 /// The nodes on such ways.
 pub(super) struct Magnitudes {
     /// Elementwise nodes and views whose value nothing else needs.
     leading: FxHashSet<NodeId>,
     /// The reductions, each with the number of elements that are reduced in the end.
-    reductions: FxHashMap<NodeId, usize>,
+    reductions: FxHashMap<NodeId, Size>,
     /// Those that are a single step.
     single: FxHashSet<NodeId>,
 }
@@ -35,7 +35,7 @@ impl Magnitudes {
             if !found.chain[1..].iter().all(alone) {
                 continue;
             }
-            let elements = graph.ty(found.of).numel().get();
+            let elements = graph.ty(found.of).numel();
             if !found.is_stepwise(graph) {
                 single.insert(n);
             }
@@ -66,7 +66,7 @@ impl Magnitudes {
     }
 
     /// The number of elements that a reduction on such a way reduces in the end.
-    pub(super) fn elements(&self, n: NodeId) -> Option<usize> {
+    pub(super) fn elements(&self, n: NodeId) -> Option<Size> {
         self.reductions.get(&n).copied()
     }
 }

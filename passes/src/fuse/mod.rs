@@ -26,7 +26,7 @@ pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 pub use memory::{Again, Keep, Stored};
 
-use crate::pass::{Pass, need_numbers};
+use crate::pass::Pass;
 use grouping::Groups;
 use reach::Reach;
 use smallvec::SmallVec;
@@ -68,7 +68,6 @@ impl Pass for Fuse {
         if graph.stage() == Stage::Fused {
             return Ok(Graph::clone(graph));
         }
-        need_numbers(graph, Fuse::NAME)?;
         record(graph, Fused::of(graph)?)
     }
 }
@@ -211,6 +210,7 @@ fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
     let (mut names, later) = (fused.names(), behind_gradients(graph));
     let mut kernels: Vec<Option<Built>> = fused.kernels.into_iter().map(Some).collect();
     let tracer = Tracer::explicit(graph.name());
+    tracer.take_sizes(graph);
     let mut made: FxHashMap<ValueId, ValueId> = FxHashMap::default();
     for port in graph.ports() {
         let source = graph.node(port.node).source.clone();

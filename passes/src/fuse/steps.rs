@@ -51,7 +51,7 @@ fn of_rows(graph: &Graph, step: &[bool]) -> Vec<NodeId> {
         let shape = &graph.node(n).results[0].shape;
         let mut below = args.iter().filter_map(|a| parts[a.node.index()].as_ref());
         parts[n.index()] = match lowering(graph, n) {
-            Some(Lower::ReduceRow) if shape.numel().get() > 1 => {
+            Some(Lower::ReduceRow) if graph.hint(shape.numel()) > 1 => {
                 Some(Part::PerRow(domain(graph, n)))
             }
             Some(Lower::View(_)) => below.next().cloned(),

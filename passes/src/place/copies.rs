@@ -188,7 +188,7 @@ impl<'a> Table<'a> {
         let version = *self.versions.entry((value, dtype)).or_insert(next);
         if version == next {
             let ty = &self.graph.node(value).results[0];
-            let bytes = (ty.numel().get() * dtype.bytes()) as u64;
+            let bytes = (self.graph.hint(ty.numel()).saturating_mul(dtype.bytes())) as u64;
             let is_written = ty.dtype == dtype && self.roots.contains(&value);
             self.choices.versions.push(Version { bytes, is_written, ..Version::default() });
             if ty.dtype == dtype {
