@@ -154,7 +154,7 @@ impl Loaded {
 }
 
 impl Launch for Loaded {
-    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
+    fn bind(&self, args: &[Arg], _: &[i64]) -> Result<Box<dyn Bound>> {
         let kernel = &self.kernel;
         let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
         let sizes: Vec<usize> = types.map(|t| t.bytes().get()).collect();
@@ -274,7 +274,7 @@ impl BoundKernel {
         }
         match status::raised(&status) {
             None => Ok(()),
-            Some((check, found)) => Err(RuntimeError::data(&self.kernel, check, found)),
+            Some((check, found)) => Err(RuntimeError::data(&self.kernel, &[], check, found)),
         }
     }
 }
@@ -318,11 +318,11 @@ mod tests {
             lasting: false,
         };
         let launch = device.load(&kernel).unwrap();
-        assert!(launch.bind(&[arg(256), arg(256)]).is_err());
-        assert!(launch.bind(&[arg(400), arg(400)]).is_err());
-        assert!(launch.bind(&[]).is_err());
+        assert!(launch.bind(&[arg(256), arg(256)], &[]).is_err());
+        assert!(launch.bind(&[arg(400), arg(400)], &[]).is_err());
+        assert!(launch.bind(&[], &[]).is_err());
         let foreign = Arg { memory: Memory::new(5), ..arg(400) };
-        assert!(launch.bind(&[foreign.clone(), foreign]).is_err());
+        assert!(launch.bind(&[foreign.clone(), foreign], &[]).is_err());
     }
 
     #[test]

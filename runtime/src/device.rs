@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
-use tracecast_ir::kernel::Kernel;
+use tracecast_ir::kernel::{Capabilities, Kernel};
 use tracecast_ir::policy::{DeviceType, PolicySet};
 
 /// A place where kernels run. Implementations check nothing the runtime has checked already: types, shapes, bounds, lifetimes, order
@@ -18,7 +18,19 @@ pub trait Device: Debug + Send + Sync {
     /// What autocast may do here; `None`: no autocast on this device.
     fn amp(&self) -> Option<AmpSupport>;
 
-    /// Compiles a kernel.
+    /// What its kernels can do besides what every device's can. By default nothing.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    /// Whether [`load`](Device::load) takes this kernel with names in its sizes: it is then compiled once, and each binding gives the names
+    /// values. A kernel that a device does not take is loaded with numbers in the place of names ([`Kernel::at`]), once for each set of
+    /// sizes. By default what the [capabilities](Device::capabilities) say of its form.
+    fn takes_sizes(&self, kernel: &Kernel) -> bool {
+        self.capabilities().sizes.contains(&kernel.form.kind())
+    }
+
+    /// Compiles a kernel. Only a kernel that it [takes](Device::takes_sizes) has names.
     ///
     /// # Errors
     /// If the device has no code for it.
@@ -84,9 +96,12 @@ pub trait Launch: Send + Sync {
     /// Ties it to the places its operands live: the kernel's inputs, then its outputs. An output that updates an input in place has
     /// the memory and offset of that input.
     ///
+    /// `sizes` are the values of the kernel's [names](Kernel::names), in their order, which keep to their bounds; there are none if all its
+    /// sizes are numbers. What depends on them alone is worked out here, so that a run need not do it.
+    ///
     /// # Errors
-    /// If the device cannot use that memory.
-    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>>;
+    /// If the device cannot use that memory, or has no code for these sizes.
+    fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>>;
 
     /// How many bytes a binding keeps besides its operands, if the inputs at those places are [lasting](Arg::lasting): what it makes of
     /// them in one run for the next.

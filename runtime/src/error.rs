@@ -77,12 +77,12 @@ pub enum Error {
 
 impl Error {
     /// The data error that a kernel's check of that number stands for, and what the check found if the device knows; a device error
-    /// if the kernel has no such check.
-    pub fn data(kernel: &Kernel, check: usize, found: Option<i64>) -> Self {
+    /// if the kernel has no such check. `sizes` are what the kernel was bound with ([`Launch::bind`](crate::Launch::bind)).
+    pub fn data(kernel: &Kernel, sizes: &[i64], check: usize, found: Option<i64>) -> Self {
         match kernel.checks.get(check) {
             Some(c) => Error::Data {
                 op: c.op.clone(),
-                message: c.says(found),
+                message: c.at(&kernel.values(sizes)).says(found),
                 source_line: c.source.clone(),
                 kernel: kernel.name.clone(),
             },

@@ -420,7 +420,7 @@ impl Executable {
                 Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
-            let bound = self.launches[step.kernel].bind(&args)?;
+            let bound = self.launches[step.kernel].bind(&args, &[])?;
             binding.is_shared |= bound.is_shared();
             binding.kernels.push(bound);
         }

@@ -7,6 +7,7 @@
 //! * operands have the types of the kernel, start at multiples of 64 bytes (but for loans), and lie inside their memory;
 //! * while a kernel runs nothing else reads or writes its operands, and only an operand with [`Access::Update`] is given twice;
 //! * the bytes of [lasting](Arg::lasting) operands change only together with [`Memory::version`];
+//! * a kernel has names in its sizes only where the device takes such kernels ([`Device::takes_sizes`]); [`Launch::bind`] gives them values;
 //! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
 //! * memory is read by the runtime only through [`Device::download`], after the launches before it.
 //!
@@ -43,3 +44,4 @@ pub use reference::ReferenceDevice;
 pub use registry::Registry;
 pub use store::Store;
 pub use tensor::{Element, Tensor};
+pub use tracecast_ir::kernel::Capabilities;

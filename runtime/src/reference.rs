@@ -58,7 +58,7 @@ struct Interpreted {
 }
 
 impl Launch for Interpreted {
-    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
+    fn bind(&self, args: &[Arg], _: &[i64]) -> Result<Box<dyn Bound>> {
         if args.len() != self.kernel.inputs.len() + self.kernel.outputs.len() {
             return Err(Error::Device(format!(
                 "@{} was bound to {} operands",
@@ -90,7 +90,7 @@ impl Bound for Call {
         }
         let views: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
         let results = eval::kernel(&self.kernel, &views).map_err(|error| match error {
-            EvalError::Data(raised) => Error::data(&self.kernel, raised.number, raised.found),
+            EvalError::Data(raised) => Error::data(&self.kernel, &[], raised.number, raised.found),
             other => Error::Device(format!("@{}: {other}", self.kernel.name)),
         })?;
         for (arg, bytes) in outputs.iter().zip(&results) {

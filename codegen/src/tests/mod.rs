@@ -128,7 +128,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
         args.push(Arg { memory: m.clone(), offset: 0, len, access, lasting: false });
         outputs.push(m);
     }
-    Placed { bound: launch.bind(&args).unwrap(), outputs }
+    Placed { bound: launch.bind(&args, &[]).unwrap(), outputs }
 }
 
 /// Compares a kernel's outputs on every device with the interpreter's.

@@ -32,7 +32,7 @@ impl<'a> Placed<'a> {
             lasting: i == 1,
         };
         let args: Vec<Arg> = sizes.iter().enumerate().map(arg).collect();
-        let bound = device.load(kernel).unwrap().bind(&args).unwrap();
+        let bound = device.load(kernel).unwrap().bind(&args, &[]).unwrap();
         let mut placed = Placed { device, kernel, memory, bound, values, wanted: Vec::new() };
         let all: Vec<usize> = (0..placed.values.len()).collect();
         placed.upload(&all);

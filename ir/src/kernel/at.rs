@@ -61,6 +61,11 @@ impl Kernel {
         kernel
     }
 
+    /// Values for its names, in their order.
+    pub fn values(&self, sizes: &[i64]) -> Values {
+        self.names.iter().zip(sizes).map(|(known, size)| (known.name, *size)).collect()
+    }
+
     /// The values that its names were traced with.
     pub fn hints(&self) -> Values {
         self.names.iter().map(|known| (known.name, known.hint)).collect()

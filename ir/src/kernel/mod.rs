@@ -54,7 +54,7 @@ pub use reduction::{Combine, Extreme, Reduction};
 pub use scalar::{Body, Cmp, Inst, Scalar, ScalarOp, Val};
 
 use crate::TensorType;
-use crate::size::{NamedSize, Number, Size};
+use crate::size::{NamedSize, Number, Size, Values};
 use smallvec::SmallVec;
 
 /// Accumulators of a row reduction.
@@ -87,6 +87,13 @@ pub struct Kernel {
     pub form: Form,
 }
 
+/// What a device's kernels can do besides what every device's can, as data that plans and passes may ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The forms that may have names in their sizes: one kernel then serves all sizes.
+    pub sizes: Vec<FormKind>,
+}
+
 /// A buffer that a kernel writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
@@ -117,6 +124,13 @@ impl Check {
             Some(found) => format!("{}, found {found}", self.expects()),
             None => self.expects(),
         }
+    }
+
+    /// The same with numbers in the place of names, as far as they have values.
+    #[must_use]
+    pub fn at(&self, values: &Values) -> Check {
+        let number = |size: Size| size.at(&|name| values.get(name)).map_or(size, Size::from);
+        Check { range: self.range.map(|range| range.map(number)), ..self.clone() }
     }
 
     /// The message with the range.

@@ -61,9 +61,9 @@ struct Watching<T> {
 }
 
 impl Launch for Watching<Box<dyn Launch>> {
-    fn bind(&self, args: &[Arg]) -> Result<Box<dyn Bound>> {
+    fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>> {
         let lasting = args.iter().filter(|arg| arg.lasting).cloned().collect();
-        let inner = (self.inner.bind(args)?, lasting);
+        let inner = (self.inner.bind(args, sizes)?, lasting);
         Ok(Box::new(Watching { inner, seen: self.seen.clone() }))
     }
 

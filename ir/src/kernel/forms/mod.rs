@@ -32,6 +32,15 @@ pub enum Form {
 }
 
 impl Form {
+    /// Which form it is.
+    pub const fn kind(&self) -> FormKind {
+        match self {
+            Form::Nest(_) => FormKind::Nest,
+            Form::Contract(_) => FormKind::Contract,
+            Form::Scatter(_) => FormKind::Scatter,
+        }
+    }
+
     /// What the language knows of it.
     pub(crate) fn as_loops(&self) -> &dyn Loops {
         match self {
