@@ -5,21 +5,23 @@ use crate::code::disk::Disk;
 use crate::code::listing;
 use crate::error::Error;
 use crate::machine::Vectors;
-use crate::plan;
+use crate::plan::numbers::Numbers;
+use crate::plan::{self, BoundDispatch};
 use crate::run::{self, Invocation, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
+use smallvec::SmallVec;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
-use tracecast_ir::kernel::Kernel;
+use tracecast_ir::kernel::{FormKind, Kernel};
 use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_ir::{DType, NamedSize, Values};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, Error as RuntimeError, HostLoan, HostMemory, Launch,
-    MachineCode, Made, Memory, Result,
+    AmpSupport, Arg, Bound, Capabilities, Device, Error as RuntimeError, HostLoan, HostMemory,
+    Launch, MachineCode, Made, Memory, Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -65,7 +67,38 @@ impl CpuDevice {
         let shared = Shared { vectors, forget_weights, target, team, disk };
         Ok(CpuDevice { shared: Arc::new(shared) })
     }
+
+    /// Compiles the kernels of one program.
+    ///
+    /// # Errors
+    /// If there is no code for one of them.
+    pub(crate) fn loaded(&self, kernels: &[&Kernel]) -> Result<Vec<Loaded>> {
+        let Shared { target, team, disk, .. } = &*self.shared;
+        // Names have their numbers for names, so that equal layers share code. The first class is that of the traced sizes.
+        let renumbered = |kernel: &&Kernel| match kernel.names.is_empty() {
+            true => Arc::new((*kernel).clone()),
+            false => Arc::new(kernel.renumbered()),
+        };
+        let kernels: Vec<Renumbered<'_>> = kernels
+            .iter()
+            .map(|kernel| (*kernel, renumbered(kernel)))
+            .map(|(named, kernel)| (named, kernel.clone(), kernel.hints()))
+            .collect();
+        let wanted: Vec<_> = kernels.iter().map(|(_, kernel, sizes)| (&**kernel, sizes)).collect();
+        let programs = cache::load(target, team, disk.as_ref(), &wanted)?;
+        let launch = |((named, kernel, _), (program, made)): (Renumbered<'_>, _)| Loaded {
+            names: named.names.clone(),
+            kernel,
+            programs: Mutex::new(vec![program]),
+            made,
+            shared: self.shared.clone(),
+        };
+        Ok(kernels.into_iter().zip(programs).map(launch).collect())
+    }
 }
+
+/// A kernel, the same whose names are numbered, and the sizes that it was traced with.
+type Renumbered<'k> = (&'k Kernel, Arc<Kernel>, Values);
 
 impl fmt::Debug for CpuDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,24 +120,18 @@ impl Device for CpuDevice {
         })
     }
 
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { sizes: vec![FormKind::Nest, FormKind::Contract, FormKind::Scatter] }
+    }
+
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
         let mut all = self.load_all(&[kernel])?;
         all.pop().ok_or_else(|| RuntimeError::Device("no kernel".to_owned()))
     }
 
     fn load_all(&self, kernels: &[&Kernel]) -> Result<Vec<Box<dyn Launch>>> {
-        let Shared { target, team, disk, .. } = &*self.shared;
-        let programs = cache::load(target, team, disk.as_ref(), kernels)?;
-        let launch = |(kernel, (program, made)): (&&Kernel, (Arc<Program>, Made))| {
-            let loaded = Loaded {
-                kernel: Arc::new((*kernel).clone()),
-                program,
-                made,
-                shared: self.shared.clone(),
-            };
-            Box::new(loaded) as Box<dyn Launch>
-        };
-        Ok(kernels.iter().zip(programs).map(launch).collect())
+        let launch = |loaded| Box::new(loaded) as Box<dyn Launch>;
+        Ok(self.loaded(kernels)?.into_iter().map(launch).collect())
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
@@ -138,47 +165,103 @@ impl Device for CpuDevice {
 }
 
 /// A compiled kernel.
-struct Loaded {
+pub(crate) struct Loaded {
+    /// Its names as they are called where it comes from, with their bounds.
+    names: Vec<NamedSize>,
+    /// The kernel, whose names have their numbers for names.
     kernel: Arc<Kernel>,
-    program: Arc<Program>,
+    /// Its code for the classes of sizes that have been met.
+    programs: Mutex<Vec<Arc<Program>>>,
     made: Made,
     shared: Arc<Shared>,
 }
 
 impl Loaded {
+    fn wrong_sizes(&self, why: String) -> RuntimeError {
+        Error::Sizes { kernel: self.kernel.name.clone(), why }.into()
+    }
+
+    /// The values of the kernel's names. Code relies on their bounds.
+    fn values(&self, sizes: &[i64]) -> Result<Values> {
+        let (expected, found) = (self.names.len(), sizes.len());
+        if found != expected {
+            return Err(self.wrong_sizes(format!("{found} values for {expected} names of sizes")));
+        }
+        let wrong = self.names.iter().zip(sizes).find(|(name, value)| !name.admits(**value));
+        match wrong {
+            Some((name, value)) => {
+                let why = format!("`{}` is {value}, expected {}", name.name, name.bounds());
+                Err(self.wrong_sizes(why))
+            }
+            None => Ok(self.kernel.values(sizes)),
+        }
+    }
+
+    /// The code for the class of these sizes, which is compiled if it has not been met.
+    fn program(&self, values: &Values) -> Result<Arc<Program>> {
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |program: &&Arc<Program>| program.fits(&Numbers::new(values));
+        if let Some(program) = programs.iter().find(fits) {
+            return Ok(program.clone());
+        }
+        let Shared { target, team, disk, .. } = &*self.shared;
+        let wanted = (&*self.kernel, values);
+        let loaded = cache::load(target, team, disk.as_ref(), &[wanted])?.pop();
+        let (program, _) = loaded.ok_or_else(|| self.wrong_sizes("no code".to_owned()))?;
+        programs.push(program.clone());
+        Ok(program)
+    }
+
     /// How a run keeps something for the next, if these inputs last.
-    fn packing(&self, lasting: &[usize]) -> Option<Packing> {
+    fn packing(&self, dispatch: &BoundDispatch, lasting: &[usize]) -> Option<Packing> {
         let Shared { target, forget_weights, .. } = &*self.shared;
-        (!forget_weights).then(|| run::packing(&self.program, target, lasting)).flatten()
+        (!forget_weights).then(|| run::packing(dispatch, target, lasting)).flatten()
+    }
+
+    /// Errors unless there is an operand for each of the kernel's, with as many bytes.
+    fn check_operands(&self, args: &[Arg], sizes: &Numbers<'_>) -> Result<()> {
+        let kernel = &self.kernel;
+        let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
+        let bytes = types.map(|ty| sizes.count(ty.bytes())).collect::<std::result::Result<_, _>>();
+        let bytes: Vec<usize> = bytes.map_err(|why| self.wrong_sizes(why))?;
+        let fits =
+            bytes.len() == args.len() && bytes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
+        if fits {
+            return Ok(());
+        }
+        let found: Vec<usize> = args.iter().map(|a| a.len).collect();
+        let message = format!("expected operands of {bytes:?} bytes, found {found:?}");
+        Err(Error::Operands { kernel: kernel.name.clone(), message }.into())
     }
 }
 
 impl Launch for Loaded {
-    fn bind(&self, args: &[Arg], _: &[i64]) -> Result<Box<dyn Bound>> {
-        let kernel = &self.kernel;
-        let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|o| &o.ty));
-        let sizes: Vec<usize> = types.map(|t| t.bytes().get()).collect();
-        let fits =
-            sizes.len() == args.len() && sizes.iter().zip(args).all(|(size, arg)| *size <= arg.len);
-        if !fits {
-            let found: Vec<usize> = args.iter().map(|a| a.len).collect();
-            let message = format!("expected operands of {sizes:?} bytes, found {found:?}");
-            return Err(Error::Operands { kernel: kernel.name.clone(), message }.into());
-        }
+    fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>> {
+        let names = SmallVec::from_slice(sizes);
+        let values = self.values(sizes)?;
+        let program = self.program(&values)?;
+        let sizes = Numbers::new(&values);
+        self.check_operands(args, &sizes)?;
+        let wrong = |why| self.wrong_sizes(why);
+        let dispatch = program.dispatch.at(&sizes).map_err(wrong)?;
+        let operands = Slots::with_sizes(&program.table.bits(&self.kernel, &sizes).map_err(wrong)?);
+        let mut places = Addresses { operands, prepared: Vec::new() };
         let places = if args.iter().any(|arg| arg.memory.find::<HostLoan>().is_some()) {
-            Places::Lent(args.to_vec(), Mutex::default())
+            Places::Lent(args.to_vec(), Mutex::new(places))
         } else {
-            let mut places = Addresses { operands: Slots::of(args)?, prepared: Vec::new() };
-            run::prepare(&self.program, &places.operands, &mut places.prepared);
+            places.operands.refill(args)?;
+            run::prepare(&dispatch, &places.operands, &mut places.prepared);
             let memory = args.iter().map(|a| a.memory.clone()).collect();
             Places::Fixed { places, _memory: memory }
         };
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
-        let kept =
-            self.packing(&lasting).map(|packing| PackedWeights::new(packing, args)).transpose()?;
+        let packing = self.packing(&dispatch, &lasting);
+        let kept = packing.map(|packing| PackedWeights::new(packing, args)).transpose()?;
         Ok(Box::new(BoundKernel {
-            kernel: kernel.clone(),
-            program: self.program.clone(),
+            kernel: self.kernel.clone(),
+            sizes: names,
+            program,
+            dispatch,
             shared: self.shared.clone(),
             places,
             kept,
@@ -186,7 +269,12 @@ impl Launch for Loaded {
     }
 
     fn kept_bytes(&self, lasting: &[usize]) -> usize {
-        self.packing(lasting).map_or(0, |packing| packing.bytes())
+        // Of the sizes that it was traced with, if they are names.
+        let values = self.kernel.hints();
+        let program = self.program(&values).ok();
+        let dispatch = program.and_then(|p| p.dispatch.at(&Numbers::new(&values)).ok());
+        let packing = dispatch.and_then(|dispatch| self.packing(&dispatch, lasting));
+        packing.map_or(0, |packing| packing.bytes())
     }
 
     fn text(&self) -> Option<String> {
@@ -213,7 +301,10 @@ impl Launch for Loaded {
 /// A compiled kernel with the addresses of its operands.
 struct BoundKernel {
     kernel: Arc<Kernel>,
+    /// The values of its names.
+    sizes: SmallVec<[i64; 4]>,
     program: Arc<Program>,
+    dispatch: BoundDispatch,
     shared: Arc<Shared>,
     places: Places,
     kept: Option<PackedWeights>,
@@ -231,7 +322,6 @@ enum Places {
 }
 
 /// The addresses of operands, and what a run makes of them.
-#[derive(Default)]
 struct Addresses {
     operands: Slots,
     prepared: Vec<Slots>,
@@ -239,7 +329,7 @@ struct Addresses {
 
 impl Bound for BoundKernel {
     fn is_shared(&self) -> bool {
-        run::is_shared(&self.program, &self.shared.team)
+        run::is_shared(&self.dispatch, &self.shared.team)
     }
 
     fn run(&self) -> Result<()> {
@@ -249,7 +339,7 @@ impl Bound for BoundKernel {
                 let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
                 let Addresses { operands, prepared } = &mut *places;
                 operands.refill(args)?;
-                run::prepare(&self.program, operands, prepared);
+                run::prepare(&self.dispatch, operands, prepared);
                 self.run_at(&places)
             }
         }
@@ -267,15 +357,32 @@ impl BoundKernel {
         let status = status::fine();
         let Shared { target, team, .. } = &*self.shared;
         let program = &*self.program;
-        let invocation = Invocation { program, target, team, operands, prepared, status: &status };
+        let (dispatch, status) = (&self.dispatch, &status);
+        let invocation = Invocation { program, dispatch, target, team, operands, prepared, status };
         match &self.kept {
             Some(kept) => kept.with(|to| invocation.pack(to), |packed| invocation.run(packed)),
             None => invocation.run(None),
         }
-        match status::raised(&status) {
+        match status::raised(status) {
             None => Ok(()),
-            Some((check, found)) => Err(RuntimeError::data(&self.kernel, &[], check, found)),
+            Some((check, found)) => {
+                Err(RuntimeError::data(&self.kernel, &self.sizes, check, found))
+            }
         }
+    }
+}
+
+#[cfg(test)]
+impl Loaded {
+    /// For how many classes of sizes there is code.
+    pub(crate) fn classes(&self) -> usize {
+        self.programs.lock().unwrap().len()
+    }
+
+    /// True if the first class of both has the same code.
+    pub(crate) fn shares_code_with(&self, other: &Loaded) -> bool {
+        let first = |of: &Loaded| of.programs.lock().unwrap()[0].clone();
+        Arc::ptr_eq(&first(self), &first(other))
     }
 }
 
@@ -291,7 +398,8 @@ mod tests {
         let sizes: Vec<usize> = (0..20).map(|i| 5000 + i % 17).collect();
         let mut kernels: Vec<Kernel> = sizes.iter().map(|n| gelu(*n)).collect();
         kernels[19].name = "another".to_owned();
-        let all: Vec<&Kernel> = kernels.iter().collect();
+        let none = Values::default();
+        let all: Vec<_> = kernels.iter().map(|kernel| (kernel, &none)).collect();
         let Shared { target, team, .. } = &*device.shared;
         let programs = cache::load(target, team, None, &all).unwrap();
         assert!(

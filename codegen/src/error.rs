@@ -19,6 +19,14 @@ pub(crate) enum Error {
         /// What it asks for.
         what: String,
     },
+    /// The sizes of a kernel are no numbers.
+    #[error("kernel @{kernel}: {why}")]
+    Sizes {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong with them.
+        why: String,
+    },
     /// Plans are asked for behind a transformation that there is not.
     #[error("no transformation of plans is named `{name}`: there are {known}")]
     NoTransformation {

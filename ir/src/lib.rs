@@ -41,7 +41,7 @@ pub use op::{OpDef, OpName, OpRef};
 pub use point::{Origin, Point, PointId, Reason};
 pub use retrace::Mapping;
 pub use shape::Shape;
-pub use size::{Claim, Must, NamedSize, Number, Size, SizeGuard, Sizes, Values};
+pub use size::{Claim, Must, NamedSize, Number, Relation, Size, SizeGuard, Sizes, Values};
 pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
 pub use tracer::Tracer;

@@ -1,12 +1,12 @@
 //! Loads and stores of operands, one element or sixteen.
 
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::{Access, Place};
+use crate::plan::Place;
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Type, Value, types};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::DType;
-use tracecast_ir::kernel::Scalar;
+use tracecast_ir::kernel::{Access, Scalar};
+use tracecast_ir::{DType, Size};
 
 /// Sixteen elements, in vectors of four.
 pub(super) type Group = SmallVec<[Value; 4]>;
@@ -19,18 +19,18 @@ pub(super) struct Base {
     /// Of position 0.
     address: Value,
     /// In elements.
-    step: i64,
+    step: Size,
     dtype: DType,
     /// A condition on the whole row.
     row_guard: Option<Value>,
     /// Conditions on each position: the number at position 0, its step, and the bound.
-    guards: Vec<(Value, i64, i64)>,
+    guards: Vec<(Value, Size, Size)>,
     /// The value where a condition fails.
     fill: u64,
     /// Varying indices, by number of the operand, and their strides.
-    pub(super) varying: SmallVec<[(usize, i64); 1]>,
+    pub(super) varying: SmallVec<[(usize, Size); 1]>,
     /// The element of position 0, and the count of elements, if indices vary.
-    bounds: Option<(Value, i64)>,
+    bounds: Option<(Value, Size)>,
 }
 
 impl Base {
@@ -58,7 +58,7 @@ impl Emitter<'_> {
     /// Computes what is the same along the row. `uniform(i)` is the value of indirect index `i` if that is the same, too.
     pub(super) fn base(
         &mut self,
-        (slot, dtype, elements): (usize, DType, i64),
+        (slot, dtype, elements): (usize, DType, Size),
         place: &Place,
         uniform: impl Fn(usize) -> Option<Value>,
     ) -> Base {
@@ -81,7 +81,7 @@ impl Emitter<'_> {
                 for (i, stride) in access.indirect.iter().enumerate() {
                     match uniform(i) {
                         Some(index) => {
-                            let moved = self.fb.ins().imul_imm_s(index, *stride);
+                            let moved = self.times(index, *stride);
                             element = self.fb.ins().iadd(element, moved);
                         }
                         None => base.varying.push((i, *stride)),
@@ -90,10 +90,8 @@ impl Emitter<'_> {
                 self.guards(access, &mut base);
                 if !base.varying.is_empty() {
                     base.bounds = Some((element, elements));
-                } else if !access.indirect.is_empty() && elements > 0 {
-                    let reach = base.step * (self.plan.row() - 1).max(0);
-                    let (low, high) = ((-reach).max(0), elements - 1 - reach.max(0));
-                    element = self.inside(element, low, high);
+                } else if !access.indirect.is_empty() && elements != 0 {
+                    element = self.row_inside(element, base.step, elements);
                 }
                 element
             }
@@ -120,6 +118,45 @@ impl Emitter<'_> {
         base
     }
 
+    /// The element of position 0 if those of all positions lie inside the operand; else one of which they do.
+    fn row_inside(&mut self, element: Value, step: Size, elements: Size) -> Value {
+        let row = self.plan.row();
+        if let (Some(step), Some(row), Some(elements)) =
+            (step.number(), row.number(), elements.number())
+        {
+            let reach = step * (row - 1).max(0);
+            let (low, high) = ((-reach).max(0), elements - 1 - reach.max(0));
+            return self.inside(element, low, high);
+        }
+        let zero = self.fb.ins().iconst(types::I64, 0);
+        let (row, elements) = (self.size(row), self.size(elements));
+        let steps = self.fb.ins().iadd_imm_s(row, -1);
+        let steps = self.fb.ins().smax(steps, zero);
+        let reach = self.times(steps, step);
+        let back = self.fb.ins().ineg(reach);
+        let low = self.fb.ins().smax(back, zero);
+        let forth = self.fb.ins().smax(reach, zero);
+        let room = self.fb.ins().isub(elements, forth);
+        let room = self.fb.ins().isub(room, low);
+        let room = self.fb.ins().iadd_imm_s(room, -1);
+        let room = self.fb.ins().smax(room, zero);
+        let from_low = self.fb.ins().isub(element, low);
+        let fine = self.fb.ins().icmp(IntCC::UnsignedLessThanOrEqual, from_low, room);
+        self.fb.ins().select(fine, element, low)
+    }
+
+    /// The number if it is one of an element, else 0.
+    fn element_inside(&mut self, element: Value, elements: Size) -> Value {
+        match elements.number() {
+            Some(elements) => self.inside(element, 0, elements - 1),
+            None => {
+                let fine = self.compare_size(IntCC::UnsignedLessThan, element, elements);
+                let zero = self.fb.ins().iconst(types::I64, 0);
+                self.fb.ins().select(fine, element, zero)
+            }
+        }
+    }
+
     /// The number if it lies inside those bounds, else the lower one: where a check on an index has failed, the run goes on.
     fn inside(&mut self, element: Value, low: i64, high: i64) -> Value {
         let from_low = if low == 0 { element } else { self.fb.ins().iadd_imm_s(element, -low) };
@@ -132,13 +169,13 @@ impl Emitter<'_> {
     fn guards(&mut self, access: &Access, base: &mut Base) {
         base.fill = access.fill;
         for guard in &access.guards {
-            let step = guard.strides.last().copied().unwrap_or(0);
+            let step = guard.strides.last().copied().unwrap_or_default();
             let at = self.at_row(guard.offset, &guard.strides);
             if step != 0 {
                 base.guards.push((at, step, guard.extent));
                 continue;
             }
-            let holds = self.fb.ins().icmp_imm_s(IntCC::UnsignedLessThan, at, guard.extent);
+            let holds = self.compare_size(IntCC::UnsignedLessThan, at, guard.extent);
             base.row_guard = Some(match base.row_guard {
                 Some(other) => self.fb.ins().band(other, holds),
                 None => holds,
@@ -167,20 +204,20 @@ impl Emitter<'_> {
         let size = base.dtype.bytes() as i64;
         if let Some((mut element, elements)) = base.bounds {
             if let Some(position) = position.filter(|_| base.step != 0) {
-                let moved = self.scaled(position, base.step);
+                let moved = self.steps(position, base.step, 1);
                 element = self.fb.ins().iadd(element, moved);
             }
             for ((_, stride), index) in base.varying.iter().zip(index) {
-                let moved = self.fb.ins().imul_imm_s(*index, *stride);
+                let moved = self.times(*index, *stride);
                 element = self.fb.ins().iadd(element, moved);
             }
-            let element = self.inside(element, 0, elements - 1);
+            let element = self.element_inside(element, elements);
             let bytes = self.scaled(element, size);
             return self.fb.ins().iadd(base.start, bytes);
         }
         let mut address = base.address;
         if let Some(position) = position.filter(|_| base.step != 0) {
-            let bytes = self.scaled(position, size * base.step);
+            let bytes = self.steps(position, base.step, size);
             address = self.fb.ins().iadd(address, bytes);
         }
         address
@@ -197,12 +234,12 @@ impl Emitter<'_> {
         for (start, step, extent) in &base.guards {
             let at = match position {
                 Some(p) => {
-                    let moved = self.scaled(p, *step);
+                    let moved = self.steps(p, *step, 1);
                     self.fb.ins().iadd(*start, moved)
                 }
                 None => *start,
             };
-            let this = self.fb.ins().icmp_imm_s(IntCC::UnsignedLessThan, at, *extent);
+            let this = self.compare_size(IntCC::UnsignedLessThan, at, *extent);
             holds = Some(match holds {
                 Some(other) => self.fb.ins().band(other, this),
                 None => this,

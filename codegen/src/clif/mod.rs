@@ -7,6 +7,7 @@
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
+mod choices;
 mod low_precision;
 mod memory;
 mod prefetch;
@@ -16,16 +17,19 @@ mod row;
 mod row_pairs;
 mod scalar;
 mod sink;
+mod sizes;
 mod strided;
 #[cfg(test)]
 mod tests;
 mod vector_call;
 
+pub(crate) use choices::Choices;
 pub(crate) use vector_call::LOOPS;
 
 /// The namespace of the names of routines, which are their numbers among [`Lowered::routines`].
 pub(crate) const ROUTINES: u32 = 2;
 
+use crate::plan::numbers::SizeTable;
 use crate::plan::phases::{self, Capability, Lanes, Phases, VectorLoops};
 use crate::plan::{Plan, Sink, Stage, Strides};
 use crate::routines::Routine;
@@ -41,6 +45,7 @@ use cranelift::prelude::{
 };
 use row_pairs::RowState;
 use std::collections::HashMap;
+use tracecast_ir::Size;
 use tracecast_ir::kernel::{ROW_CHUNK, Scalar, Val};
 
 /// Accesses do not trap, and may be unaligned.
@@ -58,18 +63,20 @@ pub(crate) struct Lowered {
     pub(crate) loops: Vec<Compiled>,
 }
 
-/// Emits a plan.
+/// Emits a plan, with what was chosen for it and the table of what it reads of the sizes of a binding.
 ///
 /// # Errors
 /// If it asks for what has no code; what that is.
 pub(crate) fn lower(
     target: &Target,
-    plan: &Plan,
+    (plan, choices): (&Plan, Choices),
+    table: &SizeTable,
     context: &mut FunctionBuilderContext,
 ) -> Result<Lowered, String> {
     let mut function = Function::new();
     function.signature = signature(target.isa.default_call_conv());
-    let mut emitter = Emitter::new(FunctionBuilder::new(&mut function, context), target, plan);
+    let fb = FunctionBuilder::new(&mut function, context);
+    let mut emitter = Emitter::new(fb, target, (plan, choices), table);
     emitter.rows();
     let Emitter { mut fb, scratch_bytes, routines, loops, failed, .. } = emitter;
     fb.seal_all_blocks();
@@ -101,8 +108,14 @@ struct Emitter<'a> {
     fb: FunctionBuilder<'a>,
     target: &'a Target,
     plan: &'a Plan,
-    entry: Block,
+    choices: Choices,
+    table: &'a SizeTable,
+    entry_block: Block,
+    /// The table of addresses.
+    slots_at: Value,
     slots: Vec<Value>,
+    /// What has been read of the table of sizes, by number.
+    entries: HashMap<usize, Value>,
     begin: Value,
     end: Value,
     from: Value,
@@ -125,7 +138,12 @@ struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(mut fb: FunctionBuilder<'a>, target: &'a Target, plan: &'a Plan) -> Self {
+    fn new(
+        mut fb: FunctionBuilder<'a>,
+        target: &'a Target,
+        (plan, choices): (&'a Plan, Choices),
+        table: &'a SizeTable,
+    ) -> Self {
         let entry = fb.create_block();
         fb.append_block_params_for_function_params(entry);
         fb.switch_to_block(entry);
@@ -140,12 +158,13 @@ impl<'a> Emitter<'a> {
             bytes += (size + 127) / 128 * 128;
             at as i32
         };
-        let size = |ty: Scalar| plan.row() * i64::from(phases::scratch_bytes(ty));
+        let row = plan.row_at_most().unwrap_or(0);
+        let size = |ty: Scalar| row * i64::from(phases::scratch_bytes(ty));
         let reductions =
             |s: &Stage| s.sinks.iter().filter(|s| matches!(s, Sink::Reduce { .. })).count();
         let lanes = plan.stages.iter().map(reductions).max().unwrap_or(0) as i64;
         let mut states: Vec<RowState> = Vec::new();
-        for _ in 0..row_pairs::rows(target, plan) {
+        for _ in 0..choices.rows {
             let buffer = |(number, ty): (usize, &Scalar)| match states.first() {
                 Some(state) if row_pairs::is_shared(plan, number) => state.buffers[number],
                 _ => reserve(size(*ty)),
@@ -158,8 +177,12 @@ impl<'a> Emitter<'a> {
         let strided_at = plan.strided.iter().map(|rows| reserve(rows.bytes())).collect();
         let temporaries = reserve(0);
         Emitter {
-            entry,
+            choices,
+            table,
+            entry_block: entry,
+            slots_at: params[0],
             slots,
+            entries: HashMap::new(),
             begin: params[1],
             end: params[2],
             from: params[3],
@@ -222,9 +245,20 @@ impl<'a> Emitter<'a> {
                 break;
             }
             // No row exists if an axis is empty.
-            let extent = self.plan.extents[axis].max(1);
-            index.push(self.fb.ins().urem_imm_u(rest, extent));
-            rest = self.fb.ins().udiv_imm_u(rest, extent);
+            let extent = self.plan.extents[axis];
+            let (above, at) = match extent.number() {
+                Some(extent) => {
+                    let at = self.fb.ins().urem_imm_u(rest, extent.max(1));
+                    (self.fb.ins().udiv_imm_u(rest, extent.max(1)), at)
+                }
+                None => {
+                    let extent = self.size(extent);
+                    let at = self.fb.ins().urem(rest, extent);
+                    (self.fb.ins().udiv(rest, extent), at)
+                }
+            };
+            index.push(at);
+            rest = above;
         }
         index.reverse();
         index
@@ -266,7 +300,7 @@ impl<'a> Emitter<'a> {
             row.once_per_row(em);
             row
         });
-        if let Some(width) = self.target.vector_width.filter(|_| self.plan.row() > 0) {
+        if let Some(width) = self.target.vector_width.filter(|_| self.plan.row() != 0) {
             self.prepare_wide(&mut rows, width);
         }
         let row = &rows[0];
@@ -292,7 +326,7 @@ impl<'a> Emitter<'a> {
             row.reductions().into_iter().filter(|r| !r.is_position()).collect()
         };
         let reductions = &of(row)[..];
-        if self.plan.row() <= ROW_CHUNK as i64 {
+        if !self.plan.may_reach(ROW_CHUNK as i64 + 1) {
             rows.iter().for_each(|each| self.start_lanes(&of(each), &row.begun));
             row.positions(self, self.from, self.to);
             self.each_row(rows.len(), |em, turn| {
@@ -335,23 +369,23 @@ impl<'a> Emitter<'a> {
     }
 
     /// `offset + Σ strides * index` over the outer axes.
-    fn at_row(&mut self, offset: i64, strides: &Strides) -> Value {
+    fn at_row(&mut self, offset: Size, strides: &Strides) -> Value {
         let mut sum: Option<Value> = None;
         for (axis, &at) in self.state().index.clone().iter().enumerate() {
-            let stride = strides.get(axis).copied().unwrap_or(0);
+            let stride = strides.get(axis).copied().unwrap_or_default();
             if stride == 0 {
                 continue;
             }
-            let term = if stride == 1 { at } else { self.fb.ins().imul_imm_s(at, stride) };
+            let term = if stride == 1 { at } else { self.times(at, stride) };
             sum = Some(match sum {
                 Some(sum) => self.fb.ins().iadd(sum, term),
                 None => term,
             });
         }
-        match (sum, offset) {
-            (Some(sum), 0) => sum,
-            (Some(sum), _) => self.fb.ins().iadd_imm_s(sum, offset),
-            (None, _) => self.fb.ins().iconst(types::I64, offset),
+        match sum {
+            Some(sum) if offset == 0 => sum,
+            Some(sum) => self.plus(sum, offset),
+            None => self.size(offset),
         }
     }
 
@@ -366,7 +400,7 @@ impl<'a> Emitter<'a> {
             return *v;
         }
         let data = self.fb.func.dfg.constants.insert(ConstantData::from(&bits.to_le_bytes()[..]));
-        let mut cursor = FuncCursor::new(self.fb.func).at_first_insertion_point(self.entry);
+        let mut cursor = FuncCursor::new(self.fb.func).at_first_insertion_point(self.entry_block);
         let v = cursor.ins().vconst(ty, data);
         self.constants.insert((ty, bits), v);
         v

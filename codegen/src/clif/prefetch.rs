@@ -5,10 +5,14 @@
 //! first-level cache, prefetched lines would be gone before their turn, so nothing is prefetched there.
 
 use super::Emitter;
+use super::choices::goes_over_less;
+use crate::plan::facts::Facts;
 use crate::plan::phases::scratch_bytes;
-use crate::plan::{Access, Place, Plan, Sink, Stage};
+use crate::plan::{Place, Plan, Sink, Stage};
+use crate::target::Target;
 use cranelift::prelude::{InstBuilder, Value};
 use tracecast_ir::DType;
+use tracecast_ir::kernel::Access;
 
 /// The bytes of a row and what it needs: most of a small first-level cache.
 const ROOM: i64 = 24 << 10;
@@ -23,20 +27,7 @@ pub(super) struct Asked {
 impl Emitter<'_> {
     /// What a pass along the row asks for: results of the next pass, unless they are there already.
     pub(super) fn asked(&self, stage: &Stage) -> Vec<Asked> {
-        let plan = self.plan;
-        if plan.traffic() < self.target.core_cache || row_bytes(plan) > ROOM {
-            return Vec::new();
-        }
-        let next = next_pass(plan, stage).map_or(&[][..], |next| &next.sinks);
-        let results = next.iter().filter_map(|sink| match sink {
-            Sink::Store { slot, dtype, place: Place::At(access), .. } => {
-                let dense = access.strides.last() == Some(&1) && plan.fresh.contains(slot);
-                let asked = Asked { slot: *slot, dtype: *dtype, access: access.clone() };
-                dense.then_some(asked)
-            }
-            _ => None,
-        });
-        results.collect()
+        if self.choices.prefetches { results(self.plan, stage) } else { Vec::new() }
     }
 
     /// The address of position 0 of such a row.
@@ -47,15 +38,37 @@ impl Emitter<'_> {
     }
 }
 
-/// The bytes of what a row reads, keeps and writes.
-fn row_bytes(plan: &Plan) -> i64 {
+/// True if lines of results are to be asked for.
+pub(super) fn pays(target: &Target, plan: &Plan, facts: &Facts) -> bool {
+    plan.stages.iter().any(|stage| !results(plan, stage).is_empty())
+        && row_bytes(plan).is_some_and(|bytes| bytes <= ROOM)
+        && !goes_over_less(plan, target.core_cache, facts)
+}
+
+/// The results of the pass after one.
+fn results(plan: &Plan, stage: &Stage) -> Vec<Asked> {
+    let next = next_pass(plan, stage).map_or(&[][..], |next| &next.sinks);
+    let results = next.iter().filter_map(|sink| match sink {
+        Sink::Store { slot, dtype, place: Place::At(access), .. } => {
+            let dense = access.strides.last().is_some_and(|stride| *stride == 1);
+            let asked = Asked { slot: *slot, dtype: *dtype, access: access.clone() };
+            (dense && plan.fresh.contains(slot)).then_some(asked)
+        }
+        _ => None,
+    });
+    results.collect()
+}
+
+/// The bytes of what a row reads, keeps and writes, at most.
+fn row_bytes(plan: &Plan) -> Option<i64> {
     let loads = plan.loads.iter().filter(|l| l.place.row_stride() != 0).map(|l| l.dtype.bytes());
     let stores = plan.stages.iter().flat_map(|s| &s.sinks).filter_map(|sink| match sink {
         Sink::Store { dtype, place, .. } if place.row_stride() != 0 => Some(dtype.bytes()),
         _ => None,
     });
     let kept = plan.buffers.iter().map(|ty| scratch_bytes(*ty) as usize);
-    plan.row() * loads.chain(stores).chain(kept).sum::<usize>() as i64
+    let position = loads.chain(stores).chain(kept).sum::<usize>() as i64;
+    plan.row_at_most().map(|most| most.saturating_mul(position))
 }
 
 /// The pass along every row that comes after one.

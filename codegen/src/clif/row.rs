@@ -131,6 +131,7 @@ impl<'p> Row<'p> {
                 let start = self.starts[&v];
                 if inst.ty == Scalar::I32 { em.fb.ins().ireduce(types::I32, start) } else { start }
             }
+            ScalarOp::Argument(number) => em.argument(number, inst.ty),
             ScalarOp::Register(r) => match em.state().registers.get(&(r as usize)) {
                 Some(value) => *value,
                 None => em.fail("a register that nothing has set", scalar_type(inst.ty)),
@@ -171,7 +172,24 @@ impl<'p> Row<'p> {
         em.fb.switch_to_block(exit);
     }
 
+    /// A phase from `low` to `high`. Loops of `x86` find out themselves that there is nothing to do.
     fn phase(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
+        let kind = self.cut.phases[number].kind;
+        let own = kind == Kind::Vector && em.target.vector_width.is_some();
+        if own || !em.plan.may_be_empty() {
+            return self.loops(em, number, low, high);
+        }
+        let (some, after) = (em.fb.create_block(), em.fb.create_block());
+        let any = em.fb.ins().icmp(IntCC::SignedLessThan, low, high);
+        em.fb.ins().brif(any, some, &[], after, &[] as &[BlockArg]);
+        em.fb.switch_to_block(some);
+        self.loops(em, number, low, high);
+        em.fb.ins().jump(after, &[]);
+        em.fb.switch_to_block(after);
+    }
+
+    /// The loops of a phase; there is at least one position, unless they are those of `x86`.
+    fn loops(&self, em: &mut Emitter<'_>, number: usize, low: Value, high: Value) {
         let phase = &self.cut.phases[number];
         match phase.kind {
             Kind::Vector if em.target.vector_width.is_some() => {
@@ -183,7 +201,7 @@ impl<'p> Row<'p> {
             Kind::Tile => self.tiles(em, phase, low, high),
             Kind::Scalar => self.ones(em, phase, low, low, high),
             Kind::Vector if em.plan.aligned => self.groups(em, phase, low, high),
-            Kind::Vector if em.plan.row() < 16 => self.ones(em, phase, low, low, high),
+            Kind::Vector if !em.plan.may_reach(16) => self.ones(em, phase, low, low, high),
             Kind::Vector => {
                 let length = em.fb.ins().isub(high, low);
                 let whole = em.fb.ins().band_imm_s(length, -16);
@@ -369,7 +387,11 @@ impl<'p> Row<'p> {
                 Group::from_elem(em.fail(what, vector_type(inst.ty)), 4)
             }
             ScalarOp::Index(i) => {
-                let step = em.plan.positions[i as usize].strides.last().copied().unwrap_or(0);
+                let step = em.plan.positions[i as usize].strides.last().and_then(|s| s.number());
+                let Some(step) = step else {
+                    let what = "vectors of positions whose steps are names";
+                    return Group::from_elem(em.fail(what, types::I32X4), 4);
+                };
                 let moved = em.scaled(at.position, step);
                 let first = em.fb.ins().iadd(self.starts[&v], moved);
                 let first = em.fb.ins().ireduce(types::I32, first);
@@ -416,8 +438,9 @@ impl<'p> Row<'p> {
                 em.load_one(base, Some(at.position), &index)
             }
             ScalarOp::Index(i) => {
-                let step = em.plan.positions[i as usize].strides.last().copied().unwrap_or(0);
-                let moved = em.scaled(at.position, step);
+                let step =
+                    em.plan.positions[i as usize].strides.last().copied().unwrap_or_default();
+                let moved = em.steps(at.position, step, 1);
                 let value = em.fb.ins().iadd(self.starts[&v], moved);
                 if inst.ty == Scalar::I32 { em.fb.ins().ireduce(types::I32, value) } else { value }
             }

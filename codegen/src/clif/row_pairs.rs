@@ -6,11 +6,14 @@
 //! is for kernels that do not write what they read.
 
 use super::Emitter;
+use super::choices::goes_over_less;
+use crate::plan::facts::Facts;
 use crate::plan::phases::{self, Kind};
 use crate::plan::{Plan, Sink, Stage};
 use crate::target::Target;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use std::collections::HashMap;
+use tracecast_ir::Size;
 use tracecast_ir::kernel::ROW_CHUNK;
 
 /// With fewer rows, calls may be of one row.
@@ -34,7 +37,7 @@ pub(super) struct RowState {
 }
 
 /// How many rows to work on at a time.
-pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
+pub(super) fn rows(target: &Target, plan: &Plan, facts: &Facts) -> usize {
     let along = || plan.stages.iter().filter(|s| !s.once);
     let sums = |s: &Sink| matches!(s, Sink::Reduce { .. });
     let fits = |s: &Sink| match s {
@@ -44,12 +47,13 @@ pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
     };
     let size = |(number, ty)| {
         let copies = if is_shared(plan, number) { 1 } else { 2 };
-        copies * plan.row() * i64::from(phases::scratch_bytes(ty))
+        let most = plan.row_at_most().unwrap_or(0);
+        copies * most * i64::from(phases::scratch_bytes(ty))
     };
     let alike = target.vector_width.is_some()
-        && plan.rows() >= LEAST
-        && plan.traffic() < target.core_cache
-        && (1..=ROW_CHUNK as i64).contains(&plan.row())
+        && !facts.proves(Size::from(LEAST - 1).at_least(plan.rows()))
+        && plan.row() != 0
+        && !plan.may_reach(ROW_CHUNK as i64 + 1)
         && plan.strided.is_empty()
         && plan.loads.iter().all(|l| l.read_only)
         && along().any(|s| s.sinks.iter().any(sums))
@@ -59,7 +63,8 @@ pub(super) fn rows(target: &Target, plan: &Plan) -> usize {
         let phases = phases::cut(plan, s, target.vector_loops()).phases;
         phases.len() == 1 && phases[0].kind == Kind::Vector
     };
-    if alike && along().all(in_one_loop) { 2 } else { 1 }
+    let pays = || goes_over_less(plan, target.core_cache, facts);
+    if alike && along().all(in_one_loop) && pays() { 2 } else { 1 }
 }
 
 /// True if all rows have the same in a row buffer.
@@ -124,7 +129,7 @@ impl Emitter<'_> {
                 next[0] = at;
                 break;
             }
-            let full = self.fb.ins().icmp_imm_s(IntCC::Equal, at, self.plan.extents[axis]);
+            let full = self.compare_size(IntCC::Equal, at, self.plan.extents[axis]);
             let zero = self.fb.ins().iconst(types::I64, 0);
             next[axis] = self.fb.ins().select(full, zero, at);
             carry = Some(self.fb.ins().uextend(types::I64, full));

@@ -80,9 +80,9 @@ impl Emitter<'_> {
             | ScalarOp::Call(_)
             | ScalarOp::WrapU8
             | ScalarOp::Random { .. }
+            | ScalarOp::Argument(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
-            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc
@@ -138,9 +138,9 @@ impl Emitter<'_> {
             ScalarOp::And
             | ScalarOp::Or
             | ScalarOp::Const(_)
+            | ScalarOp::Argument(_)
             | ScalarOp::Load(_)
             | ScalarOp::Index(_)
-            | ScalarOp::Argument(_)
             | ScalarOp::Row(_)
             | ScalarOp::Register(_)
             | ScalarOp::Acc

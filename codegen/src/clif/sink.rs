@@ -4,18 +4,19 @@ use super::memory::Group;
 use super::row::{At, Row};
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::phases::{Class, Lanes, Phases};
-use crate::plan::{Access, Place, Sink, Stage};
+use crate::plan::{Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
 use std::collections::HashMap;
-use tracecast_ir::kernel::{COLUMN_CHUNK, Reduction, Scalar};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Reduction, Scalar};
 
 impl Row<'_> {
     /// What is the same along the row of a sink.
     pub(super) fn target(&mut self, em: &mut Emitter<'_>, i: usize, sink: &Sink) {
         match sink {
             Sink::Store { slot, dtype, place, value, .. } => {
-                let base = em.base((*slot, *dtype, 0), place, |_| None);
+                let base = em.base((*slot, *dtype, Size::from(0)), place, |_| None);
                 self.targets.insert(i, base);
                 if let Some(v) = self.uniforms.get(value) {
                     let bits = em.narrowed(*dtype, self.stage.body.ty(*value), *v);
@@ -23,7 +24,7 @@ impl Row<'_> {
                 }
             }
             Sink::Column { value, slot, keep, count, size, .. } => {
-                let number = em.at_row(0, count);
+                let number = em.at_row(Size::from(0), count);
                 let chunk =
                     em.fb.ins().ushr_imm_u(number, i64::from(COLUMN_CHUNK.trailing_zeros()));
                 let access = Access {
@@ -32,7 +33,8 @@ impl Row<'_> {
                     ..Default::default()
                 };
                 let dtype = self.stage.body.ty(*value).dtype();
-                let base = em.base((*slot, dtype, 0), &Place::At(access), |_| Some(chunk));
+                let base =
+                    em.base((*slot, dtype, Size::from(0)), &Place::At(access), |_| Some(chunk));
                 self.targets.insert(i, base);
                 let within = em.fb.ins().band_imm_u(number, COLUMN_CHUNK as i64 - 1);
                 let first = em.fb.ins().icmp_imm_s(IntCC::Equal, within, 0);

@@ -34,7 +34,7 @@ impl Emitter<'_> {
         let axis = self.plan.row_axis() - 1;
         let at = self.state().index[axis];
         let first = self.fb.ins().isub(at, row);
-        let extent = self.fb.ins().iconst(types::I64, self.plan.extents[axis]);
+        let extent = self.size(self.plan.extents[axis]);
         let left = self.fb.ins().isub(extent, first);
         let most = self.fb.ins().iconst(types::I64, strided.rows);
         let rows = self.fb.ins().smin(left, most);
@@ -46,18 +46,24 @@ impl Emitter<'_> {
     /// Brings that many rows, of which this is number `row`.
     fn gather_rows(&mut self, number: usize, strided: &StridedRows, row: Value, rows: Value) {
         let StridedRows { slot, size, access, .. } = strided;
-        let step = access.strides.last().copied().unwrap_or(0);
+        let step = access.strides.last().copied().unwrap_or_default();
         let element = self.at_row(access.offset, &access.strides);
         // Rows that are brought together are neighbours.
         let element = self.fb.ins().isub(element, row);
-        let moved = self.scaled(self.from, step);
+        let moved = self.steps(self.from, step, 1);
         let element = self.fb.ins().iadd(element, moved);
         let bytes = self.scaled(element, *size);
         let from = self.fb.ins().iadd(self.slots[*slot], bytes);
         let to = self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.strided_at[number]));
         let length = self.fb.ins().isub(self.to, self.from);
         let pitch = self.fb.ins().iadd_imm_s(length, strided.pitch(0));
-        let step = self.fb.ins().iconst(types::I64, step * size);
+        let step = match step.number() {
+            Some(step) => self.fb.ins().iconst(types::I64, step * size),
+            None => {
+                let step = self.size(step);
+                self.scaled(step, *size)
+            }
+        };
         match ElementSize::of(*size) {
             Some(size) => {
                 let args = [from, to, length, rows, step, pitch];

@@ -1,8 +1,9 @@
 //! The emitter of vectors of 128 bits does what the table of capabilities promises, and nothing else.
 
 use super::row::Row;
-use super::{Emitter, signature};
+use super::{Choices, Emitter, signature};
 use crate::machine::Vectors;
+use crate::plan::numbers::SizeTable;
 use crate::plan::phases::tests::{Sample, hold};
 use crate::plan::phases::{Capability, Lanes, VectorLoops};
 use crate::target::{Target, target};
@@ -16,7 +17,9 @@ fn emits(target: &Target, sample: &Sample) -> Result<(), String> {
     function.signature = signature(target.isa.default_call_conv());
     let mut context = FunctionBuilderContext::new();
     let builder = FunctionBuilder::new(&mut function, &mut context);
-    let mut emitter = Emitter::new(builder, target, &sample.plan);
+    let choices = Choices { rows: 1, streams: false, prefetches: false };
+    let table = SizeTable::default();
+    let mut emitter = Emitter::new(builder, target, (&sample.plan, choices), &table);
     let mut row = Row::new(&emitter, &sample.plan.stages[0], &sample.cut);
     row.once_per_row(&mut emitter);
     let (from, to) = (emitter.from, emitter.to);

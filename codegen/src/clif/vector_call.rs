@@ -56,8 +56,6 @@ impl Emitter<'_> {
                 buffers: turn.buffers.clone(),
                 lanes: row.reductions.iter().map(|(sink, r)| (*sink, r.at)).collect(),
             };
-            let streams =
-                self.plan.stages.len() == 1 && self.plan.traffic() >= self.target.streamed_from;
             let task = Task {
                 width,
                 plan: self.plan,
@@ -73,7 +71,7 @@ impl Emitter<'_> {
                     .collect(),
                 initialises: cut.phases.len() == 1,
                 area,
-                streams,
+                streams: self.choices.streams,
             };
             let compiled = match x86::compile(&task) {
                 Ok(compiled) => compiled,

@@ -1,12 +1,14 @@
 //! [`Program`]: a compiled kernel; and the cache of those that the process has, so that equal kernels share their code.
 
 use super::disk::{Disk, Found};
-use super::key::key;
-use super::link::{Code, link};
+use super::key::{key, key_of_class};
+use super::link::{Code, Function, link};
 use super::object::Object;
-use crate::clif::{Lowered, lower};
+use crate::clif::{Choices, Lowered, lower};
 use crate::error::{Error, Result};
-use crate::plan::{Dispatch, Plan, plan};
+use crate::plan::facts::Answer;
+use crate::plan::numbers::{Numbers, SizeTable};
+use crate::plan::{Dispatch, Plan, Planned, plan};
 use crate::target::Target;
 use crate::threads::{Team, part};
 use cranelift::codegen::Context;
@@ -14,34 +16,60 @@ use cranelift::prelude::FunctionBuilderContext;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
+use tracecast_ir::Values;
 use tracecast_ir::kernel::Kernel;
 use tracecast_runtime::{Made, MadeFrom};
 
-/// A compiled kernel.
+/// A compiled kernel, for a class of sizes.
 pub(crate) struct Program {
     /// The functions.
     pub(crate) code: Vec<Code>,
     /// What a run does with them.
     pub(crate) dispatch: Dispatch,
+    /// What they read of sizes.
+    pub(crate) table: SizeTable,
+    /// What was asked of sizes to make them.
+    answers: Vec<Answer>,
     /// The size of the code.
     bytes: usize,
 }
 
-fn lowered(target: &Target, kernel: &Kernel, plans: &[Plan]) -> Result<Vec<Lowered>> {
-    let mut context = FunctionBuilderContext::new();
-    let one = |plan| lower(target, plan, &mut context);
-    let unsupported = |what| Error::Unsupported { kernel: kernel.name.clone(), what };
-    plans.iter().map(one).collect::<std::result::Result<_, _>>().map_err(unsupported)
+impl Program {
+    /// True if it is for the class of these sizes.
+    pub(crate) fn fits(&self, sizes: &Numbers<'_>) -> bool {
+        self.answers.iter().all(|answer| answer.fits(sizes))
+    }
 }
 
-/// The functions of a kernel before they are compiled.
+/// What is chosen for every function of a kernel.
+fn choices(target: &Target, planned: &Planned) -> Vec<Choices> {
+    planned.plans.iter().map(|plan| Choices::of(target, plan, &planned.facts)).collect()
+}
+
+fn lowered(
+    target: &Target,
+    kernel: &Kernel,
+    planned: &Planned,
+    choices: Vec<Choices>,
+) -> Result<Vec<Lowered>> {
+    let mut context = FunctionBuilderContext::new();
+    let one = |plan| lower(target, plan, &planned.table, &mut context);
+    let unsupported = |what| Error::Unsupported { kernel: kernel.name.clone(), what };
+    let plans = planned.plans.iter().zip(choices);
+    plans.map(one).collect::<std::result::Result<_, _>>().map_err(unsupported)
+}
+
+/// The functions of a kernel before they are compiled; for the sizes that it was traced with.
 ///
 /// # Errors
 /// If the kernel has no code.
 pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>> {
-    let (plans, _) = plan(kernel)?;
-    lowered(target, kernel, &plans)
+    let planned = plan(kernel, &kernel.hints())?;
+    lowered(target, kernel, &planned, choices(target, &planned))
 }
+
+/// A kernel, its names in the order of their numbers, and the sizes whose class it is compiled for.
+pub(crate) type Wanted<'k> = (&'k Kernel, &'k Values);
 
 /// Compiles kernels, apart from those that are compiled already; for each where its code comes from. Every thread of the team makes
 /// one module.
@@ -52,20 +80,22 @@ pub(crate) fn load(
     target: &Target,
     team: &Team,
     disk: Option<&Disk>,
-    kernels: &[&Kernel],
+    kernels: &[Wanted<'_>],
 ) -> Result<Vec<(Arc<Program>, Made)>> {
-    let keys: Vec<Vec<u8>> = kernels.iter().map(|k| key(target, k)).collect();
-    let mut found: HashMap<&[u8], Arc<Program>> = HashMap::new();
-    let mut news: HashMap<&[u8], Made> = HashMap::new();
-    let mut missing: Vec<(&[u8], &Kernel)> = Vec::new();
-    let mut met: HashSet<&[u8]> = HashSet::new();
+    let keys: Vec<Vec<u8>> = kernels.iter().map(|(kernel, _)| key(target, kernel)).collect();
+    let ids: Vec<Id<'_>> =
+        keys.iter().zip(kernels).map(|(key, (_, values))| (key.as_slice(), *values)).collect();
+    let mut found: HashMap<Id<'_>, Arc<Program>> = HashMap::new();
+    let mut news: HashMap<Id<'_>, Made> = HashMap::new();
+    let mut missing: Vec<(Id<'_>, &Kernel)> = Vec::new();
+    let mut met: HashSet<Id<'_>> = HashSet::new();
     {
         let cache = cache();
-        for (key, kernel) in keys.iter().map(Vec::as_slice).zip(kernels) {
-            if let Some(program) = cache.get(key).and_then(Weak::upgrade) {
-                found.insert(key, program);
-            } else if met.insert(key) {
-                missing.push((key, kernel));
+        for (id, (kernel, _)) in ids.iter().zip(kernels) {
+            if let Some(program) = cached(&cache, *id) {
+                found.insert(*id, program);
+            } else if met.insert(*id) {
+                missing.push((*id, kernel));
             }
         }
     }
@@ -76,63 +106,87 @@ pub(crate) fn load(
         made.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
     });
     let mut cache = cache();
-    cache.retain(|_, program| program.strong_count() > 0);
+    cache.retain(|_, classes| {
+        classes.retain(|program| program.strong_count() > 0);
+        !classes.is_empty()
+    });
     for batch in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        for (key, program, made) in batch? {
-            let program = Arc::new(program);
-            cache.insert(key.to_owned(), Arc::downgrade(&program));
-            found.insert(key, program);
-            news.insert(key, made);
+        for (id, program, made) in batch? {
+            let program = cached(&cache, id).unwrap_or_else(|| {
+                let program = Arc::new(program);
+                cache.entry(id.0.to_owned()).or_default().push(Arc::downgrade(&program));
+                program
+            });
+            found.insert(id, program);
+            news.insert(id, made);
         }
     }
     // Of equal kernels the first has taken the time.
-    let mut one = |key: &Vec<u8>| {
-        let program = found[key.as_slice()].clone();
+    let one = |id| {
+        let program: Arc<Program> = found[id].clone();
         let shared = || Made { bytes: program.bytes, ..Made::new(MadeFrom::Process) };
-        let made = news.remove(key.as_slice()).unwrap_or_else(shared);
+        let made = news.remove(id).unwrap_or_else(shared);
         (program, made)
     };
-    Ok(keys.iter().map(&mut one).collect())
+    Ok(ids.iter().map(one).collect())
+}
+
+/// The key of a kernel, and the sizes that it is wanted for.
+type Id<'k> = (&'k [u8], &'k Values);
+
+/// The compiled kernel for the class of those sizes.
+fn cached(cache: &Cache, (key, values): Id<'_>) -> Option<Arc<Program>> {
+    let mut classes = cache.get(key)?.iter().filter_map(Weak::upgrade);
+    classes.find(|program| program.fits(&Numbers::new(values)))
 }
 
 /// Compiled kernels with their keys.
-type Batch<'k> = Vec<(&'k [u8], Program, Made)>;
+type Batch<'k> = Vec<(Id<'k>, Program, Made)>;
 
 /// Below this, a module is not worth a thread: a kernel takes some 0.2 ms, waking a thread and mapping a module 0.1.
 const KERNELS_PER_MODULE: usize = 4;
 
 /// A kernel on its way to a program.
 struct Draft<'k> {
-    key: &'k [u8],
+    id: Id<'k>,
     name: &'k str,
-    slots: Vec<usize>,
-    dispatch: Dispatch,
+    planned: Planned,
     objects: Vec<Object>,
     made: Made,
+}
+
+impl Draft<'_> {
+    /// What is linked.
+    fn functions(&self) -> Vec<Function<'_>> {
+        let function = |(plan, object): (&Plan, _)| {
+            let (kernel, sizes) = (self.name, self.planned.table.len());
+            Function { kernel, slots: plan.slots, sizes, object }
+        };
+        self.planned.plans.iter().zip(&self.objects).map(function).collect()
+    }
 }
 
 /// Compiles kernels into one module.
 fn compile<'k>(
     target: &Target,
     disk: Option<&Disk>,
-    kernels: &[(&'k [u8], &'k Kernel)],
+    kernels: &[(Id<'k>, &'k Kernel)],
 ) -> Result<Batch<'k>> {
     let mut context = Context::new();
     let mut drafts = Vec::new();
-    for (key, kernel) in kernels {
-        drafts.push(drafted(target, disk, &mut context, key, kernel)?);
+    for (id, kernel) in kernels {
+        drafts.push(drafted(target, disk, &mut context, *id, kernel)?);
     }
-    let functions: Vec<_> = drafts
-        .iter()
-        .flat_map(|d| d.slots.iter().zip(&d.objects).map(|(slots, o)| (d.name, *slots, o)))
-        .collect();
+    let functions: Vec<_> = drafts.iter().flat_map(Draft::functions).collect();
     if functions.is_empty() {
         return Ok(Vec::new());
     }
     let mut code = link(target, &functions)?.into_iter();
     let program = |d: Draft<'k>| {
         let code = code.by_ref().take(d.objects.len()).collect();
-        (d.key, Program { code, dispatch: d.dispatch, bytes: d.made.bytes }, d.made)
+        let Planned { dispatch, table, facts, .. } = d.planned;
+        let answers = facts.asked();
+        (d.id, Program { code, dispatch, table, answers, bytes: d.made.bytes }, d.made)
     };
     Ok(drafts.into_iter().map(program).collect())
 }
@@ -142,14 +196,17 @@ fn drafted<'k>(
     target: &Target,
     disk: Option<&Disk>,
     context: &mut Context,
-    key: &'k [u8],
+    id: Id<'k>,
     kernel: &'k Kernel,
 ) -> Result<Draft<'k>> {
     let start = Instant::now();
-    let (plans, dispatch) = plan(kernel)?;
+    let planned = plan(kernel, id.1)?;
+    // Before code is looked for, all questions have to be asked.
+    let chosen = (!kernel.names.is_empty()).then(|| choices(target, &planned));
+    let key = key_of_class(id.0, &planned.facts.asked());
     let mut made = Made::new(MadeFrom::Compiler);
-    let kept = match disk.map(|disk| disk.load(key)) {
-        Some(Found::Functions(objects)) if objects.len() == plans.len() => Some(objects),
+    let kept = match disk.map(|disk| disk.load(&key)) {
+        Some(Found::Functions(objects)) if objects.len() == planned.plans.len() => Some(objects),
         Some(Found::Refused(why)) => {
             made.warning = Some(why);
             None
@@ -163,11 +220,12 @@ fn drafted<'k>(
         }
         None => {
             let failed = |message| Error::Compile { kernel: kernel.name.clone(), message };
-            let objects: Vec<Object> = lowered(target, kernel, &plans)?
+            let chosen = chosen.unwrap_or_else(|| choices(target, &planned));
+            let objects: Vec<Object> = lowered(target, kernel, &planned, chosen)?
                 .into_iter()
                 .map(|function| Object::compile(target, context, function).map_err(failed))
                 .collect::<Result<_>>()?;
-            if let Some(Err(why)) = disk.map(|disk| disk.store(key, &objects)) {
+            if let Some(Err(why)) = disk.map(|disk| disk.store(&key, &objects)) {
                 made.warning = Some(why);
             }
             objects
@@ -175,13 +233,15 @@ fn drafted<'k>(
     };
     made.bytes = objects.iter().map(Object::size).sum();
     made.time = start.elapsed();
-    let slots = plans.iter().map(|plan| plan.slots).collect();
-    Ok(Draft { key, name: &kernel.name, slots, dispatch, objects, made })
+    Ok(Draft { id, name: &kernel.name, planned, objects, made })
 }
 
-/// Compiled kernels that are still in use, by everything that their code depends on.
-static CACHE: LazyLock<Mutex<HashMap<Vec<u8>, Weak<Program>>>> = LazyLock::new(Mutex::default);
+/// Compiled kernels by their keys, for each class of sizes one.
+type Cache = HashMap<Vec<u8>, Vec<Weak<Program>>>;
 
-fn cache() -> MutexGuard<'static, HashMap<Vec<u8>, Weak<Program>>> {
+/// Compiled kernels that are still in use, by everything that their code depends on.
+static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
+
+fn cache() -> MutexGuard<'static, Cache> {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,19 +3,33 @@
 //! Equal keys mean equal code, so a key is the kernel itself and not a hash of it: it is written down field by field, as `Hash` goes
 //! through them, with numbers in few bytes. What `Hash` gives says where a list ends and which variant comes next, so that different
 //! kernels have different bytes. For a kernel over thousands of tensors that is much less to write and to compare than its debug text.
+//! Sizes with names have no numbers that are the same in every process: a kernel that has any is its debug text.
 
+use crate::plan::facts::Answer;
 use crate::target::Target;
 use std::hash::{Hash, Hasher};
 use tracecast_ir::kernel::Kernel;
 
 /// The compiler, the machine, and what the kernel does.
 pub(crate) fn key(target: &Target, kernel: &Kernel) -> Vec<u8> {
-    // A kernel with names has no code.
-    let Kernel { name: _, inputs, outputs, when: _, checks: _, arguments: _, names: _, form } =
-        kernel;
+    let Kernel { name: _, inputs, outputs, when: _, checks: _, arguments, names, form } = kernel;
     let mut key = Written(target.identity.clone().into_bytes());
-    (inputs, outputs, form).hash(&mut key);
+    if names.is_empty() {
+        (inputs, outputs, form).hash(&mut key);
+        return key.0;
+    }
+    let bounds: Vec<_> = names.iter().map(|name| (name.name, name.least, name.most)).collect();
+    key.0.extend(format!("{:?}", (bounds, inputs, outputs, arguments, form)).into_bytes());
     key.0
+}
+
+/// The key of the code for a class of the sizes of a kernel.
+pub(crate) fn key_of_class(key: &[u8], answers: &[Answer]) -> Vec<u8> {
+    let mut key = key.to_vec();
+    for answer in answers {
+        key.extend(format!("; {answer}").into_bytes());
+    }
+    key
 }
 
 /// Writes down what it is given to hash.

@@ -26,6 +26,8 @@ pub(crate) struct Code {
     entry: Entry,
     scratch: usize,
     slots: usize,
+    /// How many words of sizes it finds in front of them.
+    sizes: usize,
     /// Keeps the machine code where it is.
     _memory: Arc<CodeMemory>,
 }
@@ -41,33 +43,37 @@ impl Code {
     ///
     /// # Safety
     ///
-    /// Each of the slots must be the address of the operand that the function was compiled for, of that size, which nobody writes that
+    /// The first `sizes` of the words must be what the function reads of sizes, the first of it last. Behind them, each of the slots must be the address of the operand that the function was compiled for, of that size, which nobody writes that
     /// another reads meanwhile; rows and positions must be inside the extents that it was compiled for; `scratch` must be as many bytes
     /// as [`Code::scratch`] says, aligned to a cache line, that nobody else uses.
     ///
     /// # Panics
     ///
-    /// If there are fewer slots than the function takes.
+    /// If there are fewer slots, or words of sizes, than the function takes.
     #[inline]
     pub(crate) unsafe fn call(
         &self,
-        slots: &[*mut u8],
+        words: &[*mut u8],
+        sizes: usize,
         rows: Range<usize>,
         positions: Range<usize>,
         scratch: *mut u8,
         status: &AtomicU64,
     ) {
         assert!(
-            slots.len() >= self.slots,
-            "a function was given {} of {} addresses",
-            slots.len(),
-            self.slots
+            words.len() >= sizes + self.slots && sizes >= self.sizes,
+            "a function was given {} words, {sizes} of them sizes, and takes {} and {} sizes",
+            words.len(),
+            self.slots,
+            self.sizes
         );
+        // Not of a slice of it: the words in front belong to it.
+        let slots = words.as_ptr().wrapping_add(sizes);
         let [begin, end] = [rows.start as i64, rows.end as i64];
         let [from, to] = [positions.start as i64, positions.end as i64];
         // SAFETY: the code is alive as long as this is and was compiled for this signature, with at most this many slots; what it
         // accesses is what the caller vouches for.
-        unsafe { (self.entry)(slots.as_ptr(), begin, end, from, to, scratch, status) }
+        unsafe { (self.entry)(slots, begin, end, from, to, scratch, status) }
     }
 }
 
@@ -84,14 +90,26 @@ impl Drop for CodeMemory {
     }
 }
 
-/// Puts functions, given with their kernel's name and number of slots, into one module.
+/// A function that is to be linked.
+pub(crate) struct Function<'a> {
+    /// The name of its kernel.
+    pub(crate) kernel: &'a str,
+    /// How many addresses it takes.
+    pub(crate) slots: usize,
+    /// How many words of sizes it finds in front of them.
+    pub(crate) sizes: usize,
+    /// Its code.
+    pub(crate) object: &'a Object,
+}
+
+/// Puts functions into one module.
 ///
 /// # Errors
 /// If Cranelift refuses.
-pub(crate) fn link(target: &Target, functions: &[(&str, usize, &Object)]) -> Result<Vec<Code>> {
+pub(crate) fn link(target: &Target, functions: &[Function<'_>]) -> Result<Vec<Code>> {
     let mut builder = JITBuilder::with_isa(target.isa.clone(), default_libcall_names());
-    for (_, _, object) in functions {
-        for routine in object.routines() {
+    for function in functions {
+        for routine in function.object.routines() {
             builder.symbol(
                 routine.symbol(),
                 routine.address(Tiles::of(target.instructions)) as *const u8,
@@ -101,31 +119,32 @@ pub(crate) fn link(target: &Target, functions: &[(&str, usize, &Object)]) -> Res
     let mut module = JITModule::new(builder);
     let entries = fill(&mut module, functions);
     let memory = Arc::new(CodeMemory(Mutex::new(Some(module))));
-    let code = |(entry, scratch, slots)| Code { entry, scratch, slots, _memory: memory.clone() };
-    Ok(entries?.into_iter().map(code).collect())
+    let code = |(entry, f): (Entry, &Function<'_>)| Code {
+        entry,
+        scratch: f.object.scratch as usize,
+        slots: f.slots,
+        sizes: f.sizes,
+        _memory: memory.clone(),
+    };
+    Ok(entries?.into_iter().zip(functions).map(code).collect())
 }
 
 fn failed(kernel: &str, message: impl ToString) -> Error {
     Error::Compile { kernel: kernel.to_owned(), message: message.to_string() }
 }
 
-/// Puts functions into a module: their entries, scratch and slots.
-fn fill(
-    module: &mut JITModule,
-    functions: &[(&str, usize, &Object)],
-) -> Result<Vec<(Entry, usize, usize)>> {
-    let mut defined: Vec<(FuncId, usize, usize)> = Vec::new();
-    for (kernel, slots, object) in functions {
-        let id = define(module, object).map_err(|e| failed(kernel, e))?;
-        defined.push((id, object.scratch as usize, *slots));
+/// Puts functions into a module: their entries.
+fn fill(module: &mut JITModule, functions: &[Function<'_>]) -> Result<Vec<Entry>> {
+    let mut defined: Vec<FuncId> = Vec::new();
+    for Function { kernel, object, .. } in functions {
+        defined.push(define(module, object).map_err(|e| failed(kernel, e))?);
     }
-    let last = functions.last().map_or("", |(kernel, ..)| kernel);
+    let last = functions.last().map_or("", |function| function.kernel);
     module.finalize_definitions().map_err(|e| failed(last, e))?;
-    let entry = |(id, scratch, slots): (FuncId, usize, usize)| {
+    let entry = |id: FuncId| {
         let at = module.get_finalized_function(id);
         // SAFETY: the function was defined with the signature of `Entry`: seven 64-bit integers, in the C calling convention.
-        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(at) };
-        (entry, scratch, slots)
+        unsafe { std::mem::transmute::<*const u8, Entry>(at) }
     };
     Ok(defined.into_iter().map(entry).collect())
 }

@@ -9,8 +9,10 @@
 //!
 //! NaN lies beyond both ends and makes `r1` NaN. Then nothing is equal to it, and the second pass finds the first NaN.
 
+use super::facts::Facts;
 use super::{Affine, Plan, Sink, Stage};
 use smallvec::SmallVec;
+use tracecast_ir::Size;
 use tracecast_ir::kernel::{Body, Cmp, Combine, Extreme, Reduction, Scalar, ScalarOp, Val};
 
 /// Shorter rows are not worth another loop.
@@ -30,17 +32,22 @@ struct Search {
 }
 
 /// Finds positions of extreme values of types that vectors have in two passes.
-pub(super) fn in_two_passes(plan: &mut Plan) {
-    if !(LEAST..i64::from(i32::MAX)).contains(&plan.row()) {
+pub(super) fn in_two_passes(plan: &mut Plan, facts: &Facts) {
+    let row = plan.row();
+    if facts.proves(Size::from(LEAST - 1).at_least(row)) {
         return;
     }
     while let Some(search) = first(plan) {
+        if !facts.asks(Size::from(i32::MAX - 1).at_least(row)) {
+            return;
+        }
         let stage = &plan.stages[search.stage];
         let ty = stage.body.ty(search.value);
         let [best, place] = [0, 1].map(|n| free_register(plan) + n);
         let again = again(plan, &search);
         let position = position(plan);
-        let found = [found(again, ty, position, best, place), set(place, search.register)];
+        let set = set(place, search.register, row.has_names());
+        let found = [found(again, ty, position, best, place), set];
         let (reduction, value) = (search.extreme.value(), search.value);
         let sink = Sink::Reduce { reduction, value, register: best };
         plan.stages[search.stage].sinks[search.sink] = sink;
@@ -87,9 +94,9 @@ fn again(plan: &mut Plan, search: &Search) -> ScalarOp {
 
 /// The number of the position along the row among the plan's positions.
 fn position(plan: &mut Plan) -> u32 {
-    let mut strides: SmallVec<[i64; 4]> = plan.extents.iter().map(|_| 0).collect();
-    strides[plan.row_axis()] = 1;
-    let along = Affine { offset: 0, strides };
+    let mut strides: SmallVec<[Size; 4]> = plan.extents.iter().map(|_| Size::from(0)).collect();
+    strides[plan.row_axis()] = Size::from(1);
+    let along = Affine { offset: Size::from(0), strides };
     let at = plan.positions.iter().position(|p| *p == along).unwrap_or_else(|| {
         plan.positions.push(along);
         plan.positions.len() - 1
@@ -114,10 +121,16 @@ fn found(again: ScalarOp, ty: Scalar, position: u32, best: usize, place: usize) 
     Stage { once: false, first: false, body, sinks: vec![sink] }
 }
 
-/// Puts a position where the kernel expects it.
-fn set(place: usize, register: usize) -> Stage {
+/// Puts a position where the kernel expects it; 0 if the row may be empty and is.
+fn set(place: usize, register: usize, may_be_empty: bool) -> Stage {
     let mut body = Body::default();
-    let place = body.push(ScalarOp::Register(place as u32), &[], Scalar::I32);
+    let mut place = body.push(ScalarOp::Register(place as u32), &[], Scalar::I32);
+    if may_be_empty {
+        let beyond = body.push(ScalarOp::Const(i32::MAX as u64), &[], Scalar::I32);
+        let is_empty = body.cmp(Cmp::Eq, place, beyond);
+        let zero = body.push(ScalarOp::Const(0), &[], Scalar::I32);
+        place = body.select(is_empty, zero, place);
+    }
     let value = body.convert(place, Scalar::I64);
     Stage { once: true, first: false, body, sinks: vec![Sink::Set { value, register }] }
 }

@@ -8,63 +8,63 @@
 //!
 //! Only the axes of a map are merged into the row; elsewhere the row, and with it the order of accumulation, stays as it is.
 
-use super::{Access, Affine, Place, Plan, Sink, Source, Stage, Strides};
+use super::facts::Facts;
+use super::{Affine, Place, Plan, Sink, Source, Stage, Strides};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Body, Inst, Scalar, ScalarOp, Val};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{Access, Body, Inst, Scalar, ScalarOp, Val};
 
 /// Makes index arithmetic affine, in bodies that still speak of axes: afterwards `Index` means a position of the plan.
-pub(super) fn affine(plan: &mut Plan) {
+pub(super) fn affine(plan: &mut Plan, facts: &Facts) {
     let stages = std::mem::take(&mut plan.stages);
-    plan.stages = stages.into_iter().map(|s| with_positions(plan, s)).collect();
+    plan.stages = stages.into_iter().map(|s| with_positions(plan, s, facts)).collect();
 }
 
 /// The value of every instruction of a body as an affine number of the axes, if it is one.
-fn affine_values(body: &Body, rank: usize) -> Vec<Option<Affine>> {
+fn affine_values(body: &Body, rank: usize, sizes: &[Option<Size>]) -> Vec<Option<Affine>> {
+    let constant = |offset: Size| Affine { offset, strides: smallvec![Size::from(0); rank] };
+    let is_constant = |x: &Affine| x.strides.iter().all(|s| *s == 0);
     let mut values: Vec<Option<Affine>> = Vec::with_capacity(body.insts.len());
     for inst in &body.insts {
         let arg = |i: usize| values[inst.args[i] as usize].as_ref();
         let value = match inst.op {
             _ if inst.ty != Scalar::I64 => None,
-            ScalarOp::Const(bits) => {
-                Some(Affine { offset: bits as i64, strides: smallvec![0; rank] })
+            ScalarOp::Const(bits) => Some(constant(Size::from(bits as i64))),
+            ScalarOp::Argument(number) => {
+                sizes.get(number as usize).copied().flatten().map(constant)
             }
             ScalarOp::Index(axis) => {
-                let mut strides: Strides = smallvec![0; rank];
-                strides[axis as usize] = 1;
-                Some(Affine { offset: 0, strides })
+                let mut along = constant(Size::from(0));
+                along.strides[axis as usize] = Size::from(1);
+                Some(along)
             }
-            ScalarOp::Add => arg(0).zip(arg(1)).map(|(a, b)| sum(a, b, 1)),
-            ScalarOp::Sub => arg(0).zip(arg(1)).map(|(a, b)| sum(a, b, -1)),
-            ScalarOp::Mul => arg(0).zip(arg(1)).and_then(|(a, b)| {
-                let constant = |x: &Affine| x.strides.iter().all(|s| *s == 0);
-                match (constant(a), constant(b)) {
-                    (_, true) => {
-                        Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, a, b.offset))
-                    }
-                    (true, _) => {
-                        Some(sum(&Affine { offset: 0, strides: smallvec![0; rank] }, b, a.offset))
-                    }
+            ScalarOp::Add => arg(0).zip(arg(1)).map(|(a, b)| sum(a, b, Size::from(1))),
+            ScalarOp::Sub => arg(0).zip(arg(1)).map(|(a, b)| sum(a, b, Size::from(-1))),
+            ScalarOp::Mul => {
+                arg(0).zip(arg(1)).and_then(|(a, b)| match (is_constant(a), is_constant(b)) {
+                    (_, true) => Some(sum(&constant(Size::from(0)), a, b.offset)),
+                    (true, _) => Some(sum(&constant(Size::from(0)), b, a.offset)),
                     _ => None,
-                }
-            }),
+                })
+            }
             _ => None,
         };
-        values.push(value);
+        // What leaves the range of sizes wraps around as an i64 does: it is computed where it is needed.
+        values.push(value.filter(|affine| affine.numbers().all(is_known)));
     }
     values
 }
 
-/// `a + b * by`, wrapping as i64 does.
-fn sum(a: &Affine, b: &Affine, by: i64) -> Affine {
-    let strides =
-        a.strides.iter().zip(&b.strides).map(|(a, b)| a.wrapping_add(b.wrapping_mul(by))).collect();
-    Affine { offset: a.offset.wrapping_add(b.offset.wrapping_mul(by)), strides }
+/// `a + b * by`.
+fn sum(a: &Affine, b: &Affine, by: Size) -> Affine {
+    let strides = a.strides.iter().zip(&b.strides).map(|(a, b)| *a + *b * by).collect();
+    Affine { offset: a.offset + b.offset * by, strides }
 }
 
 /// Rewrites a stage so that `Index` means a position of the plan, and compares and converts small positions as i32.
-fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
+fn with_positions(plan: &mut Plan, stage: Stage, facts: &Facts) -> Stage {
     let Stage { once, first, body, mut sinks } = stage;
-    let affine = affine_values(&body, plan.extents.len());
+    let affine = affine_values(&body, plan.extents.len(), facts.arguments());
     let fixed_in_row = uniform(&body, &plan.loads, |i| i as usize != plan.row_axis());
     let mut new = Body::default();
     let mut map: Vec<Val> = Vec::with_capacity(body.insts.len());
@@ -73,12 +73,12 @@ fn with_positions(plan: &mut Plan, stage: Stage) -> Stage {
         let wide = |i: usize| body.ty(inst.args[i]) == Scalar::I64;
         let small = |new: &mut Body, plan: &mut Plan, i: usize, other: Option<usize>| {
             let old = inst.args[i] as usize;
-            if let Some(a) = affine[old].as_ref().filter(|a| is_small(a, &plan.extents)) {
+            if let Some(a) = affine[old].as_ref().filter(|a| is_small(a, &plan.extents, facts)) {
                 return Some(position(plan, new, a, Scalar::I32));
             }
             // A number beyond i32 compares with a small one as the nearest i32 does.
             let other = other.and_then(|o| affine[inst.args[o] as usize].as_ref())?;
-            if !is_small(other, &plan.extents) || !fixed_in_row[old] {
+            if !is_small(other, &plan.extents, facts) || !fixed_in_row[old] {
                 return None;
             }
             let low = new.push(ScalarOp::Const(i64::from(i32::MIN) as u64), &[], Scalar::I64);
@@ -131,12 +131,9 @@ fn renumber(sink: &mut Sink, map: &[Val]) {
 
 /// An instruction that gives that position; constants stay constants.
 fn position(plan: &mut Plan, body: &mut Body, affine: &Affine, ty: Scalar) -> Val {
-    if affine.strides.iter().all(|s| *s == 0) {
-        let bits = if ty == Scalar::I32 {
-            u64::from(affine.offset as i32 as u32)
-        } else {
-            affine.offset as u64
-        };
+    let is_constant = affine.strides.iter().all(|s| *s == 0);
+    if let Some(offset) = affine.offset.number().filter(|_| is_constant) {
+        let bits = if ty == Scalar::I32 { u64::from(offset as i32 as u32) } else { offset as u64 };
         return body.push(ScalarOp::Const(bits), &[], ty);
     }
     let at = plan.positions.iter().position(|p| p == affine).unwrap_or_else(|| {
@@ -146,15 +143,31 @@ fn position(plan: &mut Plan, body: &mut Body, affine: &Affine, ty: Scalar) -> Va
     body.push(ScalarOp::Index(at as u32), &[], ty)
 }
 
+/// False if arithmetic has left the range of sizes.
+fn is_known(size: Size) -> bool {
+    size.number().is_some() || size.has_names()
+}
+
 /// True if the number lies strictly inside the range of i32 everywhere.
-fn is_small(affine: &Affine, extents: &[i64]) -> bool {
-    let (mut low, mut high) = (i128::from(affine.offset), i128::from(affine.offset));
+fn is_small(affine: &Affine, extents: &[Size], facts: &Facts) -> bool {
+    let (mut low, mut high) = (affine.offset, affine.offset);
     for (stride, extent) in affine.strides.iter().zip(extents) {
-        let reach = i128::from(*stride) * i128::from((extent - 1).max(0));
-        low += reach.min(0);
-        high += reach.max(0);
+        if *stride == 0 || *extent == 0 {
+            continue;
+        }
+        let reach = *stride * (*extent - 1);
+        match facts.proves(stride.at_least(0)) {
+            true => high += reach,
+            false if facts.proves((-*stride).at_least(0)) => low += reach,
+            // The sign of a stride is no class.
+            false => return false,
+        }
     }
-    low > i128::from(i32::MIN) && high < i128::from(i32::MAX)
+    let (least, most) = (Size::from(i32::MIN), Size::from(i32::MAX));
+    is_known(low)
+        && is_known(high)
+        && facts.asks(low.at_least(least + 1))
+        && facts.asks((most - 1).at_least(high))
 }
 
 /// For each instruction, whether its value is the same all along a row.
@@ -171,7 +184,7 @@ fn is_uniform_source(inst: &Inst, loads: &[Source], index: &impl Fn(u32) -> bool
     match inst.op {
         ScalarOp::Load(l) => match &loads[l as usize].place {
             Place::At(access) => {
-                let still = |strides: &Strides| strides.last().copied().unwrap_or(0) == 0;
+                let still = |strides: &Strides| strides.last().is_none_or(|stride| *stride == 0);
                 still(&access.strides) && access.guards.iter().all(|g| still(&g.strides))
             }
             Place::Stream | Place::Gathered(_) => false,
@@ -196,7 +209,7 @@ pub(super) fn merge_axes(plan: &mut Plan, row: bool) {
         let (a, b) = (plan.extents[outer], plan.extents[inner]);
         let mut fits = true;
         each_strides(plan, &mut |s| {
-            fits &= a == 1 || b == 1 || s[outer] == s[inner].wrapping_mul(b);
+            fits &= a == 1 || b == 1 || s[outer] == s[inner] * b;
         });
         if !fits {
             continue;

@@ -2,54 +2,96 @@
 //! precompiled (`contract`).
 
 use super::columns::{Column, common_unit};
-use super::from_kernel::{elements_of, fresh, number, sink, sources, unsupported};
+use super::facts::Facts;
+use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
+use super::numbers::Numbers;
 use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
 use crate::error::Result;
 use crate::plan;
 use smallvec::SmallVec;
 use tracecast_ir::kernel::{
-    self as ir, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
+    Access, Body, Contract, Factor, Inst, Kernel, Scalar, ScalarOp, Sink, Val,
 };
 use tracecast_ir::{DType, Size};
+
+/// What sizes are in a binding.
+type Evaluated<T> = std::result::Result<T, String>;
 
 /// Multiply-adds that count as one cheap operation.
 const PER_OPERATION: usize = 8;
 
 /// A contraction, ready to be run by the functions of its plans.
 #[derive(Debug)]
-pub(crate) struct ContractDispatch {
+pub(crate) struct ContractDispatch<C = Size, O = Size> {
     /// Sizes of the batch axes.
-    pub(crate) batch: Vec<usize>,
+    pub(crate) batch: Vec<C>,
     /// Rows of the result.
-    pub(crate) m: usize,
+    pub(crate) m: C,
     /// Columns of the result.
-    pub(crate) n: usize,
+    pub(crate) n: C,
     /// Steps of the summed axis.
-    pub(crate) k: usize,
+    pub(crate) k: C,
     /// The dtype of the sums: f32 or f64.
     pub(crate) acc: DType,
     /// The left and the right factor.
-    pub(crate) factors: [FactorSource; 2],
+    pub(crate) factors: [FactorSource<O>; 2],
     /// The function that finishes sums.
     pub(crate) epilogue: usize,
     /// What the epilogue reduces down the columns.
-    pub(crate) columns: Vec<Column>,
-    /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
-    pub(crate) unit: usize,
+    pub(crate) columns: Vec<Column<C>>,
     /// The largest values that the epilogue finds.
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
-    pub(crate) epilogue_operands: Vec<EpilogueOperand>,
+    pub(crate) epilogue_operands: Vec<EpilogueOperand<O>>,
     /// The bytes that the epilogue writes and reads.
-    pub(crate) traffic: usize,
+    pub(crate) traffic: C,
+    /// What the epilogue costs per element of the result, in cheap operations.
+    epilogue_cost: usize,
+}
+
+impl ContractDispatch {
+    /// For the sizes of a binding.
+    ///
+    /// # Errors
+    /// If a name has no value, or a size is negative.
+    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Evaluated<ContractDispatch<usize, i64>> {
+        let [left, right] = &self.factors;
+        let batch = self.batch.iter().map(|extent| sizes.count(*extent));
+        let operands = self.epilogue_operands.iter().map(|operand| operand.at(sizes));
+        Ok(ContractDispatch {
+            batch: batch.collect::<Evaluated<_>>()?,
+            m: sizes.count(self.m)?,
+            n: sizes.count(self.n)?,
+            k: sizes.count(self.k)?,
+            acc: self.acc,
+            factors: [left.at(sizes)?, right.at(sizes)?],
+            epilogue: self.epilogue,
+            columns: self.columns.iter().map(|c| c.at(sizes)).collect::<Evaluated<_>>()?,
+            largest: self.largest.clone(),
+            epilogue_operands: operands.collect::<Evaluated<_>>()?,
+            traffic: sizes.count(self.traffic)?,
+            epilogue_cost: self.epilogue_cost,
+        })
+    }
+}
+
+impl ContractDispatch<usize, i64> {
+    /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
+    pub(crate) fn unit(&self) -> usize {
+        let rows = self.batch.iter().product::<usize>() * self.m;
+        common_unit(&self.columns).unwrap_or(rows).max(1)
+    }
+
     /// In cheap operations per element of the result.
-    pub(crate) cost: usize,
+    pub(crate) fn cost(&self) -> usize {
+        self.k / PER_OPERATION + self.epilogue_cost
+    }
 }
 
 /// Where a factor comes from.
 #[derive(Debug)]
-pub(crate) enum FactorSource {
+pub(crate) enum FactorSource<O = Size> {
     /// An operand as it lies in memory.
     Plain {
         /// The operand.
@@ -59,13 +101,13 @@ pub(crate) enum FactorSource {
         /// The 16-bit float to whose values the elements are rounded.
         round: Option<DType>,
         /// Element (0, 0) of the first batch.
-        offset: i64,
+        offset: O,
         /// From a batch to the next, along each batch axis, in elements.
-        batch: Vec<i64>,
+        batch: Vec<O>,
         /// From a row to the next.
-        row: isize,
+        row: O,
         /// From a column to the next.
-        col: isize,
+        col: O,
     },
     /// Values that a function writes.
     Computed {
@@ -79,6 +121,27 @@ pub(crate) enum FactorSource {
 }
 
 impl FactorSource {
+    fn at(&self, sizes: &Numbers<'_>) -> Evaluated<FactorSource<i64>> {
+        Ok(match self {
+            FactorSource::Plain { input, dtype, round, offset, batch, row, col } => {
+                FactorSource::Plain {
+                    input: *input,
+                    dtype: *dtype,
+                    round: *round,
+                    offset: sizes.number(*offset)?,
+                    batch: sizes.numbers(batch)?,
+                    row: sizes.number(*row)?,
+                    col: sizes.number(*col)?,
+                }
+            }
+            FactorSource::Computed { code, dtype, inputs } => {
+                FactorSource::Computed { code: *code, dtype: *dtype, inputs: inputs.clone() }
+            }
+        })
+    }
+}
+
+impl<O> FactorSource<O> {
     /// The dtype whose values the factor has.
     pub(crate) fn values(&self) -> DType {
         match self {
@@ -92,11 +155,11 @@ impl FactorSource {
 ///
 /// # Errors
 /// If it accumulates in no float, or its epilogue has sinks that no epilogue can have.
-pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
+pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Result<Draft<'k>> {
     if !matches!(c.acc, Scalar::F32 | Scalar::F64) {
         return Err(unsupported(kernel, &format!("a contraction in {}", c.acc.name())));
     }
-    let mut draft = epilogue(kernel, c)?;
+    let mut draft = epilogue(kernel, c, facts)?;
     for (factor, matrix) in [(&c.a, [c.m, c.k]), (&c.b, [c.k, c.n])] {
         if in_memory(c, factor).is_none() {
             draft.plans.push(computed(kernel, c, factor, matrix));
@@ -120,32 +183,28 @@ pub(super) fn factors(c: &Contract) -> [FactorSource; 2] {
 }
 
 /// How a run divides a contraction.
-pub(super) fn dispatch(draft: Draft<'_>, c: &Contract) -> (Vec<Plan>, ContractDispatch) {
-    let epilogue = &draft.plans[0];
-    let unit = common_unit(&draft.columns).unwrap_or(epilogue.rows()).max(1) as usize;
-    let dispatch = ContractDispatch {
-        batch: c.batch.iter().map(|size| size.get()).collect(),
-        m: c.m.get(),
-        n: c.n.get(),
-        k: c.k.get(),
+pub(super) fn dispatch(draft: &Draft<'_>, c: &Contract) -> ContractDispatch {
+    ContractDispatch {
+        batch: c.batch.clone(),
+        m: c.m,
+        n: c.n,
+        k: c.k,
         acc: c.acc.dtype(),
         factors: factors(c),
         epilogue: 0,
-        unit,
         epilogue_operands: epilogue_operands(draft.kernel, c),
-        traffic: epilogue.traffic() as usize,
-        cost: c.k.get() / PER_OPERATION + cost(&c.epilogue.body),
-        columns: draft.columns,
-        largest: draft.largest,
-    };
-    (draft.plans, dispatch)
+        traffic: draft.plans[0].traffic(),
+        epilogue_cost: cost(&c.epilogue.body),
+        columns: draft.columns.clone(),
+        largest: draft.largest.clone(),
+    }
 }
 
 /// The epilogue for a part of a row. Slots are the kernel's inputs and outputs, one for the sums, one for the accumulators of each
 /// column, and one for each largest value so far.
-fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
+fn epilogue<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Result<Draft<'k>> {
     let sums = kernel.inputs.len() + kernel.outputs.len();
-    let extents: Vec<i64> = c.batch.iter().chain(&[c.m, c.n]).map(|e| number(*e)).collect();
+    let extents: Vec<Size> = c.batch.iter().chain(&[c.m, c.n]).copied().collect();
     let updated = |input: usize| kernel.outputs.iter().any(|o| o.update == Some(input));
     let mut plan = Plan {
         fresh: fresh(kernel, &c.loads, None),
@@ -154,7 +213,7 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     };
     let load = plan.loads.len() as u32;
     let (dtype, place) = (c.acc.dtype(), Place::Stream);
-    plan.loads.push(Source { slot: sums, dtype, place, elements: 0, read_only: true });
+    plan.loads.push(Source::new(sums, dtype, place, Size::from(0), true));
     let load = |inst: &Inst| match inst.op {
         ScalarOp::Acc => Inst { op: ScalarOp::Load(load), ..inst.clone() },
         _ => inst.clone(),
@@ -162,7 +221,7 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
     let body = Body::from(c.epilogue.body.insts.iter().map(load).collect::<Vec<_>>());
     // The contraction's loops count in the kernel's own rows and positions.
     let calls = Calls { merge_row: false, by_sixteens: false, as_planned: false };
-    let mut draft = Draft::new(kernel, vec![plan], calls);
+    let mut draft = Draft::new(kernel, facts, vec![plan], calls);
     let mut one = |s: &Sink| match s {
         Sink::Store { .. } | Sink::Column { .. } | Sink::Largest { .. } => {
             sink(&mut draft, None, &body, s)
@@ -181,7 +240,7 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract) -> Result<Draft<'k>> {
 fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
     let (value, dtype) = written(c, factor);
-    let extents: Vec<i64> = c.batch.iter().chain(&matrix).map(|e| number(*e)).collect();
+    let extents: Vec<Size> = c.batch.iter().chain(&matrix).copied().collect();
     let place = Place::Stream;
     let store = plan::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
     Plan {
@@ -222,43 +281,56 @@ fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
         (_, None) => load.dtype == DType::F32 || PACKED.contains(&load.dtype),
     };
     let axes = c.batch.len();
-    let stride = |axis: usize| load.access.strides.get(axis).copied().map_or(0, number);
+    let stride = |axis: usize| load.access.strides.get(axis).copied().unwrap_or_default();
     fits.then(|| FactorSource::Plain {
         input: load.input,
         dtype: load.dtype,
         round,
-        offset: number(load.access.offset),
+        offset: load.access.offset,
         batch: (0..axes).map(stride).collect(),
-        row: stride(axes) as isize,
-        col: stride(axes + 1) as isize,
+        row: stride(axes),
+        col: stride(axes + 1),
     })
 }
 
 /// An operand of which the epilogue writes or reads an element for each sum: elements of a row lie side by side.
 #[derive(Debug)]
-pub(crate) struct EpilogueOperand {
+pub(crate) struct EpilogueOperand<O = Size> {
     /// The kernel's operand.
     pub(crate) slot: usize,
     /// Its dtype.
     pub(crate) dtype: DType,
     /// Element (0, 0) of the first batch.
-    pub(crate) offset: i64,
+    pub(crate) offset: O,
     /// From a batch to the next, along each batch axis, in elements.
-    pub(crate) batch: Vec<i64>,
+    pub(crate) batch: Vec<O>,
     /// From a row to the next.
-    pub(crate) row: i64,
+    pub(crate) row: O,
+}
+
+impl EpilogueOperand {
+    fn at(&self, sizes: &Numbers<'_>) -> Evaluated<EpilogueOperand<i64>> {
+        let EpilogueOperand { slot, dtype, offset, batch, row } = self;
+        Ok(EpilogueOperand {
+            slot: *slot,
+            dtype: *dtype,
+            offset: sizes.number(*offset)?,
+            batch: sizes.numbers(batch)?,
+            row: sizes.number(*row)?,
+        })
+    }
 }
 
 /// All of them.
 pub(super) fn epilogue_operands(kernel: &Kernel, c: &Contract) -> Vec<EpilogueOperand> {
     let axes = c.batch.len();
-    let one = |slot: usize, dtype: DType, access: &ir::Access| {
-        let stride = |axis: usize| access.strides.get(axis).copied().map_or(0, number);
+    let one = |slot: usize, dtype: DType, access: &Access| {
+        let stride = |axis: usize| access.strides.get(axis).copied().unwrap_or_default();
         let plain = access.guards.is_empty() && access.indirect.is_empty();
         (plain && stride(axes) != 0 && stride(axes + 1) == 1).then(|| EpilogueOperand {
             slot,
             dtype,
-            offset: number(access.offset),
+            offset: access.offset,
             batch: (0..axes).map(stride).collect(),
             row: stride(axes),
         })

@@ -2,11 +2,11 @@
 
 use super::columns::{Column, column_strides};
 use super::max_abs::{Largest, of_row};
-use super::{Access, Draft, Place, Plan, Sink, Source};
+use super::{Draft, Place, Plan, Sink, Source};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{self as ir, Body, Kernel, Load};
+use tracecast_ir::kernel::{self as ir, Access, Body, Kernel, Load};
 
 /// See [`Plan::fresh`]. Of several segments the first speaks for all.
 pub(super) fn fresh(
@@ -69,7 +69,7 @@ pub(super) fn sink(
                 dtype: *dtype,
                 size,
                 rows,
-                unit: 0,
+                outer: None,
                 sum: None,
                 finish: None,
             });
@@ -86,8 +86,8 @@ fn written_loads(plan: &Plan) -> SmallVec<[u32; 1]> {
 }
 
 /// How many elements an operand of the kernel has.
-pub(super) fn elements_of(kernel: &Kernel) -> impl Fn(usize) -> i64 {
-    |input| kernel.inputs.get(input).map_or(0, |t| t.numel().get() as i64)
+pub(super) fn elements_of(kernel: &Kernel) -> impl Fn(usize) -> Size {
+    |input| kernel.inputs.get(input).map_or(Size::from(0), |t| t.numel())
 }
 
 /// The kernel asks for what no code exists for.
@@ -99,32 +99,24 @@ pub(super) fn unsupported(kernel: &Kernel, what: &str) -> Error {
 pub(super) fn sources<'a>(
     loads: impl IntoIterator<Item = &'a Load>,
     rank: usize,
-    elements: impl Fn(usize) -> i64,
+    elements: impl Fn(usize) -> Size,
     written: impl Fn(usize) -> bool,
 ) -> Vec<Source> {
     loads
         .into_iter()
-        .map(|l| Source {
-            slot: l.input,
-            dtype: l.dtype,
-            place: Place::At(padded(&l.access, rank)),
-            elements: elements(l.input),
-            read_only: !written(l.input),
+        .map(|l| {
+            let place = Place::At(padded(&l.access, rank));
+            Source::new(l.input, l.dtype, place, elements(l.input), !written(l.input))
         })
         .collect()
 }
 
-/// The number that a size is: a kernel with names has no plans.
-pub(super) fn number(size: Size) -> i64 {
-    size.number().expect("sizes of kernels without names are numbers")
-}
-
 /// The access with exactly one stride per axis.
-pub(super) fn padded<N: Copy + Into<Size>>(access: &ir::Access<N>, rank: usize) -> Access {
-    let mut access = access.map(&|size| number(size.into()));
-    access.strides.resize(rank, 0);
+pub(super) fn padded(access: &Access, rank: usize) -> Access {
+    let mut access = access.clone();
+    access.strides.resize(rank, Size::from(0));
     for guard in &mut access.guards {
-        guard.strides.resize(rank, 0);
+        guard.strides.resize(rank, Size::from(0));
     }
     access
 }

@@ -2,9 +2,10 @@
 //! task. `run::max_abs` reduces over the tasks.
 
 use super::from_kernel::padded;
-use super::{Access, Draft, Place, Sink, Source, Stage};
+use super::{Draft, Place, Sink, Source, Stage};
 use smallvec::smallvec;
-use tracecast_ir::kernel::{Body, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{Access, Body, Reduction, Scalar, ScalarOp, Val};
 
 /// A largest value: its type, and the slot that it ends in.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +34,7 @@ pub(super) fn append_so_far(draft: &mut Draft<'_>) {
         let (slot, dtype) = (plan.slots, scalar.dtype());
         plan.slots += 1;
         let load = plan.loads.len() as u32;
-        plan.loads.push(Source {
-            slot,
-            dtype,
-            place: place.clone(),
-            elements: 1,
-            read_only: false,
-        });
+        plan.loads.push(Source::new(slot, dtype, place.clone(), Size::from(1), false));
         let before = body.push(ScalarOp::Load(load), &[], *scalar);
         let row = body.push(ScalarOp::Register(register as u32), &[], *scalar);
         let value = body.binary(ScalarOp::Max, before, row);

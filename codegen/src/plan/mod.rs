@@ -8,11 +8,14 @@
 
 pub(crate) mod argmax;
 pub(crate) mod canonical;
+mod classes;
 pub(crate) mod columns;
 pub(crate) mod contract;
+pub(crate) mod facts;
 mod from_kernel;
 pub(crate) mod max_abs;
 pub(crate) mod nest;
+pub(crate) mod numbers;
 pub(crate) mod phases;
 pub(crate) mod scatter;
 pub(crate) mod split_row;
@@ -20,54 +23,47 @@ mod strided;
 pub(crate) mod text;
 mod widen_once;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use columns::Column;
 use contract::ContractDispatch;
+use facts::Facts;
 use max_abs::Largest;
 use nest::NestDispatch;
+use numbers::{Numbers, SizeTable};
 use scatter::ScatterDispatch;
 use smallvec::{SmallVec, smallvec};
 use split_row::SplitRow;
-use tracecast_ir::DType;
-use tracecast_ir::kernel::{
-    self as ir, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val,
-};
+use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::{DType, Size, Values};
 
 /// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
-pub(crate) const PIPELINE: [Transformation; 9] = [
+pub(crate) const PIPELINE: [Transformation; 10] = [
     // Largest values of all rows join row by row; first, since it adds a stage that the others are to see.
     Transformation { name: "max-abs", apply: max_abs::append_so_far },
     // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so that vectors can compare them.
-    Transformation {
-        name: "affine",
-        apply: |draft| draft.plans.iter_mut().for_each(canonical::affine),
-    },
+    Transformation { name: "affine", apply: |draft| draft.each_plan(canonical::affine) },
     // Fewer and longer rows: what a row costs is paid less often, and a map over any number of axes is one loop.
     Transformation { name: "merge-axes", apply: |draft| draft.merge_axes() },
     // The position of a largest value is found in two passes that vectors can do; after the axes, since it counts along the row.
-    Transformation {
-        name: "argmax",
-        apply: |draft| draft.plans.iter_mut().for_each(argmax::in_two_passes),
-    },
+    Transformation { name: "argmax", apply: |draft| draft.each_plan(argmax::in_two_passes) },
     // 16-bit rows that several passes read are widened by the first; after the passes are known.
-    Transformation {
-        name: "widen-once",
-        apply: |draft| draft.plans.iter_mut().for_each(widen_once::widen),
-    },
+    Transformation { name: "widen-once", apply: |draft| draft.each_plan(widen_once::widen) },
     // Threads may share the rows where no accumulator of a column is shared; after the axes, whose rows they count.
     Transformation {
         name: "column-units",
-        apply: |draft| columns::set_units(&draft.plans[0], &mut draft.columns),
+        apply: |draft| columns::set_outer(&draft.plans[0], &mut draft.columns),
     },
     // Operands that step through memory along the row are gathered in the scratch; after the threads' shares, which bound a call.
     Transformation { name: "strided", apply: strided::gather },
     // One long row that is reduced becomes chunks for several threads and an end that combines them; takes the finished row.
     Transformation { name: "split-row", apply: split_row::split },
-    // Functions that add up the chunks of a column and write the output follow the main one; last, since they are canonical.
+    // Functions that add up the chunks of a column and write the output follow the main one; they are canonical.
     Transformation {
         name: "column-steps",
         apply: |draft| columns::append_steps(&mut draft.columns, &mut draft.plans),
     },
+    // What code has to know of a row whose length is a name is asked; last, of the finished plans.
+    Transformation { name: "classes", apply: |draft| draft.each_plan(classes::ask) },
 ];
 
 /// One change of a kernel's plans.
@@ -77,26 +73,36 @@ pub(crate) struct Transformation {
     apply: fn(&mut Draft<'_>),
 }
 
-/// The plans of a kernel's functions, and what a run does with them.
+/// A kernel, planned for a class of sizes.
+pub(crate) struct Planned {
+    /// The plans of its functions.
+    pub(crate) plans: Vec<Plan>,
+    /// What a run does with them.
+    pub(crate) dispatch: Dispatch,
+    /// What the functions read of the sizes of a binding.
+    pub(crate) table: SizeTable,
+    /// What has been asked.
+    pub(crate) facts: Facts,
+}
+
+/// The plans of a kernel's functions, and what a run does with them, for the class of the sizes that its names have with these values.
 ///
 /// # Errors
-/// If the kernel asks for what no code exists for.
-pub(crate) fn plan(kernel: &Kernel) -> Result<(Vec<Plan>, Dispatch)> {
-    let draft = pipeline(kernel, None)?;
-    Ok(match &kernel.form {
-        Form::Nest(form) => {
-            let (plans, dispatch) = nest::dispatch(draft, form);
-            (plans, Dispatch::Nest(dispatch))
-        }
-        Form::Contract(form) => {
-            let (plans, dispatch) = contract::dispatch(draft, form);
-            (plans, Dispatch::Contract(dispatch))
-        }
-        Form::Scatter(form) => {
-            let (plans, dispatch) = scatter::dispatch(draft, form);
-            (plans, Dispatch::Scatter(dispatch))
-        }
-    })
+/// If the kernel asks for what no code exists for, or names have no values.
+pub(crate) fn plan(kernel: &Kernel, values: &Values) -> Result<Planned> {
+    let draft = pipeline(kernel, values, None)?;
+    let dispatch = dispatch(&draft);
+    let Draft { plans, facts, .. } = draft;
+    Ok(Planned { table: SizeTable::of(&plans), plans, dispatch, facts })
+}
+
+/// What a run does with the functions of finished plans.
+fn dispatch(draft: &Draft<'_>) -> Dispatch {
+    match &draft.kernel.form {
+        Form::Nest(form) => Dispatch::Nest(nest::dispatch(draft, form)),
+        Form::Contract(form) => Dispatch::Contract(contract::dispatch(draft, form)),
+        Form::Scatter(form) => Dispatch::Scatter(scatter::dispatch(draft, form)),
+    }
 }
 
 /// What listings and tests call the plans before the first transformation.
@@ -105,15 +111,18 @@ pub(crate) const DRAFT: &str = "draft";
 /// The plans of a kernel after the transformations of [`PIPELINE`], or after none ([`DRAFT`]), or after that of a name and all before it.
 ///
 /// # Errors
-/// If the kernel asks for what no code exists for, as names in its sizes are.
-pub(crate) fn pipeline<'k>(kernel: &'k Kernel, until: Option<&str>) -> Result<Draft<'k>> {
-    if !kernel.names.is_empty() {
-        return Err(from_kernel::unsupported(kernel, "sizes that are names"));
-    }
+/// If the kernel asks for what no code exists for, or names have no values.
+pub(crate) fn pipeline<'k>(
+    kernel: &'k Kernel,
+    values: &Values,
+    until: Option<&str>,
+) -> Result<Draft<'k>> {
+    let sizes = |why| Error::Sizes { kernel: kernel.name.clone(), why };
+    let facts = Facts::of(kernel, values).map_err(sizes)?;
     let mut draft = match &kernel.form {
-        Form::Nest(form) => nest::draft(kernel, form)?,
-        Form::Contract(form) => contract::draft(kernel, form)?,
-        Form::Scatter(form) => scatter::draft(kernel, form)?,
+        Form::Nest(form) => nest::draft(kernel, form, facts)?,
+        Form::Contract(form) => contract::draft(kernel, form, facts)?,
+        Form::Scatter(form) => scatter::draft(kernel, form, facts)?,
     };
     let mut reached = DRAFT;
     for transformation in &PIPELINE {
@@ -130,6 +139,8 @@ pub(crate) fn pipeline<'k>(kernel: &'k Kernel, until: Option<&str>) -> Result<Dr
 pub(crate) struct Draft<'k> {
     /// The kernel.
     pub(crate) kernel: &'k Kernel,
+    /// What is known of its sizes.
+    pub(crate) facts: Facts,
     /// The plans of its functions.
     pub(crate) plans: Vec<Plan>,
     /// How a run calls them.
@@ -157,9 +168,13 @@ pub(crate) struct Calls {
 
 impl<'k> Draft<'k> {
     /// Plans that reduce nothing down columns and find no largest values, as yet.
-    fn new(kernel: &'k Kernel, plans: Vec<Plan>, calls: Calls) -> Self {
+    fn new(kernel: &'k Kernel, facts: Facts, plans: Vec<Plan>, calls: Calls) -> Self {
         let (columns, largest) = (Vec::new(), Vec::new());
-        Draft { kernel, plans, calls, columns, largest, registers: 0, split_row: None }
+        Draft { kernel, facts, plans, calls, columns, largest, registers: 0, split_row: None }
+    }
+
+    fn each_plan(&mut self, change: fn(&mut Plan, &Facts)) {
+        self.plans.iter_mut().for_each(|plan| change(plan, &self.facts));
     }
 
     /// See [`canonical::merge_axes`].
@@ -167,37 +182,59 @@ impl<'k> Draft<'k> {
         for plan in &mut self.plans {
             canonical::merge_axes(plan, self.calls.merge_row);
             if self.calls.by_sixteens {
-                plan.aligned = plan.row() % 16 == 0;
+                plan.aligned = self.facts.proves(plan.row().multiple_of(16));
             }
         }
     }
 }
 
 /// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
+///
+/// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]): counts (`C`), and offsets in
+/// elements (`O`).
 #[derive(Debug)]
-pub(crate) enum Dispatch {
+pub(crate) enum Dispatch<C = Size, O = Size> {
     /// One pass over rows and positions.
-    Nest(NestDispatch),
+    Nest(NestDispatch<C>),
     /// A contraction by the precompiled routine.
-    Contract(ContractDispatch),
+    Contract(ContractDispatch<C, O>),
     /// Sources added to a copy of the base.
-    Scatter(ScatterDispatch),
+    Scatter(ScatterDispatch<C>),
 }
 
-/// One number per axis: outer axes, then the row.
-pub(crate) type Strides = SmallVec<[i64; 4]>;
+/// What a run does with sizes that are numbers.
+pub(crate) type BoundDispatch = Dispatch<usize, i64>;
+
+impl Dispatch {
+    /// For the sizes of a binding.
+    ///
+    /// # Errors
+    /// If a name has no value, or a size is negative or too large.
+    pub(crate) fn at(&self, sizes: &Numbers<'_>) -> std::result::Result<BoundDispatch, String> {
+        Ok(match self {
+            Dispatch::Nest(nest) => Dispatch::Nest(nest.at(sizes)?),
+            Dispatch::Contract(contract) => Dispatch::Contract(contract.at(sizes)?),
+            Dispatch::Scatter(scatter) => Dispatch::Scatter(scatter.at(sizes)?),
+        })
+    }
+}
+
+/// One size per axis: outer axes, then the row.
+pub(crate) type Strides = SmallVec<[Size; 4]>;
 
 /// Rows of positions, and what happens at each.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Sizes of the outer axes and of the row.
-    pub(crate) extents: Vec<i64>,
+    pub(crate) extents: Vec<Size>,
+    /// What code may take for the most positions of a row whose size is a name; see [`Plan::row_at_most`].
+    pub(crate) most: Option<i64>,
     /// True if every call covers positions from a multiple of 16 to a multiple of 16.
     pub(crate) aligned: bool,
     /// The number of addresses it is given.
     pub(crate) slots: usize,
     /// About how many tensors of this size a run of the kernel goes over: more than one for a multi-tensor kernel.
-    pub(crate) tensors: i64,
+    pub(crate) tensors: usize,
     /// The slots of outputs that replace nothing that is loaded.
     pub(crate) fresh: SmallVec<[usize; 2]>,
     /// Where it loads from.
@@ -214,9 +251,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// A plan that does nothing as yet.
-    fn new(extents: Vec<i64>, slots: usize) -> Plan {
+    fn new(extents: Vec<Size>, slots: usize) -> Plan {
         Plan {
             extents,
+            most: None,
             aligned: false,
             slots,
             tensors: 1,
@@ -230,9 +268,10 @@ impl Plan {
     }
 
     /// A map over one axis of `n` elements, with `slots` operands.
-    fn map(n: i64, slots: usize, loads: Vec<Source>, body: Body, sinks: Vec<Sink>) -> Plan {
+    fn map(n: Size, slots: usize, loads: Vec<Source>, body: Body, sinks: Vec<Sink>) -> Plan {
         let stages = vec![Stage::along_row(body, sinks)];
-        Plan { aligned: n % 16 == 0, loads, stages, ..Plan::new(vec![n], slots) }
+        let aligned = n.number().is_some_and(|n| n % 16 == 0);
+        Plan { aligned, loads, stages, ..Plan::new(vec![n], slots) }
     }
 
     /// About how many cheap operations a position is.
@@ -246,30 +285,53 @@ impl Plan {
     }
 
     /// The size of the row.
-    pub(crate) fn row(&self) -> i64 {
+    pub(crate) fn row(&self) -> Size {
         self.extents[self.row_axis()]
+    }
+
+    /// The most positions that a row may have: its size if that is a number, else what has been asked or is bounded. `None`: any number.
+    pub(crate) fn row_at_most(&self) -> Option<i64> {
+        self.row().number().or(self.most)
+    }
+
+    /// False if no row has so many positions.
+    pub(crate) fn may_reach(&self, positions: i64) -> bool {
+        self.row_at_most().is_none_or(|most| most >= positions)
+    }
+
+    /// True if a row may have no positions, which code finds out when it runs.
+    pub(crate) fn may_be_empty(&self) -> bool {
+        self.row().has_names()
     }
 
     /// How many lanes the row fills of a reduction along it. The others stay what they start from, which changes nothing.
     pub(crate) fn lanes(&self) -> usize {
-        if self.row() <= LANES as i64 / 2 { LANES / 2 } else { LANES }
+        if self.may_reach(LANES as i64 / 2 + 1) { LANES } else { LANES / 2 }
     }
 
     /// The number of rows.
-    pub(crate) fn rows(&self) -> i64 {
+    pub(crate) fn rows(&self) -> Size {
         self.extents[..self.row_axis()].iter().product()
     }
 
     /// About how many bytes are read and written.
-    pub(crate) fn traffic(&self) -> i64 {
-        let read = self.loads.iter().map(|l| l.elements * l.dtype.bytes() as i64);
+    pub(crate) fn traffic(&self) -> Size {
+        let read = self.loads.iter().map(|l| l.elements * l.dtype.bytes());
         let written = self.stages.iter().flat_map(|s| &s.sinks).map(|s| match s {
             Sink::Store { dtype, place, .. } if place.row_stride() != 0 => {
-                self.rows() * self.row() * dtype.bytes() as i64
+                self.rows() * self.row() * dtype.bytes()
             }
-            _ => 0,
+            _ => Size::from(0),
         });
-        read.chain(written).sum::<i64>() * self.tensors
+        read.chain(written).sum::<Size>() * self.tensors
+    }
+
+    /// True if an operand has an element for each position of a row, wherever that begins.
+    pub(crate) fn spans_row(&self, source: &Source) -> bool {
+        match (source.elements.number(), self.row().number()) {
+            (Some(elements), Some(row)) => elements >= row,
+            _ => source.spans_row,
+        }
     }
 
     /// True if what is stored to a slot may go past the caches: nothing there was loaded just before.
@@ -278,16 +340,20 @@ impl Plan {
     }
 }
 
-/// An element as a function of the positions, in numbers.
-pub(crate) type Access = ir::Access<i64>;
-
 /// `offset + Σ strides[axis] * position`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Affine {
     /// Added to the sum.
-    pub(crate) offset: i64,
+    pub(crate) offset: Size,
     /// One per axis.
     pub(crate) strides: Strides,
+}
+
+impl Affine {
+    /// The offset and the strides.
+    fn numbers(&self) -> impl Iterator<Item = Size> {
+        self.strides.iter().copied().chain([self.offset])
+    }
 }
 
 /// Where an element lies.
@@ -333,14 +399,14 @@ impl StridedRows {
 impl Place {
     /// The element of a map over one axis that has the number of the position.
     fn in_order() -> Place {
-        Place::At(Access { strides: smallvec![1], ..Access::default() })
+        Place::At(Access { strides: smallvec![Size::from(1)], ..Access::default() })
     }
 
     /// From a position to the next, in elements.
-    pub(crate) fn row_stride(&self) -> i64 {
+    pub(crate) fn row_stride(&self) -> Size {
         match self {
-            Place::At(access) => access.strides.last().copied().unwrap_or(0),
-            Place::Stream | Place::Gathered(_) => 1,
+            Place::At(access) => access.strides.last().copied().unwrap_or_default(),
+            Place::Stream | Place::Gathered(_) => Size::from(1),
         }
     }
 }
@@ -355,9 +421,24 @@ pub(crate) struct Source {
     /// The element.
     pub(crate) place: Place,
     /// How many elements the operand has.
-    pub(crate) elements: i64,
+    pub(crate) elements: Size,
     /// True if nothing in the kernel writes this operand.
     pub(crate) read_only: bool,
+    /// True if the operand is known to have as many elements as the row has positions; asked of guarded loads alone.
+    pub(crate) spans_row: bool,
+}
+
+impl Source {
+    /// An operand at a place; that it has an element for each position is not known.
+    pub(crate) fn new(
+        slot: usize,
+        dtype: DType,
+        place: Place,
+        elements: Size,
+        read_only: bool,
+    ) -> Source {
+        Source { slot, dtype, place, elements, read_only, spans_row: false }
+    }
 }
 
 /// One pass along the row, or once per row.
@@ -442,7 +523,7 @@ pub(crate) enum Sink {
         /// The number of the reduced row, which gives the chunk.
         count: Strides,
         /// Accumulators of a chunk.
-        size: i64,
+        size: Size,
     },
     /// Added to an element of an operand, which is of the value's type (or u8).
     Add {
@@ -455,7 +536,7 @@ pub(crate) enum Sink {
         /// The run-time indices.
         index: SmallVec<[Val; 1]>,
         /// How many elements the operand has.
-        elements: i64,
+        elements: Size,
         /// What.
         value: Val,
     },

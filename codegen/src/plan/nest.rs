@@ -1,35 +1,79 @@
 //! Nests as plans, and how the threads may split their rows and positions. `run::nest` splits them.
 
 use super::columns::{Column, common_unit};
-use super::from_kernel::{fresh, number, sink, sources, unsupported};
+use super::facts::Facts;
+use super::from_kernel::{fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
+use super::numbers::Numbers;
 use super::split_row::SplitRow;
 use super::{Calls, Draft, Plan, Sink, Stage, strided};
-use crate::error::Result;
+use crate::error;
 use std::collections::HashSet;
+use std::sync::Arc;
+use tracecast_ir::Size;
 use tracecast_ir::kernel::{self as ir, Kernel, Over};
 
 /// A nest, ready to be run by the functions of its plans.
 #[derive(Debug)]
-pub(crate) struct NestDispatch {
+pub(crate) struct NestDispatch<C = Size> {
     /// Rows of the main plan.
-    pub(crate) rows: usize,
-    /// The operands of each segment, and the length of its row.
-    pub(crate) segments: Vec<(Vec<usize>, usize)>,
-    /// Positions of all segments.
-    pub(crate) positions: usize,
+    pub(crate) rows: C,
+    /// The operands of each segment.
+    pub(crate) segments: Arc<[Vec<usize>]>,
+    /// The length of the row of each segment.
+    pub(crate) lengths: Arc<[C]>,
     /// In cheap operations per position.
     pub(crate) cost: usize,
-    /// How threads share it.
-    pub(crate) split: Split,
+    /// True if all that happens at a position is one stage there.
+    pub(crate) positions_independent: bool,
     /// The most positions of a call.
     pub(crate) call: usize,
     /// What it reduces down the columns.
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<Column<C>>,
     /// The largest values that it finds.
     pub(crate) largest: Vec<Largest>,
     /// Instead of all that: one long row.
-    pub(crate) split_row: Option<SplitRow>,
+    pub(crate) split_row: Option<SplitRow<C>>,
+}
+
+impl NestDispatch {
+    /// For the sizes of a binding.
+    ///
+    /// # Errors
+    /// If a name has no value, or a size is negative.
+    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Result<NestDispatch<usize>, String> {
+        let split_row = self.split_row.as_ref().map(|row| row.at(sizes)).transpose()?.flatten();
+        let lengths = self.lengths.iter().map(|length| sizes.count(*length));
+        Ok(NestDispatch {
+            rows: sizes.count(self.rows)?,
+            segments: self.segments.clone(),
+            lengths: lengths.collect::<Result<_, String>>()?,
+            cost: self.cost,
+            positions_independent: self.positions_independent,
+            call: self.call,
+            columns: self.columns.iter().map(|c| c.at(sizes)).collect::<Result<_, String>>()?,
+            largest: self.largest.clone(),
+            split_row,
+        })
+    }
+}
+
+impl NestDispatch<usize> {
+    /// Positions of all segments.
+    pub(crate) fn positions(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
+    /// How the threads may share it without meeting at an accumulator.
+    pub(crate) fn split(&self) -> Split {
+        let NestDispatch { rows, positions_independent, columns, .. } = self;
+        match common_unit(columns) {
+            Some(unit) if !positions_independent || *rows >= 8 * unit => Split::Rows(unit),
+            Some(unit) if columns.is_empty() && *rows > 1 => Split::Rows(unit),
+            _ if *positions_independent => Split::Positions,
+            unit => Split::Rows(unit.unwrap_or((*rows).max(1))),
+        }
+    }
 }
 
 /// How the threads share a nest.
@@ -46,27 +90,29 @@ pub(crate) enum Split {
 ///
 /// # Errors
 /// If it has no row.
-pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>> {
+pub(super) fn draft<'k>(
+    kernel: &'k Kernel,
+    nest: &ir::Nest,
+    facts: Facts,
+) -> error::Result<Draft<'k>> {
     let first = &nest.segments[0];
     let rank = first.extents.len();
     if rank == 0 {
         return Err(unsupported(kernel, "a nest without a row"));
     }
-    let mut extents: Vec<i64> = first.extents.iter().map(|e| number(*e)).collect();
-    let rows = nest.segments.iter().filter_map(|s| s.extents.last());
-    let longest = rows.map(|row| number(*row)).max().unwrap_or(0);
-    extents[rank - 1] = longest;
+    let mut extents = first.extents.clone();
+    extents[rank - 1] = longest(nest);
     let updated: HashSet<usize> = kernel.outputs.iter().filter_map(|o| o.update).collect();
     let written = |slot: usize| {
         nest.segments.iter().any(|s| s.inputs.get(slot).is_some_and(|i| updated.contains(i)))
     };
     let elements = |slot: usize| {
         let inputs = nest.segments.iter().filter_map(|s| kernel.inputs.get(*s.inputs.get(slot)?));
-        inputs.map(|t| t.numel().get() as i64).min().unwrap_or(0)
+        least(inputs.map(|t| t.numel()))
     };
     let plan = Plan {
-        aligned: nest.segments.iter().all(|s| number(s.extents[rank - 1]) % 16 == 0),
-        tensors: tensors(nest, longest),
+        aligned: nest.segments.iter().all(|s| facts.proves(s.extents[rank - 1].multiple_of(16))),
+        tensors: tensors(nest),
         fresh: fresh(kernel, &nest.loads, Some(first)),
         loads: sources(&nest.loads, rank, elements, written),
         buffers: nest.buffers.clone(),
@@ -75,51 +121,68 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, nest: &ir::Nest) -> Result<Draft<'k>
     let calls =
         Calls { merge_row: nest.is_map(), by_sixteens: nest.segments.len() == 1, as_planned: true };
     let mut draft =
-        Draft { registers: nest.registers.len(), ..Draft::new(kernel, vec![plan], calls) };
+        Draft { registers: nest.registers.len(), ..Draft::new(kernel, facts, vec![plan], calls) };
     for stage in &nest.stages {
         let sinks = stage.sinks.iter().map(|s| sink(&mut draft, Some(first), &stage.body, s));
         let stage = Stage {
             once: stage.over == Over::Once,
             first: false,
             body: stage.body.clone(),
-            sinks: sinks.collect::<Result<_>>()?,
+            sinks: sinks.collect::<error::Result<_>>()?,
         };
         draft.plans[0].stages.push(stage);
     }
     Ok(draft)
 }
 
+/// The lengths of the rows of segments; numbers if there are several.
+fn lengths(nest: &ir::Nest) -> impl Iterator<Item = Size> {
+    nest.segments.iter().filter_map(|s| s.extents.last().copied())
+}
+
+/// The longest row.
+fn longest(nest: &ir::Nest) -> Size {
+    let longest = lengths(nest).max_by_key(|length| length.number().unwrap_or(i64::MAX));
+    longest.unwrap_or_default()
+}
+
+/// The least of some sizes, which are numbers if there are several.
+fn least(sizes: impl Iterator<Item = Size>) -> Size {
+    sizes.min_by_key(|size| size.number().unwrap_or(i64::MAX)).unwrap_or_default()
+}
+
 /// See [`Plan::tensors`].
-fn tensors(nest: &ir::Nest, longest: i64) -> i64 {
-    let all: usize = nest.segments.iter().filter_map(|s| s.extents.last()).map(|n| n.get()).sum();
-    all.div_ceil(longest.max(1) as usize).max(1) as i64
+fn tensors(nest: &ir::Nest) -> usize {
+    if nest.segments.len() == 1 {
+        return 1;
+    }
+    let all: i64 = lengths(nest).filter_map(Size::number).sum();
+    let longest = longest(nest).number().unwrap_or(1).max(1);
+    usize::try_from((all + longest - 1) / longest).map_or(1, |tensors| tensors.max(1))
 }
 
 /// How a run divides a nest.
-pub(super) fn dispatch(draft: Draft<'_>, nest: &ir::Nest) -> (Vec<Plan>, NestDispatch) {
-    let (split, main) = (split(&draft), &draft.plans[0]);
+pub(super) fn dispatch(draft: &Draft<'_>, nest: &ir::Nest) -> NestDispatch {
+    let main = &draft.plans[0];
     let inputs = draft.kernel.inputs.len();
-    let segment = |s: &ir::Segment| {
-        let slots = s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect();
-        let length = match nest.segments.len() {
-            1 => main.row() as usize,
-            _ => s.extents[s.extents.len() - 1].get(),
-        };
-        (slots, length)
+    let slots = |s: &ir::Segment| -> Vec<usize> {
+        s.inputs.iter().copied().chain(s.outputs.iter().map(|o| inputs + o)).collect()
     };
-    let segments: Vec<(Vec<usize>, usize)> = nest.segments.iter().map(segment).collect();
-    let dispatch = NestDispatch {
-        rows: main.rows() as usize,
-        positions: segments.iter().map(|s| s.1).sum(),
-        segments,
+    let length = |s: &ir::Segment| match nest.segments.len() {
+        1 => main.row(),
+        _ => s.extents[s.extents.len() - 1],
+    };
+    NestDispatch {
+        rows: main.rows(),
+        segments: nest.segments.iter().map(slots).collect(),
+        lengths: nest.segments.iter().map(length).collect(),
         cost: main.cost(),
-        split,
-        call: call(&draft) as usize,
-        columns: draft.columns,
-        largest: draft.largest,
-        split_row: draft.split_row,
-    };
-    (draft.plans, dispatch)
+        positions_independent: positions_independent(draft),
+        call: call(draft) as usize,
+        columns: draft.columns.clone(),
+        largest: draft.largest.clone(),
+        split_row: draft.split_row.clone(),
+    }
 }
 
 /// The most positions of a call.
@@ -140,16 +203,4 @@ pub(super) fn positions_independent(draft: &Draft<'_>) -> bool {
     let single = stages.len() == 1 + usize::from(any) && !stages[0].once;
     let reduces = |s: &Sink| matches!(s, Sink::Reduce { .. } | Sink::Keep { .. }) && !of_largest(s);
     single && !stages[0].sinks.iter().any(reduces)
-}
-
-/// How the threads may share a nest without meeting at an accumulator.
-pub(super) fn split(draft: &Draft<'_>) -> Split {
-    let (columns, rows) = (&draft.columns, draft.plans[0].rows());
-    let positions_independent = positions_independent(draft);
-    match common_unit(columns) {
-        Some(unit) if !positions_independent || rows >= 8 * unit => Split::Rows(unit as usize),
-        Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit as usize),
-        _ if positions_independent => Split::Positions,
-        unit => Split::Rows(unit.unwrap_or(rows.max(1)) as usize),
-    }
 }

@@ -8,44 +8,73 @@
 //!
 //! becomes one for a chunk, which stores `r0` among the results of all chunks, and one that finishes with their combination.
 
-use super::nest::{self, Split};
-use super::{Access, Draft, Place, Plan, Sink, Source, Stage};
+use super::facts::Facts;
+use super::nest::positions_independent;
+use super::numbers::Numbers;
+use super::{Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{Access, Body, Inst, ROW_CHUNK, Reduction, Scalar, ScalarOp};
 
-/// The function of a chunk.
-pub(crate) const CHUNK: usize = 0;
-/// The function that finishes.
-pub(crate) const FINISH: usize = 1;
+/// A shorter row is not split.
+pub(crate) const LEAST: usize = 2 * ROW_CHUNK;
 
 /// A row in chunks.
-#[derive(Debug)]
-pub(crate) struct SplitRow {
+#[derive(Clone, Debug)]
+pub(crate) struct SplitRow<C = Size> {
     /// Its length.
-    pub(crate) row: usize,
+    pub(crate) row: C,
+    /// The function of a chunk.
+    pub(crate) chunk: usize,
+    /// The function that finishes.
+    pub(crate) finish: usize,
     /// In cheap operations per position.
     pub(crate) cost: usize,
     /// How the results of the chunks are combined.
     pub(crate) reductions: Vec<(Reduction, Scalar)>,
 }
 
-/// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the end.
+impl SplitRow {
+    /// For the sizes of a binding; `None` if the row is too short to be split.
+    ///
+    /// # Errors
+    /// If a name has no value.
+    pub(super) fn at(
+        &self,
+        sizes: &Numbers<'_>,
+    ) -> std::result::Result<Option<SplitRow<usize>>, String> {
+        let SplitRow { row, chunk, finish, cost, reductions } = self.clone();
+        let row = sizes.count(row)?;
+        let split = SplitRow { row, chunk, finish, cost, reductions };
+        Ok((row >= LEAST).then_some(split))
+    }
+}
+
+/// Replaces one long row that is reduced once, and nothing else, by the plans of a chunk and of the end. If the length of the row is a name,
+/// they stand beside the plan of the whole, and a run takes what is better.
 pub(super) fn split(draft: &mut Draft<'_>) {
     let fits = draft.calls.as_planned && draft.calls.by_sixteens && draft.columns.is_empty();
-    if !fits || matches!(nest::split(draft), Split::Positions) {
+    if !fits || positions_independent(draft) {
         return;
     }
-    if let Some((plans, split)) = cut(&draft.plans[0]) {
-        (draft.plans, draft.split_row) = (plans.into(), Some(split));
+    if let Some((plans, mut split)) = cut(&draft.plans[0], &draft.facts) {
+        if !draft.plans[0].row().has_names() {
+            draft.plans.clear();
+        }
+        split.chunk += draft.plans.len();
+        split.finish += draft.plans.len();
+        draft.plans.extend(plans);
+        draft.split_row = Some(split);
     }
 }
 
 /// The plans of a chunk and of the end, if the plan is one long row that is reduced once.
-fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
-    let row = usize::try_from(plan.row()).ok()?;
+fn cut(plan: &Plan, facts: &Facts) -> Option<([Plan; 2], SplitRow)> {
+    let row = plan.row();
+    let short = facts.proves(Size::from(LEAST - 1).at_least(row));
     let (first, rest) = plan.stages.split_first()?;
     let once = !first.once && rest.iter().all(|s| s.once);
-    if plan.extents.len() != 1 || row < 2 * ROW_CHUNK || !once || !plan.buffers.is_empty() {
+    if plan.extents.len() != 1 || short || !once || !plan.buffers.is_empty() {
         return None;
     }
     let mut reductions = Vec::new();
@@ -70,12 +99,13 @@ fn cut(plan: &Plan) -> Option<([Plan; 2], SplitRow)> {
     }
     let chunk = chunk(plan, &registers, &reductions);
     let finish = finish(plan, &registers, &reductions);
-    Some(([chunk, finish], SplitRow { row, cost: plan.cost(), reductions }))
+    let split = SplitRow { row, chunk: 0, finish: 1, cost: plan.cost(), reductions };
+    Some(([chunk, finish], split))
 }
 
 /// The one element at a slot.
 fn only() -> Place {
-    Place::At(Access { strides: smallvec![0], ..Access::default() })
+    Place::At(Access { strides: smallvec![Size::from(0)], ..Access::default() })
 }
 
 /// The row stage, and a store of each register into a slot of its own.
@@ -100,10 +130,10 @@ fn finish(plan: &Plan, registers: &[usize], reductions: &[(Reduction, Scalar)]) 
     let first = finish.loads.len();
     for (i, (_, scalar)) in reductions.iter().enumerate() {
         let (slot, dtype) = (plan.slots + i, scalar.dtype());
-        finish.loads.push(Source { slot, dtype, place: only(), elements: 1, read_only: true });
+        finish.loads.push(Source::new(slot, dtype, only(), Size::from(1), true));
     }
     finish.slots += registers.len();
-    finish.extents = vec![1];
+    finish.extents = vec![Size::from(1)];
     finish.stages.remove(0);
     for stage in &mut finish.stages {
         let found = |inst: &Inst| match inst.op {

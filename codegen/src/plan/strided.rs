@@ -4,8 +4,10 @@
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed are gathered together: they share lines of the cache
 //! ```
 
+use super::facts::Facts;
 use super::nest::positions_independent;
 use super::{Draft, Place, Plan, Source, StridedRows};
+use tracecast_ir::Size;
 
 /// The positions of a call where rows can be cut: of sixteen rows of f32 they are 64 KiB.
 pub(crate) const POSITIONS: i64 = 1024;
@@ -21,16 +23,20 @@ const LEAST: i64 = 16;
 pub(super) fn gather(draft: &mut Draft<'_>) {
     if draft.calls.as_planned {
         let cut = positions_independent(draft);
-        gather_strided(&mut draft.plans[0], cut);
+        gather_strided(&mut draft.plans[0], cut, &draft.facts);
     }
 }
 
-fn gather_strided(plan: &mut Plan, cut: bool) {
+fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
     let row = plan.row();
-    if row < LEAST || !cut && row > WHOLE {
+    if facts.proves(Size::from(LEAST - 1).at_least(row)) {
         return;
     }
-    let positions = if cut { row.min(POSITIONS) } else { row };
+    // Asked as soon as there is something to gather.
+    let positions = || match cut {
+        true => Some(facts.most(row).map_or(POSITIONS, |most| most.min(POSITIONS))),
+        false => facts.asks(Size::from(WHOLE).at_least(row)).then(|| facts.room(row)),
+    };
     let outer = plan.row_axis().checked_sub(1).map(|axis| (axis, plan.extents[axis]));
     for number in 0..plan.loads.len() {
         // Stages that run once per row know nothing of the positions of a call.
@@ -42,26 +48,26 @@ fn gather_strided(plan: &mut Plan, cut: bool) {
             continue;
         }
         let source = &mut plan.loads[number];
-        let Some(rows) = strided_rows(source, outer, positions) else { continue };
+        let Some(rows) = strided_rows(source, outer) else { continue };
+        let Some(positions) = positions() else { return };
+        let rows = StridedRows { positions, ..rows };
         source.place = Place::Gathered(plan.strided.len());
         plan.strided.push(rows);
     }
 }
 
-/// How a load is brought together, if it steps along the row and nothing writes what it reads.
-fn strided_rows(
-    source: &Source,
-    outer: Option<(usize, i64)>,
-    positions: i64,
-) -> Option<StridedRows> {
+/// How a load is brought together, in calls of any number of positions, if it steps along the row and nothing writes what it reads.
+fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<StridedRows> {
     let Place::At(access) = &source.place else { return None };
     let plain = source.read_only && access.guards.is_empty() && access.indirect.is_empty();
-    if !plain || matches!(source.place.row_stride(), 0 | 1) {
+    if !plain || source.place.row_stride() == 0 || source.place.row_stride() == 1 {
         return None;
     }
     let size = source.dtype.bytes() as i64;
     // As many rows as share a line of the cache.
-    let neighbours = outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && extent > 1);
+    let several = |extent: Size| extent.number().is_none_or(|extent| extent > 1);
+    let neighbours =
+        outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && several(extent));
     let rows = if neighbours { 64 / size } else { 1 };
-    Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions })
+    Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions: 0 })
 }

@@ -10,7 +10,9 @@
 //!                               along the row: b0 * b1
 //! ```
 
+use super::facts::Facts;
 use super::{Place, Plan, Sink, Source, Stage};
+use tracecast_ir::Size;
 use tracecast_ir::kernel::{Body, Inst, Scalar, ScalarOp, Val};
 
 /// The bytes of all row buffers: half of a small first-level cache.
@@ -36,7 +38,7 @@ impl Often {
 }
 
 /// Gives loads of 16-bit floats row buffers, as long as there is room. Only where rows are whole: with more than one pass along them.
-pub(super) fn widen(plan: &mut Plan) {
+pub(super) fn widen(plan: &mut Plan, facts: &Facts) {
     let passes = plan.stages.iter().filter(|s| !s.once).count();
     if passes < 2 {
         return;
@@ -46,13 +48,19 @@ pub(super) fn widen(plan: &mut Plan) {
         .map(|load| Often {
             load,
             stages: (0..plan.stages.len()).filter(|s| takes(&plan.stages[*s], load)).collect(),
-            shared: plan.rows() >= ROWS && is_shared(&plan.loads[load as usize]),
+            shared: !facts.proves(Size::from(ROWS - 1).at_least(plan.rows()))
+                && is_shared(&plan.loads[load as usize]),
         })
         .filter(|often| !often.stages.is_empty() && often.saved() > 0)
         .collect();
+    if often.is_empty() {
+        return;
+    }
     often.sort_by_key(|often| std::cmp::Reverse(often.saved()));
-    let size = |ty: Scalar| i64::from(super::phases::scratch_bytes(ty)) * plan.row();
-    let mut free = ROOM - plan.buffers.iter().map(|b| size(*b)).sum::<i64>();
+    let row = facts.room(plan.row());
+    let size = |ty: Scalar| i64::from(super::phases::scratch_bytes(ty)).saturating_mul(row);
+    let taken = plan.buffers.iter().map(|b| size(*b));
+    let mut free = taken.fold(ROOM, i64::saturating_sub);
     let each = size(Scalar::F32);
     let (mut body, mut sinks) = (Body::default(), Vec::new());
     for often in often {

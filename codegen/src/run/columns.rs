@@ -1,8 +1,11 @@
 //! Runs reductions down the columns: where their accumulators are, and the functions that make outputs of them.
 
-use super::memory::{Address, with_shared};
+use super::memory::{Address, fill, with_shared};
 use super::{Invocation, Slots};
-use crate::plan::columns::Column;
+use crate::plan::columns;
+
+/// A column at the sizes of a binding.
+type Column = columns::Column<usize>;
 
 /// The memory of the accumulators of all columns during a run.
 #[derive(Clone, Copy)]
@@ -35,14 +38,17 @@ pub(super) fn with_accumulators(
         run(Accumulators { columns, operands, memory });
         let mut at = 0;
         for c in columns {
-            let mut slots = Slots::default();
+            if c.rows == 0 {
+                fill(c.scalar, memory.offset(at), c.reduction.identity(c.scalar), c.size);
+            }
+            let mut slots = operands.without_addresses();
             slots.push(memory.offset(at));
             slots.push(operands.get(c.output));
             at += c.bytes() as isize;
-            let (size, chunks) = (c.size as usize, c.chunks() as usize);
-            for (step, rows) in [(c.sum, 1..chunks.max(1)), (c.finish, 0..1)] {
+            let finish = c.finish.filter(|_| !c.is_direct());
+            for (step, rows) in [(c.sum, 1..c.chunks().max(1)), (finish, 0..1)] {
                 if let Some(step) = step {
-                    invocation.over_positions(step, &slots, rows, size);
+                    invocation.over_positions(step, &slots, rows, c.size);
                 }
             }
         }

@@ -7,10 +7,15 @@ use super::packed_weights::{PackedOperand, Packing};
 use super::{Invocation, Slots};
 use crate::contract::{Cpu, PIECE, Panels, Prefetch};
 use crate::machine::InstructionSet;
-use crate::plan::contract::{ContractDispatch, EpilogueOperand, FactorSource};
+use crate::plan::contract;
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A contraction at the sizes of a binding.
+type ContractDispatch = contract::ContractDispatch<usize, i64>;
+type FactorSource = contract::FactorSource<i64>;
+type EpilogueOperand = contract::EpilogueOperand<i64>;
 
 /// Rows and columns are cut at multiples of these.
 const UNITS: [usize; 2] = [2, 32];
@@ -77,7 +82,7 @@ pub(super) fn run(
 /// Into how many parts a run is cut, at most.
 pub(super) fn parts(contract: &ContractDispatch, team: &Team) -> usize {
     let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
-    team.parts(elements * contract.cost.max(1), usize::MAX)
+    team.parts(elements * contract.cost().max(1), usize::MAX)
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
@@ -132,9 +137,10 @@ pub(super) fn pack(
 fn cut(contract: &ContractDispatch, team: &Team, is_kept: bool) -> Cut {
     let batches: usize = contract.batch.iter().product();
     let parts = parts(contract, team);
-    let apart = batches <= 1 || contract.m.is_multiple_of(contract.unit);
+    let unit = contract.unit();
+    let apart = batches <= 1 || contract.m.is_multiple_of(unit);
     let groups = if apart { parts.min(batches).max(1) } else { 1 };
-    let rows = if apart { contract.unit.next_multiple_of(UNITS[0]) } else { contract.m.max(1) };
+    let rows = if apart { unit.next_multiple_of(UNITS[0]) } else { contract.m.max(1) };
     let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
     let units = [rows, columns];
     let parts = parts.div_ceil(groups);
@@ -273,7 +279,8 @@ impl ContractRun<'_> {
         let element = offset + self.in_batch(batch, strides);
         let base = self.invocation.operands.get(*input);
         let base = base.offset(element as isize * dtype.bytes() as isize);
-        Operand::Matrix { base, dtype: *dtype, round: *round, row: *row, col: *col }
+        let (row, col) = (*row as isize, *col as isize);
+        Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
     }
 }
 

@@ -48,33 +48,43 @@ pub(super) fn call(
 ) {
     let scratch = scratch.reserve(code.scratch()).0;
     // SAFETY: an address has the layout of the pointer in it.
-    let addresses = unsafe { std::slice::from_raw_parts(slots.0.as_ptr().cast(), slots.0.len()) };
+    let addresses =
+        unsafe { std::slice::from_raw_parts(slots.words.as_ptr().cast(), slots.words.len()) };
     // SAFETY: the slots stand for operands whose sizes were checked against the kernel that the function is of; ranges are those of its
     // extents, and threads share them so that nobody writes what another reads; the scratch is this thread's.
-    unsafe { code.call(addresses, rows, positions, scratch, status) }
+    unsafe { code.call(addresses, slots.sizes, rows, positions, scratch, status) }
 }
 
-/// The addresses that compiled functions are given.
+/// The addresses that compiled functions are given, and in front of them what they read of the sizes of a binding
+/// (`plan::numbers::SizeTable`), the first of it last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Slots(SmallVec<[Address; 24]>);
+pub(crate) struct Slots {
+    /// How many of the words are no addresses.
+    sizes: usize,
+    words: SmallVec<[Address; 24]>,
+}
 
 impl Slots {
-    /// The addresses of a kernel's operands.
-    ///
-    /// # Errors
-    /// If an operand is not in memory of this device, or reaches beyond it.
-    pub(crate) fn of(args: &[Arg]) -> tracecast_runtime::Result<Slots> {
-        let mut slots = Slots::default();
-        slots.refill(args)?;
-        Ok(slots)
+    /// No addresses, for functions that read these words of sizes.
+    pub(crate) fn with_sizes(sizes: &[u64]) -> Slots {
+        let words = sizes
+            .iter()
+            .rev()
+            .map(|bits| Address(std::ptr::without_provenance_mut(*bits as usize)));
+        Slots { sizes: sizes.len(), words: words.collect() }
+    }
+
+    /// The same sizes, and no addresses.
+    pub(super) fn without_addresses(&self) -> Slots {
+        Slots { sizes: self.sizes, words: SmallVec::from_slice(&self.words[..self.sizes]) }
     }
 
     /// Makes it the addresses of a kernel's operands.
     ///
     /// # Errors
-    /// As [`of`](Slots::of).
+    /// If an operand is not in memory of this device, or reaches beyond it.
     pub(crate) fn refill(&mut self, args: &[Arg]) -> tracecast_runtime::Result<()> {
-        self.0.clear();
+        self.words.truncate(self.sizes);
         for arg in args {
             let (base, len) = match arg.memory.find::<HostLoan>() {
                 Some(loan) => loan.place(),
@@ -97,34 +107,36 @@ impl Slots {
 
     /// Makes it the addresses that others have at those places.
     pub(super) fn select(&mut self, from: &Slots, at: impl IntoIterator<Item = usize>) {
-        self.0.clear();
-        self.0.extend(at.into_iter().map(|i| from.0[i]));
+        self.sizes = from.sizes;
+        self.words.clear();
+        self.words.extend_from_slice(&from.words[..from.sizes]);
+        self.words.extend(at.into_iter().map(|i| from.get(i)));
     }
 
     /// One more address.
     pub(super) fn push(&mut self, address: Address) {
-        self.0.push(address);
+        self.words.push(address);
     }
 
     /// Replaces an address.
     pub(super) fn set(&mut self, slot: usize, address: Address) {
-        self.0[slot] = address;
+        self.words[self.sizes + slot] = address;
     }
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.words.len() - self.sizes
     }
 
     /// The address of a slot.
     pub(super) fn get(&self, slot: usize) -> Address {
-        self.0[slot]
+        self.words[self.sizes + slot]
     }
 
     /// The f32 that a slot holds.
     pub(crate) fn read_f32(&self, slot: usize) -> f32 {
         // SAFETY: used for the scalar that predicates a kernel, whose operand is one f32 inside its memory.
-        unsafe { self.0[slot].0.cast::<f32>().read_unaligned() }
+        unsafe { self.get(slot).0.cast::<f32>().read_unaligned() }
     }
 }
 
@@ -132,6 +144,16 @@ impl Slots {
 pub(super) fn clear(first: Address, bytes: usize) {
     // SAFETY: the caller's bytes lie in memory lent for this run, which no thread uses yet.
     unsafe { first.0.write_bytes(0, bytes) };
+}
+
+/// Makes numbers of a type, one after another, all of those bits.
+pub(super) fn fill(scalar: Scalar, first: Address, bits: u64, count: usize) {
+    let size = scalar.dtype().bytes();
+    for i in 0..count {
+        let to = first.0.wrapping_add(i * size);
+        // SAFETY: the caller's numbers lie in memory lent for this run, which no thread uses yet or any more.
+        unsafe { to.copy_from_nonoverlapping(bits.to_le_bytes().as_ptr(), size) };
+    }
 }
 
 /// Puts a number where another is.

@@ -17,7 +17,7 @@ pub(crate) use packed_weights::RUNS;
 pub(crate) use packed_weights::{PackedOperand, PackedWeights, Packing};
 
 use crate::code::cache::Program;
-use crate::plan::Dispatch;
+use crate::plan::{BoundDispatch, Dispatch};
 use crate::target::Target;
 use crate::threads::{Team, part};
 use memory::{Arena, with_scratch};
@@ -32,6 +32,8 @@ const POSITIONS: usize = 64;
 pub(crate) struct Invocation<'a> {
     /// Its functions, and how they are used.
     pub(crate) program: &'a Program,
+    /// What it does with them, at the sizes of the binding.
+    pub(crate) dispatch: &'a BoundDispatch,
     /// What they were compiled for.
     pub(crate) target: &'a Target,
     /// The threads that share the work.
@@ -45,24 +47,28 @@ pub(crate) struct Invocation<'a> {
 }
 
 /// The addresses that a run needs besides those of the operands: those for each segment of a nest.
-pub(crate) fn prepare(program: &Program, operands: &Slots, prepared: &mut Vec<Slots>) {
-    match &program.dispatch {
+pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut Vec<Slots>) {
+    match dispatch {
         Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
         Dispatch::Contract(_) | Dispatch::Scatter(_) => {}
     }
 }
 
 /// How a run keeps something for the next one, if that is worth it and these inputs last.
-pub(crate) fn packing(program: &Program, target: &Target, lasting: &[usize]) -> Option<Packing> {
-    match &program.dispatch {
+pub(crate) fn packing(
+    dispatch: &BoundDispatch,
+    target: &Target,
+    lasting: &[usize],
+) -> Option<Packing> {
+    match dispatch {
         Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
         Dispatch::Nest(_) | Dispatch::Scatter(_) => None,
     }
 }
 
 /// True if a run is cut into parts for several threads.
-pub(crate) fn is_shared(program: &Program, team: &Team) -> bool {
-    let parts = match &program.dispatch {
+pub(crate) fn is_shared(dispatch: &BoundDispatch, team: &Team) -> bool {
+    let parts = match dispatch {
         Dispatch::Nest(nest) => nest::parts(nest, team),
         Dispatch::Contract(contract) => contract::parts(contract, team),
         Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
@@ -73,7 +79,7 @@ pub(crate) fn is_shared(program: &Program, team: &Team) -> bool {
 impl Invocation<'_> {
     /// Packs what is to be kept; see [`PackedWeights::with`].
     pub(crate) fn pack(&self, to: &PackedOperand) -> u16 {
-        match &self.program.dispatch {
+        match self.dispatch {
             Dispatch::Contract(contract) => contract::pack(contract, self, to),
             Dispatch::Nest(_) | Dispatch::Scatter(_) => u16::MAX,
         }
@@ -82,7 +88,7 @@ impl Invocation<'_> {
     /// Runs the kernel, with what an earlier run has kept.
     #[inline]
     pub(crate) fn run(&self, kept: Option<&PackedOperand>) {
-        match &self.program.dispatch {
+        match self.dispatch {
             Dispatch::Nest(nest) => nest::run(nest, self),
             Dispatch::Contract(contract) => contract::run(contract, self, kept),
             Dispatch::Scatter(scatter) => scatter::run(scatter, self),

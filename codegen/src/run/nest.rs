@@ -4,10 +4,13 @@ use super::columns::with_accumulators;
 use super::max_abs::{Places, with_places};
 use super::memory::with_scratch;
 use super::{Invocation, POSITIONS, Slots, split_row};
-use crate::plan::nest::{NestDispatch, Split};
+use crate::plan::nest::{self, Split};
 use crate::threads::{Team, part};
 use std::borrow::Cow;
 use std::ops::Range;
+
+/// A nest at the sizes of a binding.
+type NestDispatch = nest::NestDispatch<usize>;
 
 /// The function of the nest itself.
 const MAIN: usize = 0;
@@ -26,7 +29,7 @@ pub(super) fn run(nest: &NestDispatch, invocation: &Invocation<'_>) {
 /// The addresses for each segment, from those of the kernel's operands.
 pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<Slots>) {
     segments.resize_with(nest.segments.len(), Slots::default);
-    for (segment, (slots, _)) in segments.iter_mut().zip(&nest.segments) {
+    for (segment, slots) in segments.iter_mut().zip(&*nest.segments) {
         segment.select(operands, slots.iter().copied());
     }
 }
@@ -34,10 +37,10 @@ pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<
 /// Into how many parts a run is cut.
 #[inline]
 pub(super) fn parts(nest: &NestDispatch, team: &Team) -> usize {
-    let work = nest.rows * nest.positions * nest.cost;
-    match (&nest.split_row, nest.split) {
+    let work = nest.rows * nest.positions() * nest.cost;
+    match (&nest.split_row, nest.split()) {
         (Some(row), _) => split_row::parts(row, team),
-        (None, Split::Positions) => team.parts(work, nest.positions.div_ceil(POSITIONS)),
+        (None, Split::Positions) => team.parts(work, nest.positions().div_ceil(POSITIONS)),
         (None, Split::Rows(unit)) => team.parts(work, nest.rows.div_ceil(unit)),
     }
 }
@@ -75,12 +78,12 @@ impl NestRun<'_> {
             return;
         }
         let tasks = parts(nest, invocation.team);
-        match nest.split {
+        match nest.split() {
             Split::Positions => invocation.team.each(tasks, |task| {
-                self.positions(task, part(nest.positions, POSITIONS, tasks, task));
+                self.positions(task, part(nest.positions(), POSITIONS, tasks, task));
             }),
             Split::Rows(unit) => {
-                let length = nest.segments[0].1;
+                let length = nest.lengths[0];
                 invocation.team.each(tasks, |task| {
                     let rows = part(nest.rows, unit, tasks, task);
                     let slots = self.slots(task, 0);
@@ -109,7 +112,7 @@ impl NestRun<'_> {
     fn positions(&self, task: usize, range: Range<usize>) {
         with_scratch(|scratch| {
             let mut first = 0;
-            for (segment, (_, length)) in self.nest.segments.iter().enumerate() {
+            for (segment, length) in self.nest.lengths.iter().enumerate() {
                 let from = range.start.clamp(first, first + length) - first;
                 let to = range.end.clamp(first, first + length) - first;
                 first += length;

@@ -5,7 +5,7 @@ use super::memory::prefetched;
 use crate::contract::Prefetch;
 use crate::plan::contract::EpilogueOperand;
 
-impl EpilogueOperand {
+impl EpilogueOperand<i64> {
     /// Where it is, in a batch that begins at an element given by the strides along the batch axes.
     pub(crate) fn prefetched(
         &self,

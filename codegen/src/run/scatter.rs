@@ -2,9 +2,12 @@
 
 use super::memory::{with_scratch, with_shared};
 use super::{Invocation, Slots};
-use crate::plan::scatter::{ADD, COPY, ROUND, ScatterDispatch};
+use crate::plan::scatter::{self, ADD, COPY, ROUND};
 use crate::threads::{Team, part};
 use tracecast_ir::DType;
+
+/// A scatter at the sizes of a binding.
+type ScatterDispatch = scatter::ScatterDispatch<usize>;
 
 /// Runs it.
 pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
@@ -15,7 +18,7 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
         let acc = if scatter.low { memory } else { output };
         let base = scatter.base.map_or(output, |b| operands.get(b));
         let pair = |a, b| {
-            let mut slots = Slots::default();
+            let mut slots = operands.without_addresses();
             slots.push(a);
             slots.push(b);
             slots

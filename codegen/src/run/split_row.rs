@@ -2,9 +2,12 @@
 
 use super::memory::{combine, with_scratch, with_shared};
 use super::{Invocation, Slots};
-use crate::plan::split_row::{CHUNK, FINISH, SplitRow};
+use crate::plan::split_row;
 use crate::threads::{Team, part};
 use tracecast_ir::kernel::ROW_CHUNK;
+
+/// A long row at the sizes of a binding.
+type SplitRow = split_row::SplitRow<usize>;
 
 /// The bytes of a chunk's result.
 const RESULT: usize = 8;
@@ -33,13 +36,13 @@ pub(super) fn run(split: &SplitRow, invocation: &Invocation<'_>, operands: &Slot
                 for chunk in part(chunks, 1, parts, i) {
                     let from = chunk * ROW_CHUNK;
                     let positions = from..(from + ROW_CHUNK).min(split.row);
-                    invocation.call(CHUNK, &slots(chunk), 0..1, positions, scratch);
+                    invocation.call(split.chunk, &slots(chunk), 0..1, positions, scratch);
                 }
             });
         });
         for (i, (reduction, scalar)) in split.reductions.iter().enumerate() {
             combine(*reduction, *scalar, results(i, 0), chunks);
         }
-        with_scratch(|scratch| invocation.call(FINISH, &slots(0), 0..1, 0..1, scratch));
+        with_scratch(|scratch| invocation.call(split.finish, &slots(0), 0..1, 0..1, scratch));
     });
 }

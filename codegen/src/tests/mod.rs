@@ -2,6 +2,7 @@
 
 mod bodies;
 mod maps;
+mod named;
 mod packed_weights;
 mod products;
 mod random;
@@ -13,7 +14,7 @@ mod sums;
 use crate::{CpuDevice, CpuOptions, Vectors};
 use smallvec::{SmallVec, smallvec};
 use std::sync::LazyLock;
-use tracecast_ir::eval::{EvalError, Value, kernel as interpret};
+use tracecast_ir::eval::{Bytes, EvalError, Value, kernel as interpret};
 use tracecast_ir::kernel::{
     Access, Body, Check, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink,
     Stage, Val,
@@ -99,6 +100,16 @@ pub(crate) struct Placed {
 /// Loads and binds a kernel. Outputs that update an input share its memory.
 pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> Placed {
     let launch = device.load(kernel).unwrap();
+    place_with(device, kernel, inputs, |args| launch.bind(args, &[]).unwrap())
+}
+
+/// Gives a kernel without names memory, and binds something to it.
+fn place_with(
+    device: &CpuDevice,
+    kernel: &Kernel,
+    inputs: &[Vec<u8>],
+    bind: impl FnOnce(&[Arg]) -> Box<dyn Bound>,
+) -> Placed {
     let memory = |bytes: usize| device.alloc(bytes).unwrap();
     let mut args = Vec::new();
     for (i, bytes) in inputs.iter().enumerate() {
@@ -128,7 +139,7 @@ pub(crate) fn place(device: &CpuDevice, kernel: &Kernel, inputs: &[Vec<u8>]) -> 
         args.push(Arg { memory: m.clone(), offset: 0, len, access, lasting: false });
         outputs.push(m);
     }
-    Placed { bound: launch.bind(&args, &[]).unwrap(), outputs }
+    Placed { bound: bind(&args), outputs }
 }
 
 /// Compares a kernel's outputs on every device with the interpreter's.
@@ -136,47 +147,56 @@ fn check(kernel: &Kernel, inputs: &[Vec<u8>]) {
     let slices: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
     let want = interpret(kernel, &slices);
     for device in DEVICES.iter() {
-        let placed = place(device, kernel, inputs);
-        let mut found = Ok(());
-        device
-            .run_step(&mut || {
-                found = placed.bound.run();
-                Ok(())
-            })
-            .unwrap();
-        match (&want, found) {
-            (Ok(outputs), Ok(())) => {
-                for (i, (want, memory)) in outputs.iter().zip(&placed.outputs).enumerate() {
-                    let mut bytes = vec![0; want.len()];
-                    device.download(memory, 0, &mut bytes).unwrap();
-                    let ty = &kernel.outputs[i].ty;
-                    let value = |b: &[u8]| Value::new(ty.clone(), b.to_vec()).unwrap();
-                    let (want, found) = (value(want), value(&bytes));
-                    if let Some(at) = want.first_difference(&found) {
-                        let (w, f) = (want.to_f64s()[at], found.to_f64s()[at]);
-                        panic!(
-                            "{device:?}: output {i} ({ty}) at {at}: expected {w:?}, found {f:?} in {kernel:#?}"
-                        );
-                    }
+        compare(device, kernel, &want, &place(device, kernel, inputs));
+    }
+}
+
+/// Runs a kernel on a device and compares its outputs, or its failure, with what is wanted.
+fn compare(
+    device: &CpuDevice,
+    kernel: &Kernel,
+    want: &Result<Vec<Bytes>, EvalError>,
+    placed: &Placed,
+) {
+    let mut found = Ok(());
+    device
+        .run_step(&mut || {
+            found = placed.bound.run();
+            Ok(())
+        })
+        .unwrap();
+    match (want, found) {
+        (Ok(outputs), Ok(())) => {
+            for (i, (want, memory)) in outputs.iter().zip(&placed.outputs).enumerate() {
+                let mut bytes = vec![0; want.len()];
+                device.download(memory, 0, &mut bytes).unwrap();
+                let ty = &kernel.outputs[i].ty;
+                let value = |b: &[u8]| Value::new(ty.clone(), b.to_vec()).unwrap();
+                let (want, found) = (value(want), value(&bytes));
+                if let Some(at) = want.first_difference(&found) {
+                    let (w, f) = (want.to_f64s()[at], found.to_f64s()[at]);
+                    panic!(
+                        "{device:?}: output {i} ({ty}) at {at}: expected {w:?}, found {f:?} in {kernel:#?}"
+                    );
                 }
             }
-            (Err(EvalError::Data(raised)), Err(Error::Data { message, op, .. })) => {
-                assert_eq!(
-                    (raised.check.says(raised.found), &raised.check.op),
-                    (message, &op),
-                    "{device:?}: {kernel:#?}"
-                );
-            }
-            (want, found) => {
-                panic!("{device:?}: expected {want:?}, found {found:?} in {kernel:#?}")
-            }
+        }
+        (Err(EvalError::Data(raised)), Err(Error::Data { message, op, .. })) => {
+            assert_eq!(
+                (raised.check.says(raised.found), &raised.check.op),
+                (message, &op),
+                "{device:?}: {kernel:#?}"
+            );
+        }
+        (want, found) => {
+            panic!("{device:?}: expected {want:?}, found {found:?} in {kernel:#?}")
         }
     }
 }
 
 /// Sizes of axes.
-fn sizes(extents: &[usize]) -> Vec<Size> {
-    extents.iter().map(|n| Size::from(*n)).collect()
+fn sizes<S: Copy + Into<Size>>(extents: &[S]) -> Vec<Size> {
+    extents.iter().map(|n| (*n).into()).collect()
 }
 
 /// Row-major strides.
@@ -188,15 +208,16 @@ fn strides(extents: &[usize]) -> SmallVec<[i64; 4]> {
     all
 }
 
-fn access(strides: &[i64]) -> Access {
-    Access { strides: SmallVec::from_slice(strides), ..Access::default() }.map(&Size::from)
+fn access<S: Copy + Into<Size>>(strides: &[S]) -> Access {
+    let strides = strides.iter().map(|stride| (*stride).into()).collect();
+    Access { strides, ..Access::default() }
 }
 
-fn load(input: usize, dtype: DType, strides: &[i64]) -> Load {
+fn load<S: Copy + Into<Size>>(input: usize, dtype: DType, strides: &[S]) -> Load {
     Load { input, dtype, access: access(strides) }
 }
 
-fn store(output: usize, dtype: DType, strides: &[i64], value: u32) -> Sink {
+fn store<S: Copy + Into<Size>>(output: usize, dtype: DType, strides: &[S], value: u32) -> Sink {
     Sink::Store { output, dtype, access: access(strides), value }
 }
 
@@ -220,10 +241,10 @@ fn kernel(inputs: Vec<TensorType>, outputs: Vec<TensorType>, form: Form) -> Kern
 }
 
 /// A nest with one segment over all operands.
-fn nest(
+fn nest<S: Copy + Into<Size>>(
     inputs: Vec<TensorType>,
     outputs: Vec<TensorType>,
-    extents: &[usize],
+    extents: &[S],
     mut nest: Nest,
 ) -> Kernel {
     nest.segments = vec![Segment {

@@ -231,12 +231,12 @@ impl Bodies {
             true => Select::body(task, tables, kind).map(|body| Some(needed(body))),
             false => Ok(None),
         };
-        let row = task.plan.row();
-        let pairs = row >= i64::from(2 * task.lanes());
+        let plan = task.plan;
+        let pairs = plan.may_reach(i64::from(2 * task.lanes()));
         let main = body(pairs, BodyKind::Pair)?;
         let non_temporal = body(pairs && task.streams, BodyKind::NonTemporal)?;
-        let single = body(task.lanes() == 16 && row >= 16, BodyKind::Single)?;
-        let tail = body(!task.plan.aligned, BodyKind::Tail)?;
+        let single = body(task.lanes() == 16 && plan.may_reach(16), BodyKind::Single)?;
+        let tail = body(!plan.aligned, BodyKind::Tail)?;
         let non_temporal = non_temporal.filter(|_| !tables.streamed.is_empty());
         Ok(Bodies { main, non_temporal, single, tail })
     }

@@ -373,7 +373,8 @@ impl<'a> Select<'a> {
             }
             ScalarOp::Index(i) => {
                 let affine = &self.task.plan.positions[i as usize];
-                let step = affine.strides.last().copied().unwrap_or(0) as i32;
+                let step = affine.strides.last().and_then(|step| step.number());
+                let step = step.ok_or("positions whose steps are names")? as i32;
                 let cell = self.tables.cell(Cell::Start(v));
                 let first = self.push(Op::Position { cell, step }, &[], 2);
                 let lanes = self.task.width.bytes() / 4;
@@ -486,6 +487,8 @@ fn rounds_nan_safely(task: &Task<'_>) -> bool {
     let number = |inst: &tracecast_ir::kernel::Inst| match (inst.op, inst.ty) {
         (ScalarOp::Const(bits), Scalar::F32) => !f32::from_bits(bits as u32).is_nan(),
         (ScalarOp::Const(_), Scalar::F64) => false,
+        // What it will be is not known here.
+        (ScalarOp::Argument(_), Scalar::F32 | Scalar::F64) => false,
         _ => true,
     };
     loads && task.plan.stages.iter().flat_map(|s| &s.body.insts).all(number)

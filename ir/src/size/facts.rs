@@ -182,7 +182,7 @@ impl Sizes {
     /// The name, the value and the bounds.
     pub fn check_bounds(&self, name: &str, value: i64) -> Result<(), String> {
         match self.get(name) {
-            Some(known) if value < known.least || known.most.is_some_and(|most| value > most) => {
+            Some(known) if !known.admits(value) => {
                 Err(format!("`{name}` is {value}, expected {}", known.bounds()))
             }
             Some(_) => Ok(()),
@@ -230,7 +230,13 @@ fn is_name(name: &str) -> bool {
 }
 
 impl NamedSize {
-    fn bounds(&self) -> String {
+    /// True if a value lies within the bounds.
+    pub fn admits(&self, value: i64) -> bool {
+        value >= self.least && self.most.is_none_or(|most| value <= most)
+    }
+
+    /// The bounds as texts write them: `1..=64`, `0..`.
+    pub fn bounds(&self) -> String {
         match self.most {
             Some(most) => format!("{}..={most}", self.least),
             None => format!("{}..", self.least),

@@ -7,6 +7,7 @@
 use super::{Capability, Class, Lanes, VectorLoops};
 use crate::plan::canonical::uniform;
 use crate::plan::{Place, Plan, Sink, Source, Stage};
+use tracecast_ir::Size;
 use tracecast_ir::kernel::{Inst, ScalarOp, Val};
 
 /// The classes of a stage's instructions.
@@ -45,11 +46,18 @@ pub(super) fn classify(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Classi
             }
             ScalarOp::Row(_) => Class::Vector,
             ScalarOp::Random { .. } if !counts_up(plan, stage, inst, &is_uniform) => Class::Scalar,
+            // Vectors count in steps that are immediates.
+            ScalarOp::Index(p) if step_of(plan, p).is_none_or(Size::has_names) => Class::Scalar,
             _ => can.computes(inst, |v| body.ty(v)),
         }
     };
     let class = body.insts.iter().enumerate().map(class_of).collect();
     Classified { class, lanes }
+}
+
+/// From a position to the next, of a position of the plan.
+fn step_of(plan: &Plan, position: u32) -> Option<Size> {
+    plan.positions[position as usize].strides.last().copied()
 }
 
 /// True if everything in a stage can be done by vector loops of that kind.
@@ -65,6 +73,7 @@ fn fits(plan: &Plan, stage: &Stage, is_uniform: &[bool], can: Capability) -> boo
                         && can.loads(source.dtype) != Class::Scalar
                 }
                 ScalarOp::Row(b) => can.keeps(plan.buffers[b as usize]),
+                ScalarOp::Index(p) if step_of(plan, p).is_none_or(Size::has_names) => false,
                 _ => can.computes(inst, |v| body.ty(v)) == Class::Vector,
             }
     };
@@ -100,14 +109,14 @@ fn load_class(
     let guarded = is_guarded(source);
     let by_row = match &source.place {
         Place::At(access) => {
-            access.guards.iter().all(|g| g.strides.last().copied().unwrap_or(0) == 0)
+            access.guards.iter().all(|g| g.strides.last().is_none_or(|stride| *stride == 0))
         }
         Place::Stream | Place::Gathered(_) => true,
     };
     if !by_row || !is_dense(source, inst, is_uniform) {
         return Class::Scalar;
     }
-    if can.loops.are_own() && guarded && source.elements < plan.row() {
+    if can.loops.are_own() && guarded && !plan.spans_row(source) {
         return Class::Scalar;
     }
     match can.loads(source.dtype) {
@@ -121,7 +130,7 @@ fn load_class(
 /// True if random words are of elements in a row, of one stream of numbers.
 fn counts_up(plan: &Plan, stage: &Stage, inst: &Inst, is_uniform: &[bool]) -> bool {
     let one_by_one = match stage.body.insts[inst.args[2] as usize].op {
-        ScalarOp::Index(p) => plan.positions[p as usize].strides.last() == Some(&1),
+        ScalarOp::Index(p) => step_of(plan, p).is_some_and(|step| step == 1),
         _ => false,
     };
     one_by_one && inst.args[..2].iter().all(|a| is_uniform[*a as usize])

@@ -111,7 +111,7 @@ impl<'a> Cut<'a> {
             Sink::Store { place, .. } => place.row_stride() == 1,
             Sink::Add { access, index, .. } => {
                 let uniform = index.iter().all(|i| class(*i) == Class::Uniform);
-                uniform && access.strides.last() == Some(&1)
+                uniform && access.strides.last().is_some_and(|stride| *stride == 1)
             }
             Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Column { .. } | Sink::Set { .. } => {
                 true

@@ -2,10 +2,10 @@
 //! else.
 
 use super::{Capability, Class, Kind, Lanes, Phase, Phases};
-use crate::plan::{Access, Affine, Place, Plan, Sink, Source};
+use crate::plan::{Affine, Place, Plan, Sink, Source};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::DType;
-use tracecast_ir::kernel::{Body, Cmp, Function, Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Access, Body, Cmp, Function, Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::{DType, Size};
 
 /// The positions of a plan: two vectors, one, and some that are left, whatever the width.
 const POSITIONS: i64 = 59;
@@ -38,9 +38,9 @@ pub(crate) fn samples(can: Capability) -> Vec<Sample> {
                 reduction,
                 value: 0,
                 slot: 1,
-                keep: smallvec![1],
-                count: smallvec![0],
-                size: POSITIONS,
+                keep: smallvec![Size::from(1)],
+                count: smallvec![Size::from(0)],
+                size: POSITIONS.into(),
             };
             samples.push(taken(can, format!("{name} down columns"), ty, down));
         }
@@ -170,9 +170,9 @@ fn memory(can: Capability, dtype: DType) -> Vec<Sample> {
     let add = Sink::Add {
         slot: 1,
         dtype,
-        access: Access { strides: smallvec![1], ..Access::default() },
+        access: Access { strides: smallvec![Size::from(1)], ..Access::default() },
         index: SmallVec::new(),
-        elements: POSITIONS,
+        elements: POSITIONS.into(),
         value: 0,
     };
     let [narrowed, repeated] = [false, true].map(|uniform| takes(&store, uniform));
@@ -211,7 +211,7 @@ fn taken(can: Capability, name: String, ty: Scalar, sink: Sink) -> Sample {
 }
 
 fn place(stride: i64) -> Place {
-    Place::At(Access { strides: smallvec![stride], ..Access::default() })
+    Place::At(Access { strides: smallvec![Size::from(stride)], ..Access::default() })
 }
 
 fn stored(value: Val, dtype: DType, slot: usize) -> Sink {
@@ -227,12 +227,8 @@ fn sample(
     sinks: Vec<Sink>,
     promised: bool,
 ) -> Sample {
-    let source = |(slot, dtype): (usize, &DType)| Source {
-        slot,
-        dtype: *dtype,
-        place: place(1),
-        elements: POSITIONS,
-        read_only: true,
+    let source = |(slot, dtype): (usize, &DType)| {
+        Source::new(slot, *dtype, place(1), POSITIONS.into(), true)
     };
     let load = |(at, dtype): (usize, &DType)| Inst {
         op: ScalarOp::Load(at as u32),
@@ -244,8 +240,8 @@ fn sample(
     let buffers = vec![all[0].ty];
     let sources = loads.iter().enumerate().map(source).collect();
     let kept = sinks.len();
-    let map = Plan::map(POSITIONS, loads.len() + 1, sources, Body::from(all), sinks);
-    let affine = Affine { offset: 0, strides: smallvec![1] };
+    let map = Plan::map(POSITIONS.into(), loads.len() + 1, sources, Body::from(all), sinks);
+    let affine = Affine { offset: Size::from(0), strides: smallvec![Size::from(1)] };
     let phase = Phase {
         kind: Kind::Vector,
         insts: (0..count as Val).collect(),

@@ -16,9 +16,9 @@ use crate::plan::phases::text::PhasesText;
 use crate::plan::phases::{self, VectorLoops};
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use std::fmt::{self, Display, Formatter, Write};
-use tracecast_ir::DType;
 use tracecast_ir::kernel::{COLUMN_CHUNK, Inst, Scalar, Val};
 use tracecast_ir::text::{Loops, ScalarText};
+use tracecast_ir::{DType, Size};
 
 impl Display for Plan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -76,7 +76,7 @@ impl Display for PlanText<'_> {
 fn show_slot(f: &mut Formatter<'_>, plan: &Plan, slot: usize) -> fmt::Result {
     let mut uses: Vec<&str> = Vec::new();
     let mut dtype = None;
-    let mut elements = 0;
+    let mut elements = Size::default();
     let mut note = |what, of: DType| {
         dtype = Some(of);
         if !uses.contains(&what) {
@@ -86,7 +86,8 @@ fn show_slot(f: &mut Formatter<'_>, plan: &Plan, slot: usize) -> fmt::Result {
     for (number, source) in plan.loads.iter().enumerate().filter(|(_, s)| s.slot == slot) {
         let gathered = matches!(source.place, Place::Gathered(_));
         if gathered || plan.stages.iter().any(|s| s.loads(number as u32)) {
-            elements = elements.max(source.elements);
+            // Several loads of an operand know the same of it.
+            elements = if elements == 0 { source.elements } else { elements };
             note("read", source.dtype);
             if !source.read_only {
                 note("updated", source.dtype);
@@ -115,10 +116,16 @@ fn show_slot(f: &mut Formatter<'_>, plan: &Plan, slot: usize) -> fmt::Result {
         uses.push("fresh");
     }
     write!(f, "  slot{slot} : {dtype}")?;
-    if elements > 0 {
+    if elements != 0 {
         write!(f, "[{elements}]")?;
     }
     writeln!(f, " {}", uses.join(", "))
+}
+
+/// A size in front of `*`.
+fn factor(size: Size) -> String {
+    let text = size.to_string();
+    if text.contains(' ') { format!("({text})") } else { text }
 }
 
 /// What the code of a plan needs to be written.
@@ -159,12 +166,12 @@ impl Code<'_> {
             Sink::Set { value, register } => writeln!(f, "g{register} = s{value}"),
             Sink::Column { reduction, value, slot, keep, count, size } => {
                 write!(f, "store {} slot{slot}[", stage.body.ty(*value).name())?;
-                self.scalars.affine(f, keep, 0)?;
+                self.scalars.affine(f, keep, Size::from(0))?;
                 let terms = count.iter().filter(|stride| **stride != 0).count();
                 if terms > 0 {
                     let (open, close) = if terms > 1 { ("(", ")") } else { ("", "") };
-                    write!(f, " + {size}*({open}")?;
-                    self.scalars.affine(f, count, 0)?;
+                    write!(f, " + {}*({open}", factor(*size))?;
+                    self.scalars.affine(f, count, Size::from(0))?;
                     write!(f, "{close} / {COLUMN_CHUNK})")?;
                 }
                 writeln!(f, "], {} down the column s{value}", reduction.name())

@@ -17,14 +17,16 @@ mod function;
 use super::columns::Column;
 use super::contract::{self, FactorSource};
 use super::max_abs::Largest;
-use super::nest::{self, Split};
+use super::nest::{self, NestDispatch, Split};
+use super::numbers::Numbers;
 use super::phases::VectorLoops;
-use super::scatter;
-use super::split_row::{CHUNK, FINISH, SplitRow};
-use super::{DRAFT, Draft, PIPELINE, Sink, pipeline};
+use super::scatter::ScatterDispatch;
+use super::split_row::{LEAST, SplitRow};
+use super::{DRAFT, Dispatch, Draft, PIPELINE, Sink, dispatch, pipeline};
 use crate::error::{Error, Result};
 use function::PlanText;
 use std::fmt::{self, Display, Formatter, Write};
+use tracecast_ir::Values;
 use tracecast_ir::kernel::{Contract, Form, Kernel, Nest, ROW_CHUNK, Segment};
 use tracecast_ir::text::Name;
 
@@ -42,7 +44,7 @@ pub(crate) fn until(kernel: &Kernel, name: &str) -> Result<String> {
         let known = stages().collect::<Vec<_>>().join(", ");
         return Err(Error::NoTransformation { name: name.to_owned(), known });
     }
-    let draft = pipeline(kernel, Some(name))?;
+    let draft = pipeline(kernel, &kernel.hints(), Some(name))?;
     Ok(DraftText { draft: &draft, vectors: None }.to_string())
 }
 
@@ -51,7 +53,7 @@ pub(crate) fn until(kernel: &Kernel, name: &str) -> Result<String> {
 /// # Errors
 /// If the kernel asks for what no code exists for.
 pub(crate) fn finished(kernel: &Kernel, vectors: VectorLoops) -> Result<String> {
-    let draft = pipeline(kernel, None)?;
+    let draft = pipeline(kernel, &kernel.hints(), None)?;
     Ok(DraftText { draft: &draft, vectors: Some(vectors) }.to_string())
 }
 
@@ -68,22 +70,24 @@ impl Display for DraftText<'_> {
         let DraftText { draft, vectors } = *self;
         let kernel = draft.kernel;
         writeln!(f, "plan @{} {} {{", Name(&kernel.name), kernel.form_name())?;
+        // How threads share the work depends on the numbers of a run: those that the kernel was traced with.
+        let values = kernel.hints();
+        let run = vectors.and_then(|_| dispatch(draft).at(&Numbers::new(&values)).ok());
         match &kernel.form {
-            Form::Nest(nest) => {
-                show_segments(f, kernel, nest)?;
-                if vectors.is_some() {
-                    show_shares(f, draft)?;
-                }
-            }
+            Form::Nest(nest) => show_segments(f, kernel, nest)?,
             Form::Contract(contract) => show_contract(f, kernel, contract)?,
-            Form::Scatter(scatter) => {
-                show_scatter(f, draft, scatter.base)?;
-                if vectors.is_some() {
-                    let share = scatter::positions_independent(&draft.plans[scatter::ADD]);
-                    let share = if share { "threads share positions" } else { "one thread adds" };
-                    writeln!(f, "  {share}")?;
-                }
+            Form::Scatter(scatter) => show_scatter(f, draft, scatter.base)?,
+        }
+        match run {
+            Some(Dispatch::Nest(run)) => show_shares(f, draft, &run)?,
+            Some(Dispatch::Scatter(ScatterDispatch { positions_independent: true, .. })) => {
+                f.write_str("  threads share positions\n")?;
             }
+            Some(Dispatch::Scatter(_)) => f.write_str("  one thread adds\n")?,
+            Some(Dispatch::Contract(_)) | None => {}
+        }
+        for answer in draft.facts.asked() {
+            writeln!(f, "  asks {answer}")?;
         }
         show_columns(f, draft)?;
         show_largest(f, draft)?;
@@ -136,10 +140,10 @@ fn show_slots(
 }
 
 /// How the threads share a nest.
-fn show_shares(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
+fn show_shares(f: &mut Formatter<'_>, draft: &Draft<'_>, run: &NestDispatch<usize>) -> fmt::Result {
     f.write_str("  threads share ")?;
-    match nest::split(draft) {
-        _ if draft.split_row.is_some() => f.write_str("chunks of the row")?,
+    match run.split() {
+        _ if run.split_row.is_some() => f.write_str("chunks of the row")?,
         Split::Positions => f.write_str("positions")?,
         Split::Rows(1) => f.write_str("rows")?,
         Split::Rows(unit) => write!(f, "rows, {unit} at a time")?,
@@ -202,7 +206,7 @@ fn show_columns(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
         _ => None,
     });
     for (i, (column, slot)) in draft.columns.iter().zip(slots).enumerate() {
-        let Column { reduction, scalar, output, dtype, size, rows, unit, sum, finish } = column;
+        let Column { reduction, scalar, output, dtype, size, rows, outer: _, sum, finish } = column;
         write!(f, "  column {i} : {}[{}, {size}] slot{slot}", scalar.name(), column.chunks())?;
         write!(
             f,
@@ -210,7 +214,8 @@ fn show_columns(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
             reduction.name(),
             operand(draft.kernel, *output)
         )?;
-        if *unit > 0 {
+        let at = column.at(&Numbers::new(&Values::default()));
+        if let Some(unit) = at.ok().map(|column| column.unit()).filter(|unit| *unit > 0) {
             write!(f, ", unit {unit} rows")?;
         }
         if column.is_direct() {
@@ -238,11 +243,12 @@ fn show_largest(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
 
 /// `row 20000 split : chunks by function 0, sum f32 slot2, end by function 1`
 fn show_split_row(f: &mut Formatter<'_>, draft: &Draft<'_>, split: &SplitRow) -> fmt::Result {
-    let SplitRow { row, cost: _, reductions } = split;
-    write!(f, "  row {row} in chunks of {ROW_CHUNK} by function {CHUNK}")?;
-    let first = draft.plans[0].slots - reductions.len();
+    let SplitRow { row, chunk, finish, cost: _, reductions } = split;
+    write!(f, "  row {row} in chunks of {ROW_CHUNK} by function {chunk}")?;
+    let first = draft.plans[*chunk].slots - reductions.len();
     for (i, (reduction, scalar)) in reductions.iter().enumerate() {
         write!(f, ", {} of {} slot{}", reduction.name(), scalar.name(), first + i)?;
     }
-    writeln!(f, ", then function {FINISH}")
+    let long = if row.has_names() { format!(", if it has {LEAST} or more") } else { String::new() };
+    writeln!(f, ", then function {finish}{long}")
 }
