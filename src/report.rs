@@ -193,7 +193,7 @@ fn saved_bytes(graph: &Graph, program: &Program) -> usize {
     for (value, until) in last {
         // Ports are written by no kernel.
         let Some(from) = step(value.node) else { continue };
-        held[from..=until].iter_mut().for_each(|held| *held += graph.ty(value).bytes().get());
+        held[from..=until].iter_mut().for_each(|held| *held += graph.hint(graph.ty(value).bytes()));
     }
     held.into_iter().max().unwrap_or(0)
 }

@@ -111,9 +111,28 @@ fn shared() -> bool {
     (0..5).map(thousand).any(|count| count == 0)
 }
 
+/// A program whose sizes are names, in three sizes that it has met.
+fn sizes() -> usize {
+    let program = jit(one_thread(), |t| {
+        let (x, w) = (t.input("x"), t.param_of("w", TensorType::new(DType::F32, [6, 5])));
+        t.output("y", x.matmul(w).softmax(-1, None));
+    });
+    let program = program.sizes("x: [batch, _]");
+    let mut store = Store::new().with("w", Tensor::rand([6, 5], 1).unwrap());
+    let inputs = [3, 8, 1].map(|rows| Tensor::rand([rows, 6], 2).unwrap());
+    let count = allocations(|| {
+        for x in &inputs {
+            program.run(&mut store, &[("x", x)]).unwrap();
+        }
+    });
+    assert_eq!(program.recompilations().len(), 1);
+    count
+}
+
 #[test]
 fn a_step_allocates_nothing_after_the_first() {
     let counted = [
+        ("sizes as names", sizes()),
         ("training in f32", training(DType::F32)),
         ("training in bf16", training(DType::BF16)),
         ("training in f16", training(DType::F16)),

@@ -1,7 +1,7 @@
 //! Places in memory for a program's values, and its steps in terms of places.
 
 use crate::arena::{Buffer, pack};
-use crate::device::Access;
+use crate::device::{Access, Device};
 use crate::program::Parts;
 use crate::schedule::Schedule;
 use std::fmt;
@@ -73,6 +73,13 @@ pub(crate) struct Abilities {
     pub(crate) loans: bool,
 }
 
+impl Abilities {
+    /// Those of a device.
+    pub(crate) fn of(device: &dyn Device) -> Self {
+        Abilities { in_place: device.launches_are_infallible(), loans: device.takes_loans() }
+    }
+}
+
 /// An input or output of fewer bytes is copied: that costs less than asking for its address at every launch.
 const LENT_FROM: usize = 64 * 1024;
 
@@ -104,7 +111,13 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     placing.buffers();
     let arena = placing.pack();
     let mut launches = Vec::with_capacity(schedule.order.len());
-    schedule.order.iter().for_each(|number| placing.step(*number, &mut launches));
+    for number in &schedule.order {
+        let outputs = &placing.parts.steps[*number].outputs;
+        // What makes nothing for these sizes is left out.
+        if outputs.iter().any(|value| placing.parts.bytes[*value] > 0) {
+            placing.step(*number, &mut launches);
+        }
+    }
     placing.commit(&mut launches);
     let Placing { places, states, .. } = placing;
     let at = |value: usize| places[value].unwrap_or(Place::Arena(0));
@@ -113,9 +126,8 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
     let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
-    let fresh_bytes = fresh
-        .iter()
-        .fold(0usize, |sum, s| sum.saturating_add(parts.values[states[*s]].bytes().get()));
+    let fresh_bytes =
+        fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.bytes[states[*s]]));
     let mut lasting = vec![true; states.len()];
     for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
         lasting[state] = false;
@@ -226,7 +238,7 @@ impl<'a> Placing<'a> {
         let ports = (0..self.parts.ports.len()).filter(|p| self.last[*p].is_some());
         let outputs = self.parts.outputs.iter().map(|(_, value)| *value);
         for value in ports.chain(outputs) {
-            let size = self.parts.values[value].bytes().get();
+            let size = self.parts.bytes[value];
             if self.places[value].is_none() && size >= LENT_FROM {
                 self.places[value] = Some(Place::Lent(loans));
                 loans += 1;
@@ -264,7 +276,7 @@ impl<'a> Placing<'a> {
 
     fn buffer(&mut self, value: usize, from: usize, to: usize) {
         self.buffer_of[value] = Some(self.buffers.len());
-        self.buffers.push(Buffer { bytes: self.parts.values[value].bytes().get(), from, to });
+        self.buffers.push(Buffer { bytes: self.parts.bytes[value], from, to });
     }
 
     /// The buffer that output `o` of a step may take over.
@@ -300,7 +312,7 @@ impl<'a> Placing<'a> {
     fn step(&self, number: usize, launches: &mut Vec<Launch>) {
         let step = &self.parts.steps[number];
         let kernel = &self.parts.kernels[step.kernel];
-        let bytes = |v: usize| self.parts.values[v].bytes().get();
+        let bytes = |v: usize| self.parts.bytes[v];
         let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
         inputs.extend(step.inputs.iter().map(|v| Operand {
             place: self.place(*v),
@@ -334,7 +346,7 @@ impl<'a> Placing<'a> {
             .iter()
             .filter(|(_, v)| self.in_place && self.schedule.home[*v].is_none());
         launches.extend(left.map(|(port, v)| {
-            Launch::Copy(self.place(*v), self.place(*port), self.parts.values[*v].bytes().get())
+            Launch::Copy(self.place(*v), self.place(*port), self.parts.bytes[*v])
         }));
     }
 }

@@ -34,7 +34,7 @@ pub mod tensor;
 
 pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch, MachineCode, Made, MadeFrom};
 pub use error::{Error, Result};
-pub use executable::{Executable, Timing};
+pub use executable::{Executable, Family, Timing};
 pub use limits::Limits;
 pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory};

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::executable::Executable;
+use crate::executable::{Executable, Family};
 use crate::layout::{Abilities, Layout, layout};
 use crate::schedule::schedule;
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use tracecast_ir::kernel::{
     Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage,
 };
 use tracecast_ir::{
-    Attr, DType, Port, Role, Size, Stage as Progress, TensorType, ValueId, Verified,
+    Attr, DType, Port, Role, Size, Stage as Progress, TensorType, ValueId, Values, Verified,
 };
 
-/// A fused graph as steps over places in memory, for any device.
+/// A fused graph as steps over places in memory, for any device. Sizes may be names: places are then those of the traced values.
 pub struct Program {
     pub(crate) parts: Parts,
     pub(crate) layout: Layout,
@@ -25,12 +25,15 @@ pub struct Program {
 ///
 /// Every update is the result of a step of its own, and no output is a state that an update replaces: where the graph says otherwise
 /// a copy stands between.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) name: String,
     /// Distinct but for their names.
-    pub(crate) kernels: Vec<Kernel>,
+    pub(crate) kernels: Vec<Arc<Kernel>>,
     pub(crate) ports: Vec<Port>,
     pub(crate) values: Vec<TensorType>,
+    /// The bytes of each value, with the traced values of names.
+    pub(crate) bytes: Vec<usize>,
     pub(crate) steps: Vec<Part>,
     pub(crate) outputs: Vec<(String, usize)>,
     /// Ports and their next values.
@@ -65,13 +68,24 @@ impl Program {
         Ok(Program { parts, layout })
     }
 
-    /// Has a device compile the kernels.
+    /// Has a device compile the kernels of a program whose sizes are names: once for all sizes those that the device takes, the others for
+    /// each set of sizes that is asked for.
     ///
     /// # Errors
     /// If the device has no code for one of them.
+    pub fn load_sized(self, device: Arc<dyn Device>) -> Result<Family> {
+        Family::new(self.parts, device)
+    }
+
+    /// Has a device compile the kernels.
+    ///
+    /// # Errors
+    /// If the device has no code for one of them, as for those whose sizes are names.
     pub fn load(mut self, device: Arc<dyn Device>) -> Result<Executable> {
-        let able =
-            Abilities { in_place: device.launches_are_infallible(), loans: device.takes_loans() };
+        let able = Abilities::of(&*device);
+        if self.parts.kernels.iter().any(|kernel| !kernel.names.is_empty()) {
+            return Err(Error::Plan("its sizes are names: see `Program::load_sized`".to_owned()));
+        }
         if !(able.in_place && able.loans) {
             let order = schedule(&self.parts, able.in_place);
             self.layout = layout(&mut self.parts, &order, able);
@@ -92,12 +106,12 @@ impl Program {
     /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
     pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
         let steps = self.layout.steps.iter().filter(|s| !s.is_copy);
-        steps.map(|s| (s.name.as_str(), &self.parts.kernels[s.kernel]))
+        steps.map(|s| (s.name.as_str(), &*self.parts.kernels[s.kernel]))
     }
 
     /// The steps of a run with their kernels, in order, copies included.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, &Kernel)> {
-        self.layout.steps.iter().map(|s| (s.name.as_str(), &self.parts.kernels[s.kernel]))
+        self.layout.steps.iter().map(|s| (s.name.as_str(), &*self.parts.kernels[s.kernel]))
     }
 
     /// How many plain copies a step makes besides, of state that cannot be updated in place.
@@ -144,13 +158,15 @@ impl Parts {
             name: graph.name().to_owned(),
             kernels: Vec::new(),
             ports: graph.ports().to_vec(),
-            values: graph.ports().iter().map(|p| p.ty.clone()).collect(),
+            values: Vec::new(),
+            bytes: Vec::new(),
             steps: Vec::new(),
             outputs: Vec::new(),
             updates: Vec::new(),
         };
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
         for (i, port) in graph.ports().iter().enumerate() {
+            parts.value(&port.ty, graph.hint(port.ty.bytes()));
             numbers.insert(ValueId { node: port.node, result: 0 }, i);
         }
         let mut known = Known::default();
@@ -165,11 +181,11 @@ impl Parts {
                 .collect::<Result<Vec<_>>>()?;
             let first = parts.values.len();
             for (result, ty) in node.results.iter().enumerate() {
-                numbers.insert(ValueId { node: id, result: result as u16 }, parts.values.len());
-                parts.values.push(ty.clone());
+                let number = parts.value(ty, graph.hint(ty.bytes()));
+                numbers.insert(ValueId { node: id, result: result as u16 }, number);
             }
             let outputs: Vec<usize> = (first..parts.values.len()).collect();
-            if node.results.iter().any(|ty| ty.bytes().get() > 0) {
+            if node.results.iter().any(|ty| ty.bytes() != 0) {
                 let number = known.intern(&mut parts.kernels, kernel);
                 parts.steps.push(Part {
                     kernel: number,
@@ -181,6 +197,13 @@ impl Parts {
             }
         }
         parts.take_results(graph, &numbers)
+    }
+
+    /// A new value.
+    fn value(&mut self, ty: &TensorType, bytes: usize) -> usize {
+        self.values.push(ty.clone());
+        self.bytes.push(bytes);
+        self.values.len() - 1
     }
 
     fn number(&self, numbers: &HashMap<ValueId, usize>, value: ValueId) -> Result<usize> {
@@ -195,7 +218,7 @@ impl Parts {
         let mut taken = vec![false; self.values.len()];
         for (port, value) in graph.updates() {
             let mut value = self.number(numbers, *value)?;
-            if value == *port || self.values[value].bytes().get() == 0 {
+            if value == *port || self.bytes[value] == 0 {
                 continue;
             }
             if value < self.ports.len() || taken[value] {
@@ -219,9 +242,8 @@ impl Parts {
 
     /// A new value that a step copies from another.
     fn copy_of(&mut self, value: usize) -> usize {
-        let to = self.values.len();
-        self.values.push(self.values[value].clone());
-        let kernel = self.copy_kernel(self.values[value].bytes().get());
+        let to = self.value(&self.values[value].clone(), self.bytes[value]);
+        let kernel = self.copy_kernel(self.bytes[value]);
         let name = self.kernels[kernel].name.clone();
         self.steps.push(Part {
             kernel,
@@ -236,11 +258,41 @@ impl Parts {
     /// The kernel that copies that many bytes, bit by bit.
     pub(crate) fn copy_kernel(&mut self, bytes: usize) -> usize {
         let kernel = copy(bytes);
-        let known = self.kernels.iter().position(|k| *k == kernel);
+        let known = self.kernels.iter().position(|k| **k == kernel);
         known.unwrap_or_else(|| {
-            self.kernels.push(kernel);
+            self.kernels.push(Arc::new(kernel));
             self.kernels.len() - 1
         })
+    }
+
+    /// The same with these values for names: of types, and of the kernels that are not `kept` as they are.
+    ///
+    /// # Errors
+    /// A size that has no number, or is negative.
+    pub(crate) fn at(&self, values: &Values, kept: &[bool]) -> Result<Self> {
+        let mut parts = self.clone();
+        let number = |ty: &mut TensorType| {
+            if !ty.shape.has_names() {
+                return Ok(());
+            }
+            for size in ty.shape.iter_mut() {
+                *size = size.at(&|name| values.get(name))?.into();
+            }
+            ty.check_numbers()
+        };
+        for (ty, bytes) in parts.values.iter_mut().zip(&mut parts.bytes) {
+            number(ty).map_err(Error::Plan)?;
+            *bytes = ty.bytes().get();
+        }
+        for (port, ty) in parts.ports.iter_mut().zip(&parts.values) {
+            port.ty = ty.clone();
+        }
+        for (kernel, kept) in parts.kernels.iter_mut().zip(kept) {
+            if !kept && !kernel.names.is_empty() {
+                *kernel = Arc::new(kernel.at(values).map_err(Error::Plan)?);
+            }
+        }
+        Ok(parts)
     }
 
     /// True if the port lives in the store.
@@ -254,7 +306,7 @@ impl Parts {
 struct Known(HashMap<(Vec<TensorType>, Vec<TensorType>), Vec<usize>>);
 
 impl Known {
-    fn intern(&mut self, kernels: &mut Vec<Kernel>, kernel: &Kernel) -> usize {
+    fn intern(&mut self, kernels: &mut Vec<Arc<Kernel>>, kernel: &Arc<Kernel>) -> usize {
         let outputs = kernel.outputs.iter().map(|o| o.ty.clone()).collect();
         let alike = self.0.entry((kernel.inputs.clone(), outputs)).or_default();
         let equal = alike.iter().copied().find(|i| same_but_for_name(&kernels[*i], kernel));

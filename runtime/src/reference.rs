@@ -6,7 +6,7 @@ use crate::memory::{HostMemory, Memory};
 use std::sync::Arc;
 use tracecast_ir::DType;
 use tracecast_ir::eval::{self, Bytes, EvalError};
-use tracecast_ir::kernel::Kernel;
+use tracecast_ir::kernel::{Capabilities, FormKind, Kernel};
 use tracecast_ir::policy::{DeviceType, PolicySet};
 
 /// The slow device whose results are right by definition.
@@ -25,6 +25,10 @@ impl Device for ReferenceDevice {
             dtypes: vec![DType::BF16, DType::F16],
             policies,
         })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { sizes: FormKind::ALL.to_vec() }
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
@@ -58,7 +62,7 @@ struct Interpreted {
 }
 
 impl Launch for Interpreted {
-    fn bind(&self, args: &[Arg], _: &[i64]) -> Result<Box<dyn Bound>> {
+    fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>> {
         if args.len() != self.kernel.inputs.len() + self.kernel.outputs.len() {
             return Err(Error::Device(format!(
                 "@{} was bound to {} operands",
@@ -69,7 +73,13 @@ impl Launch for Interpreted {
         for arg in args {
             arg.memory.get::<HostMemory>()?;
         }
-        Ok(Box::new(Call { kernel: self.kernel.clone(), args: args.to_vec() }))
+        let kernel = if sizes.is_empty() {
+            self.kernel.clone()
+        } else {
+            let values = self.kernel.values(sizes);
+            Arc::new(self.kernel.at(&values).map_err(Error::Device)?)
+        };
+        Ok(Box::new(Call { kernel, args: args.to_vec() }))
     }
 }
 

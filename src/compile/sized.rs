@@ -1,15 +1,15 @@
 //! [`SizedProgram`]: a program whose sizes are names, compiled once for each set of sizes that it meets.
 
-use super::finish;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::report::CompileReport;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::{Graph, SizeError, Stage, TensorType, Values, Verified, verify};
+use std::time::Instant;
+use tracecast_ir::{Graph, SizeError, TensorType, Values, Verified};
 use tracecast_passes::explain::warnings;
-use tracecast_passes::{Autocast, Error as PassError, standard};
-use tracecast_runtime::{Executable, Outputs, Store, Tensor};
+use tracecast_passes::{Autocast, standard};
+use tracecast_runtime::{Executable, Family, Outputs, Program, Store, Tensor};
 
 /// A program whose sizes are names. It is traced once and goes through the passes once; for each set of sizes that a run brings, its kernels
 /// are then planned and loaded with those numbers, and kept.
@@ -35,7 +35,8 @@ use tracecast_runtime::{Executable, Outputs, Store, Tensor};
 /// ```
 pub struct SizedProgram {
     kernels: Verified,
-    options: Options,
+    family: Family,
+    most: usize,
     /// The sizes used last come last.
     kept: Mutex<Vec<(Values, Arc<Executable>)>>,
 }
@@ -66,8 +67,12 @@ pub fn compile_sized_reported(
         }
         options.observe(pass, graph);
     })?;
-    let (options, kept) = (options.clone(), Mutex::default());
-    Ok((SizedProgram { kernels, options, kept }, report))
+    let start = Instant::now();
+    let program = Program::plan(&kernels)?;
+    report.planned(&kernels, &program, start.elapsed());
+    let family = program.load_sized(options.target()?)?.strict(options.is_strict());
+    let (most, kept) = (options.most_sizes(), Mutex::default());
+    Ok((SizedProgram { kernels, family, most, kept }, report))
 }
 
 impl SizedProgram {
@@ -104,12 +109,11 @@ impl SizedProgram {
         if let Some(found) = self.found(values) {
             return Ok(found);
         }
-        let mut report = CompileReport::default();
-        let kernels = verify(self.kernels.at(values)?, Stage::Fused).map_err(PassError::Input)?;
-        let made = Arc::new(finish(&kernels, &self.options, &mut report, &mut || ())?);
+        self.kernels.sizes().check(values).map_err(SizeError::Size)?;
+        let made = Arc::new(self.family.at(values)?);
         let mut kept = self.lock();
         kept.push((values.clone(), made.clone()));
-        let surplus = kept.len().saturating_sub(self.options.most_sizes());
+        let surplus = kept.len().saturating_sub(self.most);
         kept.drain(..surplus);
         Ok(made)
     }
@@ -129,6 +133,11 @@ impl SizedProgram {
         ty_of: &dyn Fn(&str) -> Option<&'a TensorType>,
     ) -> std::result::Result<Values, SizeError> {
         self.kernels.values(ty_of, &[])
+    }
+
+    /// How many kernels have code that serves all sizes, and how many kernels there are. Code of the others is made for each set of sizes.
+    pub fn served(&self) -> (usize, usize) {
+        self.family.served()
     }
 
     /// The program with its names, as kernels.

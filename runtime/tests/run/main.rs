@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod random;
+mod sizes;
 mod support;
 mod versions;
 

@@ -72,6 +72,9 @@ pub enum FormKind {
 }
 
 impl FormKind {
+    /// All of them.
+    pub const ALL: [FormKind; 3] = [FormKind::Nest, FormKind::Contract, FormKind::Scatter];
+
     /// The form whose kernels an op of that lowering begins; `None` for what becomes no kernel.
     pub fn begun_by(lower: &Lower) -> Option<FormKind> {
         match lower {

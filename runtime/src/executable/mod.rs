@@ -1,14 +1,21 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
-use crate::device::{Arg, Bound, Device, Launch, Made};
+mod arenas;
+mod family;
+mod workspace;
+
+pub use family::Family;
+
+use crate::device::{Bound, Device, Launch, Made};
 use crate::error::{Error, Result};
-use crate::layout::{Operand, Place, Step};
+use crate::layout::{Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::{Outputs, Values};
 use crate::program::Program;
 use crate::store::Store;
 use crate::tensor::Tensor;
+use arenas::Arenas;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,12 +23,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::{Port, Role, TensorType};
+use workspace::{Workspace, locate};
 
 /// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
 pub struct Executable {
     program: Program,
     device: Arc<dyn Device>,
-    launches: Vec<Box<dyn Launch>>,
+    launches: Vec<Arc<dyn Launch>>,
+    /// For each kernel the values of its names.
+    sizes: Vec<SmallVec<[i64; 4]>>,
+    arenas: Arc<Arenas>,
     /// What the launches of a step keep for the next run.
     kept_bytes: usize,
     output_names: Arc<[String]>,
@@ -52,25 +63,6 @@ struct Pool {
     given: Vec<VecDeque<Tensor>>,
 }
 
-/// The memory of one run at a time.
-struct Workspace {
-    arena: Memory,
-    fresh: Vec<Memory>,
-    /// Each is a [`HostLoan`].
-    loans: Vec<Memory>,
-    /// The one used last comes first.
-    bindings: Vec<Binding>,
-}
-
-/// The kernels tied to one set of memories.
-struct Binding {
-    states: Vec<Memory>,
-    fresh: Vec<Memory>,
-    kernels: Vec<Box<dyn Bound>>,
-    /// True if one of them runs on several threads.
-    is_shared: bool,
-}
-
 /// Where the value of an output comes from.
 enum Room {
     /// It is copied to this tensor.
@@ -83,26 +75,29 @@ enum Room {
     Input(usize),
 }
 
-/// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
-const BINDINGS: usize = 2;
-
 /// Earlier values kept of each output.
 const GIVEN: usize = 2;
 
 impl Executable {
     pub(crate) fn new(program: Program, device: Arc<dyn Device>) -> Result<Self> {
-        let kernels: Vec<&Kernel> = program.parts.kernels.iter().collect();
+        let kernels: Vec<&Kernel> = program.parts.kernels.iter().map(|kernel| &**kernel).collect();
         let start = Instant::now();
-        let launches = device.load_all(&kernels)?;
+        let launches = load(&*device, &kernels)?;
         let compile_time = start.elapsed();
-        if launches.len() != kernels.len() {
-            return Err(Error::Device(format!(
-                "{} compiled {} of {} kernels",
-                device.name(),
-                launches.len(),
-                kernels.len()
-            )));
-        }
+        let sizes = vec![SmallVec::new(); launches.len()];
+        let mut executable = Executable::of(program, device, launches, sizes, Arc::default());
+        executable.compile_time = compile_time;
+        Ok(executable)
+    }
+
+    /// A program whose kernels are loaded.
+    fn of(
+        program: Program,
+        device: Arc<dyn Device>,
+        launches: Vec<Arc<dyn Launch>>,
+        sizes: Vec<SmallVec<[i64; 4]>>,
+        arenas: Arc<Arenas>,
+    ) -> Self {
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
         let keeps = |step: &Step| {
             let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
@@ -111,16 +106,18 @@ impl Executable {
             launches[step.kernel].kept_bytes(&lasting)
         };
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
-        Ok(Executable {
+        Executable {
             program,
             device,
             launches,
+            sizes,
+            arenas,
             kept_bytes,
             output_names,
-            compile_time,
+            compile_time: Duration::ZERO,
             strict: false,
             pool: Mutex::default(),
-        })
+        }
     }
 
     /// The same that refuses inputs which the program does not use, or accepts them, as is the default.
@@ -196,6 +193,7 @@ impl Executable {
                 *fresh = store.swap(name, fresh.clone());
             }
         }
+        self.arenas.give_back(workspace.arena.take());
         self.pool().workspaces.push(workspace);
         result
     }
@@ -214,7 +212,7 @@ impl Executable {
             };
             match place {
                 Some(Place::Arena(at)) => {
-                    self.device.upload(tensor.bytes(), &workspace.arena, *at)?;
+                    self.device.upload(tensor.bytes(), workspace.arena(), *at)?;
                 }
                 Some(Place::Lent(i)) => workspace.loans[*i].get::<HostLoan>()?.lend(tensor),
                 _ => {}
@@ -366,67 +364,6 @@ impl Executable {
         }
     }
 
-    /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
-    fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
-        let mut free = {
-            let mut pool = self.pool();
-            let fits = |w: &Workspace| w.bindings.iter().any(|b| b.is_for(states, &w.fresh));
-            let at = pool.workspaces.iter().position(fits);
-            match at {
-                Some(at) => Some(pool.workspaces.swap_remove(at)),
-                None => pool.workspaces.pop(),
-            }
-        };
-        let mut workspace = match free.take() {
-            Some(workspace) => workspace,
-            None => self.new_workspace()?,
-        };
-        match workspace.bindings.iter().position(|b| b.is_for(states, &workspace.fresh)) {
-            Some(at) => workspace.bindings.swap(0, at),
-            None => {
-                let binding = self.bind(&workspace, states)?;
-                workspace.bindings.truncate(BINDINGS - 1);
-                workspace.bindings.insert(0, binding);
-            }
-        }
-        Ok(workspace)
-    }
-
-    fn new_workspace(&self) -> Result<Workspace> {
-        let layout = &self.program.layout;
-        let arena = self.device.alloc(layout.arena)?;
-        let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
-        let fresh = layout
-            .fresh
-            .iter()
-            .map(|s| self.device.alloc(port(s).ty.bytes().get()))
-            .collect::<Result<_>>()?;
-        let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
-        Ok(Workspace { arena, fresh, loans, bindings: Vec::new() })
-    }
-
-    fn bind(&self, workspace: &Workspace, states: &[Memory]) -> Result<Binding> {
-        let mut binding = Binding {
-            states: states.to_vec(),
-            fresh: workspace.fresh.clone(),
-            kernels: Vec::new(),
-            is_shared: false,
-        };
-        for step in &self.program.layout.steps {
-            let arg = |operand: &Operand| {
-                let (memory, offset) = locate(operand.place, workspace, &binding);
-                let lasting = self.program.layout.is_lasting(operand);
-                let Operand { bytes: len, access, .. } = *operand;
-                Arg { memory: memory.clone(), offset, len, access, lasting }
-            };
-            let args: Vec<Arg> = step.operands.iter().map(arg).collect();
-            let bound = self.launches[step.kernel].bind(&args, &[])?;
-            binding.is_shared |= bound.is_shared();
-            binding.kernels.push(bound);
-        }
-        Ok(binding)
-    }
-
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -467,7 +404,8 @@ impl Executable {
 
     /// The kernels, and how their code came to be where the device keeps account of that.
     pub fn made(&self) -> impl Iterator<Item = (&Kernel, Option<&Made>)> {
-        self.program.parts.kernels.iter().zip(self.launches.iter().map(|launch| launch.made()))
+        let made = self.launches.iter().map(|launch| launch.made());
+        self.program.parts.kernels.iter().map(|kernel| &**kernel).zip(made)
     }
 
     /// The distinct kernels and their code as text, where the device can show it.
@@ -476,6 +414,7 @@ impl Executable {
             .parts
             .kernels
             .iter()
+            .map(|kernel| &**kernel)
             .zip(&self.launches)
             .map(|(kernel, launch)| (kernel, launch.text()))
     }
@@ -487,24 +426,6 @@ impl fmt::Debug for Executable {
     }
 }
 
-impl Binding {
-    fn is_for(&self, states: &[Memory], fresh: &[Memory]) -> bool {
-        let same = |a: &[Memory], b: &[Memory]| {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
-        };
-        same(&self.states, states) && same(&self.fresh, fresh)
-    }
-}
-
-fn locate<'a>(place: Place, workspace: &'a Workspace, binding: &'a Binding) -> (&'a Memory, usize) {
-    match place {
-        Place::Arena(at) => (&workspace.arena, at),
-        Place::Lent(i) => (&workspace.loans[i], 0),
-        Place::State(i) => (&binding.states[i], 0),
-        Place::Fresh(i) => (&binding.fresh[i], 0),
-    }
-}
-
 /// Equal kernels are compiled once, under the name of the first: the error is to name the one that ran.
 fn named(error: Error, step: &str) -> Error {
     match error {
@@ -513,6 +434,20 @@ fn named(error: Error, step: &str) -> Error {
         }
         other => other,
     }
+}
+
+/// Has a device compile kernels.
+fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>> {
+    let launches = device.load_all(kernels)?;
+    if launches.len() != kernels.len() {
+        return Err(Error::Device(format!(
+            "{} compiled {} of {} kernels",
+            device.name(),
+            launches.len(),
+            kernels.len()
+        )));
+    }
+    Ok(launches.into_iter().map(Arc::from).collect())
 }
 
 /// `` `x`, `y` ``, or `none`.

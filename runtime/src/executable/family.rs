@@ -1,0 +1,131 @@
+//! [`Family`]: a program whose sizes are names on a device, and its executables.
+
+use super::arenas::Arenas;
+use super::{Executable, load};
+use crate::device::{Device, Launch};
+use crate::error::{Error, Result};
+use crate::layout::{Abilities, layout};
+use crate::program::{Parts, Program};
+use crate::schedule::{Schedule, schedule};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracecast_ir::Values;
+use tracecast_ir::kernel::Kernel;
+
+/// A program whose sizes are names, loaded on a device. What does not depend on their values is here once: the order of the steps, what is
+/// updated in place, and the code of the kernels that the device takes with names. [`at`](Family::at) plans the rest for a set of sizes.
+///
+/// The executables share the memory of their arenas, of which there are as many as there are runs at the same time.
+pub struct Family {
+    parts: Parts,
+    device: Arc<dyn Device>,
+    able: Abilities,
+    schedule: Schedule,
+    /// For each kernel its code, if that serves all sizes.
+    launches: Vec<Option<Arc<dyn Launch>>>,
+    /// For each kernel whether it keeps its names.
+    kept: Vec<bool>,
+    arenas: Arc<Arenas>,
+    compile_time: Duration,
+    strict: bool,
+}
+
+impl Family {
+    pub(crate) fn new(mut parts: Parts, device: Arc<dyn Device>) -> Result<Self> {
+        let able = Abilities::of(&*device);
+        let schedule = schedule(&parts, able.in_place);
+        // Adds copies, which are the same for all sizes.
+        layout(&mut parts, &schedule, able);
+        let takes = |kernel: &Arc<Kernel>| kernel.names.is_empty() || device.takes_sizes(kernel);
+        let kept: Vec<bool> = parts.kernels.iter().map(takes).collect();
+        let made: Vec<Kernel> = parts
+            .kernels
+            .iter()
+            .zip(&kept)
+            .filter(|(_, kept)| **kept)
+            .map(|(kernel, _)| kernel.renumbered())
+            .collect();
+        let start = Instant::now();
+        let mut loaded = load(&*device, &made.iter().collect::<Vec<_>>())?.into_iter();
+        let launches = kept.iter().map(|kept| kept.then(|| loaded.next()).flatten()).collect();
+        let compile_time = start.elapsed();
+        let arenas = Arc::default();
+        Ok(Family {
+            parts,
+            device,
+            able,
+            schedule,
+            launches,
+            kept,
+            arenas,
+            compile_time,
+            strict: false,
+        })
+    }
+
+    /// The same whose executables refuse inputs which the program does not use, or accept them, as is the default.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.strict = strict;
+        self
+    }
+
+    /// The executable for a set of sizes: places in memory are found, and kernels compiled of which the device takes only those with numbers.
+    ///
+    /// # Errors
+    /// If a name has no value, a size becomes negative or too large, or the device has no code for a kernel.
+    pub fn at(&self, values: &Values) -> Result<Executable> {
+        let mut parts = self.parts.at(values, &self.kept)?;
+        let layout = layout(&mut parts, &self.schedule, self.able);
+        let launch = |kernel: usize| self.launches.get(kernel).and_then(Option::as_ref);
+        let missing = (0..parts.kernels.len()).filter(|kernel| launch(*kernel).is_none());
+        let kernels: Vec<&Kernel> = missing.map(|kernel| &*parts.kernels[kernel]).collect();
+        let start = Instant::now();
+        let mut loaded = if kernels.is_empty() {
+            Vec::new().into_iter()
+        } else {
+            load(&*self.device, &kernels)?.into_iter()
+        };
+        let compile_time = self.compile_time + start.elapsed();
+        let launches = (0..parts.kernels.len())
+            .map(|kernel| launch(kernel).cloned().or_else(|| loaded.next()))
+            .collect::<Option<Vec<_>>>();
+        let launches = launches.ok_or_else(|| Error::Plan("a kernel has no code".to_owned()))?;
+        let value = |name: &str| {
+            let missing = || Error::Plan(format!("`{name}` has no value"));
+            values.get(name).ok_or_else(missing)
+        };
+        let of =
+            |kernel: &Arc<Kernel>| kernel.names.iter().map(|known| value(known.name)).collect();
+        let sizes = parts.kernels.iter().map(of).collect::<Result<Vec<SmallVec<[i64; 4]>>>>()?;
+        let (device, arenas) = (self.device.clone(), self.arenas.clone());
+        let program = Program { parts, layout };
+        let mut executable = Executable::of(program, device, launches, sizes, arenas);
+        executable.compile_time = compile_time;
+        Ok(executable.strict(self.strict))
+    }
+
+    /// The kernels whose code serves all sizes, of all kernels.
+    pub fn served(&self) -> (usize, usize) {
+        (self.launches.iter().flatten().count(), self.launches.len())
+    }
+
+    /// The bytes of an arena: what the executable needs that needed most of those that have run.
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.bytes()
+    }
+}
+
+impl fmt::Debug for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (served, all) = self.served();
+        write!(
+            f,
+            "Family(@{} on {}, {served} of {all} kernels)",
+            self.parts.name,
+            self.device.name()
+        )
+    }
+}

@@ -1,0 +1,136 @@
+//! [`Workspace`]: the memory of one run at a time, and kernels tied to it.
+
+use super::arenas::Arena;
+use super::{Executable, Pool};
+use crate::device::{Arg, Bound};
+use crate::error::Result;
+use crate::layout::{Operand, Place};
+use crate::loan::HostLoan;
+use crate::memory::Memory;
+
+/// The memory of one run at a time.
+pub(super) struct Workspace {
+    /// There while it is in use.
+    pub(super) arena: Option<Arena>,
+    pub(super) fresh: Vec<Memory>,
+    /// Each is a [`HostLoan`].
+    pub(super) loans: Vec<Memory>,
+    /// The one used last comes first.
+    pub(super) bindings: Vec<Binding>,
+}
+
+/// The kernels tied to one set of memories.
+pub(super) struct Binding {
+    arena: Memory,
+    states: Vec<Memory>,
+    fresh: Vec<Memory>,
+    pub(super) kernels: Vec<Box<dyn Bound>>,
+    /// True if one of them runs on several threads.
+    pub(super) is_shared: bool,
+}
+
+/// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
+const BINDINGS: usize = 2;
+
+impl Workspace {
+    /// The arena of the run.
+    pub(super) fn arena(&self) -> &Memory {
+        &self.arena.as_ref().expect("a workspace in use has an arena").memory
+    }
+}
+
+impl Binding {
+    fn is_for(&self, arena: &Memory, states: &[Memory], fresh: &[Memory]) -> bool {
+        let same = |a: &[Memory], b: &[Memory]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
+        };
+        self.arena.same(arena) && same(&self.states, states) && same(&self.fresh, fresh)
+    }
+}
+
+/// The memory of a place, and where in it.
+pub(super) fn locate<'a>(
+    place: Place,
+    workspace: &'a Workspace,
+    binding: &'a Binding,
+) -> (&'a Memory, usize) {
+    match place {
+        Place::Arena(at) => (workspace.arena(), at),
+        Place::Lent(i) => (&workspace.loans[i], 0),
+        Place::State(i) => (&binding.states[i], 0),
+        Place::Fresh(i) => (&binding.fresh[i], 0),
+    }
+}
+
+impl Executable {
+    /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
+    pub(super) fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
+        let (arena, free) = {
+            let mut pool = self.pool();
+            let tied = |pool: &Pool, arena: &Memory| {
+                let is_for =
+                    |w: &Workspace| w.bindings.iter().any(|b| b.is_for(arena, states, &w.fresh));
+                pool.workspaces.iter().position(is_for)
+            };
+            let bytes = self.program.layout.arena;
+            let arena =
+                self.arenas.take(&*self.device, bytes, &|arena| tied(&pool, arena).is_some())?;
+            let at = tied(&pool, &arena.memory);
+            match at {
+                Some(at) => (arena, Some(pool.workspaces.swap_remove(at))),
+                None => (arena, pool.workspaces.pop()),
+            }
+        };
+        let mut workspace = match free {
+            Some(workspace) => workspace,
+            None => self.new_workspace()?,
+        };
+        let (memory, fresh) = (&arena.memory, &workspace.fresh);
+        let known = workspace.bindings.iter().position(|b| b.is_for(memory, states, fresh));
+        workspace.arena = Some(arena);
+        match known {
+            Some(at) => workspace.bindings.swap(0, at),
+            None => {
+                let binding = self.bind(&workspace, states)?;
+                workspace.bindings.truncate(BINDINGS - 1);
+                workspace.bindings.insert(0, binding);
+            }
+        }
+        Ok(workspace)
+    }
+
+    fn new_workspace(&self) -> Result<Workspace> {
+        let layout = &self.program.layout;
+        let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
+        let fresh = layout
+            .fresh
+            .iter()
+            .map(|s| self.device.alloc(port(s).ty.bytes().get()))
+            .collect::<Result<_>>()?;
+        let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
+        Ok(Workspace { arena: None, fresh, loans, bindings: Vec::new() })
+    }
+
+    fn bind(&self, workspace: &Workspace, states: &[Memory]) -> Result<Binding> {
+        let mut binding = Binding {
+            arena: workspace.arena().clone(),
+            states: states.to_vec(),
+            fresh: workspace.fresh.clone(),
+            kernels: Vec::new(),
+            is_shared: false,
+        };
+        for step in &self.program.layout.steps {
+            let arg = |operand: &Operand| {
+                let (memory, offset) = locate(operand.place, workspace, &binding);
+                let lasting = self.program.layout.is_lasting(operand);
+                let Operand { bytes: len, access, .. } = *operand;
+                Arg { memory: memory.clone(), offset, len, access, lasting }
+            };
+            let args: Vec<Arg> = step.operands.iter().map(arg).collect();
+            let bound = self.launches[step.kernel].bind(&args, &self.sizes[step.kernel])?;
+            binding.is_shared |= bound.is_shared();
+            binding.kernels.push(bound);
+        }
+        Ok(binding)
+    }
+}
