@@ -1,7 +1,7 @@
 //! Numbers for names: the program that a program with named sizes means.
 
 use crate::error::TraceError;
-use crate::graph::{Graph, Port};
+use crate::graph::{Graph, Note, Port};
 use crate::size::{Size, Sizes, Values};
 use crate::{Shape, TensorType};
 use std::cell::RefCell;
@@ -113,6 +113,7 @@ impl Graph {
         self.sizes.check(values).map_err(|why| failed("size", why, String::new(), ""))?;
         let mut graph = self.clone();
         graph.sizes = Sizes::default();
+        graph.note = Note::default();
         let wrong: RefCell<Option<String>> = RefCell::default();
         let number = |size: Size| match size.at(&|name| values.get(name)) {
             Ok(number) => Size::from(number),

@@ -101,8 +101,23 @@ fn fmt_list<T>(
 }
 
 /// The named constants of a node, sorted by name.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attrs(SmallVec<[(Cow<'static, str>, Attr); 2]>);
+///
+/// Nodes of one program after the other share them, so a copy costs a count; who sets one gets a list of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Attrs(Option<Arc<List>>);
+
+/// Never empty.
+type List = SmallVec<[(Cow<'static, str>, Attr); 1]>;
+
+impl PartialEq for Attrs {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
 
 impl Attrs {
     /// No attributes.
@@ -120,22 +135,32 @@ impl Attrs {
     /// Sets one attribute.
     pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Attr>) {
         let (name, value) = (name.into(), value.into());
-        match self.0.binary_search_by(|(n, _)| n.as_ref().cmp(name.as_ref())) {
-            Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (name, value)),
+        let list = Arc::make_mut(self.0.get_or_insert_default());
+        match list.binary_search_by(|(n, _)| n.as_ref().cmp(name.as_ref())) {
+            Ok(at) => list[at].1 = value,
+            Err(at) => list.insert(at, (name, value)),
         }
+    }
+
+    fn list(&self) -> &[(Cow<'static, str>, Attr)] {
+        self.0.as_ref().map_or(&[], |list| list)
     }
 
     /// Gives every size that depends on names another one.
     pub(crate) fn map_sizes(&mut self, with: &dyn Fn(Size) -> Size) {
-        for (_, attr) in self.0.iter_mut().filter(|(_, attr)| attr.sizes().next().is_some()) {
-            *attr = attr.map_sizes(with);
+        let has_sizes = |(_, attr): &(_, Attr)| attr.sizes().next().is_some();
+        if let Some(list) = self.0.as_mut().filter(|list| list.iter().any(has_sizes)) {
+            for (_, attr) in Arc::make_mut(list) {
+                *attr = attr.map_sizes(with);
+            }
         }
     }
 
     /// The kernel, of the op that has one.
     pub(crate) fn kernel_mut(&mut self) -> Option<&mut Arc<Kernel>> {
-        self.0.iter_mut().find_map(|(_, attr)| match attr {
+        let is_kernel = |(_, attr): &(_, Attr)| matches!(attr, Attr::Kernel(_));
+        let list = self.0.as_mut().filter(|list| list.iter().any(is_kernel))?;
+        Arc::make_mut(list).iter_mut().find_map(|(_, attr)| match attr {
             Attr::Kernel(kernel) => Some(kernel),
             _ => None,
         })
@@ -143,22 +168,27 @@ impl Attrs {
 
     /// Removes one attribute, if it is there.
     pub fn remove(&mut self, name: &str) {
-        self.0.retain(|(n, _)| n != name);
+        if self.get(name).is_some()
+            && let Some(list) = &mut self.0
+        {
+            Arc::make_mut(list).retain(|(n, _)| n != name);
+            self.0 = self.0.take().filter(|list| !list.is_empty());
+        }
     }
 
     /// The attribute of that name.
     pub fn get(&self, name: &str) -> Option<&Attr> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, a)| a)
+        self.list().iter().find(|(n, _)| n == name).map(|(_, a)| a)
     }
 
     /// All of them, in order of name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Attr)> {
-        self.0.iter().map(|(n, a)| (n.as_ref(), a))
+        self.list().iter().map(|(n, a)| (n.as_ref(), a))
     }
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// A truth value; false if absent.
@@ -228,13 +258,13 @@ impl Attrs {
 
     /// True if something in it depends on names.
     pub fn has_names(&self) -> bool {
-        self.0.iter().any(|(_, attr)| attr.sizes().any(Size::has_names))
+        self.list().iter().any(|(_, attr)| attr.sizes().any(Size::has_names))
     }
 
     /// True if something in it is of an op that failed.
     #[inline]
     pub(crate) fn is_unknown(&self) -> bool {
-        self.0.iter().any(|(_, attr)| attr.sizes().any(Size::is_unknown))
+        self.list().iter().any(|(_, attr)| attr.sizes().any(Size::is_unknown))
     }
 
     /// A list of numbers; empty if absent.

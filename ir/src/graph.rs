@@ -7,8 +7,9 @@ use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
 use crate::policy::{Decision, DeviceType, Region};
 use crate::{Attrs, Size, Sizes, TensorType};
-use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
+use petgraph::graph::{DiGraph, NodeIndex};
 use smallvec::SmallVec;
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
@@ -87,6 +88,8 @@ pub struct Node {
     port: Option<u32>,
     /// Which part of the traced program it stands for.
     pub origin: Origin,
+    /// True if its rule took the types of its operands as they are, and no policy spoke of it.
+    pub(crate) takes_as_is: bool,
     first_edge: u32,
     arity: u16,
 }
@@ -148,6 +151,8 @@ pub struct Graph {
     pub(crate) written: Vec<(ValueId, String)>,
     /// True once it is verified: what is recorded from now on stands for its nodes, no longer for those it was made from.
     pub(crate) settled: bool,
+    /// What has been found out about it.
+    pub(crate) note: Note,
     index: Index,
 }
 
@@ -160,6 +165,16 @@ struct Index {
     takers: HashMap<ValueId, usize>,
     /// The ports that have a next value.
     updated: HashSet<usize>,
+}
+
+/// What an analysis has found out about a program, kept with it so that who comes next need not find it out again: at most one finding. Two programs that differ in nothing else are the same program.
+#[derive(Clone, Default)]
+pub(crate) struct Note(Option<Arc<dyn Any + Send + Sync>>);
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "a note" } else { "no note" })
+    }
 }
 
 impl Graph {
@@ -177,6 +192,7 @@ impl Graph {
             sizes: Sizes::default(),
             written: Vec::new(),
             settled: false,
+            note: Note::default(),
         }
     }
 
@@ -213,14 +229,9 @@ impl Graph {
     /// The flat operands of a node, in order.
     pub fn args(&self, id: NodeId) -> SmallVec<[ValueId; 4]> {
         let node = &self.dag[id];
-        (0..u32::from(node.arity)).map(|i| self.operand(node.first_edge + i)).collect()
-    }
-
-    fn operand(&self, edge: u32) -> ValueId {
-        let edge = EdgeIndex::from(edge);
-        let (from, _) =
-            self.dag.edge_endpoints(edge).expect("operands of a node are edges of its graph");
-        ValueId { node: from, result: self.dag[edge].result }
+        let first = node.first_edge as usize;
+        let operands = &self.dag.raw_edges()[first..first + usize::from(node.arity)];
+        operands.iter().map(|e| ValueId { node: e.source(), result: e.weight.result }).collect()
     }
 
     /// The type of a value.
@@ -313,11 +324,10 @@ impl Graph {
         for root in self.roots() {
             live[root.node.index()] = true;
         }
-        for id in self.nodes().rev() {
-            if live[id.index()] {
-                for arg in self.args(id) {
-                    live[arg.node.index()] = true;
-                }
+        // Edges are recorded with the nodes that they lead to, so all uses of a node come after those of what it is made of.
+        for edge in self.dag.raw_edges().iter().rev() {
+            if live[edge.target().index()] {
+                live[edge.source().index()] = true;
             }
         }
         live
@@ -346,6 +356,31 @@ impl Graph {
                 node_name(&n.scope, n.op.name(), *number - 1)
             })
             .collect()
+    }
+
+    /// The program with a finding about it, in place of one that it had. What is recorded from the program has none.
+    ///
+    /// A finding has to follow from the program alone: text does not have it, and whoever asks for it works it out if it is missing.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tracecast_ir::{DType, TensorType, Tracer};
+    ///
+    /// let t = Tracer::new("g");
+    /// t.output("y", t.input("x", TensorType::new(DType::F32, [2])));
+    /// let graph = t.finish().unwrap().with_note(Arc::new(7_usize));
+    /// assert_eq!(graph.clone().note::<usize>().as_deref(), Some(&7));
+    /// assert!(graph.note::<String>().is_none());
+    /// ```
+    #[must_use]
+    pub fn with_note<T: Any + Send + Sync>(mut self, note: Arc<T>) -> Graph {
+        self.note = Note(Some(note));
+        self
+    }
+
+    /// The finding, if there is one of that type.
+    pub fn note<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.note.0.clone()?.downcast().ok()
     }
 
     /// Adds a value from outside, whose name is new.
@@ -404,6 +439,7 @@ impl Node {
         attrs: Attrs,
         results: SmallVec<[TensorType; 1]>,
         groups: Groups,
+        scope: Arc<str>,
     ) -> Self {
         Node {
             op,
@@ -412,12 +448,13 @@ impl Node {
             groups,
             decision: None,
             region: 0,
-            scope: Arc::from(""),
+            scope,
             source: Source::Unknown,
             part_of: None,
             device: None,
             port: None,
             origin: Origin::default(),
+            takes_as_is: false,
             first_edge: 0,
             arity: 0,
         }

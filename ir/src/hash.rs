@@ -2,6 +2,7 @@
 //! is a multiplication and not the standard one, which resists attacks and takes five times as long.
 
 use rustc_hash::FxBuildHasher;
+pub use rustc_hash::FxHasher;
 use std::collections::{HashMap, HashSet};
 
 /// A table of values by such a key.

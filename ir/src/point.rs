@@ -81,15 +81,19 @@ impl Graph {
 impl Tracer {
     /// Runs `body` with new casts recorded for that reason.
     pub fn because<R>(&self, reason: Reason, body: impl FnOnce() -> R) -> R {
-        let trail = Trail { reason: Some(reason), ..self.trail.borrow().clone() };
-        self.following(trail, body)
+        let before = self.trail.borrow_mut().reason.replace(reason);
+        let out = body();
+        self.trail.borrow_mut().reason = before;
+        out
     }
 
     /// Runs `body` with casts recorded as standing for these points; for none of them, for new ones.
     pub fn standing_for<R>(&self, points: &[PointId], body: impl FnOnce() -> R) -> R {
-        let mut trail = self.trail.borrow().clone();
-        trail.origin.points = SmallVec::from_slice(points);
-        self.following(trail, body)
+        let points = SmallVec::from_slice(points);
+        let before = std::mem::replace(&mut self.trail.borrow_mut().origin.points, points);
+        let out = body();
+        self.trail.borrow_mut().origin.points = before;
+        out
     }
 
     /// Runs `body`, which records the gradient of a node of that origin.
@@ -98,17 +102,8 @@ impl Tracer {
         self.following(Trail { origin, reason: Some(Reason::Gradient) }, body)
     }
 
-    /// Runs `body`, which records a node of another graph again.
-    pub(crate) fn retracing<R>(
-        &self,
-        graph: &Graph,
-        id: NodeId,
-        carries: bool,
-        body: impl FnOnce() -> R,
-    ) -> R {
-        if !carries {
-            return body();
-        }
+    /// Runs `body`, which records what stands for a node of another graph.
+    pub(crate) fn standing_in<R>(&self, graph: &Graph, id: NodeId, body: impl FnOnce() -> R) -> R {
         let mut origin = graph.node(id).origin.clone();
         origin.node = origin.node.or(Some(id));
         if graph.settled {

@@ -1,10 +1,10 @@
 //! Re-tracing: how a pass makes a new graph from an old one.
 
+use crate::Tracer;
 use crate::args::{Args, Results};
 use crate::error::TraceError;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::policy::PolicySet;
-use crate::{Tracer, Var};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -60,6 +60,10 @@ impl Graph {
     ) -> Result<Mapping, TraceError> {
         let mut mapping: Mapping = vec![SmallVec::new(); self.len()];
         tracer.take_sizes(self);
+        tracer.with_graph_mut(|graph| {
+            graph.dag.reserve_nodes(self.dag.node_count());
+            graph.dag.reserve_edges(self.dag.edge_count());
+        });
         // A user's tracer asks for every cast anew.
         let carries = tracer.is_explicit();
         if carries {
@@ -78,27 +82,15 @@ impl Graph {
             if matches!(node.op.def().body, crate::op::Body::Source(crate::op::Lower::Port)) {
                 continue;
             }
-            if let Some(error) = tracer.error() {
-                return Err(error);
+            if tracer.has_failed() {
+                break;
             }
-            let vars: SmallVec<[Var<'_>; 4]> = self
-                .args(id)
-                .iter()
-                .map(|a| tracer.var(mapping[a.node.index()][a.result as usize]))
-                .collect();
-            let args = Args { vars, groups: node.groups.clone() };
-            let record = || {
-                tracer.retracing(self, id, carries, || {
-                    tracer.scope_path(&node.scope, || rule(tracer, id, node, args))
-                })
-            };
-            let record = || match node.device {
-                Some(device) => tracer.on_device(device, record),
-                None => record(),
-            };
-            let results = tracer.at(node.source.clone(), || match node.part_of {
-                Some(op) => tracer.part_of(op, record),
-                None => record(),
+            let args = self.args(id);
+            let vars = args.iter().map(|a| tracer.var(mapping[a.node.index()][a.result as usize]));
+            let args = Args { vars: vars.collect(), groups: node.groups.clone() };
+            let results = tracer.in_place_of(self, id, || match carries {
+                true => tracer.standing_in(self, id, || rule(tracer, id, node, args)),
+                false => rule(tracer, id, node, args),
             });
             mapping[id.index()] = results.iter().map(|v| v.id()).collect();
         }
@@ -117,6 +109,16 @@ impl Graph {
 }
 
 impl Tracer {
+    /// Records a node of another graph as it is on these operands. As [`again`](Tracer::again), and at less cost where they have the types
+    /// that the node's own operands have: its results then have theirs.
+    pub fn carry<'t>(&'t self, graph: &Graph, id: NodeId, args: Args<'t>) -> Results<'t> {
+        let node = graph.node(id);
+        match self.takes_alike(graph, id, &args) {
+            true => self.push(self.copy_of(node), &args),
+            false => self.again(node, args),
+        }
+    }
+
     /// Records a node of another graph as it is.
     pub fn again<'t>(&'t self, node: &Node, args: Args<'t>) -> Results<'t> {
         self.apply(node.op.clone(), args, node.attrs.clone())

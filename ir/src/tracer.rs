@@ -6,22 +6,26 @@
 
 mod blame;
 mod region;
+mod scene;
 mod sizes;
 
 use blame::Refused;
 pub(crate) use blame::with_operands;
+use scene::{Former, Restore};
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
-use crate::graph::{Graph, Node, Port, Role, Source, ValueId};
-use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpName, OpRef};
+use crate::graph::{Graph, Node, NodeId, Port, Role, Source, ValueId};
+use crate::hash::FxHashSet;
+use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpDef, OpName, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
-use crate::policy::{Decision, DeviceType, PolicySet, Region};
+use crate::policy::{Decision, DeviceType, PolicySet};
 use crate::residence::{Residence, of_constant, of_result};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
@@ -49,6 +53,9 @@ struct State {
     part_of: Option<OpName>,
     /// The ops that are not of the table.
     named: HashMap<OpName, OpRef>,
+    /// The addresses of the ops that are known to be the only ones of their names here. Each lives as long as the trace: it is of a table or
+    /// in `named`.
+    checked: FxHashSet<usize>,
     /// How many nodes of a module path and op there are: the next one's number in its name.
     counts: HashMap<(Arc<str>, OpName), usize>,
     error: Option<TraceError>,
@@ -88,6 +95,7 @@ impl Tracer {
             origin: None,
             part_of: None,
             named: HashMap::new(),
+            checked: FxHashSet::default(),
             counts: HashMap::new(),
             error: None,
             devices: Vec::new(),
@@ -303,7 +311,7 @@ impl Tracer {
         self.refuse_namesake(op)?;
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, attrs)?;
-        let mut types: SmallVec<[TensorType; 4]> = args.vars.iter().map(|v| v.ty()).collect();
+        let mut types = self.types_of(args);
         let decision = match self.explicit {
             true => None,
             false => {
@@ -333,9 +341,9 @@ impl Tracer {
             self.expanding.set(depth);
             return Ok(parts);
         }
-        let mut seen = attrs.clone();
+        let mut seen = Cow::Borrowed(&*attrs);
         if let Some(d) = &decision {
-            apply_decision(d, &mut types, &mut seen);
+            apply_decision(d, &mut types, seen.to_mut());
         }
         let inferred = self.infer(op, &types, &args.groups, &seen).map_err(|message| {
             let decision = decision.as_ref();
@@ -345,6 +353,7 @@ impl Tracer {
         for ty in &inferred.results {
             ty.check_size()?;
         }
+        let takes_as_is = decision.is_none() && (self.explicit || inferred.is_explicit());
         if self.explicit && !inferred.is_explicit() {
             self.at_caller(|| make_explicit(args, &inferred));
             if args.vars.iter().any(|v| v.is_poison()) {
@@ -354,11 +363,50 @@ impl Tracer {
         let attrs = std::mem::take(attrs);
         let mut node = self.make_node(op.clone(), attrs, inferred.results, args.groups.clone());
         node.decision = decision.map(Box::new);
+        node.takes_as_is = takes_as_is;
         Ok(self.push(node, args))
+    }
+
+    fn types_of(&self, args: &Args<'_>) -> SmallVec<[TensorType; 4]> {
+        let graph = &self.state.borrow().graph;
+        args.vars.iter().map(|v| graph.ty(v.id).clone()).collect()
+    }
+
+    /// True if a node of another graph can be recorded here on these operands as it was there: they have the types that its operands have
+    /// there, and its rule takes such as they are.
+    pub(crate) fn takes_alike(&self, other: &Graph, id: NodeId, args: &Args<'_>) -> bool {
+        let node = other.node(id);
+        if !self.explicit || !node.takes_as_is || node.groups != args.groups {
+            return false;
+        }
+        let state = self.state.borrow();
+        let alike =
+            |(v, old): (&Var<'_>, ValueId)| self.owns(*v) && state.graph.ty(v.id) == other.ty(old);
+        args.vars.len() == node.arity()
+            && args.vars.iter().zip(other.args(id)).all(alike)
+            && state.checked.contains(&address(node.op.def()))
+    }
+
+    /// A node like one of another graph, with the line, the module path and the region that are recorded under here.
+    pub(crate) fn copy_of(&self, node: &Node) -> Node {
+        let (op, attrs, results) = (node.op.clone(), node.attrs.clone(), node.results.clone());
+        let mut copy = self.make_node(op, attrs, results, node.groups.clone());
+        copy.takes_as_is = true;
+        copy
     }
 
     /// Ops are told apart by name, so one name stands for one op: that of the table, or the first of a trace.
     fn refuse_namesake(&self, op: &OpRef) -> Result<(), String> {
+        let address = address(op.def());
+        if self.state.borrow().checked.contains(&address) {
+            return Ok(());
+        }
+        self.compare_with_namesake(op)?;
+        self.state.borrow_mut().checked.insert(address);
+        Ok(())
+    }
+
+    fn compare_with_namesake(&self, op: &OpRef) -> Result<(), String> {
         if let Some(known) = crate::ops::find(op.name().text()) {
             let same = std::ptr::eq(known, op.def());
             return if same {
@@ -373,7 +421,7 @@ impl Tracer {
         if same { Ok(()) } else { Err("is the name of another op of this trace".to_owned()) }
     }
 
-    fn push<'t>(&'t self, mut node: Node, args: &Args<'t>) -> Results<'t> {
+    pub(crate) fn push<'t>(&'t self, mut node: Node, args: &Args<'t>) -> Results<'t> {
         let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id).collect();
         let mut state = self.state.borrow_mut();
         let from = ids.first().map(|id| state.graph.ty(*id).dtype);
@@ -387,7 +435,10 @@ impl Tracer {
             _ => of_result(ids.iter().map(|id| state.devices[id.node.index()])),
         };
         state.devices.push(residence);
-        *state.counts.entry((node.scope.clone(), node.op.name())).or_default() += 1;
+        // Policies ask for it.
+        if !self.explicit {
+            *state.counts.entry((node.scope.clone(), node.op.name())).or_default() += 1;
+        }
         let node = state.graph.push(node, &ids);
         drop(state);
         (0..count as u16).map(|result| self.var(ValueId { node, result })).collect()
@@ -402,48 +453,11 @@ impl Tracer {
         groups: crate::graph::Groups,
     ) -> Node {
         let state = self.state.borrow();
-        let mut node = Node::new(op, attrs, results, groups);
+        let mut node = Node::new(op, attrs, results, groups, state.scope.clone());
         node.region = state.region;
-        node.scope = state.scope.clone();
         node.part_of = state.part_of;
         node.source = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         node
-    }
-
-    /// Runs `body` with ops recorded at the caller's line, or at the line already set.
-    #[track_caller]
-    pub fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
-        let here = self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()));
-        self.at(here, body)
-    }
-
-    /// Runs `body` with every op recorded as coming from `source`.
-    pub fn at<R>(&self, source: Source, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow_mut().origin.replace(source);
-        let _restore = Restore(self, Some(Former::Origin(before)));
-        body()
-    }
-
-    /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
-    pub fn part_of<R>(&self, op: OpName, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow().part_of;
-        self.state.borrow_mut().part_of = before.or(Some(op));
-        let _restore = Restore(self, Some(Former::PartOf(before)));
-        body()
-    }
-
-    /// Runs `body` inside a module of that name: node names start with the path of modules.
-    pub fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
-        let outer = self.state.borrow().scope.clone();
-        let path = if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") };
-        self.scope_path(&path, body)
-    }
-
-    /// Runs `body` with this whole module path.
-    pub fn scope_path<R>(&self, path: &str, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.state.borrow_mut().scope, Arc::from(path));
-        let _restore = Restore(self, Some(Former::Scope(outer)));
-        body()
     }
 
     /// A stream of random numbers that no other op of this trace draws from.
@@ -503,6 +517,11 @@ impl Tracer {
         self.explicit
     }
 
+    /// True if something could not be recorded.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.state.borrow().error.is_some()
+    }
+
     fn poison(&self) -> Var<'_> {
         Var::poison(self)
     }
@@ -524,36 +543,8 @@ impl Tracer {
     }
 }
 
-/// What a body was recorded under before.
-enum Former {
-    Scope(Arc<str>),
-    Origin(Option<Source>),
-    PartOf(Option<OpName>),
-    /// The number of the region, and the one of PyTorch's state.
-    Region(u32, Option<Region>),
-    Home(Residence),
-}
-
-/// Puts it back, also when the body panics.
-struct Restore<'t>(&'t Tracer, Option<Former>);
-
-impl Drop for Restore<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.borrow_mut();
-        match self.1.take() {
-            Some(Former::Scope(scope)) => state.scope = scope,
-            Some(Former::Origin(origin)) => state.origin = origin,
-            Some(Former::PartOf(part_of)) => state.part_of = part_of,
-            Some(Former::Home(home)) => state.home = home,
-            Some(Former::Region(region, before)) => {
-                state.region = region;
-                if let (Some(thread), Some(before)) = (&mut state.thread, before) {
-                    thread.swap(before);
-                }
-            }
-            None => {}
-        }
-    }
+fn address(def: &OpDef) -> usize {
+    std::ptr::from_ref(def).addr()
 }
 
 fn foreign() -> String {

@@ -17,8 +17,8 @@
 //! it, and a weight that it is the first to cast would have its gradients added up in another order.
 
 use crate::pass::Pass;
-use std::collections::HashMap;
 use std::sync::Arc;
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::policy::{Decision, PolicySet};
 use tracecast_ir::{
@@ -33,7 +33,7 @@ pub struct Autocast {
 }
 
 /// The casts that stand in for the weight cache: leaf of the old graph, dtype and cache scope, to the cast in the new one.
-type Cache = HashMap<(ValueId, DType, u32), ValueId>;
+type Cache = FxHashMap<(ValueId, DType, u32), ValueId>;
 
 impl Autocast {
     /// The name of the pass.
@@ -83,11 +83,11 @@ impl Pass for Autocast {
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
         self.check_policies(graph)?;
-        let mut cache = Cache::new();
+        let mut cache = Cache::default();
         graph.retrace(|t, id, node, args| {
             let results = match &node.decision {
                 Some(decision) => decided(t, graph, id, decision, args, &mut cache),
-                None => t.again(node, args),
+                None => t.carry(graph, id, args),
             };
             keeps_types(t, node, &results);
             results

@@ -22,9 +22,9 @@
 //! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
 
 use crate::decompose::{DEEPEST, record_parts};
-use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
-use std::collections::HashMap;
+use crate::pass::{Pass, Renamed, need_decided, swept, without_dead_code};
 use std::ops::Range;
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads, Intrinsic};
 use tracecast_ir::{
     Args, Attrs, Graph, Node, NodeId, OpRef, Origin, Results, Source, Stage, TensorType,
@@ -56,7 +56,7 @@ impl Pass for Autodiff {
             return without_dead_code(graph);
         }
         let mut renamed = Renamed::default();
-        let mut walks: HashMap<ValueId, Adjoints> = HashMap::new();
+        let mut walks: FxHashMap<ValueId, Adjoints> = FxHashMap::default();
         let joint = graph.retrace(|t, id, node, args| {
             let results = if node.op.intrinsic() == Some(Intrinsic::Gradient) {
                 let loss = graph.args(id)[0];
@@ -70,12 +70,12 @@ impl Pass for Autodiff {
                     .map(|wrt| adjoints.get(t, wrt.id()).unwrap_or_else(|| t.zeros_like(*wrt)))
                     .collect()
             } else {
-                t.again(node, args)
+                t.carry(graph, id, args)
             };
             renamed.note(id, &results);
             results
         })?;
-        without_dead_code(&joint)
+        swept(joint)
     }
 }
 
@@ -83,12 +83,12 @@ impl Pass for Autodiff {
 ///
 /// A value that is not recorded yet when the first of them is reached comes after the loss, which cannot depend on it.
 struct Asked {
-    wrt: HashMap<ValueId, Vec<ValueId>>,
+    wrt: FxHashMap<ValueId, Vec<ValueId>>,
 }
 
 impl Asked {
     fn of(graph: &Graph) -> Self {
-        let mut wrt: HashMap<ValueId, Vec<ValueId>> = HashMap::new();
+        let mut wrt: FxHashMap<ValueId, Vec<ValueId>> = FxHashMap::default();
         for id in
             graph.nodes().filter(|id| graph.node(*id).op.intrinsic() == Some(Intrinsic::Gradient))
         {
@@ -105,7 +105,7 @@ impl Asked {
 
 /// The gradient of each value reached so far; ids, so that they outlive a step of the retrace.
 #[derive(Default)]
-struct Adjoints(HashMap<ValueId, ValueId>);
+struct Adjoints(FxHashMap<ValueId, ValueId>);
 
 impl Adjoints {
     fn get<'t>(&self, t: &'t Tracer, value: ValueId) -> Option<Var<'t>> {

@@ -10,7 +10,7 @@
 //! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded once, to the type that its rule
 //! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them.
 
-use crate::pass::{Pass, need_decided, without_dead_code};
+use crate::pass::{Pass, need_decided, swept};
 use tracecast_ir::op::{Body, ExpandCx, Inside};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{
@@ -44,7 +44,7 @@ impl Pass for Decompose {
         let mut current = one_layer(graph)?;
         for _ in 0..DEEPEST {
             if !current.nodes().any(|id| is_composite(current.node(id))) {
-                return without_dead_code(&current);
+                return swept(current);
             }
             current = one_layer(&current)?;
         }
@@ -58,9 +58,9 @@ fn is_composite(node: &Node) -> bool {
 
 /// Every composite replaced by what its own expansion records.
 fn one_layer(graph: &Graph) -> Result<Graph, TraceError> {
-    graph.retrace(|t, _, node, args| match is_composite(node) {
+    graph.retrace(|t, id, node, args| match is_composite(node) {
         true => record_parts(t, &node.op, &args, &node.attrs, &node.results),
-        false => t.again(node, args),
+        false => t.carry(graph, id, args),
     })
 }
 

@@ -4,9 +4,10 @@
 
 use crate::Error;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
+use tracecast_ir::hash::FxHashMap;
+use tracecast_ir::op::{Body, Lower};
 use tracecast_ir::{
     Graph, Node, NodeId, Promise, Results, Stage, TraceError, Tracer, ValueId, Var, Verified,
     compare, verify,
@@ -153,7 +154,7 @@ impl fmt::Debug for Pipeline {
 
 /// The new values of the old graph's nodes, for a rule that needs more than the operands of the node at hand.
 #[derive(Default)]
-pub(crate) struct Renamed(HashMap<NodeId, SmallVec<[ValueId; 1]>>);
+pub(crate) struct Renamed(FxHashMap<NodeId, SmallVec<[ValueId; 1]>>);
 
 impl Renamed {
     /// Remembers what stands in the place of a node.
@@ -184,7 +185,17 @@ pub(crate) fn need_decided(graph: &Graph) -> Result<(), TraceError> {
 
 /// The same graph without what no output and no update needs.
 pub(crate) fn without_dead_code(graph: &Graph) -> Result<Graph, TraceError> {
-    graph.retrace(|t, _, node, args| t.again(node, args))
+    graph.retrace(|t, id, _, args| t.carry(graph, id, args))
+}
+
+/// The graph, without what no output and no update needs if there is any such.
+pub(crate) fn swept(graph: Graph) -> Result<Graph, TraceError> {
+    let live = graph.live();
+    let is_port = |id: NodeId| matches!(graph.node(id).op.def().body, Body::Source(Lower::Port));
+    if graph.nodes().all(|id| live[id.index()] || is_port(id)) {
+        return Ok(graph);
+    }
+    without_dead_code(&graph)
 }
 
 /// An error about a node.

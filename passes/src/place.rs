@@ -18,6 +18,8 @@
 //! with one kernel for each op. In the kernels of `fuse`, which become others when casts move, 1 program in 100 could be placed better, with f32
 //! uses beside 1 in 30, and the best ways, among those that widen nothing narrow again, move 0.6 and 1.1 % less (`tests/placement.rs` tries all).
 //!
+//! What is foretold of the program that it ends with stays with that as a note, so that `fuse` does not group its nodes again.
+//!
 //! In the precision `optimised` values then stay in f32 between ops of one kernel, see `relax`.
 //!
 //! Before: `%1 = add %0, %0 : f32[4, 8]; %2 = permute %1 {dims = [1, 0]} : f32[8, 4]; %3 = cast %2 {to = bf16}`.
@@ -37,13 +39,14 @@ mod tests;
 pub use precision::Precision;
 
 use crate::fuse::{Forecast, Foreseen};
-use crate::pass::Pass;
-use crate::simplify::{Shared, rewritten, swept};
+use crate::pass::{Pass, swept};
+use crate::simplify::{Shared, rewritten};
 use copies::{Takes, copies};
 use demand::{Demand, demands};
 use placer::Placer;
 use points::Moved;
 use std::collections::HashSet;
+use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::{DType, Graph, NodeId, Promise, Reason, Stage, TraceError, Verified};
 
@@ -88,17 +91,23 @@ impl Pass for Place {
         let before = Foreseen::of(graph);
         let placed = rewritten(graph, |graph| placed_twice(graph, Some(&before)))?;
         if is_same(graph, &placed) {
-            return match self.precision {
-                Precision::Exact => Ok(placed),
-                Precision::Optimised => relax::relaxed(&placed, before.forecast()),
+            return match (self.precision, before.made()) {
+                (Precision::Exact, Some(forecast)) => Ok(placed.with_note(forecast)),
+                (Precision::Exact, None) => Ok(placed),
+                (Precision::Optimised, made) => {
+                    let forecast = made.unwrap_or_else(|| Forecast::known(graph));
+                    relax::relaxed(placed, forecast)
+                }
             };
         }
         let (placed, now) = settled(placed)?;
-        match (self.precision, now.moved > before.forecast().moved) {
-            (Precision::Exact, false) => Ok(placed),
-            (Precision::Exact, true) => Ok(Graph::clone(graph)),
-            (Precision::Optimised, false) => relax::relaxed(&placed, &now),
-            (Precision::Optimised, true) => relax::relaxed(graph, before.forecast()),
+        let (best, forecast) = match now.moved > before.forecast().moved {
+            true => (Graph::clone(graph), before.forecast().clone()),
+            false => (placed, now),
+        };
+        match self.precision {
+            Precision::Exact => Ok(best.with_note(forecast)),
+            Precision::Optimised => relax::relaxed(best, forecast),
         }
     }
 }
@@ -107,8 +116,8 @@ impl Pass for Place {
 const ROUNDS: usize = 4;
 
 /// Kernels become others when casts move: the program with copies as they are best for those that it has now, and its kernels.
-fn settled(mut graph: Graph) -> Result<(Graph, Forecast), TraceError> {
-    let mut forecast = Forecast::of(&graph);
+fn settled(mut graph: Graph) -> Result<(Graph, Arc<Forecast>), TraceError> {
+    let mut forecast = Arc::new(Forecast::of(&graph));
     for _ in 0..ROUNDS {
         let demands = demands(&graph);
         let copies = copies(&graph, &demands, || &forecast);
@@ -116,7 +125,7 @@ fn settled(mut graph: Graph) -> Result<(Graph, Forecast), TraceError> {
             break;
         }
         let next = placed_with(&graph, &demands, &copies)?;
-        let now = Forecast::of(&next);
+        let now = Arc::new(Forecast::of(&next));
         if now.moved > forecast.moved || is_same(&graph, &next) {
             break;
         }
@@ -176,6 +185,8 @@ fn placed_with(
         let mut placer = Placer {
             tracer,
             shared: &mut shared,
+            graph,
+            id,
             node,
             wanted,
             widened,

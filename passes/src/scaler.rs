@@ -17,7 +17,7 @@
 //!
 //! First it refuses programs that scale, unscale or step as no loss scaler means: see `invariants.rs`.
 
-use crate::pass::{Pass, Renamed, need_decided, without_dead_code};
+use crate::pass::{Pass, Renamed, need_decided, swept};
 use std::collections::HashMap;
 use tracecast_ir::op::Intrinsic;
 use tracecast_ir::ops::amp::{NONFINITE, UNSCALE, UNSCALE_CHECK};
@@ -74,13 +74,13 @@ fn is_result(graph: &Graph, node: NodeId) -> bool {
 fn separate(graph: &Graph) -> Result<Graph, TraceError> {
     let separated = graph.retrace(|t, id, node, args| {
         if node.op.intrinsic() != Some(Intrinsic::UnscaleCheck) || is_result(graph, id) {
-            return t.again(node, args);
+            return t.carry(graph, id, args);
         }
         let mut results = t.apply(&UNSCALE, Args::of(&args.vars[..2]), Attrs::new());
         results.extend(t.apply(&NONFINITE, Args::of(&args.vars[..1]), Attrs::new()));
         results
     })?;
-    without_dead_code(&separated)
+    swept(separated)
 }
 
 /// One gradient's `unscale` and `nonfinite`.
@@ -101,7 +101,7 @@ fn pair(graph: &Graph, to_be: &dyn Fn(NodeId) -> bool) -> Result<Graph, TraceErr
     }
     let mut renamed = Renamed::default();
     let mut made: HashMap<NodeId, [ValueId; 2]> = HashMap::new();
-    graph.retrace(|t, id, node, args| {
+    graph.retrace(|t, id, _, args| {
         let pair = pairs.get(&id).and_then(|p| {
             let both = [renamed.get(t, graph, p.gradient)?, renamed.get(t, graph, p.inverse)?];
             let ids = made.entry(p.unscale).or_insert_with(|| {
@@ -112,7 +112,7 @@ fn pair(graph: &Graph, to_be: &dyn Fn(NodeId) -> bool) -> Result<Graph, TraceErr
         });
         let results = match pair {
             Some(value) if t.error().is_none() => [t.var(value)].into_iter().collect(),
-            _ => t.again(node, args),
+            _ => t.carry(graph, id, args),
         };
         renamed.note(id, &results);
         results

@@ -45,7 +45,7 @@ pub struct Inferred {
     /// For each flat operand, the dtype it must be cast to first (promotion). Empty: none.
     pub casts: SmallVec<[Option<DType>; 4]>,
     /// For each flat operand, the shape it must be expanded to first. Empty: none.
-    pub shapes: SmallVec<[Option<Shape>; 4]>,
+    pub shapes: Vec<Option<Shape>>,
 }
 
 impl Inferred {

@@ -26,7 +26,7 @@ pub fn number(cx: &InferCx<'_>) -> Answer {
 
 /// Every flat operand promoted to one dtype and expanded to one shape; bool is refused.
 pub fn arithmetic(cx: &InferCx<'_>) -> Answer {
-    let all: Vec<usize> = (0..cx.types.len()).collect();
+    let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();
     let inferred = elementwise(cx, &all)?;
     need_number(&inferred.results[0])?;
     Ok(inferred)
@@ -41,7 +41,7 @@ pub fn float_arithmetic(cx: &InferCx<'_>) -> Answer {
 
 /// As [`arithmetic`], with a truth value as the result; bool operands are fine.
 pub fn comparison(cx: &InferCx<'_>) -> Answer {
-    let all: Vec<usize> = (0..cx.types.len()).collect();
+    let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();
     let mut inferred = elementwise(cx, &all)?;
     inferred.results[0].dtype = DType::Bool;
     Ok(inferred)
@@ -52,7 +52,7 @@ pub fn logical(cx: &InferCx<'_>) -> Answer {
     if let Some(t) = cx.types.iter().find(|t| t.dtype != DType::Bool) {
         return Err(format!("takes bool, found {t}"));
     }
-    let all: Vec<usize> = (0..cx.types.len()).collect();
+    let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();
     elementwise(cx, &all)
 }
 
@@ -68,6 +68,22 @@ pub fn choice(cx: &InferCx<'_>) -> Answer {
 ///
 /// Tensors without axes only vote on the dtype if no tensor with axes has as high a class, as in PyTorch.
 pub fn elementwise(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
+    if let Some(ty) = alike(cx, promoted) {
+        return Ok(Inferred::one(ty.clone()));
+    }
+    stretched(cx, promoted)
+}
+
+/// The type of operands that all have it, those besides the promoted ones with a dtype of their own.
+fn alike<'a>(cx: &InferCx<'a>, promoted: &[usize]) -> Option<&'a TensorType> {
+    let first = &cx.types[*promoted.first()?];
+    let same = cx.types.iter().all(|t| t.shape == first.shape)
+        && promoted.iter().all(|&i| cx.types[i].dtype == first.dtype);
+    same.then_some(first)
+}
+
+/// As [`elementwise`], and the answer speaks of each operand, also if there is nothing to do.
+pub fn stretched(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
     let mut shape = Shape::scalar();
     for t in cx.types {
         shape = broadcast(cx.must, &shape, &t.shape)?;

@@ -82,7 +82,7 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
         if value.shape.rank() > 0 {
             return Err(format!("`value` has no axes, found {value}"));
         }
-        let mut inferred = infer::elementwise(cx, &[0, 1, 2])?;
+        let mut inferred = infer::stretched(cx, &[0, 1, 2])?;
         let dtype = inferred.results[0].dtype;
         infer::need_float(&inferred.results[0])?;
         let inside = dtype.compute();

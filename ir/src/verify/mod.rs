@@ -95,12 +95,12 @@ pub fn verify(mut graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> 
             source_line: node.source.to_string(),
         });
     };
-    let mut names = HashSet::new();
+    let mut names = HashSet::with_capacity(graph.ports().len());
     for port in graph.ports() {
         if !names.insert(&port.name) {
             report(port.node, format!("two ports are named `{}`", port.name));
         }
-        if graph.node(port.node).results.as_slice() != [port.ty.clone()] {
+        if graph.node(port.node).results.as_slice() != std::slice::from_ref(&port.ty) {
             report(port.node, format!("port `{}` is declared {}", port.name, port.ty));
         }
     }

@@ -27,12 +27,12 @@ const SMALLER: usize = 8;
 /// Values that kernels store for others although it costs less to compute them where they are read.
 pub(super) fn cheaper_again(groups: &Groups<'_>) -> Vec<NodeId> {
     let stored = groups.stored();
-    let mut candidates: Vec<NodeId> =
-        stored.iter().copied().filter(|n| is_candidate(groups, *n)).collect();
+    let is_stored = |n: &NodeId| stored[n.index()];
+    let candidates: Vec<NodeId> =
+        groups.graph.nodes().filter(|n| is_stored(n) && is_candidate(groups, *n)).collect();
     if candidates.is_empty() {
         return candidates;
     }
-    candidates.sort_unstable();
     let mut prices = Prices::of(groups, stored);
     for n in candidates {
         prices.decide(n);
@@ -46,8 +46,8 @@ fn is_candidate(groups: &Groups<'_>, n: NodeId) -> bool {
     let ty = &graph.node(n).results[0];
     groups.of[n.index()].is_some()
         && !ty.dtype.is_int()
-        && !reach.roots.contains(&n)
-        && !reach.step[n.index()]
+        && !reach.program.is_root[n.index()]
+        && !reach.program.step[n.index()]
         && matches!(lowering(graph, n), Some(Lower::Map(_)))
         && (is_cheap(graph, n) || groups.readers[n.index()] == 1)
 }
@@ -68,7 +68,7 @@ struct Recipe {
 
 struct Prices<'g, 'a> {
     groups: &'g Groups<'a>,
-    stored: FxHashSet<NodeId>,
+    stored: Vec<bool>,
     /// For each value the other kernels that read it, each with the number of positions at which the nodes of it do.
     readers: FxHashMap<NodeId, FxHashMap<usize, usize>>,
     /// Values that are read as they lie in memory: factors, and flags under which kernels are launched.
@@ -80,7 +80,7 @@ struct Prices<'g, 'a> {
 }
 
 impl<'g, 'a> Prices<'g, 'a> {
-    fn of(groups: &'g Groups<'a>, stored: FxHashSet<NodeId>) -> Self {
+    fn of(groups: &'g Groups<'a>, stored: Vec<bool>) -> Self {
         let (graph, of) = (groups.graph, &groups.of);
         let mut prices = Prices {
             groups,
@@ -149,7 +149,7 @@ impl<'g, 'a> Prices<'g, 'a> {
             let read = |kernel: &usize| recipe.sources.iter().map(|s| (*kernel, *s)).collect();
             let read: Vec<Vec<(usize, NodeId)>> = kernels.keys().map(read).collect();
             self.known.extend(read.into_iter().flatten());
-            self.stored.extend(fresh);
+            fresh.iter().for_each(|n| self.stored[n.index()] = true);
             self.again.extend(recipe.steps);
         }
     }
@@ -167,7 +167,7 @@ impl<'g, 'a> Prices<'g, 'a> {
     }
 
     fn is_in_memory(&self, n: NodeId) -> bool {
-        is_port(self.groups.graph, n) || self.stored.contains(&n) && !self.again.contains(&n)
+        is_port(self.groups.graph, n) || self.stored[n.index()] && !self.again.contains(&n)
     }
 
     /// Adds what `at` takes to make, for `n`; false if it is not to be made where that is read. `is_moved` is true if nothing else reads it.

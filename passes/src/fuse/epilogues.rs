@@ -42,7 +42,7 @@ impl Groups<'_> {
         let is_epilogue = |n: &NodeId| {
             let is_here = match lowering(self.graph, *n) {
                 Some(Lower::Map(_)) => self.graph.node(*n).results[0].shape == map.group.domain,
-                Some(Lower::ReduceColumn) => domain(self.graph, *n) == map.group.domain,
+                Some(Lower::ReduceColumn) => *domain(self.graph, *n) == map.group.domain,
                 _ => false,
             };
             is_here && is_wide(n) && self.reads[n.index()].iter().all(|read| is_wide(&read.node))
@@ -91,7 +91,8 @@ impl Groups<'_> {
             both.filter(|m| self.reads[m.index()].iter().any(|read| read.node == n)).count()
         };
         let times = |n: NodeId| {
-            let is_kept = self.reach().roots.contains(&n) || self.readers[n.index()] > within(n);
+            let is_kept = self.reach().program.is_root[n.index()]
+                || self.readers[n.index()] as usize > within(n);
             if is_kept { 1 } else { 2 }
         };
         made.into_iter().map(|n| times(n) * self.bytes(n)).sum()

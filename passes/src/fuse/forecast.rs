@@ -1,40 +1,54 @@
-//! Which kernels the nodes of a program would be parts of, for passes that come before.
+//! Which kernels the nodes of a program become parts of: foretold for passes that come before, and what `fuse` makes.
 
 use super::grouping::Groups;
 use std::cell::OnceCell;
-use tracecast_ir::hash::FxHashSet;
+use std::sync::Arc;
+use tracecast_ir::kernel::build::Group;
 use tracecast_ir::{Graph, NodeId};
 
-/// Which kernels the nodes of a program of core ops would be parts of, were it fused as it is.
+/// Which kernels the nodes of a program of core ops are parts of, if it is fused as it is.
 pub(crate) struct Forecast {
     /// The number of each node's kernel; `None` for ports, dead nodes, and nodes that each kernel computes again where it needs them.
     pub(crate) kernel: Vec<Option<usize>>,
     /// The nodes that each kernel computes again where it needs them.
     pub(crate) inline: Vec<bool>,
     /// The nodes whose values kernels write to memory.
-    pub(crate) stored: FxHashSet<NodeId>,
+    pub(crate) stored: Vec<bool>,
     /// The bytes that kernels read and write.
     pub(crate) moved: usize,
+    /// The nodes of each kernel.
+    pub(super) groups: Vec<Group>,
 }
 
 impl Forecast {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let groups = Groups::of(graph);
+        let grown = Groups::of(graph);
+        let moved = grown.bytes_moved();
+        let mut stored = grown.stored();
+        let (groups, inline) = grown.finished();
         let mut kernel = vec![None; graph.len()];
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
         }
-        let mut stored = groups.stored();
-        stored.retain(|node| kernel[node.index()].is_some());
-        let moved = groups.bytes_moved();
-        Forecast { kernel, stored, moved, inline: groups.into_reach().inline }
+        graph.roots().for_each(|v| stored[v.node.index()] &= kernel[v.node.index()].is_some());
+        Forecast { kernel, inline, stored, moved, groups }
+    }
+
+    /// The forecast that the pass before has left with the program, or a new one.
+    pub(crate) fn known(graph: &Graph) -> Arc<Forecast> {
+        graph.note::<Forecast>().unwrap_or_else(|| Arc::new(Forecast::of(graph)))
+    }
+
+    /// True if kernels write the value of that node to memory.
+    pub(crate) fn is_stored(&self, node: NodeId) -> bool {
+        self.stored[node.index()]
     }
 }
 
 /// The forecast for a program, made when it is first asked for.
 pub(crate) struct Foreseen<'a> {
     graph: &'a Graph,
-    forecast: OnceCell<Forecast>,
+    forecast: OnceCell<Arc<Forecast>>,
 }
 
 impl<'a> Foreseen<'a> {
@@ -42,7 +56,12 @@ impl<'a> Foreseen<'a> {
         Foreseen { graph, forecast: OnceCell::new() }
     }
 
-    pub(crate) fn forecast(&self) -> &Forecast {
-        self.forecast.get_or_init(|| Forecast::of(self.graph))
+    pub(crate) fn forecast(&self) -> &Arc<Forecast> {
+        self.forecast.get_or_init(|| Arc::new(Forecast::of(self.graph)))
+    }
+
+    /// The forecast, if somebody has asked for it.
+    pub(crate) fn made(self) -> Option<Arc<Forecast>> {
+        self.forecast.into_inner()
     }
 }

@@ -13,11 +13,12 @@ use super::again::cheaper_again;
 use super::column::takes_columns;
 use super::largest::Magnitudes;
 use super::needs::Needs;
-use super::reach::{Reach, Read, is_port};
+use super::program::Program;
+use super::reach::{At, Reach, Read, Reads};
+use smallvec::SmallVec;
 use std::borrow::Cow;
-use tracecast_ir::hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
-use tracecast_ir::kernel::index::Index;
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::kernel::{FormKind, Joins};
 use tracecast_ir::op::{Intrinsic, Lower};
@@ -47,55 +48,52 @@ pub(super) struct Groups<'a> {
     /// The kernel of each node that has one.
     pub(super) of: Vec<Option<usize>>,
     /// What each node of a kernel reads, over its own domain.
-    pub(super) reads: Vec<Vec<Read>>,
+    pub(super) reads: Vec<Reads>,
     /// How many nodes of kernels read a node.
-    pub(super) readers: Vec<usize>,
-    magnitudes: Magnitudes,
+    pub(super) readers: Vec<u32>,
+    /// The kernels that read a node when its readers came to them.
+    siblings: Vec<SmallVec<[u32; 2]>>,
 }
 
 impl<'a> Groups<'a> {
     /// The kernels of a program, with values stored or computed again as that costs less.
     pub(super) fn of(graph: &'a Graph) -> Self {
-        let groups = Groups::form(graph, Reach::of(graph));
+        let mut reach = Reach::of(graph, Arc::new(Program::of(graph)));
+        let reads = reach.settle(graph);
+        let groups = Groups::form(graph, reach, reads);
         let again = cheaper_again(&groups);
         if again.is_empty() {
             return groups;
         }
-        let mut reach = groups.reach.clone();
-        again.iter().for_each(|n| reach.inline[n.index()] = true);
-        reach.settle(graph);
-        let next = Groups::form(graph, reach);
+        let (mut reach, mut reads) = (groups.reach.clone(), groups.reads.clone());
+        reach.widen(graph, &again, &mut reads);
+        let next = Groups::form(graph, reach, reads);
         // Kernels may have become others by it.
         if next.bytes_moved() < groups.bytes_moved() { next } else { groups }
     }
 
-    fn form(graph: &'a Graph, reach: Reach) -> Self {
-        let nodes: Vec<NodeId> = graph
-            .nodes()
-            .filter(|n| reach.live[n.index()] && !reach.inline[n.index()] && !is_port(graph, *n))
-            .collect();
+    fn form(graph: &'a Graph, reach: Reach, reads: Vec<Reads>) -> Self {
+        let mut readers = vec![0; graph.len()];
+        for reads in &reads {
+            for (i, read) in reads.iter().enumerate() {
+                let again = reads[..i].iter().any(|other| other.node == read.node);
+                readers[read.node.index()] += u32::from(!again);
+            }
+        }
         let mut groups = Groups {
             graph,
+            reach,
             growing: Vec::new(),
             needs: Needs::default(),
             of: vec![None; graph.len()],
-            reads: Vec::new(),
-            readers: vec![0; graph.len()],
-            magnitudes: Magnitudes::of(graph, &reach),
-            reach,
+            reads,
+            readers,
+            siblings: vec![SmallVec::new(); graph.len()],
         };
-        groups.reads.resize_with(graph.len(), Vec::new);
-        for &n in &nodes {
-            let reads = groups.reach.reads(graph, n, &domain(graph, n));
-            for (i, read) in reads.iter().enumerate() {
-                let again = reads[..i].iter().any(|other| other.node == read.node);
-                groups.readers[read.node.index()] += usize::from(!again);
+        for n in graph.nodes() {
+            if groups.reach.is_member(graph, n) {
+                groups.place(n);
             }
-            groups.reads[n.index()] = reads;
-        }
-        let mut siblings: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
-        for n in nodes {
-            groups.place(n, &mut siblings);
         }
         groups.take_epilogues();
         for g in &mut groups.growing {
@@ -106,29 +104,29 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The finished groups, by number.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
-        let mut alive: Vec<&Growing> = self.growing.iter().filter(|g| g.into.is_none()).collect();
+    /// The groups, by number, and what is computed again where it is needed.
+    pub(super) fn finished(self) -> (Vec<Group>, Vec<bool>) {
+        let mut alive: Vec<Growing> =
+            self.growing.into_iter().filter(|g| g.into.is_none()).collect();
         alive.sort_unstable_by_key(|g| g.number);
-        alive.into_iter().map(|g| &g.group)
+        (alive.into_iter().map(|g| g.group).collect(), self.reach.inline)
     }
 
-    /// What is computed again, and what each node reads.
+    /// What is computed again.
     pub(super) fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// The same, without the groups.
-    pub(super) fn into_reach(self) -> Reach {
-        self.reach
+    fn magnitudes(&self) -> &Magnitudes {
+        &self.reach.program.magnitudes
     }
 
     /// The bytes that kernels read and write.
     pub(super) fn bytes_moved(&self) -> usize {
-        let is_made = |n: &&NodeId| self.of[n.index()].is_some();
         let stored = self.stored();
-        let bytes = stored.iter().filter(is_made).map(|n| self.bytes(*n));
-        bytes.sum::<usize>() + self.bytes_read()
+        let is_written = |n: &NodeId| stored[n.index()] && self.of[n.index()].is_some();
+        self.graph.nodes().filter(is_written).map(|n| self.bytes(n)).sum::<usize>()
+            + self.bytes_read()
     }
 
     /// The bytes of what a node makes, with the traced values of names.
@@ -138,25 +136,30 @@ impl<'a> Groups<'a> {
 
     /// The bytes that kernels read.
     fn bytes_read(&self) -> usize {
-        let read = |group: &Group| {
-            let own = |n: NodeId| self.of[n.index()] == self.of[group.members[0].index()];
-            let reads = group.members.iter().flat_map(|m| &self.reads[m.index()]);
-            let all: FxHashSet<NodeId> = reads.map(|r| r.node).filter(|n| !own(*n)).collect();
-            all.iter().map(|n| self.bytes(*n)).sum::<usize>()
-        };
-        self.iter().map(read).sum()
+        let mut sum = 0;
+        let mut last_reader: Vec<u32> = vec![u32::MAX; self.graph.len()];
+        for (k, growing) in self.growing.iter().enumerate() {
+            for read in growing.group.members.iter().flat_map(|m| &self.reads[m.index()]) {
+                let last = &mut last_reader[read.node.index()];
+                if *last != k as u32 && self.of[read.node.index()] != Some(k) {
+                    *last = k as u32;
+                    sum += self.bytes(read.node);
+                }
+            }
+        }
+        sum
     }
 
-    /// The members whose values other kernels, outputs or updates need.
-    pub(super) fn stored(&self) -> FxHashSet<NodeId> {
-        let mut stored = self.reach.roots.clone();
+    /// The results of the program, and the members whose values other kernels need.
+    pub(super) fn stored(&self) -> Vec<bool> {
+        let mut stored = self.reach.program.is_root.clone();
         for m in self.growing.iter().flat_map(|g| &g.group.members) {
             // A predicated update may be launched under its flag instead of reading the condition made of it.
             let value = ValueId { node: *m, result: 0 };
             let flag = predicated(self.graph, value).map(|(found, _)| found.node);
             for read in self.reads[m.index()].iter().map(|read| read.node).chain(flag) {
                 if self.of[read.index()] != self.of[m.index()] {
-                    stored.insert(read);
+                    stored[read.index()] = true;
                 }
             }
         }
@@ -165,21 +168,21 @@ impl<'a> Groups<'a> {
 
     /// What a node reads, in a kernel over `over`.
     fn reads(&self, n: NodeId, over: &Shape) -> Cow<'_, [Read]> {
-        if *over == domain(self.graph, n) {
+        if over == domain(self.graph, n) {
             Cow::Borrowed(&self.reads[n.index()])
         } else {
-            Cow::Owned(self.reach.reads(self.graph, n, over))
+            Cow::Owned(self.reach.reads(self.graph, n, over).into_vec())
         }
     }
 
-    fn place(&mut self, n: NodeId, siblings: &mut FxHashMap<NodeId, Vec<usize>>) {
-        let joined = self.candidates(n, siblings).into_iter().find(|&g| self.can_join(n, g));
+    fn place(&mut self, n: NodeId) {
+        let joined = self.candidates(n).into_iter().find(|&g| self.can_join(n, g));
         let mut g = joined.unwrap_or_else(|| self.start(n));
         let read = self.join(n, g);
         for node in read {
-            let known = siblings.entry(node).or_default();
-            if known.last() != Some(&g) {
-                known.push(g);
+            let known = &mut self.siblings[node.index()];
+            if known.last() != Some(&(g as u32)) {
+                known.push(g as u32);
             }
             let maker = self.of[node.index()].filter(|p| *p != g);
             if let Some(p) = maker.filter(|&p| self.can_merge(p, g)) {
@@ -189,21 +192,19 @@ impl<'a> Groups<'a> {
     }
 
     /// The kernels that a node might join, the latest first.
-    fn candidates(&self, n: NodeId, siblings: &FxHashMap<NodeId, Vec<usize>>) -> Vec<usize> {
+    fn candidates(&self, n: NodeId) -> SmallVec<[usize; 4]> {
         let own = domain(self.graph, n);
         let reads = &self.reads[n.index()];
-        let mut candidates: Vec<usize> =
+        let mut candidates: SmallVec<[usize; 4]> =
             reads.iter().filter_map(|r| self.of[r.node.index()]).collect();
         let swept = self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
-        if is_reduction(self.graph, n) || swept || self.reach.step[n.index()] {
+        if is_reduction(self.graph, n) || swept || self.reach.program.step[n.index()] {
             let beside = |r: &&Read| {
-                let shape = &self.graph.node(r.node).results[0].shape;
-                *shape == own && r.index.as_ref().is_some_and(|i| i.is_identity(shape, &own))
-                    || self.magnitudes.is_single(n) && is_in_order(self.graph, r, &own)
+                r.at == At::Loops && self.graph.node(r.node).results[0].shape == *own
+                    || self.magnitudes().is_single(n) && is_in_order(r)
             };
-            let others =
-                reads.iter().filter(beside).filter_map(|r| siblings.get(&r.node)).flatten();
-            candidates.extend(others.map(|g| self.root(*g)));
+            let others = reads.iter().filter(beside).flat_map(|r| &self.siblings[r.node.index()]);
+            candidates.extend(others.map(|g| self.root(*g as usize)));
         }
         candidates.sort_unstable_by_key(|g| std::cmp::Reverse(self.growing[*g].number));
         candidates.dedup();
@@ -224,11 +225,11 @@ impl<'a> Groups<'a> {
         let number = self.growing.len();
         self.needs.start();
         self.growing.push(Growing {
-            group: Group { members: Vec::new(), domain: domain(self.graph, n) },
+            group: Group { members: Vec::new(), domain: domain(self.graph, n).clone() },
             form,
             number,
             reduces: false,
-            step: self.reach.step[n.index()],
+            step: self.reach.program.step[n.index()],
             sweeps: false,
             into: None,
         });
@@ -244,26 +245,26 @@ impl<'a> Groups<'a> {
                 return !growing.step && self.stays_acyclic(n, g);
             }
             (Joins::SameDomain, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
-                domain(self.graph, n) == *into
+                domain(self.graph, n) == into
             }
             (
                 Joins::SameDomain,
                 Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
             ) => shape == into || into.rank() > 0 && is_row(shape, into) && !growing.sweeps,
             (Joins::Epilogue, Some(Lower::Map(_))) => {
-                shape == into && (self.magnitudes.leads(n) || self.stores_no_more(n, g))
+                shape == into && (self.magnitudes().leads(n) || self.stores_no_more(n, g))
             }
             (Joins::Epilogue, Some(Lower::ReduceRow)) => return self.takes_largest(n, g),
             (Joins::Epilogue, Some(Lower::ReduceColumn)) => {
                 let makes = |read: &Read| self.of[read.node.index()] == Some(g);
                 self.reads[n.index()].iter().any(makes)
-                    && domain(self.graph, n) == *into
+                    && domain(self.graph, n) == into
                     && takes_columns(self.graph, n, into, self.steps(g))
             }
             // Ops that begin a form of their own join nothing, and an epilogue loads nothing in another order.
             (Joins::SameDomain | Joins::Epilogue | Joins::Nothing, _) => false,
         };
-        let step = self.reach.step[n.index()];
+        let step = self.reach.program.step[n.index()];
         let kind = step == growing.step && (!step || shape == into);
         fits && kind && self.reads_at_own_position(n, g, into) && self.stays_acyclic(n, g)
     }
@@ -280,32 +281,32 @@ impl<'a> Groups<'a> {
 
     /// True if `n` is on the way to the largest magnitude of what the contraction `g` makes, and reads nothing else.
     fn takes_largest(&self, n: NodeId, g: usize) -> bool {
-        let over = domain(self.graph, n);
         let own = |read: &Read| self.of[read.node.index()] == Some(g);
-        let here = |read: &Read| own(read) && is_in_order(self.graph, read, &over);
-        self.magnitudes.elements(n) == Some(self.growing[g].group.domain.numel())
+        let here = |read: &Read| own(read) && is_in_order(read);
+        self.magnitudes().elements(n) == Some(self.growing[g].group.domain.numel())
             && self.reads[n.index()].iter().all(here)
     }
 
     /// True if `n` is the largest magnitude of something of the shape of the nest `g`, made there or read beside it.
     fn takes_whole(&self, n: NodeId, g: usize) -> bool {
-        let (over, into) = (domain(self.graph, n), &self.growing[g].group.domain);
+        let into = &self.growing[g].group.domain;
         let here = |read: &Read| {
             let own = self.of[read.node.index()] == Some(g);
             self.graph.node(read.node).results[0].shape == *into
-                && is_in_order(self.graph, read, &over)
+                && is_in_order(read)
                 && !(own && is_reduction(self.graph, read.node))
         };
-        self.magnitudes.is_single(n)
+        self.magnitudes().is_single(n)
             && into.rank() > 1
-            && self.magnitudes.elements(n) == Some(into.numel())
+            && self.magnitudes().elements(n) == Some(into.numel())
             && self.reads[n.index()].iter().all(here)
     }
 
     /// True if each member of `g` that `n` reads is read by nothing else, or is wider than `n`.
     fn stores_no_more(&self, n: NodeId, g: usize) -> bool {
         self.reads[n.index()].iter().filter(|r| self.of[r.node.index()] == Some(g)).all(|r| {
-            let only = self.readers[r.node.index()] == 1 && !self.reach.roots.contains(&r.node);
+            let only =
+                self.readers[r.node.index()] == 1 && !self.reach.program.is_root[r.node.index()];
             only || self.bytes(n) < self.bytes(r.node)
         })
     }
@@ -319,7 +320,7 @@ impl<'a> Groups<'a> {
             let full = shape == over && !is_reduction(graph, r.node);
             let column = matches!(lowering(graph, r.node), Some(Lower::ReduceColumn));
             let scalar = over.rank() == 0 && shape.rank() == 0;
-            let here = scalar || r.index.as_ref().is_some_and(|i| i.is_identity(shape, over));
+            let here = scalar || r.at == At::Loops;
             here && !column && !(full && n_is_row)
         })
     }
@@ -330,7 +331,7 @@ impl<'a> Groups<'a> {
     }
 
     /// Makes `n` a member of `g`: the nodes that it reads there.
-    fn join(&mut self, n: NodeId, g: usize) -> Vec<NodeId> {
+    fn join(&mut self, n: NodeId, g: usize) -> SmallVec<[NodeId; 4]> {
         self.of[n.index()] = Some(g);
         let growing = &mut self.growing[g];
         growing.group.members.push(n);
@@ -338,9 +339,9 @@ impl<'a> Groups<'a> {
         growing.sweeps |= self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         let over = match growing.form.joins() {
             Joins::SameDomain => growing.group.domain.clone(),
-            Joins::Epilogue | Joins::Nothing => domain(self.graph, n),
+            Joins::Epilogue | Joins::Nothing => domain(self.graph, n).clone(),
         };
-        let read: Vec<NodeId> = self.reads(n, &over).iter().map(|r| r.node).collect();
+        let read: SmallVec<[NodeId; 4]> = self.reads(n, &over).iter().map(|r| r.node).collect();
         for node in &read {
             if let Some(p) = self.of[node.index()].filter(|p| *p != g) {
                 let apart = !self.reads_at_own_position(n, p, &over);
@@ -395,12 +396,8 @@ impl<'a> Groups<'a> {
 }
 
 /// True if the elements of what is read are taken one after another, row by row.
-fn is_in_order(graph: &Graph, read: &Read, over: &Shape) -> bool {
-    match &read.index {
-        Some(Index::Linear(p)) => p.offset == 0 && p.strides[..] == [1],
-        Some(index) => index.is_identity(&graph.node(read.node).results[0].shape, over),
-        None => false,
-    }
+fn is_in_order(read: &Read) -> bool {
+    matches!(read.at, At::Loops | At::InOrder)
 }
 
 fn is_reduction(graph: &Graph, n: NodeId) -> bool {

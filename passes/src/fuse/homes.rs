@@ -2,7 +2,7 @@
 //! kernel has in registers; and which are a kernel of their own.
 
 use super::memory::{Again, Stored, memory};
-use super::{Fused, reach::Reach};
+use super::{Forecast, Fused};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use tracecast_ir::kernel::Cost;
@@ -99,7 +99,8 @@ impl fmt::Display for KernelCost {
 /// # Errors
 /// As the pass [`Fuse`](super::Fuse).
 pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
-    let fused = Fused::of(graph)?;
+    let forecast = Forecast::known(graph);
+    let fused = Fused::of(graph, &forecast)?;
     let names = fused.names();
     let kernel_of: HashMap<ValueId, usize> = fused
         .kernels
@@ -112,7 +113,7 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
         let Some(&kernel) = outputs.first().and_then(|v| kernel_of.get(v)) else { continue };
         let stored = outputs.iter().map(|v| v.node).collect();
         let rooms =
-            Rooms { graph, reach: &fused.reach, group, stored, kernel: &fused.kernels[kernel] };
+            Rooms { graph, inline: fused.inline, group, stored, kernel: &fused.kernels[kernel] };
         for (cast, home) in rooms.casts() {
             let moved = rooms.moved(cast, home);
             casts.push(Housed { cast, home, kernel: names[kernel].clone(), moved });
@@ -129,7 +130,7 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
 /// A group of nodes that became a kernel.
 struct Rooms<'a> {
     graph: &'a Graph,
-    reach: &'a Reach,
+    inline: &'a [bool],
     group: &'a Group,
     stored: HashSet<NodeId>,
     kernel: &'a Built,
@@ -173,7 +174,7 @@ impl Rooms<'_> {
         let mut todo: Vec<NodeId> = self.graph.args(member).iter().map(|a| a.node).collect();
         let mut seen = HashSet::new();
         while let Some(node) = todo.pop() {
-            let again = self.reach.inline[node.index()] && !self.group.members.contains(&node);
+            let again = self.inline[node.index()] && !self.group.members.contains(&node);
             if !again || !seen.insert(node) {
                 continue;
             }
@@ -187,12 +188,10 @@ impl Rooms<'_> {
     /// True if only views lie between a cast and memory.
     fn reads_memory(&self, cast: NodeId) -> bool {
         let mut at = self.graph.args(cast)[0].node;
-        while self.reach.inline[at.index()]
-            && matches!(lowering(self.graph, at), Some(Lower::View(_)))
-        {
+        while self.inline[at.index()] && matches!(lowering(self.graph, at), Some(Lower::View(_))) {
             at = self.graph.args(at)[0].node;
         }
-        !self.reach.inline[at.index()] && !self.group.members.contains(&at)
+        !self.inline[at.index()] && !self.group.members.contains(&at)
     }
 
     /// What is read and written only because of a cast: all of it by a kernel of its own, a second copy by a store beside another.

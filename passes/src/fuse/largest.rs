@@ -5,7 +5,7 @@
 //! %8 = reduce_row %7 {kind = max}     one number: was anything not finite?
 //! ```
 
-use super::reach::Reach;
+use super::users::Users;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{largest, lowering};
 use tracecast_ir::op::Lower;
@@ -22,16 +22,15 @@ pub(super) struct Magnitudes {
 }
 
 impl Magnitudes {
-    pub(super) fn of(graph: &Graph, reach: &Reach) -> Self {
-        let users = graph.users();
-        let live_users = |n: NodeId| users[n.index()].iter().map(|(user, _)| *user);
-        let live_users = |n: NodeId| live_users(n).filter(|user| reach.live[user.index()]);
+    pub(super) fn of(graph: &Graph, live: &[bool], is_root: &[bool], users: &Users) -> Self {
+        let is_live = |n: &NodeId| live[n.index()];
+        let live_users = |n: NodeId| users.of(n).iter().copied().filter(is_live);
         let mut chains: FxHashSet<NodeId> = FxHashSet::default();
         let mut reductions = FxHashMap::default();
         let mut single = FxHashSet::default();
-        for n in graph.nodes().filter(|n| reach.live[n.index()]) {
+        for n in graph.nodes().filter(is_live) {
             let Some(found) = largest(graph, n) else { continue };
-            let alone = |n: &NodeId| !reach.roots.contains(n) && live_users(*n).count() == 1;
+            let alone = |n: &NodeId| !is_root[n.index()] && live_users(*n).count() == 1;
             if !found.chain[1..].iter().all(alone) {
                 continue;
             }
@@ -45,10 +44,13 @@ impl Magnitudes {
             reductions.extend(of_chain.filter(is_reduction).map(|n| (*n, elements)));
         }
         let mut leading: FxHashSet<NodeId> = FxHashSet::default();
-        for n in graph.nodes().rev().filter(|n| reach.live[n.index()]) {
+        if chains.is_empty() {
+            return Magnitudes { leading, reductions, single };
+        }
+        for n in graph.nodes().rev().filter(is_live) {
             let passes = matches!(lowering(graph, n), Some(Lower::Map(_) | Lower::View(_)));
             let leads = |user: NodeId| leading.contains(&user) || chains.contains(&user);
-            if passes && !reach.roots.contains(&n) && live_users(n).all(leads) {
+            if passes && !is_root[n.index()] && live_users(n).all(leads) {
                 leading.insert(n);
             }
         }

@@ -75,7 +75,11 @@ pub struct Again {
 }
 
 /// What the kernels of a program write, kernel after kernel, and what several of them compute.
-pub(super) fn memory(graph: &Graph, fused: &Fused, names: &[String]) -> (Vec<Stored>, Vec<Again>) {
+pub(super) fn memory(
+    graph: &Graph,
+    fused: &Fused<'_>,
+    names: &[String],
+) -> (Vec<Stored>, Vec<Again>) {
     let maker: HashMap<ValueId, usize> = (0..fused.kernels.len())
         .flat_map(|i| fused.kernels[i].outputs.iter().map(move |v| (*v, i)))
         .collect();
@@ -130,14 +134,14 @@ pub(super) fn memory(graph: &Graph, fused: &Fused, names: &[String]) -> (Vec<Sto
 /// The nodes that a member computes in its loads, and the ones it reads behind them.
 fn behind(
     graph: &Graph,
-    fused: &Fused,
+    fused: &Fused<'_>,
     group: &Group,
     member: NodeId,
 ) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
     let (mut inline, mut read) = (BTreeSet::new(), BTreeSet::new());
     let mut todo: Vec<NodeId> = graph.args(member).iter().map(|a| a.node).collect();
     while let Some(node) = todo.pop() {
-        if !fused.reach.inline[node.index()] || group.members.contains(&node) {
+        if !fused.inline[node.index()] || group.members.contains(&node) {
             read.insert(node);
         } else if inline.insert(node) {
             todo.extend(graph.args(node).iter().map(|a| a.node));

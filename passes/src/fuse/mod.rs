@@ -18,22 +18,24 @@ mod homes;
 mod largest;
 mod memory;
 mod needs;
+mod program;
 mod reach;
 mod segments;
 mod steps;
+mod users;
 
 pub(crate) use forecast::{Forecast, Foreseen};
 pub use homes::{Home, Homes, Housed, KernelCost, homes};
 pub use memory::{Again, Keep, Stored};
+pub(crate) use users::Users;
 
 use crate::pass::Pass;
-use grouping::Groups;
-use reach::Reach;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use tracecast_ir::hash::{FxHashMap, FxHashSet};
+use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::kernel::build::{self, Built, Context, Group};
 use tracecast_ir::ops::fused::KERNEL;
@@ -68,31 +70,30 @@ impl Pass for Fuse {
         if graph.stage() == Stage::Fused {
             return Ok(Graph::clone(graph));
         }
-        record(graph, Fused::of(graph)?)
+        let forecast = Forecast::known(graph);
+        record(graph, Fused::of(graph, &forecast)?)
     }
 }
 
 /// What becomes of a graph.
-struct Fused {
+struct Fused<'f> {
     /// In no order.
     kernels: Vec<Built>,
     /// Their order in the program.
     order: Vec<usize>,
     /// The nodes behind each kernel, and what they store; kernels that run the same code share one with others.
-    groups: Vec<(Group, Vec<ValueId>)>,
+    groups: Vec<(Cow<'f, Group>, Vec<ValueId>)>,
     /// What kernels compute again where they need it.
-    reach: Reach,
+    inline: &'f [bool],
 }
 
-impl Fused {
-    fn of(graph: &Graph) -> Result<Fused, TraceError> {
-        let groups = Groups::of(graph);
-        let made = needed(graph, kernels(graph, &groups)?);
-        let stored = made.iter().map(|(group, built)| (group.clone(), built.outputs.clone()));
-        let stored = stored.collect();
-        let kernels = made.into_iter().map(|(_, built)| built).collect();
+impl<'f> Fused<'f> {
+    fn of(graph: &Graph, forecast: &'f Forecast) -> Result<Self, TraceError> {
+        let made = needed(graph, kernels(graph, forecast)?);
+        let (groups, kernels): (Vec<_>, Vec<_>) =
+            made.into_iter().map(|(group, k)| ((group, k.outputs.clone()), k)).unzip();
         let kernels = segments::merge(graph, kernels);
-        Ok(Fused { order: ordered(&kernels), kernels, groups: stored, reach: groups.into_reach() })
+        Ok(Fused { order: ordered(graph, &kernels), kernels, groups, inline: &forecast.inline })
     }
 
     /// The names of the kernels: the first of several of one name keeps it.
@@ -109,24 +110,27 @@ impl Fused {
     }
 }
 
+/// A group and its kernel.
+type Grouped<'f> = (Cow<'f, Group>, Built);
+
 /// The kernel of every group; a group that turns out not to fit in one kernel is taken apart.
-fn kernels(graph: &Graph, groups: &Groups<'_>) -> Result<Vec<(Group, Built)>, TraceError> {
-    let stored = groups.stored();
-    let inline = |n: NodeId| groups.reach().inline[n.index()];
-    let mut out = Vec::new();
-    for group in groups.iter() {
-        let needed = |n: NodeId| stored.contains(&n);
+fn kernels<'f>(graph: &Graph, forecast: &'f Forecast) -> Result<Vec<Grouped<'f>>, TraceError> {
+    let inline = |n: NodeId| forecast.inline[n.index()];
+    let needed = |n: NodeId| forecast.is_stored(n);
+    let mut out = Vec::with_capacity(forecast.groups.len());
+    for group in &forecast.groups {
         match build::kernel(&Context { graph, inline: &inline, stored: &needed }, group) {
-            Ok(built) => out.push((group.clone(), built)),
+            Ok(built) => out.push((Cow::Borrowed(group), built)),
             Err(_) => {
                 for &m in &group.members {
-                    let alone = Group { members: vec![m], domain: build::domain(graph, m) };
+                    let domain = build::domain(graph, m).clone();
+                    let alone = Group { members: vec![m], domain };
                     let built = build::kernel(
                         &Context { graph, inline: &inline, stored: &|_| true },
                         &alone,
                     )
                     .map_err(|message| error(graph, m, message))?;
-                    out.push((alone, built));
+                    out.push((Cow::Owned(alone), built));
                 }
             }
         }
@@ -135,15 +139,13 @@ fn kernels(graph: &Graph, groups: &Groups<'_>) -> Result<Vec<(Group, Built)>, Tr
 }
 
 /// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
-fn needed(graph: &Graph, mut kernels: Vec<(Group, Built)>) -> Vec<(Group, Built)> {
+fn needed<'f>(graph: &Graph, mut kernels: Vec<Grouped<'f>>) -> Vec<Grouped<'f>> {
     loop {
-        let read: FxHashSet<ValueId> = kernels
-            .iter()
-            .flat_map(|(_, k)| k.inputs.iter().copied())
-            .chain(graph.roots())
-            .collect();
+        let mut read = vec![false; graph.len()];
+        let inputs = kernels.iter().flat_map(|(_, k)| k.inputs.iter().copied());
+        inputs.chain(graph.roots()).for_each(|v| read[v.node.index()] = true);
         let before = kernels.len();
-        kernels.retain(|(_, k)| k.outputs.iter().any(|v| read.contains(v)));
+        kernels.retain(|(_, k)| k.outputs.iter().any(|v| read[v.node.index()]));
         if kernels.len() == before {
             return kernels;
         }
@@ -161,17 +163,16 @@ fn error(graph: &Graph, node: NodeId, message: String) -> TraceError {
 }
 
 /// The kernels in an order in which each finds its operands made, the first recorded first.
-fn ordered(kernels: &[Built]) -> Vec<usize> {
-    let maker: FxHashMap<ValueId, usize> = kernels
-        .iter()
-        .enumerate()
-        .flat_map(|(i, k)| k.outputs.iter().map(move |v| (*v, i)))
-        .collect();
+fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
+    let mut maker: Vec<Option<usize>> = vec![None; graph.len()];
+    for (i, kernel) in kernels.iter().enumerate() {
+        kernel.outputs.iter().for_each(|v| maker[v.node.index()] = Some(i));
+    }
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); kernels.len()];
     let mut missing = vec![0usize; kernels.len()];
     for (i, kernel) in kernels.iter().enumerate() {
-        let mut from: Vec<usize> =
-            kernel.inputs.iter().filter_map(|v| maker.get(v).copied()).collect();
+        let mut from: SmallVec<[usize; 8]> =
+            kernel.inputs.iter().filter_map(|v| maker[v.node.index()]).collect();
         from.sort_unstable();
         from.dedup();
         missing[i] = from.len();
@@ -206,7 +207,7 @@ fn behind_gradients(graph: &Graph) -> Vec<bool> {
 }
 
 /// Records ports and kernels.
-fn record(graph: &Graph, fused: Fused) -> Result<Graph, TraceError> {
+fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
     let (mut names, later) = (fused.names(), behind_gradients(graph));
     let mut kernels: Vec<Option<Built>> = fused.kernels.into_iter().map(Some).collect();
     let tracer = Tracer::explicit(graph.name());

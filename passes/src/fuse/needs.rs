@@ -1,42 +1,64 @@
 //! Which growing kernels need which others, kept as they grow and merge: no join may close a cycle.
 //!
 //! Every kernel knows all that it needs, directly or not, as a set of bits; what one gains is handed on to those that read it, as
-//! far as it is news. Merging moves the smaller of two kernels into the larger one, so that all merges of `n` kernels move about
-//! `n log n` relations.
+//! far as it is news. What a kernel needs is mostly what those that it reads need, so the sets share their parts. Merging moves the
+//! smaller of two kernels into the larger one, so that all merges of `n` kernels move about `n log n` relations.
 
+use std::rc::Rc;
 use tracecast_ir::hash::FxHashSet;
 
-/// A set of kernel numbers.
+/// 64 times so many kernels are a part of a set.
+const WORDS: usize = 8;
+
+/// A set of kernel numbers, in parts that several sets share.
 #[derive(Clone, Default)]
-struct Bits(Vec<u64>);
+struct Bits(Vec<Option<Rc<[u64; WORDS]>>>);
 
 impl Bits {
+    /// The part, the word and the bit of a number.
+    fn place(i: usize) -> (usize, usize, u64) {
+        (i / (64 * WORDS), i / 64 % WORDS, 1 << (i % 64))
+    }
+
     fn has(&self, i: usize) -> bool {
-        self.0.get(i / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
+        let (part, word, bit) = Bits::place(i);
+        self.0.get(part).and_then(Option::as_ref).is_some_and(|part| part[word] & bit != 0)
     }
 
     fn set(&mut self, i: usize) {
-        if self.0.len() <= i / 64 {
-            self.0.resize(i / 64 + 1, 0);
+        let (part, word, bit) = Bits::place(i);
+        if self.0.len() <= part {
+            self.0.resize(part + 1, None);
         }
-        self.0[i / 64] |= 1 << (i % 64);
-    }
-
-    fn clear(&mut self, i: usize) {
-        self.0[i / 64] &= !(1 << (i % 64));
+        Rc::make_mut(self.0[part].get_or_insert_default())[word] |= bit;
     }
 
     /// Takes in all of `other`; true if something of it was new.
     fn add(&mut self, other: &Bits) -> bool {
         if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
+            self.0.resize(other.0.len(), None);
         }
-        let mut news = 0;
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            news |= b & !*a;
-            *a |= b;
+        let mut is_news = false;
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            let Some(more) = other else { continue };
+            let Some(part) = own else {
+                is_news |= more.iter().any(|w| *w != 0);
+                *own = Some(more.clone());
+                continue;
+            };
+            if Rc::ptr_eq(part, more) {
+                continue;
+            }
+            let both: [u64; WORDS] = std::array::from_fn(|i| part[i] | more[i]);
+            if both == **more {
+                is_news |= both != **part;
+                *own = Some(more.clone());
+            } else if both != **part {
+                is_news = true;
+                *own = Some(Rc::new(both));
+            }
         }
-        news != 0
+        is_news
     }
 }
 
@@ -99,9 +121,10 @@ impl Needs {
             self.0[other].apart.insert(k);
         }
         if !self.needs(k, other) {
-            let mut gained = self.0[other].needs.clone();
-            gained.set(other);
-            self.0[k].needs.add(&gained);
+            let gained = self.0[other].needs.clone();
+            let needs = &mut self.0[k].needs;
+            needs.add(&gained);
+            needs.set(other);
             self.hand_on(k);
         }
     }
@@ -110,12 +133,13 @@ impl Needs {
     fn hand_on(&mut self, k: usize) {
         let mut todo = vec![k];
         while let Some(k) = todo.pop() {
-            let mut needs = std::mem::take(&mut self.0[k].needs);
             let readers = std::mem::take(&mut self.0[k].readers);
-            needs.set(k);
-            todo.extend(readers.iter().copied().filter(|r| self.0[*r].needs.add(&needs)));
-            needs.clear(k);
-            (self.0[k].needs, self.0[k].readers) = (needs, readers);
+            if !readers.is_empty() {
+                let mut needs = self.0[k].needs.clone();
+                needs.set(k);
+                todo.extend(readers.iter().copied().filter(|r| self.0[*r].needs.add(&needs)));
+            }
+            self.0[k].readers = readers;
         }
     }
 
@@ -143,5 +167,61 @@ impl Needs {
             set.remove(&gone);
         }
         self.hand_on(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Needs;
+
+    /// More kernels than lie in one part of a set, each reading some before it, here and there one merged into its reader.
+    #[test]
+    fn needs_are_what_reads_lead_to() {
+        const KERNELS: usize = 1300;
+        let mut draw = 7_usize;
+        let mut below = |n: usize| {
+            draw = draw
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (draw >> 33) % n
+        };
+        let mut needs = Needs::default();
+        let mut reads: Vec<Vec<usize>> = Vec::new();
+        let mut is_gone = vec![false; KERNELS];
+        for k in 0..KERNELS {
+            needs.start();
+            reads.push(Vec::new());
+            for _ in 0..1 + below(3) {
+                let other = below(k.max(1));
+                if other < k && !is_gone[other] {
+                    needs.read(k, other, false);
+                    reads[k].push(other);
+                }
+            }
+            if let Some(&other) = reads[k].first().filter(|_| below(4) == 0)
+                && !needs.leads_around(other, k)
+            {
+                needs.merge(other, k);
+                is_gone[other] = true;
+                let more = std::mem::take(&mut reads[other]);
+                reads[k].extend(more);
+                reads.iter_mut().flatten().filter(|r| **r == other).for_each(|r| *r = k);
+                reads[k].retain(|r| *r != k);
+            }
+        }
+        let mut found = 0;
+        for k in (0..KERNELS).filter(|k| !is_gone[*k]) {
+            let (mut reached, mut todo) = (vec![false; KERNELS], vec![k]);
+            while let Some(at) = todo.pop() {
+                todo.extend(
+                    reads[at].iter().filter(|r| !std::mem::replace(&mut reached[**r], true)),
+                );
+            }
+            for other in (0..KERNELS).filter(|other| !is_gone[*other]) {
+                assert_eq!(needs.needs(k, other), reached[other], "{k} and {other}");
+                found += usize::from(reached[other]);
+            }
+        }
+        assert!(found > 10_000, "{found}");
     }
 }

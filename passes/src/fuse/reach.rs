@@ -1,8 +1,8 @@
 //! What a node reads from memory or from other kernels, and which nodes are computed again wherever they are needed.
 
-use super::steps::steps;
-use smallvec::smallvec;
-use tracecast_ir::hash::FxHashSet;
+use super::program::Program;
+use smallvec::{SmallVec, smallvec};
+use std::sync::Arc;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::kernel::{FormKind, Operands};
@@ -17,41 +17,75 @@ const MOST_AGAIN: usize = 64;
 pub(super) struct Reach {
     /// Nodes that belong to no kernel: each kernel that needs them computes them from what they read.
     pub(super) inline: Vec<bool>,
-    /// Nodes that an output or an update needs.
-    pub(super) live: Vec<bool>,
-    /// Nodes whose value an output or an update is.
-    pub(super) roots: FxHashSet<NodeId>,
-    /// The optimizer (see `steps`).
-    pub(super) step: Vec<bool>,
+    pub(super) program: Arc<Program>,
 }
 
 /// A value that a node reads, behind inlined nodes.
-#[derive(Clone)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Read {
     /// A port, or a node of a kernel.
     pub(super) node: NodeId,
-    /// Where, over the axes of the reader's kernel; `None` if not at one place (an index from a tensor, a shifted position).
-    pub(super) index: Option<Index>,
+    pub(super) at: At,
+}
+
+/// Where a value is read, seen from the loops of the reader's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// At the position of the loops: axis by axis, for all axes of the value or all but a last one of size 1.
+    Loops,
+    /// Elements one after another, row by row, although the axes are others.
+    InOrder,
+    /// At another place, or at no single one: an index from a tensor, a shifted position.
+    Elsewhere,
+}
+
+/// What a node reads.
+pub(super) type Reads = SmallVec<[Read; 4]>;
+
+/// The place of an element over the axes of a kernel. An index is made only where a view asks for it.
+#[derive(Clone, PartialEq)]
+pub(super) enum Place {
+    /// The position of the loops, in a value of the shape of their domain.
+    Loops,
+    Index(Arc<Index>),
+    Nowhere,
+}
+
+impl Place {
+    pub(super) fn index(index: Index) -> Self {
+        Place::Index(Arc::new(index))
+    }
+
+    /// Where that is, for a reader over `domain` of a value of that shape.
+    fn seen(&self, shape: &Shape, domain: &Shape) -> At {
+        match self {
+            Place::Loops => At::Loops,
+            Place::Nowhere => At::Elsewhere,
+            Place::Index(index) if index.is_identity(shape, domain) => At::Loops,
+            Place::Index(index) => match &**index {
+                Index::Linear(p) if p.offset == 0 && p.strides[..] == [1] => At::InOrder,
+                _ => At::Elsewhere,
+            },
+        }
+    }
 }
 
 impl Reach {
-    pub(super) fn of(graph: &Graph) -> Self {
-        let live = graph.live();
-        let roots: FxHashSet<NodeId> = graph.roots().map(|v| v.node).collect();
-        let step = steps(graph, &live);
-        let mut reach = Reach { inline: vec![false; graph.len()], live, roots, step };
+    pub(super) fn of(graph: &Graph, program: Arc<Program>) -> Self {
+        let mut reach = Reach { inline: vec![false; graph.len()], program };
         reach.choose_inline(graph);
         reach.settle_factors(graph);
-        reach.settle(graph);
         reach
     }
 
     /// Views, constants and cheap functions of memory, unless they are wanted as results.
     fn choose_inline(&mut self, graph: &Graph) {
-        let users = graph.users();
+        let program = &*self.program.clone();
+        let (live, users) = (&program.live, &program.users);
+        let wanted = |n: &NodeId| live[n.index()] && !program.is_root[n.index()];
         // How many ops are computed again where a node is needed.
         let mut cost = vec![0usize; graph.len()];
-        for n in graph.nodes().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
+        for n in graph.nodes().filter(wanted) {
             let args = graph.args(n);
             let is_map = matches!(lowering(graph, n), Some(Lower::Map(_)));
             let below = args.iter().fold(0usize, |sum, a| sum.saturating_add(cost[a.node.index()]));
@@ -72,12 +106,12 @@ impl Reach {
             }
         }
         // What only a flattened reduction reads is computed in its loads.
-        for n in graph.nodes().rev().filter(|n| self.live[n.index()] && !self.roots.contains(n)) {
-            let [(user, _)] = users[n.index()][..] else { continue };
+        for n in graph.nodes().rev().filter(wanted) {
+            let [user] = *users.of(n) else { continue };
             let elementwise = matches!(lowering(graph, n), Some(Lower::Map(_)));
             let only_flattened = self.inline[user.index()] && self.is_flattening(graph, user)
                 || self.pulled(graph, n, user);
-            if elementwise && only_flattened && self.ends_in_reduction(graph, &users, user) {
+            if elementwise && only_flattened && self.ends_in_reduction(graph, user) {
                 self.inline[n.index()] = true;
             }
         }
@@ -95,41 +129,67 @@ impl Reach {
         matches!(through(graph, n, &Index::identity(rank, rank)), Some(Index::Linear(_)))
     }
 
-    fn ends_in_reduction(
-        &self,
-        graph: &Graph,
-        users: &[smallvec::SmallVec<[(NodeId, tracecast_ir::Use); 4]>],
-        from: NodeId,
-    ) -> bool {
+    fn ends_in_reduction(&self, graph: &Graph, from: NodeId) -> bool {
         let mut at = from;
         while self.inline[at.index()] {
-            let [(next, _)] = users[at.index()][..] else { return false };
+            let [next] = *self.program.users.of(at) else { return false };
             at = next;
         }
         matches!(lowering(graph, at), Some(Lower::ReduceRow | Lower::ReduceColumn))
     }
 
-    /// Takes out of `inline` what cannot be computed at the index it is needed at.
-    pub(super) fn settle(&mut self, graph: &Graph) {
-        let mut todo: Vec<NodeId> = graph
-            .nodes()
-            .filter(|n| self.live[n.index()] && !self.inline[n.index()] && !is_port(graph, *n))
-            .collect();
+    /// Takes out of `inline` what cannot be computed at the index it is needed at, and finds what every node reads in a kernel of its own.
+    pub(super) fn settle(&mut self, graph: &Graph) -> Vec<Reads> {
+        let mut reads: Vec<Reads> = vec![Reads::new(); graph.len()];
+        let all = graph.nodes().filter(|n| self.program.live[n.index()] && !is_port(graph, *n));
+        self.settle_among(graph, all.collect(), &mut reads);
+        reads
+    }
+
+    /// Computes more nodes again where they are needed, as far as that is possible: `reads` are of before.
+    pub(super) fn widen(&mut self, graph: &Graph, more: &[NodeId], reads: &mut [Reads]) {
+        more.iter().for_each(|n| self.inline[n.index()] = true);
+        let of_more =
+            |n: &NodeId| reads[n.index()].iter().any(|read| self.inline[read.node.index()]);
+        self.settle_among(graph, graph.nodes().filter(of_more).collect(), reads);
+        more.iter().filter(|n| self.inline[n.index()]).for_each(|n| reads[n.index()].clear());
+    }
+
+    /// As [`settle`](Reach::settle), where only these nodes may read what cannot be computed.
+    fn settle_among(&mut self, graph: &Graph, nodes: Vec<NodeId>, reads: &mut [Reads]) {
+        let mut todo = nodes;
+        todo.retain(|n| !self.inline[n.index()]);
+        let (mut stuck, mut changed) = (Vec::new(), false);
         while let Some(n) = todo.pop() {
-            let mut stuck = Vec::new();
-            self.walk(graph, n, &domain(graph, n), &mut |_| {}, &mut |node| stuck.push(node));
-            for node in stuck {
+            let own = &mut reads[n.index()];
+            own.clear();
+            self.walk(graph, n, domain(graph, n), &mut |read| own.push(read), &mut |at| {
+                stuck.push(at)
+            });
+            for node in stuck.drain(..) {
                 if std::mem::take(&mut self.inline[node.index()]) {
+                    changed = true;
                     todo.push(node);
                     todo.push(n);
                 }
             }
         }
+        if changed {
+            // Whoever read through a node that is in a kernel after all reads that node.
+            for n in graph.nodes().filter(|n| self.is_member(graph, *n)) {
+                reads[n.index()] = self.reads(graph, n, domain(graph, n));
+            }
+        }
+    }
+
+    /// True for nodes that are to be part of a kernel.
+    pub(super) fn is_member(&self, graph: &Graph, n: NodeId) -> bool {
+        self.program.live[n.index()] && !self.inline[n.index()] && !is_port(graph, n)
     }
 
     /// What `n` reads in a kernel over `domain`.
-    pub(super) fn reads(&self, graph: &Graph, n: NodeId, domain: &Shape) -> Vec<Read> {
-        let mut reads = Vec::new();
+    pub(super) fn reads(&self, graph: &Graph, n: NodeId, domain: &Shape) -> Reads {
+        let mut reads = Reads::new();
         self.walk(graph, n, domain, &mut |read| reads.push(read), &mut |_| {});
         reads
     }
@@ -143,84 +203,122 @@ impl Reach {
         stuck: &mut dyn FnMut(NodeId),
     ) {
         let args = graph.args(n);
+        let shape = &graph.node(n).results[0].shape;
         let rank = domain.rank().max(1);
-        let mut todo: Vec<(NodeId, Option<Index>)> = Vec::new();
+        let own = || match shape == domain {
+            true => Place::Loops,
+            false => Place::index(own_index(shape, domain, rank)),
+        };
+        let mut todo: Todo = Todo::new();
+        let mut whole = false;
         match lowering(graph, n) {
             Some(Lower::Map(_)) => {
-                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
-                todo.extend(args.iter().map(|a| (a.node, Some(own.clone()))));
+                let own = own();
+                todo.extend(args.iter().map(|a| (a.node, own.clone())));
             }
-            Some(Lower::View(_)) => {
-                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
-                match through(graph, n, &own) {
-                    Some(index) => todo.push((args[0].node, Some(index))),
-                    None => todo.push((args[0].node, None)),
-                }
-            }
+            Some(Lower::View(_)) => todo.push((args[0].node, behind(graph, n, &own(), domain))),
             Some(Lower::ReduceRow | Lower::ReduceColumn) => {
-                todo.push((args[0].node, Some(Index::identity(domain.rank(), rank))));
+                let operand = &graph.ty(args[0]).shape;
+                let place = match operand == domain {
+                    true => Place::Loops,
+                    false => Place::index(Index::identity(domain.rank(), rank)),
+                };
+                todo.push((args[0].node, place));
             }
             Some(Lower::Gather) => {
-                let own = own_index(&graph.node(n).results[0].shape, domain, rank);
-                todo.push((args[0].node, gathered(graph, n, &own)));
-                todo.push((args[1].node, Some(own)));
+                let own = own_index(shape, domain, rank);
+                let data = gathered(graph, n, &own).map_or(Place::Nowhere, Place::index);
+                todo.push((args[0].node, data));
+                todo.push((args[1].node, Place::index(own)));
             }
             Some(lower) if takes_base(lower) => {
-                let own = Index::identity(domain.rank(), rank);
+                let own = Place::index(Index::identity(domain.rank(), rank));
                 if !is_zeros(graph, args[0]) {
                     if self.inline[args[0].node.index()] {
                         stuck(args[0].node);
                     }
-                    todo.push((args[0].node, None));
+                    todo.push((args[0].node, Place::Nowhere));
                 }
-                todo.extend(args[1..].iter().map(|source| (source.node, Some(own.clone()))));
+                todo.extend(args[1..].iter().map(|source| (source.node, own.clone())));
             }
             // All others take their operands as a whole, as far as is known here: nothing is read at one place.
             _ => {
-                for a in &args {
-                    let axes = graph.ty(*a).shape.rank();
-                    self.follow(
-                        graph,
-                        vec![(a.node, Some(Index::identity(axes, axes)))],
-                        &mut |r| read(Read { index: None, ..r }),
-                        stuck,
-                    );
-                }
+                whole = true;
+                todo.extend(args.iter().rev().map(|a| (a.node, Place::Loops)));
             }
         }
-        self.follow(graph, todo, read, stuck);
+        if !whole {
+            let seen = &mut |node: NodeId, place: &Place| {
+                let at = place.seen(&graph.node(node).results[0].shape, domain);
+                read(Read { node, at });
+            };
+            return self.follow(graph, todo, domain, seen, stuck);
+        }
+        while let Some((factor, place)) = todo.pop() {
+            let domain = &graph.node(factor).results[0].shape;
+            let seen = &mut |node: NodeId, _: &Place| read(Read { node, at: At::Elsewhere });
+            self.follow(graph, smallvec![(factor, place)], domain, seen, stuck);
+        }
     }
 
+    /// Visits what is read behind inlined nodes, and the inlined nodes that cannot be computed where they are needed. `domain` is that of the
+    /// loops.
     pub(super) fn follow(
         &self,
         graph: &Graph,
-        mut todo: Vec<(NodeId, Option<Index>)>,
-        read: &mut dyn FnMut(Read),
+        mut todo: Todo,
+        domain: &Shape,
+        read: &mut dyn FnMut(NodeId, &Place),
         stuck: &mut dyn FnMut(NodeId),
     ) {
-        let mut seen = FxHashSet::default();
-        while let Some((node, index)) = todo.pop() {
+        let mut seen: Todo = Todo::new();
+        while let Some((node, place)) = todo.pop() {
             if !self.inline[node.index()] {
-                read(Read { node, index });
+                read(node, &place);
                 continue;
             }
-            if !seen.insert((node, index.clone())) {
-                continue;
+            // What has one use is reached once.
+            if self.program.users.of(node).len() > 1 {
+                let at = (node, place.clone());
+                if seen.contains(&at) {
+                    continue;
+                }
+                seen.push(at);
             }
             let args = graph.args(node);
-            match (lowering(graph, node), &index) {
-                (_, None) => todo.extend(args.iter().map(|a| (a.node, None))),
-                (Some(Lower::View(_)), Some(at)) => match through(graph, node, at) {
-                    Some(inner) => todo.push((args[0].node, Some(inner))),
-                    None => stuck(node),
-                },
-                (Some(Lower::Map(_)), Some(Index::Linear(_))) if needs_axes(graph, node) => {
-                    stuck(node)
+            match (lowering(graph, node), &place) {
+                (_, Place::Nowhere) => {
+                    todo.extend(args.iter().map(|a| (a.node, Place::Nowhere)));
                 }
-                (_, Some(at)) => todo.extend(args.iter().map(|a| (a.node, Some(at.clone())))),
+                (Some(Lower::View(_)), _) => match behind(graph, node, &place, domain) {
+                    Place::Nowhere => stuck(node),
+                    inner => todo.push((args[0].node, inner)),
+                },
+                (Some(Lower::Map(_)), Place::Index(index))
+                    if matches!(**index, Index::Linear(_)) && needs_axes(graph, node) =>
+                {
+                    stuck(node);
+                }
+                _ => todo.extend(args.iter().map(|a| (a.node, place.clone()))),
             }
         }
     }
+}
+
+/// Nodes, each with the place where it is read.
+pub(super) type Todo = SmallVec<[(NodeId, Place); 8]>;
+
+/// The place in the operand of a view for one in its result; nowhere if it is not a function of this form.
+fn behind(graph: &Graph, view: NodeId, place: &Place, domain: &Shape) -> Place {
+    let index = match place {
+        Place::Nowhere => return Place::Nowhere,
+        Place::Index(index) => through(graph, view, index),
+        Place::Loops => {
+            let rank = domain.rank();
+            through(graph, view, &Index::identity(rank, rank.max(1)))
+        }
+    };
+    index.map_or(Place::Nowhere, Place::index)
 }
 
 /// The index of a gather's data operand: some number that is known only when running, along `dim`.

@@ -5,6 +5,7 @@
 //! [`of_rows`].
 
 use super::reach::is_port;
+use super::users::Users;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
 use tracecast_ir::op::{Intrinsic, Lower};
@@ -12,63 +13,61 @@ use tracecast_ir::{Graph, NodeId, Shape};
 
 /// Elementwise nodes that only new state needs, with no reduction or contraction between. What is unscaled where it is checked is not
 /// one of them, nor is what a row reduction is part of.
-pub(super) fn steps(graph: &Graph, live: &[bool]) -> Vec<bool> {
-    let users = graph.users();
+pub(super) fn steps(graph: &Graph, live: &[bool], users: &Users) -> Vec<bool> {
     let outputs: FxHashSet<NodeId> = graph.outputs().iter().map(|(_, v)| v.node).collect();
     let mut step = vec![false; graph.len()];
     for n in graph.nodes().rev().filter(|n| live[n.index()]) {
         let elementwise = is_map(graph, n) || is_view(graph, n);
-        let mut users = users[n.index()].iter().filter(|(user, _)| live[user.index()]);
+        let mut of_node = users.of(n).iter().filter(|user| live[user.index()]);
         let swept = graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         step[n.index()] = elementwise
             && !swept
             && !outputs.contains(&n)
-            && users.all(|(user, _)| step[user.index()]);
+            && of_node.all(|user| step[user.index()]);
     }
-    for n in of_rows(graph, &step) {
+    for n in of_rows(graph, &step, users) {
         step[n.index()] = false;
     }
     step
 }
 
 /// What a value has to do with the rows of a domain.
-#[derive(Clone, Debug, PartialEq)]
-enum Part {
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part<'g> {
     /// One number for each row, made of what a reduction along the rows gave.
-    PerRow(Shape),
+    PerRow(&'g Shape),
     /// A number at every position, made of such numbers.
     Whole,
 }
 
 /// Those of `step` that continue a row reduction: they take its results back to the positions of the rows, or come after such nodes, and
 /// read no state that is replaced. An update of state by its old value, predicated or not, is a step.
-fn of_rows(graph: &Graph, step: &[bool]) -> Vec<NodeId> {
+fn of_rows(graph: &Graph, step: &[bool], users: &Users) -> Vec<NodeId> {
     let replaced: FxHashSet<NodeId> =
         graph.updates().iter().map(|(port, _)| graph.ports()[*port].node).collect();
-    let mut parts: Vec<Option<Part>> = vec![None; graph.len()];
+    let mut parts: Vec<Option<Part<'_>>> = vec![None; graph.len()];
     for n in graph.nodes().filter(|n| !is_port(graph, *n)) {
         let args = graph.args(n);
         let shape = &graph.node(n).results[0].shape;
-        let mut below = args.iter().filter_map(|a| parts[a.node.index()].as_ref());
+        let mut below = args.iter().filter_map(|a| parts[a.node.index()]);
         parts[n.index()] = match lowering(graph, n) {
             Some(Lower::ReduceRow) if graph.hint(shape.numel()) > 1 => {
                 Some(Part::PerRow(domain(graph, n)))
             }
-            Some(Lower::View(_)) => below.next().cloned(),
+            Some(Lower::View(_)) => below.next(),
             Some(Lower::Map(_)) if args.iter().any(|a| replaced.contains(&a.node)) => None,
             Some(Lower::Map(_)) => {
-                let whole = |p: &Part| *p == Part::Whole || *p == Part::PerRow(shape.clone());
+                let whole = |p: &Part<'_>| *p == Part::Whole || *p == Part::PerRow(shape);
                 let mut below = below.peekable();
-                let first = below.peek().map(|p| (*p).clone());
-                if below.any(whole) { Some(Part::Whole) } else { first }
+                let first = below.peek().copied();
+                if below.any(|p| whole(&p)) { Some(Part::Whole) } else { first }
             }
             _ => None,
         };
     }
-    let users = graph.users();
     let mut found = vec![false; graph.len()];
     for n in graph.nodes().rev().filter(|n| step[n.index()]) {
-        let leads = || users[n.index()].iter().any(|(user, _)| found[user.index()]);
+        let leads = || users.of(n).iter().any(|user| found[user.index()]);
         found[n.index()] = match parts[n.index()] {
             Some(Part::Whole) => true,
             Some(Part::PerRow(_)) => leads(),

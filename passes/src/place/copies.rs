@@ -10,10 +10,10 @@
 
 use super::cut::{Choice, Choices, Read, Version};
 use super::demand::{Demand, Through, demand_of};
-use crate::fuse::Forecast;
+use crate::fuse::{Forecast, Users};
 use smallvec::SmallVec;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
-use tracecast_ir::{DType, Graph, NodeId, Use};
+use tracecast_ir::{DType, Graph, NodeId};
 
 /// What one node takes that could take narrow copies.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ fn asked(graph: &Graph, demands: &[Demand], id: NodeId) -> SmallVec<[(usize, DTy
 struct Table<'a> {
     graph: &'a Graph,
     forecast: &'a Forecast,
-    users: Vec<SmallVec<[(NodeId, Use); 4]>>,
+    users: Users,
     live: &'a [bool],
     roots: FxHashSet<NodeId>,
     /// The kernels that compute each node.
@@ -109,13 +109,13 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn of(graph: &'a Graph, live: &'a [bool], forecast: &'a Forecast) -> Self {
-        let users = graph.users();
+        let users = Users::of_graph(graph);
         let mut kernels: Vec<SmallVec<[usize; 2]>> = vec![SmallVec::new(); graph.len()];
         for id in graph.nodes().rev().filter(|id| live[id.index()]) {
             let mut own: SmallVec<[usize; 2]> = forecast.kernel[id.index()].into_iter().collect();
             if forecast.inline[id.index()] && graph.node(id).arity() > 0 {
-                let users = users[id.index()].iter().filter(|(user, _)| live[user.index()]);
-                users.for_each(|(user, _)| own.extend_from_slice(&kernels[user.index()]));
+                let users = users.of(id).iter().filter(|user| live[user.index()]);
+                users.for_each(|user| own.extend_from_slice(&kernels[user.index()]));
                 own.sort_unstable();
                 own.dedup();
             }
@@ -256,7 +256,7 @@ impl<'a> Table<'a> {
     }
 
     fn users_of(&self, id: NodeId) -> SmallVec<[NodeId; 4]> {
-        let users = self.users[id.index()].iter().map(|(user, _)| *user);
+        let users = self.users.of(id).iter().copied();
         users.filter(|user| self.live[user.index()]).collect()
     }
 }

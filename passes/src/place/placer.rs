@@ -3,17 +3,19 @@
 use super::copies::Takes;
 use super::demand::{Demand, Through};
 use super::points::Points;
-use crate::simplify::{Shared, converted, folds, is_exact, made, simply, splat};
+use crate::simplify::{Shared, carried, converted, folds, is_exact, made, simply, splat};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Intrinsic, Lower};
 use tracecast_ir::ops::{cast, source};
-use tracecast_ir::{Args, Attrs, DType, Node, OpRef, Results, Tracer, Var};
+use tracecast_ir::{Args, Attrs, DType, Graph, Node, NodeId, OpRef, Results, Tracer, Var};
 
 /// Places one node. Values may be held narrower than the old graph has them: either their uses round them, or they were only
 /// widened from there.
 pub(super) struct Placer<'a, 't> {
     pub(super) tracer: &'t Tracer,
     pub(super) shared: &'a mut Shared,
+    pub(super) graph: &'a Graph,
+    pub(super) id: NodeId,
     pub(super) node: &'a Node,
     /// The operands' dtypes in the old graph.
     pub(super) wanted: SmallVec<[DType; 4]>,
@@ -109,7 +111,7 @@ impl<'t> Placer<'_, 't> {
             vars.push(self.tracer.standing_for(points, || self.held_as(*held, dtype, dtype)));
         }
         let args = Args { vars, groups: args.groups.clone() };
-        simply(self.tracer, self.shared, self.node.op.clone(), args, self.node.attrs.clone())
+        carried(self.tracer, self.shared, (self.graph, self.id), args)
     }
 
     /// A widening waits for its uses.

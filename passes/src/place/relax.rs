@@ -15,6 +15,7 @@ use crate::fuse::Forecast;
 use crate::simplify::{Shared, simply};
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::sync::Arc;
 use tracecast_ir::ops::cast;
 use tracecast_ir::{
     Args, Attrs, DType, Graph, Node, NodeId, OpRef, Reason, Results, TraceError, Tracer, ValueId,
@@ -24,21 +25,24 @@ use tracecast_ir::{
 /// So often values that would lie in memory in f32 are rounded after all, before everything is.
 const ROUNDS: usize = 4;
 
-/// The program without the roundings between ops of one kernel; `forecast` are its kernels.
-pub(super) fn relaxed(graph: &Graph, forecast: &Forecast) -> Result<Graph, TraceError> {
+/// The program without the roundings between ops of one kernel; `forecast` are its kernels. The forecast for the new one is left with it.
+pub(super) fn relaxed(graph: Graph, forecast: Arc<Forecast>) -> Result<Graph, TraceError> {
     let mut kept = vec![false; graph.len()];
     for _ in 0..ROUNDS {
-        let excess = Excess::of(graph, forecast, &kept);
-        let (next, made) = recorded(graph, &excess)?;
-        let now = Forecast::of(&next);
-        let stored = made.iter().filter(|(_, new)| now.stored.contains(new));
+        let excess = Excess::of(&graph, &forecast, &kept);
+        let (next, made) = recorded(&graph, &excess)?;
+        let now = Arc::new(Forecast::of(&next));
+        let stored = made.iter().filter(|(_, new)| now.is_stored(*new));
         let stored: Vec<NodeId> = stored.map(|(old, _)| *old).collect();
         if stored.is_empty() {
-            return Ok(if now.moved > forecast.moved { graph.clone() } else { next });
+            return Ok(match now.moved > forecast.moved {
+                true => graph.with_note(forecast),
+                false => next.with_note(now),
+            });
         }
         stored.iter().for_each(|old| kept[old.index()] = true);
     }
-    Ok(graph.clone())
+    Ok(graph.with_note(forecast))
 }
 
 /// The program with excess versions, and for each of the values that have one of their own where it is.
@@ -57,7 +61,7 @@ fn recorded(graph: &Graph, excess: &Excess) -> Result<(Graph, Vec<(NodeId, NodeI
     let computed = relaxer.computed;
     let with_dead = tracer.finish()?;
     let tracer = Tracer::explicit(graph.name());
-    let places = with_dead.retrace_into(&tracer, |t, _, node, args| t.again(node, args))?;
+    let places = with_dead.retrace_into(&tracer, |t, id, _, args| t.carry(&with_dead, id, args))?;
     let place = |(old, at): (NodeId, ValueId)| {
         Some((old, places[at.node.index()].get(usize::from(at.result))?.node))
     };

@@ -23,7 +23,7 @@ pub(crate) use casts::{folds, is_exact};
 pub(crate) use constants::{converted, splat};
 pub(crate) use share::Shared;
 
-use crate::pass::{Pass, error_at, need_decided, without_dead_code};
+use crate::pass::{Pass, error_at, need_decided, swept, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Facts, InferCx, Intrinsic, Lower, View};
 use tracecast_ir::{
@@ -80,22 +80,10 @@ pub(crate) fn rewritten(
 /// Once is enough: every op is recorded on operands that are simple already, and no rule asks how often a value is used.
 fn simplified(graph: &Graph) -> Result<Graph, TraceError> {
     let mut shared = Shared::default();
-    let next = graph.retrace(|tracer, _, node, args| {
-        let mut recorder = Recorder { tracer, shared: &mut shared, depth: 0 };
-        tracer
-            .because(Reason::Rewrite, || recorder.record(node.op.clone(), args, node.attrs.clone()))
+    let next = graph.retrace(|tracer, id, _, args| {
+        tracer.because(Reason::Rewrite, || carried(tracer, &mut shared, (graph, id), args))
     })?;
     swept(next)
-}
-
-/// The graph without dead code.
-pub(crate) fn swept(graph: Graph) -> Result<Graph, TraceError> {
-    let live = graph.live();
-    let is_port = |id: NodeId| matches!(graph.node(id).op.def().body, Body::Source(Lower::Port));
-    if graph.nodes().all(|id| live[id.index()] || is_port(id)) {
-        return Ok(graph);
-    }
-    without_dead_code(&graph)
 }
 
 /// Records an op, simpler if a rule knows how: for rewrites that move casts out of the way of other rules.
@@ -107,6 +95,16 @@ pub(crate) fn simply<'t>(
     attrs: Attrs,
 ) -> Results<'t> {
     Recorder { tracer, shared, depth: 0 }.record(op, args, attrs)
+}
+
+/// Records a node of another graph on these operands, simpler if a rule knows how.
+pub(crate) fn carried<'t>(
+    tracer: &'t Tracer,
+    shared: &mut Shared,
+    (graph, id): (&Graph, NodeId),
+    args: Args<'t>,
+) -> Results<'t> {
+    Recorder { tracer, shared, depth: 0 }.carry(graph, id, args)
 }
 
 /// Records ops, simpler if a rule knows how.
@@ -160,15 +158,30 @@ impl<'t> Recorder<'_, 't> {
     /// Records an op, or what is simpler and equal.
     pub(crate) fn record(&mut self, op: OpRef, args: Args<'t>, attrs: Attrs) -> Results<'t> {
         let draft = Draft { op, args, attrs };
-        if self.depth < DEPTH && draft.args.vars.iter().all(|v| !v.is_poison()) {
-            self.depth += 1;
-            let simpler = self.simpler(&draft);
-            self.depth -= 1;
-            if let Some(var) = simpler {
-                return SmallVec::from_elem(var, 1);
-            }
+        if let Some(var) = self.found(&draft) {
+            return SmallVec::from_elem(var, 1);
         }
         self.shared.record(self.tracer, draft.op, draft.args, draft.attrs)
+    }
+
+    /// Records a node of another graph on these operands, or what is simpler and equal.
+    pub(crate) fn carry(&mut self, graph: &Graph, id: NodeId, args: Args<'t>) -> Results<'t> {
+        let node = graph.node(id);
+        let draft = Draft { op: node.op.clone(), args, attrs: node.attrs.clone() };
+        match self.found(&draft) {
+            Some(var) => SmallVec::from_elem(var, 1),
+            None => self.shared.carry(self.tracer, graph, id, draft.args),
+        }
+    }
+
+    fn found(&mut self, draft: &Draft<'t>) -> Option<Var<'t>> {
+        if self.depth == DEPTH || draft.args.vars.iter().any(|v| v.is_poison()) {
+            return None;
+        }
+        self.depth += 1;
+        let simpler = self.simpler(draft);
+        self.depth -= 1;
+        simpler
     }
 
     /// What is simpler and equal: by the loops of the op if it moves or reduces, else by what the language or its facts say of it.

@@ -1,9 +1,9 @@
 //! One node for equal values: a table of what has been recorded, by op, attributes and operands.
 
 use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, ValueId};
+use std::hash::{Hash, Hasher};
+use tracecast_ir::hash::{FxHashMap, FxHasher};
+use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, ValueId, Var};
 
 /// What has been recorded so far.
 ///
@@ -11,7 +11,7 @@ use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, Val
 /// state that is an operand. So two equal records are one value.
 #[derive(Default)]
 pub(crate) struct Shared {
-    seen: HashMap<u64, SmallVec<[NodeId; 1]>>,
+    seen: FxHashMap<u64, SmallVec<[NodeId; 1]>>,
 }
 
 impl Shared {
@@ -23,24 +23,53 @@ impl Shared {
         args: Args<'t>,
         attrs: Attrs,
     ) -> Results<'t> {
+        match self.known(tracer, &op, &args, &attrs) {
+            Ok(value) => value.results(),
+            Err(key) => self.noted(key, tracer.apply(op, args, attrs)),
+        }
+    }
+
+    /// Records a node of another graph on these operands, or finds the value that an equal record gave.
+    pub(crate) fn carry<'t>(
+        &mut self,
+        tracer: &'t Tracer,
+        graph: &Graph,
+        id: NodeId,
+        args: Args<'t>,
+    ) -> Results<'t> {
+        let node = graph.node(id);
+        match self.known(tracer, &node.op, &args, &node.attrs) {
+            Ok(value) => value.results(),
+            Err(key) => self.noted(key, tracer.carry(graph, id, args)),
+        }
+    }
+
+    /// The first result of an equal record, which now stands for this one as well; else under which key this one is to be noted, if at
+    /// all.
+    fn known<'t>(
+        &self,
+        tracer: &'t Tracer,
+        op: &OpRef,
+        args: &Args<'t>,
+        attrs: &Attrs,
+    ) -> Result<Var<'t>, Option<u64>> {
         if args.vars.iter().any(|v| v.is_poison()) {
-            return tracer.apply(op, args, attrs);
+            return Err(None);
         }
         let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id()).collect();
-        let wanted =
-            Wanted { op: &op, attrs: &attrs, groups: &args.groups, args: in_order(&op, &ids) };
+        let wanted = Wanted { op, attrs, groups: &args.groups, args: in_order(op, ids) };
         let key = wanted.hash();
         let known = self.seen.get(&key).and_then(|nodes| {
             tracer.with_graph(|g| nodes.iter().copied().find(|n| wanted.is(g, *n)))
         });
-        if let Some(node) = known {
-            let value = tracer.var(ValueId { node, result: 0 });
-            tracer.also_stands(value);
-            return value.results();
-        }
-        let results = tracer.apply(op, args, attrs);
-        if !results.is_empty() && !results[0].is_poison() {
-            self.seen.entry(key).or_default().push(results[0].id().node);
+        let value = known.map(|node| tracer.var(ValueId { node, result: 0 })).ok_or(Some(key))?;
+        tracer.also_stands(value);
+        Ok(value)
+    }
+
+    fn noted<'t>(&mut self, key: Option<u64>, results: Results<'t>) -> Results<'t> {
+        if let (Some(key), Some(first)) = (key, results.first().filter(|v| !v.is_poison())) {
+            self.seen.entry(key).or_default().push(first.id().node);
         }
         results
     }
@@ -56,12 +85,12 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.op.hash(&mut hasher);
-        self.groups.hash(&mut hasher);
-        self.args.hash(&mut hasher);
-        for (name, attr) in self.attrs.iter() {
-            name.hash(&mut hasher);
+        let mut hasher = FxHasher::default();
+        std::ptr::from_ref(self.op.def()).hash(&mut hasher);
+        for arg in &self.args {
+            (u64::from(arg.result) << 32 | arg.node.index() as u64).hash(&mut hasher);
+        }
+        for (_, attr) in self.attrs.iter() {
             hash_attr(attr, &mut hasher);
         }
         hasher.finish()
@@ -72,22 +101,22 @@ impl Wanted<'_> {
         n.op == *self.op
             && n.attrs == *self.attrs
             && n.groups[..] == *self.groups
-            && in_order(&n.op, &graph.args(node)) == self.args
+            && in_order(&n.op, graph.args(node)) == self.args
     }
 }
 
 /// The operands, sorted if their order changes no bit of the result.
 ///
 /// The order of `maximum` and `minimum` does: of two equal numbers, such as the two zeros, they take the first.
-fn in_order(op: &OpRef, args: &[ValueId]) -> SmallVec<[ValueId; 4]> {
-    let mut args: SmallVec<[ValueId; 4]> = SmallVec::from_slice(args);
+fn in_order(op: &OpRef, mut args: SmallVec<[ValueId; 4]>) -> SmallVec<[ValueId; 4]> {
     if args.len() == 2 && op.commutes() {
         args.sort_unstable();
     }
     args
 }
 
-fn hash_attr(attr: &Attr, hasher: &mut DefaultHasher) {
+/// Attributes that are equal give the same.
+fn hash_attr(attr: &Attr, hasher: &mut FxHasher) {
     std::mem::discriminant(attr).hash(hasher);
     match attr {
         Attr::Bool(v) => v.hash(hasher),

@@ -62,7 +62,7 @@ pub fn form(graph: &Graph, node: NodeId) -> Option<FormKind> {
 }
 
 /// The iteration domain of a node on its own.
-pub fn domain(graph: &Graph, node: NodeId) -> Shape {
+pub fn domain(graph: &Graph, node: NodeId) -> &Shape {
     let form = form(graph, node).unwrap_or(FormKind::Nest);
     (form.grouping().domain)(graph, node)
 }
@@ -72,7 +72,7 @@ pub fn domain(graph: &Graph, node: NodeId) -> Shape {
 /// # Errors
 /// If the node is not a core op that computes something.
 pub fn single(graph: &Graph, node: NodeId) -> Result<Built, String> {
-    let group = Group { members: vec![node], domain: domain(graph, node) };
+    let group = Group { members: vec![node], domain: domain(graph, node).clone() };
     let cx = Context { graph, inline: &|_| false, stored: &|_| true };
     match form(graph, node) {
         Some(FormKind::Nest) => unconditional(&cx, &group),

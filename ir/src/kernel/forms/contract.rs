@@ -19,7 +19,7 @@ use std::fmt::{self, Formatter};
 pub(super) const GROUPING: Grouping = Grouping {
     joins: Joins::Epilogue,
     operands: Operands::InOwnOrder { why: "a contraction packs it from memory" },
-    domain: |graph, node| graph.node(node).results[0].shape.clone(),
+    domain: |graph, node| &graph.node(node).results[0].shape,
     build: build::contract,
 };
 

@@ -117,7 +117,7 @@ pub(super) struct Grouping {
     /// How the op that begins the kernel reads its operands.
     pub(super) operands: Operands,
     /// The iteration domain of that op on its own.
-    pub(super) domain: fn(&Graph, NodeId) -> Shape,
+    pub(super) domain: fn(&Graph, NodeId) -> &Shape,
     /// The kernel of a group.
     pub(super) build: fn(&Context<'_>, &Group) -> Result<Built, String>,
 }

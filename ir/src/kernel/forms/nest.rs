@@ -20,8 +20,8 @@ pub(super) const GROUPING: Grouping = Grouping {
     joins: Joins::SameDomain,
     operands: Operands::AtPosition,
     domain: |graph, node| match build::lowering(graph, node) {
-        Some(Lower::ReduceRow | Lower::ReduceColumn) => graph.ty(graph.args(node)[0]).shape.clone(),
-        _ => graph.node(node).results[0].shape.clone(),
+        Some(Lower::ReduceRow | Lower::ReduceColumn) => &graph.ty(graph.args(node)[0]).shape,
+        _ => &graph.node(node).results[0].shape,
     },
     build: build::nest,
 };

@@ -14,7 +14,7 @@ use std::fmt::{self, Formatter};
 pub(super) const GROUPING: Grouping = Grouping {
     joins: Joins::Nothing,
     operands: Operands::BaseAndSources,
-    domain: |graph, node| graph.ty(graph.args(node)[1]).shape.clone(),
+    domain: |graph, node| &graph.ty(graph.args(node)[1]).shape,
     build: build::scatter,
 };
 

@@ -1,0 +1,108 @@
+//! Where ops are recorded: the line, the module path, the op that they are a part of, the device of constants.
+
+use super::Tracer;
+use crate::graph::{Graph, NodeId, Source};
+use crate::op::OpName;
+use crate::policy::Region;
+use crate::residence::Residence;
+use std::panic::Location;
+use std::sync::Arc;
+
+impl Tracer {
+    /// Runs `body` with ops recorded at the caller's line, or at the line already set.
+    #[track_caller]
+    pub fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
+        let here = self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()));
+        self.at(here, body)
+    }
+
+    /// Runs `body` with every op recorded as coming from `source`.
+    pub fn at<R>(&self, source: Source, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow_mut().origin.replace(source);
+        let _restore = Restore(self, Some(Former::Origin(before)));
+        body()
+    }
+
+    /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
+    pub fn part_of<R>(&self, op: OpName, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow().part_of;
+        self.state.borrow_mut().part_of = before.or(Some(op));
+        let _restore = Restore(self, Some(Former::PartOf(before)));
+        body()
+    }
+
+    /// Runs `body` inside a module of that name: node names start with the path of modules.
+    pub fn scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
+        let outer = self.state.borrow().scope.clone();
+        let path = if outer.is_empty() { name.to_owned() } else { format!("{outer}.{name}") };
+        self.scope_path(&path, body)
+    }
+
+    /// Runs `body` with this whole module path.
+    pub fn scope_path<R>(&self, path: &str, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().scope, Arc::from(path));
+        let _restore = Restore(self, Some(Former::Scope(outer)));
+        body()
+    }
+
+    /// Runs `body`, which records what stands in the place of a node of another graph: with its line, its module path, its device, and the
+    /// op that it is a part of.
+    pub(crate) fn in_place_of<R>(&self, graph: &Graph, id: NodeId, body: impl FnOnce() -> R) -> R {
+        let node = graph.node(id);
+        let mut state = self.state.borrow_mut();
+        let (part_of, home) = (state.part_of, state.home);
+        let origin = state.origin.replace(node.source.clone());
+        let scope = std::mem::replace(&mut state.scope, node.scope.clone());
+        state.part_of = part_of.or(node.part_of);
+        state.home = node.device.or(home);
+        drop(state);
+        let place = Place { origin, scope, part_of, home };
+        let _restore = Restore(self, Some(Former::Place(place)));
+        body()
+    }
+}
+
+/// The place of a node.
+pub(super) struct Place {
+    origin: Option<Source>,
+    scope: Arc<str>,
+    part_of: Option<OpName>,
+    home: Residence,
+}
+
+/// What a body was recorded under before.
+pub(super) enum Former {
+    Scope(Arc<str>),
+    Origin(Option<Source>),
+    PartOf(Option<OpName>),
+    /// The number of the region, and the one of PyTorch's state.
+    Region(u32, Option<Region>),
+    Home(Residence),
+    Place(Place),
+}
+
+/// Puts it back, also when the body panics.
+pub(super) struct Restore<'t>(pub(super) &'t Tracer, pub(super) Option<Former>);
+
+impl Drop for Restore<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.borrow_mut();
+        match self.1.take() {
+            Some(Former::Scope(scope)) => state.scope = scope,
+            Some(Former::Origin(origin)) => state.origin = origin,
+            Some(Former::PartOf(part_of)) => state.part_of = part_of,
+            Some(Former::Home(home)) => state.home = home,
+            Some(Former::Place(Place { origin, scope, part_of, home })) => {
+                (state.origin, state.scope, state.part_of, state.home) =
+                    (origin, scope, part_of, home);
+            }
+            Some(Former::Region(region, before)) => {
+                state.region = region;
+                if let (Some(thread), Some(before)) = (&mut state.thread, before) {
+                    thread.swap(before);
+                }
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What is known of a program before its nodes are grouped.
+
+use super::largest::Magnitudes;
+use super::steps::steps;
+use super::users::Users;
+use tracecast_ir::Graph;
+
+/// Facts about every node that do not depend on which of them share a kernel.
+pub(super) struct Program {
+    /// Nodes that an output or an update needs.
+    pub(super) live: Vec<bool>,
+    /// Nodes whose value an output or an update is.
+    pub(super) is_root: Vec<bool>,
+    /// Dead ones among them.
+    pub(super) users: Users,
+    /// The optimizer (see `steps`).
+    pub(super) step: Vec<bool>,
+    /// The ways to largest magnitudes.
+    pub(super) magnitudes: Magnitudes,
+}
+
+impl Program {
+    pub(super) fn of(graph: &Graph) -> Self {
+        let (live, users) = (graph.live(), Users::of_graph(graph));
+        let mut is_root = vec![false; graph.len()];
+        graph.roots().for_each(|v| is_root[v.node.index()] = true);
+        let step = steps(graph, &live, &users);
+        let magnitudes = Magnitudes::of(graph, &live, &is_root, &users);
+        Program { live, is_root, users, step, magnitudes }
+    }
+}
