@@ -1,0 +1,154 @@
+//! Training steps of transformers as GPT-2 has them: blocks of causal attention and of two layers with GELU, each behind a norm and
+//! beside a path around it.
+
+use tracecast::ir::sizes;
+use tracecast::nn::{Context, Embedding, Entry, LayerNorm, Linear};
+use tracecast::prelude::*;
+
+/// What a transformer consists of, and what it is trained on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shapes {
+    pub(crate) layers: usize,
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    /// Characters or tokens that there are.
+    pub(crate) symbols: usize,
+    /// Sequences in a batch, and how long they are.
+    pub(crate) batch: [usize; 2],
+}
+
+impl Shapes {
+    /// A model of characters with so many layers: names of people, say.
+    pub(crate) fn characters(layers: usize) -> Self {
+        Shapes { layers, width: 64, heads: 4, symbols: 28, batch: [4, 32] }
+    }
+
+    /// The smallest GPT-2 on one sequence of 256 tokens.
+    pub(crate) fn gpt2() -> Self {
+        Shapes { layers: 12, width: 768, heads: 12, symbols: 50_257, batch: [1, 256] }
+    }
+
+    /// One step of its training under autocast to bf16, with AdamW and clipped gradients.
+    pub(crate) fn step(self, options: Options) -> TrainStep {
+        let step = TrainStep::new(Transformer(self), |t, model| {
+            let logits = model.forward(t.input("x"));
+            logits.cross_entropy(t.input("y").reshape(&[-1]))
+        });
+        let step = step.optimizer(AdamW::new(1e-3)).clip(Clip::norm(1.0));
+        step.autocast("cpu", DType::BF16).options(options).build().expect("there is an optimizer")
+    }
+
+    /// Tokens to read, or to foretell.
+    pub(crate) fn tokens(self) -> Tensor {
+        let count = self.batch[0] * self.batch[1];
+        let tokens: Vec<i64> = (0..count).map(|i| (i * 7 % self.symbols) as i64).collect();
+        Tensor::new(self.batch, &tokens).expect("as many tokens")
+    }
+}
+
+/// Logits of every position, from tokens.
+struct Transformer(Shapes);
+
+impl Transformer {
+    fn parts(&self) -> Vec<(String, Box<dyn Module>)> {
+        let Shapes { layers, width, symbols, .. } = self.0;
+        let mut parts: Vec<(String, Box<dyn Module>)> = vec![
+            ("tokens".to_owned(), Box::new(Embedding::new(symbols, width))),
+            ("positions".to_owned(), Box::new(Embedding::new(self.0.batch[1], width))),
+        ];
+        for layer in 0..layers {
+            parts.push((format!("block{layer}"), Box::new(Block::of(self.0))));
+        }
+        let head = Linear::new(width, symbols).without_bias().tied_to("tokens.weight");
+        parts.push(("norm".to_owned(), Box::new(LayerNorm::new(width))));
+        parts.push(("head".to_owned(), Box::new(head)));
+        parts
+    }
+}
+
+impl Module for Transformer {
+    fn forward<'t>(&self, cx: &Context<'t>, tokens: Var<'t>) -> Var<'t> {
+        let Shapes { symbols, batch: [_, length], .. } = self.0;
+        let t = cx.trace();
+        let parts = self.parts();
+        let mut call = parts.iter().map(|(name, part)| move |x| cx.call(name, part.as_ref(), x));
+        let mut next = |x| call.next().expect("as many parts")(x);
+        let positions = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+        let mut x = next(tokens) + next(positions);
+        for _ in 2..parts.len() {
+            x = next(x);
+        }
+        x.reshape(&[-1, symbols as i64])
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.parts().iter().flat_map(|(name, part)| part.under(name)).collect()
+    }
+
+    fn ties(&self) -> Vec<String> {
+        vec!["tokens.weight".to_owned()]
+    }
+}
+
+/// Attention, and two layers.
+struct Block {
+    shapes: Shapes,
+    norms: [LayerNorm; 2],
+    qkv: Linear,
+    mix: Linear,
+    up: Linear,
+    down: Linear,
+}
+
+impl Block {
+    fn of(shapes: Shapes) -> Self {
+        let width = shapes.width;
+        Block {
+            shapes,
+            norms: [0; 2].map(|_| LayerNorm::new(width)),
+            qkv: Linear::new(width, 3 * width),
+            mix: Linear::new(width, width),
+            up: Linear::new(width, 4 * width),
+            down: Linear::new(4 * width, width),
+        }
+    }
+
+    fn attention<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let Shapes { width, heads, batch: [batch, length], .. } = self.shapes;
+        let t = cx.trace().tracer();
+        let qkv = cx.call("qkv", &self.qkv, x);
+        let [q, k, v] = [0, 1, 2].map(|i| {
+            let part = qkv.slice(-1, (i * width) as i64, ((i + 1) * width) as i64, 1);
+            part.reshape(&[batch, length, heads, width / heads]).permute(&[0, 2, 1, 3])
+        });
+        let scale = 1.0 / ((width / heads) as f64).sqrt();
+        let scores = q.matmul(k.t()).mul(None, Some(scale));
+        let row = t.iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
+        let column = t.iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+        let never = t.full(TensorType::scalar(scores.dtype()), f64::NEG_INFINITY);
+        let seen = column.le(row, None).choose(scores, never).softmax(-1, None);
+        let mixed = seen.matmul(v).permute(&[0, 2, 1, 3]).reshape(&[batch, length, width]);
+        cx.call("mix", &self.mix, mixed)
+    }
+}
+
+impl Module for Block {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let x = x + self.attention(cx, cx.call("norm0", &self.norms[0], x));
+        let up = cx.call("up", &self.up, cx.call("norm1", &self.norms[1], x));
+        x + cx.call("down", &self.down, up.gelu(Some("tanh")))
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let [first, second] = &self.norms;
+        let parts: [(&str, &dyn Module); 6] = [
+            ("norm0", first),
+            ("qkv", &self.qkv),
+            ("mix", &self.mix),
+            ("norm1", second),
+            ("up", &self.up),
+            ("down", &self.down),
+        ];
+        parts.iter().flat_map(|(name, part)| part.under(name)).collect()
+    }
+}
