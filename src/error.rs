@@ -1,5 +1,6 @@
 //! [`Error`]: one variant for each part of the way from a closure to a result.
 
+use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -7,7 +8,7 @@ use thiserror::Error;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An op that could not be recorded, with the line that asked for it.
@@ -53,6 +54,13 @@ pub enum Error {
         /// What was expected and what was found.
         message: String,
     },
+}
+
+/// As [`Display`](fmt::Display): this is what a `main` that returns an error prints, and `unwrap`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// What does not fit, the first few of each kind.

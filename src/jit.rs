@@ -151,11 +151,12 @@ impl Jit {
         for entry in &missing {
             entry.put(store, self.options.start_seed())?;
         }
-        program.run(store, inputs).inspect_err(|_| {
+        program.run(store, inputs).map_err(|error| {
             for entry in &missing {
                 // An entry that cannot be read back has never been used, so nothing is lost if it stays.
                 let _ = store.remove(&entry.name);
             }
+            program.without_start(store).unwrap_or(error)
         })
     }
 
@@ -326,6 +327,31 @@ fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
 }
 
 impl Compiled {
+    /// What to say if the store lacks an entry that a run does not make by itself.
+    fn without_start(&self, store: &Store) -> Option<Error> {
+        let starts = |name: &str| self.starts.iter().any(|entry| entry.name == name);
+        let lacks = |name: &String| !store.contains(name) && !starts(name);
+        let lacking: Vec<&String> =
+            self.state.iter().map(|(name, _)| name).filter(|name| lacks(name)).collect();
+        let name = (*lacking.first()?).clone();
+        let others = match lacking.len() - 1 {
+            0 => String::new(),
+            1 => ", and neither is 1 other".to_owned(),
+            more => format!(", and neither are {more} others"),
+        };
+        let has = match store.len() {
+            0 => "nothing".to_owned(),
+            _ => {
+                store.names().take(8).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+            }
+        };
+        let more = if store.len() > 8 { ", …" } else { "" };
+        let message = format!(
+            "is not in the store{others}; it has {has}{more}; `init` puts first values there, `load` and `load_model` those of a file"
+        );
+        Some(tracecast_runtime::Error::State { name, message }.into())
+    }
+
     /// True if it can run with these inputs on this store: what is missing in the store has a start.
     fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
         let given = |name: &str| inputs.iter().any(|(known, _)| *known == name);

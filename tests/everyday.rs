@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
+use tracecast::checkpoint::Load;
 use tracecast::explain::WarningKind;
 use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::*;
@@ -272,4 +274,44 @@ fn progress_is_told_phase_by_phase() {
     }
     run();
     assert_eq!(seen.lock().unwrap().len(), told.len(), "nothing was compiled");
+}
+
+#[test]
+fn a_run_without_first_values_says_what_puts_them_there() {
+    let (x, y) = (ones(&[4, 3]), labels(4));
+    let step = step(reference());
+    let mut store = Store::new();
+    let error = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap_err().to_string();
+    for part in
+        ["state `weight`: is not in the store", "1 other", "it has nothing", "`init`", "`load`"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(store.is_empty(), "what a run puts there by itself is taken out again");
+    let evaluate = step.evaluation(|t, model| t.output("y", model.forward(t.input("x"))));
+    let mut wrong = Store::new().with("weight.", ones(&[2, 3]));
+    let error = evaluate.run(&mut wrong, &[("x", &x)]).unwrap_err().to_string();
+    assert!(error.contains("it has `weight.`") && error.contains("`init`"), "{error}");
+    // An error that has another reason keeps it.
+    step.init(&mut store, 0).unwrap();
+    let far = Tensor::from([0i64, 1, 9, 0]);
+    let error = step.run(&mut store, &[("x", &x), ("y", &far)]).unwrap_err().to_string();
+    assert!(error.contains("index out of range"), "{error}");
+}
+
+#[test]
+fn what_main_prints_is_the_message() {
+    let graph = trace("narrow", |t| t.output("y", t.input_of("x", f32s(&[2])).reshape(&[3])));
+    let error = graph.unwrap_err();
+    assert!(error.to_string().starts_with("reshape: "), "{error}");
+    assert_eq!(format!("{error:?}"), error.to_string());
+    let of_a_tensor = Tensor::from([1.0f32]).item::<f64>().unwrap_err();
+    assert_eq!(format!("{of_a_tensor:?}"), of_a_tensor.to_string());
+    let reshaped = ones(&[4, 2]).reshape([3, 3]).unwrap_err().to_string();
+    assert!(reshaped.contains("f32[4, 2] does not have as many elements as [3, 3]"), "{reshaped}");
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-tensors.safetensors");
+    std::fs::write(&file, "hello, here are no tensors").unwrap();
+    let error =
+        step(reference()).load_model(&mut Store::new(), &file, &Load::strict()).unwrap_err();
+    assert!(error.to_string().contains("is no safetensors file"), "{error}");
 }

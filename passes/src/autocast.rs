@@ -56,7 +56,8 @@ impl Autocast {
             return Ok(());
         }
         let message = format!(
-            "@{} was traced under policy set {found:016x}, expected {expected:016x}",
+            "@{} was traced under policy set {found:016x}, expected {expected:016x}: trace it under the policies that it is compiled or \
+             explained with, with `trace_with` and the same options",
             graph.name()
         );
         Err(TraceError {

@@ -1,5 +1,6 @@
 //! What can go wrong with tensors, state, devices and runs.
 
+use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
 use tracecast_ir::TensorType;
@@ -9,7 +10,7 @@ use tracecast_ir::kernel::Kernel;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong.
-#[derive(Debug, Error)]
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The data a program met has no meaning for one of its ops. State is as it was before the run.
@@ -73,6 +74,13 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+}
+
+/// As [`Display`](fmt::Display): this is what a `main` that returns an error prints, and `unwrap`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

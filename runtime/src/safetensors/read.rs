@@ -164,12 +164,15 @@ impl Opened {
         let mut size = [0; LENGTH];
         let head = LENGTH as u64;
         if length < head {
-            return Err(wrong(format!("{length} bytes are too few for a header")));
+            return Err(wrong(format!(
+                "is no safetensors file: {length} bytes are too few for a header"
+            )));
         }
         file.read_exact(&mut size).map_err(io)?;
         let size = u64::from_le_bytes(size);
         if size > LONGEST || size > length - head {
-            return Err(wrong(format!("a header of {size} bytes does not fit into {length}")));
+            let why = format!("a header of {size} bytes does not fit into {length}");
+            return Err(wrong(format!("is no safetensors file, or is cut off: {why}")));
         }
         let mut text = vec![0; size as usize];
         file.read_exact(&mut text).map_err(io)?;
