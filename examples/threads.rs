@@ -1,62 +1,53 @@
-//! One compiled program, run by eight threads at once: each thread brings a store of its own and gets the bits that one thread alone would get.
+//! A trained network that eight threads ask at once: each has a store of its own, and gets the bits that one thread alone would get.
 //!
 //! `cargo run --release --example threads`
 
-use std::io::Write;
-use std::thread;
-use tracecast::nn::{Context, Linear, Relu, Sequential};
+use std::{io::Write, thread};
+use tracecast::nn::{Linear, Sequential, Tanh};
 use tracecast::prelude::*;
 
-const THREADS: usize = 8;
-
 fn main() -> tracecast::Result<()> {
-    let layers = || Sequential::new().then(Linear::new(16, 64)).then(Relu).then(Linear::new(64, 4));
+    // Whether a point lies within a circle.
+    let model = Sequential::new().then(Linear::new(2, 32)).then(Tanh).then(Linear::new(32, 2));
+    let step =
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
+            .optimizer(AdamW::new(0.02))
+            // Kernels run on the thread that calls: eight callers are parallel enough.
+            .options(Options::new().threads(1))
+            .build()?;
     let mut store = Store::new();
-    layers().init(&mut store, 0)?;
-    // Kernels run on the thread that calls `run`: eight callers are parallel enough.
-    let model = layers();
-    let program = jit(Options::new().threads(1), move |t| {
-        let cx = Context::evaluation(t);
-        t.output("y", model.forward(&cx, t.input("x")).softmax(1, None));
-    });
-    let batches: Vec<Tensor> =
-        (0..64).map(|seed| Tensor::randn([8, 16], seed)).collect::<Result<_, _>>()?;
+    step.init(&mut store, 0)?;
+    for seed in 0..300 {
+        let x = Tensor::randn([64, 2], seed)?;
+        let inside = |p: Vec<f32>| i64::from(p[0].hypot(p[1]) < 1.2);
+        let y: Vec<i64> = x.to_rows::<f32>()?.into_iter().map(inside).collect();
+        step.run(&mut store, &[("x", &x), ("y", &Tensor::from(y))])?;
+    }
 
-    // Each thread takes every eighth batch. The first call compiles, the others wait for it and run what it has made.
-    let parts: Vec<Vec<Vec<f32>>> = thread::scope(|scope| {
-        let work = |first: usize| {
-            let mut store = copied(&store)?;
-            let mine = batches.iter().skip(first).step_by(THREADS);
-            mine.map(|x| Ok(program.run(&mut store, &[("x", x)])?["y"].to_vec()?))
-                .collect::<tracecast::Result<Vec<_>>>()
-        };
-        let workers: Vec<_> = (0..THREADS).map(|i| scope.spawn(move || work(i))).collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().expect("a worker does not panic"))
-            .collect::<tracecast::Result<_>>()
+    let program =
+        step.evaluation(|t, model| t.output("p", model.forward(t.input("x")).softmax(1, None)));
+    let batches = (1000..1064).map(|seed| Tensor::randn([8, 2], seed));
+    let batches = batches.collect::<Result<Vec<_>, _>>()?;
+    let mut ask = |x: &Tensor| Ok(program.run(&mut store, &[("x", x)])?["p"].clone());
+    let alone = batches.iter().map(&mut ask).collect::<tracecast::Result<Vec<_>>>()?;
+
+    // Each thread has eight batches, and a copy of the weights.
+    let program = &program;
+    thread::scope(|scope| {
+        let shares = batches.chunks(8).zip(alone.chunks(8));
+        let workers = shares.map(|(batches, alone)| {
+            let mut own = store.try_clone()?;
+            Ok(scope.spawn(move || {
+                for (x, expected) in batches.iter().zip(alone) {
+                    assert_eq!(program.run(&mut own, &[("x", x)])?["p"], *expected);
+                }
+                tracecast::Result::Ok(())
+            }))
+        });
+        let workers = workers.collect::<tracecast::Result<Vec<_>>>()?;
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
     })?;
-
-    for (i, x) in batches.iter().enumerate() {
-        let alone = program.run(&mut store, &[("x", x)])?["y"].to_vec::<f32>()?;
-        assert_eq!(alone, parts[i % THREADS][i / THREADS], "batch {i}");
-    }
-    let compiled = program.recompilations().len();
-    writeln!(
-        std::io::stdout(),
-        "{} batches on {THREADS} threads, {compiled} program compiled, every result as from one thread",
-        batches.len()
-    )
-    .expect("standard output is open");
+    writeln!(std::io::stdout(), "{} batches on 8 threads, the bits of one", alone.len())
+        .expect("standard output is open");
     Ok(())
-}
-
-/// The values of a store in another one, which holds a copy of its own once a program has run with it.
-fn copied(store: &Store) -> tracecast::Result<Store> {
-    let mut copy = Store::new();
-    for entry in store.iter() {
-        let (name, value) = entry?;
-        copy.insert(name, value);
-    }
-    Ok(copy)
 }

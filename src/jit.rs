@@ -47,7 +47,32 @@ pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> J
     }
 }
 
-/// A closure and the programs it was compiled to. It can be run by several threads at once.
+/// A closure and the programs it was compiled to. It can be run by several threads at once, each with a store of its own.
+///
+/// ```
+/// use tracecast::nn::{Linear, Module};
+/// use tracecast::prelude::*;
+///
+/// let model = Linear::new(3, 2);
+/// let mut store = Store::new();
+/// model.init(&mut store, 0)?;
+/// let predict = jit(Options::new().threads(1), move |t| t.output("y", t.input("x").linear(t.param("weight"), t.param("bias"))));
+/// let x = Tensor::rand([4, 3], 1)?;
+/// let one = predict.run(&mut store, &[("x", &x)])?;
+/// std::thread::scope(|scope| {
+///     let mut workers = Vec::new();
+///     for _ in 0..2 {
+///         let mut own = store.try_clone()?;
+///         let (predict, x) = (&predict, &x);
+///         workers.push(scope.spawn(move || predict.run(&mut own, &[("x", x)])));
+///     }
+///     for worker in workers {
+///         assert_eq!(worker.join().expect("it does not panic")?["y"], one["y"]);
+///     }
+///     Ok::<(), tracecast::Error>(())
+/// })?;
+/// # Ok::<(), tracecast::Error>(())
+/// ```
 pub struct Jit {
     options: Options,
     body: Box<dyn Fn(&Trace) + Send + Sync>,

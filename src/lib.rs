@@ -41,7 +41,10 @@
 //! | choose precision | [`amp`] |
 //! | see why it is as it is | [`explain`](mod@explain) |
 //! | run ops one by one | [`eager`] |
+//! | add an op, with its gradient and its policy | [`ir::ops!`](tracecast_ir::ops!), [`amp::custom_grad`] |
+//! | find wrong numbers and wrong gradients | [`numerics`] |
 //! | put a model together | [`nn`] |
+//! | shuffle examples and take batches | [`data`] |
 //! | train it | [`TrainStep`], [`optim`] |
 //! | save it and load it | [`checkpoint`], [`TrainStep::save`] |
 //!
@@ -51,6 +54,7 @@ pub mod amp;
 mod cast_to;
 pub mod checkpoint;
 mod compile;
+pub mod data;
 pub mod eager;
 mod entry;
 mod error;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tracecast::checkpoint::Load;
 use tracecast::explain::WarningKind;
-use tracecast::nn::{Linear, Relu, Sequential};
+use tracecast::nn::{Context, Flatten, Linear, Relu, Sequential, Sigmoid, Silu, Tanh};
 use tracecast::prelude::*;
 use tracecast::{Progress, compile_reported};
 
@@ -314,4 +314,54 @@ fn what_main_prints_is_the_message() {
     let error =
         step(reference()).load_model(&mut Store::new(), &file, &Load::strict()).unwrap_err();
     assert!(error.to_string().contains("is no safetensors file"), "{error}");
+}
+
+#[test]
+fn numbers_stand_on_either_side() {
+    let program = jit(reference(), |t| {
+        let x = t.input("x");
+        t.output("sum", 2.0 + x);
+        t.output("difference", 2.0 - x);
+        t.output("product", 2.0 * x);
+        t.output("wrong", 2.5 - t.input("i"));
+    });
+    let line = line!() - 2;
+    let x = Tensor::from([3.0f32, -1.0]);
+    let whole = Tensor::from([1i64]);
+    let error =
+        program.run(&mut Store::new(), &[("x", &x), ("i", &whole)]).unwrap_err().to_string();
+    assert!(error.contains(&format!("everyday.rs:{line}:")), "{error}");
+    let out = program.run(&mut Store::new(), &[("x", &x), ("i", &Tensor::from([1.0f32]))]).unwrap();
+    let got = |name: &str| out[name].to_vec::<f32>().unwrap();
+    assert_eq!(
+        [got("sum"), got("difference"), got("product")],
+        [[5.0, 1.0], [-1.0, 3.0], [6.0, -2.0]]
+    );
+}
+
+#[test]
+fn modules_without_parameters_do_what_they_are_called() {
+    let parts = || Sequential::new().then(Flatten).then(Tanh).then(Sigmoid).then(Silu);
+    let program = jit(reference(), move |t| {
+        let cx = Context::evaluation(t);
+        t.output("y", parts().forward(&cx, t.input("x")));
+        let x = t.input("x");
+        t.output("expected", x.reshape(&[-1, 6]).tanh().sigmoid().silu());
+    });
+    for rows in [1, 4, 5] {
+        let x = Tensor::randn([rows, 2, 3], 1).unwrap();
+        let out = program.run(&mut Store::new(), &[("x", &x)]).unwrap();
+        assert_eq!(out["y"], out["expected"]);
+        assert_eq!(out["y"].shape()[..], [rows, 6]);
+    }
+    assert!(
+        program.recompilations().len() <= 2,
+        "sizes have names: {:?}",
+        program.recompilations()
+    );
+    let flat =
+        jit(reference(), |t| t.output("y", Flatten.forward(&Context::evaluation(t), t.input("x"))));
+    let run = |x: Tensor| flat.run(&mut Store::new(), &[("x", &x)]);
+    assert_eq!(run(ones(&[3])).unwrap()["y"].shape()[..], [3, 1]);
+    assert!(run(Tensor::scalar(1.0f32)).unwrap_err().to_string().contains("Flatten: takes a row"));
 }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what must hold, in its helpers too")]
 
-use tracecast::nn::{Linear, Relu, Sequential};
-use tracecast::numerics::{NonFinite, Stats, check_finite, stats};
+use tracecast::nn::{Context, Dropout, Linear, Relu, Sequential};
+use tracecast::numerics::{NonFinite, Stats, check_finite, check_gradients, stats};
 use tracecast::prelude::*;
 
 fn f32s(shape: &[usize]) -> TensorType {
@@ -151,4 +151,61 @@ fn the_numbers_are_those_of_compiled_code() {
     let y = program.run(&mut Store::new(), &[("x", &x)]).unwrap();
     let last = all.values.last().unwrap();
     assert_eq!(last.numbers, tracecast::numerics::Numbers::of(&y["y"]));
+}
+
+#[test]
+fn wrong_gradients_are_found_where_they_are() {
+    let x = Tensor::from([[0.5, -1.0], [2.0, 0.1]]);
+    let labels = Tensor::from([1i64, 0]);
+    let inputs = [("x", &x), ("y", &labels), ("z", &x)];
+    // Right: a loss of one number, with indices beside it, and a result of another shape.
+    let right = check_gradients(&Options::new(), &inputs, |t| {
+        t.input("x").cross_entropy(t.input("y")) + t.input("z").sum(&[1], false, None)
+    });
+    assert_eq!(right.unwrap(), []);
+    // Wrong at one element of one input only.
+    let wrong = check_gradients(&Options::new(), &inputs, |t| {
+        let (x, z) = (t.input("x"), t.input("z"));
+        custom_grad(
+            t,
+            [x, z],
+            |[x, z]| (x * z, [x, z]),
+            |[x, z], dy| {
+                let off = t.constant(DType::F64, &[2, 2], &[0.0, 0.0, 0.5, 0.0]);
+                [Some(dy * z), Some(dy * x + off)]
+            },
+        )
+    })
+    .unwrap();
+    let [only] = &wrong[..] else { panic!("{wrong:?}") };
+    assert_eq!((only.input.as_str(), &only.position[..]), ("z", &[1, 0][..]));
+    assert!((only.gradient - only.difference - 0.5).abs() < 1e-6, "{only}");
+    assert!(only.to_string().starts_with("z[1, 0]: the gradient is "), "{only}");
+    // Errors that cancel in a plain sum do not cancel here, and a NaN is wrong.
+    let swapped = check_gradients(&Options::new(), &[("x", &x)], |t| {
+        let turn = t.constant(DType::F64, &[2, 1], &[1.0, -1.0]);
+        let x = t.input("x");
+        custom_grad(t, [x], |[x]| (x * 3.0, ()), move |_, dy| [Some(dy * 3.0 + turn)])
+    });
+    assert_eq!(swapped.unwrap().len(), 4);
+    let below = Tensor::from([-1.0]);
+    let nan = check_gradients(&Options::new(), &[("x", &below)], |t| t.input("x").sqrt());
+    assert_eq!(nan.unwrap().len(), 1);
+}
+
+#[test]
+fn gradients_are_checked_in_f64() {
+    let check = |inputs: &[(&str, &Tensor)]| {
+        check_gradients(&Options::new(), inputs, |t| t.input("x").exp()).unwrap_err().to_string()
+    };
+    let narrow = check(&[("x", &Tensor::from([1.0f32]))]);
+    assert!(narrow.contains("`x`: is f32[1]: differences are taken in f64"), "{narrow}");
+    assert!(check(&[("x", &Tensor::from([1i64]))]).contains("none is given"));
+    let lost = check_gradients(&Options::new(), &[("x", &Tensor::from([1.0]))], |t| t.input("X"));
+    assert!(lost.unwrap_err().to_string().contains("`X`"));
+    // State starts anew with each of the runs, so that dropout leaves out the same elements.
+    let dropped = check_gradients(&Options::new(), &[("x", &Tensor::from([[1.0; 8]; 4]))], |t| {
+        Dropout::new(0.5).forward(&Context::training(t), t.input("x"))
+    });
+    assert_eq!(dropped.unwrap(), []);
 }

@@ -42,6 +42,8 @@ pub use point::{Origin, Point, PointId, Reason};
 pub use retrace::Mapping;
 pub use shape::Shape;
 pub use size::{Claim, Must, NamedSize, Number, Relation, Size, SizeGuard, Sizes, Values};
+/// Results and gradients of ops are `SmallVec`s: `smallvec![Some(cx.dy() * 2.0)]`.
+pub use smallvec::{SmallVec, smallvec};
 pub use tensor_type::TensorType;
 pub use text::{ParseOptions, Printer, parse};
 pub use tracer::Tracer;

@@ -123,6 +123,23 @@ impl Store {
         self.entries.is_empty()
     }
 
+    /// The current values in another store, for another thread: what runs on one store does not show in the other.
+    ///
+    /// ```
+    /// use tracecast_runtime::{Store, Tensor};
+    /// let mut store = Store::new().with("w", Tensor::scalar(1.0f32));
+    /// let copy = store.try_clone()?;
+    /// store.insert("w", Tensor::scalar(2.0f32));
+    /// assert_eq!(copy.get("w")?.item::<f32>()?, 1.0);
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn try_clone(&self) -> Result<Self> {
+        self.iter().collect()
+    }
+
     fn entry(&self, name: &str) -> Result<&Entry> {
         self.entries.get(name).ok_or_else(|| {
             let mut known: Vec<&str> = self.names().take(8).collect();

@@ -12,7 +12,7 @@ mod linear;
 mod norm;
 mod sequential;
 
-pub use activation::{Gelu, Relu};
+pub use activation::{Flatten, Gelu, Relu, Sigmoid, Silu, Tanh};
 pub use context::{Context, Model};
 pub use dropout::Dropout;
 pub use embedding::Embedding;

@@ -1,4 +1,5 @@
-//! The numbers of a program: where the first inf or NaN comes from, and how values use the range of their dtypes.
+//! The numbers of a program: where the first inf or NaN comes from, how values use the range of their dtypes, and whether gradients are those
+//! that differences give.
 //!
 //! A program runs here op by op in the interpreter, behind the passes that decide about casts, gradients and loss scaling and before
 //! those that move casts and fuse. Compiled code keeps no value between two ops of a kernel, so a device has nothing to show; and
@@ -21,9 +22,11 @@
 //! ```
 
 mod finite;
+mod gradients;
 mod stats;
 
 pub use finite::{NonFinite, Operand, check_finite};
+pub use gradients::{WrongGradient, check_gradients};
 pub use stats::{Numbers, Stats, ValueStats, stats};
 
 use crate::error::Result;

@@ -511,3 +511,23 @@ macro_rules! operators {
 }
 
 operators!(Add add, Sub sub, Mul mul, Div div);
+
+/// A number on the left: the ops that PyTorch records for it.
+macro_rules! reflected {
+    ($($trait:ident $method:ident: $record:expr),+) => { $(
+        impl<'t> std::ops::$trait<Var<'t>> for f64 {
+            type Output = Var<'t>;
+
+            #[track_caller]
+            fn $method(self, x: Var<'t>) -> Var<'t> {
+                x.tracer().at_caller(|| $record(x, self))
+            }
+        }
+    )+ };
+}
+
+reflected!(
+    Add add: |x: Var<'t>, number| x + number,
+    Sub sub: |x: Var<'t>, number| x.rsub(number),
+    Mul mul: |x: Var<'t>, number| x * number
+);
