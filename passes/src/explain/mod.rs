@@ -38,8 +38,7 @@ pub use warnings::{Warning, WarningKind, warnings};
 pub use crate::fuse::{Keep, KernelCost};
 
 use crate::{
-    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Pipeline, Place, Precision, Simplify,
-    standard,
+    Autocast, Decompose, Error, Fuse, Pass, PassOptions, Place, Precision, Simplify, standard,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,6 +53,8 @@ pub struct Explanation {
     pub program: String,
     /// The policy tables of the device types that regions are on for, with their versions, and the number of rules over them.
     pub policies: Vec<String>,
+    /// The traced values of the names that sizes have: what costs least was decided by them, and bytes are counted with them.
+    pub sizes: Vec<(String, i64)>,
     /// The regions of the program, in text; the first is "off everywhere".
     pub regions: Vec<String>,
     /// The values that come from outside, as the text calls them, such as `%x`.
@@ -101,16 +102,12 @@ impl Explanation {
     }
 }
 
-/// Explains a traced program; one whose sizes are names for the values that it was traced with.
+/// Explains a traced program. Where sizes are names, bytes are those of the values that it was traced with, and by these values kernels were
+/// chosen where one costs less than another.
 ///
 /// # Errors
 /// What is wrong with the program, or the pass that could not finish.
 pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Error> {
-    if !graph.sizes().is_empty() {
-        let traced = graph.at(&graph.sizes().hints());
-        let traced = traced.map_err(|error| Error::InPass { pass: Pipeline::TRACED, error })?;
-        return explain(&traced, options);
-    }
     let policies = options.policies.clone().unwrap_or_else(|| Arc::new(PolicySet::standard()));
     let pipeline = standard(options).up_to(Place::NAME).unwrap_or_default();
     let (mut cast, mut core, mut simple) = (None, None, None);
@@ -138,6 +135,7 @@ pub fn explain(graph: &Graph, options: &PassOptions) -> Result<Explanation, Erro
     Ok(Explanation {
         program: graph.name().to_owned(),
         policies: tables(graph, &policies),
+        sizes: graph.sizes().hints().iter().map(|(name, n)| (name.to_owned(), n)).collect(),
         regions: graph.regions().iter().map(ToString::to_string).collect(),
         ports: graph.ports().iter().map(|p| (names.node(p.node).to_string(), p.node)).collect(),
         ops: ops::notes(graph, &decisions, &casts),

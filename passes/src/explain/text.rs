@@ -81,6 +81,11 @@ impl Explanation {
         if !self.policies.is_empty() {
             writeln!(f, "policies: {}", self.policies.join(", "))?;
         }
+        if !self.sizes.is_empty() {
+            let values: Vec<String> =
+                self.sizes.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+            writeln!(f, "bytes, and what costs least, by the traced values {}", values.join(", "))?;
+        }
         for (number, region) in self.regions.iter().enumerate().skip(1) {
             writeln!(f, "region #{number}: {region}")?;
         }
