@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let once = start.elapsed();
     let mut store = Store::new();
     for port in program.graph().ports().iter().filter(|port| port.name != "tokens") {
-        store.set(&port.name, &(Tensor::rand(port.ty.shape.numbers().as_slice(), 3)?))?;
+        store.insert(&port.name, Tensor::rand(port.ty.shape.numbers().as_slice(), 3)?);
     }
     let mut sizes: Vec<(i64, i64)> =
         (1..=BATCHES).flat_map(|batch| (1..=LENGTHS).map(move |length| (batch, length))).collect();

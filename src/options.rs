@@ -276,7 +276,7 @@ impl Options {
         self
     }
 
-    /// With code for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
+    /// With plans and bindings for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
     #[must_use]
     pub fn sizes(mut self, sizes: usize) -> Self {
         self.sizes = sizes.max(1);

@@ -1,7 +1,7 @@
 //! Programs as pictures: the Graphviz text of a graph.
 //!
 //! A node is a box with its op and attributes, a port an ellipse, a result a note; an edge carries the type of the value. Dashed
-//! edges lead back to the state that they give its next value.
+//! edges lead back to the state that they give its next value. The names of sizes, and what the program needs of them, stand above.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -16,6 +16,12 @@ impl Display for AsDot<'_> {
         writeln!(f, "digraph {} {{", quoted(graph.name()))?;
         writeln!(f, "  node [shape=box, fontname=\"monospace\"]")?;
         writeln!(f, "  edge [fontname=\"monospace\", fontsize=10]")?;
+        let names = graph.sizes().names().iter().map(|size| format!("size {size}"));
+        let guards = graph.sizes().guards().iter().map(|guard| format!("guard {guard}"));
+        let above: Vec<String> = names.chain(guards).collect();
+        if !above.is_empty() {
+            writeln!(f, "  graph [labelloc=t, label={}]", quoted(&above.join("\n")))?;
+        }
         for port in graph.ports() {
             let role = match port.role {
                 Role::Input => "input",
@@ -93,6 +99,26 @@ mod tests {
             r#"n2 [label="mul\nin layer"]"#,
             r#"n2 -> r0 [label="f32[2]"]"#,
             r#"n3 -> n1 [label="f32[2]", style=dashed, constraint=false]"#,
+        ] {
+            assert!(dot.contains(expected), "expected `{expected}` in: {dot}");
+        }
+    }
+
+    #[test]
+    fn names_of_sizes_stand_above() {
+        let text = r#"
+            size batch = 32 in 1..=64
+            size length = 8
+            guard length >= 4 of "slice" at "m.rs:7"
+
+            graph @g(%x: f32[batch, length]) {
+                %0 = neg %x : f32[batch, length]
+                return y = %0
+            }"#;
+        let dot = AsDot(&tracecast_ir::parse(text).unwrap()).to_string();
+        for expected in [
+            r#"graph [labelloc=t, label="size batch = 32 in 1..=64\nsize length = 8\nguard length >= 4 of \"slice\" at \"m.rs:7\""]"#,
+            r#"n1 -> r0 [label="f32[batch, length]"]"#,
         ] {
             assert!(dot.contains(expected), "expected `{expected}` in: {dot}");
         }

@@ -1,4 +1,4 @@
-//! [`SizedProgram`]: a program whose sizes are names, compiled once for each set of sizes that it meets.
+//! [`SizedProgram`]: a program whose sizes are names, planned once for each set of sizes that it meets.
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -11,8 +11,8 @@ use tracecast_passes::explain::warnings;
 use tracecast_passes::{Autocast, standard};
 use tracecast_runtime::{Executable, Family, Outputs, Program, Store, Tensor};
 
-/// A program whose sizes are names. It is traced once and goes through the passes once; for each set of sizes that a run brings, its kernels
-/// are then planned and loaded with those numbers, and kept.
+/// A program whose sizes are names. It is traced once and goes through the passes once; kernels that the device takes with names are compiled once.
+/// For each set of sizes that a run brings places in memory are found, and what kernels there are besides is compiled; that is kept.
 ///
 /// Everything it computes is what the program traced with those numbers computes, bit for bit. It can be run by several threads at once.
 ///
@@ -76,7 +76,7 @@ pub fn compile_sized_reported(
 }
 
 impl SizedProgram {
-    /// Runs one step with the sizes that the inputs have, which are compiled for first if they have not been met.
+    /// Runs one step with the sizes that the inputs have, which are planned for first if they have not been met.
     ///
     /// # Errors
     /// Sizes that do not fit together, a bound or a size guard that they do not keep; else as [`Executable::run`]. State is then as it was.
@@ -101,7 +101,7 @@ impl SizedProgram {
         Ok(self.at(&values)?.run(store, inputs)?)
     }
 
-    /// The program with these values for its names, compiled if it is not kept.
+    /// The program with these values for its names, planned if it is not kept.
     ///
     /// # Errors
     /// A bound or a guard that the values do not keep, a pass or a device that failed.
