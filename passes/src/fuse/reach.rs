@@ -7,10 +7,13 @@ use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
 use tracecast_ir::kernel::index::{Index, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
-use tracecast_ir::{Graph, NodeId, Shape, Size, ValueId};
+use tracecast_ir::{Graph, NodeId, Shape, Size, TensorType, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
 const MOST_AGAIN: usize = 64;
+/// So is one of what kernels make, if that has so many times more bytes: the sum of all that the layers of a network have added to what
+/// came in would be computed from the beginning in every layer.
+const MOST_READ: usize = 2;
 
 /// The result of the analysis.
 #[derive(Clone)]
@@ -85,11 +88,22 @@ impl Reach {
         let wanted = |n: &NodeId| live[n.index()] && !program.is_root[n.index()];
         // How many ops are computed again where a node is needed.
         let mut cost = vec![0usize; graph.len()];
+        // The bytes of what kernels make that are read where a node is computed again.
+        let mut read = vec![0usize; graph.len()];
         for n in graph.nodes().filter(wanted) {
             let args = graph.args(n);
             let is_map = matches!(lowering(graph, n), Some(Lower::Map(_)));
             let below = args.iter().fold(0usize, |sum, a| sum.saturating_add(cost[a.node.index()]));
             cost[n.index()] = below.saturating_add(usize::from(is_map));
+            let bytes = |ty: &TensorType| graph.hint(ty.bytes());
+            let is_made = |v: &ValueId| !self.inline[v.node.index()] && !is_port(graph, v.node);
+            read[n.index()] = args.iter().fold(0usize, |sum, a| {
+                sum.saturating_add(if is_made(a) {
+                    bytes(graph.ty(*a))
+                } else {
+                    read[a.node.index()]
+                })
+            });
             let from_memory = |v: &ValueId| is_port(graph, v.node) || self.inline[v.node.index()];
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_)) => true,
@@ -97,12 +111,13 @@ impl Reach {
                 Some(Lower::Map(_)) if is(graph, n, Intrinsic::Cast) && widens(graph, n) => true,
                 Some(Lower::Map(map)) => {
                     let is_cheap = map.is_cheap() && cost[n.index()] <= MOST_AGAIN;
-                    is_cheap && args.iter().all(from_memory)
+                    let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
+                    is_cheap && read[n.index()] <= most && args.iter().all(from_memory)
                 }
                 _ => false,
             };
             if !self.inline[n.index()] {
-                cost[n.index()] = 0;
+                (cost[n.index()], read[n.index()]) = (0, 0);
             }
         }
         // What only a flattened reduction reads is computed in its loads.
