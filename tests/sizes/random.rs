@@ -10,6 +10,9 @@ use tracecast_ir::{Values, eval::Value};
 const PROGRAMS: u64 = 1000;
 const ROUNDS: usize = 5;
 
+/// How many other programs are compiled to machine code.
+const COMPILED: u64 = 150;
+
 /// What a program does next, on values by their numbers in the order of making.
 #[derive(Clone, Debug)]
 enum Step {
@@ -172,8 +175,24 @@ fn difference(found: &Value, wanted: &Value) -> Option<usize> {
 
 #[test]
 fn random_programs_with_names_are_those_with_numbers() {
+    each_program(0..PROGRAMS, |_| options());
+}
+
+/// The code of the CPU for classes of sizes, on every kind of vectors.
+#[test]
+#[cfg(feature = "cpu")]
+fn compiled_code_serves_all_sizes() {
+    use tracecast::Vectors;
+    let vectors = [Vectors::Native, Vectors::Avx2, Vectors::Portable];
+    let of = |seed: u64| Options::new().threads(1).vectors(vectors[seed as usize % 3]);
+    each_program(PROGRAMS..PROGRAMS + COMPILED, of);
+}
+
+/// Runs programs with names at several sizes, and compares them with the same programs with numbers on the device that interprets.
+fn each_program(seeds: std::ops::Range<u64>, options_of: impl Fn(u64) -> Options) {
+    let programs = (seeds.end - seeds.start) as usize;
     let (mut compared, mut guarded, mut steps_seen) = (0, 0, 0);
-    for seed in 0..PROGRAMS {
+    for seed in seeds {
         let mut dice = Dice::new(seed * 7919 + 5);
         let mut steps = Vec::new();
         let named = trace("named", |t| {
@@ -182,8 +201,10 @@ fn random_programs_with_names_are_those_with_numbers() {
         });
         let named = named.unwrap_or_else(|e| panic!("{seed}: {e}\n{steps:?}"));
         steps_seen += steps.len();
-        let program_of_all = compile_sized(named, &options());
+        let program_of_all = compile_sized(named, &options_of(seed));
         let program_of_all = program_of_all.unwrap_or_else(|e| panic!("{seed}: {e}\n{steps:?}"));
+        let (served, kernels) = program_of_all.served();
+        assert_eq!(served, kernels, "{seed}: every kernel takes names");
         for round in 0..ROUNDS {
             let sizes = match round {
                 0 => [1, 1 + dice.below(7)],
@@ -221,7 +242,7 @@ fn random_programs_with_names_are_those_with_numbers() {
             compared += 1;
         }
     }
-    let all = PROGRAMS as usize * ROUNDS;
+    let all = programs * ROUNDS;
     assert!(compared > all / 2 && guarded > all / 50, "{compared} compared, {guarded} guarded");
-    assert!(steps_seen == 9 * PROGRAMS as usize);
+    assert!(steps_seen == 9 * programs);
 }

@@ -43,7 +43,7 @@ impl<'v> Numbers<'v> {
         usize::try_from(number).map_err(|_| format!("{size} is {number}"))
     }
 
-    /// The bits of an argument of a kernel as a number of that type.
+    /// The bits of an argument of a kernel as a number of that type. A NaN has no payload: vector loops that round to bf16 count on that.
     ///
     /// # Errors
     /// As [`number`](Numbers::number), and if there is no such argument.
@@ -53,7 +53,12 @@ impl<'v> Numbers<'v> {
             Some(Number::Ratio(by, size)) => Some(Number::Ratio(*by, self.number(*size)?.into())),
             known => known.copied(),
         };
-        let bits = number.and_then(|number| argument_bits(number, ty));
+        let quiet = |bits: u64| match ty {
+            Scalar::F32 if f32::from_bits(bits as u32).is_nan() => u64::from(f32::NAN.to_bits()),
+            Scalar::F64 if f64::from_bits(bits).is_nan() => f64::NAN.to_bits(),
+            _ => bits,
+        };
+        let bits = number.and_then(|number| argument_bits(number, ty)).map(quiet);
         bits.ok_or_else(|| format!("there is no argument {at}"))
     }
 

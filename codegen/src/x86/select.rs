@@ -487,8 +487,6 @@ fn rounds_nan_safely(task: &Task<'_>) -> bool {
     let number = |inst: &tracecast_ir::kernel::Inst| match (inst.op, inst.ty) {
         (ScalarOp::Const(bits), Scalar::F32) => !f32::from_bits(bits as u32).is_nan(),
         (ScalarOp::Const(_), Scalar::F64) => false,
-        // What it will be is not known here.
-        (ScalarOp::Argument(_), Scalar::F32 | Scalar::F64) => false,
         _ => true,
     };
     loads && task.plan.stages.iter().flat_map(|s| &s.body.insts).all(number)
