@@ -70,6 +70,11 @@ CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         infer::need_index(cx.operand(0))?;
+        for name in ["low", "high"] {
+            if cx.attrs.size(name).is_none_or(|bound| bound.is_out_of_range()) {
+                return Err(format!("`{name}` is no size, expected at most {}", Size::MAX));
+            }
+        }
         infer::same(cx)
     },
     body:     core(Grad::Zero, cheap(&|cx, x| in_range(cx, x[0]))),
@@ -164,11 +169,11 @@ fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
 
 /// The index, and a check; the smallest allowed value where the check fails.
 fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
-    let get = |name| cx.attrs.size(name);
-    let (low, high, allow) =
-        (get("low").expect("required"), get("high").expect("required"), get("allow"));
+    let get = |name| cx.attrs.size(name).expect("inferred");
+    let (low, high) = (get("low"), get("high"));
     let (from, to) = (cx.size(low), cx.size(high));
-    let other = allow.map(|allow| cx.size(allow));
+    let allow = cx.attrs.int("allow");
+    let other = allow.map(|i| cx.body.push(ScalarOp::Const(i as u64), &[], Scalar::I64));
     let wide = cx.body.convert(x, Scalar::I64);
     let above = cx.body.cmp(Cmp::Le, from, wide);
     let below = cx.body.cmp(Cmp::Lt, wide, to);
