@@ -6,7 +6,7 @@ use crate::support::dice::Dice;
 use std::collections::HashSet;
 use std::path::Path;
 use tracecast_ir::{DType, TensorType};
-use tracecast_runtime::safetensors::{Archive, Metadata, write};
+use tracecast_runtime::safetensors::{Archive, Metadata, write, write_sharded};
 use tracecast_runtime::{Result, Tensor};
 
 /// Tries it.
@@ -42,7 +42,22 @@ fn tried(path: &Path, bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     assert_eq!(*again.metadata(), metadata);
     let (found, none) = all(&mut again, usize::MAX);
     assert!(none.is_none() && is_same(&found, &tensors), "{found:?} was written as {tensors:?}");
+    assert!(again.read("no tensor").is_err() || again.contains("no tensor"));
+    if !tensors.is_empty() {
+        sharded(path, &mut tensors.clone(), &metadata);
+    }
     error.map_or(Ok(tensors), Err)
+}
+
+/// Writes the tensors to several files and reads them by their index.
+fn sharded(path: &Path, tensors: &mut [(String, Tensor)], metadata: &Metadata) {
+    let index = path.with_extension("safetensors.index.json");
+    let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    write_sharded(&index, named, metadata, 16).unwrap();
+    let (mut found, none) = all(&mut Archive::open(&index).unwrap(), usize::MAX);
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    tensors.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(none.is_none() && is_same(&found, tensors), "{found:?} was written as {tensors:?}");
 }
 
 /// The tensors of an index beside two files.
