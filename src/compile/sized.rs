@@ -12,7 +12,7 @@ use tracecast_passes::{Autocast, standard};
 use tracecast_runtime::{Executable, Family, Outputs, Program, Store, Tensor};
 
 /// A program whose sizes are names. It is traced once and goes through the passes once; kernels that the device takes with names are compiled once.
-/// For each set of sizes that a run brings places in memory are found, and what kernels there are besides is compiled; that is kept.
+/// For each set of sizes that a run brings, places in memory are found, and kernels that the device cannot compile for all sizes are compiled; both are kept.
 ///
 /// Everything it computes is what the program traced with those numbers computes, bit for bit. It can be run by several threads at once.
 ///
