@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// The result of most functions here.
@@ -46,6 +47,17 @@ pub enum Error {
     /// A size guard that fails, or a name of a size without a value.
     #[error(transparent)]
     Size(#[from] tracecast_ir::SizeError),
+    /// The closure of a [`Jit`](crate::Jit) panicked while another thread waited for its program, or it runs itself.
+    #[error("`{name}` {message}")]
+    Closure {
+        /// The name of the program.
+        name: String,
+        /// What it did.
+        message: String,
+    },
+    /// The error of a compilation that several threads waited for.
+    #[error(transparent)]
+    Shared(Arc<Error>),
     /// An option that has no meaning here.
     #[error("option `{option}`: {message}")]
     Option {

@@ -75,7 +75,7 @@ mod train;
 pub use compile::{SizedProgram, compile, compile_reported, compile_sized, compile_sized_reported};
 pub use entry::{Entry, Start};
 pub use error::{Error, Result};
-pub use jit::{Jit, Recompilation, jit};
+pub use jit::{Jit, JitCounters, Recompilation, jit};
 pub use options::{Observer, Options, ProgressHook};
 pub use profile::{KernelProfile, Profile};
 pub use report::{CompileReport, KernelCode, Progress};

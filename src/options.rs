@@ -46,6 +46,7 @@ pub struct Options {
     strict: bool,
     seed: u64,
     programs: usize,
+    program_bytes: usize,
     sizes: usize,
     infers_sizes: bool,
     opened: Arc<OnceLock<Arc<dyn Device>>>,
@@ -84,6 +85,7 @@ impl Options {
             strict: false,
             seed: 0,
             programs: 8,
+            program_bytes: usize::MAX,
             sizes: 64,
             infers_sizes: true,
             opened: Arc::default(),
@@ -276,6 +278,14 @@ impl Options {
         self
     }
 
+    /// With at most so many bytes taken by the compiled programs of a [`Jit`](crate::Jit): their code, their numbers, and what one run at a time of
+    /// each needs. Those used longest ago go, but never the one compiled last. Without a limit if not said.
+    #[must_use]
+    pub fn program_bytes(mut self, bytes: usize) -> Self {
+        self.program_bytes = bytes;
+        self
+    }
+
     /// With plans and bindings for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
     #[must_use]
     pub fn sizes(mut self, sizes: usize) -> Self {
@@ -406,6 +416,10 @@ impl Options {
         self.programs
     }
 
+    pub(crate) fn most_program_bytes(&self) -> usize {
+        self.program_bytes
+    }
+
     /// The same with a device that has to be opened again.
     fn closed(mut self) -> Self {
         self.opened = Arc::default();
@@ -428,6 +442,7 @@ impl fmt::Debug for Options {
             .field("strict", &self.strict)
             .field("seed", &self.seed)
             .field("programs", &self.programs)
+            .field("program_bytes", &self.program_bytes)
             .field("sizes", &self.sizes)
             .field("infers_sizes", &self.infers_sizes)
             .finish_non_exhaustive()

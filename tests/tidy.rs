@@ -62,7 +62,7 @@ struct Crate {
 }
 
 const CRATES: [Crate; 7] = [
-    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 24_000, most_flat: 15 },
+    Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 24_200, most_flat: 15 },
     Crate {
         name: "tracecast-passes",
         folder: "passes",
@@ -81,14 +81,14 @@ const CRATES: [Crate; 7] = [
         name: "tracecast-runtime",
         folder: "runtime",
         knows: &["tracecast-ir"],
-        budget: 5_100,
+        budget: 5_900,
         most_flat: 16,
     },
     Crate {
         name: "tracecast",
         folder: "",
         knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
-        budget: 11_200,
+        budget: 12_200,
         most_flat: 12,
     },
     Crate {

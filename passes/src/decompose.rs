@@ -8,10 +8,12 @@
 //! ```
 //!
 //! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded once, to the type that its rule
-//! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them.
+//! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them. A concatenation of many operands
+//! becomes one of concatenations of few.
 
 use crate::pass::{Pass, need_decided, swept};
-use tracecast_ir::op::{Body, ExpandCx, Inside};
+use smallvec::smallvec;
+use tracecast_ir::op::{Body, ExpandCx, Inside, Lower};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{
     Args, Attrs, Graph, Node, OpRef, Reason, Results, Stage, TensorType, TraceError, Tracer, Var,
@@ -20,6 +22,9 @@ use tracecast_ir::{
 
 /// How deep composites may lie inside each other.
 pub(crate) const DEEPEST: usize = 32;
+
+/// So many operands of a concatenation are told apart in one kernel.
+pub(crate) const MOST_OPERANDS: usize = 32;
 
 /// Expands composites.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +65,31 @@ fn is_composite(node: &Node) -> bool {
 fn one_layer(graph: &Graph) -> Result<Graph, TraceError> {
     graph.retrace(|t, id, node, args| match is_composite(node) {
         true => record_parts(t, &node.op, &args, &node.attrs, &node.results),
+        false if is_wide_cat(node, &args) => record_cat(t, node, args),
         false => t.carry(graph, id, args),
     })
+}
+
+/// True for a concatenation of more operands than a kernel takes.
+fn is_wide_cat(node: &Node, args: &Args<'_>) -> bool {
+    args.vars.len() > MOST_OPERANDS && matches!(node.op.def().lowering(), Some(Lower::Cat))
+}
+
+/// Records concatenations of few operands each, and of their results: a kernel asks at each position for every operand whether it is there.
+fn record_cat<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
+    let few = |vars: &[Var<'t>]| match vars {
+        [one] => *one,
+        several => {
+            let mut args = Args::new();
+            args.push(several);
+            t.apply(node.op.clone(), args, node.attrs.clone())[0]
+        }
+    };
+    let mut parts = args.vars;
+    while parts.len() > 1 {
+        parts = parts.chunks(MOST_OPERANDS).map(few).collect();
+    }
+    parts.into_iter().next().map_or_else(|| t.again(node, Args::new()), |whole| smallvec![whole])
 }
 
 /// Records what a composite is made of, under the rule for its inside; the results have the types it was recorded with.

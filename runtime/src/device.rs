@@ -214,7 +214,7 @@ pub struct Arg {
     pub len: usize,
     /// What the kernel does with it.
     pub access: Access,
-    /// True if it is state that the program only reads: as long as [`Memory::version`] stays the same, so do the bytes, and what the
+    /// True if it is state that the program only reads, or numbers that it brings: as long as [`Memory::version`] stays the same, so do the bytes, and what the
     /// device has made of them in an earlier run is still right.
     pub lasting: bool,
 }

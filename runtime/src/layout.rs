@@ -24,14 +24,18 @@ pub(crate) struct Layout {
     pub(crate) fresh: Vec<usize>,
     /// The number of loans. Inputs come first.
     pub(crate) loans: usize,
-    /// Memory needed besides the state and the tensors that go in.
+    /// Memory needed besides the state and the tensors that go in; the numbers that the program brings are part of it.
     pub(crate) peak_bytes: usize,
 }
 
 impl Layout {
-    /// True if it is state that the program only reads.
+    /// True if it is state that the program only reads, or numbers of the program.
     pub(crate) fn is_lasting(&self, operand: &Operand) -> bool {
-        matches!(operand.place, Place::State(i) if self.lasting[i])
+        match operand.place {
+            Place::State(i) => self.lasting[i],
+            Place::Data(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -58,6 +62,8 @@ pub(crate) enum Place {
     Arena(usize),
     /// In the memory of a state.
     State(usize),
+    /// In the memory of numbers that the program brings.
+    Data(usize),
     /// In the memory that will replace a state.
     Fresh(usize),
     /// In the tensor of an input, or in bytes that become an output.
@@ -88,6 +94,7 @@ impl fmt::Display for Operand {
         let (place, n) = match self.place {
             Place::Arena(at) => ("arena", at),
             Place::State(i) => ("state", i),
+            Place::Data(i) => ("data", i),
             Place::Fresh(i) => ("fresh", i),
             Place::Lent(i) => ("lent", i),
         };
@@ -128,6 +135,8 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
     let fresh_bytes =
         fresh.iter().fold(0usize, |sum, s| sum.saturating_add(parts.bytes[states[*s]]));
+    let data = parts.data.iter().map(|value| parts.bytes[*value]);
+    let data_bytes = data.fold(0usize, usize::saturating_add);
     let mut lasting = vec![true; states.len()];
     for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
         lasting[state] = false;
@@ -142,7 +151,9 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
         lasting,
         fresh,
         loans,
-        peak_bytes: arena.saturating_add(fresh_bytes).saturating_add(lent_bytes),
+        peak_bytes: [arena, fresh_bytes, lent_bytes, data_bytes]
+            .into_iter()
+            .fold(0, usize::saturating_add),
     }
 }
 
@@ -212,6 +223,9 @@ impl<'a> Placing<'a> {
         let mut places = vec![None; count];
         for (number, port) in states.iter().enumerate() {
             places[*port] = Some(Place::State(number));
+        }
+        for (number, value) in parts.data.iter().enumerate() {
+            places[*value] = Some(Place::Data(number));
         }
         for (fresh, (_, value)) in parts.updates.iter().enumerate() {
             places[*value] = match schedule.home[*value] {

@@ -8,9 +8,11 @@ use crate::schedule::schedule;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use tracecast_ir::eval::{Value, data};
 use tracecast_ir::kernel::{
     Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage,
 };
+use tracecast_ir::ops::source::is_data;
 use tracecast_ir::{
     Attr, DType, Port, Role, Size, Stage as Progress, TensorType, ValueId, Values, Verified,
 };
@@ -19,6 +21,8 @@ use tracecast_ir::{
 pub struct Program {
     pub(crate) parts: Parts,
     pub(crate) layout: Layout,
+    /// The contents of [`Parts::data`], until they are memory of a device.
+    pub(crate) contents: Vec<Value>,
 }
 
 /// The graph as the planner sees it. Values are numbered: the ports come first.
@@ -32,6 +36,8 @@ pub(crate) struct Parts {
     pub(crate) kernels: Vec<Arc<Kernel>>,
     pub(crate) ports: Vec<Port>,
     pub(crate) values: Vec<TensorType>,
+    /// The values that are numbers of the program: they lie in memory before it runs.
+    pub(crate) data: Vec<usize>,
     /// The bytes of each value, with the traced values of names.
     pub(crate) bytes: Vec<usize>,
     pub(crate) steps: Vec<Part>,
@@ -62,10 +68,10 @@ impl Program {
                 graph.stage()
             )));
         }
-        let mut parts = Parts::of(graph)?;
+        let (mut parts, contents) = Parts::of(graph)?;
         let order = schedule(&parts, true);
         let layout = layout(&mut parts, &order, Abilities { in_place: true, loans: true });
-        Ok(Program { parts, layout })
+        Ok(Program { parts, layout, contents })
     }
 
     /// Has a device compile the kernels of a program whose sizes are names: once for all sizes those that the device takes, the others for
@@ -74,7 +80,7 @@ impl Program {
     /// # Errors
     /// If the device has no code for one of them.
     pub fn load_sized(self, device: Arc<dyn Device>) -> Result<Family> {
-        Family::new(self.parts, device)
+        Family::new(self.parts, self.contents, device)
     }
 
     /// Has a device compile the kernels.
@@ -153,12 +159,15 @@ impl fmt::Debug for Program {
 }
 
 impl Parts {
-    fn of(graph: &Verified) -> Result<Self> {
+    /// The parts, and the contents of `data`.
+    fn of(graph: &Verified) -> Result<(Self, Vec<Value>)> {
+        let mut contents = Vec::new();
         let mut parts = Parts {
             name: graph.name().to_owned(),
             kernels: Vec::new(),
             ports: graph.ports().to_vec(),
             values: Vec::new(),
+            data: Vec::new(),
             bytes: Vec::new(),
             steps: Vec::new(),
             outputs: Vec::new(),
@@ -173,6 +182,13 @@ impl Parts {
         let live = graph.live();
         for id in graph.nodes().filter(|id| live[id.index()]) {
             let node = graph.node(id);
+            if is_data(node) {
+                contents.push(data(node).map_err(Error::Plan)?);
+                let number = parts.value(&node.results[0], graph.hint(node.results[0].bytes()));
+                numbers.insert(ValueId { node: id, result: 0 }, number);
+                parts.data.push(number);
+                continue;
+            }
             let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else { continue };
             let inputs = graph
                 .args(id)
@@ -196,7 +212,7 @@ impl Parts {
                 });
             }
         }
-        parts.take_results(graph, &numbers)
+        Ok((parts.take_results(graph, &numbers)?, contents))
     }
 
     /// A new value.
@@ -215,7 +231,9 @@ impl Parts {
 
     /// Outputs and updates, with copies where they are needed.
     fn take_results(mut self, graph: &Verified, numbers: &HashMap<ValueId, usize>) -> Result<Self> {
+        // What is no kernel's result is not the place of new state.
         let mut taken = vec![false; self.values.len()];
+        self.data.iter().for_each(|value| taken[*value] = true);
         for (port, value) in graph.updates() {
             let mut value = self.number(numbers, *value)?;
             if value == *port || self.bytes[value] == 0 {

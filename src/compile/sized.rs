@@ -140,6 +140,13 @@ impl SizedProgram {
         self.family.served()
     }
 
+    /// The bytes that it takes: code, numbers, and what a run of the largest sizes so far needs.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let own = |(_, program): &(Values, Arc<Executable>)| program.code_bytes();
+        let planned = self.lock().iter().map(own).max().unwrap_or(0);
+        planned.saturating_add(self.family.arena_bytes())
+    }
+
     /// The program with its names, as kernels.
     pub fn graph(&self) -> &Verified {
         &self.kernels

@@ -1,11 +1,12 @@
 //! Evaluates a graph node by node.
 
-use super::{Bytes, EvalError, Value, kernel};
+use super::{Bytes, EvalError, Value, data, kernel};
 use crate::args::{Args, Results};
 use crate::attrs::Attr;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::build;
 use crate::op::{Body, ExpandCx, Inside};
+use crate::ops::source;
 use crate::tracer::{DEEPEST, Tracer};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -148,6 +149,8 @@ fn node(
     };
     let buffers = if let Some(Attr::Kernel(k)) = node.attrs.get("kernel") {
         run(k, &graph.args(id))?
+    } else if source::is_data(node) {
+        return Ok(vec![data(node).map_err(EvalError::Memory)?]);
     } else if node.results.iter().all(|ty| ty.numel() == 0) {
         node.results.iter().map(|_| Vec::new().into()).collect()
     } else {

@@ -5,6 +5,7 @@
 //! device ([`Value::first_difference`] takes any two NaN for equal).
 
 mod bytes;
+mod data;
 mod element;
 mod graph;
 mod kernel;
@@ -14,6 +15,7 @@ mod tests;
 mod value;
 
 pub use bytes::Bytes;
+pub use data::data;
 pub use element::element;
 pub use graph::{Outputs, Seen, graph, watched};
 pub use kernel::kernel;

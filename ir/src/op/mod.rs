@@ -387,6 +387,9 @@ pub enum Lower {
     Scatter,
     /// A port.
     Port,
+    /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see
+    /// [`lowering`](crate::kernel::build::lowering).
+    Data,
     /// A kernel already.
     Fused,
 }

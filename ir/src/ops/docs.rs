@@ -111,6 +111,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::Contract => "a contraction",
         Lower::Scatter => "a scatter",
         Lower::Port => "a port of the graph",
+        Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",
     }
 }

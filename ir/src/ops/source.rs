@@ -1,7 +1,7 @@
 //! Values that come from outside or from attributes alone: `input`, `constant`, `iota`.
 
 use super::infer;
-use crate::graph::Groups;
+use crate::graph::{Groups, Node};
 use crate::kernel::ScalarOp;
 use crate::op::{
     ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, Lower, MapCx,
@@ -129,10 +129,23 @@ fn held(ty: &TensorType, attrs: &Attrs) -> Result<(), String> {
     if let Some(value) = attrs.float("value") {
         infer::need_held(ty.dtype, "`value`", value)?;
     }
+    if ty.dtype.is_float() {
+        return Ok(());
+    }
     attrs
         .floats("data")
         .iter()
         .try_for_each(|v| infer::need_held(ty.dtype, "a number of `data`", *v))
+}
+
+/// A constant of so many numbers, or fewer, is code: a kernel that needs it finds the number by halving.
+const MOST_IN_CODE: usize = 8;
+
+/// True for a constant whose numbers lie in memory, one after another, before a program runs: code for all of them would do the work of
+/// all at every position.
+pub fn is_data(node: &Node) -> bool {
+    node.op.intrinsic() == Some(Intrinsic::Constant)
+        && node.attrs.floats("data").len() > MOST_IN_CODE
 }
 
 /// One number, or a search for the element's number by halving.

@@ -34,6 +34,7 @@ pub use compare::{Promise, compare};
 use crate::error::{VerifyError, VerifyErrors};
 use crate::graph::{Graph, Node, NodeId, Role};
 use crate::op::{Body, InferCx, Lower};
+use crate::ops::source;
 use crate::policy::{Decision, Region};
 use crate::{Attr, DType, Must, TensorType};
 use smallvec::SmallVec;
@@ -49,7 +50,7 @@ pub enum Stage {
     Cast,
     /// Core ops only.
     Core,
-    /// Ports and kernels only.
+    /// Ports, numbers in memory and kernels only.
     Fused,
 }
 
@@ -243,6 +244,7 @@ fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
     match (&node.op.def().body, stage) {
         (Body::Source(Lower::Port), _) => None,
         (Body::Core { kernel: Lower::Fused, .. }, Stage::Fused) => None,
+        (Body::Source(_), Stage::Fused) if source::is_data(node) => None,
         (_, Stage::Fused) => Some("is not a kernel".to_owned()),
         (Body::Composite { .. }, Stage::Core) => {
             Some("is composite: `decompose` should have expanded it".to_owned())

@@ -9,7 +9,7 @@
 //! `m` and `l`.
 
 use super::grouping::Groups;
-use super::reach::is_port;
+use super::reach::is_given;
 use tracecast_ir::hash::{FxHashMap, FxHashSet};
 use tracecast_ir::kernel::build::{domain, form, lowering};
 use tracecast_ir::kernel::update::predicated;
@@ -167,7 +167,7 @@ impl<'g, 'a> Prices<'g, 'a> {
     }
 
     fn is_in_memory(&self, n: NodeId) -> bool {
-        is_port(self.groups.graph, n) || self.stored[n.index()] && !self.again.contains(&n)
+        is_given(self.groups.graph, n) || self.stored[n.index()] && !self.again.contains(&n)
     }
 
     /// Adds what `at` takes to make, for `n`; false if it is not to be made where that is read. `is_moved` is true if nothing else reads it.

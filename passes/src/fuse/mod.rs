@@ -1,4 +1,4 @@
-//! Groups core ops into kernels. Nothing after this pass sees an op.
+//! Groups core ops into kernels. Nothing after this pass sees an op, but for constants whose numbers lie in memory.
 //!
 //! Before: `contract`, `relu`, `cast`. After: one `kernel @contract_relu_cast` whose epilogue applies the others and whose store
 //! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
@@ -37,7 +37,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::kernel::Kernel;
-use tracecast_ir::kernel::build::{self, Built, Context, Group};
+use tracecast_ir::kernel::build::{self, Built, Context, Group, lowering};
+use tracecast_ir::op::Lower;
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
     Args, Attr, Attrs, Graph, NodeId, Promise, Role, Source, Stage, TraceError, Tracer, ValueId,
@@ -220,6 +221,7 @@ fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
         });
         made.insert(ValueId { node: port.node, result: 0 }, var.id());
     }
+    record_data(graph, &tracer, &kernels, &mut made);
     for i in fused.order {
         let Some(Built { kernel, inputs, outputs }) = kernels[i].take() else { continue };
         let kernel = Kernel { name: std::mem::take(&mut names[i]), ..kernel };
@@ -255,6 +257,28 @@ fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
         );
     }
     tracer.finish()
+}
+
+/// Records the numbers in memory that a kernel reads or a result is.
+fn record_data(
+    graph: &Graph,
+    tracer: &Tracer,
+    kernels: &[Option<Built>],
+    made: &mut FxHashMap<ValueId, ValueId>,
+) {
+    let read = kernels.iter().flatten().flat_map(|built| built.inputs.iter().copied());
+    let mut data: Vec<ValueId> = read
+        .chain(graph.roots())
+        .filter(|v| matches!(lowering(graph, v.node), Some(Lower::Data)))
+        .collect();
+    data.sort_unstable();
+    data.dedup();
+    for value in data {
+        let node = graph.node(value.node);
+        let again = || tracer.again(node, Args::new());
+        let again = tracer.at(node.source.clone(), || tracer.scope_path(&node.scope, again));
+        made.insert(value, again[0].id());
+    }
 }
 
 /// The source of a kernel: that of its first node.

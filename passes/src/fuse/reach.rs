@@ -96,7 +96,7 @@ impl Reach {
             let below = args.iter().fold(0usize, |sum, a| sum.saturating_add(cost[a.node.index()]));
             cost[n.index()] = below.saturating_add(usize::from(is_map));
             let bytes = |ty: &TensorType| graph.hint(ty.bytes());
-            let is_made = |v: &ValueId| !self.inline[v.node.index()] && !is_port(graph, v.node);
+            let is_made = |v: &ValueId| !self.inline[v.node.index()] && !is_given(graph, v.node);
             read[n.index()] = args.iter().fold(0usize, |sum, a| {
                 sum.saturating_add(if is_made(a) {
                     bytes(graph.ty(*a))
@@ -104,7 +104,7 @@ impl Reach {
                     read[a.node.index()]
                 })
             });
-            let from_memory = |v: &ValueId| is_port(graph, v.node) || self.inline[v.node.index()];
+            let from_memory = |v: &ValueId| is_given(graph, v.node) || self.inline[v.node.index()];
             self.inline[n.index()] = match lowering(graph, n) {
                 Some(Lower::View(_)) => true,
                 Some(Lower::Map(_)) if args.is_empty() => true,
@@ -156,7 +156,7 @@ impl Reach {
     /// Takes out of `inline` what cannot be computed at the index it is needed at, and finds what every node reads in a kernel of its own.
     pub(super) fn settle(&mut self, graph: &Graph) -> Vec<Reads> {
         let mut reads: Vec<Reads> = vec![Reads::new(); graph.len()];
-        let all = graph.nodes().filter(|n| self.program.live[n.index()] && !is_port(graph, *n));
+        let all = graph.nodes().filter(|n| self.program.live[n.index()] && !is_given(graph, *n));
         self.settle_among(graph, all.collect(), &mut reads);
         reads
     }
@@ -199,7 +199,7 @@ impl Reach {
 
     /// True for nodes that are to be part of a kernel.
     pub(super) fn is_member(&self, graph: &Graph, n: NodeId) -> bool {
-        self.program.live[n.index()] && !self.inline[n.index()] && !is_port(graph, n)
+        self.program.live[n.index()] && !self.inline[n.index()] && !is_given(graph, n)
     }
 
     /// What `n` reads in a kernel over `domain`.
@@ -352,9 +352,9 @@ fn takes_base(lower: &Lower) -> bool {
     FormKind::begun_by(lower).is_some_and(|form| form.operands() == Operands::BaseAndSources)
 }
 
-/// True for a value from outside.
-pub(super) fn is_port(graph: &Graph, n: NodeId) -> bool {
-    matches!(lowering(graph, n), Some(Lower::Port))
+/// True for what is there before the first kernel runs: a value from outside, numbers in memory.
+pub(super) fn is_given(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Port | Lower::Data))
 }
 
 /// Casts that lose nothing cost nothing in a load.

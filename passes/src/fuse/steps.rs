@@ -4,7 +4,7 @@
 //! The end of a softmax or a norm whose result is state is no optimizer, and belongs to the kernel that reduces the rows: see
 //! [`of_rows`].
 
-use super::reach::is_port;
+use super::reach::is_given;
 use super::users::Users;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
@@ -46,7 +46,7 @@ fn of_rows(graph: &Graph, step: &[bool], users: &Users) -> Vec<NodeId> {
     let replaced: FxHashSet<NodeId> =
         graph.updates().iter().map(|(port, _)| graph.ports()[*port].node).collect();
     let mut parts: Vec<Option<Part<'_>>> = vec![None; graph.len()];
-    for n in graph.nodes().filter(|n| !is_port(graph, *n)) {
+    for n in graph.nodes().filter(|n| !is_given(graph, *n)) {
         let args = graph.args(n);
         let shape = &graph.node(n).results[0].shape;
         let mut below = args.iter().filter_map(|a| parts[a.node.index()]);

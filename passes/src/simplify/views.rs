@@ -4,6 +4,7 @@
 //! add or drop axes of size 1 become `reshape`, which other reshapes then swallow.
 
 use super::{Draft, Recorder};
+use crate::decompose::MOST_OPERANDS;
 use smallvec::SmallVec;
 use tracecast_ir::op::{Lower, View};
 use tracecast_ir::ops::view::{EXPAND, PERMUTE, RESHAPE, SLICE};
@@ -245,6 +246,9 @@ fn cat<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
             Some(below) => parts.extend(below.args.vars),
             None => parts.push(*v),
         }
+    }
+    if parts.len() > MOST_OPERANDS.max(d.args.vars.len()) {
+        parts = d.args.vars.iter().copied().collect();
     }
     let is_empty = |v: &Var<'t>| v.size(dim) == 0;
     if !parts.iter().all(is_empty) {

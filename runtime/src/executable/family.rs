@@ -1,10 +1,11 @@
 //! [`Family`]: a program whose sizes are names on a device, and its executables.
 
 use super::arenas::Arenas;
-use super::{Executable, load};
+use super::{Executable, contents_on, load};
 use crate::device::{Device, Launch};
 use crate::error::{Error, Result};
 use crate::layout::{Abilities, layout};
+use crate::memory::Memory;
 use crate::program::{Parts, Program};
 use crate::schedule::{Schedule, schedule};
 use smallvec::SmallVec;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracecast_ir::Values;
+use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
 
 /// A program whose sizes are names, loaded on a device. What does not depend on their values is here once: the order of the steps, what is
@@ -28,12 +30,17 @@ pub struct Family {
     /// For each kernel whether it keeps its names.
     kept: Vec<bool>,
     arenas: Arc<Arenas>,
+    data: Arc<[Memory]>,
     compile_time: Duration,
     strict: bool,
 }
 
 impl Family {
-    pub(crate) fn new(mut parts: Parts, device: Arc<dyn Device>) -> Result<Self> {
+    pub(crate) fn new(
+        mut parts: Parts,
+        contents: Vec<Value>,
+        device: Arc<dyn Device>,
+    ) -> Result<Self> {
         let able = Abilities::of(&*device);
         let schedule = schedule(&parts, able.in_place);
         // Adds copies, which are the same for all sizes.
@@ -51,6 +58,7 @@ impl Family {
         let mut loaded = load(&*device, &made.iter().collect::<Vec<_>>())?.into_iter();
         let launches = kept.iter().map(|kept| kept.then(|| loaded.next()).flatten()).collect();
         let compile_time = start.elapsed();
+        let data = contents_on(&*device, contents)?;
         let arenas = Arc::default();
         Ok(Family {
             parts,
@@ -60,6 +68,7 @@ impl Family {
             launches,
             kept,
             arenas,
+            data,
             compile_time,
             strict: false,
         })
@@ -100,9 +109,9 @@ impl Family {
         let of =
             |kernel: &Arc<Kernel>| kernel.names.iter().map(|known| value(known.name)).collect();
         let sizes = parts.kernels.iter().map(of).collect::<Result<Vec<SmallVec<[i64; 4]>>>>()?;
-        let (device, arenas) = (self.device.clone(), self.arenas.clone());
-        let program = Program { parts, layout };
-        let mut executable = Executable::of(program, device, launches, sizes, arenas);
+        let memory = (self.arenas.clone(), self.data.clone());
+        let program = Program { parts, layout, contents: Vec::new() };
+        let mut executable = Executable::of(program, self.device.clone(), launches, sizes, memory);
         executable.compile_time = compile_time;
         Ok(executable.strict(self.strict))
     }

@@ -2,6 +2,7 @@
 
 mod arenas;
 mod family;
+mod given;
 mod workspace;
 
 pub use family::Family;
@@ -16,14 +17,16 @@ use crate::program::Program;
 use crate::store::Store;
 use crate::tensor::Tensor;
 use arenas::Arenas;
+use given::{Given, Inputs};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
-use tracecast_ir::{Port, Role, TensorType};
-use workspace::{Workspace, locate};
+use tracecast_ir::{Port, TensorType};
+use workspace::Workspace;
 
 /// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
 pub struct Executable {
@@ -33,11 +36,13 @@ pub struct Executable {
     /// For each kernel the values of its names.
     sizes: Vec<SmallVec<[i64; 4]>>,
     arenas: Arc<Arenas>,
+    /// The numbers that the program brings.
+    data: Arc<[Memory]>,
     /// What the launches of a step keep for the next run.
     kept_bytes: usize,
     output_names: Arc<[String]>,
     compile_time: Duration,
-    strict: bool,
+    inputs: Inputs,
     pool: Mutex<Pool>,
 }
 
@@ -57,10 +62,17 @@ type Launching<'a> = dyn FnMut(&dyn Bound, usize) -> Result<()> + Send + 'a;
 #[derive(Default)]
 struct Pool {
     workspaces: Vec<Workspace>,
-    /// Empty lists with room.
-    lists: Vec<Vec<Memory>>,
+    /// With room, and nothing in them.
+    lists: Vec<Lists>,
     /// For each output, earlier values. Those that nobody holds any more are written again.
     given: Vec<VecDeque<Tensor>>,
+}
+
+/// What a run notes down.
+#[derive(Default)]
+struct Lists {
+    states: Vec<Memory>,
+    given: Given,
 }
 
 /// Where the value of an output comes from.
@@ -79,13 +91,15 @@ enum Room {
 const GIVEN: usize = 2;
 
 impl Executable {
-    pub(crate) fn new(program: Program, device: Arc<dyn Device>) -> Result<Self> {
+    pub(crate) fn new(mut program: Program, device: Arc<dyn Device>) -> Result<Self> {
         let kernels: Vec<&Kernel> = program.parts.kernels.iter().map(|kernel| &**kernel).collect();
         let start = Instant::now();
         let launches = load(&*device, &kernels)?;
         let compile_time = start.elapsed();
         let sizes = vec![SmallVec::new(); launches.len()];
-        let mut executable = Executable::of(program, device, launches, sizes, Arc::default());
+        let data = contents_on(&*device, std::mem::take(&mut program.contents))?;
+        let memory = (Arc::default(), data);
+        let mut executable = Executable::of(program, device, launches, sizes, memory);
         executable.compile_time = compile_time;
         Ok(executable)
     }
@@ -96,8 +110,9 @@ impl Executable {
         device: Arc<dyn Device>,
         launches: Vec<Arc<dyn Launch>>,
         sizes: Vec<SmallVec<[i64; 4]>>,
-        arenas: Arc<Arenas>,
+        (arenas, data): (Arc<Arenas>, Arc<[Memory]>),
     ) -> Self {
+        let inputs = Inputs::of(&program.parts.ports);
         let output_names = program.parts.outputs.iter().map(|(name, _)| name.clone()).collect();
         let keeps = |step: &Step| {
             let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
@@ -112,10 +127,11 @@ impl Executable {
             launches,
             sizes,
             arenas,
+            data,
             kept_bytes,
             output_names,
             compile_time: Duration::ZERO,
-            strict: false,
+            inputs,
             pool: Mutex::default(),
         }
     }
@@ -123,7 +139,7 @@ impl Executable {
     /// The same that refuses inputs which the program does not use, or accepts them, as is the default.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
+        self.inputs.strict = strict;
         self
     }
 
@@ -163,11 +179,10 @@ impl Executable {
         inputs: &[(&str, &Tensor)],
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
-        self.check_inputs(inputs)?;
-        let mut states = self.pool().lists.pop().unwrap_or_default();
-        let result = self.run_on(store, inputs, &mut states, launch);
-        states.clear();
-        self.pool().lists.push(states);
+        let mut lists = self.pool().lists.pop().unwrap_or_default();
+        let result = self.run_on(store, inputs, &mut lists, launch);
+        lists.states.clear();
+        self.pool().lists.push(lists);
         result
     }
 
@@ -175,9 +190,10 @@ impl Executable {
         &self,
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
-        states: &mut Vec<Memory>,
+        Lists { states, given }: &mut Lists,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
+        self.inputs.find(&self.program.parts.ports, inputs, given)?;
         for &port in &self.program.layout.states {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device)?);
@@ -186,7 +202,8 @@ impl Executable {
         let lasting = &self.program.layout.lasting;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
-        let result = self.step(&workspace, inputs, launch);
+        let tensor = |port: usize| given[port].map(|at| inputs[at].1);
+        let result = self.step(&workspace, &tensor, launch);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
                 let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
@@ -199,17 +216,15 @@ impl Executable {
     }
 
     /// Everything but the exchange of fresh memory for state.
-    fn step(
+    fn step<'t>(
         &self,
         workspace: &Workspace,
-        inputs: &[(&str, &Tensor)],
+        tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
-        for (port, place) in self.program.parts.ports.iter().zip(&layout.inputs) {
-            let Some((_, tensor)) = inputs.iter().find(|(name, _)| *name == port.name) else {
-                continue;
-            };
+        for (port, place) in layout.inputs.iter().enumerate() {
+            let Some(tensor) = tensor(port) else { continue };
             match place {
                 Some(Place::Arena(at)) => {
                     self.device.upload(tensor.bytes(), workspace.arena(), *at)?;
@@ -218,7 +233,7 @@ impl Executable {
                 _ => {}
             }
         }
-        let result = self.launch(workspace, inputs, launch);
+        let result = self.launch(workspace, tensor, launch);
         if result.is_err() {
             for loan in &workspace.loans {
                 loan.get::<HostLoan>()?.take();
@@ -228,10 +243,10 @@ impl Executable {
     }
 
     /// Takes room for the outputs, runs the kernels, and makes tensors of the outputs.
-    fn launch(
+    fn launch<'t>(
         &self,
         workspace: &Workspace,
-        inputs: &[(&str, &Tensor)],
+        tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
@@ -256,7 +271,7 @@ impl Executable {
         for (output, (room, place)) in rooms.into_iter().zip(&layout.outputs).enumerate() {
             let value = match room {
                 Room::Copied(mut value) => {
-                    let (memory, at) = locate(*place, workspace, binding);
+                    let (memory, at) = self.locate(*place, workspace, binding);
                     if let Some(bytes) = value.own_bytes() {
                         self.device.download(memory, at, bytes)?;
                     }
@@ -270,13 +285,10 @@ impl Executable {
                     value
                 }
                 Room::Output(other) => values[other].clone(),
-                Room::Input(port) => {
+                Room::Input(port) => tensor(port).cloned().ok_or_else(|| {
                     let name = &self.program.parts.ports[port].name;
-                    let given = inputs.iter().find(|(input, _)| input == name);
-                    given.map(|(_, tensor)| (*tensor).clone()).ok_or_else(|| {
-                        Error::input(name, "is missing though it was there before the run")
-                    })?
-                }
+                    Error::input(name, "is missing though it was there before the run")
+                })?,
             };
             values.push(value);
         }
@@ -330,40 +342,6 @@ impl Executable {
         given.push_back(value.clone());
     }
 
-    fn check_inputs(&self, inputs: &[(&str, &Tensor)]) -> Result<()> {
-        let ports = &self.program.parts.ports;
-        for (i, (name, tensor)) in inputs.iter().enumerate() {
-            if inputs[..i].iter().any(|(other, _)| other == name) {
-                return Err(Error::input(name, "is given twice"));
-            }
-            let Some(port) = ports.iter().find(|p| p.name == *name) else {
-                if !self.strict {
-                    continue;
-                }
-                let known =
-                    listed(ports.iter().filter(|p| p.role == Role::Input).map(|p| p.name.as_str()));
-                let message =
-                    format!("is unknown: the inputs are {known}, and the program is strict");
-                return Err(Error::input(name, message));
-            };
-            if port.role != Role::Input {
-                return Err(Error::input(name, "is state: it belongs into the store"));
-            }
-            if tensor.ty() != &port.ty {
-                return Err(Error::input(name, Error::expected(&port.ty, tensor.ty())));
-            }
-        }
-        let mut wanted = ports.iter().filter(|p| p.role == Role::Input);
-        match wanted.find(|p| inputs.iter().all(|(name, _)| *name != p.name)) {
-            Some(port) => {
-                let given = listed(inputs.iter().map(|(name, _)| *name));
-                let message = format!("is missing: expected {}, found {given}", port.ty);
-                Err(Error::input(&port.name, message))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -395,6 +373,16 @@ impl Executable {
     /// at the same time.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// The bytes of the code of its kernels, as far as the device keeps account of that.
+    pub fn code_bytes(&self) -> usize {
+        self.launches.iter().filter_map(|launch| launch.made()).map(|made| made.bytes).sum()
+    }
+
+    /// The bytes that it takes, besides state, if one run goes on at a time: code, [memory](Executable::peak_bytes), numbers.
+    pub fn held_bytes(&self) -> usize {
+        self.code_bytes().saturating_add(self.peak_bytes())
     }
 
     /// How long the device took to compile the kernels.
@@ -448,6 +436,18 @@ fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>
         )));
     }
     Ok(launches.into_iter().map(Arc::from).collect())
+}
+
+/// The memory of the numbers that a program brings.
+fn contents_on(device: &dyn Device, contents: Vec<Value>) -> Result<Arc<[Memory]>> {
+    let memory = |value: Value| {
+        device.adopt(value.bytes).or_else(|bytes| {
+            let memory = device.alloc(bytes.len())?;
+            device.upload(&bytes, &memory, 0)?;
+            Ok(memory)
+        })
+    };
+    contents.into_iter().map(memory).collect()
 }
 
 /// `` `x`, `y` ``, or `none`.

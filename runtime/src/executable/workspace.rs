@@ -48,21 +48,23 @@ impl Binding {
     }
 }
 
-/// The memory of a place, and where in it.
-pub(super) fn locate<'a>(
-    place: Place,
-    workspace: &'a Workspace,
-    binding: &'a Binding,
-) -> (&'a Memory, usize) {
-    match place {
-        Place::Arena(at) => (workspace.arena(), at),
-        Place::Lent(i) => (&workspace.loans[i], 0),
-        Place::State(i) => (&binding.states[i], 0),
-        Place::Fresh(i) => (&binding.fresh[i], 0),
-    }
-}
-
 impl Executable {
+    /// The memory of a place, and where in it.
+    pub(super) fn locate<'a>(
+        &'a self,
+        place: Place,
+        workspace: &'a Workspace,
+        binding: &'a Binding,
+    ) -> (&'a Memory, usize) {
+        match place {
+            Place::Arena(at) => (workspace.arena(), at),
+            Place::Lent(i) => (&workspace.loans[i], 0),
+            Place::State(i) => (&binding.states[i], 0),
+            Place::Data(i) => (&self.data[i], 0),
+            Place::Fresh(i) => (&binding.fresh[i], 0),
+        }
+    }
+
     /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
     pub(super) fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
         let (arena, free) = {
@@ -121,7 +123,7 @@ impl Executable {
         };
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
-                let (memory, offset) = locate(operand.place, workspace, &binding);
+                let (memory, offset) = self.locate(operand.place, workspace, &binding);
                 let lasting = self.program.layout.is_lasting(operand);
                 let Operand { bytes: len, access, .. } = *operand;
                 Arg { memory: memory.clone(), offset, len, access, lasting }

@@ -51,9 +51,10 @@ pub struct Built {
     pub outputs: Vec<ValueId>,
 }
 
-/// How a core op takes part in a kernel.
+/// How a core op takes part in a kernel. A constant of many numbers lies in memory, others are code.
 pub fn lowering(graph: &Graph, node: NodeId) -> Option<&Lower> {
-    graph.node(node).op.def().lowering()
+    let node = graph.node(node);
+    if ops::source::is_data(node) { Some(&Lower::Data) } else { node.op.def().lowering() }
 }
 
 /// The form whose kernels a node begins, if it becomes one.

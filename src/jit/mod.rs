@@ -1,6 +1,11 @@
 //! [`jit`] and [`Jit`]: one closure, one compiled program for each signature it meets.
 
-use crate::compile::{SizedProgram, compile_quietly, compile_sized_reported, refused};
+mod compiled;
+mod flight;
+mod programs;
+mod signature;
+
+use crate::compile::{compile_quietly, compile_sized_reported, refused};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::explain::{Explanation, Warning, explain};
@@ -8,13 +13,18 @@ use crate::names::AxisNames;
 use crate::options::Options;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Traced, Types};
+use compiled::{Code, Compiled};
+use flight::{Flights, Landed};
+use programs::Programs;
+use signature::{Given, Signature, State, types};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
-use tracecast_ir::{Graph, Role, SizeError, TensorType};
-use tracecast_runtime::{Executable, Outputs, Store, Tensor};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracecast_ir::{Graph, Role, TensorType};
+use tracecast_runtime::{Outputs, Store, Tensor};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
 ///
@@ -42,7 +52,8 @@ pub fn jit(options: Options, body: impl Fn(&Trace) + Send + Sync + 'static) -> J
         body: Box::new(body),
         name: "step".to_owned(),
         names: Ok(AxisNames::default()),
-        cache: Mutex::default(),
+        programs: Programs::default(),
+        flights: Flights::default(),
         told: Mutex::default(),
     }
 }
@@ -79,24 +90,11 @@ pub struct Jit {
     name: String,
     /// The axes whose sizes are names, as the user said.
     names: std::result::Result<AxisNames, String>,
-    cache: Mutex<Cache>,
+    programs: Programs,
+    flights: Flights,
     /// The warnings that a logger was told: every signature has the same ones.
     told: Mutex<BTreeSet<String>>,
 }
-
-#[derive(Default)]
-struct Cache {
-    /// The most recently used program is the last.
-    programs: Vec<Arc<Compiled>>,
-    history: Vec<Recompilation>,
-    /// The axes whose sizes are names, as calls have shown.
-    inferred: AxisNames,
-    /// True once a program could not be made with names.
-    is_refused: bool,
-}
-
-/// How many recompilations are remembered.
-const HISTORY: usize = 64;
 
 /// Why and when a program was compiled.
 #[derive(Clone, Debug)]
@@ -109,24 +107,39 @@ pub struct Recompilation {
     pub report: CompileReport,
 }
 
-/// A compiled program and the signature it holds for.
-struct Compiled {
-    /// The inputs that the closure asked for. Others of a run are of no concern to it.
-    inputs: BTreeMap<String, TensorType>,
-    /// Those that it asked for and was not given.
-    absent: Vec<String>,
-    /// The entries of the store that it reads or writes.
-    state: Vec<(String, TensorType)>,
-    starts: Vec<Entry>,
-    code: Code,
-    report: CompileReport,
-}
-
-enum Code {
-    /// For the sizes of `inputs`.
-    Numbers(Box<Executable>),
-    /// For all sizes that bounds and guards allow.
-    Names(Box<SizedProgram>),
+/// What a [`Jit`] has done since it was made, for a service that reports it.
+///
+/// ```
+/// use tracecast::prelude::*;
+///
+/// let double = jit(Options::new().device("reference"), |t| t.output("y", t.input("x") * 2.0));
+/// let x = Tensor::scalar(1.0f32);
+/// for _ in 0..3 {
+///     double.run(&mut Store::new(), &[("x", &x)])?;
+/// }
+/// let counters = double.counters();
+/// assert_eq!((counters.hits, counters.misses, counters.programs), (2, 1, 1));
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JitCounters {
+    /// Calls that found their program.
+    pub hits: u64,
+    /// Programs that were compiled.
+    pub misses: u64,
+    /// Calls that waited for another thread to compile their program.
+    pub waits: u64,
+    /// Compilations that failed or panicked, without those that waited for them.
+    pub failures: u64,
+    /// Programs that were dropped to keep to the limits.
+    pub evictions: u64,
+    /// Programs that are kept.
+    pub programs: usize,
+    /// The bytes that they take: code, numbers, and what one run at a time of each needs.
+    pub bytes: usize,
+    /// The time that compiling took, tracing included, added up over threads.
+    pub compile_time: Duration,
 }
 
 impl Jit {
@@ -224,12 +237,12 @@ impl Jit {
 
     /// Why and when programs were compiled, the last 64 of them, oldest first.
     pub fn recompilations(&self) -> Vec<Recompilation> {
-        self.lock().history.clone()
+        self.programs.history()
     }
 
     /// What became of the program that was compiled last.
     pub fn report(&self) -> Option<CompileReport> {
-        self.lock().history.last().map(|compiled| compiled.report.clone())
+        self.programs.history().pop().map(|compiled| compiled.report)
     }
 
     /// The options.
@@ -237,24 +250,49 @@ impl Jit {
         &self.options
     }
 
-    fn program(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Arc<Compiled>> {
-        let mut cache = self.lock();
-        if let Some(at) = cache.position(store, inputs) {
-            let program = cache.programs.remove(at);
-            cache.programs.push(program.clone());
+    /// What it has done so far.
+    pub fn counters(&self) -> JitCounters {
+        JitCounters { waits: self.flights.waits(), ..self.programs.counters() }
+    }
+
+    fn program(&self, state: &dyn State, inputs: &[(&str, &Tensor)]) -> Result<Arc<Compiled>> {
+        let given = Given::of(inputs);
+        if let Some(program) = self.programs.find(state, &given) {
             return Ok(program);
         }
-        let types = types(store, inputs)?;
-        let reason = cache.reason(&types, self.options.most_programs());
-        let program = Arc::new(self.compile_for(&mut cache, types)?);
-        let inputs = program.inputs.clone().into_iter().collect();
-        cache.history.push(Recompilation { reason, inputs, report: program.report.clone() });
-        let forgotten = cache.history.len().saturating_sub(HISTORY);
-        cache.history.drain(..forgotten);
-        cache.programs.push(program.clone());
-        let surplus = cache.programs.len().saturating_sub(self.options.most_programs());
-        cache.programs.drain(..surplus);
-        Ok(program)
+        let types = types(state, inputs)?;
+        let signature = Signature::of(&types, &self.names()?);
+        match self.board(&signature, &types, state, &given)? {
+            Landed::Own(program) => Ok(program),
+            Landed::Others(program) if program.fits(state, &given) => Ok(program),
+            // With names another thread's sizes may need another program than these.
+            Landed::Others(_) => {
+                let signature = Signature::of(&types, &AxisNames::default());
+                match self.board(&signature, &types, state, &given)? {
+                    Landed::Own(program) | Landed::Others(program) => Ok(program),
+                }
+            }
+        }
+    }
+
+    /// The program for these types, which this thread or another one compiles.
+    fn board(
+        &self,
+        signature: &Signature,
+        types: &Types,
+        state: &dyn State,
+        given: &Given<'_>,
+    ) -> Result<Landed> {
+        self.flights.board(&self.name, signature, || {
+            // Another thread may just have compiled it.
+            if let Some(program) = self.programs.find(state, given) {
+                return Ok(program);
+            }
+            let program = self.programs.counting(|| self.compile_for(types.clone()))?;
+            let program = Arc::new(program);
+            self.programs.insert(types, &program, &self.options);
+            Ok(program)
+        })
     }
 
     /// The axes whose sizes are names, as the user said.
@@ -265,27 +303,21 @@ impl Jit {
 
     /// The program for these types: with names where the user gave some, or where earlier calls show that sizes change; where that cannot be,
     /// which only the names that were inferred may run into, with numbers.
-    fn compile_for(&self, cache: &mut Cache, mut types: Types) -> Result<Compiled> {
+    fn compile_for(&self, mut types: Types) -> Result<Compiled> {
         types.names = self.names()?;
         let may_infer = self.options.does_infer_sizes() && types.names.is_empty();
-        if !may_infer || cache.is_refused {
+        let Some(names) = may_infer.then(|| self.programs.inferred(&types)).flatten() else {
             return self.compile(types);
-        }
-        let mut programs = cache.programs.iter().rev();
-        let shown = programs.find_map(|p| cache.inferred.inferred(&p.inputs, &types.inputs));
-        let names = shown.unwrap_or_else(|| cache.inferred.clone());
-        if names.is_empty() || !names.fit(&types.inputs) {
-            return self.compile(types);
-        }
+        };
         let named = Types { names: names.clone(), ..types.clone() };
         match catch_unwind(AssertUnwindSafe(|| self.compile(named))) {
             Ok(Ok(compiled)) => {
-                cache.inferred = names;
+                self.programs.infer(Some(names));
                 Ok(compiled)
             }
             // Code that takes the number of a size without pinning it, or an op that cannot do with names.
             _ => {
-                cache.is_refused = true;
+                self.programs.infer(None);
                 self.compile(types)
             }
         }
@@ -322,11 +354,8 @@ impl Jit {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         report.log(&self.name, |warning| told.insert(warning.to_owned()));
         drop(told);
-        Ok(Compiled { inputs: asked, absent, state, starts: traced.starts, code, report })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        let (starts, used) = (traced.starts, AtomicU64::new(0));
+        Ok(Compiled { inputs: asked, absent, state, starts, code, report, used })
     }
 }
 
@@ -335,141 +364,6 @@ fn not_used(name: String, asked: &BTreeSet<String>) -> Error {
     let asked = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
     let message = format!("is not used by the program, which asks for {asked}, and it is strict");
     tracecast_runtime::Error::Input { name, message }.into()
-}
-
-/// The types of what a run is given.
-fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
-    let mut types = Types::default();
-    for (name, tensor) in inputs {
-        if types.inputs.insert((*name).to_owned(), tensor.ty().clone()).is_some() {
-            let (name, message) = ((*name).to_owned(), "is given twice".to_owned());
-            return Err(tracecast_runtime::Error::Input { name, message }.into());
-        }
-    }
-    let known = store.names().filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())));
-    types.store = known.collect();
-    Ok(types)
-}
-
-impl Compiled {
-    /// What to say if the store lacks an entry that a run does not make by itself.
-    fn without_start(&self, store: &Store) -> Option<Error> {
-        let starts = |name: &str| self.starts.iter().any(|entry| entry.name == name);
-        let lacks = |name: &String| !store.contains(name) && !starts(name);
-        let lacking: Vec<&String> =
-            self.state.iter().map(|(name, _)| name).filter(|name| lacks(name)).collect();
-        let name = (*lacking.first()?).clone();
-        let others = match lacking.len() - 1 {
-            0 => String::new(),
-            1 => ", and neither is 1 other".to_owned(),
-            more => format!(", and neither are {more} others"),
-        };
-        let has = match store.len() {
-            0 => "nothing".to_owned(),
-            _ => {
-                store.names().take(8).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-            }
-        };
-        let more = if store.len() > 8 { ", …" } else { "" };
-        let message = format!(
-            "is not in the store{others}; it has {has}{more}; `init` puts first values there, `load` and `load_model` those of a file"
-        );
-        Some(tracecast_runtime::Error::State { name, message }.into())
-    }
-
-    /// True if it can run with these inputs on this store: what is missing in the store has a start.
-    fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> bool {
-        let given = |name: &str| inputs.iter().any(|(known, _)| *known == name);
-        self.takes(inputs)
-            && self.absent.iter().all(|name| !given(name))
-            && self.state.iter().all(|(name, ty)| match store.ty(name) {
-                Some(known) => known == ty,
-                None => self.starts.iter().any(|entry| entry.name == *name),
-            })
-    }
-
-    fn takes(&self, inputs: &[(&str, &Tensor)]) -> bool {
-        let given = |name: &str| inputs.iter().find(|(known, _)| *known == name);
-        let ty_of = |name: &str| given(name).map(|(_, x)| x.ty());
-        match &self.code {
-            Code::Numbers(_) => self.inputs.iter().all(|(name, ty)| ty_of(name) == Some(ty)),
-            Code::Names(program) => {
-                let has_names = |name: &str| {
-                    let port = program.graph().port_named(name);
-                    port.is_some_and(|port| port.ty.shape.has_names())
-                };
-                let fits = |(name, ty): (&String, &TensorType)| match ty_of(name) {
-                    Some(found) if has_names(name) => found.dtype == ty.dtype,
-                    found => found == Some(ty),
-                };
-                self.inputs.iter().all(fits) && program.values(&ty_of).is_ok()
-            }
-        }
-    }
-
-    fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
-        match &self.code {
-            Code::Numbers(executable) => Ok(executable.run(store, inputs)?),
-            Code::Names(program) => program.run(store, inputs),
-        }
-    }
-}
-
-impl Cache {
-    /// The program for these inputs: one for exactly their sizes rather than one for many, of several the one used last.
-    fn position(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Option<usize> {
-        let is_exact = |program: &Compiled| matches!(program.code, Code::Numbers(_));
-        let of = |exact: bool| {
-            let fits = |p: &Arc<Compiled>| is_exact(p) == exact && p.fits(store, inputs);
-            self.programs.iter().rposition(fits)
-        };
-        of(true).or_else(|| of(false))
-    }
-
-    /// What is new about a signature, compared with the program that was used last.
-    fn reason(&self, types: &Types, most: usize) -> String {
-        let Some(last) = self.programs.last() else { return "first run".to_owned() };
-        let given = |name: &String, ty: &TensorType| types.inputs.get(name) == Some(ty);
-        let known = |r: &Recompilation| r.inputs.iter().all(|(name, ty)| given(name, ty));
-        let is_kept = |program: &Arc<Compiled>| program.inputs.iter().all(|(n, t)| given(n, t));
-        let is_kept = self.programs.iter().any(is_kept);
-        let was_dropped = !is_kept && self.history.iter().any(known);
-        let guard = || match &last.code {
-            Code::Names(program) => match program.values(&|name| types.inputs.get(name)) {
-                Err(SizeError::Size(why)) => Some(why),
-                _ => None,
-            },
-            Code::Numbers(_) => None,
-        };
-        let input = || {
-            last.inputs.iter().find_map(|(name, before)| match types.inputs.get(name) {
-                Some(ty) if before == ty => None,
-                Some(ty) => Some(format!("input `{name}` is {ty}, was {before}")),
-                None => Some(format!("input `{name}` is gone")),
-            })
-        };
-        let new = || {
-            let new = last.absent.iter().find(|name| types.inputs.contains_key(*name));
-            new.map(|name| format!("input `{name}` is new"))
-        };
-        let state = || {
-            last.state.iter().find_map(|(name, ty)| match types.store.get(name) {
-                Some(now) if now == ty => None,
-                Some(now) => Some(format!("`{name}` of the store is {now}, was {ty}")),
-                None if last.starts.iter().any(|entry| entry.name == *name) => None,
-                None => Some(format!("`{name}` is not in the store any more")),
-            })
-        };
-        let what = guard()
-            .or_else(input)
-            .or_else(new)
-            .or_else(state)
-            .unwrap_or_else(|| "the signature is new".to_owned());
-        if was_dropped {
-            return format!("{what}; its program was dropped, at most {most} are kept");
-        }
-        what
-    }
 }
 
 impl fmt::Debug for Jit {
