@@ -10,7 +10,7 @@ use tracecast_ir::{DType, Size};
 
 /// A column reduction of a kernel: its accumulators, and how they become the output.
 #[derive(Clone, Debug)]
-pub(crate) struct Column<C = Size> {
+pub(crate) struct Column {
     /// How.
     pub(crate) reduction: Reduction,
     /// The type of the accumulators.
@@ -20,27 +20,52 @@ pub(crate) struct Column<C = Size> {
     /// Its dtype.
     pub(crate) dtype: DType,
     /// Elements of the output.
-    pub(crate) size: C,
+    pub(crate) size: Size,
     /// Rows that go into one element.
-    pub(crate) rows: C,
+    pub(crate) rows: Size,
     /// The sizes of the outer axes, and whether each is reduced; known from `column-units` on.
-    pub(crate) outer: Option<SmallVec<[(C, bool); 4]>>,
+    pub(crate) outer: Option<SmallVec<[(Size, bool); 4]>>,
     /// The function that adds up the chunks.
     pub(crate) sum: Option<usize>,
     /// The function that makes the output of the accumulators.
     pub(crate) finish: Option<usize>,
 }
 
-impl<C> Column<C> {
+/// A column reduction at the sizes of a binding.
+#[derive(Debug)]
+pub(crate) struct BoundColumn {
+    /// How.
+    pub(crate) reduction: Reduction,
+    /// The type of the accumulators.
+    pub(crate) scalar: Scalar,
+    /// The output, as an operand of the kernel.
+    pub(crate) output: usize,
+    /// Elements of the output.
+    pub(crate) size: usize,
+    /// Rows that go into one element.
+    pub(crate) rows: usize,
+    /// Chunks of rows, at least one.
+    pub(crate) chunks: usize,
+    /// The bytes of the accumulators, in whole cache lines. What has no rows has accumulators for what it starts from.
+    pub(crate) bytes: usize,
+    /// True if the accumulators are the output itself.
+    pub(crate) is_direct: bool,
+    /// Rows of the kernel, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
+    pub(crate) unit: usize,
+    /// The function that adds up the chunks.
+    pub(crate) sum: Option<usize>,
+    /// The function that makes the output of the accumulators, if they are not the output.
+    pub(crate) finish: Option<usize>,
+}
+
+impl Column {
     /// True if the accumulators of a single chunk may be the output itself.
     fn holds_accumulators(&self) -> bool {
         Scalar::of(self.dtype) == Some(self.scalar)
             && !self.dtype.is_low()
             && self.dtype != DType::U8
     }
-}
 
-impl Column {
     /// Chunks of rows.
     pub(crate) fn chunks(&self) -> Size {
         (self.rows + (ir::COLUMN_CHUNK - 1)) / ir::COLUMN_CHUNK
@@ -55,59 +80,49 @@ impl Column {
     ///
     /// # Errors
     /// If a name has no value.
-    pub(crate) fn at(&self, sizes: &Numbers<'_>) -> Result<Column<usize>, String> {
-        let Column { reduction, scalar, output, dtype, sum, finish, .. } = *self;
+    pub(crate) fn at(&self, sizes: &Numbers<'_>) -> Result<BoundColumn, String> {
+        let Column { reduction, scalar, output, sum, .. } = *self;
+        let (size, rows) = (sizes.count(self.size)?, sizes.count(self.rows)?);
+        let chunks = rows.div_ceil(ir::COLUMN_CHUNK);
+        let is_direct = chunks == 1 && self.holds_accumulators();
+        let lines = if is_direct { 0 } else { chunks.max(1) };
         let axis = |(size, reduced): &(Size, bool)| Ok((sizes.count(*size)?, *reduced));
         let outer = self.outer.as_ref();
-        let outer = outer.map(|outer| outer.iter().map(axis).collect::<Result<_, String>>());
-        Ok(Column {
+        let outer = outer.map(|outer| outer.iter().map(axis).collect::<Result<Outer, String>>());
+        Ok(BoundColumn {
             reduction,
             scalar,
             output,
-            dtype,
-            size: sizes.count(self.size)?,
-            rows: sizes.count(self.rows)?,
-            outer: outer.transpose()?,
+            size,
+            rows,
+            chunks: chunks.max(1),
+            bytes: (lines * size * scalar.dtype().bytes()).next_multiple_of(64),
+            is_direct,
+            unit: outer.transpose()?.map_or(0, |outer| unit(&outer)),
             sum,
-            finish,
+            finish: self.finish.filter(|_| !is_direct),
         })
     }
 }
 
-impl Column<usize> {
-    /// Chunks of rows.
-    pub(crate) fn chunks(&self) -> usize {
-        self.rows.div_ceil(ir::COLUMN_CHUNK)
-    }
+/// The sizes of outer axes, and whether each is reduced.
+type Outer = SmallVec<[(usize, bool); 4]>;
 
-    /// The bytes of the accumulators, in whole cache lines. What has no rows has accumulators for what it starts from.
-    pub(crate) fn bytes(&self) -> usize {
-        let chunks = if self.is_direct() { 0 } else { self.chunks().max(1) };
-        (chunks * self.size * self.scalar.dtype().bytes()).next_multiple_of(64)
-    }
-
-    /// True if the accumulators are the output itself.
-    pub(crate) fn is_direct(&self) -> bool {
-        self.chunks() == 1 && self.holds_accumulators()
-    }
-
-    /// Rows of the kernel, from one multiple of this to another, share no accumulator with other rows; 0 if there is no such number.
-    pub(crate) fn unit(&self) -> usize {
-        let chunk = ir::COLUMN_CHUNK;
-        let Some(outer) = &self.outer else { return 0 };
-        let outer = || outer.iter().filter(|(size, _)| *size != 1);
-        let product =
-            |of: bool| outer().filter(|(_, r)| *r == of).map(|(size, _)| size).product::<usize>();
-        let (reduced, kept) = (product(true), product(false));
-        let first = |of: bool| outer().position(|(_, r)| *r == of).unwrap_or(usize::MAX);
-        if outer().skip(first(true)).all(|(_, r)| *r) {
-            // Kept axes come first: a chunk is a run of rows.
-            if kept == 1 || reduced.is_multiple_of(chunk) { chunk } else { reduced.max(1) }
-        } else if outer().skip(first(false)).all(|(_, r)| !*r) {
-            chunk * kept
-        } else {
-            0
-        }
+/// See [`BoundColumn::unit`].
+fn unit(outer: &Outer) -> usize {
+    let chunk = ir::COLUMN_CHUNK;
+    let outer = || outer.iter().filter(|(size, _)| *size != 1);
+    let product =
+        |of: bool| outer().filter(|(_, r)| *r == of).map(|(size, _)| size).product::<usize>();
+    let (reduced, kept) = (product(true), product(false));
+    let first = |of: bool| outer().position(|(_, r)| *r == of).unwrap_or(usize::MAX);
+    if outer().skip(first(true)).all(|(_, r)| *r) {
+        // Kept axes come first: a chunk is a run of rows.
+        if kept == 1 || reduced.is_multiple_of(chunk) { chunk } else { reduced.max(1) }
+    } else if outer().skip(first(false)).all(|(_, r)| !*r) {
+        chunk * kept
+    } else {
+        0
     }
 }
 
@@ -144,9 +159,9 @@ pub(super) fn set_outer(plan: &Plan, columns: &mut [Column]) {
     }
 }
 
-/// A [`Column::unit`] that holds for all columns: 1 if there are none.
-pub(super) fn common_unit(columns: &[Column<usize>]) -> Option<usize> {
-    columns.iter().try_fold(1, |unit, c| match c.unit() {
+/// A [`BoundColumn::unit`] that holds for all columns: 1 if there are none.
+pub(super) fn common_unit(columns: &[BoundColumn]) -> Option<usize> {
+    columns.iter().try_fold(1, |unit, c| match c.unit {
         0 => None,
         u if u % unit == 0 => Some(u),
         u if unit % u == 0 => Some(unit),

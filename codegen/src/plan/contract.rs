@@ -1,7 +1,7 @@
 //! Contractions: the plans of the epilogue and of factors that are computed, and what a run needs to know of the product itself, which is
 //! precompiled (`contract`).
 
-use super::columns::{Column, common_unit};
+use super::columns::{BoundColumn, Column, common_unit};
 use super::facts::Facts;
 use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
@@ -23,7 +23,7 @@ const PER_OPERATION: usize = 8;
 
 /// A contraction, ready to be run by the functions of its plans.
 #[derive(Debug)]
-pub(crate) struct ContractDispatch<C = Size, O = Size> {
+pub(crate) struct ContractDispatch<C = Size, O = Size, L = Column> {
     /// Sizes of the batch axes.
     pub(crate) batch: Vec<C>,
     /// Rows of the result.
@@ -39,7 +39,7 @@ pub(crate) struct ContractDispatch<C = Size, O = Size> {
     /// The function that finishes sums.
     pub(crate) epilogue: usize,
     /// What the epilogue reduces down the columns.
-    pub(crate) columns: Vec<Column<C>>,
+    pub(crate) columns: Vec<L>,
     /// The largest values that the epilogue finds.
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
@@ -55,7 +55,7 @@ impl ContractDispatch {
     ///
     /// # Errors
     /// If a name has no value, or a size is negative.
-    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Evaluated<ContractDispatch<usize, i64>> {
+    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Evaluated<BoundContract> {
         let [left, right] = &self.factors;
         let batch = self.batch.iter().map(|extent| sizes.count(*extent));
         let operands = self.epilogue_operands.iter().map(|operand| operand.at(sizes));
@@ -76,7 +76,10 @@ impl ContractDispatch {
     }
 }
 
-impl ContractDispatch<usize, i64> {
+/// A contraction at the sizes of a binding.
+pub(crate) type BoundContract = ContractDispatch<usize, i64, BoundColumn>;
+
+impl BoundContract {
     /// Rows, counted through all batches, from one multiple of this to another share no accumulator of a column with others.
     pub(crate) fn unit(&self) -> usize {
         let rows = self.batch.iter().product::<usize>() * self.m;

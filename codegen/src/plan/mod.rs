@@ -25,10 +25,10 @@ mod widen_once;
 
 use crate::error::{Error, Result};
 use columns::Column;
-use contract::ContractDispatch;
+use contract::{BoundContract, ContractDispatch};
 use facts::Facts;
 use max_abs::Largest;
-use nest::NestDispatch;
+use nest::{BoundNest, NestDispatch};
 use numbers::{Numbers, SizeTable};
 use scatter::ScatterDispatch;
 use smallvec::{SmallVec, smallvec};
@@ -190,20 +190,19 @@ impl<'k> Draft<'k> {
 
 /// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
 ///
-/// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]): counts (`C`), and offsets in
-/// elements (`O`).
+/// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]).
 #[derive(Debug)]
-pub(crate) enum Dispatch<C = Size, O = Size> {
+pub(crate) enum Dispatch<N = NestDispatch, C = ContractDispatch, S = ScatterDispatch> {
     /// One pass over rows and positions.
-    Nest(NestDispatch<C>),
+    Nest(N),
     /// A contraction by the precompiled routine.
-    Contract(ContractDispatch<C, O>),
+    Contract(C),
     /// Sources added to a copy of the base.
-    Scatter(ScatterDispatch<C>),
+    Scatter(S),
 }
 
 /// What a run does with sizes that are numbers.
-pub(crate) type BoundDispatch = Dispatch<usize, i64>;
+pub(crate) type BoundDispatch = Dispatch<BoundNest, BoundContract, ScatterDispatch<usize>>;
 
 impl Dispatch {
     /// For the sizes of a binding.

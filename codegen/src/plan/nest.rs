@@ -1,6 +1,6 @@
 //! Nests as plans, and how the threads may split their rows and positions. `run::nest` splits them.
 
-use super::columns::{Column, common_unit};
+use super::columns::{BoundColumn, Column, common_unit};
 use super::facts::Facts;
 use super::from_kernel::{fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
@@ -8,6 +8,7 @@ use super::numbers::Numbers;
 use super::split_row::SplitRow;
 use super::{Calls, Draft, Plan, Sink, Stage, strided};
 use crate::error;
+use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tracecast_ir::Size;
@@ -15,13 +16,13 @@ use tracecast_ir::kernel::{self as ir, Kernel, Over};
 
 /// A nest, ready to be run by the functions of its plans.
 #[derive(Debug)]
-pub(crate) struct NestDispatch<C = Size> {
+pub(crate) struct NestDispatch {
     /// Rows of the main plan.
-    pub(crate) rows: C,
+    pub(crate) rows: Size,
     /// The operands of each segment.
     pub(crate) segments: Arc<[Vec<usize>]>,
     /// The length of the row of each segment.
-    pub(crate) lengths: Arc<[C]>,
+    pub(crate) lengths: Vec<Size>,
     /// In cheap operations per position.
     pub(crate) cost: usize,
     /// True if all that happens at a position is one stage there.
@@ -29,11 +30,11 @@ pub(crate) struct NestDispatch<C = Size> {
     /// The most positions of a call.
     pub(crate) call: usize,
     /// What it reduces down the columns.
-    pub(crate) columns: Vec<Column<C>>,
+    pub(crate) columns: Vec<Column>,
     /// The largest values that it finds.
     pub(crate) largest: Vec<Largest>,
     /// Instead of all that: one long row.
-    pub(crate) split_row: Option<SplitRow<C>>,
+    pub(crate) split_row: Option<SplitRow>,
 }
 
 impl NestDispatch {
@@ -41,38 +42,60 @@ impl NestDispatch {
     ///
     /// # Errors
     /// If a name has no value, or a size is negative.
-    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Result<NestDispatch<usize>, String> {
+    pub(super) fn at(&self, sizes: &Numbers<'_>) -> Result<BoundNest, String> {
         let split_row = self.split_row.as_ref().map(|row| row.at(sizes)).transpose()?.flatten();
+        let rows = sizes.count(self.rows)?;
         let lengths = self.lengths.iter().map(|length| sizes.count(*length));
-        Ok(NestDispatch {
-            rows: sizes.count(self.rows)?,
+        let lengths = lengths.collect::<Result<SmallVec<[usize; 1]>, String>>()?;
+        let columns = self.columns.iter().map(|c| c.at(sizes));
+        let columns = columns.collect::<Result<Vec<BoundColumn>, String>>()?;
+        Ok(BoundNest {
+            rows,
             segments: self.segments.clone(),
-            lengths: lengths.collect::<Result<_, String>>()?,
+            positions: lengths.iter().sum(),
+            lengths,
             cost: self.cost,
-            positions_independent: self.positions_independent,
+            split: split(rows, self.positions_independent, &columns),
             call: self.call,
-            columns: self.columns.iter().map(|c| c.at(sizes)).collect::<Result<_, String>>()?,
+            columns,
             largest: self.largest.clone(),
             split_row,
         })
     }
 }
 
-impl NestDispatch<usize> {
+/// A nest at the sizes of a binding.
+#[derive(Debug)]
+pub(crate) struct BoundNest {
+    /// Rows of the main plan.
+    pub(crate) rows: usize,
+    /// The operands of each segment.
+    pub(crate) segments: Arc<[Vec<usize>]>,
+    /// The length of the row of each segment.
+    pub(crate) lengths: SmallVec<[usize; 1]>,
     /// Positions of all segments.
-    pub(crate) fn positions(&self) -> usize {
-        self.lengths.iter().sum()
-    }
-
+    pub(crate) positions: usize,
+    /// In cheap operations per position.
+    pub(crate) cost: usize,
     /// How the threads may share it without meeting at an accumulator.
-    pub(crate) fn split(&self) -> Split {
-        let NestDispatch { rows, positions_independent, columns, .. } = self;
-        match common_unit(columns) {
-            Some(unit) if !positions_independent || *rows >= 8 * unit => Split::Rows(unit),
-            Some(unit) if columns.is_empty() && *rows > 1 => Split::Rows(unit),
-            _ if *positions_independent => Split::Positions,
-            unit => Split::Rows(unit.unwrap_or((*rows).max(1))),
-        }
+    pub(crate) split: Split,
+    /// The most positions of a call.
+    pub(crate) call: usize,
+    /// What it reduces down the columns.
+    pub(crate) columns: Vec<BoundColumn>,
+    /// The largest values that it finds.
+    pub(crate) largest: Vec<Largest>,
+    /// Instead of all that: one long row.
+    pub(crate) split_row: Option<SplitRow<usize>>,
+}
+
+/// See [`BoundNest::split`].
+fn split(rows: usize, positions_independent: bool, columns: &[BoundColumn]) -> Split {
+    match common_unit(columns) {
+        Some(unit) if !positions_independent || rows >= 8 * unit => Split::Rows(unit),
+        Some(unit) if columns.is_empty() && rows > 1 => Split::Rows(unit),
+        _ if positions_independent => Split::Positions,
+        unit => Split::Rows(unit.unwrap_or(rows.max(1))),
     }
 }
 

@@ -7,13 +7,11 @@ use super::packed_weights::{PackedOperand, Packing};
 use super::{Invocation, Slots};
 use crate::contract::{Cpu, PIECE, Panels, Prefetch};
 use crate::machine::InstructionSet;
-use crate::plan::contract;
+use crate::plan::contract::{self, BoundContract};
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// A contraction at the sizes of a binding.
-type ContractDispatch = contract::ContractDispatch<usize, i64>;
 type FactorSource = contract::FactorSource<i64>;
 type EpilogueOperand = contract::EpilogueOperand<i64>;
 
@@ -62,7 +60,7 @@ impl Cut {
 
 /// Runs it; with its right operand packed if an earlier run has kept it.
 pub(super) fn run(
-    contract: &ContractDispatch,
+    contract: &BoundContract,
     invocation: &Invocation<'_>,
     kept: Option<&PackedOperand>,
 ) {
@@ -80,14 +78,14 @@ pub(super) fn run(
 }
 
 /// Into how many parts a run is cut, at most.
-pub(super) fn parts(contract: &ContractDispatch, team: &Team) -> usize {
+pub(super) fn parts(contract: &BoundContract, team: &Team) -> usize {
     let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
     team.parts(elements * contract.cost().max(1), usize::MAX)
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.
 pub(super) fn packing(
-    contract: &ContractDispatch,
+    contract: &BoundContract,
     instructions: InstructionSet,
     lasting: &[usize],
 ) -> Option<Packing> {
@@ -114,7 +112,7 @@ pub(super) fn packing(
 
 /// Packs all of the right operand. Returns the least of its numbers.
 pub(super) fn pack(
-    contract: &ContractDispatch,
+    contract: &BoundContract,
     invocation: &Invocation<'_>,
     to: &PackedOperand,
 ) -> u16 {
@@ -134,7 +132,7 @@ pub(super) fn pack(
 }
 
 /// How a run is cut: no two parts share an accumulator of a column.
-fn cut(contract: &ContractDispatch, team: &Team, is_kept: bool) -> Cut {
+fn cut(contract: &BoundContract, team: &Team, is_kept: bool) -> Cut {
     let batches: usize = contract.batch.iter().product();
     let parts = parts(contract, team);
     let unit = contract.unit();
@@ -151,7 +149,7 @@ fn cut(contract: &ContractDispatch, team: &Team, is_kept: bool) -> Cut {
 /// A run of a contraction.
 #[derive(Clone, Copy)]
 struct ContractRun<'a> {
-    contract: &'a ContractDispatch,
+    contract: &'a BoundContract,
     invocation: &'a Invocation<'a>,
     /// The right operand, if it is packed.
     kept: Option<&'a PackedOperand>,
@@ -160,7 +158,7 @@ struct ContractRun<'a> {
 impl ContractRun<'_> {
     /// Runs every part.
     fn tasks(&self, cut: Cut, accumulators: Option<Accumulators<'_>>, largest: Places) {
-        let ContractDispatch { m, n, k, .. } = *self.contract;
+        let BoundContract { m, n, k, .. } = *self.contract;
         let batches: usize = self.contract.batch.iter().product();
         if batches * m * n == 0 {
             return;
@@ -234,7 +232,7 @@ impl ContractRun<'_> {
 
     /// Hands on the factors of a batch.
     fn with_factors(&self, batch: usize, run: impl FnOnce([Operand<'_>; 2])) {
-        let ContractDispatch { factors: [left, right], m, k, .. } = self.contract;
+        let BoundContract { factors: [left, right], m, k, .. } = self.contract;
         let slots = self.with_block_slot();
         let (fill_left, fill_right) =
             (self.fill(left, batch * m, &slots), self.fill(right, batch * k, &slots));

@@ -57,11 +57,18 @@ pub(super) fn call(
 
 /// The addresses that compiled functions are given, and in front of them what they read of the sizes of a binding
 /// (`plan::numbers::SizeTable`), the first of it last.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Slots {
     /// How many of the words are no addresses.
     sizes: usize,
     words: SmallVec<[Address; 24]>,
+}
+
+impl Clone for Slots {
+    fn clone(&self) -> Self {
+        // At once, not word by word.
+        Slots { sizes: self.sizes, words: SmallVec::from_slice(&self.words) }
+    }
 }
 
 impl Slots {

@@ -4,20 +4,17 @@ use super::columns::with_accumulators;
 use super::max_abs::{Places, with_places};
 use super::memory::with_scratch;
 use super::{Invocation, POSITIONS, Slots, split_row};
-use crate::plan::nest::{self, Split};
+use crate::plan::nest::{BoundNest, Split};
 use crate::threads::{Team, part};
 use std::borrow::Cow;
 use std::ops::Range;
-
-/// A nest at the sizes of a binding.
-type NestDispatch = nest::NestDispatch<usize>;
 
 /// The function of the nest itself.
 const MAIN: usize = 0;
 
 /// Runs it.
 #[inline]
-pub(super) fn run(nest: &NestDispatch, invocation: &Invocation<'_>) {
+pub(super) fn run(nest: &BoundNest, invocation: &Invocation<'_>) {
     let segments = invocation.prepared;
     let run = |places| NestRun { nest, invocation, segments, places }.with_columns();
     if nest.largest.is_empty() {
@@ -27,7 +24,7 @@ pub(super) fn run(nest: &NestDispatch, invocation: &Invocation<'_>) {
 }
 
 /// The addresses for each segment, from those of the kernel's operands.
-pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<Slots>) {
+pub(super) fn prepare(nest: &BoundNest, operands: &Slots, segments: &mut Vec<Slots>) {
     segments.resize_with(nest.segments.len(), Slots::default);
     for (segment, slots) in segments.iter_mut().zip(&*nest.segments) {
         segment.select(operands, slots.iter().copied());
@@ -36,11 +33,11 @@ pub(super) fn prepare(nest: &NestDispatch, operands: &Slots, segments: &mut Vec<
 
 /// Into how many parts a run is cut.
 #[inline]
-pub(super) fn parts(nest: &NestDispatch, team: &Team) -> usize {
-    let work = nest.rows * nest.positions() * nest.cost;
-    match (&nest.split_row, nest.split()) {
+pub(super) fn parts(nest: &BoundNest, team: &Team) -> usize {
+    let work = nest.rows * nest.positions * nest.cost;
+    match (&nest.split_row, nest.split) {
         (Some(row), _) => split_row::parts(row, team),
-        (None, Split::Positions) => team.parts(work, nest.positions().div_ceil(POSITIONS)),
+        (None, Split::Positions) => team.parts(work, nest.positions.div_ceil(POSITIONS)),
         (None, Split::Rows(unit)) => team.parts(work, nest.rows.div_ceil(unit)),
     }
 }
@@ -48,7 +45,7 @@ pub(super) fn parts(nest: &NestDispatch, team: &Team) -> usize {
 /// A run of a nest.
 #[derive(Clone, Copy)]
 struct NestRun<'a> {
-    nest: &'a NestDispatch,
+    nest: &'a BoundNest,
     invocation: &'a Invocation<'a>,
     /// The addresses for each segment.
     segments: &'a [Slots],
@@ -78,9 +75,9 @@ impl NestRun<'_> {
             return;
         }
         let tasks = parts(nest, invocation.team);
-        match nest.split() {
+        match nest.split {
             Split::Positions => invocation.team.each(tasks, |task| {
-                self.positions(task, part(nest.positions(), POSITIONS, tasks, task));
+                self.positions(task, part(nest.positions, POSITIONS, tasks, task));
             }),
             Split::Rows(unit) => {
                 let length = nest.lengths[0];

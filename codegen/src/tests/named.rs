@@ -220,6 +220,49 @@ fn bounds_spare_questions() {
     assert!(wrong.is_some_and(|e| e.contains("is 61, expected 1..=60")));
 }
 
+/// Another process finds the code of every class, not that of the traced sizes alone.
+#[test]
+#[cfg(unix)]
+fn every_class_is_in_the_folder_of_code() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = std::env::temp_dir().join(format!("tracecast-classes-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let options =
+        CpuOptions { threads: Some(1), code_cache: Some(folder.clone()), ..CpuOptions::default() };
+    let device = CpuDevice::new(options).unwrap();
+    let kernel = declared(softmax(&[rows(), n()], DType::F16), &[("rows", 3), ("n", 1009)]);
+    // A file that is written anew is another.
+    let files = || {
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap());
+        let known = |file: std::fs::DirEntry| (file.path(), file.metadata().unwrap().ino());
+        let mut files: Vec<_> = files.map(known).collect();
+        files.sort();
+        files
+    };
+    let run = || {
+        let loaded = device.loaded(&[&kernel]).unwrap().pop().unwrap();
+        for n in [1009, 7, 50] {
+            let values = of(&[("rows", 3), ("n", n)]);
+            let numbers = kernel.at(&values).unwrap();
+            let inputs = inputs(&numbers, 7, false);
+            let slices: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+            let placed = place_with(&device, &numbers, &inputs, |args| {
+                loaded.bind(args, &in_order(&values)).unwrap()
+            });
+            compare(&device, &numbers, &interpret(&numbers, &slices), &placed);
+        }
+        (loaded.classes(), loaded.made().unwrap().from)
+    };
+    let (classes, from) = run();
+    assert_eq!(from, tracecast_runtime::MadeFrom::Compiler);
+    let first = files();
+    assert!(classes > 1 && first.len() == classes, "{classes} classes, {first:?}");
+    // Nothing of the process is left: what is not read is written anew.
+    assert_eq!(run(), (classes, tracecast_runtime::MadeFrom::Disk));
+    assert_eq!(files(), first);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn one_long_row() {
     for dtype in [DType::F32, DType::F64, DType::I64, DType::BF16] {

@@ -17,7 +17,7 @@ mod function;
 use super::columns::Column;
 use super::contract::{self, FactorSource};
 use super::max_abs::Largest;
-use super::nest::{self, NestDispatch, Split};
+use super::nest::{self, BoundNest, Split};
 use super::numbers::Numbers;
 use super::phases::VectorLoops;
 use super::scatter::ScatterDispatch;
@@ -140,9 +140,9 @@ fn show_slots(
 }
 
 /// How the threads share a nest.
-fn show_shares(f: &mut Formatter<'_>, draft: &Draft<'_>, run: &NestDispatch<usize>) -> fmt::Result {
+fn show_shares(f: &mut Formatter<'_>, draft: &Draft<'_>, run: &BoundNest) -> fmt::Result {
     f.write_str("  threads share ")?;
-    match run.split() {
+    match run.split {
         _ if run.split_row.is_some() => f.write_str("chunks of the row")?,
         Split::Positions => f.write_str("positions")?,
         Split::Rows(1) => f.write_str("rows")?,
@@ -215,7 +215,7 @@ fn show_columns(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
             operand(draft.kernel, *output)
         )?;
         let at = column.at(&Numbers::new(&Values::default()));
-        if let Some(unit) = at.ok().map(|column| column.unit()).filter(|unit| *unit > 0) {
+        if let Some(unit) = at.ok().map(|column| column.unit).filter(|unit| *unit > 0) {
             write!(f, ", unit {unit} rows")?;
         }
         if column.is_direct() {
