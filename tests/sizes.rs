@@ -72,8 +72,12 @@ fn a_name_has_one_value_and_stays_within_its_bounds() {
         run(4, 10).unwrap_err(),
         "input `y`: expected f32[2*batch + 1] with batch = 4, found f32[10]"
     );
-    assert_eq!(run(65, 131).unwrap_err(), "input `x`: `batch` is 65, expected 1..=64");
-    assert_eq!(run(0, 1).unwrap_err(), "input `x`: `batch` is 0, expected 1..=64");
+    let line = program.graph().sizes().line("batch").unwrap().to_owned();
+    assert!(line.contains("tests/sizes.rs:"), "{line}");
+    for (batch, rows) in [(65, 131), (0, 1)] {
+        let expected = format!("input `x`: `batch` is {batch}, expected 1..=64, set at {line}");
+        assert_eq!(run(batch, rows).unwrap_err(), expected);
+    }
     assert_eq!(program.kept().len(), 1);
 }
 

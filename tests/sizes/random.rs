@@ -10,7 +10,7 @@ use tracecast_ir::{Values, eval::Value};
 const PROGRAMS: u64 = 1000;
 const ROUNDS: usize = 5;
 
-/// How many other programs are compiled to machine code.
+/// How many other programs are compiled to machine code, unless `TRACECAST_RANDOM_PROGRAMS` says another number.
 const COMPILED: u64 = 150;
 
 /// What a program does next, on values by their numbers in the order of making.
@@ -185,7 +185,9 @@ fn compiled_code_serves_all_sizes() {
     use tracecast::Vectors;
     let vectors = [Vectors::Native, Vectors::Avx2, Vectors::Portable];
     let of = |seed: u64| Options::new().threads(1).vectors(vectors[seed as usize % 3]);
-    each_program(PROGRAMS..PROGRAMS + COMPILED, of);
+    let asked =
+        std::env::var("TRACECAST_RANDOM_PROGRAMS").ok().map(|number| number.parse().unwrap());
+    each_program(PROGRAMS..PROGRAMS + asked.unwrap_or(COMPILED), of);
 }
 
 /// Runs programs with names at several sizes, and compares them with the same programs with numbers on the device that interprets.

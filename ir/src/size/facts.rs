@@ -26,6 +26,8 @@ pub struct Values(SmallVec<[(&'static str, i64); 4]>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     names: Vec<NamedSize>,
+    /// For each name the line that declared it; empty if that is not known.
+    lines: Vec<String>,
     guards: Vec<SizeGuard>,
 }
 
@@ -55,6 +57,14 @@ impl Sizes {
     /// # Errors
     /// If the name is not a word, the bounds exclude the value, or the name was declared otherwise.
     pub fn declare(&mut self, new: NamedSize) -> Result<(), String> {
+        self.declare_at(new, String::new())
+    }
+
+    /// As [`declare`](Sizes::declare), on a line that errors about its bounds name.
+    ///
+    /// # Errors
+    /// As [`declare`](Sizes::declare).
+    pub fn declare_at(&mut self, new: NamedSize, line: String) -> Result<(), String> {
         let NamedSize { name, least, most, hint } = new;
         if !is_name(name) {
             return Err(format!(
@@ -66,12 +76,22 @@ impl Sizes {
         }
         match self.get(name) {
             Some(known) if *known == new => Ok(()),
-            Some(known) => Err(format!("`{known}` is declared already, now asked for as `{new}`")),
+            Some(known) => {
+                let line = self.line(name).map(|line| format!(" at {line}")).unwrap_or_default();
+                Err(format!("`{known}` is declared already{line}, now asked for as `{new}`"))
+            }
             None => {
                 self.names.push(new);
+                self.lines.push(line);
                 Ok(())
             }
         }
+    }
+
+    /// The line that declared a name, if it is known.
+    pub fn line(&self, name: &str) -> Option<&str> {
+        let at = self.names.iter().position(|known| known.name == name)?;
+        Some(&*self.lines[at]).filter(|line| !line.is_empty())
     }
 
     /// Says what a declared name is worth in the run that is traced for.
@@ -179,11 +199,13 @@ impl Sizes {
     /// Checks that a value lies within the bounds of its name.
     ///
     /// # Errors
-    /// The name, the value and the bounds.
+    /// The name, the value and the bounds, with the line that set them.
     pub fn check_bounds(&self, name: &str, value: i64) -> Result<(), String> {
         match self.get(name) {
             Some(known) if !known.admits(value) => {
-                Err(format!("`{name}` is {value}, expected {}", known.bounds()))
+                let line = self.line(name).map(|line| format!(", set at {line}"));
+                let line = line.unwrap_or_default();
+                Err(format!("`{name}` is {value}, expected {}{line}", known.bounds()))
             }
             Some(_) => Ok(()),
             None => Err(format!("no size is called `{name}`")),

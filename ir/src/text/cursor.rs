@@ -56,9 +56,19 @@ impl<'s> Cursor<'s> {
     /// Takes the next token and with it the rest of its line, and returns the latter.
     pub(super) fn take_line(&mut self) -> Token<'s> {
         let line = self.lexer.rest_of_line();
-        self.last_end = line.end();
+        self.behind(line)
+    }
+
+    /// Takes the next token and with it the rest of its line up to a text in quotes, and returns the latter.
+    pub(super) fn take_before_quotes(&mut self) -> Token<'s> {
+        let line = self.lexer.rest_before_quotes();
+        self.behind(line)
+    }
+
+    fn behind(&mut self, taken: Token<'s>) -> Token<'s> {
+        self.last_end = taken.end();
         self.next = self.lexer.next();
-        line
+        taken
     }
 
     /// True if that mark is next.

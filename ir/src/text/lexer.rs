@@ -65,8 +65,17 @@ impl<'s> Lexer<'s> {
 
     /// What is left of the line, without comment and surrounding blanks, as a token.
     pub(super) fn rest_of_line(&mut self) -> Token<'s> {
+        self.up_to(&['\n', ';'])
+    }
+
+    /// What is left of the line before a text in quotes, without comment and surrounding blanks, as a token.
+    pub(super) fn rest_before_quotes(&mut self) -> Token<'s> {
+        self.up_to(&['\n', ';', '"'])
+    }
+
+    fn up_to(&mut self, ends: &[char]) -> Token<'s> {
         let rest = &self.source[self.at..];
-        let line = &rest[..rest.find(['\n', ';']).unwrap_or(rest.len())];
+        let line = &rest[..rest.find(ends).unwrap_or(rest.len())];
         let text = line.trim();
         let start = self.at + (line.len() - line.trim_start().len()).min(line.len());
         self.at += line.len();

@@ -16,11 +16,15 @@ pub(super) struct Head {
 
 impl Head {
     /// Reads the next line, if it is one of a head.
-    fn accept(&mut self, cursor: &mut Cursor<'_>) -> Result<bool, ParseError> {
+    fn accept(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        reading: &Reading<'_>,
+    ) -> Result<bool, ParseError> {
         if cursor.at_word("region") {
             region(cursor, &mut self.regions)?;
         } else if cursor.at_word("size") {
-            size::declaration(cursor, &mut self.sizes)?;
+            size::declaration(cursor, &mut self.sizes, reading.options.file.as_deref())?;
         } else if cursor.at_word("guard") {
             size::guard(cursor, &mut self.sizes)?;
         } else {
@@ -76,7 +80,7 @@ pub(super) fn file(text: &str, reading: &Reading<'_>) -> Result<File, ParseError
             file.commands.push(cursor.take_line().text.to_owned());
         } else if cursor.at_word("graph") {
             file.graphs.push(record::graph(&mut cursor, reading, &head)?);
-        } else if !head.accept(&mut cursor)? {
+        } else if !head.accept(&mut cursor, reading)? {
             return Err(stray(&cursor));
         }
     }
@@ -93,7 +97,7 @@ pub(super) fn one_graph(text: &str, reading: &Reading<'_>) -> Result<Graph, Pars
             cursor.take_line();
         } else if cursor.at_word("graph") {
             break;
-        } else if !head.accept(&mut cursor)? {
+        } else if !head.accept(&mut cursor, reading)? {
             return Err(stray(&cursor));
         }
     }

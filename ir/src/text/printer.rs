@@ -185,7 +185,11 @@ fn show_port(f: &mut Formatter<'_>, port: &Port) -> fmt::Result {
 impl Shown<'_> {
     fn sizes(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for size in self.graph.sizes().names() {
-            writeln!(f, "size {size}")?;
+            write!(f, "size {size}")?;
+            match self.graph.sizes().line(size.name).filter(|_| self.printer.sources) {
+                Some(line) => writeln!(f, " at {line:?}")?,
+                None => f.write_char('\n')?,
+            }
         }
         for guard in self.graph.sizes().guards() {
             match self.printer.sources {

@@ -9,35 +9,46 @@ use crate::{Number, ParseError};
 /// How deep parentheses may lie inside each other.
 const DEEPEST: usize = 32;
 
-/// `size batch = 32 in 1..=64`, on one line.
-pub(super) fn declaration(cursor: &mut Cursor<'_>, sizes: &mut Sizes) -> Result<(), ParseError> {
-    cursor.take();
+/// `size batch = 32 in 1..=64 at "m.rs:7:3"`, on one line. One that does not tell its source comes from its line in `file`.
+pub(super) fn declaration(
+    cursor: &mut Cursor<'_>,
+    sizes: &mut Sizes,
+    file: Option<&str>,
+) -> Result<(), ParseError> {
+    let number = cursor.take().line;
+    let line_of_file = file.map(|file| format!("{file}:{number}")).unwrap_or_default();
     let token = cursor.take_kind(Kind::Word, "the name of a size")?;
     if !cursor.at('=') {
         return Err(cursor.unexpected("`=` and the value that the size was traced with"));
     }
-    let line = cursor.take_line();
+    let line = cursor.take_before_quotes();
+    let quoted = line.text.strip_suffix(" at").filter(|_| cursor.peek().kind == Kind::Text);
+    let text = quoted.unwrap_or(line.text);
     let wrong = || {
-        let text = shorten(line.text);
+        let text = shorten(text);
         cursor.fail(
             line,
             format!("expected a value and perhaps bounds such as `32 in 1..=64`, found `{text}`"),
         )
     };
-    let (value, bounds) = match line.text.split_once(" in ") {
+    let (value, bounds) = match text.split_once(" in ") {
         Some((value, bounds)) => (value, bounds.trim()),
-        None => (line.text, "0.."),
+        None => (text, "0.."),
     };
     let number = |text: &str| text.trim().parse::<i64>().map_err(|_| wrong());
     let (least, most) = bounds.split_once("..").ok_or_else(wrong)?;
     let most = match most.strip_prefix('=') {
         Some(most) => Some(number(most)?),
         None if most.is_empty() => None,
-        None => Some(number(most)? - 1),
+        None => Some(number(most)?.saturating_sub(1)),
     };
     let name = Size::named(token.text).name().expect("a name alone");
     let declared = NamedSize { name, least: number(least)?, most, hint: number(value)? };
-    sizes.declare(declared).map_err(|message| cursor.fail(token, message))
+    let source = match quoted {
+        Some(_) => cursor.take_text("a source line in quotes")?,
+        None => line_of_file,
+    };
+    sizes.declare_at(declared, source).map_err(|message| cursor.fail(token, message))
 }
 
 /// `guard length == width of "add" at "m.rs:7:3"`

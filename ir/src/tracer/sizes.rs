@@ -55,9 +55,9 @@ impl Tracer {
         let (least, most) = ends(&bounds);
         let size = Size::named(name);
         let name = size.name().expect("a name alone");
-        let declared = self.with_graph_mut(|graph| {
-            graph.sizes.declare(NamedSize { name, least, most, hint: traced })
-        });
+        let line = self.here().to_string();
+        let new = NamedSize { name, least, most, hint: traced };
+        let declared = self.with_graph_mut(|graph| graph.sizes.declare_at(new, line));
         match declared {
             Ok(()) => size,
             Err(message) => {
@@ -115,10 +115,16 @@ impl Tracer {
         self.with_graph(|graph| graph.sizes().holds_for_hints(claim))
     }
 
+    /// The line that records at the moment.
+    #[track_caller]
+    fn here(&self) -> Source {
+        self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()))
+    }
+
     #[track_caller]
     fn guard(&self, op: impl Display, claim: Claim) {
+        let here = self.here();
         let state = &mut *self.state.borrow_mut();
-        let here = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
         let op = state.part_of.map_or_else(|| op.to_string(), |whole| whole.to_string());
         state.graph.sizes.guard(SizeGuard { claim, op, source: here.to_string() });
     }

@@ -24,6 +24,11 @@ pub(super) struct Arena {
 }
 
 impl Arenas {
+    /// Arenas of at least so many bytes.
+    pub(super) fn of(bytes: usize) -> Self {
+        Arenas(Mutex::new(Free { bytes, arenas: Vec::new() }))
+    }
+
     /// An arena of so many bytes or more, one that is `preferred` if it is free. If there was one, but too small, those that follow are twice as
     /// large at least, so that few are too small.
     pub(super) fn take(

@@ -35,6 +35,19 @@ pub struct Family {
     strict: bool,
 }
 
+/// Arenas that hold the largest sizes within their bounds are made at once if they are at most so many times as large as the traced sizes need.
+/// One that grows is another: what was bound to it is bound again, and its pages are new to the process.
+const RESERVED: usize = 16;
+
+/// The largest values of all names, if they are bounded.
+fn at_bounds(parts: &Parts) -> Option<Values> {
+    let mut values = Values::default();
+    for known in parts.kernels.iter().flat_map(|kernel| &kernel.names) {
+        values.set(known.name, known.most?).ok()?;
+    }
+    Some(values)
+}
+
 impl Family {
     pub(crate) fn new(
         mut parts: Parts,
@@ -44,7 +57,7 @@ impl Family {
         let able = Abilities::of(&*device);
         let schedule = schedule(&parts, able.in_place);
         // Adds copies, which are the same for all sizes.
-        layout(&mut parts, &schedule, able);
+        let traced = layout(&mut parts, &schedule, able).arena;
         let takes = |kernel: &Arc<Kernel>| kernel.names.is_empty() || device.takes_sizes(kernel);
         let kept: Vec<bool> = parts.kernels.iter().map(takes).collect();
         let made: Vec<Kernel> = parts
@@ -59,7 +72,11 @@ impl Family {
         let launches = kept.iter().map(|kept| kept.then(|| loaded.next()).flatten()).collect();
         let compile_time = start.elapsed();
         let data = contents_on(&*device, contents)?;
-        let arenas = Arc::default();
+        let most = at_bounds(&parts)
+            .and_then(|values| parts.at(&values, &vec![true; parts.kernels.len()]).ok())
+            .map(|mut parts| layout(&mut parts, &schedule, able).arena)
+            .filter(|most| *most <= traced.saturating_mul(RESERVED));
+        let arenas = Arc::new(Arenas::of(most.unwrap_or(0)));
         Ok(Family {
             parts,
             device,

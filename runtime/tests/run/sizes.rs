@@ -20,9 +20,9 @@ graph @sized(%x: f32[n, 4], %i: i64[1, 4], %s: f32[4] state) {
   return rows = %1, picked = %4
 }";
 
-/// A kernel for each node.
-fn sized() -> Verified {
-    let core: Graph = text::parse(CORE).unwrap();
+/// A kernel for each node of the program, in which `n` is `10000` at most if it is not said otherwise.
+fn sized(most: &str) -> Verified {
+    let core: Graph = text::parse(&CORE.replace("10000", most)).unwrap();
     let kernels: Vec<Kernel> = core
         .nodes()
         .skip(core.ports().len())
@@ -48,7 +48,7 @@ fn at(family: &Family, n: i64) -> Executable {
 }
 
 fn family(device: Arc<dyn Device>) -> Family {
-    Program::plan(&sized()).unwrap().load_sized(device).unwrap()
+    Program::plan(&sized("10000")).unwrap().load_sized(device).unwrap()
 }
 
 #[test]
@@ -100,6 +100,21 @@ fn arenas_grow_and_are_shared() {
 }
 
 #[test]
+fn arenas_within_narrow_bounds_do_not_grow() {
+    let program = Program::plan(&sized("30")).unwrap();
+    let family = program.load_sized(Arc::new(ReferenceDevice)).unwrap();
+    let before = family.arena_bytes();
+    assert!(before >= at(&family, 30).peak_bytes(), "{before}");
+    for n in [1, 30, 7] {
+        let x = Tensor::new([n, 4], &vec![1.0f32; n * 4]).unwrap();
+        let i = Tensor::new([1, 4], &[0i64; 4]).unwrap();
+        let mut store = store(&[("s", &[0.0; 4])]);
+        at(&family, n as i64).run(&mut store, &[("x", &x), ("i", &i)]).unwrap();
+        assert_eq!(family.arena_bytes(), before);
+    }
+}
+
+#[test]
 fn errors_speak_of_the_sizes_of_the_run() {
     for device in [Arc::new(ReferenceDevice) as Arc<dyn Device>, Arc::new(Fallible)] {
         let family = family(device);
@@ -115,6 +130,7 @@ fn errors_speak_of_the_sizes_of_the_run() {
         assert!(family.at(&Values::default()).unwrap_err().to_string().contains("`n`"));
         assert!(family.at(&Values::from_iter([("n", -1)])).is_err());
     }
-    let refused = Program::plan(&sized()).unwrap().load(Arc::new(ReferenceDevice)).unwrap_err();
+    let refused =
+        Program::plan(&sized("10000")).unwrap().load(Arc::new(ReferenceDevice)).unwrap_err();
     assert!(refused.to_string().contains("names"), "{refused}");
 }
