@@ -81,7 +81,7 @@ pub use profile::{KernelProfile, Profile};
 pub use report::{CompileReport, KernelCode, Progress};
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
-pub use train::{GradientReport, StepResult, TrainStep, TrainStepBuilder};
+pub use train::{DataParallel, GradientReport, StepResult, TrainStep, TrainStepBuilder};
 
 #[cfg(feature = "cpu")]
 pub use tracecast_codegen::{CpuDevice, CpuOptions, Vectors, measure_flops, measure_limits};

@@ -49,6 +49,7 @@ pub struct Options {
     program_bytes: usize,
     sizes: usize,
     infers_sizes: bool,
+    bucket: usize,
     opened: Arc<OnceLock<Arc<dyn Device>>>,
 }
 
@@ -88,6 +89,7 @@ impl Options {
             program_bytes: usize::MAX,
             sizes: 64,
             infers_sizes: true,
+            bucket: 1 << 20,
             opened: Arc::default(),
         }
     }
@@ -299,6 +301,18 @@ impl Options {
     pub fn infer_sizes(mut self, infer: bool) -> Self {
         self.infers_sizes = infer;
         self
+    }
+
+    /// With reductions between ranks put together until they have so many bytes; 1 MiB if not said. Small ones cost mostly the time to begin, and a large
+    /// one begins only when the last of its values is there. All ranks have to say the same.
+    #[must_use]
+    pub fn bucket_bytes(mut self, bytes: usize) -> Self {
+        self.bucket = bytes;
+        self
+    }
+
+    pub(crate) fn bucket(&self) -> usize {
+        self.bucket
     }
 
     /// The policies: those given, else those of the device.

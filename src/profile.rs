@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use std::fmt;
 use std::time::{Duration, Instant};
-use tracecast_ir::kernel::Cost;
+use tracecast_ir::kernel::{Cost, Kernel};
 use tracecast_runtime::{Executable, Limits, Store, Tensor, Timing};
 
 /// One step of a program: a kernel, or a copy of state.
@@ -103,9 +103,9 @@ impl Profile {
             times.sort();
             KernelProfile {
                 name: name.to_owned(),
-                form: kernel.form_name(),
+                form: kernel.map_or("exchange", Kernel::form_name),
                 time: times[runs / 2],
-                cost: kernel.cost(),
+                cost: kernel.map_or_else(Cost::default, Kernel::cost),
                 typical: typical[step],
             }
         });

@@ -5,12 +5,14 @@
 //! nodes of their own. The first error is kept with its source line and returned by [`Tracer::finish`].
 
 mod blame;
+mod draws;
 mod region;
 mod scene;
 mod sizes;
 
 use blame::Refused;
 pub(crate) use blame::with_operands;
+use draws::Draws;
 use scene::{Former, Restore};
 
 use crate::args::{Args, Results};
@@ -42,6 +44,7 @@ pub struct Tracer {
     expanding: Cell<usize>,
     policies: Arc<PolicySet>,
     explicit: bool,
+    draws: RefCell<Draws>,
     pub(crate) trail: RefCell<Trail>,
 }
 
@@ -110,6 +113,7 @@ impl Tracer {
             expanding: Cell::new(0),
             policies,
             explicit,
+            draws: RefCell::default(),
             trail: RefCell::default(),
         }
     }
@@ -311,6 +315,7 @@ impl Tracer {
         self.refuse_namesake(op)?;
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, attrs)?;
+        self.divide_draw(def, args)?;
         let mut types = self.types_of(args);
         let decision = match self.explicit {
             true => None,

@@ -27,6 +27,23 @@ pub(crate) fn check(graph: &Graph) -> Result<(), TraceError> {
     scaling.steps_are_predicated()
 }
 
+/// What a factor is the reciprocal of, perhaps times a number: one over the count of ranks whose gradients are added.
+fn inverted(graph: &Graph, factor: ValueId) -> Option<ValueId> {
+    let mut at = factor.node;
+    loop {
+        let args = graph.args(at);
+        if is(graph, at, &[Intrinsic::ScaleInverse]) {
+            return args.first().copied();
+        }
+        let times_number = graph.node(at).op.facts().magnitude == Some(Magnitude::Product)
+            && graph.node(at).attrs.float("scalar").is_some();
+        match args[..] {
+            [below] if times_number => at = below.node,
+            _ => return None,
+        }
+    }
+}
+
 /// A gradient that is unscaled by a reciprocal of the program.
 struct Unscaled {
     node: NodeId,
@@ -49,9 +66,8 @@ impl<'g> Scaling<'g> {
         let mut places = HashMap::new();
         for id in graph.nodes().filter(|id| is(graph, *id, &UNSCALES)) {
             let args = graph.args(id);
-            if is(graph, args[1].node, &[Intrinsic::ScaleInverse]) {
+            if let Some(scale) = inverted(graph, args[1]) {
                 places.insert(id, unscaled.len());
-                let scale = graph.args(args[1].node)[0];
                 unscaled.push(Unscaled { node: id, gradient: args[0], scale });
             }
         }

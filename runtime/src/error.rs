@@ -47,6 +47,21 @@ pub enum Error {
     /// A program cannot be planned.
     #[error("plan: {0}")]
     Plan(String),
+    /// A rank of a parallel run is late, has left, or does something else. State is as it was before the step.
+    #[error("rank {rank} {message}; in step {step}, bucket {bucket}")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// The number of the step, from 0.
+        step: u64,
+        /// The number of the bucket within the step.
+        bucket: u64,
+        /// What is wrong with the rank.
+        message: String,
+    },
+    /// The ranks of a parallel run do not fit together, or there are none.
+    #[error("ranks: {0}")]
+    Parallel(String),
     /// A device failed, is unknown, or was given what it cannot take.
     #[error("device: {0}")]
     Device(String),

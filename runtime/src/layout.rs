@@ -1,6 +1,7 @@
 //! Places in memory for a program's values, and its steps in terms of places.
 
 use crate::arena::{Buffer, pack};
+use crate::buckets::Work;
 use crate::device::{Access, Device};
 use crate::program::Parts;
 use crate::schedule::Schedule;
@@ -41,7 +42,7 @@ impl Layout {
 
 /// One launch.
 pub(crate) struct Step {
-    pub(crate) kernel: usize,
+    pub(crate) work: Work,
     pub(crate) name: String,
     pub(crate) operands: Vec<Operand>,
     pub(crate) is_copy: bool,
@@ -119,9 +120,10 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let arena = placing.pack();
     let mut launches = Vec::with_capacity(schedule.order.len());
     for number in &schedule.order {
-        let outputs = &placing.parts.steps[*number].outputs;
-        // What makes nothing for these sizes is left out.
-        if outputs.iter().any(|value| placing.parts.bytes[*value] > 0) {
+        let step = &placing.parts.steps[*number];
+        // A kernel that makes nothing for these sizes is left out.
+        let makes = step.outputs.iter().any(|value| placing.parts.bytes[*value] > 0);
+        if makes || step.work.kernel().is_none() {
             placing.step(*number, &mut launches);
         }
     }
@@ -170,18 +172,14 @@ impl Launch {
         match self {
             Launch::Step(number, operands) => {
                 let part = &parts.steps[number];
-                Step {
-                    kernel: part.kernel,
-                    name: part.name.clone(),
-                    operands,
-                    is_copy: part.is_copy,
-                }
+                Step { work: part.work, name: part.name.clone(), operands, is_copy: part.is_copy }
             }
             Launch::Copy(from, to, bytes) => {
                 let kernel = parts.copy_kernel(bytes);
                 let operand = |place, access| Operand { place, bytes, access };
                 let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
-                Step { kernel, name: parts.kernels[kernel].name.clone(), operands, is_copy: true }
+                let name = parts.kernels[kernel].name.clone();
+                Step { work: Work::Kernel(kernel), name, operands, is_copy: true }
             }
         }
     }
@@ -249,10 +247,18 @@ impl<'a> Placing<'a> {
     /// Lends the large inputs that something reads, and room for the large outputs. The number of loans, and the bytes of the outputs.
     fn lend(&mut self) -> (usize, usize) {
         let (mut loans, mut bytes) = (0, 0usize);
+        // The device copies what ranks exchange, from memory of its own.
+        let mut exchanged = vec![false; self.parts.values.len()];
+        for (operand, result) in self.parts.buckets.iter().flat_map(|b| &b.members) {
+            (exchanged[*operand], exchanged[*result]) = (true, true);
+        }
         let ports = (0..self.parts.ports.len()).filter(|p| self.last[*p].is_some());
         let outputs = self.parts.outputs.iter().map(|(_, value)| *value);
         for value in ports.chain(outputs) {
             let size = self.parts.bytes[value];
+            if exchanged[value] {
+                continue;
+            }
             if self.places[value].is_none() && size >= LENT_FROM {
                 self.places[value] = Some(Place::Lent(loans));
                 loans += 1;
@@ -296,7 +302,7 @@ impl<'a> Placing<'a> {
     /// The buffer that output `o` of a step may take over.
     fn dying_operand(&self, number: usize, o: usize, time: usize) -> Option<usize> {
         let step = &self.parts.steps[number];
-        let outputs = &self.parts.kernels[step.kernel].outputs;
+        let outputs = &self.parts.kernel_of(step)?.outputs;
         let input = outputs[o].update?;
         let buffer = self.buffer_of[step.inputs[input]]?;
         if self.last[step.inputs[input]] != Some(time) || self.buffers[buffer].to != time {
@@ -325,28 +331,26 @@ impl<'a> Placing<'a> {
     /// what they update are given its contents first.
     fn step(&self, number: usize, launches: &mut Vec<Launch>) {
         let step = &self.parts.steps[number];
-        let kernel = &self.parts.kernels[step.kernel];
-        let bytes = |v: usize| self.parts.bytes[v];
-        let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
-        inputs.extend(step.inputs.iter().map(|v| Operand {
+        let kernel = self.parts.kernel_of(step);
+        let operand = |v: &usize, access| Operand {
             place: self.place(*v),
-            bytes: bytes(*v),
-            access: Access::Read,
-        }));
-        let mut outputs = Vec::with_capacity(step.outputs.len());
-        for (&value, output) in step.outputs.iter().zip(&kernel.outputs) {
-            let mut operand =
-                Operand { place: self.place(value), bytes: bytes(value), access: Access::Write };
+            bytes: self.parts.bytes[*v],
+            access,
+        };
+        let mut inputs: Vec<Operand> = Vec::with_capacity(step.inputs.len() + step.outputs.len());
+        inputs.extend(step.inputs.iter().map(|v| operand(v, Access::Read)));
+        let mut outputs: Vec<Operand> =
+            step.outputs.iter().map(|v| operand(v, Access::Write)).collect();
+        for (operand, output) in outputs.iter_mut().zip(kernel.iter().flat_map(|k| &k.outputs)) {
             if let Some(input) = output.update.map(|i| &mut inputs[i]).filter(|_| operand.bytes > 0)
             {
                 if input.place == operand.place {
                     (input.access, operand.access) = (Access::Update, Access::Update);
-                } else if kernel.when.is_some() {
+                } else if kernel.is_some_and(|kernel| kernel.when.is_some()) {
                     launches.push(Launch::Copy(input.place, operand.place, operand.bytes));
                     operand.access = Access::Update;
                 }
             }
-            outputs.push(operand);
         }
         inputs.extend(outputs);
         launches.push(Launch::Step(number, inputs));

@@ -11,9 +11,12 @@
 //! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
 //! * memory is read by the runtime only through [`Device::download`], after the launches before it.
 //!
-//! A step commits as a whole: state changes only when no kernel with a check that could be raised is left to run.
+//! A step commits as a whole: state changes only when no kernel with a check that could be raised is left to run, and no exchange with other
+//! [ranks](Collective).
 
 mod arena;
+mod buckets;
+pub mod collective;
 pub mod device;
 pub mod error;
 mod executable;
@@ -32,9 +35,10 @@ mod schedule;
 pub mod store;
 pub mod tensor;
 
+pub use collective::Collective;
 pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch, MachineCode, Made, MadeFrom};
 pub use error::{Error, Result};
-pub use executable::{Executable, Family, Timing};
+pub use executable::{ExchangeTiming, Executable, Family, Timing};
 pub use limits::Limits;
 pub use loan::HostLoan;
 pub use memory::{HostMemory, Memory};

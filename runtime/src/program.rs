@@ -1,9 +1,10 @@
 //! [`Program`]: a fused graph as steps over places in memory.
 
+use crate::buckets::{Bucket, Filling, Work};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::executable::{Executable, Family};
-use crate::layout::{Abilities, Layout, layout};
+use crate::layout::{Abilities, Layout, Step, layout};
 use crate::schedule::schedule;
 use std::collections::HashMap;
 use std::fmt;
@@ -41,15 +42,17 @@ pub(crate) struct Parts {
     /// The bytes of each value, with the traced values of names.
     pub(crate) bytes: Vec<usize>,
     pub(crate) steps: Vec<Part>,
+    /// What ranks exchange, in the order in which it begins.
+    pub(crate) buckets: Vec<Bucket>,
     pub(crate) outputs: Vec<(String, usize)>,
     /// Ports and their next values.
     pub(crate) updates: Vec<(usize, usize)>,
 }
 
-/// One run of a kernel.
+/// One step.
 #[derive(Clone)]
 pub(crate) struct Part {
-    pub(crate) kernel: usize,
+    pub(crate) work: Work,
     pub(crate) name: String,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
@@ -62,13 +65,22 @@ impl Program {
     /// # Errors
     /// If the graph is of another stage.
     pub fn plan(graph: &Verified) -> Result<Self> {
+        Program::plan_in_buckets(graph, BUCKET)
+    }
+
+    /// As [`plan`](Program::plan), with reductions between ranks put together until they have that many bytes; more of one kind go one by one.
+    /// All ranks must say the same number.
+    ///
+    /// # Errors
+    /// As [`plan`](Program::plan).
+    pub fn plan_in_buckets(graph: &Verified, bytes: usize) -> Result<Self> {
         if graph.stage() != Progress::Fused {
             return Err(Error::Plan(format!(
                 "expected a graph of stage Fused, found {:?}",
                 graph.stage()
             )));
         }
-        let (mut parts, contents) = Parts::of(graph)?;
+        let (mut parts, contents) = Parts::of(graph, bytes)?;
         let order = schedule(&parts, true);
         let layout = layout(&mut parts, &order, Abilities { in_place: true, loans: true });
         Ok(Program { parts, layout, contents })
@@ -112,12 +124,27 @@ impl Program {
     /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
     pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
         let steps = self.layout.steps.iter().filter(|s| !s.is_copy);
-        steps.map(|s| (s.name.as_str(), &*self.parts.kernels[s.kernel]))
+        steps.filter_map(|s| Some((s.name.as_str(), &*self.parts.kernels[s.work.kernel()?])))
     }
 
-    /// The steps of a run with their kernels, in order, copies included.
-    pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, &Kernel)> {
-        self.layout.steps.iter().map(|s| (s.name.as_str(), &*self.parts.kernels[s.kernel]))
+    /// The steps of a run with their kernels, in order, copies included. What begins an exchange between ranks, and what waits for one, has no
+    /// kernel.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, Option<&Kernel>)> {
+        let kernel = |step: &Step| step.work.kernel().map(|kernel| &*self.parts.kernels[kernel]);
+        self.layout.steps.iter().map(move |s| (s.name.as_str(), kernel(s)))
+    }
+
+    /// How many ranks the program is for, if it has collectives.
+    pub fn ranks(&self) -> Option<usize> {
+        self.parts.buckets.first().map(|bucket| bucket.ranks)
+    }
+
+    /// The exchanges between ranks in the order in which they begin: a name, and how many bytes each rank gives.
+    pub fn exchanges(&self) -> impl ExactSizeIterator<Item = (&str, usize)> {
+        let given = |bucket: &Bucket| {
+            bucket.members.iter().map(|(operand, _)| self.parts.bytes[*operand]).sum()
+        };
+        self.parts.buckets.iter().map(move |bucket| (bucket.name.as_str(), given(bucket)))
     }
 
     /// How many plain copies a step makes besides, of state that cannot be updated in place.
@@ -158,9 +185,12 @@ impl fmt::Debug for Program {
     }
 }
 
+/// The bytes of reductions that are put together, if nobody says otherwise: enough that the time to begin an exchange does not count.
+const BUCKET: usize = 1 << 20;
+
 impl Parts {
     /// The parts, and the contents of `data`.
-    fn of(graph: &Verified) -> Result<(Self, Vec<Value>)> {
+    fn of(graph: &Verified, most: usize) -> Result<(Self, Vec<Value>)> {
         let mut contents = Vec::new();
         let mut parts = Parts {
             name: graph.name().to_owned(),
@@ -170,6 +200,7 @@ impl Parts {
             data: Vec::new(),
             bytes: Vec::new(),
             steps: Vec::new(),
+            buckets: Vec::new(),
             outputs: Vec::new(),
             updates: Vec::new(),
         };
@@ -179,8 +210,9 @@ impl Parts {
             numbers.insert(ValueId { node: port.node, result: 0 }, i);
         }
         let mut known = Known::default();
+        let mut filling = Filling::new(most);
         let live = graph.live();
-        for id in graph.nodes().filter(|id| live[id.index()]) {
+        for id in graph.nodes().filter(|id| live[id.index()] && graph.port_of(*id).is_none()) {
             let node = graph.node(id);
             if is_data(node) {
                 contents.push(data(node).map_err(Error::Plan)?);
@@ -189,22 +221,29 @@ impl Parts {
                 parts.data.push(number);
                 continue;
             }
-            let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else { continue };
             let inputs = graph
                 .args(id)
                 .iter()
                 .map(|v| parts.number(&numbers, *v))
                 .collect::<Result<Vec<_>>>()?;
+            filling.before(&inputs);
+            parts.exchange(&mut filling);
             let first = parts.values.len();
             for (result, ty) in node.results.iter().enumerate() {
                 let number = parts.value(ty, graph.hint(ty.bytes()));
                 numbers.insert(ValueId { node: id, result: result as u16 }, number);
             }
             let outputs: Vec<usize> = (first..parts.values.len()).collect();
+            let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else {
+                let operand = (inputs[0], parts.bytes[inputs[0]]);
+                filling.take(node, operand, outputs[0])?;
+                parts.exchange(&mut filling);
+                continue;
+            };
             if node.results.iter().any(|ty| ty.bytes() != 0) {
                 let number = known.intern(&mut parts.kernels, kernel);
                 parts.steps.push(Part {
-                    kernel: number,
+                    work: Work::Kernel(number),
                     name: kernel.name.clone(),
                     inputs,
                     outputs,
@@ -212,7 +251,29 @@ impl Parts {
                 });
             }
         }
+        filling.end();
+        parts.exchange(&mut filling);
+        parts.buckets = filling.buckets;
         Ok((parts.take_results(graph, &numbers)?, contents))
+    }
+
+    /// Takes the steps of exchanges that are due.
+    fn exchange(&mut self, filling: &mut Filling) {
+        for work in filling.due() {
+            let (number, begins) = match work {
+                Work::Begin(number) => (number, true),
+                Work::Finish(number) => (number, false),
+                Work::Kernel(_) => continue,
+            };
+            let bucket = &filling.buckets[number];
+            let members = bucket.members.iter();
+            let (inputs, outputs, what): (Vec<_>, Vec<_>, _) = match begins {
+                true => (members.map(|(operand, _)| *operand).collect(), Vec::new(), "begin"),
+                false => (Vec::new(), members.map(|(_, result)| *result).collect(), "wait"),
+            };
+            let name = format!("{}.{what}", bucket.name);
+            self.steps.push(Part { work, name, inputs, outputs, is_copy: false });
+        }
     }
 
     /// A new value.
@@ -264,7 +325,7 @@ impl Parts {
         let kernel = self.copy_kernel(self.bytes[value]);
         let name = self.kernels[kernel].name.clone();
         self.steps.push(Part {
-            kernel,
+            work: Work::Kernel(kernel),
             name,
             inputs: vec![value],
             outputs: vec![to],
@@ -311,6 +372,16 @@ impl Parts {
             }
         }
         Ok(parts)
+    }
+
+    /// The kernel of a step.
+    pub(crate) fn kernel_of(&self, step: &Part) -> Option<&Kernel> {
+        step.work.kernel().map(|kernel| &*self.kernels[kernel])
+    }
+
+    /// True if the step can fail: state is replaced after it.
+    pub(crate) fn may_fail(&self, step: &Part) -> bool {
+        self.kernel_of(step).is_none_or(|kernel| !kernel.checks.is_empty())
     }
 
     /// True if the port lives in the store.

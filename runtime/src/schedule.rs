@@ -1,5 +1,6 @@
 //! The order of a program's steps, and which state is updated in place.
 
+use crate::buckets::Work;
 use crate::program::Parts;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -14,7 +15,7 @@ pub(crate) struct Schedule {
 }
 
 /// Orders the steps as they were recorded, except that steps which update state in place wait for every step that reads the old state
-/// or can raise a check. An update that cannot wait for them is not made in place.
+/// or can fail: raise a check, or wait for another rank in vain. An update that cannot wait for them is not made in place.
 pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
     let uses = Uses::of(parts);
     let mut after = Order::of(parts, &uses);
@@ -25,7 +26,7 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
             let (own, others): (Vec<Read>, Vec<Read>) =
                 uses.reads[port].iter().partition(|(step, _)| *step == writer);
             // The step itself must not mind: it raises no check, and reads the old state only where it writes the new one.
-            let kernel = &parts.kernels[parts.steps[writer].kernel];
+            let Some(kernel) = parts.kernel_of(&parts.steps[writer]) else { continue };
             let update = kernel.outputs[output].update;
             if !kernel.checks.is_empty() || own.iter().any(|(_, input)| update != Some(*input)) {
                 continue;
@@ -79,12 +80,19 @@ impl Order {
     fn of(parts: &Parts, uses: &Uses) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
+        // Recorded before it is waited for.
+        let mut begun = vec![0; parts.buckets.len()];
         for (i, step) in parts.steps.iter().enumerate() {
             for (from, _) in step.inputs.iter().filter_map(|v| uses.producer[*v]) {
                 order.edge(from, i);
             }
-            if !parts.kernels[step.kernel].checks.is_empty() {
+            if parts.may_fail(step) {
                 order.edge(i, barrier);
+            }
+            match step.work {
+                Work::Begin(bucket) => begun[bucket] = i,
+                Work::Finish(bucket) => order.edge(begun[bucket], i),
+                Work::Kernel(_) => {}
             }
         }
         order

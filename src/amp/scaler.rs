@@ -40,6 +40,8 @@ pub struct GradScaler<'t> {
     seen: Vec<Seen<'t>>,
     updated: bool,
     backoffs: Option<Var<'t>>,
+    /// How many ranks the gradients are the sum of.
+    ranks: usize,
 }
 
 /// The two entries of the store, as the step finds them.
@@ -114,7 +116,23 @@ impl<'t> GradScaler<'t> {
             }
         }
         let (name, seen) = (name.to_owned(), Vec::new());
-        GradScaler { trace: t, name, settings, state, seen, updated: false, backoffs: None }
+        GradScaler {
+            trace: t,
+            name,
+            settings,
+            state,
+            seen,
+            updated: false,
+            backoffs: None,
+            ranks: 1,
+        }
+    }
+
+    /// The same for gradients that are sums over that many ranks: unscaled, they are means.
+    #[must_use]
+    pub(crate) fn over_ranks(mut self, ranks: Option<usize>) -> Self {
+        self.ranks = ranks.unwrap_or(1);
+        self
     }
 
     /// The scale of this step; `None` for a disabled scaler.
@@ -185,7 +203,10 @@ impl<'t> GradScaler<'t> {
     /// Checks and unscales each gradient.
     #[track_caller]
     fn unscale_all(&self, state: State<'t>, optimizer: &mut Recorded<'t, '_>) -> Vec<Check<'t>> {
-        let inverse = state.scale.reciprocal_scale();
+        let inverse = match self.ranks {
+            1 => state.scale.reciprocal_scale(),
+            ranks => state.scale.reciprocal_scale() * (1.0 / ranks as f64),
+        };
         if let Some(low) = optimizer.grads().iter().find(|grad| grad.dtype() == DType::F16) {
             self.refuse(format!(
                 "a gradient is {}: f16 gradients are not unscaled; keep parameters in f32 and use autocast",

@@ -88,7 +88,7 @@ fn finish(
     planned: &mut dyn FnMut(),
 ) -> Result<Executable> {
     let start = Instant::now();
-    let program = Program::plan(kernels)?; // order, buffers, lifetimes
+    let program = Program::plan_in_buckets(kernels, options.bucket())?; // order, buffers, lifetimes
     report.planned(kernels, &program, start.elapsed());
     planned();
     let start = Instant::now();

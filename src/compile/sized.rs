@@ -68,7 +68,7 @@ pub fn compile_sized_reported(
         options.observe(pass, graph);
     })?;
     let start = Instant::now();
-    let program = Program::plan(&kernels)?;
+    let program = Program::plan_in_buckets(&kernels, options.bucket())?;
     report.planned(&kernels, &program, start.elapsed());
     let family = program.load_sized(options.target()?)?.strict(options.is_strict());
     let (most, kept) = (options.most_sizes(), Mutex::default());

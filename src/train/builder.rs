@@ -3,7 +3,6 @@
 use crate::amp::{Autocast, ScalerSettings};
 use crate::entry::Entry;
 use crate::error::{Error, Result};
-use crate::jit::jit;
 use crate::nn::Module;
 use crate::optim::{Clip, Optimizer};
 use crate::options::Options;
@@ -224,8 +223,7 @@ impl TrainStepBuilder {
             return Err(Error::Option { option: "module", message });
         }
         let recipe = Arc::new(self.recipe);
-        let recorded = recipe.clone();
-        let jit = jit(self.options, move |t| recorded.record(t)).named("train");
+        let jit = recipe.jit(&self.options);
         Ok(TrainStep { jit, recipe })
     }
 }

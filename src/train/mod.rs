@@ -2,10 +2,14 @@
 
 mod average;
 mod builder;
+mod parallel;
 mod recipe;
+mod result;
 mod saved;
 
 pub use builder::TrainStepBuilder;
+pub use parallel::DataParallel;
+pub use result::{GradientReport, StepResult};
 
 use crate::error::Result;
 use crate::jit::{Jit, jit};
@@ -15,7 +19,7 @@ use recipe::Recipe;
 use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::{Role, Var};
-use tracecast_runtime::{Error, Outputs, Store, Tensor};
+use tracecast_runtime::{Error, Store, Tensor};
 
 /// Computes the loss of a batch: one number.
 type Loss = dyn for<'t> Fn(&'t Trace, &Model<'_, 't>) -> Var<'t> + Send + Sync;
@@ -57,42 +61,6 @@ pub struct TrainStep {
     recipe: Arc<Recipe>,
 }
 
-/// What a step tells.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct StepResult {
-    /// The loss, before scaling; the mean of those of all micro-batches.
-    pub loss: f32,
-    /// Whether the step was skipped: a gradient was not finite, or a norm that [`Clip::skip_if_nonfinite`] looks at.
-    ///
-    /// [`Clip::skip_if_nonfinite`]: crate::optim::Clip::skip_if_nonfinite
-    pub skipped: bool,
-    /// The scale that the loss was multiplied by; 1 without a scaler.
-    pub scale: f32,
-    /// How many steps in a row were skipped, this one included; 0 without a scaler.
-    pub backoffs: u32,
-    /// What to do about it, every time that many steps in a row were skipped that a report was asked for: see
-    /// [`ScalerSettings::report_after`](crate::amp::ScalerSettings::report_after).
-    pub warning: Option<String>,
-    /// The norm of all gradients together before they were clipped, if they were clipped by norm.
-    pub grad_norm: Option<f32>,
-    /// What each gradient was like, if [`report_gradients`](TrainStepBuilder::report_gradients) asked for it.
-    pub gradients: Vec<GradientReport>,
-    /// Everything else that the loss closure named with `t.output`, and the above.
-    pub outputs: Outputs,
-}
-
-/// What the gradient of one parameter was like in a step, unscaled and before clipping.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GradientReport {
-    /// The name of the parameter.
-    pub name: String,
-    /// True if an element was infinite or NaN.
-    pub found_inf: bool,
-    /// The largest magnitude of an element; infinite or NaN if one was.
-    pub amax: f32,
-}
-
 impl TrainStep {
     /// A step that trains `module` by a loss, which `loss` computes from the inputs of a run and the model's answer.
     #[expect(
@@ -125,43 +93,8 @@ impl TrainStep {
     /// # Errors
     /// An input without elements, since the mean over no rows is not a number; else as [`Jit::run`]. The store is as it was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
-        if let Some((name, empty)) = inputs.iter().find(|(_, tensor)| tensor.ty().numel() == 0) {
-            let message =
-                format!("is {} without elements: a step needs at least one row", empty.ty());
-            return Err(Error::Input { name: (*name).to_owned(), message }.into());
-        }
-        let outputs = self.jit.run(store, inputs)?;
-        let number = |name: &str| -> Result<Option<f32>> {
-            Ok(outputs.find(name).map(Tensor::item).transpose()?)
-        };
-        let backoffs = outputs.find("backoffs").map(Tensor::item::<i32>).transpose()?;
-        let (backoffs, scale) = (backoffs.unwrap_or(0) as u32, number("scale")?.unwrap_or(1.0));
-        let mut gradients = Vec::new();
-        if self.recipe.report_gradients {
-            for entry in self.recipe.module.entries() {
-                let (Some(found), Some(amax)) = (
-                    number(&format!("found_inf.{}", entry.name))?,
-                    number(&format!("amax.{}", entry.name))?,
-                ) else {
-                    continue;
-                };
-                gradients.push(GradientReport { name: entry.name, found_inf: found != 0.0, amax });
-            }
-        }
-        let warning = self.recipe.warning(backoffs, scale);
-        if let Some(warning) = &warning {
-            log::warn!(target: "tracecast", "{warning}");
-        }
-        Ok(StepResult {
-            loss: number("loss")?.unwrap_or(f32::NAN),
-            skipped: number("skipped")?.is_some_and(|found| found != 0.0),
-            scale,
-            backoffs,
-            warning,
-            grad_norm: number("grad_norm")?,
-            gradients,
-            outputs,
-        })
+        need_elements(inputs)?;
+        StepResult::of(&self.recipe, self.jit.run(store, inputs)?)
     }
 
     /// Another program over the same model and the same store, which evaluates: it has the outputs that `body` names.
@@ -198,6 +131,15 @@ impl TrainStep {
     pub fn jit(&self) -> &Jit {
         &self.jit
     }
+}
+
+/// The mean over no rows is not a number.
+fn need_elements(inputs: &[(&str, &Tensor)]) -> Result<()> {
+    let Some((name, empty)) = inputs.iter().find(|(_, tensor)| tensor.ty().numel() == 0) else {
+        return Ok(());
+    };
+    let message = format!("is {} without elements: a step needs at least one row", empty.ty());
+    Err(Error::Input { name: (*name).to_owned(), message }.into())
 }
 
 impl fmt::Debug for TrainStep {

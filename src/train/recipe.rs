@@ -2,14 +2,18 @@
 
 use crate::amp::{Autocast, GradScaler, ScalerOptions, ScalerSettings};
 use crate::entry::{Entry, Start};
+use crate::jit::{Jit, jit};
 use crate::nn::{Context, Model, Module};
 use crate::optim::{Clip, Optimizer, Recorded};
+use crate::options::Options;
 use crate::trace::{Part, Trace};
 use crate::train::{Change, Loss, Schedule, average};
 use std::panic::Location;
 use std::sync::Arc;
+use tracecast_ir::op::Across;
 use tracecast_ir::ops::amp::LossScaling;
 use tracecast_ir::ops::cast::Cast;
+use tracecast_ir::ops::collective::Collectives;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, Source, TensorType, Var};
 
@@ -31,6 +35,15 @@ pub(crate) struct Recipe {
     pub(crate) report_gradients: bool,
 }
 
+/// Which part of a step a rank records.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Share {
+    /// How many ranks there are; `None` for a step that is alone.
+    pub(crate) ranks: Option<usize>,
+    /// The input by which the loss of this rank is multiplied, where batches differ.
+    pub(crate) weight: Option<&'static str>,
+}
+
 /// A part of a step, and the user's line that gave it: errors about it point there.
 pub(crate) struct Placed<T> {
     pub(crate) what: T,
@@ -50,14 +63,25 @@ const SCALER: &str = "amp";
 const STEPS: &str = "train.steps";
 
 impl Recipe {
+    /// The step, compiled when it is run.
+    pub(crate) fn jit(self: &Arc<Self>, options: &Options) -> Jit {
+        let recorded = self.clone();
+        jit(options.clone(), move |t| recorded.record(t)).named("train")
+    }
+
     /// The step, line by line as one would write it by hand.
     pub(crate) fn record(&self, t: &Trace) {
+        self.record_on(t, &Share::default());
+    }
+
+    /// The step of one rank: gradients and losses are those of all ranks before anything looks at them.
+    pub(crate) fn record_on(&self, t: &Trace, share: &Share) {
         let Some(rule) = &self.optimizer else { return };
         let scaler_line = self.scaler.as_ref().map_or(self.loss.line, |scaler| scaler.line);
         let steps = self.counts_steps().then(|| t.state_from(steps_entry()));
         self.bind_rate(t, steps);
 
-        let (loss, mut optimizer, mut scaler) = self.backward(t, rule, scaler_line);
+        let (loss, mut optimizer, mut scaler) = self.backward(t, rule, scaler_line, share);
         at(t, scaler_line, || scaler.unscale_(&mut optimizer));
         if self.report_gradients {
             at(t, self.loss.line, || report(t, &scaler, &optimizer));
@@ -112,36 +136,53 @@ impl Recipe {
         t: &'t Trace,
         rule: &'o Placed<Box<dyn Optimizer>>,
         scaler_line: &'static Location<'static>,
+        share: &Share,
     ) -> (Var<'t>, Recorded<'t, 'o>, GradScaler<'t>) {
-        let mut total = self.loss_of(t, 0);
+        let mut total = self.loss_of(t, 0, share);
         // The parameters are known now that the model was called.
         let new = || Recorded::named(t, OPTIMIZER, rule.what.as_ref(), &t.params());
         let mut optimizer = at(t, rule.line, new);
         let scaler = at(t, scaler_line, || GradScaler::recorded(t, SCALER, self.scaler_settings()));
+        let scaler = scaler.over_ranks(share.ranks);
         at(t, self.loss.line, || optimizer.backward(scaler.scale(total)));
         for part in 1..self.parts {
-            let loss = self.loss_of(t, part);
+            let loss = self.loss_of(t, part, share);
             at(t, self.loss.line, || {
                 optimizer.backward(scaler.scale(loss));
                 total = total + loss;
+            });
+        }
+        if let Some(ranks) = share.ranks {
+            total = at(t, self.loss.line, || {
+                // The scaler divides by the number of ranks as it unscales.
+                let scaled = scaler.get_scale().is_some();
+                let across = if scaled { Across::Sum } else { Across::Mean };
+                for grad in optimizer.grads_mut() {
+                    *grad = grad.all_reduce(Some(across.name()), ranks as i64);
+                }
+                let wide = if total.dtype().is_low() { total.cast(DType::F32) } else { total };
+                wide.all_reduce(Some(Across::Mean.name()), ranks as i64)
             });
         }
         (total, optimizer, scaler)
     }
 
     /// The share of one part in the mean loss.
-    fn loss_of<'t>(&self, t: &'t Trace, number: usize) -> Var<'t> {
+    fn loss_of<'t>(&self, t: &'t Trace, number: usize, share: &Share) -> Var<'t> {
         let model = Model::new(self.module.as_ref(), Context::training(t));
         let forward = || match &self.autocast {
             Some((region, line)) => region.run_from(t, line, || (self.loss.what)(t, &model)),
             None => (self.loss.what)(t, &model),
         };
-        if self.parts == 1 {
-            return forward();
-        }
-        let part = Part { number, of: self.parts, inputs: self.divided.clone() };
-        let loss = t.on_part(part, forward);
-        at(t, self.loss.line, || loss / self.parts as f64)
+        let loss = if self.parts == 1 {
+            forward()
+        } else {
+            let part = Part { number, of: self.parts, inputs: self.divided.clone() };
+            let loss = t.on_part(part, forward);
+            at(t, self.loss.line, || loss / self.parts as f64)
+        };
+        let Some(weight) = share.weight else { return loss };
+        at(t, self.loss.line, || loss * t.input_of(weight, TensorType::scalar(DType::F32)))
     }
 
     /// Counts a step that is taken, and moves the averages.

@@ -1,11 +1,12 @@
 //! Evaluates a graph node by node.
 
+use super::exchange::exchange;
 use super::{Bytes, EvalError, Value, data, kernel};
 use crate::args::{Args, Results};
 use crate::attrs::Attr;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::build;
-use crate::op::{Body, ExpandCx, Inside};
+use crate::op::{Body, ExpandCx, Inside, Lower};
 use crate::ops::source;
 use crate::tracer::{DEEPEST, Tracer};
 use smallvec::SmallVec;
@@ -64,13 +65,68 @@ pub fn watched(
     inputs: &HashMap<String, Value>,
     see: &mut dyn FnMut(&Seen<'_>),
 ) -> Result<Outputs, EvalError> {
+    let mut results = run(graph, &[inputs], see)?;
+    results.pop().ok_or_else(|| EvalError::Malformed("a rank is lost".to_owned()))
+}
+
+/// As [`graph`], for a parallel run: each rank has values of its own for the ports, and every collective takes those of all ranks.
+///
+/// # Errors
+/// As [`graph`]; if a collective is for another number of ranks.
+pub fn ranks(graph: &Graph, inputs: &[HashMap<String, Value>]) -> Result<Vec<Outputs>, EvalError> {
+    run(graph, &inputs.iter().collect::<Vec<_>>(), &mut |_| ())
+}
+
+/// Evaluates on every rank at once, node by node.
+fn run(
+    graph: &Graph,
+    inputs: &[&HashMap<String, Value>],
+    see: &mut dyn FnMut(&Seen<'_>),
+) -> Result<Vec<Outputs>, EvalError> {
     if let Some(size) = graph.sizes().names().first() {
         let message =
             format!("`{}` is the name of a size: give it a number with `Graph::at`", size.name);
         return Err(EvalError::Port(message));
     }
     let core = to_core(graph)?;
-    let mut values: Vec<SmallVec<[Option<Value>; 1]>> = vec![SmallVec::new(); core.len()];
+    let mut ranks: Vec<Values> =
+        inputs.iter().map(|given| given_ports(&core, given, see)).collect::<Result<_, _>>()?;
+    let (mut uses, live) = (count_uses(&core), core.live());
+    for id in core.nodes() {
+        if core.port_of(id).is_some() || !live[id.index()] {
+            continue;
+        }
+        let args = core.args(id);
+        let results = node(&core, id, &ranks)?;
+        for (values, results) in ranks.iter_mut().zip(results) {
+            {
+                let operand = |v: &ValueId| values[v.node.index()][v.result as usize].as_ref();
+                let operands: SmallVec<[&Value; 4]> = args.iter().filter_map(operand).collect();
+                see(&Seen { graph: &core, node: id, operands: &operands, results: &results });
+            }
+            values[id.index()] = results.into_iter().map(Some).collect();
+        }
+        for arg in args {
+            let left = &mut uses[arg.node.index()];
+            *left -= 1;
+            if *left == 0 {
+                ranks.iter_mut().for_each(|values| values[arg.node.index()].fill(None));
+            }
+        }
+    }
+    ranks.iter().map(|values| outputs(&core, values)).collect()
+}
+
+/// The results of every node that are still needed.
+type Values = Vec<SmallVec<[Option<Value>; 1]>>;
+
+/// The values of the ports, and room for those of all other nodes.
+fn given_ports(
+    core: &Graph,
+    inputs: &HashMap<String, Value>,
+    see: &mut dyn FnMut(&Seen<'_>),
+) -> Result<Values, EvalError> {
+    let mut values: Values = vec![SmallVec::new(); core.len()];
     for port in core.ports() {
         let value = inputs
             .get(&port.name)
@@ -82,29 +138,13 @@ pub fn watched(
             )));
         }
         let results = std::slice::from_ref(value);
-        see(&Seen { graph: &core, node: port.node, operands: &[], results });
+        see(&Seen { graph: core, node: port.node, operands: &[], results });
         values[port.node.index()].push(Some(value.clone()));
     }
-    let (mut uses, live) = (count_uses(&core), core.live());
-    for id in core.nodes() {
-        if core.port_of(id).is_some() || !live[id.index()] {
-            continue;
-        }
-        let (results, args) = (node(&core, id, &values)?, core.args(id));
-        let operand = |v: &ValueId| values[v.node.index()][v.result as usize].as_ref();
-        {
-            let operands: SmallVec<[&Value; 4]> = args.iter().filter_map(operand).collect();
-            see(&Seen { graph: &core, node: id, operands: &operands, results: &results });
-        }
-        values[id.index()] = results.into_iter().map(Some).collect();
-        for arg in args {
-            let left = &mut uses[arg.node.index()];
-            *left -= 1;
-            if *left == 0 {
-                values[arg.node.index()].fill(None);
-            }
-        }
-    }
+    Ok(values)
+}
+
+fn outputs(core: &Graph, values: &Values) -> Result<Outputs, EvalError> {
     let at = |v: ValueId| {
         values[v.node.index()][v.result as usize]
             .clone()
@@ -130,20 +170,32 @@ fn count_uses(graph: &Graph) -> Vec<usize> {
     uses
 }
 
-/// The results of one core node or kernel.
-fn node(
-    graph: &Graph,
-    id: NodeId,
-    values: &[SmallVec<[Option<Value>; 1]>],
-) -> Result<Vec<Value>, EvalError> {
+/// The results of one core node or kernel, on every rank.
+fn node(graph: &Graph, id: NodeId, ranks: &[Values]) -> Result<Vec<Vec<Value>>, EvalError> {
+    if let Some(Lower::Exchange(what)) = build::lowering(graph, id) {
+        let operand = graph.args(id)[0];
+        let given = ranks.iter().map(|values| held(values, &operand));
+        let given = given.collect::<Result<Vec<_>, _>>()?;
+        let node = graph.node(id);
+        let results = exchange(*what, &node.attrs, &node.results[0], &given);
+        let results =
+            results.map_err(|m| EvalError::Malformed(format!("{}: {m}", node.op.name())))?;
+        return Ok(results.into_iter().map(|value| vec![value]).collect());
+    }
+    ranks.iter().map(|values| computed(graph, id, values)).collect()
+}
+
+fn held<'v>(values: &'v Values, v: &ValueId) -> Result<&'v Value, EvalError> {
+    values[v.node.index()][v.result as usize]
+        .as_ref()
+        .ok_or_else(|| EvalError::Malformed("an operand is lost".to_owned()))
+}
+
+/// The results of one core node or kernel, on one rank.
+fn computed(graph: &Graph, id: NodeId, values: &Values) -> Result<Vec<Value>, EvalError> {
     let node = graph.node(id);
-    let at = |v: &ValueId| {
-        values[v.node.index()][v.result as usize]
-            .as_ref()
-            .ok_or_else(|| EvalError::Malformed("an operand is lost".to_owned()))
-    };
     let run = |k: &crate::kernel::Kernel, inputs: &[ValueId]| {
-        let inputs = inputs.iter().map(at).collect::<Result<Vec<_>, _>>()?;
+        let inputs = inputs.iter().map(|v| held(values, v)).collect::<Result<Vec<_>, _>>()?;
         let bytes: Vec<&[u8]> = inputs.iter().map(|v| &v.bytes[..]).collect();
         kernel(k, &bytes)
     };

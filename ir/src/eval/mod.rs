@@ -7,6 +7,7 @@
 mod bytes;
 mod data;
 mod element;
+mod exchange;
 mod graph;
 mod kernel;
 mod mapping;
@@ -17,7 +18,7 @@ mod value;
 pub use bytes::Bytes;
 pub use data::data;
 pub use element::element;
-pub use graph::{Outputs, Seen, graph, watched};
+pub use graph::{Outputs, Seen, graph, ranks, watched};
 pub use kernel::kernel;
 pub use mapping::give_back_free;
 pub use value::Value;

@@ -4,6 +4,7 @@
 
 mod context;
 mod elements;
+mod exchange;
 mod facts;
 mod macros;
 mod name;
@@ -11,6 +12,7 @@ mod rounding;
 
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 pub use elements::{Elements, Map};
+pub use exchange::{Across, Exchange};
 pub use facts::{Compares, Facts, Intrinsic, Magnitude, Signs, WithItself};
 pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
@@ -392,6 +394,8 @@ pub enum Lower {
     Data,
     /// A kernel already.
     Fused,
+    /// Something that the ranks of a parallel run do together. Never a part of a kernel: its operand lies in memory, and so does its result.
+    Exchange(Exchange),
 }
 
 /// Which view a view op is.

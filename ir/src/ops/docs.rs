@@ -113,6 +113,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",
+        Lower::Exchange(_) => "an exchange between ranks, in no kernel",
     }
 }
 

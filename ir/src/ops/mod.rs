@@ -2,6 +2,7 @@
 
 pub mod amp;
 pub mod cast;
+pub mod collective;
 pub mod custom;
 mod docs;
 pub mod elementwise;
@@ -45,6 +46,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("amp", amp::OPS),
         ("grad", grad::OPS),
         ("custom", custom::OPS),
+        ("collective", collective::OPS),
         ("fused", fused::OPS),
     ]
 }
@@ -121,6 +123,7 @@ pub fn find(name: &str) -> Option<&'static OpDef> {
 pub mod prelude {
     pub use super::amp::LossScaling;
     pub use super::cast::Cast;
+    pub use super::collective::Collectives;
     pub use super::elementwise::Elementwise;
     pub use super::index::Indexing;
     pub use super::linalg::Products;

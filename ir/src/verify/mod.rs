@@ -243,7 +243,7 @@ fn wrong_stage(node: &Node, stage: Stage) -> Option<String> {
     }
     match (&node.op.def().body, stage) {
         (Body::Source(Lower::Port), _) => None,
-        (Body::Core { kernel: Lower::Fused, .. }, Stage::Fused) => None,
+        (Body::Core { kernel: Lower::Fused | Lower::Exchange(_), .. }, Stage::Fused) => None,
         (Body::Source(_), Stage::Fused) if source::is_data(node) => None,
         (_, Stage::Fused) => Some("is not a kernel".to_owned()),
         (Body::Composite { .. }, Stage::Core) => {

@@ -1,6 +1,7 @@
 //! Which kernels the nodes of a program become parts of: foretold for passes that come before, and what `fuse` makes.
 
 use super::grouping::Groups;
+use super::program::exchanged;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use tracecast_ir::kernel::build::Group;
@@ -30,7 +31,9 @@ impl Forecast {
         for (number, group) in groups.iter().enumerate() {
             group.members.iter().for_each(|m| kernel[m.index()] = Some(number));
         }
-        graph.roots().for_each(|v| stored[v.node.index()] &= kernel[v.node.index()].is_some());
+        let live = graph.live();
+        let wanted = graph.roots().map(|v| v.node).chain(exchanged(graph, &live));
+        wanted.for_each(|n| stored[n.index()] &= kernel[n.index()].is_some());
         Forecast { kernel, inline, stored, moved, groups }
     }
 

@@ -13,7 +13,7 @@ use super::again::cheaper_again;
 use super::column::takes_columns;
 use super::largest::Magnitudes;
 use super::needs::Needs;
-use super::program::Program;
+use super::program::{Program, is_exchange};
 use super::reach::{At, Reach, Read, Reads};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -35,6 +35,8 @@ pub(super) struct Growing {
     pub(super) step: bool,
     /// True if it unscales a gradient: what is done with the check is not part of it, so that its kernels are the same for every gradient.
     pub(super) sweeps: bool,
+    /// True if it is what ranks do together, which nothing joins.
+    alone: bool,
     /// The kernel that it became part of.
     pub(super) into: Option<usize>,
 }
@@ -231,6 +233,7 @@ impl<'a> Groups<'a> {
             reduces: false,
             step: self.reach.program.step[n.index()],
             sweeps: false,
+            alone: is_exchange(self.graph, n),
             into: None,
         });
         number
@@ -238,6 +241,9 @@ impl<'a> Groups<'a> {
 
     fn can_join(&self, n: NodeId, g: usize) -> bool {
         let growing = &self.growing[g];
+        if growing.alone {
+            return false;
+        }
         let into = &growing.group.domain;
         let shape = &self.graph.node(n).results[0].shape;
         let fits = match (growing.form.joins(), lowering(self.graph, n)) {
@@ -355,7 +361,7 @@ impl<'a> Groups<'a> {
     /// between.
     fn can_merge(&self, p: usize, g: usize) -> bool {
         let (a, b) = (&self.growing[p], &self.growing[g]);
-        if [a, b].iter().any(|g| g.form.joins() != Joins::SameDomain) {
+        if [a, b].iter().any(|g| g.alone || g.form.joins() != Joins::SameDomain) {
             return false;
         }
         let (da, db) = (&a.group.domain, &b.group.domain);

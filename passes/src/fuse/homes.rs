@@ -2,6 +2,7 @@
 //! kernel has in registers; and which are a kernel of their own.
 
 use super::memory::{Again, Stored, memory};
+use super::program::is_exchange;
 use super::{Forecast, Fused};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -121,7 +122,9 @@ pub fn homes(graph: &Graph) -> Result<Homes, TraceError> {
     }
     let cost = |i: &usize| {
         let kernel = &fused.kernels[*i].kernel;
-        KernelCost { name: names[*i].clone(), form: kernel.form_name(), cost: kernel.cost() }
+        let together = is_exchange(graph, fused.kernels[*i].outputs[0].node);
+        let form = if together { "exchange" } else { kernel.form_name() };
+        KernelCost { name: names[*i].clone(), form, cost: kernel.cost() }
     };
     let (stored, again) = memory(graph, &fused, &names);
     Ok(Homes { casts, kernels: fused.order.iter().map(cost).collect(), stored, again })

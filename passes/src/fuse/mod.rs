@@ -4,6 +4,7 @@
 //! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
 //! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
 //! or starts one (`grouping`). Kernels that only write state and run the same code become one kernel over segments (`segments`).
+//! What ranks do together stays the op that it is: its operand is stored, and nothing joins it.
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
@@ -30,14 +31,15 @@ pub use memory::{Again, Keep, Stored};
 pub(crate) use users::Users;
 
 use crate::pass::Pass;
+use program::is_exchange;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use tracecast_ir::hash::FxHashMap;
-use tracecast_ir::kernel::Kernel;
 use tracecast_ir::kernel::build::{self, Built, Context, Group, lowering};
+use tracecast_ir::kernel::{Form, Kernel, Nest, Output};
 use tracecast_ir::op::Lower;
 use tracecast_ir::ops::fused::KERNEL;
 use tracecast_ir::{
@@ -120,6 +122,12 @@ fn kernels<'f>(graph: &Graph, forecast: &'f Forecast) -> Result<Vec<Grouped<'f>>
     let needed = |n: NodeId| forecast.is_stored(n);
     let mut out = Vec::with_capacity(forecast.groups.len());
     for group in &forecast.groups {
+        if let [n] = group.members[..]
+            && is_exchange(graph, n)
+        {
+            out.push((Cow::Borrowed(group), exchange(graph, n)));
+            continue;
+        }
         match build::kernel(&Context { graph, inline: &inline, stored: &needed }, group) {
             Ok(built) => out.push((Cow::Borrowed(group), built)),
             Err(_) => {
@@ -137,6 +145,28 @@ fn kernels<'f>(graph: &Graph, forecast: &'f Forecast) -> Result<Vec<Grouped<'f>>
         }
     }
     Ok(out)
+}
+
+/// What ranks do together, among kernels: its operand, its result, and no loops.
+fn exchange(graph: &Graph, n: NodeId) -> Built {
+    let (node, operand) = (graph.node(n), graph.args(n)[0]);
+    let kernel = Kernel {
+        name: node.op.name().to_string(),
+        inputs: vec![graph.ty(operand).clone()],
+        outputs: vec![Output { ty: node.results[0].clone(), update: None }],
+        when: None,
+        checks: Vec::new(),
+        arguments: Vec::new(),
+        names: Vec::new(),
+        form: Form::Nest(Nest {
+            segments: Vec::new(),
+            loads: Vec::new(),
+            registers: Vec::new(),
+            buffers: Vec::new(),
+            stages: Vec::new(),
+        }),
+    };
+    Built { kernel, inputs: vec![operand], outputs: vec![ValueId { node: n, result: 0 }] }
 }
 
 /// The kernels that a result or another kernel reads: one that is launched under a flag does not read the condition made of the flag.
@@ -181,7 +211,14 @@ fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
             users[maker].push(i);
         }
     }
-    let key = |i: usize| kernels[i].outputs.iter().map(|v| v.node.index()).max().unwrap_or(0);
+    let last = |of: &[ValueId]| of.iter().map(|v| v.node.index()).max().unwrap_or(0);
+    // What ranks do together begins as soon as its operand is made.
+    let key = |i: usize| match kernels[i].inputs[..] {
+        [operand] if is_exchange(graph, kernels[i].outputs[0].node) => {
+            maker[operand.node.index()].map_or(0, |m| last(&kernels[m].outputs))
+        }
+        _ => last(&kernels[i].outputs),
+    };
     let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
         (0..kernels.len()).filter(|&i| missing[i] == 0).map(|i| Reverse((key(i), i))).collect();
     let mut order = Vec::new();
@@ -230,7 +267,10 @@ fn record(graph: &Graph, fused: Fused<'_>) -> Result<Graph, TraceError> {
         let vars: SmallVec<[_; 4]> = inputs.iter().map(|v| tracer.var(made[v])).collect();
         let groups = SmallVec::from_elem(vars.len() as u16, 1);
         let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
-        let apply = || tracer.apply(&KERNEL, Args { vars, groups }, attrs);
+        let apply = || match is_exchange(graph, first) {
+            true => tracer.again(node, Args { vars, groups }),
+            false => tracer.apply(&KERNEL, Args { vars, groups }, attrs),
+        };
         // A kernel that gives something of the forward part as well is part of that.
         let is_later = outputs.iter().all(|v| later[v.node.index()]);
         let apply = || match is_later {

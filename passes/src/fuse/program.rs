@@ -3,13 +3,15 @@
 use super::largest::Magnitudes;
 use super::steps::steps;
 use super::users::Users;
-use tracecast_ir::Graph;
+use tracecast_ir::kernel::build::lowering;
+use tracecast_ir::op::Lower;
+use tracecast_ir::{Graph, NodeId};
 
 /// Facts about every node that do not depend on which of them share a kernel.
 pub(super) struct Program {
     /// Nodes that an output or an update needs.
     pub(super) live: Vec<bool>,
-    /// Nodes whose value an output or an update is.
+    /// Nodes whose value an output or an update is, or is exchanged between ranks.
     pub(super) is_root: Vec<bool>,
     /// Dead ones among them.
     pub(super) users: Users,
@@ -24,8 +26,23 @@ impl Program {
         let (live, users) = (graph.live(), Users::of_graph(graph));
         let mut is_root = vec![false; graph.len()];
         graph.roots().for_each(|v| is_root[v.node.index()] = true);
+        exchanged(graph, &live).for_each(|n| is_root[n.index()] = true);
         let step = steps(graph, &live, &users);
         let magnitudes = Magnitudes::of(graph, &live, &is_root, &users);
         Program { live, is_root, users, step, magnitudes }
     }
+}
+
+/// True for what ranks do together: it takes the place of a kernel, and nothing joins it.
+pub(super) fn is_exchange(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::Exchange(_)))
+}
+
+/// The nodes whose values ranks exchange, which therefore lie in memory as a whole.
+pub(super) fn exchanged<'a>(
+    graph: &'a Graph,
+    live: &'a [bool],
+) -> impl Iterator<Item = NodeId> + 'a {
+    let exchanges = graph.nodes().filter(|n| live[n.index()] && is_exchange(graph, *n));
+    exchanges.flat_map(|n| graph.args(n)).map(|v| v.node)
 }

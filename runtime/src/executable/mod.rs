@@ -1,12 +1,15 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
 mod arenas;
+mod exchange;
 mod family;
 mod given;
 mod workspace;
 
+pub use exchange::ExchangeTiming;
 pub use family::Family;
 
+use crate::collective::{Collective, OneRank};
 use crate::device::{Bound, Device, Launch, Made};
 use crate::error::{Error, Result};
 use crate::layout::{Place, Step};
@@ -17,6 +20,7 @@ use crate::program::Program;
 use crate::store::Store;
 use crate::tensor::Tensor;
 use arenas::Arenas;
+use exchange::Ranks;
 use given::{Given, Inputs};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -43,6 +47,8 @@ pub struct Executable {
     output_names: Arc<[String]>,
     compile_time: Duration,
     inputs: Inputs,
+    /// What the exchanges of the program go over, once there is something.
+    ranks: Option<Arc<Ranks>>,
     pool: Mutex<Pool>,
 }
 
@@ -118,10 +124,14 @@ impl Executable {
             let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
             let lasting: Vec<usize> =
                 step.operands.iter().enumerate().filter_map(lasting).collect();
-            launches[step.kernel].kept_bytes(&lasting)
+            step.work.kernel().map_or(0, |kernel| launches[kernel].kept_bytes(&lasting))
         };
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
+        let alone = program.ranks() == Some(1);
+        let ranks =
+            alone.then(|| Arc::new(Ranks::new(Arc::new(OneRank), 0, &program.parts.buckets)));
         Executable {
+            ranks,
             program,
             device,
             launches,
@@ -143,11 +153,41 @@ impl Executable {
         self
     }
 
+    /// The same as one rank of a parallel run: its exchanges with other ranks go over `collective`. `program` is a number that stands for what
+    /// all ranks run.
+    ///
+    /// Of a program with collectives, one run goes on at a time.
+    ///
+    /// # Errors
+    /// If the program is for another number of ranks.
+    pub fn on_ranks(mut self, collective: Arc<dyn Collective>, program: u64) -> Result<Self> {
+        if let Some(wanted) = self.program.ranks().filter(|wanted| *wanted != collective.size()) {
+            let found = collective.size();
+            return Err(Error::Parallel(format!(
+                "the program is for {wanted} ranks, found {found}"
+            )));
+        }
+        let buckets = &self.program.parts.buckets;
+        self.ranks = Some(Arc::new(Ranks::new(collective, program, buckets)));
+        self.pool = Mutex::default();
+        Ok(self)
+    }
+
+    /// Says the number of the next step to other ranks: all have to be at the same. Otherwise runs are counted from 0.
+    pub fn at_step(&self, step: u64) {
+        self.ranks.iter().for_each(|ranks| ranks.at_step(step));
+    }
+
+    /// What became of the exchanges with other ranks in the last run, in the order in which they began.
+    pub fn exchanges(&self) -> Vec<ExchangeTiming> {
+        self.ranks.as_ref().map_or_else(Vec::new, |ranks| ranks.timings())
+    }
+
     /// Runs one step: reads the inputs and the state, gives the outputs, and replaces the state that the program updates.
     ///
     /// # Errors
     /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
-    /// the data has no meaning for an op. State is then as it was.
+    /// the data has no meaning for an op; if another [rank](Executable::on_ranks) fails. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         self.run_with(store, inputs, &mut |kernel, _| kernel.run())
     }
@@ -179,10 +219,20 @@ impl Executable {
         inputs: &[(&str, &Tensor)],
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
+        if let (Some(ranks), None) = (self.program.ranks(), &self.ranks) {
+            return Err(Error::Parallel(format!(
+                "@{} has collectives for {ranks} ranks and runs alone: run it as a step in parallel, such as `TrainStep::data_parallel`",
+                self.program.name()
+            )));
+        }
+        let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
         let result = self.run_on(store, inputs, &mut lists, launch);
         lists.states.clear();
         self.pool().lists.push(lists);
+        if result.is_ok() {
+            self.ranks.iter().for_each(|ranks| ranks.end());
+        }
         result
     }
 

@@ -1,9 +1,11 @@
 //! [`Workspace`]: the memory of one run at a time, and kernels tied to it.
 
 use super::arenas::Arena;
+use super::exchange::{Begin, Finish, Tied};
 use super::{Executable, Pool};
+use crate::buckets::Work;
 use crate::device::{Arg, Bound};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
@@ -129,10 +131,26 @@ impl Executable {
                 Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
-            let bound = self.launches[step.kernel].bind(&args, &self.sizes[step.kernel])?;
+            let bound = match step.work {
+                Work::Kernel(kernel) => self.launches[kernel].bind(&args, &self.sizes[kernel])?,
+                Work::Begin(bucket) => Box::new(Begin(self.tied(bucket, args)?)),
+                Work::Finish(bucket) => Box::new(Finish(self.tied(bucket, args)?)),
+            };
             binding.is_shared |= bound.is_shared();
             binding.kernels.push(bound);
         }
         Ok(binding)
+    }
+
+    /// An exchange at the places of its operands, or of its results.
+    fn tied(&self, number: usize, args: Vec<Arg>) -> Result<Tied> {
+        let none = || Error::Parallel(format!("@{} runs alone", self.program.name()));
+        Ok(Tied {
+            ranks: self.ranks.clone().ok_or_else(none)?,
+            device: self.device.clone(),
+            bucket: self.program.parts.buckets[number].clone(),
+            number,
+            places: args.into_iter().map(|arg| (arg.memory, arg.offset, arg.len)).collect(),
+        })
     }
 }

@@ -87,7 +87,7 @@ impl FormKind {
             | Lower::ReduceColumn => Some(FormKind::Nest),
             Lower::Contract => Some(FormKind::Contract),
             Lower::Scatter => Some(FormKind::Scatter),
-            Lower::Port | Lower::Data | Lower::Fused => None,
+            Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }
     }
 

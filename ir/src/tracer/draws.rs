@@ -1,0 +1,106 @@
+//! Random numbers of a part of a batch: each rank of a parallel run draws for its rows what a run with all rows draws for them.
+
+use super::Tracer;
+use crate::args::Args;
+use crate::op::{Intrinsic, OpDef};
+use crate::ops::elementwise::Elementwise;
+use crate::ops::view::cat;
+use crate::{DType, Shape, TensorType, ValueId, Var};
+use std::collections::VecDeque;
+
+/// What becomes of the ops that draw random numbers.
+#[derive(Default)]
+pub(crate) enum Draws {
+    /// They are recorded as they are.
+    #[default]
+    Own,
+    /// And the shapes that they draw are noted.
+    Noted(Vec<Shape>),
+    /// They draw what a part of a whole batch draws.
+    Parts(Parts),
+}
+
+/// The part of a batch that a trace is for.
+pub(crate) struct Parts {
+    /// How many rows it has.
+    rows: usize,
+    /// The number of its first row: i64 without axes.
+    first: ValueId,
+    /// What the ops draw in a trace of the whole batch, in their order.
+    whole: VecDeque<Shape>,
+}
+
+impl Tracer {
+    /// Notes from now on what ops draw at random, for [`draw_parts`](Tracer::draw_parts).
+    pub fn note_draws(&self) {
+        *self.draws.borrow_mut() = Draws::Noted(Vec::new());
+    }
+
+    /// The shapes that ops have drawn at random since [`note_draws`](Tracer::note_draws), in their order.
+    pub fn noted_draws(&self) -> Vec<Shape> {
+        match std::mem::take(&mut *self.draws.borrow_mut()) {
+            Draws::Noted(shapes) => shapes,
+            Draws::Own | Draws::Parts(_) => Vec::new(),
+        }
+    }
+
+    /// Has ops that draw at random draw from now on what a trace of a whole batch draws for these rows of it: `rows` of them, of which `first`, an
+    /// i64 without axes, is the number of the first one. `whole` are the [shapes](Tracer::noted_draws) that the same code draws for the whole batch.
+    ///
+    /// What has the same shape there is the same for all parts. Of everything else one axis is longer there by a number of rows, and rows follow one
+    /// another along it.
+    pub fn draw_parts(&self, rows: usize, first: Var<'_>, whole: Vec<Shape>) {
+        let parts = Parts { rows, first: first.id(), whole: whole.into() };
+        *self.draws.borrow_mut() = Draws::Parts(parts);
+    }
+
+    /// Notes what an op draws, or has it draw a part.
+    pub(super) fn divide_draw<'t>(
+        &'t self,
+        def: &OpDef,
+        args: &mut Args<'t>,
+    ) -> Result<(), String> {
+        let seeds = def.schema.operands.get(1).is_some_and(|operand| operand.name == "rng");
+        if !seeds || def.facts.intrinsic != Some(Intrinsic::Random) {
+            return Ok(());
+        }
+        let [x, rng] = args.vars[..] else { return Ok(()) };
+        let own = x.shape();
+        let (rows, first, whole) = match &mut *self.draws.borrow_mut() {
+            Draws::Own => return Ok(()),
+            Draws::Noted(shapes) => {
+                shapes.push(own);
+                return Ok(());
+            }
+            Draws::Parts(Parts { rows, first, whole }) => (*rows, *first, whole.pop_front()),
+        };
+        let whole = whole.ok_or("draws more often for a part of the batch than for all of it")?;
+        if own == whole || rng.ty() != TensorType::new(DType::I64, [2]) {
+            return Ok(());
+        }
+        let cannot = || {
+            format!(
+                "draws {own} for a part of the batch and {whole} for all of it: expected one axis that has rows one after another"
+            )
+        };
+        let (own, all) = (own.numbers(), whole.numbers());
+        let differ: Vec<usize> =
+            (0..own.len().min(all.len())).filter(|axis| own[*axis] != all[*axis]).collect();
+        let [axis] = differ[..] else { return Err(cannot()) };
+        if own.len() != all.len() || rows == 0 || own[axis] % rows != 0 {
+            return Err(cannot());
+        }
+        let strides: Vec<usize> = (0..all.len()).map(|i| all[i + 1..].iter().product()).collect();
+        let of_row = own[axis] / rows * strides[axis];
+        args.vars[1] = self.at_caller(|| {
+            let element = self
+                .var(first)
+                .mul(None, Some(of_row as f64))
+                .reshape_to(&Shape::from_iter([1usize]));
+            let strides: Vec<f64> = strides.iter().map(|stride| *stride as f64).collect();
+            let strides = self.constant(DType::I64, &[strides.len()], &strides);
+            cat(&[rng, element, strides], 0)
+        });
+        Ok(())
+    }
+}

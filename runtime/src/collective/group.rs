@@ -1,0 +1,371 @@
+//! [`Group`]: the exchanges of one rank, on a thread of its own, over whatever carries bytes between ranks.
+//!
+//! A transfer begins with a header from every rank to every other one, by which a rank that is late, has left or does something else is found
+//! out by name. A reduction then sends each rank its chunk of the elements; each combines its chunk in the order of the ranks, and sends the
+//! result to all.
+
+use super::{Answer, Collective, Done, Label, Pending, Transfer};
+use crate::error::{Error, Result};
+use std::fmt;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tracecast_ir::DType;
+use tracecast_ir::op::Across;
+
+/// What carries bytes between ranks. One thread has it.
+pub trait Transport {
+    /// Which rank this is.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn size(&self) -> usize;
+
+    /// Sends each of some bytes to a rank, and fills each room with as many bytes of a rank, at most one for each rank; returns when all of that
+    /// is done. Between two ranks, messages keep their order.
+    ///
+    /// # Errors
+    /// The first rank that has not sent by then, or is known to have left.
+    fn exchange(
+        &mut self,
+        send: &[(usize, &[u8])],
+        receive: &mut [(usize, &mut [u8])],
+        until: Instant,
+    ) -> std::result::Result<(), Lost>;
+
+    /// Tells all ranks that this one gives up, and why: [`Lost::Told`] is what their exchanges end with.
+    fn give_up(&mut self, why: &[u8]);
+}
+
+/// Why bytes did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// Nothing came from that rank in time.
+    Late(usize),
+    /// That rank has left.
+    Gone(usize),
+    /// A rank has given up, with this message.
+    Told(Vec<u8>),
+    /// What carries the bytes has failed.
+    Broken(String),
+}
+
+/// The rank that something went wrong with, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    rank: u64,
+    label: Label,
+    message: String,
+}
+
+/// One rank: a thread exchanges what the run starts, in that order.
+pub struct Group {
+    rank: usize,
+    size: usize,
+    jobs: Mutex<Option<Sender<Job>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Job {
+    transfer: Transfer,
+    label: Label,
+    data: Vec<u8>,
+    answer: Answer,
+}
+
+impl Group {
+    /// A rank whose transport `make` gives, on the thread that will use it. Each exchange has `deadline` from the moment at which this rank is ready
+    /// for it.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn new<T: Transport + 'static>(
+        make: impl FnOnce() -> std::result::Result<T, String> + Send + 'static,
+        deadline: Duration,
+    ) -> Result<Self> {
+        let (jobs, todo) = channel();
+        let (ready, made) = channel();
+        let body = move || match make() {
+            Ok(transport) => {
+                let _ = ready.send(Ok((transport.rank(), transport.size())));
+                Exchanging { transport, deadline, failed: None }.work(&todo);
+            }
+            Err(message) => {
+                let _ = ready.send(Err(message));
+            }
+        };
+        let thread = std::thread::Builder::new().name("ranks".to_owned()).spawn(body);
+        let thread = thread.map_err(|e| Error::Parallel(format!("no thread for ranks: {e}")))?;
+        let made = made.recv().unwrap_or_else(|_| Err("the transport has panicked".to_owned()));
+        let (rank, size) = made.map_err(Error::Parallel)?;
+        Ok(Group { rank, size, jobs: Mutex::new(Some(jobs)), thread: Some(thread) })
+    }
+}
+
+impl Collective for Group {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending> {
+        let (answer, pending) = Pending::new();
+        let job = Job { transfer, label, data, answer };
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        match sent {
+            true => Ok(pending),
+            false => Err(Error::Parallel("this rank has left".to_owned())),
+        }
+    }
+}
+
+/// Leaves the other ranks, which end if they still expect something.
+impl Drop for Group {
+    fn drop(&mut self) {
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(thread) = self.thread.take() {
+            // It has panicked if this fails, and whoever waited for it was told.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Group(rank {} of {})", self.rank, self.size)
+    }
+}
+
+/// The thread's side.
+struct Exchanging<T> {
+    transport: T,
+    deadline: Duration,
+    failed: Option<Failure>,
+}
+
+/// How much longer a rank waits for what others have combined than for what they give: a rank that they wait for in vain is theirs to name.
+const LONGER: Duration = Duration::from_millis(750);
+
+/// The bytes of a header.
+const HEADER: usize = 48;
+
+impl<T: Transport> Exchanging<T> {
+    fn work(&mut self, todo: &Receiver<Job>) {
+        while let Ok(Job { transfer, label, data, answer }) = todo.recv() {
+            if self.failed.is_none() {
+                let began = Instant::now();
+                match self.exchange(transfer, label, data) {
+                    Ok(data) => {
+                        answer.give(Ok(Done { data, began, ended: Instant::now() }));
+                        continue;
+                    }
+                    Err(failure) => {
+                        self.transport.give_up(&failure.to_bytes());
+                        self.failed = Some(failure);
+                    }
+                }
+            }
+            if let Some(failure) = &self.failed {
+                answer.give(Err(failure.clone().into()));
+            }
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        transfer: Transfer,
+        label: Label,
+        data: Vec<u8>,
+    ) -> std::result::Result<Vec<u8>, Failure> {
+        let until = Instant::now() + self.deadline;
+        let done = self.greet(transfer, label, data.len(), until).and_then(|()| match transfer {
+            Transfer::Reduce { across, dtype } => self.reduce(across, dtype, data, until),
+            Transfer::Broadcast { root } => self.broadcast(root, data, until),
+            Transfer::Gather => self.gather(&data, until),
+        });
+        done.map_err(|problem| self.failure(problem, label))
+    }
+
+    /// Every rank tells every other one what it is about to do.
+    fn greet(
+        &mut self,
+        transfer: Transfer,
+        label: Label,
+        len: usize,
+        until: Instant,
+    ) -> std::result::Result<(), Problem> {
+        let own = header(transfer, label, len);
+        let mut headers = vec![[0; HEADER]; self.transport.size()];
+        let rank = self.transport.rank();
+        let send: Vec<(usize, &[u8])> =
+            others(rank, headers.len()).map(|r| (r, &own[..])).collect();
+        let rooms = headers.iter_mut().enumerate().filter(|(r, _)| *r != rank);
+        let mut rooms: Vec<(usize, &mut [u8])> = rooms.map(|(r, h)| (r, &mut h[..])).collect();
+        self.transport.exchange(&send, &mut rooms, until)?;
+        let differs = |r: &usize| *r != rank && headers[*r] != own;
+        match (0..headers.len()).find(differs) {
+            Some(other) => Err(Problem::Differs(other, disagreement(&own, &headers[other]))),
+            None => Ok(()),
+        }
+    }
+
+    fn reduce(
+        &mut self,
+        across: Across,
+        dtype: DType,
+        mut data: Vec<u8>,
+        until: Instant,
+    ) -> std::result::Result<Vec<u8>, Problem> {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let elements = data.len() / dtype.bytes();
+        let cut = |r: usize| (elements as u128 * r as u128 / size as u128) as usize * dtype.bytes();
+        let chunk = |r: usize| cut(r)..cut(r + 1);
+        let mut given: Vec<Vec<u8>> =
+            (0..size).map(|r| vec![0; if r == rank { 0 } else { chunk(rank).len() }]).collect();
+        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, &data[chunk(r)])).collect();
+        let rooms = given.iter_mut().enumerate().filter(|(r, _)| *r != rank);
+        let mut rooms: Vec<(usize, &mut [u8])> = rooms.map(|(r, g)| (r, &mut g[..])).collect();
+        self.transport.exchange(&send, &mut rooms, until)?;
+        given[rank] = data[chunk(rank)].to_vec();
+        let ranks: Vec<&[u8]> = given.iter().map(|bytes| &bytes[..]).collect();
+        across.combine(dtype, &ranks, &mut data[chunk(rank)]);
+        let (mut own, mut rooms, mut rest) = (&[][..], Vec::with_capacity(size), &mut data[..]);
+        for r in 0..size {
+            let (part, tail) = std::mem::take(&mut rest).split_at_mut(chunk(r).len());
+            rest = tail;
+            match r == rank {
+                true => own = part,
+                false => rooms.push((r, part)),
+            }
+        }
+        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, own)).collect();
+        self.transport.exchange(&send, &mut rooms, until + LONGER)?;
+        Ok(data)
+    }
+
+    fn broadcast(
+        &mut self,
+        root: usize,
+        mut data: Vec<u8>,
+        until: Instant,
+    ) -> std::result::Result<Vec<u8>, Problem> {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        if rank == root {
+            let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, &data[..])).collect();
+            self.transport.exchange(&send, &mut [], until)?;
+        } else {
+            self.transport.exchange(&[], &mut [(root, &mut data)], until)?;
+        }
+        Ok(data)
+    }
+
+    fn gather(&mut self, data: &[u8], until: Instant) -> std::result::Result<Vec<u8>, Problem> {
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let mut all = vec![0; data.len() * size];
+        if data.is_empty() {
+            return Ok(all);
+        }
+        all[rank * data.len()..(rank + 1) * data.len()].copy_from_slice(data);
+        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, data)).collect();
+        let rooms = all.chunks_mut(data.len()).enumerate().filter(|(r, _)| *r != rank);
+        let mut rooms: Vec<(usize, &mut [u8])> = rooms.collect();
+        self.transport.exchange(&send, &mut rooms, until)?;
+        Ok(all)
+    }
+
+    fn failure(&self, problem: Problem, label: Label) -> Failure {
+        let own = self.transport.rank();
+        let failure = |rank: usize, message: String| Failure { rank: rank as u64, label, message };
+        match problem {
+            Problem::Differs(rank, message) => failure(rank, message),
+            Problem::Lost(Lost::Late(rank)) => failure(
+                rank,
+                format!("sent nothing to rank {own} for {:.1} s", self.deadline.as_secs_f64()),
+            ),
+            Problem::Lost(Lost::Gone(rank)) => failure(rank, "has left".to_owned()),
+            Problem::Lost(Lost::Broken(message)) => failure(own, message),
+            Problem::Lost(Lost::Told(bytes)) => Failure::from_bytes(&bytes)
+                .unwrap_or_else(|| failure(own, "another rank has given up".to_owned())),
+        }
+    }
+}
+
+/// What stops an exchange.
+enum Problem {
+    Lost(Lost),
+    /// A rank does something else.
+    Differs(usize, String),
+}
+
+impl From<Lost> for Problem {
+    fn from(lost: Lost) -> Self {
+        Problem::Lost(lost)
+    }
+}
+
+fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
+    (0..size).filter(move |r| *r != rank)
+}
+
+/// Program, step, bucket, length, what is done, and which version of this exchange.
+fn header(transfer: Transfer, label: Label, len: usize) -> [u8; HEADER] {
+    let what = match transfer {
+        Transfer::Reduce { across, dtype } => (across as u64) << 8 | dtype as u64,
+        Transfer::Broadcast { root } => 1 << 32 | root as u64,
+        Transfer::Gather => 2 << 32,
+    };
+    let mut header = [0; HEADER];
+    let words = [label.program, label.step, label.bucket, len as u64, what, VERSION];
+    header
+        .as_chunks_mut::<8>()
+        .0
+        .iter_mut()
+        .zip(words)
+        .for_each(|(to, word)| *to = word.to_le_bytes());
+    header
+}
+
+const VERSION: u64 = 1;
+
+/// In words, what two headers differ in.
+fn disagreement(own: &[u8; HEADER], other: &[u8; HEADER]) -> String {
+    let words = |header: &[u8; HEADER]| -> Vec<u64> {
+        header.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+    };
+    let (own, other) = (words(own), words(other));
+    let names = ["program", "step", "bucket", "number of bytes", "kind of exchange", "version"];
+    let at = (0..names.len()).find(|i| own[*i] != other[*i]).unwrap_or(0);
+    match at {
+        0 => "runs another program here: its inputs, shapes or settings differ".to_owned(),
+        4 => "does another kind of exchange here".to_owned(),
+        _ => format!("has another {} here: expected {}, found {}", names[at], own[at], other[at]),
+    }
+}
+
+impl Failure {
+    fn to_bytes(&self) -> Vec<u8> {
+        let Label { program, step, bucket } = self.label;
+        let words = [self.rank, program, step, bucket].map(u64::to_le_bytes).concat();
+        [words, self.message.as_bytes().to_vec()].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (words, message) = bytes.split_at_checked(32)?;
+        let mut words = words.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        let mut word = || words.next();
+        let (rank, program, step, bucket) = (word()?, word()?, word()?, word()?);
+        let message = String::from_utf8_lossy(message).into_owned();
+        Some(Failure { rank, label: Label { program, step, bucket }, message })
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(Failure { rank, label, message }: Failure) -> Self {
+        Error::Rank { rank: rank as usize, step: label.step, bucket: label.bucket, message }
+    }
+}

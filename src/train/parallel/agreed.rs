@@ -1,0 +1,38 @@
+//! What ranks have to have in common before a program runs.
+
+use super::program::Compiled;
+use crate::error::Result;
+use std::hash::{DefaultHasher, Hasher};
+use tracecast_runtime::collective::{Label, agree};
+use tracecast_runtime::{Collective, Store, Tensor};
+
+/// A number that stands for some bytes, the same in every process.
+pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// Compares the types of inputs, the program and the entries of the store that it uses; the first difference is an error on every rank.
+pub(super) fn compare(
+    ranks: &dyn Collective,
+    program: &Compiled,
+    store: &Store,
+    inputs: &[(&str, &Tensor)],
+    label: Label,
+) -> Result<()> {
+    let mut facts: Vec<(String, String)> = Vec::new();
+    for name in program.inputs() {
+        if let Some((_, tensor)) = inputs.iter().find(|(given, _)| *given == name) {
+            let ty = program.shown(tensor);
+            facts.push((format!("the input `{name}`"), ty));
+        }
+    }
+    facts.push(("the program".to_owned(), format!("{:016x}", program.fingerprint())));
+    for (name, ty) in program.state() {
+        facts.push((format!("the type of `{name}`"), ty.to_string()));
+        let bytes = fingerprint(store.get(name)?.bytes());
+        facts.push((format!("the value of `{name}`"), format!("{bytes:016x}")));
+    }
+    Ok(agree(ranks, label, &facts)?)
+}

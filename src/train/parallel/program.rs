@@ -1,0 +1,202 @@
+//! [`Compiled`]: the program of a rank for one signature.
+
+use super::agreed::fingerprint;
+use super::batch::Rows;
+use crate::compile::compile_quietly;
+use crate::entry::Entry;
+use crate::error::{Error, Result};
+use crate::explain::Warning;
+use crate::options::Options;
+use crate::report::CompileReport;
+use crate::trace::{Trace, Types};
+use crate::train::recipe::{Recipe, Share};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tracecast_ir::{DType, Role, Shape, TensorType};
+use tracecast_runtime::{Collective, ExchangeTiming, Executable, Outputs, Store, Tensor};
+
+/// The inputs that a program in parallel is given besides those of the user.
+const FIRST: &str = "ranks.first_row";
+const WEIGHT: &str = "ranks.weight";
+
+/// The program of a rank and the signature it holds for.
+pub(super) struct Compiled {
+    inputs: BTreeMap<String, TensorType>,
+    state: Vec<(String, TensorType)>,
+    starts: Vec<Entry>,
+    /// How many rows all ranks have together, if the program depends on it.
+    all: Option<usize>,
+    /// How many micro-batches the rows are divided into.
+    parts: usize,
+    uneven: bool,
+    size: usize,
+    executable: Executable,
+    fingerprint: u64,
+    report: CompileReport,
+}
+
+impl Compiled {
+    pub(super) fn of(
+        recipe: &Recipe,
+        options: &Options,
+        ranks: Arc<dyn Collective>,
+        store: &Store,
+        inputs: &[(&str, &Tensor)],
+        rows: &Rows,
+        uneven: bool,
+    ) -> Result<Self> {
+        let types = types(store, inputs)?;
+        let share = Share { ranks: Some(ranks.size()), weight: uneven.then_some(WEIGHT) };
+        let whole = match rows.own {
+            Some(own) if own != rows.all => drawn(recipe, options, &types, rows, &share)?,
+            _ => Vec::new(),
+        };
+        let given = types.inputs.clone();
+        let trace = Trace::new("train", options, types);
+        let draws = !whole.is_empty();
+        if draws {
+            let part = rows.own.unwrap_or(1) / recipe.parts;
+            let first = trace.input_of(FIRST, TensorType::scalar(DType::I64));
+            trace.draw_parts(part, first, whole);
+        }
+        trace.run(|t| recipe.record_on(t, &share))?;
+        let traced = trace.finish()?;
+        let ports = traced.graph.ports();
+        let state = ports.iter().filter(|port| port.role != Role::Input);
+        let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
+        let asked = given.into_iter().filter(|(name, _)| traced.asked.contains(name)).collect();
+        // What is compiled is the same for the same text, and so is the order of what ranks exchange.
+        let text =
+            format!("{}\n{:?}\n{}", traced.graph, options.passes().precision, options.bucket());
+        let fingerprint = fingerprint(text.as_bytes()).max(1 << 16);
+        let (executable, mut report) = compile_quietly(traced.graph, options)?;
+        report.warnings.splice(0..0, traced.warnings.into_iter().map(Warning::of_tracing));
+        report.log("train", |_| true);
+        Ok(Compiled {
+            inputs: asked,
+            state,
+            starts: traced.starts,
+            all: draws.then_some(rows.all),
+            parts: recipe.parts,
+            uneven,
+            size: ranks.size(),
+            executable: executable.on_ranks(ranks, if uneven { 0 } else { fingerprint })?,
+            fingerprint,
+            report,
+        })
+    }
+
+    /// True if it serves these inputs and this store.
+    pub(super) fn fits(&self, store: &Store, inputs: &[(&str, &Tensor)], rows: &Rows) -> bool {
+        let ty_of = |name: &str| inputs.iter().find(|(n, _)| *n == name).map(|(_, x)| x.ty());
+        self.inputs.iter().all(|(name, ty)| ty_of(name) == Some(ty))
+            && self.all.is_none_or(|all| all == rows.all)
+            && self.state.iter().all(|(name, ty)| match store.ty(name) {
+                Some(known) => known == ty,
+                None => self.starts.iter().any(|entry| entry.name == *name),
+            })
+    }
+
+    /// Puts the entries that are not there into the store; returns their names.
+    pub(super) fn put_missing(&self, store: &mut Store, seed: u64) -> Result<Vec<String>> {
+        let missing: Vec<&Entry> =
+            self.starts.iter().filter(|entry| !store.contains(&entry.name)).collect();
+        missing.iter().try_for_each(|entry| entry.put(store, seed))?;
+        Ok(missing.into_iter().map(|entry| entry.name.clone()).collect())
+    }
+
+    /// Takes step number `step`.
+    pub(super) fn run(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        rows: &Rows,
+        step: u64,
+    ) -> Result<Outputs> {
+        let known = |(name, _): &&(&str, &Tensor)| self.inputs.contains_key(*name);
+        let mut given: Vec<(&str, &Tensor)> = inputs.iter().filter(known).copied().collect();
+        let first = Tensor::scalar((rows.before / self.parts) as i64);
+        if self.all.is_some() {
+            given.push((FIRST, &first));
+        }
+        let own = rows.own.unwrap_or(1) as f64 * self.size as f64;
+        let weight = Tensor::scalar((own / rows.all.max(1) as f64) as f32);
+        if self.uneven {
+            given.push((WEIGHT, &weight));
+        }
+        self.executable.at_step(step);
+        self.executable.run(store, &given).map_err(|error| match error {
+            tracecast_runtime::Error::Rank { rank, step, bucket, message } if message.starts_with("runs another") => {
+                let own = inputs.iter().map(|(name, x)| format!("`{name}` {}", x.ty()));
+                let own = own.collect::<Vec<_>>().join(", ");
+                let message = format!("{message}; this rank was given {own}. Batches that differ from rank to rank are asked for with `uneven`");
+                Error::from(tracecast_runtime::Error::Rank { rank, step, bucket, message })
+            }
+            other => other.into(),
+        })
+    }
+
+    /// The names of its inputs.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.inputs.keys().map(String::as_str)
+    }
+
+    /// The type of an input as ranks compare it: where batches may differ, without the number of rows.
+    pub(super) fn shown(&self, tensor: &Tensor) -> String {
+        match tensor.shape().split_first() {
+            Some((_, rest)) if self.uneven => format!("rows of {} {rest:?}", tensor.ty().dtype),
+            _ => tensor.ty().to_string(),
+        }
+    }
+
+    pub(super) fn state(&self) -> impl Iterator<Item = (&str, &TensorType)> {
+        self.state.iter().map(|(name, ty)| (name.as_str(), ty))
+    }
+
+    /// A number that stands for what all ranks run; nothing where batches may differ.
+    pub(super) fn fingerprint(&self) -> u64 {
+        if self.uneven { 0 } else { self.fingerprint }
+    }
+
+    pub(super) fn report(&self) -> &CompileReport {
+        &self.report
+    }
+
+    pub(super) fn exchanges(&self) -> Vec<ExchangeTiming> {
+        self.executable.exchanges()
+    }
+}
+
+fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
+    let mut types = Types::default();
+    for (name, tensor) in inputs {
+        if types.inputs.insert((*name).to_owned(), tensor.ty().clone()).is_some() {
+            let (name, message) = ((*name).to_owned(), "is given twice".to_owned());
+            return Err(tracecast_runtime::Error::Input { name, message }.into());
+        }
+    }
+    let known = store.names().filter_map(|name| Some((name.to_owned(), store.ty(name)?.clone())));
+    types.store = known.collect();
+    Ok(types)
+}
+
+/// What the same step draws at random with all rows on one rank: shapes, in their order.
+fn drawn(
+    recipe: &Recipe,
+    options: &Options,
+    types: &Types,
+    rows: &Rows,
+    share: &Share,
+) -> Result<Vec<Shape>> {
+    let mut whole = types.clone();
+    for name in &rows.divided {
+        if let Some(ty) = whole.inputs.get_mut(name) {
+            let sizes = ty.shape.iter().copied().skip(1);
+            ty.shape = [rows.all.into()].into_iter().chain(sizes).collect();
+        }
+    }
+    let trace = Trace::new("train", options, whole);
+    trace.note_draws();
+    trace.run(|t| recipe.record_on(t, share))?;
+    Ok(trace.noted_draws())
+}
