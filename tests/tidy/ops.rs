@@ -34,7 +34,15 @@ const HOMONYMS: [(&str, &[&str], &str); 28] = [
     ("codegen/src/plan/phases/samples.rs", &["exp"], "the beginning of a sample's name"),
     ("codegen/src/routines/names.rs", &["random"], "a routine"),
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),
-    ("ir/src/kernel/function.rs", &["cos", "erf", "exp", "log", "sin", "tanh"], "scalar functions"),
+    (
+        "ir/src/kernel/function.rs",
+        &[
+            "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "digamma", "erf",
+            "erfc", "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
+            "sin", "sinh", "tan", "tanh",
+        ],
+        "scalar functions",
+    ),
     ("ir/src/kernel/reduction.rs", &["argmax", "sum"], "reductions"),
     (
         "ir/src/kernel/scalar.rs",

@@ -4,7 +4,7 @@ use super::inst::{Binary, Op, Shift, Unary, VReg, compare};
 use crate::machine::Width;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 use tracecast_ir::kernel::math::{self, Lane};
 use tracecast_ir::kernel::{Code, Definition, Function, PerFunction};
 
@@ -20,27 +20,25 @@ pub(super) struct Sequence {
 impl Sequence {
     /// The number of the first step.
     pub(super) const STEPS: VReg = 1;
-
-    /// That of each function that has one.
-    fn of_all(width: Width) -> Sequences {
-        Function::ALL.map(|function| match function.code() {
-            Code::StraightLine => Some(function.with(Record(width))),
-            Code::Patched => None,
-        })
-    }
 }
 
-type Sequences = [Option<Sequence>; Function::ALL.len()];
+/// That of each function, recorded when somebody asks for it first.
+type Sequences = [OnceLock<Sequence>; Function::ALL.len()];
 
 /// The instructions of a function; `None` if it needs a routine for some numbers.
 pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequence> {
-    static BITS_256: LazyLock<Sequences> = LazyLock::new(|| Sequence::of_all(Width::Bits256));
-    static BITS_512: LazyLock<Sequences> = LazyLock::new(|| Sequence::of_all(Width::Bits512));
+    static BITS_256: Sequences = [const { OnceLock::new() }; Function::ALL.len()];
+    static BITS_512: Sequences = [const { OnceLock::new() }; Function::ALL.len()];
     let sequences: &'static Sequences = match width {
         Width::Bits256 => &BITS_256,
         Width::Bits512 => &BITS_512,
     };
-    sequences[function as usize].as_ref()
+    match function.code() {
+        Code::StraightLine => {
+            Some(sequences[function as usize].get_or_init(|| function.with(Record(width))))
+        }
+        Code::Patched => None,
+    }
 }
 
 /// Records the definition of a function, for vectors of that width.

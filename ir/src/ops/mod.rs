@@ -6,6 +6,7 @@ pub mod collective;
 pub mod custom;
 mod docs;
 pub mod elementwise;
+pub mod functions;
 pub mod fused;
 pub mod grad;
 pub mod index;
@@ -31,6 +32,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
     vec![
         ("source", source::OPS),
         ("elementwise", elementwise::OPS),
+        ("functions", functions::OPS),
         ("mul_add", mul_add::OPS),
         ("reduce", reduce::OPS),
         ("view", view::OPS),
@@ -54,16 +56,23 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
 /// The ops that policies are asked about though no built-in table lists them: they run in the dtypes they are given.
 pub const FALLTHROUGH: &[&str] = &[
     "abs",
+    "acosh",
     "add",
     "amax",
     "argmax",
+    "asinh",
+    "atan",
+    "atanh",
     "bernoulli",
     "cos",
+    "digamma",
     "div",
     "dropout",
     "embedding",
     "eq",
     "erf",
+    "erfc",
+    "exp2",
     "expand",
     "floor",
     "gather",
@@ -72,9 +81,11 @@ pub const FALLTHROUGH: &[&str] = &[
     "gt",
     "le",
     "lerp",
+    "lgamma",
     "logical_and",
     "logical_not",
     "logical_or",
+    "logit",
     "lt",
     "maximum",
     "mean",
@@ -84,12 +95,19 @@ pub const FALLTHROUGH: &[&str] = &[
     "neg",
     "pad",
     "permute",
+    "polygamma",
     "reshape",
     "rsub",
     "sigmoid",
     "silu",
     "sin",
+    "sinc",
     "slice",
+    "special_entr",
+    "special_erfcx",
+    "special_log_ndtr",
+    "special_ndtr",
+    "special_ndtri",
     "sqrt",
     "sub",
     "tanh",
@@ -125,6 +143,7 @@ pub mod prelude {
     pub use super::cast::Cast;
     pub use super::collective::Collectives;
     pub use super::elementwise::Elementwise;
+    pub use super::functions::Functions;
     pub use super::index::Indexing;
     pub use super::linalg::Products;
     pub use super::mul_add::MulAdds;
