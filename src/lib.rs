@@ -90,7 +90,9 @@ pub use tracecast_ir::{DType, Graph, Shape, Size, TensorType, Var, sizes};
 pub use tracecast_passes as passes;
 pub use tracecast_passes::Precision;
 pub use tracecast_runtime as runtime;
-pub use tracecast_runtime::{Device, Executable, Limits, Outputs, Store, Tensor};
+pub use tracecast_runtime::{
+    Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
+};
 
 /// What most programs use: `use tracecast::prelude::*`.
 pub mod prelude {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::machine::Vectors;
 use crate::plan::numbers::Numbers;
 use crate::plan::{self, BoundDispatch};
-use crate::run::{self, Invocation, PackedWeights, Packing, Slots};
+use crate::run::{self, AllPacked, Invocation, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
@@ -90,6 +90,7 @@ impl CpuDevice {
             names: named.names.clone(),
             kernel,
             programs: Mutex::new(vec![program]),
+            packed: AllPacked::default(),
             made,
             shared: self.shared.clone(),
         };
@@ -172,6 +173,8 @@ pub(crate) struct Loaded {
     kernel: Arc<Kernel>,
     /// Its code for the classes of sizes that have been met.
     programs: Mutex<Vec<Arc<Program>>>,
+    /// Weights that its bindings keep packed.
+    packed: AllPacked,
     made: Made,
     shared: Arc<Shared>,
 }
@@ -256,7 +259,8 @@ impl Launch for Loaded {
         };
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
         let packing = self.packing(&dispatch, &lasting);
-        let kept = packing.map(|packing| PackedWeights::new(packing, args)).transpose()?;
+        let code = Arc::as_ptr(&program).addr();
+        let kept = packing.map(|packing| self.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
             sizes: names,

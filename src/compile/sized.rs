@@ -9,7 +9,7 @@ use std::time::Instant;
 use tracecast_ir::{Graph, SizeError, TensorType, Values, Verified};
 use tracecast_passes::explain::warnings;
 use tracecast_passes::{Autocast, standard};
-use tracecast_runtime::{Executable, Family, Outputs, Program, Store, Tensor};
+use tracecast_runtime::{Executable, Family, Outputs, Program, Session, Store, Tensor, Weights};
 
 /// A program whose sizes are names. It is traced once and goes through the passes once; kernels that the device takes with names are compiled once.
 /// For each set of sizes that a run brings, places in memory are found, and kernels that the device cannot compile for all sizes are compiled; both are kept.
@@ -101,6 +101,23 @@ impl SizedProgram {
         Ok(self.at(&values)?.run(store, inputs)?)
     }
 
+    /// As [`run`](SizedProgram::run), on weights that many threads read at once, each with a session of its own.
+    ///
+    /// # Errors
+    /// If the program replaces state; otherwise as [`run`](SizedProgram::run).
+    pub fn run_on(
+        &self,
+        weights: &Weights,
+        session: &mut Session,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<Outputs> {
+        let ty_of = |name: &str| {
+            inputs.iter().find(|(known, _)| *known == name).map(|(_, tensor)| tensor.ty())
+        };
+        let values = self.kernels.values(&ty_of, &[]).map_err(refused)?;
+        Ok(self.at(&values)?.run_on(weights, session, inputs)?)
+    }
+
     /// The program with these values for its names, planned if it is not kept.
     ///
     /// # Errors
@@ -112,6 +129,10 @@ impl SizedProgram {
         self.kernels.sizes().check(values).map_err(SizeError::Size)?;
         let made = Arc::new(self.family.at(values)?);
         let mut kept = self.lock();
+        // Another thread may have met the same sizes meanwhile.
+        if let Some((_, program)) = kept.iter().find(|(known, _)| known == values) {
+            return Ok(program.clone());
+        }
         kept.push((values.clone(), made.clone()));
         let surplus = kept.len().saturating_sub(self.most);
         kept.drain(..surplus);

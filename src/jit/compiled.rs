@@ -8,7 +8,7 @@ use crate::report::CompileReport;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracecast_ir::TensorType;
-use tracecast_runtime::{Executable, Outputs, Store, Tensor};
+use tracecast_runtime::{Executable, Outputs, Session, Store, Tensor, Weights};
 
 /// A compiled program and the signature it holds for.
 pub(super) struct Compiled {
@@ -108,6 +108,18 @@ impl Compiled {
         match &self.code {
             Code::Numbers(executable) => Ok(executable.run(store, inputs)?),
             Code::Names(program) => program.run(store, inputs),
+        }
+    }
+
+    pub(super) fn run_on(
+        &self,
+        weights: &Weights,
+        session: &mut Session,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<Outputs> {
+        match &self.code {
+            Code::Numbers(executable) => Ok(executable.run_on(weights, session, inputs)?),
+            Code::Names(program) => program.run_on(weights, session, inputs),
         }
     }
 }

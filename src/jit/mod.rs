@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracecast_ir::{Graph, Role, TensorType};
-use tracecast_runtime::{Outputs, Store, Tensor};
+use tracecast_runtime::{Outputs, Session, Store, Tensor, Weights};
 
 /// A program that is traced and compiled when it is first run, and again for each new signature.
 ///
@@ -196,6 +196,44 @@ impl Jit {
             }
             program.without_start(store).unwrap_or(error)
         })
+    }
+
+    /// Runs the program for the types of these inputs and of the weights, which many threads may do at once, each with a session of its own; traces and
+    /// compiles it first if there is none yet.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    /// use tracecast::{Published, Session};
+    ///
+    /// let mut store = Store::new().with("w", Tensor::new([2, 1], &[1.0f32, 2.0])?);
+    /// let predict = jit(Options::new().threads(1), |t| t.output("y", t.input("x").matmul(t.param("w"))));
+    /// let served = Published::new(store.snapshot());
+    /// let x = Tensor::new([1, 2], &[3.0f32, 4.0])?;
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         scope.spawn(|| {
+    ///             let mut session = Session::new();
+    ///             let y = predict.run_on(&served.current(), &mut session, &[("x", &x)])?;
+    ///             assert_eq!(y["y"].to_vec::<f32>()?, [11.0]);
+    ///             Ok::<(), tracecast::Error>(())
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the program replaces state, or needs an entry that the weights lack; otherwise as [`run`](Jit::run).
+    pub fn run_on(
+        &self,
+        weights: &Weights,
+        session: &mut Session,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<Outputs> {
+        let program = self.program(weights, inputs)?;
+        program
+            .run_on(weights, session, inputs)
+            .map_err(|error| program.without_start(weights).unwrap_or(error))
     }
 
     /// Traces and compiles the program for the types of these inputs, unless it is there already, and does not run it.

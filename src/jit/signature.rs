@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
 use tracecast_ir::TensorType;
 use tracecast_ir::hash::FxHasher;
-use tracecast_runtime::{Store, Tensor};
+use tracecast_runtime::{Store, Tensor, Weights};
 
 /// The entries that a run finds under their names.
 pub(super) trait State {
@@ -24,6 +24,16 @@ impl State for Store {
 
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         Box::new(Store::names(self))
+    }
+}
+
+impl State for Weights {
+    fn ty(&self, name: &str) -> Option<&TensorType> {
+        Weights::ty(self, name)
+    }
+
+    fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(Weights::names(self))
     }
 }
 

@@ -94,11 +94,15 @@ pub(super) fn packing(
     if !few_rows || contract.k == 0 || batches == 0 {
         return None;
     }
-    let (inputs, same) = match &contract.factors[1] {
-        FactorSource::Plain { input, batch, .. } => {
-            (vec![*input], batch.iter().all(|stride| *stride == 0))
+    let (inputs, same, place) = match &contract.factors[1] {
+        FactorSource::Plain { input, batch, offset, row, col, .. } => {
+            let extents = contract.batch.iter().map(|extent| *extent as i64);
+            let place = [*offset, *row, *col].into_iter().chain(batch.iter().copied());
+            let same = batch.iter().all(|stride| *stride == 0);
+            let extents = extents.filter(|_| !same);
+            (vec![*input], same, Some(place.chain(extents).collect()))
         }
-        FactorSource::Computed { inputs, .. } => (inputs.clone(), false),
+        FactorSource::Computed { inputs, .. } => (inputs.clone(), false, None),
     };
     let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
     let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
@@ -107,7 +111,7 @@ pub(super) fn packing(
     // A few columns are soon packed, and would take more memory than they do.
     let fills = panels.width() < 2 * contract.n;
     let batches = if same { 1 } else { batches };
-    (lasts && fills).then_some(Packing { panels, batches, inputs })
+    (lasts && fills).then_some(Packing { panels, batches, inputs, place })
 }
 
 /// Packs all of the right operand. Returns the least of its numbers.

@@ -14,7 +14,7 @@ mod split_row;
 pub(crate) use memory::Slots;
 #[cfg(test)]
 pub(crate) use packed_weights::RUNS;
-pub(crate) use packed_weights::{PackedOperand, PackedWeights, Packing};
+pub(crate) use packed_weights::{AllPacked, PackedOperand, PackedWeights, Packing};
 
 use crate::code::cache::Program;
 use crate::plan::{BoundDispatch, Dispatch};

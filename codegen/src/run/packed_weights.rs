@@ -1,11 +1,13 @@
-//! [`PackedWeights`]: the packed right operand of a bound contraction, from one run to the next.
+//! [`PackedWeights`]: the packed right operand of contractions, from one run to the next. Every binding of a kernel to the same memory shares one
+//! copy.
 
 use super::memory::{Address, Operand, address_of};
 use crate::contract::Panels;
-use std::sync::{Mutex, PoisonError};
-use tracecast_runtime::{Arg, HostMemory, Memory, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tracecast_runtime::{Arg, HostMemory, Memory};
 
 /// How a contraction keeps its right operand.
+#[derive(PartialEq)]
 pub(crate) struct Packing {
     /// How a batch of it lies.
     pub(crate) panels: Panels,
@@ -13,6 +15,8 @@ pub(crate) struct Packing {
     pub(crate) batches: usize,
     /// The operands of the kernel that it is made of.
     pub(crate) inputs: Vec<usize>,
+    /// Where its elements lie in the one operand that it is; `None` if they are computed, as the sizes of the binding say.
+    pub(crate) place: Option<Vec<i64>>,
 }
 
 impl Packing {
@@ -33,10 +37,18 @@ pub(crate) const RUNS: u32 = 4;
 
 /// A right operand of a bound contraction that is kept packed.
 pub(crate) struct PackedWeights {
+    shared: Arc<Shared>,
+    /// The copy that this binding has used last: it asks the others only when the version has changed.
+    own: Mutex<Option<Arc<Copy>>>,
+}
+
+/// What all bindings share.
+struct Shared {
     packing: Packing,
-    /// The memory of the operands that it is made of.
-    made_of: Vec<Memory>,
-    room: HostMemory,
+    /// The code that packs, and if it depends on them the sizes of its binding.
+    code: (usize, Option<Vec<i64>>),
+    /// The operands that it is made of: their memory, and where in it.
+    made_of: Vec<(Memory, usize)>,
     state: Mutex<State>,
 }
 
@@ -47,10 +59,26 @@ struct State {
     seen: u64,
     /// How many runs have found it.
     runs: u32,
-    /// That of which the room has the packed copy; 0 if it has none.
-    packed: u64,
+    /// True while a thread packs.
+    is_packing: bool,
+    copy: Option<Arc<Copy>>,
+}
+
+/// A packed copy.
+struct Copy {
+    room: HostMemory,
+    /// What it was made of.
+    version: u64,
     /// The least of its numbers, as packing finds it.
     least: u16,
+}
+
+/// What a run does about the copy.
+enum Way {
+    Use(Arc<Copy>),
+    /// Make it, in the room of an earlier one.
+    Pack(Option<Arc<Copy>>),
+    Without,
 }
 
 /// Where packed batches lie.
@@ -86,43 +114,117 @@ impl PackedOperand {
     }
 }
 
-impl PackedWeights {
-    /// Room for it; `args` are the kernel's operands.
-    ///
-    /// # Errors
-    /// If there is not enough memory.
-    pub(crate) fn new(packing: Packing, args: &[Arg]) -> Result<Self> {
-        let made_of = packing.inputs.iter().map(|i| args[*i].memory.clone()).collect();
-        let room = HostMemory::new(packing.bytes())?;
-        Ok(PackedWeights { packing, made_of, room, state: Mutex::default() })
-    }
+/// What is kept packed for the bindings of one kernel.
+#[derive(Default)]
+pub(crate) struct AllPacked(Mutex<Vec<Weak<Shared>>>);
 
+impl AllPacked {
+    /// That of a binding to these operands of the kernel with this code, which there may be already.
+    pub(crate) fn of(
+        &self,
+        packing: Packing,
+        (code, sizes): (usize, &[i64]),
+        args: &[Arg],
+    ) -> PackedWeights {
+        let code = (code, packing.place.is_none().then(|| sizes.to_vec()));
+        let made_of: Vec<(Memory, usize)> =
+            packing.inputs.iter().map(|i| (args[*i].memory.clone(), args[*i].offset)).collect();
+        let same = |shared: &Arc<Shared>| {
+            let pairs = shared.made_of.iter().zip(&made_of);
+            shared.packing == packing
+                && shared.code == code
+                && pairs.into_iter().all(|((a, at), (b, to))| at == to && a.same(b))
+        };
+        let mut all = locked(&self.0);
+        all.retain(|shared| shared.strong_count() > 0);
+        let shared = all.iter().filter_map(Weak::upgrade).find(same).unwrap_or_else(|| {
+            let made = Arc::new(Shared { packing, code, made_of, state: Mutex::default() });
+            all.push(Arc::downgrade(&made));
+            made
+        });
+        PackedWeights { shared, own: Mutex::default() }
+    }
+}
+
+impl PackedWeights {
     /// Runs `run`, with the packed operand from the run on that is worth a copy of this version: that one calls `pack`, which writes all
-    /// batches and returns the least of their numbers.
+    /// batches and returns the least of their numbers. Others that run meanwhile do without.
     pub(crate) fn with(
         &self,
         pack: impl FnOnce(&PackedOperand) -> u16,
         run: impl FnOnce(Option<&PackedOperand>),
     ) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = self.made_of.iter().map(Memory::version).max().unwrap_or(0);
-        let Packing { panels, batches, .. } = self.packing;
-        let mut packed = PackedOperand {
-            base: address_of(&self.room),
-            batch_bytes: self.packing.batch_bytes(),
-            batches,
-            panels,
-            least: state.least,
-        };
+        let mut own = locked(&self.own);
+        let version = self.shared.version();
+        if own.as_ref().is_none_or(|copy| copy.version != version) {
+            *own = None;
+            *own = match self.shared.way(version) {
+                Way::Use(copy) => Some(copy),
+                Way::Pack(earlier) => self.shared.pack(version, earlier, pack),
+                Way::Without => None,
+            };
+        }
+        let packed = own.as_ref().map(|copy| self.shared.operand(&copy.room, copy.least));
+        run(packed.as_ref());
+    }
+}
+
+impl Shared {
+    fn version(&self) -> u64 {
+        self.made_of.iter().map(|(memory, _)| memory.version()).max().unwrap_or(0)
+    }
+
+    /// What a run that finds this version does.
+    fn way(&self, version: u64) -> Way {
+        let mut state = locked(&self.state);
         if state.seen != version {
             (state.seen, state.runs) = (version, 0);
         }
         state.runs = state.runs.saturating_add(1);
-        if state.packed != version && state.runs >= RUNS {
-            state.packed = 0;
-            packed.least = pack(&packed);
-            (state.packed, state.least) = (version, packed.least);
+        match &state.copy {
+            Some(copy) if copy.version == version => Way::Use(copy.clone()),
+            _ if state.runs < RUNS || state.is_packing => Way::Without,
+            _ => {
+                state.is_packing = true;
+                Way::Pack(state.copy.take())
+            }
         }
-        run((state.packed == version).then_some(&packed));
     }
+
+    /// A copy of this version; `None` if there is no memory for it.
+    fn pack(
+        &self,
+        version: u64,
+        earlier: Option<Arc<Copy>>,
+        pack: impl FnOnce(&PackedOperand) -> u16,
+    ) -> Option<Arc<Copy>> {
+        let unused = earlier.filter(|copy| Arc::strong_count(copy) == 1);
+        let mut copy = unused.or_else(|| {
+            let room = HostMemory::new(self.packing.bytes()).ok()?;
+            Some(Arc::new(Copy { room, version: 0, least: u16::MAX }))
+        });
+        match copy.as_mut().and_then(Arc::get_mut) {
+            Some(copy) => {
+                copy.least = pack(&self.operand(&copy.room, u16::MAX));
+                copy.version = version;
+            }
+            None => copy = None,
+        }
+        let mut state = locked(&self.state);
+        state.is_packing = false;
+        // Without memory it is tried again after as many runs.
+        state.runs = 0;
+        state.copy.clone_from(&copy);
+        copy
+    }
+
+    fn operand(&self, room: &HostMemory, least: u16) -> PackedOperand {
+        let Packing { panels, batches, .. } = self.packing;
+        let batch_bytes = self.packing.batch_bytes();
+        PackedOperand { base: address_of(room), batch_bytes, batches, panels, least }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,6 +23,13 @@ pub(super) struct Arena {
     bytes: usize,
 }
 
+impl Arena {
+    /// True if it has so many bytes.
+    pub(super) fn holds(&self, bytes: usize) -> bool {
+        self.bytes >= bytes
+    }
+}
+
 impl Arenas {
     /// Arenas of at least so many bytes.
     pub(super) fn of(bytes: usize) -> Self {

@@ -4,15 +4,18 @@ mod arenas;
 mod exchange;
 mod family;
 mod given;
+mod kept;
+mod session;
 mod workspace;
 
 pub use exchange::ExchangeTiming;
 pub use family::Family;
+pub use session::Session;
 
 use crate::collective::{Collective, OneRank};
 use crate::device::{Bound, Device, Launch, Made};
 use crate::error::{Error, Result};
-use crate::layout::{Place, Step};
+use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::{Outputs, Values};
@@ -22,8 +25,8 @@ use crate::tensor::Tensor;
 use arenas::Arenas;
 use exchange::Ranks;
 use given::{Given, Inputs};
+use kept::Kept;
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,6 +49,8 @@ pub struct Executable {
     kept_bytes: usize,
     output_names: Arc<[String]>,
     compile_time: Duration,
+    /// Who it is.
+    token: Arc<()>,
     inputs: Inputs,
     /// What the exchanges of the program go over, once there is something.
     ranks: Option<Arc<Ranks>>,
@@ -70,8 +75,6 @@ struct Pool {
     workspaces: Vec<Workspace>,
     /// With room, and nothing in them.
     lists: Vec<Lists>,
-    /// For each output, earlier values. Those that nobody holds any more are written again.
-    given: Vec<VecDeque<Tensor>>,
 }
 
 /// What a run notes down.
@@ -79,6 +82,7 @@ struct Pool {
 struct Lists {
     states: Vec<Memory>,
     given: Given,
+    kept: Kept,
 }
 
 /// Where the value of an output comes from.
@@ -92,9 +96,6 @@ enum Room {
     /// It is that of an input.
     Input(usize),
 }
-
-/// Earlier values kept of each output.
-const GIVEN: usize = 2;
 
 impl Executable {
     pub(crate) fn new(mut program: Program, device: Arc<dyn Device>) -> Result<Self> {
@@ -141,6 +142,7 @@ impl Executable {
             kept_bytes,
             output_names,
             compile_time: Duration::ZERO,
+            token: Arc::default(),
             inputs,
             pool: Mutex::default(),
         }
@@ -227,7 +229,7 @@ impl Executable {
         }
         let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
-        let result = self.run_on(store, inputs, &mut lists, launch);
+        let result = self.run_in(store, inputs, &mut lists, launch);
         lists.states.clear();
         self.pool().lists.push(lists);
         if result.is_ok() {
@@ -236,24 +238,24 @@ impl Executable {
         result
     }
 
-    fn run_on(
+    fn run_in(
         &self,
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
-        Lists { states, given }: &mut Lists,
+        Lists { states, given, kept }: &mut Lists,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
-        for &port in &self.program.layout.states {
+        let Layout { states: ports, lasting, .. } = &self.program.layout;
+        for (&port, &lasting) in ports.iter().zip(lasting) {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
-            states.push(store.memory(name, ty, &self.device)?);
+            states.push(store.memory(name, ty, &self.device, !lasting)?);
         }
         let mut workspace = self.workspace(states)?;
-        let lasting = &self.program.layout.lasting;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
-        let result = self.step(&workspace, &tensor, launch);
+        let result = self.step(&workspace, kept, &tensor, launch);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
                 let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
@@ -269,6 +271,7 @@ impl Executable {
     fn step<'t>(
         &self,
         workspace: &Workspace,
+        kept: &mut Kept,
         tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
@@ -283,7 +286,7 @@ impl Executable {
                 _ => {}
             }
         }
-        let result = self.launch(workspace, tensor, launch);
+        let result = self.launch(workspace, kept, tensor, launch);
         if result.is_err() {
             for loan in &workspace.loans {
                 loan.get::<HostLoan>()?.take();
@@ -296,6 +299,7 @@ impl Executable {
     fn launch<'t>(
         &self,
         workspace: &Workspace,
+        kept: &mut Kept,
         tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
@@ -303,7 +307,7 @@ impl Executable {
         // Taken before the kernels run: once state is written nothing may fail any more.
         let mut rooms: SmallVec<[Room; 8]> = SmallVec::new();
         for (output, place) in layout.outputs.iter().enumerate() {
-            rooms.push(self.room(workspace, output, *place)?);
+            rooms.push(self.room(workspace, kept, output, *place)?);
         }
         let binding = &workspace.bindings[0];
         let mut all = || {
@@ -325,13 +329,13 @@ impl Executable {
                     if let Some(bytes) = value.own_bytes() {
                         self.device.download(memory, at, bytes)?;
                     }
-                    self.remember(output, &value);
+                    kept.remember(output, &value);
                     value
                 }
                 Room::Lent(i) => {
                     let value = workspace.loans[i].get::<HostLoan>()?.take();
                     let value = value.ok_or_else(|| Error::Device("a loan was lost".to_owned()))?;
-                    self.remember(output, &value);
+                    kept.remember(output, &value);
                     value
                 }
                 Room::Output(other) => values[other].clone(),
@@ -349,10 +353,16 @@ impl Executable {
     }
 
     /// Where the bytes of an output will be found.
-    fn room(&self, workspace: &Workspace, output: usize, place: Place) -> Result<Room> {
+    fn room(
+        &self,
+        workspace: &Workspace,
+        kept: &mut Kept,
+        output: usize,
+        place: Place,
+    ) -> Result<Room> {
         let layout = &self.program.layout;
         let Place::Lent(loan) = place else {
-            return Ok(Room::Copied(self.fresh(output)?));
+            return Ok(Room::Copied(kept.fresh(output, self.output_type(output))?));
         };
         if let Some(port) = layout.inputs.iter().position(|input| *input == Some(place)) {
             return Ok(Room::Input(port));
@@ -360,36 +370,14 @@ impl Executable {
         if let Some(other) = layout.outputs[..output].iter().position(|other| *other == place) {
             return Ok(Room::Output(other));
         }
-        workspace.loans[loan].get::<HostLoan>()?.lend_to_write(self.fresh(output)?);
+        workspace.loans[loan]
+            .get::<HostLoan>()?
+            .lend_to_write(kept.fresh(output, self.output_type(output))?);
         Ok(Room::Lent(loan))
     }
 
     fn output_type(&self, output: usize) -> &TensorType {
         &self.program.parts.values[self.program.parts.outputs[output].1]
-    }
-
-    /// A tensor for an output that nobody else holds: an earlier value of it, or a new one.
-    fn fresh(&self, output: usize) -> Result<Tensor> {
-        let mut pool = self.pool();
-        if let Some(given) = pool.given.get_mut(output)
-            && let Some(free) = given.iter_mut().position(|value| value.own_bytes().is_some())
-            && let Some(value) = given.remove(free)
-        {
-            return Ok(value);
-        }
-        Tensor::to_write(self.output_type(output).clone())
-    }
-
-    /// Keeps the value of an output, so that it can be written again when nobody else holds it.
-    fn remember(&self, output: usize, value: &Tensor) {
-        let mut pool = self.pool();
-        let count = self.output_names.len();
-        pool.given.resize_with(count, VecDeque::new);
-        let given = &mut pool.given[output];
-        if given.len() == GIVEN {
-            given.pop_front();
-        }
-        given.push_back(value.clone());
     }
 
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
@@ -419,8 +407,7 @@ impl Executable {
     }
 
     /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
-    /// the same for some runs. So much is kept for each of the last two stores that it ran on, and for each of the threads that run it
-    /// at the same time.
+    /// the same for some runs. So much is kept for each of the last two stores that it ran on; threads that run it on the same memory share it.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }

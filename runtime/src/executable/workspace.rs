@@ -39,6 +39,11 @@ impl Workspace {
     pub(super) fn arena(&self) -> &Memory {
         &self.arena.as_ref().expect("a workspace in use has an arena").memory
     }
+
+    /// True if the first binding is to the arena that is there.
+    pub(super) fn is_tied(&self) -> bool {
+        self.bindings.first().is_some_and(|binding| binding.arena.same(self.arena()))
+    }
 }
 
 impl Binding {
@@ -89,21 +94,27 @@ impl Executable {
             Some(workspace) => workspace,
             None => self.new_workspace()?,
         };
-        let (memory, fresh) = (&arena.memory, &workspace.fresh);
-        let known = workspace.bindings.iter().position(|b| b.is_for(memory, states, fresh));
         workspace.arena = Some(arena);
+        self.tie(&mut workspace, states)?;
+        Ok(workspace)
+    }
+
+    /// Makes the first binding of a workspace, whose arena is there, one to these states.
+    pub(super) fn tie(&self, workspace: &mut Workspace, states: &[Memory]) -> Result<()> {
+        let (memory, fresh) = (workspace.arena(), &workspace.fresh);
+        let known = workspace.bindings.iter().position(|b| b.is_for(memory, states, fresh));
         match known {
             Some(at) => workspace.bindings.swap(0, at),
             None => {
-                let binding = self.bind(&workspace, states)?;
+                let binding = self.bind(workspace, states)?;
                 workspace.bindings.truncate(BINDINGS - 1);
                 workspace.bindings.insert(0, binding);
             }
         }
-        Ok(workspace)
+        Ok(())
     }
 
-    fn new_workspace(&self) -> Result<Workspace> {
+    pub(super) fn new_workspace(&self) -> Result<Workspace> {
         let layout = &self.program.layout;
         let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
         let fresh = layout

@@ -1,9 +1,15 @@
 //! [`Store`]: parameters and other state by name, living where they are used.
 
+mod place;
+mod weights;
+
+pub use weights::{Published, Weights};
+
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::tensor::{Tensor, room};
+use crate::tensor::Tensor;
+use place::{At, Shared};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +22,10 @@ pub struct Store {
     entries: BTreeMap<String, Entry>,
 }
 
-/// Where an entry lives.
+/// A value of its own, or one that weights share.
 enum Entry {
-    Host(Tensor),
-    Device { ty: TensorType, device: Arc<dyn Device>, memory: Memory },
+    Own(At),
+    Shared(Arc<Shared>),
 }
 
 impl Store {
@@ -37,7 +43,7 @@ impl Store {
 
     /// Adds an entry; replaces an entry of that name, whatever its type.
     pub fn insert(&mut self, name: &str, value: Tensor) {
-        self.entries.insert(name.to_owned(), Entry::Host(value));
+        self.entries.insert(name.to_owned(), Entry::Own(At::Host(value)));
     }
 
     /// The current value of an entry.
@@ -48,7 +54,7 @@ impl Store {
         self.entry(name)?.read()
     }
 
-    /// Gives an entry a new value of the same type; it stays where it lives.
+    /// Gives an entry a new value of the same type; it stays where it lives, unless [`Weights`] share it.
     ///
     /// # Errors
     /// If there is no such entry, it has another type, or its device fails.
@@ -58,12 +64,12 @@ impl Store {
             return Err(Error::state(name, Error::expected(ty, value.ty())));
         }
         match self.entries.get_mut(name) {
-            Some(Entry::Device { device, memory, .. }) => {
+            Some(Entry::Own(At::Device { device, memory, .. })) => {
                 memory.changed();
                 device.upload(value.bytes(), memory, 0)
             }
             Some(entry) => {
-                *entry = Entry::Host(value.clone());
+                *entry = Entry::Own(At::Host(value.clone()));
                 Ok(())
             }
             None => Ok(()),
@@ -151,43 +157,71 @@ impl Store {
         })
     }
 
-    /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere.
+    /// What it holds now, to be read by many threads at once: nothing is copied, the store goes on with the same memory, and what a run on
+    /// the store replaces gets memory of its own then.
+    ///
+    /// ```
+    /// use tracecast_runtime::{Store, Tensor};
+    /// let mut store = Store::new().with("w", Tensor::scalar(1.0f32));
+    /// let weights = store.snapshot();
+    /// store.set("w", &Tensor::scalar(2.0f32))?;
+    /// assert_eq!(weights.get("w")?.item::<f32>()?, 1.0);
+    /// assert_eq!(store.get("w")?.item::<f32>()?, 2.0);
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    pub fn snapshot(&mut self) -> Weights {
+        let entries = std::mem::take(&mut self.entries);
+        let shared: BTreeMap<String, Arc<Shared>> =
+            entries.into_iter().map(|(name, entry)| (name, entry.into_shared())).collect();
+        let entry =
+            |(name, shared): (&String, &Arc<Shared>)| (name.clone(), Entry::Shared(shared.clone()));
+        self.entries = shared.iter().map(entry).collect();
+        Weights::of(shared)
+    }
+
+    /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere. What is `written` is shared with nobody.
     pub(crate) fn memory(
         &mut self,
         name: &str,
         ty: &TensorType,
         on: &Arc<dyn Device>,
+        written: bool,
     ) -> Result<Memory> {
         let found = self.entry(name)?;
         if found.ty() != ty {
             return Err(Error::state(name, Error::expected(ty, found.ty())));
         }
-        match found {
-            Entry::Device { device, memory, .. }
-                if std::ptr::addr_eq(Arc::as_ptr(device), Arc::as_ptr(on)) =>
-            {
-                return Ok(memory.clone());
-            }
-            _ => {}
+        match self.entries.get_mut(name) {
+            Some(Entry::Own(at)) => at.settle(on),
+            Some(Entry::Shared(shared)) if !written => shared.memory(on),
+            _ => self.own(name)?.settle(on),
         }
-        let memory = match self.entries.get_mut(name).and_then(|entry| entry.hand_over(on)) {
-            Some(memory) => memory,
-            None => {
-                let value = self.get(name)?;
-                let memory = on.alloc(ty.bytes().get())?;
-                on.upload(value.bytes(), &memory, 0)?;
-                memory
-            }
+    }
+
+    /// Where an entry lives that is to be written: if weights share it, it becomes a copy of its own.
+    fn own(&mut self, name: &str) -> Result<&mut At> {
+        let missing = || Error::state(name, "is not in the store");
+        let entry = match self.entries.remove(name).ok_or_else(missing)? {
+            Entry::Own(at) => Ok(at),
+            Entry::Shared(shared) => match Arc::try_unwrap(shared) {
+                Ok(own) => Ok(own.into_at()),
+                Err(shared) => shared.read().map(At::Host).map_err(|error| (shared, error)),
+            },
         };
-        let entry = Entry::Device { ty: ty.clone(), device: on.clone(), memory: memory.clone() };
-        self.entries.insert(name.to_owned(), entry);
-        Ok(memory)
+        let (entry, failed) = match entry {
+            Ok(at) => (Entry::Own(at), None),
+            Err((shared, error)) => (Entry::Shared(shared), Some(error)),
+        };
+        match (self.entries.entry(name.to_owned()).or_insert(entry), failed) {
+            (Entry::Own(at), None) => Ok(at),
+            (_, error) => Err(error.unwrap_or_else(missing)),
+        }
     }
 
     /// Puts another memory of the same device under an entry and returns the former one.
     pub(crate) fn swap(&mut self, name: &str, with: Memory) -> Memory {
         match self.entries.get_mut(name) {
-            Some(Entry::Device { memory, .. }) => std::mem::replace(memory, with),
+            Some(Entry::Own(At::Device { memory, .. })) => std::mem::replace(memory, with),
             _ => with,
         }
     }
@@ -196,33 +230,22 @@ impl Store {
 impl Entry {
     fn ty(&self) -> &TensorType {
         match self {
-            Entry::Host(value) => value.ty(),
-            Entry::Device { ty, .. } => ty,
-        }
-    }
-
-    /// The value as memory of a device, if nobody else holds it and the device takes over its bytes; the entry then has no value until
-    /// it gets that memory.
-    fn hand_over(&mut self, to: &Arc<dyn Device>) -> Option<Memory> {
-        let Entry::Host(value) = self else { return None };
-        let own = value.own_value()?;
-        match to.adopt(std::mem::take(&mut own.bytes)) {
-            Ok(memory) => Some(memory),
-            Err(bytes) => {
-                own.bytes = bytes;
-                None
-            }
+            Entry::Own(at) => at.ty(),
+            Entry::Shared(shared) => shared.ty(),
         }
     }
 
     fn read(&self) -> Result<Tensor> {
         match self {
-            Entry::Host(value) => Ok(value.clone()),
-            Entry::Device { ty, device, memory } => {
-                let mut bytes = room(ty)?;
-                device.download(memory, 0, &mut bytes)?;
-                Tensor::from_bytes(ty.clone(), bytes)
-            }
+            Entry::Own(at) => at.read(),
+            Entry::Shared(shared) => shared.read(),
+        }
+    }
+
+    fn into_shared(self) -> Arc<Shared> {
+        match self {
+            Entry::Own(at) => Arc::new(Shared::new(at)),
+            Entry::Shared(shared) => shared,
         }
     }
 }
@@ -253,12 +276,12 @@ mod tests {
         let mut store = Store::new().with("w", Tensor::scalar(1f32));
         let ty = store.ty("w").unwrap().clone();
         let devices: [Arc<dyn Device>; 2] = [Arc::new(ReferenceDevice), Arc::new(ReferenceDevice)];
-        let first = store.memory("w", &ty, &devices[0]).unwrap();
-        assert!(first.same(&store.memory("w", &ty, &devices[0]).unwrap()));
+        let first = store.memory("w", &ty, &devices[0], true).unwrap();
+        assert!(first.same(&store.memory("w", &ty, &devices[0], true).unwrap()));
         devices[0].upload(&2f32.to_le_bytes(), &first, 0).unwrap();
         assert_eq!(store.get("w").unwrap().item::<f32>().unwrap(), 2.0);
         store.set("w", &Tensor::scalar(3f32)).unwrap();
-        assert!(first.same(&store.memory("w", &ty, &devices[0]).unwrap()));
+        assert!(first.same(&store.memory("w", &ty, &devices[0], true).unwrap()));
         assert_eq!(store.remove("w").unwrap().item::<f32>().unwrap(), 3.0);
         assert!(store.is_empty());
     }
@@ -271,7 +294,7 @@ mod tests {
         let own = store.get("own").unwrap().bytes().as_ptr();
         let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
         let mut address = |name: &str| {
-            let memory = store.memory(name, held.ty(), &device).unwrap();
+            let memory = store.memory(name, held.ty(), &device, true).unwrap();
             memory.get::<HostMemory>().unwrap().as_ptr().cast_const()
         };
         assert!(address("own") == own && address("held") != held.bytes().as_ptr());
@@ -286,10 +309,10 @@ mod tests {
         let mut to = Store::new().with("v", Tensor::scalar(2f64));
         let ty = from.ty("w").unwrap().clone();
         let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
-        let memory = from.memory("w", &ty, &device).unwrap();
+        let memory = from.memory("w", &ty, &device, true).unwrap();
         from.transfer("w", &mut to, "v").unwrap();
         assert!(from.is_empty() && to.len() == 1);
-        assert!(memory.same(&to.memory("v", &ty, &device).unwrap()));
+        assert!(memory.same(&to.memory("v", &ty, &device, true).unwrap()));
         assert!(from.transfer("w", &mut to, "v").is_err() && to.contains("v"));
     }
 
