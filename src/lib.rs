@@ -77,7 +77,7 @@ pub use entry::{Entry, Start};
 pub use error::{Error, Result};
 pub use jit::{Jit, JitCounters, Recompilation, jit};
 pub use options::{Observer, Options, ProgressHook};
-pub use profile::{KernelProfile, Profile};
+pub use profile::{ExchangeProfile, KernelProfile, Profile};
 pub use report::{CompileReport, KernelCode, Progress};
 pub use shorthand::Shorthand;
 pub use trace::{Trace, trace, trace_with};
@@ -134,6 +134,11 @@ struct AutocastPage;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/coming-from-pytorch.md")]
 struct PyTorchPage;
+
+/// Runs the example of the page about many ranks.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/scaling.md")]
+struct ScalingPage;
 
 /// Runs the example of the page about checkpoints.
 #[cfg(doctest)]

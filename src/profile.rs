@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tracecast_ir::kernel::{Cost, Kernel};
-use tracecast_runtime::{Executable, Limits, Store, Tensor, Timing};
+use tracecast_runtime::{ExchangeTiming, Executable, Limits, Store, Tensor, Timing};
 
 /// One step of a program: a kernel, or a copy of state.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +20,9 @@ pub struct KernelProfile {
     /// When it began and how long it took in the run of median length.
     pub typical: Timing,
 }
+
+/// The form of what begins an exchange with other ranks, or waits for one.
+const EXCHANGE: &str = "exchange";
 
 impl KernelProfile {
     /// Billions of floating-point operations per second.
@@ -45,6 +48,34 @@ impl KernelProfile {
     }
 }
 
+/// An exchange with other ranks in the run of median length.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExchangeProfile {
+    /// When it was on its way, and when the run waited for it.
+    pub timing: ExchangeTiming,
+    /// The kernels that ran meanwhile: what it hides behind.
+    pub behind: Vec<String>,
+}
+
+/// From when it was ready to begin until it was done, and what is left of that for the run to wait.
+impl fmt::Display for ExchangeProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExchangeTiming { name, bytes, flight, wait } = &self.timing;
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        let (start, end) = (us(flight.start), us(flight.start + flight.time));
+        let kib = *bytes as f64 / 1024.0;
+        write!(f, "{name}: {kib:.1} KiB, starts at {start:.2} µs, ends at {end:.2} µs, ")?;
+        write!(f, "waited for {:.2} µs; hides behind ", us(wait.time))?;
+        match &self.behind[..] {
+            [] => f.write_str("nothing"),
+            [first, .., last] if self.behind.len() > 3 => {
+                write!(f, "{} kernels from {first} to {last}", self.behind.len())
+            }
+            few => f.write_str(&few.join(", ")),
+        }
+    }
+}
+
 /// Where the time of a program goes. Printing gives a table.
 ///
 /// ```
@@ -65,6 +96,8 @@ impl KernelProfile {
 pub struct Profile {
     /// The steps in order.
     pub kernels: Vec<KernelProfile>,
+    /// What ranks exchanged, in the order in which it began; nothing in a program without collectives.
+    pub exchanges: Vec<ExchangeProfile>,
     /// The median time of a whole run, with what comes before and after the kernels.
     pub run: Duration,
     /// The number of runs that were timed.
@@ -90,26 +123,39 @@ impl Profile {
             return Err(Error::Option { option: "runs", message });
         }
         program.run(store, inputs)?;
-        let mut all: Vec<(Duration, Vec<Timing>)> = Vec::with_capacity(runs);
+        let mut all: Vec<(Duration, Vec<Timing>, Vec<ExchangeTiming>)> = Vec::with_capacity(runs);
         for _ in 0..runs {
             let start = Instant::now();
             let (_, times) = program.run_timed(store, inputs)?;
-            all.push((start.elapsed(), times));
+            all.push((start.elapsed(), times, program.exchanges()));
         }
-        all.sort_by_key(|(time, _)| *time);
-        let (run, typical) = &all[runs / 2];
+        all.sort_by_key(|(time, ..)| *time);
+        let (run, typical, exchanged) = &all[runs / 2];
         let kernels = program.program().steps().enumerate().map(|(step, (name, kernel))| {
-            let mut times: Vec<Duration> = all.iter().map(|(_, times)| times[step].time).collect();
+            let mut times: Vec<Duration> =
+                all.iter().map(|(_, times, _)| times[step].time).collect();
             times.sort();
             KernelProfile {
                 name: name.to_owned(),
-                form: kernel.map_or("exchange", Kernel::form_name),
+                form: kernel.map_or(EXCHANGE, Kernel::form_name),
                 time: times[runs / 2],
                 cost: kernel.map_or_else(Cost::default, Kernel::cost),
                 typical: typical[step],
             }
         });
-        Ok(Profile { kernels: kernels.collect(), run: *run, runs, limits })
+        let kernels: Vec<KernelProfile> = kernels.collect();
+        let exchanges = exchanged.iter().map(|timing| {
+            let (from, to) = (timing.flight.start, timing.flight.start + timing.flight.time);
+            let meanwhile = |k: &&KernelProfile| {
+                k.form != EXCHANGE
+                    && k.typical.start < to
+                    && k.typical.start + k.typical.time > from
+            };
+            let behind = kernels.iter().filter(meanwhile).map(|k| k.name.clone()).collect();
+            ExchangeProfile { timing: timing.clone(), behind }
+        });
+        let exchanges = exchanges.collect();
+        Ok(Profile { kernels, exchanges, run: *run, runs, limits })
     }
 
     /// The time in kernels: the sum of their medians.
@@ -155,6 +201,7 @@ impl fmt::Display for Profile {
         if let Some(Limits { flops, bytes }) = self.limits {
             write!(f, "; limits {:.1} GFLOP/s, {:.1} GB/s", flops / 1e9, bytes / 1e9)?;
         }
-        writeln!(f)
+        writeln!(f)?;
+        self.exchanges.iter().try_for_each(|exchange| writeln!(f, "{exchange}"))
     }
 }

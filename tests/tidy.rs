@@ -25,13 +25,14 @@ use std::sync::LazyLock;
 use tree::{Tree, none};
 
 /// Where the keyword `unsafe` may stand: the owner of executable memory, the owner of the addresses that a run works on, the routines and
-/// contractions written with `std::arch`, and the threads that work on what their caller lends.
-const UNSAFE_FILES: [&str; 5] = [
+/// contractions written with `std::arch`, the threads that work on what their caller lends, and the calls of MPI.
+const UNSAFE_FILES: [&str; 6] = [
     "codegen/src/code/link.rs",
     "codegen/src/run/memory.rs",
     "codegen/src/routines/",
     "codegen/src/contract/",
     "codegen/src/threads/",
+    "mpi/src/transport.rs",
 ];
 
 /// File names that say nothing about what is inside.
@@ -61,7 +62,7 @@ struct Crate {
     most_flat: usize,
 }
 
-const CRATES: [Crate; 7] = [
+const CRATES: [Crate; 8] = [
     Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 27_100, most_flat: 15 },
     Crate {
         name: "tracecast-passes",
@@ -101,7 +102,7 @@ const CRATES: [Crate; 7] = [
             "tracecast-runtime",
             "tracecast-codegen",
         ],
-        budget: 3_000,
+        budget: 3_250,
         most_flat: 20,
     },
     Crate {
@@ -110,6 +111,13 @@ const CRATES: [Crate; 7] = [
         knows: &["tracecast-ir", "tracecast-passes", "tracecast-runtime", "tracecast-codegen"],
         budget: 750,
         most_flat: 8,
+    },
+    Crate {
+        name: "tracecast-mpi",
+        folder: "mpi",
+        knows: &["tracecast", "tracecast-ir", "tracecast-runtime"],
+        budget: 600,
+        most_flat: 3,
     },
 ];
 

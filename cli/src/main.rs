@@ -17,6 +17,7 @@ mod plot;
 mod policy;
 mod profile;
 mod program;
+mod ranks;
 mod report;
 mod run;
 mod target;

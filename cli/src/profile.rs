@@ -2,9 +2,12 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tracecast::{Limits, Profile, Store, Tensor, TensorType, measure_limits};
+use tracecast_runtime::collective::{Group, threads};
 use tracecast_runtime::files;
 
 use crate::failure::Failure;
@@ -12,11 +15,14 @@ use crate::program::ProgramFile;
 use crate::run::{Arrays, keep};
 use crate::target::Target;
 
+/// How long a rank waits for another one.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 /// Runs a program many times and tells what each of its kernels takes
 ///
 /// A kernel's bytes are those that it has to read and write, its operations those on floats. Its limit is the time in which the machine
 /// could do as much, measured before: data that stays in a cache may exceed it. Without arrays the program runs on numbers from 0 to 1
-/// and on zeros where it takes integers.
+/// and on zeros where it takes integers. A program with collectives runs on as many threads as it is for, and the times are those of rank 0.
 #[derive(clap::Args)]
 pub(crate) struct ProfileCommand {
     #[command(flatten)]
@@ -69,8 +75,12 @@ impl ProfileCommand {
         }
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
-        let profile =
-            Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.limits())?;
+        let profile = match executable.program().ranks().filter(|ranks| *ranks > 1) {
+            Some(ranks) => self.on_ranks(ranks, &store, &inputs)?,
+            None => {
+                Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.limits())?
+            }
+        };
         if let Some(path) = &self.trace {
             files::replace(path, trace_events(&profile).to_string().as_bytes())
                 .map_err(|error| Failure::in_file(path, error.to_string()))?;
@@ -94,6 +104,36 @@ impl ProfileCommand {
             write!(out, "{profile}")?;
         }
         Ok(())
+    }
+
+    /// The profile of rank 0 among as many threads, all of which have the same arrays.
+    fn on_ranks(
+        &self,
+        ranks: usize,
+        store: &Store,
+        inputs: &[(&str, &Tensor)],
+    ) -> Result<Profile, Failure> {
+        let (limits, runs) = (self.limits(), self.runs as usize);
+        let of_rank = |rank: Group, mut store: Store| -> Result<Profile, Failure> {
+            let graph = self.program.read_one()?;
+            let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
+            let executable = executable.on_ranks(Arc::new(rank), 0)?;
+            Ok(Profile::of(&executable, &mut store, inputs, runs, limits)?)
+        };
+        let profiles = std::thread::scope(|scope| {
+            let of_rank = &of_rank;
+            let started = threads(ranks, DEADLINE).into_iter().map(|rank| {
+                Ok(store.try_clone().map(|own| scope.spawn(move || of_rank(rank, own)))?)
+            });
+            let started = started.collect::<Result<Vec<_>, Failure>>()?;
+            let ended = started.into_iter().map(|rank| match rank.join() {
+                Ok(profile) => profile,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            // All of them, so that no rank is left behind.
+            ended.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        Ok(profiles?.swap_remove(0))
     }
 
     /// The limits of the machine; there are none to compare with for a device that interprets.

@@ -27,12 +27,25 @@ pub(crate) struct Outcome {
     pub(crate) losses: Vec<f64>,
     /// Steps in an epoch.
     pub(crate) steps_per_epoch: usize,
+    /// What ranks exchanged, if there were several.
+    pub(crate) exchanged: Option<Exchanged>,
+}
+
+/// What the ranks of a training have exchanged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchanged {
+    /// How many there were.
+    pub(crate) ranks: usize,
+    /// The bytes that each of them gave in a step.
+    pub(crate) bytes: usize,
+    /// The median time that a step waited for others, in milliseconds.
+    pub(crate) waited_ms: f64,
 }
 
 impl Outcome {
     /// One line of JSON; `losses` are the means of the epochs.
     pub(crate) fn json(&self) -> String {
-        let fields: [(&str, Value); 10] = [
+        let mut fields: Vec<(&str, Value)> = vec![
             ("mode", self.mode.into()),
             ("accuracy", rounded(self.accuracy).into()),
             ("median_step_ms", rounded(self.median_step_ms).into()),
@@ -44,8 +57,13 @@ impl Outcome {
             ("final_scale", self.final_scale.into()),
             ("losses", self.epoch_losses().into()),
         ];
-        let fields = fields.map(|(name, value)| format!("\"{name}\":{value}"));
-        format!("{{{}}}", fields.join(","))
+        if let Some(Exchanged { ranks, bytes, waited_ms }) = self.exchanged {
+            fields.push(("ranks", ranks.into()));
+            fields.push(("reduced_bytes", bytes.into()));
+            fields.push(("waited_ms", rounded(waited_ms).into()));
+        }
+        let fields = fields.iter().map(|(name, value)| format!("\"{name}\":{value}"));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
     }
 
     /// The mean loss of each epoch.
@@ -54,8 +72,8 @@ impl Outcome {
         self.losses.chunks(self.steps_per_epoch.max(1)).map(mean).collect()
     }
 
-    fn cells(&self) -> [String; 9] {
-        [
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![
             self.mode.to_owned(),
             format!("{:.2}", self.accuracy),
             // A training that was done already takes no step.
@@ -69,7 +87,11 @@ impl Outcome {
             self.saved_bytes.to_string(),
             self.skipped_steps.to_string(),
             self.final_scale.map_or_else(|| "-".to_owned(), |scale| scale.to_string()),
-        ]
+        ];
+        if let Some(Exchanged { ranks, bytes, waited_ms }) = self.exchanged {
+            cells.extend([ranks.to_string(), bytes.to_string(), format!("{waited_ms:.3}")]);
+        }
+        cells
     }
 }
 
@@ -80,7 +102,7 @@ fn rounded(value: f64) -> f64 {
 
 /// All runs as a table with one row each.
 pub(crate) fn table(outcomes: &[Outcome]) -> String {
-    let first = [
+    let mut first = vec![
         "",
         "accuracy",
         "median step",
@@ -91,16 +113,21 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         "skipped",
         "final",
     ];
-    let second = ["mode", "%", "ms", "ms", "kernels", "casts", "backward, bytes", "steps", "scale"];
-    let header = [first, second].map(|line| line.map(str::to_owned));
-    let rows: Vec<[String; 9]> =
+    let mut second =
+        vec!["mode", "%", "ms", "ms", "kernels", "casts", "backward, bytes", "steps", "scale"];
+    if outcomes.iter().any(|outcome| outcome.exchanged.is_some()) {
+        first.extend(["", "reduced,", "waited,"]);
+        second.extend(["ranks", "bytes a step", "ms a step"]);
+    }
+    let header = [first, second].map(|line| line.into_iter().map(str::to_owned).collect());
+    let rows: Vec<Vec<String>> =
         header.into_iter().chain(outcomes.iter().map(Outcome::cells)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
-    let widths: [usize; 9] = std::array::from_fn(width);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut table = String::new();
     for row in &rows {
         let mut line = format!("{:<1$}", row[0], widths[0]);
-        for (cell, width) in row.iter().zip(widths).skip(1) {
+        for (cell, width) in row.iter().zip(&widths).skip(1) {
             line.push_str(&format!("  {cell:>width$}"));
         }
         table.push_str(line.trim_end());
@@ -133,6 +160,7 @@ mod tests {
             final_scale,
             losses: vec![1.0, 2.0, 4.0, f64::NAN],
             steps_per_epoch: 2,
+            exchanged: None,
         }
     }
 
@@ -144,6 +172,18 @@ mod tests {
         assert!(lines[1].starts_with("mode") && lines[1].ends_with("scale"), "{table}");
         assert!(lines[2].ends_with("    -") && lines[3].ends_with("65536"), "{table}");
         assert_eq!((lines[2].len(), lines[1].len()), (lines[3].len(), lines[3].len()), "{table}");
+    }
+
+    #[test]
+    fn several_ranks_have_columns_of_their_own() {
+        let exchanged = Some(Exchanged { ranks: 2, bytes: 4096, waited_ms: 0.25 });
+        let outcome = Outcome { exchanged, ..outcome("f32", None) };
+        let table = table(std::slice::from_ref(&outcome));
+        assert!(
+            table.lines().nth(2).is_some_and(|row| row.contains("4096") && row.ends_with("0.250")),
+            "{table}"
+        );
+        assert!(outcome.json().ends_with("\"ranks\":2,\"reduced_bytes\":4096,\"waited_ms\":0.25}"));
     }
 
     #[test]

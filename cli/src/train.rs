@@ -12,6 +12,7 @@ use crate::dataset::{Dataset, Split};
 use crate::digits;
 use crate::failure::Failure;
 use crate::plot::loss_curves;
+use crate::ranks;
 use crate::report::{Outcome, table};
 use crate::target::Target;
 use crate::training::{Mode, Settings, steps_per_epoch};
@@ -47,6 +48,10 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FOLDER")]
     load: Option<PathBuf>,
 
+    /// Trains on N threads at once, each of which has its part of every batch; without --threads each is alone on its part
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
+    ranks: u32,
+
     /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each epoch
     #[arg(long)]
     json: bool,
@@ -69,7 +74,9 @@ impl Train {
             options: self.target.options().seed(self.seed),
             save: self.save.clone(),
             load: self.load.clone(),
+            ranks: self.ranks as usize,
         };
+        ranks::refuse_mpirun()?;
         if let Some(mode) = self.emit_step {
             let printer = Printer { sources: false, ..Printer::FULL };
             write!(out, "{}", printer.show(&mode.graph(&split, &settings)?))?;
@@ -105,7 +112,10 @@ impl Train {
         let mut outcomes = Vec::new();
         for mode in Mode::ALL {
             let progress = bar(mode, settings.epochs * steps_per_epoch(&split.train));
-            let outcome = mode.train(split, settings, &progress)?;
+            let outcome = match settings.ranks {
+                1 => mode.train(split, settings, &progress)?,
+                _ => ranks::train(mode, split, settings, &progress)?,
+            };
             progress.finish_and_clear();
             if self.json {
                 writeln!(out, "{}", outcome.json())?;

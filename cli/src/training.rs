@@ -1,5 +1,6 @@
 //! Training the example model in one precision: the step, the loop around it, and what is measured.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::report::{Outcome, median};
 use crate::target::shown;
 
 /// Rows of a batch; the last batch of an epoch has what is left.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 
 /// Width of the hidden layer.
 const HIDDEN: usize = 128;
@@ -48,20 +49,23 @@ pub(crate) struct Settings {
     pub(crate) save: Option<PathBuf>,
     /// The folder with states to go on from.
     pub(crate) load: Option<PathBuf>,
+    /// How many threads train together, each with its rows of every batch.
+    pub(crate) ranks: usize,
 }
 
 /// What is kept of a training besides the state of its step: a checkpoint holds it as entries of the store.
-struct Progress {
-    epochs: usize,
-    losses: Vec<f64>,
-    skipped_steps: usize,
+#[derive(Clone)]
+pub(crate) struct Progress {
+    pub(crate) epochs: usize,
+    pub(crate) losses: Vec<f64>,
+    pub(crate) skipped_steps: usize,
 }
 
 impl Progress {
     /// The names of its entries.
     const ENTRIES: [&str; 4] = ["epochs", "losses", "skipped_steps", "seed"];
 
-    fn put(&self, store: &mut Store, seed: u64) -> Result<(), Failure> {
+    pub(crate) fn put(&self, store: &mut Store, seed: u64) -> Result<(), Failure> {
         let values = [
             Tensor::scalar(self.epochs as i64),
             Tensor::new([self.losses.len()], &self.losses)?,
@@ -103,7 +107,7 @@ impl Mode {
     }
 
     /// A multilayer perceptron with one hidden layer, cross entropy, AdamW, in this precision.
-    fn step(self, data: &Dataset, options: Options) -> Result<TrainStep, Failure> {
+    pub(crate) fn step(self, data: &Dataset, options: Options) -> Result<TrainStep, Failure> {
         let model = Sequential::new()
             .named("hidden", Linear::new(data.width, HIDDEN))
             .named("relu", Relu)
@@ -131,13 +135,21 @@ impl Mode {
         Ok(step.jit().graph(&store, &[("x", &x), ("y", &y)])?)
     }
 
+    /// The scale of the loss, if it is scaled.
+    pub(crate) fn scale(self, store: &Store) -> Result<Option<f64>, Failure> {
+        match self {
+            Mode::F32 | Mode::Bf16 => Ok(None),
+            Mode::F16 => Ok(Some(f64::from(store.get("amp.scale")?.item::<f32>()?))),
+        }
+    }
+
     /// The file of its state in a folder.
-    fn file(self, folder: &Path) -> PathBuf {
+    pub(crate) fn file(self, folder: &Path) -> PathBuf {
         folder.join(format!("{}.safetensors", self.name()))
     }
 
     /// Puts the state to begin with into the store: one that was saved, if there is one to go on from.
-    fn start(
+    pub(crate) fn start(
         self,
         step: &TrainStep,
         store: &mut Store,
@@ -192,20 +204,17 @@ impl Mode {
                 step.save(&store, self.file(folder))?;
             }
         }
-        let scale = match self {
-            Mode::F32 | Mode::Bf16 => None,
-            Mode::F16 => Some(f64::from(store.get("amp.scale")?.item::<f32>()?)),
-        };
         Ok(Outcome {
             mode: self.name(),
-            accuracy: accuracy(&step, &mut store, &split.test)?,
+            accuracy: accuracy(&step, &mut store, &split.test, 0..split.test.len())?,
             median_step_ms: median(&times),
             compile_ms,
             kernels: report.kernels,
             standalone_casts: report.standalone_casts,
             saved_bytes: report.saved_bytes,
             skipped_steps: so_far.skipped_steps,
-            final_scale: scale,
+            final_scale: self.scale(&store)?,
+            exchanged: None,
             losses: so_far.losses,
             steps_per_epoch: steps_per_epoch(&split.train),
         })
@@ -233,27 +242,32 @@ fn prepare(step: &TrainStep, store: &Store, data: &Dataset) -> Result<f64, Failu
     Ok(time)
 }
 
-/// The share of rows whose class the model finds, in percent; the model answers in f32 in every mode.
-fn accuracy(step: &TrainStep, store: &mut Store, data: &Dataset) -> Result<f64, Failure> {
+/// The share of these rows whose class the model finds, in percent; the model answers in f32 in every mode.
+pub(crate) fn accuracy(
+    step: &TrainStep,
+    store: &mut Store,
+    data: &Dataset,
+    rows: Range<usize>,
+) -> Result<f64, Failure> {
     let evaluation = step.evaluation(|t, model| {
         t.output("class", model.forward(t.input("x")).argmax(Some(1), false))
     });
     let mut right = 0;
-    let rows: Vec<usize> = (0..data.len()).collect();
-    for rows in rows.chunks(BATCH) {
+    let count = rows.len();
+    for rows in rows.collect::<Vec<usize>>().chunks(BATCH) {
         let (x, y) = batch(data, rows)?;
         let found = evaluation.run(store, &[("x", &x)])?["class"].to_vec::<i64>()?;
         right +=
             found.iter().zip(y.to_vec::<i64>()?).filter(|(found, label)| **found == *label).count();
     }
-    Ok(100.0 * right as f64 / data.len() as f64)
+    Ok(100.0 * right as f64 / count as f64)
 }
 
-fn batch(data: &Dataset, rows: &[usize]) -> Result<(Tensor, Tensor), Failure> {
+pub(crate) fn batch(data: &Dataset, rows: &[usize]) -> Result<(Tensor, Tensor), Failure> {
     let (features, labels) = data.batch(rows);
     Ok((Tensor::new([rows.len(), data.width], &features)?, Tensor::new([rows.len()], &labels)?))
 }
 
-fn milliseconds(since: Instant) -> f64 {
+pub(crate) fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }

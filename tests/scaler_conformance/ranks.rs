@@ -1,10 +1,13 @@
-//! Sharded training by simulated ranks: each has a scaler and an optimizer of its own, and the flags are summed between
-//! `unscale_` and `step`.
+//! Sharded training by ranks: each has a scaler and an optimizer of its own, and between `unscale_` and `step` they exchange their flags.
 
 use crate::cases::{read, same};
+use std::time::Duration;
 use tracecast::amp::{EagerScaler, ScalerOptions};
 use tracecast::eager::{Eager, EagerOptimizer, Gradient, Parameter};
+use tracecast::ir::op::Across;
 use tracecast::optim::{AdamW, Sgd};
+use tracecast::runtime::Collective;
+use tracecast::runtime::collective::{Label, Transfer, threads};
 use tracecast::{DType, Tensor, TensorType};
 
 type Checked = Result<(), String>;
@@ -56,18 +59,28 @@ impl Rank {
     }
 }
 
-/// Unscales on every rank and gives all of them the sum of the flags, which is returned.
+/// Unscales on every rank and gives each of them the sum of the flags that the ranks have exchanged, which is returned.
 fn reduce(ranks: &mut [Rank]) -> Result<f64, String> {
-    let mut sum = 0.0;
-    for rank in &mut *ranks {
+    let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F64 };
+    let groups = threads(ranks.len(), Duration::from_secs(30));
+    let mut flying = Vec::new();
+    for (rank, group) in ranks.iter_mut().zip(&groups) {
         rank.scaler.unscale_(&rank.optimizer).map_err(text)?;
         let flags = rank.scaler.found_inf(&rank.optimizer).map_err(text)?;
-        sum += flags.iter().sum::<f64>();
+        let own = flags.iter().sum::<f64>().to_le_bytes().to_vec();
+        flying.push(group.start(sum, Label::default(), own).map_err(|e| e.to_string())?);
     }
-    for rank in ranks {
+    let mut all = Vec::new();
+    for ((rank, group), pending) in ranks.iter_mut().zip(&groups).zip(flying) {
+        let given = group.wait(pending).map_err(|e| e.to_string())?.data;
+        let sum = f64::from_le_bytes(given.try_into().map_err(|_| "expected one number")?);
         rank.scaler.set_found_inf(&rank.optimizer, sum).map_err(text)?;
+        all.push(sum);
     }
-    Ok(sum)
+    match all[..] {
+        [first, ref others @ ..] if others.iter().all(|sum| *sum == first) => Ok(first),
+        _ => Err(format!("the ranks have got {all:?}")),
+    }
 }
 
 const INF: f32 = f32::INFINITY;

@@ -7,6 +7,7 @@
 use super::{Answer, Collective, Done, Label, Pending, Transfer};
 use crate::error::{Error, Result};
 use std::fmt;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -22,15 +23,18 @@ pub trait Transport {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// Sends each of some bytes to a rank, and fills each room with as many bytes of a rank, at most one for each rank; returns when all of that
-    /// is done. Between two ranks, messages keep their order.
+    /// Sends messages and receives others, at most one of each with each rank, and returns when all of that is done. Between two ranks, messages
+    /// keep their order.
+    ///
+    /// The buffers are the transport's as long as that takes. After an error they are gone: bytes may still be on their way into them.
     ///
     /// # Errors
     /// The first rank that has not sent by then, or is known to have left.
     fn exchange(
         &mut self,
-        send: &[(usize, &[u8])],
-        receive: &mut [(usize, &mut [u8])],
+        buffers: &mut Vec<Vec<u8>>,
+        send: &[Message],
+        receive: &[Message],
         until: Instant,
     ) -> std::result::Result<(), Lost>;
 
@@ -38,10 +42,21 @@ pub trait Transport {
     fn give_up(&mut self, why: &[u8]);
 }
 
+/// Bytes for a rank, or room for bytes of one. Rooms lie apart from everything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The other rank.
+    pub rank: usize,
+    /// Which buffer it lies in.
+    pub buffer: usize,
+    /// Where.
+    pub range: Range<usize>,
+}
+
 /// Why bytes did not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// Nothing came from that rank in time.
+    /// Nothing came from that rank in time, or it did not take what was sent.
     Late(usize),
     /// That rank has left.
     Gone(usize),
@@ -89,7 +104,8 @@ impl Group {
         let body = move || match make() {
             Ok(transport) => {
                 let _ = ready.send(Ok((transport.rank(), transport.size())));
-                Exchanging { transport, deadline, failed: None }.work(&todo);
+                let (given, sum) = (Vec::new(), Vec::new());
+                Exchanging { transport, deadline, failed: None, given, sum }.work(&todo);
             }
             Err(message) => {
                 let _ = ready.send(Err(message));
@@ -146,6 +162,9 @@ struct Exchanging<T> {
     transport: T,
     deadline: Duration,
     failed: Option<Failure>,
+    /// Memory of earlier reductions: what the others gave, and what became of it.
+    given: Vec<u8>,
+    sum: Vec<u8>,
 }
 
 /// How much longer a rank waits for what others have combined than for what they give: a rank that they wait for in vain is theirs to name.
@@ -186,7 +205,7 @@ impl<T: Transport> Exchanging<T> {
         let done = self.greet(transfer, label, data.len(), until).and_then(|()| match transfer {
             Transfer::Reduce { across, dtype } => self.reduce(across, dtype, data, until),
             Transfer::Broadcast { root } => self.broadcast(root, data, until),
-            Transfer::Gather => self.gather(&data, until),
+            Transfer::Gather => self.gather(data, until),
         });
         done.map_err(|problem| self.failure(problem, label))
     }
@@ -200,13 +219,12 @@ impl<T: Transport> Exchanging<T> {
         until: Instant,
     ) -> std::result::Result<(), Problem> {
         let own = header(transfer, label, len);
-        let mut headers = vec![[0; HEADER]; self.transport.size()];
-        let rank = self.transport.rank();
-        let send: Vec<(usize, &[u8])> =
-            others(rank, headers.len()).map(|r| (r, &own[..])).collect();
-        let rooms = headers.iter_mut().enumerate().filter(|(r, _)| *r != rank);
-        let mut rooms: Vec<(usize, &mut [u8])> = rooms.map(|(r, h)| (r, &mut h[..])).collect();
-        self.transport.exchange(&send, &mut rooms, until)?;
+        let (rank, size) = (self.transport.rank(), self.transport.size());
+        let mut buffers = vec![own.to_vec(), vec![0; HEADER * size]];
+        let send = messages(rank, size, 0, |_| 0..HEADER);
+        let receive = messages(rank, size, 1, |r| r * HEADER..(r + 1) * HEADER);
+        self.transport.exchange(&mut buffers, &send, &receive, until)?;
+        let headers = buffers[1].as_chunks::<HEADER>().0;
         let differs = |r: &usize| *r != rank && headers[*r] != own;
         match (0..headers.len()).find(differs) {
             Some(other) => Err(Problem::Differs(other, disagreement(&own, &headers[other]))),
@@ -225,57 +243,56 @@ impl<T: Transport> Exchanging<T> {
         let elements = data.len() / dtype.bytes();
         let cut = |r: usize| (elements as u128 * r as u128 / size as u128) as usize * dtype.bytes();
         let chunk = |r: usize| cut(r)..cut(r + 1);
-        let mut given: Vec<Vec<u8>> =
-            (0..size).map(|r| vec![0; if r == rank { 0 } else { chunk(rank).len() }]).collect();
-        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, &data[chunk(r)])).collect();
-        let rooms = given.iter_mut().enumerate().filter(|(r, _)| *r != rank);
-        let mut rooms: Vec<(usize, &mut [u8])> = rooms.map(|(r, g)| (r, &mut g[..])).collect();
-        self.transport.exchange(&send, &mut rooms, until)?;
-        given[rank] = data[chunk(rank)].to_vec();
-        let ranks: Vec<&[u8]> = given.iter().map(|bytes| &bytes[..]).collect();
-        across.combine(dtype, &ranks, &mut data[chunk(rank)]);
-        let (mut own, mut rooms, mut rest) = (&[][..], Vec::with_capacity(size), &mut data[..]);
-        for r in 0..size {
-            let (part, tail) = std::mem::take(&mut rest).split_at_mut(chunk(r).len());
-            rest = tail;
-            match r == rank {
-                true => own = part,
-                false => rooms.push((r, part)),
-            }
-        }
-        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, own)).collect();
-        self.transport.exchange(&send, &mut rooms, until + LONGER)?;
+        let len = chunk(rank).len();
+        let room = |r: usize| r * len..(r + 1) * len;
+        let mut given = std::mem::take(&mut self.given);
+        given.resize(size * len, 0);
+        let mut buffers = vec![data, given];
+        let send = messages(rank, size, 0, chunk);
+        let receive = messages(rank, size, 1, room);
+        self.transport.exchange(&mut buffers, &send, &receive, until)?;
+        let mut sum = std::mem::take(&mut self.sum);
+        sum.resize(len, 0);
+        let of = |r: usize| if r == rank { &buffers[0][chunk(r)] } else { &buffers[1][room(r)] };
+        across.combine(dtype, &(0..size).map(of).collect::<Vec<_>>(), &mut sum);
+        buffers.push(sum);
+        let send = messages(rank, size, 2, |_| 0..len);
+        let receive = messages(rank, size, 0, chunk);
+        self.transport.exchange(&mut buffers, &send, &receive, until + LONGER)?;
+        let mut done = buffers.into_iter();
+        let mut next = || done.next().unwrap_or_default();
+        (data, self.given, self.sum) = (next(), next(), next());
+        data[chunk(rank)].copy_from_slice(&self.sum);
         Ok(data)
     }
 
     fn broadcast(
         &mut self,
         root: usize,
-        mut data: Vec<u8>,
+        data: Vec<u8>,
         until: Instant,
     ) -> std::result::Result<Vec<u8>, Problem> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        if rank == root {
-            let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, &data[..])).collect();
-            self.transport.exchange(&send, &mut [], until)?;
-        } else {
-            self.transport.exchange(&[], &mut [(root, &mut data)], until)?;
-        }
-        Ok(data)
+        let all = 0..data.len();
+        let mut buffers = vec![data];
+        let (send, receive) = match rank == root {
+            true => (messages(rank, size, 0, |_| all.clone()), Vec::new()),
+            false => (Vec::new(), vec![Message { rank: root, buffer: 0, range: all }]),
+        };
+        self.transport.exchange(&mut buffers, &send, &receive, until)?;
+        Ok(buffers.pop().unwrap_or_default())
     }
 
-    fn gather(&mut self, data: &[u8], until: Instant) -> std::result::Result<Vec<u8>, Problem> {
+    fn gather(&mut self, data: Vec<u8>, until: Instant) -> std::result::Result<Vec<u8>, Problem> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let mut all = vec![0; data.len() * size];
-        if data.is_empty() {
-            return Ok(all);
-        }
-        all[rank * data.len()..(rank + 1) * data.len()].copy_from_slice(data);
-        let send: Vec<(usize, &[u8])> = others(rank, size).map(|r| (r, data)).collect();
-        let rooms = all.chunks_mut(data.len()).enumerate().filter(|(r, _)| *r != rank);
-        let mut rooms: Vec<(usize, &mut [u8])> = rooms.collect();
-        self.transport.exchange(&send, &mut rooms, until)?;
-        Ok(all)
+        let len = data.len();
+        let room = |r: usize| r * len..(r + 1) * len;
+        let mut all = vec![0; len * size];
+        all[room(rank)].copy_from_slice(&data);
+        let mut buffers = vec![data, all];
+        let (send, receive) = (messages(rank, size, 0, |_| 0..len), messages(rank, size, 1, room));
+        self.transport.exchange(&mut buffers, &send, &receive, until)?;
+        Ok(buffers.pop().unwrap_or_default())
     }
 
     fn failure(&self, problem: Problem, label: Label) -> Failure {
@@ -285,7 +302,7 @@ impl<T: Transport> Exchanging<T> {
             Problem::Differs(rank, message) => failure(rank, message),
             Problem::Lost(Lost::Late(rank)) => failure(
                 rank,
-                format!("sent nothing to rank {own} for {:.1} s", self.deadline.as_secs_f64()),
+                format!("has not answered rank {own} for {:.1} s", self.deadline.as_secs_f64()),
             ),
             Problem::Lost(Lost::Gone(rank)) => failure(rank, "has left".to_owned()),
             Problem::Lost(Lost::Broken(message)) => failure(own, message),
@@ -308,8 +325,15 @@ impl From<Lost> for Problem {
     }
 }
 
-fn others(rank: usize, size: usize) -> impl Iterator<Item = usize> {
-    (0..size).filter(move |r| *r != rank)
+/// One message with every other rank, each at its place of a buffer.
+fn messages(
+    rank: usize,
+    size: usize,
+    buffer: usize,
+    range: impl Fn(usize) -> Range<usize>,
+) -> Vec<Message> {
+    let others = (0..size).filter(|r| *r != rank);
+    others.map(|r| Message { rank: r, buffer, range: range(r) }).collect()
 }
 
 /// Program, step, bucket, length, what is done, and which version of this exchange.

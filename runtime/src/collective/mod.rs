@@ -9,7 +9,7 @@ mod one;
 mod threads;
 
 pub use agree::{agree, gather_texts};
-pub use group::{Group, Lost, Transport};
+pub use group::{Group, Lost, Message, Transport};
 pub use one::OneRank;
 pub use threads::threads;
 

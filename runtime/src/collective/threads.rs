@@ -1,6 +1,6 @@
 //! [`threads`]: ranks within one process, for tests and for one machine.
 
-use super::group::{Group, Lost, Transport};
+use super::group::{Group, Lost, Message, Transport};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,17 +91,19 @@ impl Transport for Mailbox {
 
     fn exchange(
         &mut self,
-        send: &[(usize, &[u8])],
-        receive: &mut [(usize, &mut [u8])],
+        buffers: &mut Vec<Vec<u8>>,
+        send: &[Message],
+        receive: &[Message],
         until: Instant,
     ) -> Result<(), Lost> {
-        for (to, bytes) in send {
-            let message = bytes.to_vec();
-            self.boxes().messages[self.rank * self.post.size + to].push_back(message);
-            self.post.changed[*to].notify_one();
+        for Message { rank, buffer, range } in send {
+            let message = buffers[*buffer][range.clone()].to_vec();
+            self.boxes().messages[self.rank * self.post.size + rank].push_back(message);
+            self.post.changed[*rank].notify_one();
         }
-        for (from, room) in receive {
-            let message = self.next(*from, until)?;
+        for Message { rank, buffer, range } in receive {
+            let message = self.next(*rank, until)?;
+            let room = &mut buffers[*buffer][range.clone()];
             if message.len() != room.len() {
                 let (found, expected) = (message.len(), room.len());
                 return Err(Lost::Broken(format!("{found} bytes came, expected {expected}")));
