@@ -14,6 +14,7 @@ pub mod attrs;
 pub mod dtype;
 pub mod error;
 pub mod eval;
+pub mod functions;
 pub mod graph;
 pub mod hash;
 pub mod kernel;

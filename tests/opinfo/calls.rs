@@ -1,144 +1,78 @@
-//! A recorded call with the ops of the table.
+//! A recorded call with the ops of the table, or with the functions made of them.
 //!
 //! An ATen op is the op of the same name. Its tensors are the operands in order, or those of the same name; its other arguments the
-//! attributes of the same name. The few ops that have another form here are listed in [`translated`]. So an op that is new in the
-//! table is compared without a change here.
+//! attributes of the same name. What has another form here is listed in `functions`. So an op that is new in the table is compared
+//! without a change here.
 
-use crate::cases::{Arg, Case};
+use crate::arguments::{Arguments, Bound, integers, number};
+use crate::cases::Arg;
+use crate::functions;
 use tracecast_ir::op::{AttrKind, Body, OpDef, OperandKind};
 use tracecast_ir::ops::find;
-use tracecast_ir::ops::prelude::*;
-use tracecast_ir::{Args, Attr, Attrs, DType, Tracer, Var};
+use tracecast_ir::{Args, Attr, Attrs, Var};
 
-/// A call in the making.
-pub(crate) struct Call<'c, 't> {
-    t: &'t Tracer,
-    case: &'c Case,
-    /// The tensors that a gradient is asked for, by the path of their argument.
-    pub(crate) leaves: Vec<(String, Var<'t>)>,
-}
+/// What a call comes to: its results, or why there is no such call here.
+pub(crate) type Called<'t> = Result<Vec<Var<'t>>, String>;
 
-/// An argument whose tensors are inputs of the program.
-enum Bound<'c, 't> {
-    Tensors(Vec<Var<'t>>),
-    Plain(&'c Arg),
-}
-
-impl<'c, 't> Call<'c, 't> {
-    pub(crate) fn new(t: &'t Tracer, case: &'c Case) -> Self {
-        Call { t, case, leaves: Vec::new() }
+/// Records the call.
+pub(crate) fn record<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
+    let case = a.case;
+    let name = case.aten.as_deref().unwrap_or(&case.op);
+    let name = name.split('.').next().filter(|_| case.aten.is_some()).unwrap_or(name);
+    if let Some(results) = functions::call(&case.op, a).or_else(|| functions::call(name, a)) {
+        let results = results?;
+        return match a.left() {
+            Some(left) => Err(format!("`{}` takes no {left}", case.op)),
+            None => Ok(results),
+        };
     }
-
-    /// The results. `Err` tells why there is no such call here.
-    pub(crate) fn record(&mut self) -> Result<Vec<Var<'t>>, String> {
-        let case = self.case;
-        let mut bound = Vec::new();
-        for arg in &case.args {
-            bound.push((arg.name.as_deref(), self.bind(&arg.path, &arg.is)));
-        }
-        if let Some(results) = translated(self.t, case, &bound) {
-            return results;
-        }
-        let name = case.aten.as_deref().unwrap_or(&case.op);
-        let name = name.split('.').next().unwrap_or(name);
-        let op = find(name).filter(|op| !matches!(op.body, Body::Symbolic(_)));
-        let op = op.ok_or_else(|| format!("no op `{name}`"))?;
-        let (args, attrs) = form(op, &bound)?;
-        Ok(self.t.apply(op, args, attrs).into_vec())
-    }
-
-    /// Makes inputs of the tensors of an argument, named by their path.
-    fn bind(&mut self, path: &str, arg: &'c Arg) -> Bound<'c, 't> {
-        match arg {
-            Arg::Tensor(value, grad) => {
-                let v = self.t.input(path, value.ty.clone());
-                self.leaves.extend(grad.then(|| (path.to_owned(), v)));
-                Bound::Tensors(vec![v])
-            }
-            Arg::List(list) if list.iter().any(|arg| matches!(arg, Arg::Tensor(..))) => {
-                let each = list.iter().enumerate().map(|(i, arg)| {
-                    match self.bind(&format!("{path}/{i}"), arg) {
-                        Bound::Tensors(vars) => vars,
-                        Bound::Plain(_) => Vec::new(),
-                    }
-                });
-                Bound::Tensors(each.collect::<Vec<_>>().concat())
-            }
-            plain => Bound::Plain(plain),
-        }
-    }
-}
-
-type Bounds<'a, 'c, 't> = &'a [(Option<&'c str>, Bound<'c, 't>)];
-
-/// Calls whose form here is another one than PyTorch's.
-fn translated<'t>(
-    t: &'t Tracer,
-    case: &Case,
-    bound: Bounds<'_, '_, 't>,
-) -> Option<Result<Vec<Var<'t>>, String>> {
-    let tensor = |i: usize| match &bound.get(i)?.1 {
-        Bound::Tensors(vars) => vars.first().copied(),
-        Bound::Plain(_) => None,
-    };
-    let x = tensor(0)?;
-    let results = match case.aten.as_deref()? {
-        "to.dtype" => vec![x.cast(match case.op.as_str() {
-            "float" => DType::F32,
-            "double" => DType::F64,
-            "half" => DType::F16,
-            "bfloat16" => DType::BF16,
-            "int" => DType::I32,
-            "long" => DType::I64,
-            "byte" => DType::U8,
-            "bool" => DType::Bool,
-            other => return Some(Err(format!("no dtype `{other}`"))),
-        })],
-        "fill.Scalar" => match bound.get(1)?.1 {
-            Bound::Plain(Arg::Int(n)) => vec![t.full(x.ty(), *n as f64)],
-            Bound::Plain(Arg::Float(v)) => vec![t.full(x.ty(), *v)],
-            Bound::Plain(Arg::Bool(b)) => vec![t.full(x.ty(), f64::from(u8::from(*b)))],
-            _ => return None,
-        },
-        "true_divide.Tensor" => vec![x.div(tensor(1)?, None)],
-        "rsub.Tensor" => vec![tensor(1)?.sub(x, None)],
-        "max.other" => vec![x.maximum(tensor(1)?)],
-        "min.other" => vec![x.minimum(tensor(1)?)],
-        "where.self" => vec![tensor(1)?.choose(x, tensor(2)?)],
-        _ => return None,
-    };
-    Some(Ok(results))
+    let known = |name: &str| find(name).filter(|op| !matches!(op.body, Body::Symbolic(_)));
+    let op = known(&case.op.replace('.', "_")).or_else(|| known(name));
+    let op = op.ok_or_else(|| format!("no op `{}`", case.op))?;
+    let (args, attrs) = form(op, a)?;
+    Ok(a.t.apply(op, args, attrs).into_vec())
 }
 
 /// Operands and attributes of an op, from arguments in PyTorch's order and under its names.
-fn form<'t>(op: &OpDef, bound: Bounds<'_, '_, 't>) -> Result<(Args<'t>, Attrs), String> {
-    let mut operands: Vec<Option<&[Var<'t>]>> = vec![None; op.schema.operands.len()];
+fn form<'t>(op: &OpDef, a: &Arguments<'_, 't>) -> Result<(Args<'t>, Attrs), String> {
+    let mut operands: Vec<Option<Vec<Var<'t>>>> = vec![None; op.schema.operands.len()];
     let mut attrs = Attrs::new();
-    for (name, arg) in bound {
+    for (at, given) in a.list.iter().enumerate() {
+        let name = given.name;
         let wanted = name.unwrap_or("an argument without a name");
-        match arg {
-            Bound::Tensors(vars) => {
-                let own = op.schema.operands.iter().position(|o| Some(o.name) == *name);
-                let free = operands.iter().position(Option::is_none);
-                let at = own.filter(|at| operands[*at].is_none()).or(free);
-                let at = at.ok_or_else(|| format!("`{}` has no operand `{wanted}`", op.name))?;
-                operands[at] = Some(vars);
-            }
-            Bound::Plain(Arg::None) => {}
-            Bound::Plain(plain) => {
-                let of = |wanted: &str| op.schema.attrs.iter().find(|def| def.name == wanted);
-                let def = of(wanted).or_else(|| of("scalar").filter(|_| wanted == "other"));
-                let attr = def.and_then(|def| Some((def.name, attribute(plain, def.kind)?)));
-                let (name, attr) =
-                    attr.ok_or_else(|| format!("`{}` has no attribute `{wanted}`", op.name))?;
-                attrs.set(name, attr);
-            }
+        if let Some(vars) = given.is.tensors().filter(|_| !is_plain(&given.is)) {
+            let own = op.schema.operands.iter().position(|o| Some(o.name) == name);
+            let free = operands.iter().position(Option::is_none);
+            let at = own.filter(|at| operands[*at].is_none()).or(free);
+            let at = at.ok_or_else(|| format!("`{}` has no operand `{wanted}`", op.name))?;
+            operands[at] = Some(vars);
+            continue;
+        }
+        let Bound::Plain(plain) = &given.is else {
+            return Err(format!("`{}` takes no list `{wanted}`", op.name));
+        };
+        if matches!(plain, Arg::None | Arg::Other) {
+            continue;
+        }
+        let of = |wanted: &str| op.schema.attrs.iter().find(|def| def.name == wanted);
+        let placed = || op.schema.attrs.get(at.checked_sub(1)?).filter(|_| name.is_none());
+        let second = |name: &&str| matches!(*name, "other" | "exponent");
+        let def = of(wanted).or_else(|| of("scalar").filter(|_| name.as_ref().is_some_and(second)));
+        let def = def.or_else(placed);
+        let attr = def.and_then(|def| Some((def.name, attribute(plain, def.kind)?)));
+        let (name, attr) =
+            attr.ok_or_else(|| format!("`{}` has no attribute `{wanted}`", op.name))?;
+        attrs.set(name, attr);
+    }
+    for def in op.schema.attrs.iter().filter(|def| def.kind == AttrKind::Ints) {
+        if attrs.get(def.name).is_none() {
+            attrs.set(def.name, &[][..] as &[i64]);
         }
     }
     let mut args = Args::new();
     for (operand, vars) in op.schema.operands.iter().zip(operands) {
         match (vars, operand.kind) {
-            (Some(vars), _) => args.push(vars),
+            (Some(vars), _) => args.push(&vars[..]),
             (None, OperandKind::Optional) => args.push(None),
             (None, _) => return Err(format!("`{}` takes an operand `{}`", op.name, operand.name)),
         }
@@ -146,21 +80,19 @@ fn form<'t>(op: &OpDef, bound: Bounds<'_, '_, 't>) -> Result<(Args<'t>, Attrs), 
     Ok((args, attrs))
 }
 
+fn is_plain(bound: &Bound<'_, '_>) -> bool {
+    matches!(bound, Bound::Plain(_))
+}
+
 fn attribute(arg: &Arg, kind: AttrKind) -> Option<Attr> {
-    let int = |arg: &Arg| match arg {
-        Arg::Int(n) => Some(*n),
-        _ => None,
-    };
     Some(match (kind, arg) {
         (AttrKind::Bool, Arg::Bool(b)) => Attr::Bool(*b),
         (AttrKind::Int | AttrKind::OptInt, Arg::Int(n)) => Attr::Int(*n),
-        (AttrKind::Float | AttrKind::OptFloat, Arg::Int(n)) => Attr::Float(*n as f64),
-        (AttrKind::Float | AttrKind::OptFloat, Arg::Float(v)) => Attr::Float(*v),
-        (AttrKind::DType | AttrKind::OptDType, Arg::DType(dtype)) => Attr::DType(*dtype),
-        (AttrKind::Ints, Arg::Int(n)) => Attr::from(&[*n][..]),
-        (AttrKind::Ints, Arg::List(list)) => {
-            Attr::from(&list.iter().map(int).collect::<Option<Vec<i64>>>()?[..])
+        (AttrKind::Float | AttrKind::OptFloat | AttrKind::OptNumber, arg) => {
+            Attr::Float(number(arg)?)
         }
+        (AttrKind::DType | AttrKind::OptDType, Arg::DType(dtype)) => Attr::DType(*dtype),
+        (AttrKind::Ints | AttrKind::Sizes, arg) => Attr::from(&integers(arg)?[..]),
         (AttrKind::OptStr, Arg::Text(text)) => Attr::Str(text.as_str().into()),
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! What was recorded: calls of PyTorch's operators with their answers, read from `tests/data/opinfo`. The README there has the format.
+//! What was recorded: calls of PyTorch's operators and layers with their answers. The README of `tests/data/opinfo` has the format.
 
 use flate2::read::GzDecoder;
 use serde_json::{Map, Value as Json};
@@ -17,18 +17,28 @@ pub(crate) struct Case {
     pub(crate) aten: Option<String>,
     /// The arguments in order, each with the parameter that it is for, where that is known.
     pub(crate) args: Vec<Argument>,
-    /// The results, where it was not refused. Those that are no tensors are left out.
-    pub(crate) out: Vec<Value>,
+    /// The results, where it was not refused.
+    pub(crate) out: Vec<Wanted>,
     /// The cotangent of each result that was differentiated.
     pub(crate) cotangents: Vec<Option<Value>>,
     /// The gradients, by the path of the argument; `None` is zero.
     pub(crate) grads: Vec<(String, Option<Value>)>,
-    /// True if it was refused.
-    pub(crate) is_refused: bool,
+    /// The class of the exception, if it was refused.
+    pub(crate) refusal: Option<String>,
+    /// The low dtype of the autocast region that the forward pass ran in.
+    pub(crate) autocast: Option<DType>,
     /// The tolerance that was declared for it.
     pub(crate) tolerance: Option<(f64, f64)>,
     /// How far PyTorch itself is from its answer in f64, in units of the tolerance: results, gradients.
     pub(crate) error: (f64, f64),
+}
+
+/// A result as it was recorded.
+pub(crate) enum Wanted {
+    /// Its elements.
+    Value(Value),
+    /// Its type: the elements are random.
+    Type(TensorType),
 }
 
 /// An argument of a call.
@@ -49,9 +59,14 @@ pub(crate) enum Arg {
     Text(String),
     DType(DType),
     List(Vec<Arg>),
-    /// A tensor, and whether a gradient was asked for.
-    Tensor(Value, bool),
-    /// Something that no op here takes, such as a slice.
+    /// As a list, where the two differ: the indices of `__getitem__`, one for each axis.
+    Tuple(Vec<Arg>),
+    /// Of `__getitem__`: start, stop, step.
+    Slice(Vec<Arg>),
+    /// Of `__getitem__`: all the axes in between.
+    Ellipsis,
+    Tensor(Value),
+    /// Something that no op here takes, such as a memory format.
     Other,
 }
 
@@ -64,10 +79,27 @@ impl Case {
     }
 }
 
-/// The cases of a file of `tests/data/opinfo`, in its order.
-pub(crate) fn read(file: &str) -> Vec<Case> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/opinfo").join(file);
-    let packed = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+impl Arg {
+    /// True for the indices of several axes.
+    pub(crate) fn is_tuple(&self) -> bool {
+        matches!(self, Arg::Tuple(_))
+    }
+
+    /// True if there is a tensor in it.
+    pub(crate) fn has_tensors(&self) -> bool {
+        match self {
+            Arg::Tensor(_) => true,
+            Arg::List(list) | Arg::Tuple(list) | Arg::Slice(list) => {
+                list.iter().any(Arg::has_tensors)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The cases of a file, in its order.
+pub(crate) fn read(path: &Path) -> Vec<Case> {
+    let packed = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let lines = BufReader::new(GzDecoder::new(packed)).lines();
     lines.map(|line| case(&serde_json::from_str(&line.unwrap()).unwrap())).collect()
 }
@@ -86,12 +118,27 @@ fn case(json: &Json) -> Case {
         op: text("op"),
         aten,
         args: arguments(json),
-        out: list("out").iter().filter_map(tensor).collect(),
+        out: list("out").iter().map(wanted).collect(),
         cotangents: list("cot").iter().map(tensor).collect(),
         grads: list("grads").iter().map(|grad| (path(&grad["of"]), tensor(&grad["is"]))).collect(),
-        is_refused: !json["error"].is_null(),
+        refusal: json["error"]["type"].as_str().map(str::to_owned),
+        autocast: json["autocast"].as_str().and_then(|dtype| dtype.parse().ok()),
         tolerance: known("rtol").zip(known("atol")),
         error: (err("out"), err("grads")),
+    }
+}
+
+/// A result; a plain number is one without axes.
+fn wanted(json: &Json) -> Wanted {
+    let plain =
+        |dtype, number: f64| Value::from_f64s(TensorType::scalar(dtype), &[number]).unwrap();
+    match json {
+        Json::Bool(b) => Wanted::Value(plain(DType::Bool, f64::from(u8::from(*b)))),
+        Json::Object(_) => match tensor(json) {
+            Some(value) => Wanted::Value(value),
+            None => Wanted::Type(tensor_type(json).expect("a recorded result has a type")),
+        },
+        other => panic!("no result: {other}"),
     }
 }
 
@@ -131,10 +178,18 @@ fn arg(json: &Json) -> Arg {
 /// What JSON has no form of its own for.
 fn special(json: &Json, object: &Map<String, Json>) -> Arg {
     if let Some(value) = tensor(json) {
-        return Arg::Tensor(value, object.get("g") == Some(&Json::Bool(true)));
+        return Arg::Tensor(value);
     }
-    if let Some(list) = object.get("tuple").and_then(Json::as_array) {
-        return Arg::List(list.iter().map(arg).collect());
+    let list = |key: &str| object.get(key).and_then(Json::as_array);
+    let each = |list: &Vec<Json>| list.iter().map(arg).collect();
+    if let Some(list) = list("tuple") {
+        return Arg::Tuple(each(list));
+    }
+    if let Some(list) = list("slice") {
+        return Arg::Slice(each(list));
+    }
+    if object.contains_key("ellipsis") {
+        return Arg::Ellipsis;
     }
     let text = |key: &str| object.get(key).and_then(Json::as_str);
     match (text("float"), text("dtype")) {
@@ -144,14 +199,19 @@ fn special(json: &Json, object: &Map<String, Json>) -> Arg {
     }
 }
 
-/// `{"t": "f32", "s": [2], "d": "…"}`, its bytes in hex.
-fn tensor(json: &Json) -> Option<Value> {
+/// `{"t": "f32", "s": [2]}`.
+fn tensor_type(json: &Json) -> Option<TensorType> {
     let dtype: DType = json["t"].as_str()?.parse().ok()?;
     let sizes = json["s"].as_array()?.iter().map(|n| Some(n.as_u64()? as usize));
-    let sizes = sizes.collect::<Option<Vec<_>>>()?;
+    Some(TensorType { dtype, shape: Shape::new(&sizes.collect::<Option<Vec<_>>>()?) })
+}
+
+/// `{"t": "f32", "s": [2], "d": "…"}`, its bytes in hex.
+fn tensor(json: &Json) -> Option<Value> {
+    let ty = tensor_type(json)?;
     let digits = json["d"].as_str()?.as_bytes();
     let digit = |d: u8| char::from(d).to_digit(16).map(|d| d as u8);
     let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
     let bytes = digits.chunks_exact(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    Value::new(TensorType { dtype, shape: Shape::new(&sizes) }, bytes).ok()
+    Value::new(ty, bytes).ok()
 }

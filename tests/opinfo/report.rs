@@ -1,73 +1,162 @@
-//! What came of the calls, as text.
+//! What came of the calls of a family, as a table and as text.
 
-use crate::cases::Case;
+use crate::cases::{Case, Wanted};
 use crate::compare::{Difference, differences};
 use crate::known::{ALL, Known, Part, known};
 use crate::run::Ran;
+use crate::ties;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::AddAssign;
 use tracecast_ir::eval::Value;
 
-/// What came of the calls of a file.
+/// What came of the calls of a family.
 #[derive(Default)]
 pub(crate) struct Report {
-    /// The entries that answer as PyTorch does, and for which dtypes.
-    same: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) name: String,
+    ops: BTreeMap<String, Counts>,
     /// Lines, below the row of the page that names them.
     different: BTreeMap<&'static str, Vec<String>>,
-    /// Calls that are not here: why, and of which entries.
-    absent: BTreeMap<String, BTreeSet<String>>,
+    /// Calls that have no form here, and those that are refused: by operator, with how many there are and the first reason.
+    absent: BTreeMap<String, (usize, String)>,
+    refused: BTreeMap<String, (usize, String)>,
     /// Differences that no row names.
     pub(crate) unnamed: Vec<String>,
-    compared: usize,
+    pub(crate) programs: usize,
+}
+
+/// How many calls came to what.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
     calls: usize,
+    /// As PyTorch: values, dtypes, shapes, gradients, or the refusal.
+    agree: usize,
+    /// Where PyTorch promises nothing, or Python alone refuses: checked by rule.
+    ruled: usize,
+    /// Refused here only.
+    refused: usize,
+    /// There is no such call.
+    no_form: usize,
+    /// Another answer.
+    differ: usize,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.calls += other.calls;
+        self.agree += other.agree;
+        self.ruled += other.ruled;
+        self.refused += other.refused;
+        self.no_form += other.no_form;
+        self.differ += other.differ;
+    }
+}
+
+/// The cells of a row of the table.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { calls, agree, ruled, refused, no_form, differ } = self;
+        write!(f, "{calls} | {agree} | {ruled} | {refused} | {no_form} | {differ}")
+    }
+}
+
+/// The head of the table.
+pub(crate) const HEAD: &str =
+    "| | calls | agree | by rule | refused | no form | differ |\n|---|---|---|---|---|---|---|";
+
+/// What a call came to, beside the text that says it.
+enum Verdict {
+    Agrees,
+    Ruled,
+    Differs,
 }
 
 impl Report {
+    pub(crate) fn new(name: String) -> Self {
+        Report { name, ..Report::default() }
+    }
+
     /// Takes note of what came of a call.
     pub(crate) fn note(&mut self, case: &Case, ran: Ran) {
-        self.calls += 1;
-        let (entry, dtype) = case.entry();
-        let (out, grads) = match ran {
+        let mut counts = Counts { calls: 1, ..Counts::default() };
+        let is_refused = case.refusal.is_some();
+        let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
+        match ran {
+            // What Python's signature refuses, the compiler of Rust does.
+            Ran::NoCall(why) if is_type_error(case) && !why.starts_with("no op") => {
+                counts.ruled = 1
+            }
             Ran::NoCall(why) => {
-                self.absent.entry(why).or_default().insert(entry.to_owned());
-                return;
+                counts.no_form = 1;
+                self.absent.entry(case.op.clone()).or_insert((0, why)).0 += 1;
             }
+            Ran::Refused(message) if is_refused || message.contains(DEPENDS) => counts.agree = 1,
             Ran::Refused(message) => {
-                self.compared += 1;
-                if case.is_refused {
-                    return self.is_same(entry, dtype);
+                let message = first(message);
+                match known(case, Part::Refused, None) {
+                    Some(Known { row, .. }) => {
+                        let line = format!("{}: {message}", case.id);
+                        self.different.entry(row).or_default().push(line);
+                    }
+                    None => {
+                        let line = format!("{} ({})", message, case.id);
+                        self.refused.entry(case.op.clone()).or_insert((0, line)).0 += 1;
+                    }
                 }
-                let message = message.lines().next().unwrap_or_default();
-                return self.differs(case, Part::Refused, None, message);
+                counts.refused = 1;
             }
-            Ran::Answered { out, grads } => (out, grads),
-        };
-        self.compared += 1;
-        if case.is_refused {
-            return self.differs(case, Part::Taken, None, "PyTorch refuses it");
+            Ran::Broken(what) => {
+                self.unnamed.push(format!("{}: {}", case.id, first(what)));
+                counts.differ = 1;
+            }
+            // PyTorch only has no kernel, or no signature.
+            Ran::Answered { .. } if lacks_kernel(case) || is_type_error(case) => {
+                counts.ruled = 1;
+            }
+            Ran::Answered { .. } if is_refused => {
+                match self.differs(case, Part::Taken, None, "PyTorch refuses it") {
+                    Verdict::Ruled => counts.ruled = 1,
+                    _ => counts.differ = 1,
+                }
+            }
+            Ran::Answered { out, grads } => match self.answered(case, &out, &grads) {
+                Verdict::Agrees => counts.agree = 1,
+                Verdict::Ruled => counts.ruled = 1,
+                Verdict::Differs => counts.differ = 1,
+            },
         }
-        let mut is_same = true;
+        *self.ops.entry(case.op.clone()).or_default() += counts;
+    }
+
+    fn answered(&mut self, case: &Case, out: &[Value], grads: &[Value]) -> Verdict {
+        let mut all = Vec::new();
         if out.len() != case.out.len() {
-            self.differs(case, Part::Out, None, &format!("{} results", out.len()));
-            is_same = false;
+            let text = format!("{} results, PyTorch {}", out.len(), case.out.len());
+            all.push(self.differs(case, Part::Out, None, &text));
         }
         for (i, (found, wanted)) in out.iter().zip(&case.out).enumerate() {
-            is_same &= self.compare(case, Part::Out, i, found, Some(wanted));
+            all.push(match wanted {
+                Wanted::Type(ty) if found.ty == *ty => Verdict::Agrees,
+                Wanted::Type(ty) => {
+                    let text = format!("{}, PyTorch {ty}", found.ty);
+                    self.differs(case, Part::Out, None, &text)
+                }
+                Wanted::Value(wanted) => self.compare(case, Part::Out, i, found, Some(wanted)),
+            });
         }
         for (i, (found, (_, wanted))) in grads.iter().zip(&case.grads).enumerate() {
-            is_same &= self.compare(case, Part::Grad, i, found, wanted.as_ref());
+            all.push(self.compare(case, Part::Grad, i, found, wanted.as_ref()));
         }
-        if is_same {
-            self.is_same(entry, dtype);
+        if all.iter().any(|verdict| matches!(verdict, Verdict::Differs)) {
+            Verdict::Differs
+        } else if all.iter().any(|verdict| matches!(verdict, Verdict::Ruled)) {
+            Verdict::Ruled
+        } else {
+            Verdict::Agrees
         }
     }
 
-    fn is_same(&mut self, entry: &str, dtype: &str) {
-        self.same.entry(entry.to_owned()).or_default().insert(dtype.to_owned());
-    }
-
-    /// Compares one tensor; true if it is PyTorch's. A gradient that PyTorch does not give is zero.
+    /// Compares one tensor. A gradient that PyTorch does not give is zero.
     fn compare(
         &mut self,
         case: &Case,
@@ -75,7 +164,7 @@ impl Report {
         i: usize,
         found: &Value,
         wanted: Option<&Value>,
-    ) -> bool {
+    ) -> Verdict {
         let zeros;
         let wanted = match wanted {
             Some(wanted) => wanted,
@@ -85,51 +174,83 @@ impl Report {
             }
         };
         let error = if part == Part::Out { case.error.0 } else { case.error.1 };
-        match differences(case, found, wanted, error) {
-            Err(types) => self.differs(case, part, None, &types),
-            Ok(all) if all.is_empty() => return true,
-            Ok(all) => {
-                for difference in all {
-                    let text = format!("{part} {i}, {difference}");
-                    self.differs(case, part, Some(&difference), &text);
-                }
-            }
+        let all = match differences(case, found, wanted, error, part) {
+            Err(types) => return self.differs(case, part, None, &format!("{part} {i}, {types}")),
+            Ok(all) => all,
+        };
+        if part == Part::Out && !all.is_empty() && ties::points_at_equal(case, found, wanted) {
+            return Verdict::Ruled;
         }
-        false
+        let mut verdict = Verdict::Agrees;
+        for difference in all {
+            let text = format!("{part} {i}, {difference}");
+            verdict = match (self.differs(case, part, Some(&difference), &text), verdict) {
+                (Verdict::Ruled, Verdict::Agrees | Verdict::Ruled) => Verdict::Ruled,
+                _ => Verdict::Differs,
+            };
+        }
+        verdict
     }
 
-    fn differs(&mut self, case: &Case, part: Part, difference: Option<&Difference>, text: &str) {
+    fn differs(
+        &mut self,
+        case: &Case,
+        part: Part,
+        difference: Option<&Difference>,
+        text: &str,
+    ) -> Verdict {
         let line = format!("{}: {text}", case.id);
         match known(case, part, difference) {
-            Some(Known { row, .. }) => self.different.entry(row).or_default().push(line),
-            None => self.unnamed.push(line),
+            Some(Known { row, is_free, .. }) => {
+                self.different.entry(row).or_default().push(line);
+                if *is_free { Verdict::Ruled } else { Verdict::Differs }
+            }
+            None => {
+                self.unnamed.push(line);
+                Verdict::Differs
+            }
         }
     }
 
-    /// Fails if a row of the page names differences that there are not.
-    pub(crate) fn every_row_is_needed(&self) {
-        for known in ALL {
-            assert!(self.different.contains_key(known.row), "nothing differs by {:?}", known.row);
-        }
+    /// All operators together.
+    pub(crate) fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        self.ops.values().for_each(|counts| total += *counts);
+        total
     }
+
+    /// The rows of the page that differences of this family have.
+    pub(crate) fn rows(&self) -> BTreeSet<&'static str> {
+        ALL.iter().map(|known| known.row).filter(|row| self.different.contains_key(row)).collect()
+    }
+}
+
+/// What a refusal says where the shape of a result would depend on data.
+const DEPENDS: &str = "depends on the data";
+
+fn lacks_kernel(case: &Case) -> bool {
+    case.refusal.as_deref() == Some("NotImplementedError")
+}
+
+fn is_type_error(case: &Case) -> bool {
+    case.refusal.as_deref() == Some("TypeError")
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} of {} calls were compared.", self.compared, self.calls)?;
-        writeln!(f, "\n# As PyTorch\n")?;
-        for (entry, dtypes) in &self.same {
-            writeln!(f, "{entry}: {}", joined(dtypes))?;
-        }
+        writeln!(f, "{HEAD}")?;
+        writeln!(f, "| {} | {} |", self.name, self.total())?;
+        self.ops.iter().try_for_each(|(op, counts)| writeln!(f, "| {op} | {counts} |"))?;
         for (row, lines) in &self.different {
             writeln!(f, "\n# Different: {row}\n")?;
             lines.iter().try_for_each(|line| writeln!(f, "{line}"))?;
         }
-        writeln!(f, "\n# Not here\n")?;
-        self.absent.iter().try_for_each(|(why, entries)| writeln!(f, "{why}: {}", joined(entries)))
+        for (title, list) in [("Refused here", &self.refused), ("No such form", &self.absent)] {
+            if !list.is_empty() {
+                writeln!(f, "\n# {title}\n")?;
+            }
+            list.iter().try_for_each(|(op, (count, why))| writeln!(f, "{op}: {count}: {why}"))?;
+        }
+        Ok(())
     }
-}
-
-fn joined(words: &BTreeSet<String>) -> String {
-    words.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
 }

@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 28] = [
+const HOMONYMS: [(&str, &[&str], &str); 29] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training.rs", &["relu"], "the name of a module"),
@@ -34,6 +34,7 @@ const HOMONYMS: [(&str, &[&str], &str); 28] = [
     ("codegen/src/plan/phases/samples.rs", &["exp"], "the beginning of a sample's name"),
     ("codegen/src/routines/names.rs", &["random"], "a routine"),
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),
+    ("ir/src/functions/loss.rs", &["mean", "sum"], "how losses are reduced"),
     (
         "ir/src/kernel/function.rs",
         &[

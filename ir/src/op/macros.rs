@@ -73,6 +73,7 @@ macro_rules! ops {
             fn record(self, op: &'static $crate::op::OpDef, rest: $crate::Args<'t>, attrs: $crate::Attrs) -> $crate::Var<'t>;
             $(
                 $(#[doc = $doc])+
+                #[allow(clippy::too_many_arguments, reason = "as many as the op has")]
                 #[track_caller]
                 fn $method(
                     self

@@ -18,13 +18,13 @@ const OURS: Dispatch = Dispatch::Internal;
 
 crate::ops! { trait Elementwise;
 
-/// The sum of the operands.
+/// The sum of the operands; of truth values whether either holds.
 ADD = add(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
-    infer:    &|cx| binary(cx, infer::arithmetic),
+    infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
         rule(&|cx| cx.args.iter().map(|_| Some(cx.dy())).collect()),
-        cheap(&|cx, x| two(cx, x, ScalarOp::Add)),
+        cheap(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::Or, ScalarOp::Add))),
     ),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_number().commutes().neutral(-0.0).settling(0.0).subtracts(&SUB).magnitude(Magnitude::Sum),
@@ -67,23 +67,23 @@ RSUB = rsub(x; scalar: Float) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[7] {scalar = 3.0}"] },
 }
 
-/// The product of the operands.
+/// The product of the operands; of truth values whether both hold.
 MUL = mul(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
-    infer:    &|cx| binary(cx, infer::arithmetic),
+    infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
         rule(&|cx| match cx.args {
             [x, y] => smallvec![Some(cx.dy().mul(*y, None)), Some(cx.dy().mul(*x, None))],
             _ => smallvec![Some(cx.dy().with_number(&MUL, number(cx.attrs)))],
         }),
-        cheap(&|cx, x| two(cx, x, ScalarOp::Mul)),
+        cheap(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::And, ScalarOp::Mul))),
     ),
     rounding: Rounding::result("the result; each gradient"),
     facts:    Facts::new().takes_number().commutes().neutral(1.0).negating(-1.0).absorbing(0.0).passes_signs().magnitude(Magnitude::Product),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[3, 1], T[5]", "T[7], none {scalar = 3.0}"] },
 }
 
-/// The first operand divided by the second, floating point only.
+/// The first operand divided by the second. Integers and truth values are divided in f32.
 DIV = div(x, other: optional; scalar: OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
@@ -127,8 +127,8 @@ DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
 /// The larger operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
 MAXIMUM = maximum(x, other) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::arithmetic,
-    body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Max, x[0], x[1]))),
+    infer:    &infer::promoted,
+    body:     core(rule(&|cx| extreme(cx, true)), extremum(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::Or, ScalarOp::Max)))),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().with_itself(WithItself::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
@@ -137,8 +137,8 @@ MAXIMUM = maximum(x, other) -> (y) {
 /// The smaller operand; NaN if either is NaN. Of two equal operands each gets half of the gradient.
 MINIMUM = minimum(x, other) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::arithmetic,
-    body:     core(rule(&|cx| extreme(cx)), extremum(&|cx, x| cx.body.binary(ScalarOp::Min, x[0], x[1]))),
+    infer:    &infer::promoted,
+    body:     core(rule(&|cx| extreme(cx, false)), extremum(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::And, ScalarOp::Min)))),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().with_itself(WithItself::Operand),
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]"] },
@@ -159,11 +159,7 @@ ABS = abs(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::number,
     body:     core(
-        rule(&|cx| {
-            let x = cx.args[0];
-            let signed = x.lt(None, Some(0.0)).choose(cx.dy().neg(), cx.dy());
-            smallvec![Some(x.eq(None, Some(0.0)).choose(cx.tracer.zeros_like(x), signed))]
-        }),
+        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[0].sign(), None))]),
         chosen(0, &|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
     ),
     rounding: Rounding::NOWHERE,
@@ -266,8 +262,8 @@ COS = cos(x) -> (y) {
 /// The largest integral number not above.
 FLOOR = floor(x) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::float,
-    body:     core(Grad::Zero, map(&|cx, x| cx.body.unary(ScalarOp::Floor, x[0]))),
+    infer:    &infer::number,
+    body:     core(Grad::Zero, map(&|cx, x| if cx.scalar().is_float() { cx.body.unary(ScalarOp::Floor, x[0]) } else { x[0] })),
     rounding: Rounding::nowhere("nowhere: integral numbers have fewer bits"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -369,7 +365,7 @@ GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
-/// Whether both operands hold.
+/// Whether both operands hold; every number but 0 does.
 LOGICAL_AND = logical_and(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
@@ -379,7 +375,7 @@ LOGICAL_AND = logical_and(x, other) -> (y) {
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
 
-/// Whether either operand holds.
+/// Whether either operand holds; every number but 0 does.
 LOGICAL_OR = logical_or(x, other) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
@@ -389,7 +385,7 @@ LOGICAL_OR = logical_or(x, other) -> (y) {
     domain:   Domain { dtypes: &[DType::Bool], samples: &["bool[3, 5], bool[3, 5]"] },
 }
 
-/// Whether the operand does not hold.
+/// Whether the operand does not hold; every number but 0 does.
 LOGICAL_NOT = logical_not(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::logical,
@@ -416,18 +412,30 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
 }
 }
 
-/// Infers with either a second operand or the attribute `scalar`, not both.
-fn binary(cx: &InferCx<'_>, rule: impl Fn(&InferCx<'_>) -> infer::Answer) -> infer::Answer {
+/// Infers with either a second operand or the attribute `scalar`, not both. A number may promote the tensor beside it.
+pub(super) fn binary(
+    cx: &InferCx<'_>,
+    rule: impl Fn(&InferCx<'_>) -> infer::Answer,
+) -> infer::Answer {
     match (cx.types.len(), cx.attrs.number("scalar")) {
         (2, None) => rule(cx),
         (1, Some(v)) => {
-            if let Some(v) = v.value() {
-                infer::need_held(cx.types[0].dtype, "`scalar`", v)?;
-            } else if !cx.types[0].dtype.is_float() {
-                let x = &cx.types[0];
-                return Err(format!("the number {v} needs a floating point operand, found {x}"));
+            let x = &cx.types[0];
+            let Some(v) = v.value() else {
+                let is_float = x.dtype.is_float();
+                let wrong = || format!("the number {v} needs a floating point operand, found {x}");
+                return if is_float { rule(cx) } else { Err(wrong()) };
+            };
+            let dtype = infer::beside(x.dtype, v);
+            infer::need_held(dtype, "`scalar`", v)?;
+            if dtype == x.dtype {
+                return rule(cx);
             }
-            rule(cx)
+            let promoted = [x.with_dtype(dtype)];
+            let mut inferred = rule(&InferCx { types: &promoted, ..*cx })?;
+            let cast = inferred.casts.first().copied().flatten().unwrap_or(dtype);
+            inferred.casts = smallvec![Some(cast)];
+            Ok(inferred)
         }
         _ => Err("takes either a second operand or the attribute `scalar`".to_owned()),
     }
@@ -469,14 +477,19 @@ fn call(cx: &mut MapCx<'_>, f: Function, x: Val) -> Val {
     cx.body.unary(ScalarOp::Call(f), x)
 }
 
-/// The gradient of `maximum` and `minimum`: to the operand that was taken, halves where they are equal.
-fn extreme<'t>(cx: &crate::op::GradCx<'_, 't>) -> crate::op::Grads<'t> {
-    let (x, y, out) = (cx.args[0], cx.args[1], cx.out());
-    let zero = cx.tracer.zeros_like(out);
-    let tie = x.eq(y, None);
-    let half = tie.choose(cx.dy().mul(None, Some(0.5)), cx.dy());
-    let to = |v: Var<'t>| v.eq(out, None).choose(half, zero);
-    smallvec![Some(to(x)), Some(to(y))]
+/// The instruction for numbers, or for truth values where the operands are some.
+fn of_truths(cx: &MapCx<'_>, truths: ScalarOp, numbers: ScalarOp) -> ScalarOp {
+    if cx.result.dtype == DType::Bool { truths } else { numbers }
+}
+
+/// The gradient of `maximum` and `minimum`: halves where the operands are equal, else none to the one that was not taken. Beside a NaN
+/// neither is less, and both get all of it, as in PyTorch.
+fn extreme<'t>(cx: &crate::op::GradCx<'_, 't>, of_larger: bool) -> crate::op::Grads<'t> {
+    let (x, y) = (cx.args[0], cx.args[1]);
+    let zero = cx.tracer.zeros_like(cx.out());
+    let half = x.eq(y, None).choose(cx.dy().mul(None, Some(0.5)), cx.dy());
+    let (less, more) = (x.lt(y, None).choose(zero, half), x.gt(y, None).choose(zero, half));
+    if of_larger { smallvec![Some(less), Some(more)] } else { smallvec![Some(more), Some(less)] }
 }
 
 impl<'t> std::ops::Neg for Var<'t> {

@@ -333,8 +333,10 @@ LOGIT = logit(x; eps: OptFloat) -> (y) {
             let mut x = x[0];
             if let Some(eps) = cx.attrs.float("eps") {
                 let (low, high) = (cx.constant(eps), cx.constant(1.0 - eps));
-                x = cx.body.binary(ScalarOp::Max, x, low);
-                x = cx.body.binary(ScalarOp::Min, x, high);
+                // The lower bound first, as PyTorch asks, also where it is the larger one.
+                let (below, above) = (cx.body.cmp(Cmp::Lt, x, low), cx.body.cmp(Cmp::Lt, high, x));
+                let bounded = cx.body.select(above, high, x);
+                x = cx.body.select(below, low, bounded);
             }
             let one = cx.constant(1.0);
             let other = cx.body.binary(ScalarOp::Sub, one, x);

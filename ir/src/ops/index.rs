@@ -199,6 +199,6 @@ impl<'t> Var<'t> {
             .with("shape", &shape[..])
             .with("dim", axis as i64);
         let positions = self.tracer().apply(&IOTA, Args::new(), attrs)[0];
-        super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis), None)
+        super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis as i64), None)
     }
 }

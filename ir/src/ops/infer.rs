@@ -7,8 +7,19 @@ use smallvec::SmallVec;
 /// The answer of a type rule.
 pub type Answer = Result<Inferred, String>;
 
-/// The type of the first operand, which is floating point.
+/// The type of the first operand in floating point: integers and truth values are computed in f32, as PyTorch does.
 pub fn float(cx: &InferCx<'_>) -> Answer {
+    let x = cx.operand(0);
+    if x.dtype.is_float() {
+        return Ok(Inferred::one(x.clone()));
+    }
+    let mut casts = SmallVec::from_elem(None, cx.types.len());
+    casts[0] = Some(DType::F32);
+    Ok(Inferred { casts, ..Inferred::one(x.with_dtype(DType::F32)) })
+}
+
+/// The type of the first operand, which is floating point.
+pub fn float_only(cx: &InferCx<'_>) -> Answer {
     need_float(cx.operand(0))?;
     Ok(Inferred::one(cx.operand(0).clone()))
 }
@@ -32,10 +43,19 @@ pub fn arithmetic(cx: &InferCx<'_>) -> Answer {
     Ok(inferred)
 }
 
-/// As [`arithmetic`], for floating point results only.
+/// As [`arithmetic`]; truth values are fine.
+pub fn promoted(cx: &InferCx<'_>) -> Answer {
+    let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();
+    elementwise(cx, &all)
+}
+
+/// As [`promoted`], in floating point: integers and truth values are computed in f32.
 pub fn float_arithmetic(cx: &InferCx<'_>) -> Answer {
-    let inferred = arithmetic(cx)?;
-    need_float(&inferred.results[0])?;
+    let mut inferred = promoted(cx)?;
+    if !inferred.results[0].dtype.is_float() {
+        inferred.results[0].dtype = DType::F32;
+        inferred.casts = SmallVec::from_elem(Some(DType::F32), cx.types.len());
+    }
     Ok(inferred)
 }
 
@@ -47,13 +67,13 @@ pub fn comparison(cx: &InferCx<'_>) -> Answer {
     Ok(inferred)
 }
 
-/// All operands are truth values.
+/// Operands of any dtype, taken as truth values: every number but 0 is true.
 pub fn logical(cx: &InferCx<'_>) -> Answer {
-    if let Some(t) = cx.types.iter().find(|t| t.dtype != DType::Bool) {
-        return Err(format!("takes bool, found {t}"));
-    }
-    let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();
-    elementwise(cx, &all)
+    let none: [usize; 0] = [];
+    let mut inferred = stretched_to(cx, DType::Bool, &none)?;
+    let to = |t: &TensorType| (t.dtype != DType::Bool).then_some(DType::Bool);
+    inferred.casts = cx.types.iter().map(to).collect();
+    Ok(inferred)
 }
 
 /// A bool condition and two values of one promoted dtype.
@@ -84,18 +104,34 @@ fn alike<'a>(cx: &InferCx<'a>, promoted: &[usize]) -> Option<&'a TensorType> {
 
 /// As [`elementwise`], and the answer speaks of each operand, also if there is nothing to do.
 pub fn stretched(cx: &InferCx<'_>, promoted: &[usize]) -> Answer {
+    let dtype = promote(promoted.iter().map(|&i| &cx.types[i]))?;
+    stretched_to(cx, dtype, promoted)
+}
+
+/// All operands expanded to their common shape, and the `cast` ones in that dtype.
+fn stretched_to(cx: &InferCx<'_>, dtype: DType, cast: &[usize]) -> Answer {
     let mut shape = Shape::scalar();
     for t in cx.types {
         shape = broadcast(cx.must, &shape, &t.shape)?;
     }
-    let dtype = promote(promoted.iter().map(|&i| &cx.types[i]))?;
     let result = TensorType { dtype, shape };
     let casts = (0..cx.types.len())
-        .map(|i| (promoted.contains(&i) && cx.types[i].dtype != dtype).then_some(dtype))
+        .map(|i| (cast.contains(&i) && cx.types[i].dtype != dtype).then_some(dtype))
         .collect();
     let shapes =
         cx.types.iter().map(|t| (t.shape != result.shape).then(|| result.shape.clone())).collect();
     Ok(Inferred { results: SmallVec::from_elem(result, 1), casts, shapes })
+}
+
+/// The dtype that a tensor has beside a number, as PyTorch promotes: a fractional number makes integers f32, any other number makes truth
+/// values i64.
+pub fn beside(dtype: DType, number: f64) -> DType {
+    match dtype {
+        dtype if dtype.is_float() => dtype,
+        _ if number.fract() != 0.0 || !number.is_finite() => DType::F32,
+        DType::Bool => DType::I64,
+        dtype => dtype,
+    }
 }
 
 /// The dtype that PyTorch promotes these operands to.

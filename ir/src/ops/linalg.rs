@@ -53,7 +53,7 @@ MATMUL = matmul(x, other) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, other) = (cx.operand(0), cx.operand(1));
-        let dtype = one_float(x, other)?;
+        let dtype = one_number(x, other)?;
         let (Some((&p, left)), [.., _]) = (x.shape.split_last(), &other.shape[..]) else {
             return Err(format!("takes operands of at least one axis, found {x} and {other}"));
         };
@@ -76,10 +76,12 @@ MATMUL = matmul(x, other) -> (y) {
         if other.rank() == 1 {
             other = other.unsqueeze(1);
         }
-        if other.rank() == 2 {
-            x = x.rows();
+        // Without a batch on the right the rows of all batches are those of one matrix.
+        let (inner, columns) = (other.size(other.rank() - 2), other.size(other.rank() - 1));
+        if other.shape()[..other.rank() - 2].iter().all(|n| *n == 1) && x.rank() >= other.rank() {
+            (x, other) = (x.rows(), other.reshape_to(&Shape::new(&[inner, columns])));
         }
-        smallvec![x.contract(other, None).reshape_to(&cx.results[0].shape)]
+        smallvec![product(x, other).reshape_to(&cx.results[0].shape)]
     }),
     rounding: Rounding::result("the result; each gradient, and again where it is summed over a broadcast axis"),
     facts:    Facts::new().takes_all(),
@@ -134,6 +136,16 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
 }
 }
 
+/// The one dtype of two operands, which are numbers.
+pub(super) fn one_number(x: &TensorType, other: &TensorType) -> Result<DType, String> {
+    infer::need_number(x)?;
+    if x.dtype == other.dtype {
+        Ok(x.dtype)
+    } else {
+        Err(format!("operands are {x} and {other}, expected one dtype"))
+    }
+}
+
 /// The one floating point dtype of two operands.
 fn one_float(x: &TensorType, other: &TensorType) -> Result<DType, String> {
     infer::need_float(x)?;
@@ -143,6 +155,15 @@ fn one_float(x: &TensorType, other: &TensorType) -> Result<DType, String> {
     } else {
         Err(format!("operands are {x} and {other}, expected one dtype"))
     }
+}
+
+/// The product of matrices; of integers, for which there is no contraction, as a sum of products.
+pub(crate) fn product<'t>(x: Var<'t>, other: Var<'t>) -> Var<'t> {
+    if x.dtype().is_float() {
+        return x.contract(other, None);
+    }
+    let parts = x.unsqueeze(-1).mul(other.unsqueeze(-3), None);
+    parts.sum(&[-2], false, None).to(x.dtype())
 }
 
 fn same_inner(must: &Must<'_>, p: Size, q: Size) -> Result<(), String> {

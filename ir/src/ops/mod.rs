@@ -1,9 +1,11 @@
 //! The op table, one family per file, and lookup by name.
 
 pub mod amp;
+pub mod bits;
 pub mod cast;
 pub mod collective;
 pub mod custom;
+pub mod division;
 mod docs;
 pub mod elementwise;
 pub mod functions;
@@ -11,9 +13,12 @@ pub mod fused;
 pub mod grad;
 pub mod index;
 pub mod infer;
+pub mod length;
 pub mod linalg;
 pub mod mul_add;
 pub mod nn;
+pub mod power;
+pub mod products;
 pub mod random;
 pub mod reduce;
 pub mod sample;
@@ -33,16 +38,24 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("source", source::OPS),
         ("elementwise", elementwise::OPS),
         ("functions", functions::OPS),
+        ("division", division::OPS),
+        ("power", power::OPS),
+        ("bits", bits::OPS),
         ("mul_add", mul_add::OPS),
         ("reduce", reduce::OPS),
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
         ("index", index::OPS),
         ("linalg", linalg::OPS),
+        ("products", products::OPS),
+        ("length", length::OPS),
         ("activation", nn::activation::OPS),
+        ("curve", nn::curve::OPS),
         ("softmax", nn::softmax::OPS),
         ("norm", nn::norm::OPS),
         ("loss", nn::loss::OPS),
+        ("regression", nn::regression::OPS),
+        ("margin", nn::margin::OPS),
         ("random", random::OPS),
         ("cast", cast::OPS),
         ("amp", amp::OPS),
@@ -64,10 +77,17 @@ pub const FALLTHROUGH: &[&str] = &[
     "atan",
     "atanh",
     "bernoulli",
+    "bitwise_and",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
     "cos",
     "digamma",
     "div",
     "dropout",
+    "elu",
     "embedding",
     "eq",
     "erf",
@@ -75,13 +95,23 @@ pub const FALLTHROUGH: &[&str] = &[
     "exp2",
     "expand",
     "floor",
+    "floor_divide",
+    "fmod",
     "gather",
+    "gcd",
     "ge",
     "gelu",
+    "glu",
     "gt",
+    "hardsigmoid",
+    "hardswish",
+    "hypot",
     "le",
     "lerp",
     "lgamma",
+    "log_sigmoid",
+    "logaddexp",
+    "logaddexp2",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -90,12 +120,14 @@ pub const FALLTHROUGH: &[&str] = &[
     "maximum",
     "mean",
     "minimum",
+    "mish",
     "mul",
     "ne",
     "neg",
     "pad",
     "permute",
     "polygamma",
+    "remainder",
     "reshape",
     "rsub",
     "sigmoid",
@@ -108,11 +140,13 @@ pub const FALLTHROUGH: &[&str] = &[
     "special_log_ndtr",
     "special_ndtr",
     "special_ndtri",
+    "special_xlog1py",
     "sqrt",
     "sub",
     "tanh",
     "uniform",
     "where",
+    "xlogy",
 ];
 
 /// Every op of the table.
@@ -140,14 +174,19 @@ pub fn find(name: &str) -> Option<&'static OpDef> {
 /// Every family's methods.
 pub mod prelude {
     pub use super::amp::LossScaling;
+    pub use super::bits::Bits;
     pub use super::cast::Cast;
     pub use super::collective::Collectives;
+    pub use super::division::Divisions;
     pub use super::elementwise::Elementwise;
     pub use super::functions::Functions;
     pub use super::index::Indexing;
+    pub use super::length::Lengths;
     pub use super::linalg::Products;
     pub use super::mul_add::MulAdds;
-    pub use super::nn::{Activations, Losses, Norms, Softmaxes};
+    pub use super::nn::{Activations, Curves, Losses, Margins, Norms, Regressions, Softmaxes};
+    pub use super::power::Powers;
+    pub use super::products::MatrixProducts;
     pub use super::random::Random;
     pub use super::reduce::Reductions;
     pub use super::view::{Views, cat};

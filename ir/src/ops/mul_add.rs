@@ -43,7 +43,7 @@ MUL_ADD = mul_add(x, addend, factor: optional; scalar: OptFloat) -> (y) {
 /// by the one of its two formulas that is exact at the nearer end.
 LERP = lerp(start, end; weight: Float) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
-    infer:    &infer::float_arithmetic,
+    infer:    &one_float,
     body:     composite(None, &|cx| {
         let (start, end) = (cx.args[0], cx.args[1]);
         let weight = cx.attrs.float("weight").expect("required");
@@ -58,17 +58,40 @@ LERP = lerp(start, end; weight: Float) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] {weight = 0.1}", "T[7], T[7] {weight = 0.75}"] },
 }
 
-/// `x + value * a * b`, the last product inside the sum:
+/// `x + value * a * b`, the last product inside the sum of floats:
 /// [`torch.addcmul`](https://docs.pytorch.org/docs/stable/generated/torch.addcmul.html).
 ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
-    infer:    &infer::float_arithmetic,
+    infer:    &|cx| {
+        let inferred = infer::arithmetic(cx)?;
+        infer::need_held(inferred.results[0].dtype, "`value`", cx.attrs.float("value").expect("required"))?;
+        Ok(inferred)
+    },
     body:     composite(None, &|cx| {
+        if !cx.results[0].dtype.is_float() {
+            let product = cx.args[1].mul(None, cx.attrs.float("value")).mul(cx.args[2], None);
+            return smallvec![cx.args[0].add(product, None)];
+        }
         let scaled = cx.args[1].mul(None, cx.attrs.float("value"));
         smallvec![scaled.mul_add(cx.args[0], cx.args[2], None)]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {value = 0.1}", "T[5], T[3, 1], T[] {value = 1.0}"] },
+}
+
+/// As [`LERP`], with a share for each element.
+LERP_BY = lerp_by(start, end, weight) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &one_float,
+    body:     composite(None, &|cx| {
+        let (start, end, weight) = (cx.args[0], cx.args[1], cx.args[2]);
+        let way = end.sub(start, None);
+        let near = way.mul_add(start, weight, None);
+        let far = way.mul_add(end, weight.sub(None, Some(1.0)), None);
+        smallvec![weight.abs().lt(None, Some(0.5)).choose(near, far)]
+    }),
+    rounding: Rounding::RESULT,
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] in 0 1", "T[7], T[7], T[]"] },
 }
 
 /// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without axes, which 16-bit operands meet
@@ -77,7 +100,13 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         either(cx.types.len() == 4, cx)?;
-        let Some(value) = cx.types.get(3) else { return infer::float_arithmetic(cx) };
+        let Some(value) = cx.types.get(3) else {
+            let is_float = |i: usize| cx.types[i].dtype.is_float();
+            if !is_float(1) && !is_float(2) {
+                return Err(format!("divides {} by {}: cast one of them to a float", cx.types[1], cx.types[2]));
+            }
+            return infer::promoted(cx);
+        };
         infer::need_float(value)?;
         if value.shape.rank() > 0 {
             return Err(format!("`value` has no axes, found {value}"));
@@ -99,6 +128,16 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] > 0, none {scalar = -0.1}", "T[7], T[7], T[7] > 0, T[]"] },
 }
+}
+
+/// Floats of one dtype.
+fn one_float(cx: &InferCx<'_>) -> infer::Answer {
+    let first = &cx.types[0];
+    infer::need_float(first)?;
+    if let Some(other) = cx.types.iter().find(|t| t.dtype != first.dtype) {
+        return Err(format!("operands are {first} and {other}, expected one dtype"));
+    }
+    infer::promoted(cx)
 }
 
 /// Fails unless there is either the optional operand or the attribute `scalar`.

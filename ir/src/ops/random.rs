@@ -70,7 +70,7 @@ UNIFORM = uniform(x, rng; from: Float, to: Float, stream: Int) -> (y) {
         if from > to || !(to - from).is_finite() {
             return Err(format!("`from` is {from}, `to` {to}: expected finite numbers in order"));
         }
-        infer::float(cx)
+        infer::float_only(cx)
     },
     body:     composite(Some(Grad::Zero), &|cx| {
         let (from, to) = (cx.attrs.float("from").expect("required"), cx.attrs.float("to").expect("required"));

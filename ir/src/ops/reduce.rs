@@ -74,7 +74,6 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
-        infer::need_number(x)?;
         let axes = x.shape.axes(cx.attrs.ints("dim"))?;
         if !axes.iter().all(|&a| cx.must.hold(x.shape[a].at_least(1))) {
             return Err(format!("{x} has no largest element along an axis of size 0"));
@@ -85,11 +84,17 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
         Some(rule(&|cx| {
             smallvec![Some(shared(cx.args[0], cx.out(), cx.dy(), cx.attrs.ints("dim")))]
         })),
-        &|cx| smallvec![reduce(cx.args[0], cx.attrs.ints("dim"), Reduction::Max).reshape_to(&cx.results[0].shape)],
+        &|cx| {
+            // Truth values are compared as integers.
+            let (x, truths) = (cx.args[0], cx.results[0].dtype == DType::Bool);
+            let x = if truths { x.to(DType::I32) } else { x };
+            let y = reduce(x, cx.attrs.ints("dim"), Reduction::Max).reshape_to(&cx.results[0].shape);
+            smallvec![if truths { y.to(DType::Bool) } else { y }]
+        },
     ),
     rounding: Rounding::nowhere("nowhere; the gradient at the division"),
     facts:    Facts::new().takes_all(),
-    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3, 4] {dim = []}"] },
 }
 
 /// The position of the first largest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the largest.
@@ -198,7 +203,7 @@ pub fn reduction(attrs: &Attrs) -> Result<Reduction, String> {
 }
 
 /// The type of a reduction over the attribute `dim` with the attribute `keepdim`.
-fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
+pub(super) fn reduced(cx: &InferCx<'_>, dtype: DType) -> infer::Answer {
     let x = cx.operand(0);
     let axes = x.shape.axes(cx.attrs.ints("dim"))?;
     let keep = cx.attrs.bool("keepdim");

@@ -204,19 +204,24 @@ pub static CAT: OpDef = OpDef {
 /// The op with a list of operands, apart from the family's methods.
 pub static CAT_OPS: &[&OpDef] = &[&CAT];
 
-/// Records [`CAT`].
+/// Records [`CAT`]. As in PyTorch, operands of shape `[0]` among others of more axes add nothing but their dtype.
 ///
 /// # Panics
 /// If there are no operands: then there is no tracer to record with.
 #[track_caller]
 pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
+    let first = xs.first().expect("cat takes at least one operand");
+    let is_nothing = |x: &Var<'t>| x.rank() == 1 && x.size(0) == 0;
     let mut args = Args::new();
-    args.push(xs);
-    xs.first().expect("cat takes at least one operand").tracer().apply(
-        &CAT,
-        args,
-        Attrs::new().with("dim", dim),
-    )[0]
+    if xs.iter().any(|x| x.rank() > 1) && xs.iter().any(is_nothing) {
+        let types: Vec<TensorType> = xs.iter().map(|x| x.ty()).collect();
+        let dtype = infer::promote(types.iter()).unwrap_or(first.dtype());
+        let left = xs.iter().filter(|x| !is_nothing(x)).map(|x| x.to(dtype));
+        args.push(&left.collect::<Vec<_>>()[..]);
+    } else {
+        args.push(xs);
+    }
+    first.tracer().apply(&CAT, args, Attrs::new().with("dim", dim))[0]
 }
 
 /// The shape that a `reshape` asks for.
@@ -357,11 +362,20 @@ impl<'t> Var<'t> {
         self.expand(shape)
     }
 
-    /// With an axis of size 1 at `axis`.
+    /// With an axis of size 1 at `dim`, which may be one beyond the last or count from the end:
+    /// [`torch.unsqueeze`](https://docs.pytorch.org/docs/stable/generated/torch.unsqueeze.html).
     #[track_caller]
-    pub fn unsqueeze(self, axis: usize) -> Var<'t> {
+    pub fn unsqueeze(self, dim: i64) -> Var<'t> {
+        if self.is_poison() {
+            return self;
+        }
+        let axes = self.rank() as i64 + 1;
+        if !(-axes..axes).contains(&dim) {
+            let message = format!("axis {dim} is out of range for {axes} axes, of {}", self.ty());
+            return self.tracer().fail("unsqueeze", message);
+        }
         let mut sizes: SmallVec<[Size; 4]> = self.shape().iter().copied().collect();
-        sizes.insert(axis.min(sizes.len()), Size::from(1));
+        sizes.insert(dim.rem_euclid(axes) as usize, Size::from(1));
         self.reshape_to(&Shape::new(&sizes))
     }
 

@@ -48,7 +48,7 @@ GELU = gelu(x; approximate: OptStr) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         by_tanh(cx.attrs.str("approximate"))?;
-        infer::float(cx)
+        infer::float_only(cx)
     },
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().gelu_backward(cx.args[0], cx.attrs.str("approximate")))])),
@@ -95,7 +95,7 @@ GELU_BACKWARD = gelu_backward(dy, x; approximate: OptStr) -> (dx) {
 /// `x * sigmoid(x)`.
 SILU = silu(x) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
-    infer:    &infer::float,
+    infer:    &infer::float_only,
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().silu_backward(cx.args[0]))])),
         &|cx| smallvec![cx.args[0].div(cx.args[0].neg().exp().add(None, Some(1.0)), None)],
@@ -123,7 +123,7 @@ SILU_BACKWARD = silu_backward(dy, x) -> (dx) {
 /// Two operands of one floating point type, which is the result's.
 pub(super) fn alike(cx: &InferCx<'_>) -> infer::Answer {
     same_type(cx.must, cx.operand(0), cx.operand(1))?;
-    infer::float(cx)
+    infer::float_only(cx)
 }
 
 /// Fails unless two operands have one type.

@@ -77,13 +77,13 @@ NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; class
         let mut slope = dy.neg();
         match Reduction::of(cx.attrs) {
             Ok(Reduction::Mean) => slope = slope.div(total, None),
-            Ok(Reduction::None) => slope = slope.unsqueeze(axis),
+            Ok(Reduction::None) => slope = slope.unsqueeze(axis as i64),
             _ => {}
         }
         if let Some(weight) = cx.get(3) {
             slope = slope.mul(along_classes(weight, shape.rank()), None);
         }
-        let counts = target.ne(None, Some(ignored(cx.attrs) as f64)).unsqueeze(axis);
+        let counts = target.ne(None, Some(ignored(cx.attrs) as f64)).unsqueeze(axis as i64);
         let hot = target.one_hot(axis, shape[axis]).logical_and(counts);
         let zero = cx.tracer.full(TensorType::scalar(slope.dtype()), 0.0);
         smallvec![hot.choose(slope, zero)]
@@ -153,14 +153,14 @@ MSE_LOSS = mse_loss(x, target; reduction: OptStr) -> (loss) {
 
 /// How the losses of the elements become one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reduction {
+pub(super) enum Reduction {
     None,
     Mean,
     Sum,
 }
 
 impl Reduction {
-    fn of(attrs: &Attrs) -> Result<Self, String> {
+    pub(super) fn of(attrs: &Attrs) -> Result<Self, String> {
         match attrs.str("reduction").unwrap_or("mean") {
             "none" => Ok(Reduction::None),
             "mean" => Ok(Reduction::Mean),

@@ -4,11 +4,17 @@
 //! has, from the same saved results.
 
 pub mod activation;
+pub mod curve;
 pub mod loss;
+pub mod margin;
 pub mod norm;
+pub mod regression;
 pub mod softmax;
 
 pub use activation::Activations;
+pub use curve::Curves;
 pub use loss::Losses;
+pub use margin::Margins;
 pub use norm::Norms;
+pub use regression::Regressions;
 pub use softmax::Softmaxes;

@@ -1,0 +1,132 @@
+//! Tensors of positions and of numbers that follow from each other.
+
+use crate::ops::elementwise::Elementwise;
+use crate::ops::infer;
+use crate::{DType, Shape, TensorType, Tracer, Var};
+
+impl Tracer {
+    /// `start`, `start + step` and so on, up to and without `end`: [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
+    #[track_caller]
+    pub fn arange(&self, start: f64, end: f64, step: f64, dtype: DType) -> Var<'_> {
+        let count = ((end - start) / step).ceil();
+        if !(step != 0.0 && count >= 0.0 && count < i64::MAX as f64) {
+            let why = format!("steps of {step} do not lead from {start} to {end}");
+            return self.fail("arange", why);
+        }
+        self.at_caller(|| {
+            let wide = if dtype.is_float() { DType::F64 } else { DType::I64 };
+            let numbers = [start, step].map(|v| infer::need_held(wide, "a number", v));
+            if let Some(why) = numbers.into_iter().find_map(Result::err) {
+                return self.fail("arange", why);
+            }
+            let at = self.iota(wide, &Shape::new(&[count as i64]), 0);
+            at.mul(None, Some(step)).add(None, Some(start)).to(dtype)
+        })
+    }
+
+    /// Ones on the diagonal of a matrix: [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
+    #[track_caller]
+    pub fn eye(&self, rows: i64, columns: i64, dtype: DType) -> Var<'_> {
+        if rows < 0 || columns < 0 {
+            return self.fail("eye", format!("a matrix of {rows} rows and {columns} columns"));
+        }
+        self.at_caller(|| {
+            let column = self.iota(DType::I64, &Shape::new(&[1, columns]), 1);
+            column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0), None).to(dtype)
+        })
+    }
+
+    /// A number as a tensor without axes in f64, for bounds that may be tensors.
+    #[track_caller]
+    pub fn scalar(&self, number: f64) -> Var<'_> {
+        self.full(TensorType::scalar(DType::F64), number)
+    }
+
+    /// `steps` numbers from `start` to and with `end`, tensors without axes: [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
+    #[track_caller]
+    pub fn linspace<'t>(
+        &'t self,
+        start: Var<'t>,
+        end: Var<'t>,
+        steps: i64,
+        dtype: DType,
+    ) -> Var<'t> {
+        self.spaced("linspace", start, end, steps, dtype, |y| y.to(dtype))
+    }
+
+    /// `base` to the power of the numbers of [`linspace`](Tracer::linspace): [`torch.logspace`](https://docs.pytorch.org/docs/stable/generated/torch.logspace.html).
+    #[track_caller]
+    pub fn logspace<'t>(
+        &'t self,
+        start: Var<'t>,
+        end: Var<'t>,
+        steps: i64,
+        base: f64,
+        dtype: DType,
+    ) -> Var<'t> {
+        self.spaced("logspace", start, end, steps, dtype, |y| {
+            let power = y.mul(None, Some(base.ln())).exp();
+            // What is an integer but for the last bits is one, so that it becomes one as an integer.
+            let near = power.add(None, Some(0.5)).floor();
+            let rest = power.sub(near, None).abs();
+            let is_whole = rest.lt(near.abs().mul(None, Some(1e-12)), None);
+            is_whole.choose(near, power).to(dtype)
+        })
+    }
+
+    #[track_caller]
+    fn spaced<'t>(
+        &'t self,
+        name: &str,
+        start: Var<'t>,
+        end: Var<'t>,
+        steps: i64,
+        dtype: DType,
+        finish: impl FnOnce(Var<'t>) -> Var<'t>,
+    ) -> Var<'t> {
+        if start.is_poison() || end.is_poison() {
+            return if start.is_poison() { start } else { end };
+        }
+        if let Some(x) = [start, end].into_iter().find(|x| x.rank() > 0) {
+            return self.fail(name, format!("takes bounds without axes, found {}", x.ty()));
+        }
+        if steps < 0 {
+            return self.fail(name, format!("{steps} steps"));
+        }
+        self.at_caller(|| {
+            let kept = |x: Var<'t>| if dtype.is_float() { x } else { x.to(dtype) };
+            let (from, to) = (kept(start).to(DType::F64), kept(end).to(DType::F64));
+            let shape = Shape::new(&[steps]);
+            let at = self.iota(DType::F64, &shape, 0);
+            let each = to.sub(from, None).div(None, Some((steps - 1).max(1) as f64));
+            let (from, to, each) =
+                (from.expand_to(&shape), to.expand_to(&shape), each.expand_to(&shape));
+            let first = from.add(at.mul(each, None), None);
+            // The second half is counted from the end, as PyTorch does.
+            let last = to.sub(at.rsub((steps - 1) as f64).mul(each, None), None);
+            let y = at.lt(None, Some((steps / 2) as f64)).choose(first, last);
+            finish(if steps == 1 { from } else { y })
+        })
+    }
+
+    /// The rows and columns of the places of a matrix on and below a diagonal, or on and above it, in row-major order, as i64[2, count]:
+    /// [`torch.tril_indices`](https://docs.pytorch.org/docs/stable/generated/torch.tril_indices.html), `torch.triu_indices`.
+    #[track_caller]
+    pub fn triangle_indices(
+        &self,
+        rows: i64,
+        columns: i64,
+        offset: i64,
+        is_lower: bool,
+    ) -> Var<'_> {
+        let holds = |row: i64, column: i64| {
+            if is_lower { column - row <= offset } else { column - row >= offset }
+        };
+        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        let places: Vec<(i64, i64)> = places.filter(|(row, column)| holds(*row, *column)).collect();
+        let first = places.iter().map(|(row, _)| *row as f64);
+        let numbers: Vec<f64> =
+            first.chain(places.iter().map(|(_, column)| *column as f64)).collect();
+        self.constant(DType::I64, &[2, places.len()], &numbers)
+    }
+}

@@ -1,0 +1,131 @@
+//! Losses and distances that PyTorch itself composes of ops.
+
+use super::named;
+use crate::Var;
+use crate::ops::cast::Cast;
+use crate::ops::elementwise::Elementwise;
+use crate::ops::length::Lengths;
+use crate::ops::nn::{Curves, Norms};
+use crate::ops::reduce::Reductions;
+
+impl<'t> Var<'t> {
+    /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
+    #[track_caller]
+    fn reduced(self, name: &str, reduction: Option<&str>) -> Var<'t> {
+        named(self, name, || match reduction.unwrap_or("mean") {
+            "mean" => Ok(self.mean(&[], false, None)),
+            "sum" => Ok(self.sum(&[], false, None)),
+            "none" => Ok(self),
+            other => Err(format!("`reduction` is {other:?}")),
+        })
+    }
+
+    /// Half of `log(variance) + (x - target)² / variance`, the variance at least `eps`: [`torch.nn.functional.gaussian_nll_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gaussian_nll_loss.html).
+    #[track_caller]
+    pub fn gaussian_nll_loss(
+        self,
+        target: Var<'t>,
+        variance: Var<'t>,
+        full: bool,
+        eps: f64,
+        reduction: Option<&str>,
+    ) -> Var<'t> {
+        named(self, "gaussian_nll_loss", || {
+            let variance =
+                if variance.rank() + 1 == self.rank() { variance.unsqueeze(-1) } else { variance };
+            let fits = |(mine, own): (&crate::Size, &crate::Size)| mine == own || *own == 1;
+            let is_alike = variance.rank() == self.rank()
+                && self.shape().iter().zip(variance.shape().iter()).all(fits);
+            if !is_alike && variance.rank() > 0 {
+                return Err(format!("the variance is {}", variance.ty()));
+            }
+            // The bound has no gradient, and the variance its own below it.
+            let low = variance.detach().clamp_to(Some(eps), None);
+            let bounded = low.add(variance.sub(variance.detach(), None), None);
+            let gap = self.sub(target, None);
+            let each =
+                bounded.log().add(gap.square().div(bounded, None), None).mul(None, Some(0.5));
+            let each =
+                if full { each.add(None, Some(0.5 * std::f64::consts::TAU.ln())) } else { each };
+            Ok(each.reduced("gaussian_nll_loss", reduction))
+        })
+    }
+
+    /// The mean over classes of `-(target * log(sigmoid(x)) + (1 - target) * log(sigmoid(-x)))`: [`torch.nn.functional.multilabel_soft_margin_loss`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.multilabel_soft_margin_loss.html).
+    #[track_caller]
+    pub fn multilabel_soft_margin_loss(
+        self,
+        target: Var<'t>,
+        weight: Option<Var<'t>>,
+        reduction: Option<&str>,
+    ) -> Var<'t> {
+        named(self, "multilabel_soft_margin_loss", || {
+            let other = target.rsub(1.0).mul(self.neg().log_sigmoid(), None);
+            let each = target.mul(self.log_sigmoid(), None).add(other, None).neg();
+            let each = weight.map_or(each, |weight| each.mul(weight, None));
+            Ok(each.mean(&[-1], false, None).reduced("multilabel_soft_margin_loss", reduction))
+        })
+    }
+
+    /// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
+    #[track_caller]
+    pub fn pairwise_distance(self, other: Var<'t>, p: f64, eps: f64, keepdim: bool) -> Var<'t> {
+        let gap = self.sub(other, None).add(None, Some(eps));
+        gap.linalg_vector_norm(Some(p), &[-1], keepdim, None)
+    }
+
+    /// Divided by its norm of order `p` along an axis, which is at least `eps`: [`torch.nn.functional.normalize`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.normalize.html).
+    #[track_caller]
+    pub fn normalize(self, p: f64, dim: i64, eps: f64) -> Var<'t> {
+        let length = self.linalg_vector_norm(Some(p), &[dim], true, None);
+        self.div(length.clamp_to(Some(eps), None), None)
+    }
+
+    /// The norm of a matrix in two axes: `"fro"`, or of order 1, -1 and of the infinities the extreme sum of sizes along an axis:
+    /// [`torch.linalg.matrix_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html) but for singular values.
+    #[track_caller]
+    pub fn matrix_norm(self, order: Option<f64>, dim: [i64; 2], keepdim: bool) -> Var<'t> {
+        named(self, "matrix_norm", || {
+            let (first, second) = (super::axis(self, dim[0])?, super::axis(self, dim[1])?);
+            let Some(order) = order else {
+                return Ok(self.linalg_vector_norm(None, &dim, keepdim, None));
+            };
+            let (along, across) = match order {
+                1.0 | -1.0 => (first as i64, second as i64),
+                o if o.is_infinite() => (second as i64, first as i64),
+                _ => return Err(format!("order {order} needs singular values")),
+            };
+            let sums = self.linalg_vector_norm(Some(1.0), &[along], true, None);
+            let extreme = if order > 0.0 {
+                sums.amax(&[across], true)
+            } else {
+                sums.neg().amax(&[across], true).neg()
+            };
+            Ok(if keepdim { extreme } else { extreme.squeeze(&dim) })
+        })
+    }
+
+    /// The sum of the diagonal of a matrix: [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
+    #[track_caller]
+    pub fn trace(self) -> Var<'t> {
+        named(self, "trace", || {
+            if self.rank() != 2 {
+                return Err("takes a matrix".to_owned());
+            }
+            Ok(self.diagonal(0, 0, 1).sum(&[], false, None))
+        })
+    }
+
+    /// [`layer_norm`](Norms::layer_norm) with its mean and one over its deviation.
+    #[track_caller]
+    pub fn native_layer_norm(
+        self,
+        shape: &[i64],
+        weight: Option<Var<'t>>,
+        bias: Option<Var<'t>>,
+        eps: f64,
+    ) -> Vec<Var<'t>> {
+        let dtype = self.dtype();
+        self.layer_norm(weight, bias, shape, eps).results().iter().map(|y| y.to(dtype)).collect()
+    }
+}

@@ -1,0 +1,81 @@
+//! PyTorch's functions that are other ops under a name of their own: methods on [`Var`] that record those ops, under the caller's line.
+//!
+//! A function stands here, and not in the op table, where autocast decides nothing about it and its result is not rounded: it only moves
+//! elements, chooses among them, or counts. So programs hold ops that passes know already, and [`ops`](crate::ops) has no entry for it.
+//! Dims may count from the end everywhere. Results are values of their own: nothing here is a view of memory.
+
+mod activation;
+mod binary;
+mod create;
+mod diagonal;
+mod index;
+mod join;
+mod loss;
+mod number;
+mod order;
+mod pad;
+mod pick;
+mod product;
+mod random;
+mod split;
+mod view;
+
+pub use join::{
+    block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,
+};
+pub use pad::PadMode;
+pub use pick::Pick;
+pub use product::{diff, einsum, multi_dot};
+
+use crate::{Shape, Size, Var};
+
+/// What a function makes, or why it cannot.
+type Made<T> = Result<T, String>;
+
+/// Records a function of `x` with the line of its caller; an error names it and the operand.
+#[track_caller]
+fn named<'t>(x: Var<'t>, name: &str, body: impl FnOnce() -> Made<Var<'t>>) -> Var<'t> {
+    if x.is_poison() {
+        return x;
+    }
+    let t = x.tracer();
+    t.at_caller(|| body().unwrap_or_else(|why| t.fail(name, format!("{why}, of {}", x.ty()))))
+}
+
+/// As [`named`], of a function with several results: one failed value if it cannot.
+#[track_caller]
+fn named_all<'t>(
+    x: Var<'t>,
+    name: &str,
+    body: impl FnOnce() -> Made<Vec<Var<'t>>>,
+) -> Vec<Var<'t>> {
+    if x.is_poison() {
+        return vec![x];
+    }
+    let t = x.tracer();
+    let failed = |why| vec![t.fail(name, format!("{why}, of {}", x.ty()))];
+    t.at_caller(|| body().unwrap_or_else(failed))
+}
+
+/// An axis that there is: a tensor without axes has none.
+fn axis(x: Var<'_>, dim: i64) -> Made<usize> {
+    let shape = x.shape();
+    if shape.rank() == 0 {
+        return Err(format!("axis {dim} is out of range: there are no axes"));
+    }
+    shape.axis(dim)
+}
+
+/// The size of an axis as a number.
+fn size(x: Var<'_>, axis: usize) -> Made<i64> {
+    let size = x.size(axis);
+    size.number()
+        .ok_or_else(|| format!("axis {axis} is {size}, and has to be a number: pin the size"))
+}
+
+/// The shape with another size along an axis.
+fn resized(shape: &Shape, axis: usize, size: impl Into<Size>) -> Shape {
+    let mut sizes = shape.to_vec();
+    sizes[axis] = size.into();
+    Shape::new(&sizes)
+}

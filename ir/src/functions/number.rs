@@ -1,0 +1,223 @@
+//! What numbers are, and numbers cut, kept or replaced: nothing here rounds more than once.
+
+use super::named;
+use crate::ops::cast::Cast;
+use crate::ops::elementwise::Elementwise;
+use crate::ops::infer;
+use crate::{DType, TensorType, Var};
+
+impl<'t> Var<'t> {
+    /// A number as a tensor without axes, in the dtype that the two promote to, and this tensor in that dtype: as PyTorch takes a number
+    /// beside a tensor.
+    #[track_caller]
+    pub fn beside(self, number: f64) -> (Var<'t>, Var<'t>) {
+        let dtype = infer::beside(self.dtype(), number);
+        (self.to(dtype), self.tracer().full(TensorType::scalar(dtype), number))
+    }
+
+    /// 1, -1 or 0, with the sign of each element; 0 for NaN: [`torch.sign`](https://docs.pytorch.org/docs/stable/generated/torch.sign.html).
+    #[track_caller]
+    pub fn sign(self) -> Var<'t> {
+        named(self, "sign", || {
+            if self.dtype() == DType::Bool {
+                return Ok(self);
+            }
+            let (t, ty) = (self.tracer(), self.ty());
+            let above = |rest| self.gt(None, Some(0.0)).choose(t.full(ty.clone(), 1.0), rest);
+            if ty.dtype == DType::U8 {
+                return Ok(above(t.zeros_like(self)));
+            }
+            let below =
+                self.lt(None, Some(0.0)).choose(t.full(ty.clone(), -1.0), t.zeros_like(self));
+            Ok(above(below))
+        })
+    }
+
+    /// Truth values of that shape, all of them `holds`.
+    fn always(self, holds: bool) -> Var<'t> {
+        self.tracer().full(self.ty().with_dtype(DType::Bool), f64::from(u8::from(holds)))
+    }
+
+    /// Whether each element is NaN: [`torch.isnan`](https://docs.pytorch.org/docs/stable/generated/torch.isnan.html).
+    #[track_caller]
+    pub fn isnan(self) -> Var<'t> {
+        named(self, "isnan", || {
+            Ok(if self.dtype().is_float() { self.ne(self, None) } else { self.always(false) })
+        })
+    }
+
+    /// Whether each element is an infinity: [`torch.isinf`](https://docs.pytorch.org/docs/stable/generated/torch.isinf.html).
+    #[track_caller]
+    pub fn isinf(self) -> Var<'t> {
+        named(self, "isinf", || {
+            let is_float = self.dtype().is_float();
+            Ok(if is_float { self.abs().eq(None, Some(f64::INFINITY)) } else { self.always(false) })
+        })
+    }
+
+    /// Whether each element is the infinity of that sign: `torch.isposinf`, `torch.isneginf`.
+    #[track_caller]
+    pub fn is_infinity(self, is_negative: bool) -> Var<'t> {
+        named(self, "is_infinity", || {
+            let infinity = if is_negative { f64::NEG_INFINITY } else { f64::INFINITY };
+            let is_float = self.dtype().is_float();
+            Ok(if is_float { self.eq(None, Some(infinity)) } else { self.always(false) })
+        })
+    }
+
+    /// Whether each element is neither NaN nor an infinity: [`torch.isfinite`](https://docs.pytorch.org/docs/stable/generated/torch.isfinite.html).
+    #[track_caller]
+    pub fn isfinite(self) -> Var<'t> {
+        named(self, "isfinite", || {
+            let is_float = self.dtype().is_float();
+            Ok(if is_float { self.abs().lt(None, Some(f64::INFINITY)) } else { self.always(true) })
+        })
+    }
+
+    /// Whether each element is below zero or `-0.0`: [`torch.signbit`](https://docs.pytorch.org/docs/stable/generated/torch.signbit.html).
+    /// A NaN has no sign here.
+    #[track_caller]
+    pub fn signbit(self) -> Var<'t> {
+        named(self, "signbit", || {
+            if matches!(self.dtype(), DType::Bool | DType::U8) {
+                return Ok(self.always(false));
+            }
+            let below = self.lt(None, Some(0.0));
+            if !self.dtype().is_float() {
+                return Ok(below);
+            }
+            let inverse = self.tracer().ones_like(self).div(self, None);
+            Ok(below.logical_or(inverse.eq(None, Some(f64::NEG_INFINITY))))
+        })
+    }
+
+    /// NaN and the infinities replaced by numbers: `nan` is 0 if absent, the others are the ends of the dtype:
+    /// [`torch.nan_to_num`](https://docs.pytorch.org/docs/stable/generated/torch.nan_to_num.html).
+    #[track_caller]
+    pub fn nan_to_num(self, nan: Option<f64>, posinf: Option<f64>, neginf: Option<f64>) -> Var<'t> {
+        named(self, "nan_to_num", || {
+            let largest = match self.dtype() {
+                DType::F64 => f64::MAX,
+                DType::F32 => f64::from(f32::MAX),
+                DType::F16 => 65504.0,
+                DType::BF16 => 3.3895313892515355e38,
+                _ => return Ok(self),
+            };
+            let number = |v: f64| self.tracer().full(self.ty(), v);
+            let y = self.isnan().choose(number(nan.unwrap_or(0.0)), self);
+            let y = self.is_infinity(false).choose(number(posinf.unwrap_or(largest)), y);
+            Ok(self.is_infinity(true).choose(number(neginf.unwrap_or(-largest)), y))
+        })
+    }
+
+    /// The smallest integral number not below: [`torch.ceil`](https://docs.pytorch.org/docs/stable/generated/torch.ceil.html).
+    #[track_caller]
+    pub fn ceil(self) -> Var<'t> {
+        named(self, "ceil", || {
+            Ok(if self.dtype().is_float() { self.neg().floor().neg() } else { self.floor() })
+        })
+    }
+
+    /// Without what lies behind the point: [`torch.trunc`](https://docs.pytorch.org/docs/stable/generated/torch.trunc.html).
+    #[track_caller]
+    pub fn trunc(self) -> Var<'t> {
+        named(self, "trunc", || {
+            let is_float = self.dtype().is_float();
+            let cut = || self.lt(None, Some(0.0)).choose(self.ceil(), self.floor());
+            Ok(if is_float { cut() } else { self.floor() })
+        })
+    }
+
+    /// What lies behind the point, with the sign of the number: [`torch.frac`](https://docs.pytorch.org/docs/stable/generated/torch.frac.html).
+    #[track_caller]
+    pub fn frac(self) -> Var<'t> {
+        self.sub(self.trunc(), None)
+    }
+
+    /// The nearest integral number, the even one of two: [`torch.round`](https://docs.pytorch.org/docs/stable/generated/torch.round.html).
+    #[track_caller]
+    pub fn round(self) -> Var<'t> {
+        named(self, "round", || {
+            if !self.dtype().is_float() {
+                return Ok(self.floor());
+            }
+            let low = self.floor();
+            let rest = self.sub(low, None).detach();
+            let half = low.mul(None, Some(0.5));
+            let is_odd = half.floor().ne(half, None);
+            let tie = rest.eq(None, Some(0.5));
+            let up = rest.gt(None, Some(0.5)).logical_or(tie.logical_and(is_odd));
+            let y = up.choose(low.add(None, Some(1.0)), low);
+            // Of what becomes zero the sign stays.
+            let zero = self.detach().mul(None, Some(0.0));
+            Ok(y.eq(None, Some(0.0)).choose(zero, y))
+        })
+    }
+
+    /// The nearest number with that many places behind the point, before it if there are fewer than none: `torch.round` with its `decimals`.
+    #[track_caller]
+    pub fn round_places(self, decimals: i64) -> Var<'t> {
+        named(self, "round_places", || {
+            if decimals == 0 || !self.dtype().is_float() {
+                return Ok(self.round());
+            }
+            let power = Some(10f64.powi(decimals.unsigned_abs().min(400) as i32));
+            let x = self.detach();
+            Ok(if decimals > 0 {
+                x.mul(None, power).round().div(None, power)
+            } else {
+                x.div(None, power).round().mul(None, power)
+            })
+        })
+    }
+
+    /// At least `least` and at most `most`, which have the whole gradient where they are taken: [`torch.clamp`](https://docs.pytorch.org/docs/stable/generated/torch.clamp.html).
+    #[track_caller]
+    pub fn clamp(self, least: Option<Var<'t>>, most: Option<Var<'t>>) -> Var<'t> {
+        named(self, "clamp", || {
+            if least.is_none() && most.is_none() {
+                return Err("takes at least one bound".to_owned());
+            }
+            let within = |x: Var<'t>, bound: Option<Var<'t>>, of_least: bool| {
+                bound.map_or(x, |m| {
+                    let beyond = if of_least { x.lt(m, None) } else { x.gt(m, None) };
+                    beyond.logical_or(m.isnan()).choose(m, x)
+                })
+            };
+            // A NaN stays one and has no gradient.
+            let x = if self.dtype().is_float() {
+                self.isnan().choose(self.detach(), self)
+            } else {
+                self
+            };
+            Ok(within(within(x, least, true), most, false))
+        })
+    }
+
+    /// As [`clamp`](Var::clamp), with numbers as bounds. Between two of them an element that is one of them has no gradient, as in PyTorch.
+    #[track_caller]
+    pub fn clamp_to(self, least: Option<f64>, most: Option<f64>) -> Var<'t> {
+        named(self, "clamp", || {
+            let number = |v: f64| self.beside(v).1;
+            let y = self.clamp(least.map(number), most.map(number));
+            let (Some(least), Some(most)) = (least, most) else { return Ok(y) };
+            if !self.dtype().is_float() {
+                return Ok(y);
+            }
+            let is_bound = self.eq(None, Some(least)).logical_or(self.eq(None, Some(most)));
+            Ok(is_bound.choose(y.detach(), y))
+        })
+    }
+
+    /// The elements where `mask` does not hold, else the number: [`Tensor.masked_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill.html).
+    #[track_caller]
+    pub fn masked_fill(self, mask: Var<'t>, value: f64) -> Var<'t> {
+        named(self, "masked_fill", || {
+            let dtype = self.dtype();
+            if infer::beside(dtype, value) == DType::F32 && !dtype.is_float() {
+                return Err(format!("{value} is no {dtype}"));
+            }
+            Ok(mask.choose(self.tracer().full(TensorType::scalar(dtype), value), self))
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Calls whose form here is another one than PyTorch's: functions made of ops, and ops with other arguments.
+
+mod activation;
+mod binary;
+mod create;
+mod loss;
+mod number;
+mod product;
+mod random;
+mod view;
+
+use crate::arguments::Arguments;
+use crate::calls::Called;
+use tracecast_ir::DType;
+use tracecast_ir::ops::prelude::*;
+
+/// The results, if `name` is one of those.
+pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
+    casts(name, a)
+        .or_else(|| arithmetic(name, a))
+        .or_else(|| activation::call(name, a))
+        .or_else(|| binary::call(name, a))
+        .or_else(|| product::call(name, a))
+        .or_else(|| random::call(name, a))
+        .or_else(|| loss::call(name, a))
+        .or_else(|| create::call(name, a))
+        .or_else(|| number::call(name, a))
+        .or_else(|| view::call(name, a))
+}
+
+/// The arguments that say how memory lies have no counterpart.
+fn casts<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
+    let to = match name {
+        "float" => DType::F32,
+        "double" => DType::F64,
+        "half" => DType::F16,
+        "bfloat16" => DType::BF16,
+        "int" => DType::I32,
+        "long" => DType::I64,
+        "byte" => DType::U8,
+        "bool" => DType::Bool,
+        _ => return None,
+    };
+    Some(a.x().map(|x| vec![x.cast(to)]))
+}
+
+fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
+    let aten = a.case.aten.as_deref().unwrap_or_default();
+    let results = || {
+        let x = a.x()?;
+        Ok(vec![match name {
+            "fill" => a.t.full(x.ty(), a.float(1, "value")?),
+            "max" => x.maximum(a.tensor(1, "other")?),
+            "min" => x.minimum(a.tensor(1, "other")?),
+            "nll_loss" | "cross_entropy" => return classes(name, a),
+            "layer_norm" => return layer_norm(a),
+            "where" => return choice(a),
+            "addcmul" => {
+                let value = a.opt_float(3, "value")?.unwrap_or(1.0);
+                x.addcmul(a.tensor(1, "tensor1")?, a.tensor(2, "tensor2")?, value)
+            }
+            "addcdiv" => {
+                let value = a.opt_float(3, "value")?.unwrap_or(1.0);
+                x.addcdiv(a.tensor(1, "tensor1")?, a.tensor(2, "tensor2")?, None, Some(value))
+            }
+            "lerp" => match a.tensor(2, "weight") {
+                Ok(weight) => x.lerp_by(a.tensor(1, "end")?, weight),
+                Err(_) => x.lerp(a.tensor(1, "end")?, a.float(2, "weight")?),
+            },
+            _ => unreachable!("listed below"),
+        }])
+    };
+    let is_listed = matches!(
+        name,
+        "fill"
+            | "where"
+            | "nll_loss"
+            | "cross_entropy"
+            | "layer_norm"
+            | "addcmul"
+            | "addcdiv"
+            | "lerp"
+    ) || matches!(aten, "max.other" | "min.other");
+    is_listed.then(results)
+}
+
+/// A number beside a tensor is one without axes, and promotes.
+fn choice<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
+    let condition = a.tensor(0, "condition")?;
+    let (x, y) = (a.tensor(1, "self"), a.tensor(2, "other"));
+    let (x, y) = match (x, y) {
+        (Ok(x), Ok(y)) => (x, y),
+        (Ok(x), Err(_)) => x.beside(a.float(2, "other")?),
+        (Err(_), Ok(y)) => {
+            let (y, number) = y.beside(a.float(1, "self")?);
+            (number, y)
+        }
+        (Err(_), Err(why)) => return Err(why),
+    };
+    Ok(vec![condition.choose(x, y)])
+}
+
+/// The losses of classes, without the weights they were averaged by.
+fn classes<'t>(name: &str, a: &Arguments<'_, 't>) -> Called<'t> {
+    let (x, target) = (a.x()?, a.tensor(1, "target")?);
+    let (weight, reduction) = (a.opt_tensor(2, "weight")?, a.text(9, "reduction")?);
+    let ignored = a.opt_int(9, "ignore_index")?;
+    let loss = match name {
+        "nll_loss" => x.nll_loss(target, weight, reduction, ignored),
+        _ => {
+            let smoothing = a.opt_float(9, "label_smoothing")?;
+            x.cross_entropy_loss(target, weight, reduction, ignored, smoothing)
+        }
+    };
+    Ok(vec![loss])
+}
+
+fn layer_norm<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
+    let (x, shape) = (a.x()?, a.ints(1, "normalized_shape")?);
+    let (weight, bias) = (a.opt_tensor(2, "weight")?, a.opt_tensor(3, "bias")?);
+    Ok(vec![x.layer_norm(weight, bias, &shape, a.opt_float(4, "eps")?.unwrap_or(1e-5))])
+}
