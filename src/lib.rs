@@ -140,6 +140,11 @@ struct PyTorchPage;
 #[doc = include_str!("../docs/scaling.md")]
 struct ScalingPage;
 
+/// Runs the example of the page about serving.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/serving.md")]
+struct ServingPage;
+
 /// Runs the example of the page about checkpoints.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/checkpoints.md")]

@@ -1,6 +1,6 @@
 //! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::home::Home;
 use crate::report::Progress;
 use std::fmt;
@@ -47,6 +47,8 @@ pub struct Options {
     seed: u64,
     programs: usize,
     program_bytes: usize,
+    memory_limit: usize,
+    compile_threads: usize,
     sizes: usize,
     infers_sizes: bool,
     bucket: usize,
@@ -87,6 +89,8 @@ impl Options {
             seed: 0,
             programs: 8,
             program_bytes: usize::MAX,
+            memory_limit: usize::MAX,
+            compile_threads: 0,
             sizes: 64,
             infers_sizes: true,
             bucket: 1 << 20,
@@ -288,6 +292,44 @@ impl Options {
         self
     }
 
+    /// With programs refused whose runs need more than so many bytes besides state, inputs and results that others hold: what is needed is known
+    /// before a program runs ([`Executable::peak_bytes`](crate::Executable::peak_bytes)). Without a limit if not said.
+    ///
+    /// ```
+    /// use tracecast::prelude::*;
+    ///
+    /// let sum = |limit| jit(Options::new().memory_limit(limit), |t| t.output("y", (t.input("x") + 1.0).sum(&[], false, None)));
+    /// let x = Tensor::rand([300, 300], 1)?;
+    /// let run = |limit| sum(limit).run(&mut Store::new(), &[("x", &x)]);
+    /// assert!(run(1 << 20).is_ok());
+    /// let error = run(16).unwrap_err().to_string();
+    /// assert!(error.contains("memory_limit") && error.contains("@step"), "{error}");
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// With kernels compiled on at most so many threads of the CPU, so that the others go on serving; 0, as if not said, for all of them. Passes take one
+    /// thread in any case, the one that compiles.
+    ///
+    /// ```
+    /// use tracecast::Options;
+    ///
+    /// // All cores but one.
+    /// let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    /// let options = Options::new().compile_threads(cores.saturating_sub(1).max(1));
+    /// assert_eq!(options.target()?.name(), "cpu");
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    #[must_use]
+    pub fn compile_threads(mut self, threads: usize) -> Self {
+        self.compile_threads = threads;
+        self.closed()
+    }
+
     /// With plans and bindings for at most so many sets of sizes kept of each program whose sizes are names, at least one; 64 if not said.
     #[must_use]
     pub fn sizes(mut self, sizes: usize) -> Self {
@@ -372,12 +414,17 @@ impl Options {
                     vectors: self.vectors,
                     code_cache: self.code_cache.clone(),
                     forget_weights: !self.keep_weights,
+                    compile_threads: (self.compile_threads > 0).then_some(self.compile_threads),
                 };
                 let weights = if self.keep_weights { "" } else { ", weights forgotten" };
                 let cache = self.code_cache.as_ref().map(|f| format!(", code in {}", f.display()));
                 let cache = cache.unwrap_or_default();
+                let compile = match self.compile_threads {
+                    0 => String::new(),
+                    threads => format!(", {threads} to compile"),
+                };
                 let key = format!(
-                    "cpu ({} threads, {} vectors{weights}{cache})",
+                    "cpu ({} threads, {} vectors{compile}{weights}{cache})",
                     self.threads, self.vectors
                 );
                 registry
@@ -430,6 +477,18 @@ impl Options {
         self.programs
     }
 
+    /// Refuses a program whose runs need more memory than is allowed.
+    pub(crate) fn check_memory(&self, program: &str, bytes: usize) -> Result<()> {
+        if bytes <= self.memory_limit {
+            return Ok(());
+        }
+        let message = format!(
+            "a run of @{program} needs {bytes} bytes of memory, and at most {} are allowed",
+            self.memory_limit
+        );
+        Err(Error::Option { option: "memory_limit", message })
+    }
+
     pub(crate) fn most_program_bytes(&self) -> usize {
         self.program_bytes
     }
@@ -457,6 +516,8 @@ impl fmt::Debug for Options {
             .field("seed", &self.seed)
             .field("programs", &self.programs)
             .field("program_bytes", &self.program_bytes)
+            .field("memory_limit", &self.memory_limit)
+            .field("compile_threads", &self.compile_threads)
             .field("sizes", &self.sizes)
             .field("infers_sizes", &self.infers_sizes)
             .finish_non_exhaustive()

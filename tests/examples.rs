@@ -68,6 +68,15 @@ fn last_number(line: &str) -> f64 {
 }
 
 #[test]
+fn a_service_answers_in_batches_while_weights_are_replaced() {
+    let out = run("serve", &["--try", "200"]);
+    assert!(
+        out.starts_with("listening on http://127.0.0.1:") && out.ends_with("\n200 answers\n"),
+        "{out}"
+    );
+}
+
+#[test]
 fn regression_tells_prices_of_houses_that_it_has_not_seen() {
     let out = run("regression", &[]);
     assert!(last_number(&out) > 0.95, "{out}");

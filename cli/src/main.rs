@@ -20,6 +20,7 @@ mod program;
 mod ranks;
 mod report;
 mod run;
+mod serve_bench;
 mod target;
 mod train;
 mod training;
@@ -47,6 +48,7 @@ enum Command {
     Explain(explain::Explain),
     Run(run::Run),
     Profile(profile::ProfileCommand),
+    ServeBench(serve_bench::ServeBench),
     Ops(ops::Ops),
     Policy(policy::PolicyCommand),
 }
@@ -77,6 +79,7 @@ fn execute(command: &Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Explain(explain) => explain.execute(out),
         Command::Run(run) => run.execute(out),
         Command::Profile(profile) => profile.execute(out),
+        Command::ServeBench(bench) => bench.execute(out),
         Command::Ops(ops) => ops.execute(out),
         Command::Policy(policy) => policy.execute(out),
     }

@@ -3,7 +3,7 @@
 use crate::code::cache::{self, Program};
 use crate::code::disk::Disk;
 use crate::code::listing;
-use crate::error::Error;
+use crate::error::{Error, with_memory};
 use crate::machine::Vectors;
 use crate::plan::numbers::Numbers;
 use crate::plan::{self, BoundDispatch};
@@ -36,6 +36,8 @@ pub struct CpuOptions {
     pub code_cache: Option<PathBuf>,
     /// Pack weights anew in every run. Otherwise packed copies are kept of those that a program only reads, where that makes it faster.
     pub forget_weights: bool,
+    /// How many threads compile kernels, at most; all of them if `None`.
+    pub compile_threads: Option<usize>,
 }
 
 /// The CPU: compiles kernels to machine code and runs them in the memory of the host.
@@ -47,6 +49,7 @@ pub struct CpuDevice {
 struct Shared {
     vectors: Vectors,
     forget_weights: bool,
+    compile_threads: usize,
     target: Target,
     team: Team,
     disk: Option<Disk>,
@@ -64,7 +67,8 @@ impl CpuDevice {
         let disk = options.code_cache.map(|folder| Disk::open(&folder)).transpose();
         let disk = disk.map_err(RuntimeError::Device)?;
         let forget_weights = options.forget_weights;
-        let shared = Shared { vectors, forget_weights, target, team, disk };
+        let compile_threads = options.compile_threads.unwrap_or(usize::MAX);
+        let shared = Shared { vectors, forget_weights, compile_threads, target, team, disk };
         Ok(CpuDevice { shared: Arc::new(shared) })
     }
 
@@ -73,7 +77,7 @@ impl CpuDevice {
     /// # Errors
     /// If there is no code for one of them.
     pub(crate) fn loaded(&self, kernels: &[&Kernel]) -> Result<Vec<Loaded>> {
-        let Shared { target, team, disk, .. } = &*self.shared;
+        let Shared { target, team, compile_threads, disk, .. } = &*self.shared;
         // Names have their numbers for names, so that equal layers share code. The first class is that of the traced sizes.
         let renumbered = |kernel: &&Kernel| match kernel.names.is_empty() {
             true => Arc::new((*kernel).clone()),
@@ -85,7 +89,7 @@ impl CpuDevice {
             .map(|(named, kernel)| (named, kernel.clone(), kernel.hints()))
             .collect();
         let wanted: Vec<_> = kernels.iter().map(|(_, kernel, sizes)| (&**kernel, sizes)).collect();
-        let programs = cache::load(target, team, disk.as_ref(), &wanted)?;
+        let programs = cache::load(target, (team, *compile_threads), disk.as_ref(), &wanted)?;
         let launch = |((named, kernel, _), (program, made)): (Renumbered<'_>, _)| Loaded {
             names: named.names.clone(),
             kernel,
@@ -209,10 +213,19 @@ impl Loaded {
         }
         let Shared { target, team, disk, .. } = &*self.shared;
         let wanted = (&*self.kernel, values);
-        let loaded = cache::load(target, team, disk.as_ref(), &[wanted])?.pop();
+        let loaded = cache::load(target, (team, 1), disk.as_ref(), &[wanted])?.pop();
         let (program, _) = loaded.ok_or_else(|| self.wrong_sizes("no code".to_owned()))?;
         programs.push(program.clone());
         Ok(program)
+    }
+
+    /// Memory of a binding.
+    fn room(&self, bytes: usize) -> Result<HostMemory> {
+        HostMemory::new(bytes).map_err(|error| {
+            let message =
+                format!("kernel @{}: {bytes} bytes of scratch: {error}", self.kernel.name);
+            RuntimeError::Device(message)
+        })
     }
 
     /// How a run keeps something for the next, if these inputs last.
@@ -260,6 +273,7 @@ impl Launch for Loaded {
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
         let packing = self.packing(&dispatch, &lasting);
         let code = Arc::as_ptr(&program).addr();
+        let room = run::room(&dispatch).map(|bytes| self.room(bytes)).transpose()?;
         let kept = packing.map(|packing| self.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
@@ -269,6 +283,7 @@ impl Launch for Loaded {
             shared: self.shared.clone(),
             places,
             kept,
+            room,
         }))
     }
 
@@ -277,8 +292,9 @@ impl Launch for Loaded {
         let values = self.kernel.hints();
         let program = self.program(&values).ok();
         let dispatch = program.and_then(|p| p.dispatch.at(&Numbers::new(&values)).ok());
-        let packing = dispatch.and_then(|dispatch| self.packing(&dispatch, lasting));
-        packing.map_or(0, |packing| packing.bytes())
+        let Some(dispatch) = dispatch else { return 0 };
+        let packed = self.packing(&dispatch, lasting).map_or(0, |packing| packing.bytes());
+        packed.saturating_add(run::room(&dispatch).unwrap_or(0))
     }
 
     fn text(&self) -> Option<String> {
@@ -312,6 +328,8 @@ struct BoundKernel {
     shared: Arc<Shared>,
     places: Places,
     kept: Option<PackedWeights>,
+    /// What threads share during a run, if that is much.
+    room: Option<HostMemory>,
 }
 
 /// Where the operands are.
@@ -337,7 +355,7 @@ impl Bound for BoundKernel {
     }
 
     fn run(&self) -> Result<()> {
-        match &self.places {
+        with_memory(&self.kernel.name, || match &self.places {
             Places::Fixed { places, .. } => self.run_at(places),
             Places::Lent(args, places) => {
                 let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +364,7 @@ impl Bound for BoundKernel {
                 run::prepare(&self.dispatch, operands, prepared);
                 self.run_at(&places)
             }
-        }
+        })
     }
 }
 
@@ -362,7 +380,9 @@ impl BoundKernel {
         let Shared { target, team, .. } = &*self.shared;
         let program = &*self.program;
         let (dispatch, status) = (&self.dispatch, &status);
-        let invocation = Invocation { program, dispatch, target, team, operands, prepared, status };
+        let room = self.room.as_ref();
+        let invocation =
+            Invocation { program, dispatch, target, team, operands, prepared, room, status };
         match &self.kept {
             Some(kept) => kept.with(|to| invocation.pack(to), |packed| invocation.run(packed)),
             None => invocation.run(None),
@@ -405,12 +425,12 @@ mod tests {
         let none = Values::default();
         let all: Vec<_> = kernels.iter().map(|kernel| (kernel, &none)).collect();
         let Shared { target, team, .. } = &*device.shared;
-        let programs = cache::load(target, team, None, &all).unwrap();
+        let programs = cache::load(target, (team, 8), None, &all).unwrap();
         assert!(
             Arc::ptr_eq(&programs[2].0, &programs[19].0)
                 && !Arc::ptr_eq(&programs[0].0, &programs[1].0)
         );
-        let again = cache::load(target, team, None, &all[..1]).unwrap();
+        let again = cache::load(target, (team, 8), None, &all[..1]).unwrap();
         assert!(Arc::ptr_eq(&programs[0].0, &again[0].0));
         let text = device.load(&kernels[0]).unwrap().text().unwrap();
         assert!(text.contains("@tanh_tile") || text.contains("vfmaddps"), "{text}");

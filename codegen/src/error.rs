@@ -1,5 +1,7 @@
-//! [`enum@Error`]: why a kernel has no code.
+//! [`enum@Error`]: why a kernel has no code; [`NoMemory`]: why a run of one cannot go on.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use thiserror::Error;
 
 /// The result of the compiler's functions.
@@ -51,6 +53,34 @@ pub(crate) enum Error {
         /// What does not fit.
         message: String,
     },
+}
+
+/// There was no memory for so many bytes of scratch. It unwinds from wherever a kernel needs them, on any of its threads, to its launch.
+struct NoMemory(usize);
+
+/// Ends the run of a kernel that needs so many bytes more than there are.
+#[cold]
+pub(crate) fn no_memory(bytes: usize) -> ! {
+    // Without the words on standard error that a panic has: it becomes an error.
+    resume_unwind(Box::new(NoMemory(bytes)))
+}
+
+/// Runs a kernel of that name.
+///
+/// # Errors
+/// Those of the run; and if memory for its scratch is missing.
+pub(crate) fn with_memory(
+    kernel: &str,
+    run: impl FnOnce() -> tracecast_runtime::Result<()>,
+) -> tracecast_runtime::Result<()> {
+    let ended = |panic: Box<dyn Any + Send>| match panic.downcast::<NoMemory>() {
+        Ok(missing) => {
+            let message = format!("kernel @{kernel}: {} bytes of scratch are not there", missing.0);
+            Err(tracecast_runtime::Error::Device(message))
+        }
+        Err(panic) => resume_unwind(panic),
+    };
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(ended)
 }
 
 impl From<Error> for tracecast_runtime::Error {

@@ -94,11 +94,12 @@ impl Bound for Call {
         let (inputs, outputs) = self.args.split_at(self.kernel.inputs.len());
         let mut buffers = Vec::with_capacity(inputs.len());
         for arg in inputs {
-            let mut bytes = vec![0; arg.len];
+            let short = |why| Error::Device(format!("@{}: {why}", self.kernel.name));
+            let mut bytes = Bytes::to_write(arg.len).map_err(short)?;
             arg.memory.get::<HostMemory>()?.read(arg.offset, &mut bytes)?;
             buffers.push(bytes);
         }
-        let views: Vec<&[u8]> = buffers.iter().map(Vec::as_slice).collect();
+        let views: Vec<&[u8]> = buffers.iter().map(|bytes| &bytes[..]).collect();
         let results = eval::kernel(&self.kernel, &views).map_err(|error| match error {
             EvalError::Data(raised) => Error::data(&self.kernel, &[], raised.number, raised.found),
             other => Error::Device(format!("@{}: {other}", self.kernel.name)),

@@ -91,8 +91,10 @@ fn finish(
     let program = Program::plan_in_buckets(kernels, options.bucket())?; // order, buffers, lifetimes
     report.planned(kernels, &program, start.elapsed());
     planned();
+    options.check_memory(program.name(), program.peak_bytes())?;
     let start = Instant::now();
     let executable = program.load(options.target()?)?.strict(options.is_strict()); // compile each kernel, allocate
+    options.check_memory(executable.program().name(), executable.peak_bytes())?;
     report.loaded(&executable, start.elapsed());
     Ok(executable)
 }

@@ -36,7 +36,7 @@ use tracecast_runtime::{Executable, Family, Outputs, Program, Session, Store, Te
 pub struct SizedProgram {
     kernels: Verified,
     family: Family,
-    most: usize,
+    options: Options,
     /// The sizes used last come last.
     kept: Mutex<Vec<(Values, Arc<Executable>)>>,
 }
@@ -71,8 +71,8 @@ pub fn compile_sized_reported(
     let program = Program::plan_in_buckets(&kernels, options.bucket())?;
     report.planned(&kernels, &program, start.elapsed());
     let family = program.load_sized(options.target()?)?.strict(options.is_strict());
-    let (most, kept) = (options.most_sizes(), Mutex::default());
-    Ok((SizedProgram { kernels, family, most, kept }, report))
+    let (options, kept) = (options.clone(), Mutex::default());
+    Ok((SizedProgram { kernels, family, options, kept }, report))
 }
 
 impl SizedProgram {
@@ -128,13 +128,14 @@ impl SizedProgram {
         }
         self.kernels.sizes().check(values).map_err(SizeError::Size)?;
         let made = Arc::new(self.family.at(values)?);
+        self.options.check_memory(self.kernels.name(), made.peak_bytes())?;
         let mut kept = self.lock();
         // Another thread may have met the same sizes meanwhile.
         if let Some((_, program)) = kept.iter().find(|(known, _)| known == values) {
             return Ok(program.clone());
         }
         kept.push((values.clone(), made.clone()));
-        let surplus = kept.len().saturating_sub(self.most);
+        let surplus = kept.len().saturating_sub(self.options.most_sizes());
         kept.drain(..surplus);
         Ok(made)
     }

@@ -71,14 +71,14 @@ pub(crate) fn functions(target: &Target, kernel: &Kernel) -> Result<Vec<Lowered>
 /// A kernel, its names in the order of their numbers, and the sizes whose class it is compiled for.
 pub(crate) type Wanted<'k> = (&'k Kernel, &'k Values);
 
-/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. Every thread of the team makes
-/// one module.
+/// Compiles kernels, apart from those that are compiled already; for each where its code comes from. So many threads of the team make
+/// one module each.
 ///
 /// # Errors
 /// If a kernel has no code.
 pub(crate) fn load(
     target: &Target,
-    team: &Team,
+    (team, most): (&Team, usize),
     disk: Option<&Disk>,
     kernels: &[Wanted<'_>],
 ) -> Result<Vec<(Arc<Program>, Made)>> {
@@ -99,7 +99,7 @@ pub(crate) fn load(
             }
         }
     }
-    let parts = team.threads().min(missing.len() / KERNELS_PER_MODULE).max(1);
+    let parts = team.threads().min(most).min(missing.len() / KERNELS_PER_MODULE).max(1);
     let made: Mutex<Vec<Result<Batch<'_>>>> = Mutex::default();
     team.each(parts, |i| {
         let batch = compile(target, disk, &missing[part(missing.len(), 1, parts, i)]);

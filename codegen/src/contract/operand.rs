@@ -2,6 +2,7 @@
 
 use super::pack::{Lines, Wider};
 use super::panels::Panels;
+use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
@@ -131,7 +132,7 @@ impl Buffer {
         if self.0.len() < bytes {
             let size = if bytes < PAGE / 2 { bytes } else { bytes.next_multiple_of(PAGE) };
             self.0 = Bytes::default();
-            self.0 = Bytes::to_write(size).expect("memory to pack into");
+            self.0 = Bytes::to_write(size).unwrap_or_else(|_| no_memory(size));
         }
         self.0.as_mut_ptr().cast()
     }

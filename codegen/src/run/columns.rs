@@ -1,6 +1,6 @@
 //! Runs reductions down the columns: where their accumulators are, and the functions that make outputs of them.
 
-use super::memory::{Address, fill, with_shared};
+use super::memory::{Address, fill, with_room};
 use super::{Invocation, Slots};
 use crate::plan::columns::BoundColumn;
 
@@ -24,6 +24,11 @@ impl Accumulators<'_> {
     }
 }
 
+/// The bytes of the accumulators of all columns.
+pub(super) fn bytes(columns: &[BoundColumn]) -> usize {
+    columns.iter().map(|c| c.bytes).fold(0, usize::saturating_add)
+}
+
 /// Runs what fills the accumulators, and makes the outputs of them.
 pub(super) fn with_accumulators(
     columns: &[BoundColumn],
@@ -31,7 +36,7 @@ pub(super) fn with_accumulators(
     run: impl FnOnce(Accumulators<'_>),
 ) {
     let operands = invocation.operands;
-    with_shared(columns.iter().map(|c| c.bytes).sum(), |memory| {
+    with_room(invocation.room, bytes(columns), |memory| {
         run(Accumulators { columns, operands, memory });
         let mut at = 0;
         for c in columns {

@@ -9,6 +9,7 @@
 
 use crate::code::link::Code;
 use crate::contract::{self, Cpu};
+use crate::error::no_memory;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -198,6 +199,8 @@ impl Arena {
     pub(super) fn reserve(&mut self, bytes: usize) -> Address {
         let lines = bytes.div_ceil(size_of::<Line>());
         if self.0.len() < lines {
+            let more = lines - self.0.len();
+            self.0.try_reserve_exact(more).unwrap_or_else(|_| no_memory(bytes));
             self.0.resize(lines, Line([0; 8]));
         }
         Address(self.0.as_mut_ptr().cast())
@@ -219,7 +222,20 @@ pub(super) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
     result
 }
 
-/// Lends memory for one run of a kernel, which other threads may use as well. A kernel may ask for more within.
+/// Lends memory for one run of a kernel, which other threads may use as well: the room of its binding, if that is large enough. A kernel may
+/// ask for more within.
+pub(super) fn with_room<T>(
+    room: Option<&HostMemory>,
+    bytes: usize,
+    f: impl FnOnce(Address) -> T,
+) -> T {
+    match room.filter(|room| room.len() >= bytes) {
+        Some(room) => f(address_of(room)),
+        None => with_shared(bytes, f),
+    }
+}
+
+/// As [`with_room`], for a kernel that has none.
 pub(super) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
     let mut free = SHARED.take();
     let mut arena = free.pop().unwrap_or_default();

@@ -23,9 +23,13 @@ use crate::threads::{Team, part};
 use memory::{Arena, with_scratch};
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
+use tracecast_runtime::HostMemory;
 
 /// Positions of a map are split at multiples of this: cache lines of every dtype.
 const POSITIONS: usize = 64;
+
+/// Less is scratch of the launching thread, which all its kernels share.
+const ROOM_FROM: usize = 64 * 1024;
 
 /// One launch of a kernel.
 #[derive(Clone, Copy)]
@@ -42,6 +46,8 @@ pub(crate) struct Invocation<'a> {
     pub(crate) operands: &'a Slots,
     /// What [`prepare`] has made of them.
     pub(crate) prepared: &'a [Slots],
+    /// Memory of the binding for what threads share during a run, if that is much.
+    pub(crate) room: Option<&'a HostMemory>,
     /// Where checks that fail are noted; see `status`.
     pub(crate) status: &'a AtomicU64,
 }
@@ -52,6 +58,20 @@ pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut
         Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
         Dispatch::Contract(_) | Dispatch::Scatter(_) => {}
     }
+}
+
+/// The bytes that threads share during a run, if they are many: a binding has room for them, so that no run fails for want of memory half way
+/// through a step.
+pub(crate) fn room(dispatch: &BoundDispatch) -> Option<usize> {
+    let bytes = match dispatch {
+        Dispatch::Nest(nest) => {
+            let row = nest.split_row.as_ref().map_or(0, split_row::bytes);
+            row.max(columns::bytes(&nest.columns))
+        }
+        Dispatch::Contract(contract) => columns::bytes(&contract.columns),
+        Dispatch::Scatter(scatter) => scatter::bytes(scatter),
+    };
+    (bytes >= ROOM_FROM).then_some(bytes)
 }
 
 /// How a run keeps something for the next one, if that is worth it and these inputs last.

@@ -1,6 +1,6 @@
 //! Runs scatters: copies the base, adds the sources in order, rounds 16-bit results at the end.
 
-use super::memory::{with_scratch, with_shared};
+use super::memory::{with_room, with_scratch};
 use super::{Invocation, Slots};
 use crate::plan::scatter::{self, ADD, COPY, ROUND};
 use crate::threads::{Team, part};
@@ -12,8 +12,7 @@ type ScatterDispatch = scatter::ScatterDispatch<usize>;
 /// Runs it.
 pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
     let operands = invocation.operands;
-    let bytes = if scatter.low { scatter.size * DType::F32.bytes() } else { 0 };
-    with_shared(bytes, |memory| {
+    with_room(invocation.room, bytes(scatter), |memory| {
         let output = operands.get(scatter.output);
         let acc = if scatter.low { memory } else { output };
         let base = scatter.base.map_or(output, |b| operands.get(b));
@@ -35,6 +34,11 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
             invocation.over_positions(ROUND, &pair(acc, output), 0..1, scatter.size);
         }
     });
+}
+
+/// The bytes of the sums, where the output does not hold them.
+pub(super) fn bytes(scatter: &ScatterDispatch) -> usize {
+    if scatter.low { scatter.size.saturating_mul(DType::F32.bytes()) } else { 0 }
 }
 
 /// Into how many parts a run is cut.

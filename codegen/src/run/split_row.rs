@@ -1,6 +1,6 @@
 //! Runs a reduction of one long row: every thread takes some of its chunks, whose results are combined in order.
 
-use super::memory::{combine, with_scratch, with_shared};
+use super::memory::{combine, with_room, with_scratch};
 use super::{Invocation, Slots};
 use crate::plan::split_row;
 use crate::threads::{Team, part};
@@ -17,10 +17,16 @@ pub(super) fn parts(split: &SplitRow, team: &Team) -> usize {
     team.parts(split.row * split.cost, split.row.div_ceil(ROW_CHUNK))
 }
 
+/// The bytes of the results of all chunks.
+pub(super) fn bytes(split: &SplitRow) -> usize {
+    let chunks = split.row.div_ceil(ROW_CHUNK);
+    chunks.saturating_mul(split.reductions.len()).saturating_mul(RESULT)
+}
+
 /// Runs it on these operands.
 pub(super) fn run(split: &SplitRow, invocation: &Invocation<'_>, operands: &Slots) {
     let chunks = split.row.div_ceil(ROW_CHUNK);
-    with_shared(split.reductions.len() * chunks * RESULT, |memory| {
+    with_room(invocation.room, bytes(split), |memory| {
         let results = |i: usize, chunk: usize| {
             let size = split.reductions[i].1.dtype().bytes();
             memory.offset((i * chunks * RESULT + chunk * size) as isize)

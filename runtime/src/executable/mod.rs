@@ -251,7 +251,7 @@ impl Executable {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device, !lasting)?);
         }
-        let mut workspace = self.workspace(states)?;
+        let mut workspace = self.workspace(states).map_err(|error| self.short_of_memory(error))?;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
@@ -378,6 +378,17 @@ impl Executable {
 
     fn output_type(&self, output: usize) -> &TensorType {
         &self.program.parts.values[self.program.parts.outputs[output].1]
+    }
+
+    /// Why the memory of a run is not there.
+    fn short_of_memory(&self, error: Error) -> Error {
+        let (name, peak) = (self.program.name(), self.peak_bytes());
+        match error {
+            Error::Device(why) => {
+                Error::Device(format!("program @{name}, whose runs need {peak} bytes: {why}"))
+            }
+            other => other,
+        }
     }
 
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {

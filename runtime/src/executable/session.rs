@@ -123,8 +123,9 @@ impl Executable {
             return Err(Error::state(&port.name, why));
         }
         session.turn_to(weights.version(), &self.token);
-        let mut desk = session.desk(self)?;
-        let done = session.arena(self).and_then(|arena| {
+        let mut desk = session.desk(self).map_err(|error| self.short_of_memory(error))?;
+        let arena = session.arena(self).map_err(|error| self.short_of_memory(error));
+        let done = arena.and_then(|arena| {
             desk.workspace.arena = Some(arena);
             self.run_at(&mut desk, weights, inputs)
         });
@@ -151,7 +152,7 @@ impl Executable {
             let states =
                 self.program.layout.states.iter().map(state).collect::<Result<Vec<_>>>()?;
             *version = 0;
-            self.tie(workspace, &states)?;
+            self.tie(workspace, &states).map_err(|error| self.short_of_memory(error))?;
             // Nothing of another version stays.
             workspace.bindings.truncate(1);
             *version = weights.version();
