@@ -299,12 +299,14 @@ impl Jit {
             return Ok(program);
         }
         let types = types(state, inputs)?;
-        let signature = Signature::of(&types, &self.names()?);
-        match self.board(&signature, &types, state, &given)? {
-            Landed::Own(program) => Ok(program),
-            Landed::Others(program) if program.fits(state, &given) => Ok(program),
-            // With names another thread's sizes may need another program than these.
-            Landed::Others(_) => {
+        let names = self.names()?;
+        let signature = Signature::of(&types, &names);
+        match self.board(&signature, &types, state, &given) {
+            Ok(Landed::Own(program)) => Ok(program),
+            Ok(Landed::Others(program)) if program.fits(state, &given) => Ok(program),
+            Err(error) if names.is_empty() || !matches!(error, Error::Shared(_)) => Err(error),
+            // With names another thread's sizes may need another program than these, or be refused where these are not.
+            Ok(Landed::Others(_)) | Err(_) => {
                 let signature = Signature::of(&types, &AxisNames::default());
                 match self.board(&signature, &types, state, &given)? {
                     Landed::Own(program) | Landed::Others(program) => Ok(program),

@@ -160,6 +160,30 @@ fn two_programs_that_run_each_other_are_an_error_in_any_thread() {
 }
 
 #[test]
+fn sizes_that_are_refused_are_refused_to_those_who_gave_them() {
+    let shared = Arc::new(OnceLock::<Arc<Jit>>::new());
+    let (waited_for, first) = (shared.clone(), AtomicBool::new(true));
+    let (begun, has_begun) = channel();
+    let begun = Mutex::new(begun);
+    let made = jit(options(), move |t| {
+        if first.swap(false, Ordering::SeqCst) {
+            begun.lock().unwrap().send(()).unwrap();
+            until_waiting(waited_for.get().unwrap(), 1);
+        }
+        t.output("y", t.input("x").slice(0, 0, 5, 1));
+    });
+    let made = Arc::new(made.sizes("x: [length]"));
+    shared.set(made.clone()).unwrap();
+    thread::scope(|scope| {
+        let short = scope.spawn(|| run(&made, 3).unwrap_err().to_string());
+        has_begun.recv().unwrap();
+        assert_eq!(run(&made, 8).unwrap()["y"].shape()[..], [5]);
+        let message = short.join().unwrap();
+        assert!(message.contains("slice"), "{message}");
+    });
+}
+
+#[test]
 fn limits_drop_what_was_used_longest_ago() {
     let jit = jit(options().programs(2), double);
     for length in [1, 2, 1, 3, 1] {

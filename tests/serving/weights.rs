@@ -120,3 +120,68 @@ fn versions_are_seen_whole() {
         done.store(true, Ordering::Relaxed);
     });
 }
+
+/// Packed columns are in whole panels, so other sizes may lie in as many.
+#[test]
+fn packed_weights_are_those_of_the_columns_that_a_size_takes() {
+    let graph = trace("columns", |t| {
+        let n = t.size_at("n", 64..=128, 95);
+        let x = t.input_of("x", ty(&[4, 64]));
+        let bias = t.input_of("bias", TensorType::new(DType::F32, sizes![n]));
+        let w = t.param_of("w", ty(&[64, 128]));
+        t.output("y", x.matmul(w.slice(1, 0, n, 1)) + bias);
+    });
+    let program = compile_sized(graph.unwrap(), &options()).unwrap();
+    let mut store = Store::new().with("w", Tensor::rand([64, 128], 1).unwrap());
+    let weights = store.snapshot();
+    let (x, bias) = (Tensor::rand([4, 64], 2).unwrap(), Tensor::rand([128], 3).unwrap());
+    let mut session = Session::new();
+    for n in [90, 95, 91, 96] {
+        let bias = bias.slice(0, ..n).unwrap();
+        let number = trace("number", |t| {
+            let w = t.param_of("w", ty(&[64, 128])).slice(1, 0, n, 1);
+            t.output("y", t.input_of("x", ty(&[4, 64])).matmul(w) + t.input_of("bias", ty(&[n])));
+        });
+        let number = compile(number.unwrap(), &options()).unwrap();
+        let inputs = [("x", &x), ("bias", &bias)];
+        let expected = number.run(&mut store, &inputs).unwrap();
+        for run in 0..12 {
+            let found = program.run_on(&weights, &mut session, &inputs).unwrap();
+            assert_eq!(found["y"], expected["y"], "{n} columns, run {run}");
+        }
+    }
+}
+
+#[test]
+fn a_session_keeps_nothing_of_programs_that_are_gone() {
+    let weights = store(1.0).snapshot();
+    let mut sessions = [Session::new(), Session::new()];
+    let run = |session: &mut Session, program: &Jit, rows: usize| {
+        let x = Tensor::full(ty(&[rows, 64]), 1.0).unwrap();
+        program.run_on(&weights, session, &[("x", &x)]).unwrap();
+    };
+    for rows in 1..20 {
+        let program = head();
+        for session in &mut sessions {
+            run(session, &program, rows);
+            assert!(session.programs() <= 1, "{session:?} after {rows}");
+        }
+    }
+}
+
+#[test]
+fn two_models_take_turns_in_one_session() {
+    let (program, other) = (head(), head());
+    let [mut session, mut alone] = [Session::new(), Session::new()];
+    let (first, second) = (store(1.0).snapshot(), store(2.0).snapshot());
+    let x = Tensor::full(ty(&[2, 64]), 1.0).unwrap();
+    for _ in 0..8 {
+        for (program, weights, version) in [(&program, &first, 1.0), (&other, &second, 2.0)] {
+            for session in [&mut session, &mut alone] {
+                let out = program.run_on(weights, session, &[("x", &x)]).unwrap();
+                assert_eq!(out["y"].to_f64s(), vec![65.0 * version; 2 * 96]);
+            }
+        }
+    }
+    assert_eq!(session.programs(), 2);
+}

@@ -97,7 +97,8 @@ pub(super) fn packing(
     let (inputs, same, place) = match &contract.factors[1] {
         FactorSource::Plain { input, batch, offset, row, col, .. } => {
             let extents = contract.batch.iter().map(|extent| *extent as i64);
-            let place = [*offset, *row, *col].into_iter().chain(batch.iter().copied());
+            let place = [*offset, *row, *col, contract.n as i64];
+            let place = place.into_iter().chain(batch.iter().copied());
             let same = batch.iter().all(|stride| *stride == 0);
             let extents = extents.filter(|_| !same);
             (vec![*input], same, Some(place.chain(extents).collect()))

@@ -15,7 +15,8 @@ pub(crate) struct Packing {
     pub(crate) batches: usize,
     /// The operands of the kernel that it is made of.
     pub(crate) inputs: Vec<usize>,
-    /// Where its elements lie in the one operand that it is; `None` if they are computed, as the sizes of the binding say.
+    /// Where its elements lie in the one operand that it is, and how many columns they are in: the last panel has room for more. `None` if they are
+    /// computed, as the sizes of the binding say.
     pub(crate) place: Option<Vec<i64>>,
 }
 
@@ -40,6 +41,15 @@ pub(crate) struct PackedWeights {
     shared: Arc<Shared>,
     /// The copy that this binding has used last: it asks the others only when the version has changed.
     own: Mutex<Option<Arc<Copy>>>,
+}
+
+/// The turn of a thread to pack, which ends with it.
+struct Turn<'a>(&'a Shared);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        locked(&self.0.state).is_packing = false;
+    }
 }
 
 /// What all bindings share.
@@ -198,6 +208,7 @@ impl Shared {
         earlier: Option<Arc<Copy>>,
         pack: impl FnOnce(&PackedOperand) -> u16,
     ) -> Option<Arc<Copy>> {
+        let turn = Turn(self);
         let unused = earlier.filter(|copy| Arc::strong_count(copy) == 1);
         let mut copy = unused.or_else(|| {
             let room = HostMemory::new(self.packing.bytes()).ok()?;
@@ -211,10 +222,11 @@ impl Shared {
             None => copy = None,
         }
         let mut state = locked(&self.state);
-        state.is_packing = false;
         // Without memory it is tried again after as many runs.
         state.runs = 0;
         state.copy.clone_from(&copy);
+        drop(state);
+        drop(turn);
         copy
     }
 

@@ -221,11 +221,8 @@ impl Executable {
         inputs: &[(&str, &Tensor)],
         launch: &mut Launching<'_>,
     ) -> Result<Outputs> {
-        if let (Some(ranks), None) = (self.program.ranks(), &self.ranks) {
-            return Err(Error::Parallel(format!(
-                "@{} has collectives for {ranks} ranks and runs alone: run it as a step in parallel, such as `TrainStep::data_parallel`",
-                self.program.name()
-            )));
+        if self.ranks.is_none() {
+            self.runs_alone()?;
         }
         let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
@@ -236,6 +233,15 @@ impl Executable {
             self.ranks.iter().for_each(|ranks| ranks.end());
         }
         result
+    }
+
+    /// An error if it has exchanges with other ranks.
+    fn runs_alone(&self) -> Result<()> {
+        let Some(ranks) = self.program.ranks() else { return Ok(()) };
+        Err(Error::Parallel(format!(
+            "@{} has collectives for {ranks} ranks and runs alone: run it as a step in parallel, such as `TrainStep::data_parallel`",
+            self.program.name()
+        )))
     }
 
     fn run_in(

@@ -5,13 +5,13 @@ use super::workspace::Workspace;
 use super::{Executable, Given, Kept};
 use crate::error::{Error, Result};
 use crate::outputs::Outputs;
-use crate::store::Weights;
+use crate::store::{Tie, Weights};
 use crate::tensor::Tensor;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 /// A thread's workspace for programs that only read [`Weights`]: kernels tied to memory, and that memory. A thread has one, for all programs that it
-/// runs and for all versions, one after another; what belongs to an earlier version is given up at the first run on a later one.
+/// runs and for all versions; what belongs to weights or programs that nobody has any more is given up at its next run.
 ///
 /// ```
 /// use tracecast_runtime::Session;
@@ -20,19 +20,17 @@ use std::sync::{Arc, Weak};
 /// ```
 #[derive(Default)]
 pub struct Session {
-    /// The version of the last run.
-    version: u64,
     /// The one used last is the last.
     desks: Vec<Desk>,
-    arenas: Vec<(Arc<Arenas>, Arena)>,
+    arenas: Vec<(Weak<Arenas>, Arena)>,
 }
 
 /// What is kept for one program.
 struct Desk {
     /// The program; gone when that is.
     program: Weak<()>,
-    /// The version that the workspace is tied to; 0 before it is.
-    version: u64,
+    /// What the workspace is tied to.
+    weights: Tie,
     workspace: Workspace,
     given: Given,
     kept: Kept,
@@ -52,20 +50,13 @@ impl Session {
         self.desks.len()
     }
 
-    /// Goes on to a version: what is tied to another one is given up, but for the program that is to run, which may find again what it shares.
-    fn turn_to(&mut self, version: u64, program: &Arc<()>) {
-        if self.version == version {
-            return;
-        }
-        self.version = version;
+    /// Gives up what belongs to programs that are gone, and what is tied to weights that are.
+    fn forget(&mut self) {
         self.desks.retain(|desk| desk.program.strong_count() > 0);
-        for desk in &mut self.desks {
-            if !is_of(desk, program) {
-                desk.version = 0;
-                desk.workspace.bindings.clear();
-            }
+        for desk in self.desks.iter_mut().filter(|desk| desk.weights.is_loose()) {
+            desk.workspace.bindings.clear();
         }
-        self.arenas.retain(|(arenas, _)| Arc::strong_count(arenas) > 1);
+        self.arenas.retain(|(arenas, _)| arenas.strong_count() > 0);
     }
 
     /// What is kept for a program.
@@ -75,7 +66,7 @@ impl Session {
         }
         Ok(Desk {
             program: Arc::downgrade(&program.token),
-            version: 0,
+            weights: Tie::none(),
             workspace: program.new_workspace()?,
             given: Given::new(),
             kept: Kept::default(),
@@ -92,11 +83,11 @@ impl Session {
     /// An arena of so many bytes for the programs that share these.
     fn arena(&mut self, program: &Executable) -> Result<Arena> {
         let bytes = program.program.layout.arena;
-        let same = |(arenas, _): &(Arc<Arenas>, Arena)| Arc::ptr_eq(arenas, &program.arenas);
-        let own = self.arenas.iter().position(same).map(|at| self.arenas.swap_remove(at).1);
+        let shared = Arc::as_ptr(&program.arenas);
+        let own = self.arenas.iter().position(|(arenas, _)| std::ptr::eq(arenas.as_ptr(), shared));
+        let own = own.map(|at| self.arenas.swap_remove(at).1);
         match own {
             Some(arena) if arena.holds(bytes) => Ok(arena),
-            // One that is too small is freed before there is a larger one.
             _ => program.arenas.take(&*program.device, bytes, &|_| false),
         }
     }
@@ -110,7 +101,7 @@ impl Executable {
     /// Runs one step on weights, which many threads may do at once: none waits for another, and none has a copy of the weights.
     ///
     /// # Errors
-    /// If the program replaces state, which weights are not; otherwise as [`run`](Executable::run).
+    /// If the program replaces state, which weights are not, or has exchanges with other ranks; otherwise as [`run`](Executable::run).
     pub fn run_on(
         &self,
         weights: &Weights,
@@ -122,15 +113,17 @@ impl Executable {
             let why = "is replaced by the program, and weights are only read: run it on a store";
             return Err(Error::state(&port.name, why));
         }
-        session.turn_to(weights.version(), &self.token);
+        self.runs_alone()?;
+        // Taken out first: what it was tied to may have packed copies that these weights share.
         let mut desk = session.desk(self).map_err(|error| self.short_of_memory(error))?;
+        session.forget();
         let arena = session.arena(self).map_err(|error| self.short_of_memory(error));
         let done = arena.and_then(|arena| {
             desk.workspace.arena = Some(arena);
             self.run_at(&mut desk, weights, inputs)
         });
         if let Some(arena) = desk.workspace.arena.take() {
-            session.arenas.push((self.arenas.clone(), arena));
+            session.arenas.push((Arc::downgrade(&self.arenas), arena));
         }
         session.give_back(desk);
         done
@@ -142,20 +135,20 @@ impl Executable {
         weights: &Weights,
         inputs: &[(&str, &Tensor)],
     ) -> Result<Outputs> {
-        let Desk { version, workspace, given, kept, .. } = desk;
+        let Desk { weights: tied, workspace, given, kept, .. } = desk;
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
-        if *version != weights.version() || !workspace.is_tied() {
+        if !tied.is_to(weights) || !workspace.is_tied() {
             let state = |port: &usize| {
                 let port = &self.program.parts.ports[*port];
                 weights.memory(&port.name, &port.ty, &self.device)
             };
             let states =
                 self.program.layout.states.iter().map(state).collect::<Result<Vec<_>>>()?;
-            *version = 0;
+            *tied = Tie::none();
             self.tie(workspace, &states).map_err(|error| self.short_of_memory(error))?;
             // Nothing of another version stays.
             workspace.bindings.truncate(1);
-            *version = weights.version();
+            *tied = weights.tie();
         }
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
         self.step(workspace, kept, &tensor, &mut |kernel, _| kernel.run())
@@ -164,6 +157,6 @@ impl Executable {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({} programs, version {})", self.desks.len(), self.version)
+        write!(f, "Session({} programs)", self.desks.len())
     }
 }

@@ -3,6 +3,7 @@
 mod place;
 mod weights;
 
+pub(crate) use weights::Tie;
 pub use weights::{Published, Weights};
 
 use crate::device::Device;

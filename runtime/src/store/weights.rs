@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use tracecast_ir::TensorType;
 
 /// Named state that nobody writes any more: what a [`Store`] held when [`Store::snapshot`] was called. Any number of threads may run programs on
@@ -18,6 +18,26 @@ use tracecast_ir::TensorType;
 /// A copy of the handle is the same version. A version that is made of another one shares with it what is not replaced.
 #[derive(Clone)]
 pub struct Weights(Arc<Version>);
+
+/// Which weights something is tied to, without keeping them.
+pub(crate) struct Tie(Weak<Version>);
+
+impl Tie {
+    /// To none.
+    pub(crate) fn none() -> Self {
+        Tie(Weak::new())
+    }
+
+    /// True if nobody has the weights any more.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
+    /// True if it is to these.
+    pub(crate) fn is_to(&self, weights: &Weights) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&weights.0))
+    }
+}
 
 struct Version {
     number: u64,
@@ -35,6 +55,11 @@ impl Weights {
     /// The number of the version, greater than that of any made before in this process.
     pub fn version(&self) -> u64 {
         self.0.number
+    }
+
+    /// A tie to these.
+    pub(crate) fn tie(&self) -> Tie {
+        Tie(Arc::downgrade(&self.0))
     }
 
     /// A store with these values, for programs that replace some of them. Until then the memory is that of the weights.
@@ -124,7 +149,8 @@ impl Published {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves another version from now on, and gives back the former one. Runs that have begun go on with theirs, which is freed with the last.
+    /// Serves another version from now on, and gives back the former one. Runs that have begun go on with theirs. It is
+    /// freed when nobody has it any more: the caller has, and a [`Session`](crate::Session) that ran on it keeps its memory until its next run.
     pub fn publish(&self, weights: Weights) -> Weights {
         let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *served, weights)
