@@ -399,7 +399,8 @@ impl Jit {
     }
 }
 
-fn not_used(name: String, asked: &BTreeSet<String>) -> Error {
+/// The error about an input that a strict program does not ask for.
+pub(crate) fn not_used(name: String, asked: &BTreeSet<String>) -> Error {
     let asked: Vec<String> = asked.iter().map(|name| format!("`{name}`")).collect();
     let asked = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
     let message = format!("is not used by the program, which asks for {asked}, and it is strict");

@@ -4,6 +4,7 @@ use crate::programs::DEADLINE;
 use std::sync::Arc;
 use tracecast::nn::{Dropout, Linear, Module, Relu, Sequential};
 use tracecast::prelude::*;
+use tracecast::runtime::Collective;
 use tracecast::runtime::Error as RunError;
 use tracecast::runtime::collective::{Group, threads};
 use tracecast::{DataParallel, Error, StepResult, TrainStepBuilder};
@@ -413,4 +414,69 @@ fn numbers_of_evaluations_are_means_over_rows() {
         assert_eq!(mean, [8.0 / 6.0, 1.0]);
         assert!(nothing.to_string().contains("no rows"), "{nothing}");
     }
+}
+
+/// Otherwise the others would wait, and take its next batch for this one.
+#[test]
+fn a_rank_that_fails_by_itself_ends_the_others() {
+    let step = builder(model()).optimizer(Sgd::new(0.1)).build().unwrap();
+    let found = on_ranks(3, |rank| {
+        let step = step.data_parallel(rank);
+        let mut store = Store::new();
+        step.init(&mut store, 3).unwrap();
+        let (x, mut y) = part(batch(0), step.rank(), step.size());
+        step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap();
+        let before = bits(&store);
+        if step.rank() == 1 {
+            y = Tensor::new([ROWS / 3], &[5i64; ROWS / 3]).unwrap();
+        }
+        let start = std::time::Instant::now();
+        let first = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap_err().to_string();
+        assert!(start.elapsed() < DEADLINE / 2, "{:?}", start.elapsed());
+        assert_eq!(bits(&store), before);
+        let (x, y) = part(batch(1), step.rank(), step.size());
+        let again = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap_err().to_string();
+        (first, again)
+    });
+    for (rank, (first, again)) in found.into_iter().enumerate() {
+        assert!(
+            first.contains('5') && (rank == 1 || first.contains("rank 1 has failed")),
+            "{first}"
+        );
+        assert!(again.contains("rank 1 has failed"), "{again}");
+    }
+}
+
+#[test]
+fn uneven_ranks_disagree_on_the_program_or_on_rows() {
+    let run = |rates: [f64; 2], rows: [usize; 2]| {
+        on_ranks(2, |rank| {
+            let at = rank.rank();
+            let step = builder(model()).optimizer(Sgd::new(rates[at])).build().unwrap();
+            let step = step.data_parallel(rank).uneven(true);
+            let mut store = Store::new();
+            step.init(&mut store, 3).unwrap();
+            let (x, y) = batch(0);
+            let (x, y) = (x.slice(0, ..rows[at]).unwrap(), y.slice(0, ..rows[at]).unwrap());
+            step.run(&mut store, &[("x", &x), ("y", &y)]).map(drop).map_err(|e| e.to_string())
+        })
+    };
+    assert_eq!(run([0.1, 0.1], [5, 9]), [Ok(()), Ok(())]);
+    for error in run([0.1, 0.2], [5, 9]) {
+        let error = error.unwrap_err();
+        assert!(error.contains("the ranks disagree on the program"), "{error}");
+    }
+    for error in run([0.1, 0.1], [5, 0]) {
+        assert_eq!(error.unwrap_err(), "ranks: rank 1 has no rows of a batch of 5");
+    }
+}
+
+#[test]
+fn a_rank_without_rows_adds_nothing_to_a_mean() {
+    let step = builder(model()).optimizer(Sgd::new(0.1)).build().unwrap();
+    let means = on_ranks(2, |rank| {
+        let (number, rows) = [(2.5, 4), (f64::NAN, 0)][rank.rank()];
+        step.data_parallel(rank).mean(&[number], rows).unwrap()
+    });
+    assert_eq!(means, [[2.5], [2.5]]);
 }

@@ -24,6 +24,8 @@ pub(crate) enum Draws {
 pub(crate) struct Parts {
     /// How many rows it has.
     rows: usize,
+    /// How many rows the whole has.
+    of: usize,
     /// The number of its first row: i64 without axes.
     first: ValueId,
     /// What the ops draw in a trace of the whole batch, in their order.
@@ -44,13 +46,13 @@ impl Tracer {
         }
     }
 
-    /// Has ops that draw at random draw from now on what a trace of a whole batch draws for these rows of it: `rows` of them, of which `first`, an
+    /// Has ops that draw at random draw from now on what a trace of a whole batch draws for these rows of it: `rows` of the `of` that there are, of which `first`, an
     /// i64 without axes, is the number of the first one. `whole` are the [shapes](Tracer::noted_draws) that the same code draws for the whole batch.
     ///
-    /// What has the same shape there is the same for all parts. Of everything else one axis is longer there by a number of rows, and rows follow one
+    /// What has the same shape there is the same for all parts. Of everything else one axis is longer there in proportion to the rows, and rows follow one
     /// another along it.
-    pub fn draw_parts(&self, rows: usize, first: Var<'_>, whole: Vec<Shape>) {
-        let parts = Parts { rows, first: first.id(), whole: whole.into() };
+    pub fn draw_parts(&self, rows: usize, of: usize, first: Var<'_>, whole: Vec<Shape>) {
+        let parts = Parts { rows, of, first: first.id(), whole: whole.into() };
         *self.draws.borrow_mut() = Draws::Parts(parts);
     }
 
@@ -66,13 +68,15 @@ impl Tracer {
         }
         let [x, rng] = args.vars[..] else { return Ok(()) };
         let own = x.shape();
-        let (rows, first, whole) = match &mut *self.draws.borrow_mut() {
+        let (rows, of, first, whole) = match &mut *self.draws.borrow_mut() {
             Draws::Own => return Ok(()),
             Draws::Noted(shapes) => {
                 shapes.push(own);
                 return Ok(());
             }
-            Draws::Parts(Parts { rows, first, whole }) => (*rows, *first, whole.pop_front()),
+            Draws::Parts(Parts { rows, of, first, whole }) => {
+                (*rows, *of, *first, whole.pop_front())
+            }
         };
         let whole = whole.ok_or("draws more often for a part of the batch than for all of it")?;
         if own == whole || rng.ty() != TensorType::new(DType::I64, [2]) {
@@ -87,7 +91,8 @@ impl Tracer {
         let differ: Vec<usize> =
             (0..own.len().min(all.len())).filter(|axis| own[*axis] != all[*axis]).collect();
         let [axis] = differ[..] else { return Err(cannot()) };
-        if own.len() != all.len() || rows == 0 || own[axis] % rows != 0 {
+        let is_in_proportion = own[axis].checked_mul(of) == all[axis].checked_mul(rows);
+        if own.len() != all.len() || rows == 0 || own[axis] % rows != 0 || !is_in_proportion {
             return Err(cannot());
         }
         let strides: Vec<usize> = (0..all.len()).map(|i| all[i + 1..].iter().product()).collect();

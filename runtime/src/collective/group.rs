@@ -78,8 +78,13 @@ struct Failure {
 pub struct Group {
     rank: usize,
     size: usize,
-    jobs: Mutex<Option<Sender<Job>>>,
+    todo: Mutex<Option<Sender<Todo>>>,
     thread: Option<JoinHandle<()>>,
+}
+
+enum Todo {
+    Exchange(Job),
+    GiveUp(Label, String),
 }
 
 struct Job {
@@ -99,7 +104,7 @@ impl Group {
         make: impl FnOnce() -> std::result::Result<T, String> + Send + 'static,
         deadline: Duration,
     ) -> Result<Self> {
-        let (jobs, todo) = channel();
+        let (sender, todo) = channel();
         let (ready, made) = channel();
         let body = move || match make() {
             Ok(transport) => {
@@ -115,7 +120,13 @@ impl Group {
         let thread = thread.map_err(|e| Error::Parallel(format!("no thread for ranks: {e}")))?;
         let made = made.recv().unwrap_or_else(|_| Err("the transport has panicked".to_owned()));
         let (rank, size) = made.map_err(Error::Parallel)?;
-        Ok(Group { rank, size, jobs: Mutex::new(Some(jobs)), thread: Some(thread) })
+        Ok(Group { rank, size, todo: Mutex::new(Some(sender)), thread: Some(thread) })
+    }
+
+    /// False if the thread has ended.
+    fn send(&self, todo: Todo) -> bool {
+        let sender = self.todo.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.as_ref().is_some_and(|sender| sender.send(todo).is_ok())
     }
 }
 
@@ -130,20 +141,22 @@ impl Collective for Group {
 
     fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending> {
         let (answer, pending) = Pending::new();
-        let job = Job { transfer, label, data, answer };
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        match sent {
+        match self.send(Todo::Exchange(Job { transfer, label, data, answer })) {
             true => Ok(pending),
             false => Err(Error::Parallel("this rank has left".to_owned())),
         }
+    }
+
+    fn give_up(&self, label: Label, why: &str) {
+        // Who has left has told them.
+        let _ = self.send(Todo::GiveUp(label, why.to_owned()));
     }
 }
 
 /// Leaves the other ranks, which end if they still expect something.
 impl Drop for Group {
     fn drop(&mut self) {
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.todo.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(thread) = self.thread.take() {
             // It has panicked if this fails, and whoever waited for it was told.
             let _ = thread.join();
@@ -170,12 +183,22 @@ struct Exchanging<T> {
 /// How much longer a rank waits for what others have combined than for what they give: a rank that they wait for in vain is theirs to name.
 const LONGER: Duration = Duration::from_millis(750);
 
+/// A deadline that no clock has is this one: a year.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// The bytes of a header.
 const HEADER: usize = 48;
 
 impl<T: Transport> Exchanging<T> {
-    fn work(&mut self, todo: &Receiver<Job>) {
-        while let Ok(Job { transfer, label, data, answer }) = todo.recv() {
+    fn work(&mut self, todo: &Receiver<Todo>) {
+        while let Ok(next) = todo.recv() {
+            let Job { transfer, label, data, answer } = match next {
+                Todo::Exchange(job) => job,
+                Todo::GiveUp(label, why) => {
+                    self.give_up(label, format!("has failed: {why}"));
+                    continue;
+                }
+            };
             if self.failed.is_none() {
                 let began = Instant::now();
                 match self.exchange(transfer, label, data) {
@@ -195,13 +218,22 @@ impl<T: Transport> Exchanging<T> {
         }
     }
 
+    fn give_up(&mut self, label: Label, message: String) {
+        if self.failed.is_none() {
+            let failure = Failure { rank: self.transport.rank() as u64, label, message };
+            self.transport.give_up(&failure.to_bytes());
+            self.failed = Some(failure);
+        }
+    }
+
     fn exchange(
         &mut self,
         transfer: Transfer,
         label: Label,
         data: Vec<u8>,
     ) -> std::result::Result<Vec<u8>, Failure> {
-        let until = Instant::now() + self.deadline;
+        let now = Instant::now();
+        let until = now.checked_add(self.deadline).unwrap_or(now + FOR_EVER);
         let done = self.greet(transfer, label, data.len(), until).and_then(|()| match transfer {
             Transfer::Reduce { across, dtype } => self.reduce(across, dtype, data, until),
             Transfer::Broadcast { root } => self.broadcast(root, data, until),

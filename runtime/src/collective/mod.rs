@@ -54,6 +54,10 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// If an earlier transfer has failed: none follows it.
     fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending>;
 
+    /// Tells the other ranks that this one cannot take part any more, and why: their transfers end with that, and none follows. A rank that has failed
+    /// by itself would have them wait, and what it gives next may not be what they wait for.
+    fn give_up(&self, label: Label, why: &str);
+
     /// Waits until a transfer is done, for as long as the deadline of the ranks says.
     ///
     /// # Errors

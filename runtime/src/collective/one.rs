@@ -23,4 +23,6 @@ impl Collective for OneRank {
         answer.give(Ok(Done { data, began: now, ended: now }));
         Ok(pending)
     }
+
+    fn give_up(&self, _: Label, _: &str) {}
 }

@@ -46,6 +46,14 @@ impl DataParallel {
         let counts: Vec<usize> =
             given.as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n) as usize).collect();
         let before = counts[..self.rank()].iter().sum();
-        Ok(Rows { own, before, all: counts.iter().sum(), divided })
+        let all = counts.iter().sum();
+        // All ranks see it, and none waits for the one that cannot take the step.
+        match counts.iter().position(|rows| *rows == 0).filter(|_| all > 0) {
+            Some(rank) => {
+                let message = format!("rank {rank} has no rows of a batch of {all}");
+                Err(Error::Parallel(message).into())
+            }
+            None => Ok(Rows { own, before, all, divided }),
+        }
     }
 }

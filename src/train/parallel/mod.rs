@@ -158,11 +158,22 @@ impl DataParallel {
     ///
     /// # Errors
     /// As [`TrainStep::run`]; if the ranks disagree on the program, the types of its inputs or the entries of their stores; if a rank has another number of
-    /// rows, unless that was [asked for](DataParallel::uneven); if a rank is late, or has left. The store is as it was before.
+    /// rows, unless that was [asked for](DataParallel::uneven); if a rank is late, or has left. The store is as it was before. A rank that fails
+    /// by itself ends the others, which are told why.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
-        need_elements(inputs)?;
         let step = self.step.load(Ordering::Relaxed);
+        self.take(store, inputs, step).inspect_err(|error| {
+            use crate::error::Error::Runtime;
+            // What all ranks are told, they know.
+            if !matches!(error, Runtime(Error::Rank { .. } | Error::Parallel(_))) {
+                self.ranks.give_up(self.label(0, step), &error.to_string());
+            }
+        })
+    }
+
+    fn take(&self, store: &mut Store, inputs: &[(&str, &Tensor)], step: u64) -> Result<StepResult> {
         let rows = self.rows(inputs, step)?;
+        need_elements(inputs)?;
         let (program, is_new) = self.program(store, inputs, &rows)?;
         let missing = program.put_missing(store, self.options.start_seed())?;
         let ran = self
@@ -221,6 +232,8 @@ impl DataParallel {
         if !is_due && self.is_compared.load(Ordering::Relaxed) {
             return Ok(());
         }
+        // Until all agree: who tries again after an error is compared again.
+        self.is_compared.store(false, Ordering::Relaxed);
         agreed::compare(&*self.ranks, program, store, inputs, self.label(AGREE, step))?;
         self.is_compared.store(true, Ordering::Relaxed);
         Ok(())
@@ -245,7 +258,9 @@ impl DataParallel {
     /// If a rank is late, has left, or does something else; if no rank has rows.
     pub fn mean(&self, numbers: &[f64], rows: usize) -> Result<Vec<f64>> {
         let weight = rows as f64;
-        let own = numbers.iter().map(|x| x * weight).chain([weight]);
+        // A mean over no rows is no number.
+        let weighted = |x: &f64| if rows == 0 { 0.0 } else { x * weight };
+        let own = numbers.iter().map(weighted).chain([weight]);
         let data: Vec<u8> = own.flat_map(f64::to_le_bytes).collect();
         let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F64 };
         let label = self.label(MEAN, self.step.load(Ordering::Relaxed));

@@ -6,6 +6,7 @@ use crate::compile::compile_quietly;
 use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::explain::Warning;
+use crate::jit::not_used;
 use crate::options::Options;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Types};
@@ -46,6 +47,7 @@ impl Compiled {
         uneven: bool,
     ) -> Result<Self> {
         let types = types(store, inputs)?;
+        let given_types = uneven.then(|| types.clone());
         let share = Share { ranks: Some(ranks.size()), weight: uneven.then_some(WEIGHT) };
         let whole = match rows.own {
             Some(own) if own != rows.all => drawn(recipe, options, &types, rows, &share)?,
@@ -57,10 +59,15 @@ impl Compiled {
         if draws {
             let part = rows.own.unwrap_or(1) / recipe.parts;
             let first = trace.input_of(FIRST, TensorType::scalar(DType::I64));
-            trace.draw_parts(part, first, whole);
+            trace.draw_parts(part, rows.all / recipe.parts, first, whole);
         }
         trace.run(|t| recipe.record_on(t, &share))?;
         let traced = trace.finish()?;
+        if let Some(name) = given.keys().find(|name| !traced.asked.contains(*name))
+            && options.is_strict()
+        {
+            return Err(not_used(name.clone(), &traced.asked));
+        }
         let ports = traced.graph.ports();
         let state = ports.iter().filter(|port| port.role != Role::Input);
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
@@ -68,6 +75,11 @@ impl Compiled {
         // What is compiled is the same for the same text, and so is the order of what ranks exchange.
         let text =
             format!("{}\n{:?}\n{}", traced.graph, options.passes().precision, options.bucket());
+        let text = match given_types {
+            // What cannot be traced for a row is told apart by nothing.
+            Some(types) => text_of(recipe, options, &types, rows, &share).unwrap_or_default(),
+            None => text,
+        };
         let fingerprint = fingerprint(text.as_bytes()).max(1 << 16);
         let (executable, mut report) = compile_quietly(traced.graph, options)?;
         report.warnings.splice(0..0, traced.warnings.into_iter().map(Warning::of_tracing));
@@ -80,7 +92,7 @@ impl Compiled {
             parts: recipe.parts,
             uneven,
             size: ranks.size(),
-            executable: executable.on_ranks(ranks, if uneven { 0 } else { fingerprint })?,
+            executable: executable.on_ranks(ranks, fingerprint)?,
             fingerprint,
             report,
         })
@@ -101,8 +113,14 @@ impl Compiled {
     pub(super) fn put_missing(&self, store: &mut Store, seed: u64) -> Result<Vec<String>> {
         let missing: Vec<&Entry> =
             self.starts.iter().filter(|entry| !store.contains(&entry.name)).collect();
-        missing.iter().try_for_each(|entry| entry.put(store, seed))?;
-        Ok(missing.into_iter().map(|entry| entry.name.clone()).collect())
+        let names: Vec<String> = missing.iter().map(|entry| entry.name.clone()).collect();
+        if let Err(error) = missing.iter().try_for_each(|entry| entry.put(store, seed)) {
+            for name in &names {
+                let _ = store.remove(name);
+            }
+            return Err(error);
+        }
+        Ok(names)
     }
 
     /// Takes step number `step`.
@@ -119,8 +137,9 @@ impl Compiled {
         if self.all.is_some() {
             given.push((FIRST, &first));
         }
-        let own = rows.own.unwrap_or(1) as f64 * self.size as f64;
-        let weight = Tensor::scalar((own / rows.all.max(1) as f64) as f32);
+        let weight =
+            rows.own.map_or(1.0, |own| own as f64 * self.size as f64 / rows.all.max(1) as f64);
+        let weight = Tensor::scalar(weight as f32);
         if self.uneven {
             given.push((WEIGHT, &weight));
         }
@@ -153,9 +172,9 @@ impl Compiled {
         self.state.iter().map(|(name, ty)| (name.as_str(), ty))
     }
 
-    /// A number that stands for what all ranks run; nothing where batches may differ.
+    /// A number that stands for what all ranks run; where batches may differ, for what they would run with a row each.
     pub(super) fn fingerprint(&self) -> u64 {
-        if self.uneven { 0 } else { self.fingerprint }
+        self.fingerprint
     }
 
     pub(super) fn report(&self) -> &CompileReport {
@@ -180,6 +199,32 @@ fn types(store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Types> {
     Ok(types)
 }
 
+/// These types with another number of rows.
+fn with_rows(types: &Types, divided: &[String], rows: usize) -> Types {
+    let mut types = types.clone();
+    for name in divided {
+        if let Some(ty) = types.inputs.get_mut(name) {
+            let sizes = ty.shape.iter().copied().skip(1);
+            ty.shape = [rows.into()].into_iter().chain(sizes).collect();
+        }
+    }
+    types
+}
+
+/// The step with a row in each of its parts, and what it is compiled with: the same on ranks that run the same step, whatever rows they have.
+fn text_of(
+    recipe: &Recipe,
+    options: &Options,
+    types: &Types,
+    rows: &Rows,
+    share: &Share,
+) -> Result<String> {
+    let trace = Trace::new("train", options, with_rows(types, &rows.divided, recipe.parts));
+    trace.run(|t| recipe.record_on(t, share))?;
+    let graph = trace.finish()?.graph;
+    Ok(format!("{graph}\n{:?}\n{}", options.passes().precision, options.bucket()))
+}
+
 /// What the same step draws at random with all rows on one rank: shapes, in their order.
 fn drawn(
     recipe: &Recipe,
@@ -188,14 +233,7 @@ fn drawn(
     rows: &Rows,
     share: &Share,
 ) -> Result<Vec<Shape>> {
-    let mut whole = types.clone();
-    for name in &rows.divided {
-        if let Some(ty) = whole.inputs.get_mut(name) {
-            let sizes = ty.shape.iter().copied().skip(1);
-            ty.shape = [rows.all.into()].into_iter().chain(sizes).collect();
-        }
-    }
-    let trace = Trace::new("train", options, whole);
+    let trace = Trace::new("train", options, with_rows(types, &rows.divided, rows.all));
     trace.note_draws();
     trace.run(|t| recipe.record_on(t, share))?;
     Ok(trace.noted_draws())
