@@ -31,6 +31,7 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
             return Err(format!("`p` is {p}, expected 1 or 2"));
         }
         let outer = outer_of(x)?;
+        infer::need_elements(cx.must, x, &[x.shape.rank() - 1])?;
         if target.dtype != DType::I64 || target.numel() != outer.numel() || target.shape.rank() > 1 {
             return Err(format!("`target` is {target}, expected i64{outer} beside {x}"));
         }
@@ -67,6 +68,7 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
     infer:    &|cx| {
         let (x, target) = (cx.operand(0), cx.operand(1));
         let outer = outer_of(x)?;
+        infer::need_elements(cx.must, x, &[x.shape.rank() - 1])?;
         if target.dtype != DType::I64 || target.shape != x.shape {
             return Err(format!("`target` is {target}, expected i64{}", x.shape));
         }
