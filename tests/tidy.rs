@@ -75,7 +75,7 @@ const CRATES: [Crate; 8] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 19_300,
+        budget: 19_400,
         most_flat: 8,
     },
     Crate {

@@ -126,7 +126,7 @@ impl Device for CpuDevice {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { sizes: vec![FormKind::Nest, FormKind::Contract, FormKind::Scatter] }
+        Capabilities { sizes: FormKind::ALL.to_vec() }
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 29] = [
+const HOMONYMS: [(&str, &[&str], &str); 32] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training.rs", &["relu"], "the name of a module"),
@@ -44,6 +44,7 @@ const HOMONYMS: [(&str, &[&str], &str); 29] = [
         ],
         "scalar functions",
     ),
+    ("ir/src/kernel/line/mod.rs", &["argmax", "recurrence", "sum"], "scans"),
     ("ir/src/kernel/reduction.rs", &["argmax", "sum"], "reductions"),
     (
         "ir/src/kernel/scalar.rs",
@@ -54,6 +55,8 @@ const HOMONYMS: [(&str, &[&str], &str); 29] = [
         "scalar instructions",
     ),
     ("ir/src/op/exchange.rs", &["mean", "sum"], "how ranks combine numbers"),
+    ("ir/src/policy/file.rs", &["scan"], "a rule of promotion"),
+    ("ir/src/policy/set.rs", &["scan"], "a rule of promotion"),
     ("ir/src/text/record.rs", &["grad"], "a word of the text: the line asks for a gradient"),
     ("ir/src/tracer.rs", &["input"], "a port"),
     ("passes/src/explain/ops.rs", &["cast"], "a reason"),

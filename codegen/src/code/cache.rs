@@ -178,10 +178,9 @@ fn compile<'k>(
         drafts.push(drafted(target, disk, &mut context, *id, kernel)?);
     }
     let functions: Vec<_> = drafts.iter().flat_map(Draft::functions).collect();
-    if functions.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut code = link(target, &functions)?.into_iter();
+    // Kernels of precompiled code alone have no functions.
+    let linked = if functions.is_empty() { Vec::new() } else { link(target, &functions)? };
+    let mut code = linked.into_iter();
     let program = |d: Draft<'k>| {
         let code = code.by_ref().take(d.objects.len()).collect();
         let Planned { dispatch, table, facts, .. } = d.planned;

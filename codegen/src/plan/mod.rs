@@ -13,6 +13,7 @@ pub(crate) mod columns;
 pub(crate) mod contract;
 pub(crate) mod facts;
 mod from_kernel;
+pub(crate) mod lines;
 pub(crate) mod max_abs;
 pub(crate) mod nest;
 pub(crate) mod numbers;
@@ -27,6 +28,7 @@ use crate::error::{Error, Result};
 use columns::Column;
 use contract::{BoundContract, ContractDispatch};
 use facts::Facts;
+use lines::LinesDispatch;
 use max_abs::Largest;
 use nest::{BoundNest, NestDispatch};
 use numbers::{Numbers, SizeTable};
@@ -102,6 +104,7 @@ fn dispatch(draft: &Draft<'_>) -> Dispatch {
         Form::Nest(form) => Dispatch::Nest(nest::dispatch(draft, form)),
         Form::Contract(form) => Dispatch::Contract(contract::dispatch(draft, form)),
         Form::Scatter(form) => Dispatch::Scatter(scatter::dispatch(draft, form)),
+        Form::Lines(form) => Dispatch::Lines(lines::dispatch(draft.kernel, form)),
     }
 }
 
@@ -123,6 +126,8 @@ pub(crate) fn pipeline<'k>(
         Form::Nest(form) => nest::draft(kernel, form, facts)?,
         Form::Contract(form) => contract::draft(kernel, form, facts)?,
         Form::Scatter(form) => scatter::draft(kernel, form, facts)?,
+        // No functions, which is nothing to transform.
+        Form::Lines(_) => return Ok(lines::draft(kernel, facts)),
     };
     let mut reached = DRAFT;
     for transformation in &PIPELINE {
@@ -192,17 +197,25 @@ impl<'k> Draft<'k> {
 ///
 /// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]).
 #[derive(Debug)]
-pub(crate) enum Dispatch<N = NestDispatch, C = ContractDispatch, S = ScatterDispatch> {
+pub(crate) enum Dispatch<
+    N = NestDispatch,
+    C = ContractDispatch,
+    S = ScatterDispatch,
+    L = LinesDispatch,
+> {
     /// One pass over rows and positions.
     Nest(N),
     /// A contraction by the precompiled routine.
     Contract(C),
     /// Sources added to a copy of the base.
     Scatter(S),
+    /// Scans and orders by precompiled code.
+    Lines(L),
 }
 
 /// What a run does with sizes that are numbers.
-pub(crate) type BoundDispatch = Dispatch<BoundNest, BoundContract, ScatterDispatch<usize>>;
+pub(crate) type BoundDispatch =
+    Dispatch<BoundNest, BoundContract, ScatterDispatch<usize>, LinesDispatch<usize>>;
 
 impl Dispatch {
     /// For the sizes of a binding.
@@ -214,6 +227,7 @@ impl Dispatch {
             Dispatch::Nest(nest) => Dispatch::Nest(nest.at(sizes)?),
             Dispatch::Contract(contract) => Dispatch::Contract(contract.at(sizes)?),
             Dispatch::Scatter(scatter) => Dispatch::Scatter(scatter.at(sizes)?),
+            Dispatch::Lines(lines) => Dispatch::Lines(lines.at(sizes)?),
         })
     }
 }

@@ -185,6 +185,19 @@ pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, coun
     unsafe { first.0.copy_from_nonoverlapping(all.to_le_bytes().as_ptr(), size) };
 }
 
+/// The bytes of an operand from the first of a part on.
+pub(super) fn bytes<'a>(of: Address, first: usize, count: usize) -> &'a [u8] {
+    // SAFETY: used for the operands of a kernel of lines during its run: their sizes have been checked against the kernel, and nobody
+    // writes an operand that is read.
+    unsafe { std::slice::from_raw_parts(of.0.wrapping_add(first), count) }
+}
+
+/// The bytes of an output that one thread writes, from the first of its part on.
+pub(super) fn bytes_mut<'a>(of: Address, first: usize, count: usize) -> &'a mut [u8] {
+    // SAFETY: as above; the parts of threads do not overlap, and nobody reads an output during the run.
+    unsafe { std::slice::from_raw_parts_mut(of.0.wrapping_add(first), count) }
+}
+
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);

@@ -3,6 +3,7 @@
 
 mod columns;
 mod contract;
+mod lines;
 mod max_abs;
 mod memory;
 mod nest;
@@ -56,7 +57,7 @@ pub(crate) struct Invocation<'a> {
 pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut Vec<Slots>) {
     match dispatch {
         Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
-        Dispatch::Contract(_) | Dispatch::Scatter(_) => {}
+        Dispatch::Contract(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => {}
     }
 }
 
@@ -70,6 +71,7 @@ pub(crate) fn room(dispatch: &BoundDispatch) -> Option<usize> {
         }
         Dispatch::Contract(contract) => columns::bytes(&contract.columns),
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
+        Dispatch::Lines(_) => 0,
     };
     (bytes >= ROOM_FROM).then_some(bytes)
 }
@@ -82,7 +84,7 @@ pub(crate) fn packing(
 ) -> Option<Packing> {
     match dispatch {
         Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
-        Dispatch::Nest(_) | Dispatch::Scatter(_) => None,
+        Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => None,
     }
 }
 
@@ -92,6 +94,7 @@ pub(crate) fn is_shared(dispatch: &BoundDispatch, team: &Team) -> bool {
         Dispatch::Nest(nest) => nest::parts(nest, team),
         Dispatch::Contract(contract) => contract::parts(contract, team),
         Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
+        Dispatch::Lines(lines) => lines::parts(lines, team),
     };
     parts > 1
 }
@@ -101,7 +104,7 @@ impl Invocation<'_> {
     pub(crate) fn pack(&self, to: &PackedOperand) -> u16 {
         match self.dispatch {
             Dispatch::Contract(contract) => contract::pack(contract, self, to),
-            Dispatch::Nest(_) | Dispatch::Scatter(_) => u16::MAX,
+            Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => u16::MAX,
         }
     }
 
@@ -112,6 +115,7 @@ impl Invocation<'_> {
             Dispatch::Nest(nest) => nest::run(nest, self),
             Dispatch::Contract(contract) => contract::run(contract, self, kept),
             Dispatch::Scatter(scatter) => scatter::run(scatter, self),
+            Dispatch::Lines(lines) => lines::run(lines, self),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
-//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] adds values at computed places.
+//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] adds values at computed places. [`Lines`] scans operands
+//! along an axis, or puts their elements in order.
 //!
 //! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
 //! floats exist at loads, at stores and at [`ScalarOp::Round`].
@@ -19,6 +20,7 @@
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** adds sources in row-major order of the source onto the base.
+//! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`line`]).
 //!
 //! A form that reduces in one of these orders says in its own file in which.
 //!
@@ -39,6 +41,7 @@ mod function;
 pub mod half;
 pub mod index;
 pub(crate) mod interpret;
+pub mod line;
 pub mod math;
 pub mod narrow;
 pub mod philox;

@@ -387,6 +387,8 @@ pub enum Lower {
     Contract,
     /// Adds sources onto a base along `dim` where the index operand says.
     Scatter,
+    /// Takes the lines of its operands along `dim` as wholes.
+    Lines(Along),
     /// A port.
     Port,
     /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see
@@ -396,6 +398,17 @@ pub enum Lower {
     Fused,
     /// Something that the ranks of a parallel run do together. Never a part of a kernel: its operand lies in memory, and so does its result.
     Exchange(Exchange),
+}
+
+/// What an op does along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Along {
+    /// Gives the result so far: attribute `kind` names a [`Scan`](crate::kernel::line::Scan), from the last position with `reverse`.
+    Scan,
+    /// Gives the results of a recurrence of two operands, from the last position with `reverse`.
+    Recurrence,
+    /// Gives the positions of the elements in order, the largest first with `descending`.
+    Order,
 }
 
 /// Which view a view op is.

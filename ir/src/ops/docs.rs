@@ -129,6 +129,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::ReduceColumn => "a reduction down columns",
         Lower::Contract => "a contraction",
         Lower::Scatter => "a scatter",
+        Lower::Lines(_) => "lines taken as wholes",
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",

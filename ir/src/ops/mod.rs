@@ -15,6 +15,7 @@ pub mod index;
 pub mod infer;
 pub mod length;
 pub mod linalg;
+pub mod lines;
 pub mod mul_add;
 pub mod nn;
 pub mod power;
@@ -22,6 +23,8 @@ pub mod products;
 pub mod random;
 pub mod reduce;
 pub mod sample;
+pub mod scans;
+pub mod sorting;
 pub mod source;
 pub mod view;
 
@@ -46,6 +49,9 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
         ("index", index::OPS),
+        ("lines", lines::OPS),
+        ("scans", scans::OPS),
+        ("sorting", sorting::OPS),
         ("linalg", linalg::OPS),
         ("products", products::OPS),
         ("length", length::OPS),
@@ -73,6 +79,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "add",
     "amax",
     "argmax",
+    "argsort",
     "asinh",
     "atan",
     "atanh",
@@ -84,6 +91,8 @@ pub const FALLTHROUGH: &[&str] = &[
     "bitwise_right_shift",
     "bitwise_xor",
     "cos",
+    "cummax",
+    "cummin",
     "digamma",
     "div",
     "dropout",
@@ -106,12 +115,14 @@ pub const FALLTHROUGH: &[&str] = &[
     "hardsigmoid",
     "hardswish",
     "hypot",
+    "kthvalue",
     "le",
     "lerp",
     "lgamma",
     "log_sigmoid",
     "logaddexp",
     "logaddexp2",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -119,9 +130,12 @@ pub const FALLTHROUGH: &[&str] = &[
     "lt",
     "maximum",
     "mean",
+    "median",
     "minimum",
     "mish",
+    "msort",
     "mul",
+    "nanmedian",
     "ne",
     "neg",
     "pad",
@@ -135,6 +149,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "sin",
     "sinc",
     "slice",
+    "sort",
     "special_entr",
     "special_erfcx",
     "special_log_ndtr",
@@ -144,6 +159,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "sqrt",
     "sub",
     "tanh",
+    "topk",
     "uniform",
     "where",
     "xlogy",
@@ -183,11 +199,14 @@ pub mod prelude {
     pub use super::index::Indexing;
     pub use super::length::Lengths;
     pub use super::linalg::Products;
+    pub use super::lines::LineOps;
     pub use super::mul_add::MulAdds;
     pub use super::nn::{Activations, Curves, Losses, Margins, Norms, Regressions, Softmaxes};
     pub use super::power::Powers;
     pub use super::products::MatrixProducts;
     pub use super::random::Random;
     pub use super::reduce::Reductions;
+    pub use super::scans::Scans;
+    pub use super::sorting::Sorting;
     pub use super::view::{Views, cat};
 }

@@ -98,7 +98,10 @@ impl<'g, 'a> Prices<'g, 'a> {
             let flag = flag.map(|(found, _)| found.node);
             prices.as_they_lie.extend(flag);
             let operands = form(graph, reader).map(FormKind::operands);
-            if matches!(operands, Some(Operands::InOwnOrder { .. })) {
+            let as_it_lies = |of: &Operands| {
+                matches!(of, Operands::InOwnOrder { .. } | Operands::InMemory { .. })
+            };
+            if operands.as_ref().is_some_and(as_it_lies) {
                 prices.as_they_lie.extend(read.clone());
             }
             let positions = graph.hint(domain(graph, reader).numel());

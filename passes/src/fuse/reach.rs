@@ -256,6 +256,14 @@ impl Reach {
                 }
                 todo.extend(args[1..].iter().map(|source| (source.node, own.clone())));
             }
+            Some(lower) if takes_memory(lower) => {
+                for arg in args {
+                    if self.inline[arg.node.index()] {
+                        stuck(arg.node);
+                    }
+                    todo.push((arg.node, Place::Nowhere));
+                }
+            }
             // All others take their operands as a whole, as far as is known here: nothing is read at one place.
             _ => {
                 whole = true;
@@ -345,6 +353,12 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
     let strides = smallvec![Size::from(0); axes[axis].strides.len()];
     axes[axis] = Position { strides, index: Some(0), ..Position::default() };
     Some(Index::Axes(axes))
+}
+
+/// True for an op that takes its operands as wholes, as they lie in memory.
+fn takes_memory(lower: &Lower) -> bool {
+    FormKind::begun_by(lower)
+        .is_some_and(|form| matches!(form.operands(), Operands::InMemory { .. }))
 }
 
 /// True for an op that takes its first operand as a whole and the others at the position of its loops.

@@ -77,6 +77,7 @@ impl Display for DraftText<'_> {
             Form::Nest(nest) => show_segments(f, kernel, nest)?,
             Form::Contract(contract) => show_contract(f, kernel, contract)?,
             Form::Scatter(scatter) => show_scatter(f, draft, scatter.base)?,
+            Form::Lines(lines) => writeln!(f, "  {}", lines.work)?,
         }
         match run {
             Some(Dispatch::Nest(run)) => show_shares(f, draft, &run)?,
@@ -84,6 +85,9 @@ impl Display for DraftText<'_> {
                 f.write_str("  threads share positions\n")?;
             }
             Some(Dispatch::Scatter(_)) => f.write_str("  one thread adds\n")?,
+            Some(Dispatch::Lines(_)) => {
+                f.write_str("  threads share positions before the axis\n")?
+            }
             Some(Dispatch::Contract(_)) | None => {}
         }
         for answer in draft.facts.asked() {

@@ -6,6 +6,7 @@
 
 mod contract;
 mod largest;
+mod lines;
 mod nest;
 mod scatter;
 
@@ -18,6 +19,7 @@ use crate::ops;
 use crate::{Shape, Size};
 pub(super) use contract::build as contract;
 pub use largest::{Largest, largest};
+pub(super) use lines::build as lines;
 use nest::NestBuilder;
 pub(super) use scatter::build as scatter;
 

@@ -4,10 +4,12 @@
 //! of [`FormKind`] here, and a file; `docs/kernels.md` lists its places in other crates.
 
 mod contract;
+mod lines;
 mod nest;
 mod scatter;
 
 pub use contract::{Contract, Factor};
+pub use lines::Lines;
 pub use nest::{Nest, Segment};
 pub use scatter::Scatter;
 
@@ -29,6 +31,8 @@ pub enum Form {
     Contract(Contract),
     /// Scatters.
     Scatter(Scatter),
+    /// Scans and orders.
+    Lines(Lines),
 }
 
 impl Form {
@@ -38,6 +42,7 @@ impl Form {
             Form::Nest(_) => FormKind::Nest,
             Form::Contract(_) => FormKind::Contract,
             Form::Scatter(_) => FormKind::Scatter,
+            Form::Lines(_) => FormKind::Lines,
         }
     }
 
@@ -47,6 +52,7 @@ impl Form {
             Form::Nest(nest) => nest,
             Form::Contract(contract) => contract,
             Form::Scatter(scatter) => scatter,
+            Form::Lines(lines) => lines,
         }
     }
 
@@ -56,6 +62,7 @@ impl Form {
             Form::Nest(nest) => nest,
             Form::Contract(contract) => contract,
             Form::Scatter(scatter) => scatter,
+            Form::Lines(lines) => lines,
         }
     }
 }
@@ -69,11 +76,14 @@ pub enum FormKind {
     Contract,
     /// Scatters.
     Scatter,
+    /// Scans and orders.
+    Lines,
 }
 
 impl FormKind {
     /// All of them.
-    pub const ALL: [FormKind; 3] = [FormKind::Nest, FormKind::Contract, FormKind::Scatter];
+    pub const ALL: [FormKind; 4] =
+        [FormKind::Nest, FormKind::Contract, FormKind::Scatter, FormKind::Lines];
 
     /// The form whose kernels an op of that lowering begins; `None` for what becomes no kernel.
     pub fn begun_by(lower: &Lower) -> Option<FormKind> {
@@ -87,6 +97,7 @@ impl FormKind {
             | Lower::ReduceColumn => Some(FormKind::Nest),
             Lower::Contract => Some(FormKind::Contract),
             Lower::Scatter => Some(FormKind::Scatter),
+            Lower::Lines(_) => Some(FormKind::Lines),
             Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }
     }
@@ -106,6 +117,7 @@ impl FormKind {
             FormKind::Nest => &nest::GROUPING,
             FormKind::Contract => &contract::GROUPING,
             FormKind::Scatter => &scatter::GROUPING,
+            FormKind::Lines => &lines::GROUPING,
         }
     }
 }
@@ -141,6 +153,11 @@ pub enum Operands {
     /// Each in an order of its own, perhaps several times: what is read had better lie in memory.
     InOwnOrder {
         /// Why it had better, in the words of explanations.
+        why: &'static str,
+    },
+    /// Each as a whole, as it lies in memory.
+    InMemory {
+        /// Why it has to, in the words of explanations.
         why: &'static str,
     },
     /// The first as a whole before anything else, if it is not of zeros; the others at the position of the loops.

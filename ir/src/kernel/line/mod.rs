@@ -1,0 +1,296 @@
+//! What is done with a line of numbers as a whole: running results and the order of its elements. It is written once, here;
+//! the interpreter runs it, and so does the CPU, whose threads take some lines each.
+//!
+//! # Order
+//!
+//! A scan takes positions one after another, from the first, or from the last if it is reversed, and shows every partial result: there are no
+//! lanes and no chunks. Sums, products and recurrences of f32 are accumulated in f64 and rounded to f32 where they are shown, 16-bit floats
+//! in f32, the others in their own type. Logarithms of sums are accumulated in f32, or in f64 for f64.
+
+mod element;
+mod order;
+mod scan;
+
+use crate::DType;
+use element::with_element;
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+use std::str::FromStr;
+
+/// What is done with each line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// The result so far at every position.
+    Scan {
+        /// Which.
+        scan: Scan,
+        /// From the last position to the first.
+        reverse: bool,
+    },
+    /// The positions of the elements in order, equal ones as they come, as i64. NaN counts as the largest, and zeros are equal.
+    Order {
+        /// The largest first.
+        descending: bool,
+    },
+}
+
+/// Which result so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scan {
+    /// The sum.
+    Sum,
+    /// The product.
+    Prod,
+    /// The position of the last of the largest numbers, as i64; that of the last NaN, once there is one.
+    ArgMax,
+    /// The position of the last of the smallest numbers, as i64; that of the last NaN, once there is one.
+    ArgMin,
+    /// The logarithm of the sum of the powers of `e`.
+    LogSumExp,
+    /// Of two operands: the result before times the element of the first, plus the element of the second.
+    Recurrence,
+}
+
+impl Scan {
+    /// All of them.
+    pub const ALL: [Scan; 6] =
+        [Scan::Sum, Scan::Prod, Scan::ArgMax, Scan::ArgMin, Scan::LogSumExp, Scan::Recurrence];
+
+    /// The name used in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scan::Sum => "sum",
+            Scan::Prod => "prod",
+            Scan::ArgMax => "argmax",
+            Scan::ArgMin => "argmin",
+            Scan::LogSumExp => "logsumexp",
+            Scan::Recurrence => "recurrence",
+        }
+    }
+
+    /// True if the results are positions.
+    pub const fn is_position(self) -> bool {
+        matches!(self, Scan::ArgMax | Scan::ArgMin)
+    }
+}
+
+impl FromStr for Scan {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        Scan::ALL.into_iter().find(|scan| scan.name() == s).ok_or_else(|| {
+            let names: Vec<_> = Scan::ALL.iter().map(|scan| scan.name()).collect();
+            format!("unknown kind {s:?}: expected one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Scan { scan, reverse } => {
+                write!(f, "scan {}{}", scan.name(), if *reverse { " reversed" } else { "" })
+            }
+            Work::Order { descending: false } => f.write_str("order ascending"),
+            Work::Order { descending: true } => f.write_str("order descending"),
+        }
+    }
+}
+
+/// How lines lie in memory: `outer` times `inner` of them, the elements of one `inner` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Positions before the axis of the lines.
+    pub outer: usize,
+    /// Elements of a line.
+    pub length: usize,
+    /// Positions behind the axis.
+    pub inner: usize,
+    /// How many results a line has, from the first: as many as elements, or fewer of an order.
+    pub kept: usize,
+}
+
+impl Work {
+    /// Does the work for whole lines: `inputs` are elements of `dtype`, `output` is as long as `layout` says.
+    ///
+    /// # Errors
+    /// If the buffers are not of these sizes, or there is no such work for the dtype.
+    pub fn run(
+        self,
+        dtype: DType,
+        layout: Layout,
+        inputs: &[&[u8]],
+        output: &mut [u8],
+    ) -> Result<(), String> {
+        let Layout { outer, length, inner, kept } = layout;
+        let operands = if self.takes_two() { 2 } else { 1 };
+        let to = if self.is_position() { DType::I64 } else { dtype };
+        let fit = inputs.len() == operands
+            && inputs.iter().all(|i| i.len() == outer * length * inner * dtype.bytes())
+            && output.len() == outer * kept * inner * to.bytes()
+            && kept <= length
+            && (kept == length || matches!(self, Work::Order { .. }));
+        if !fit {
+            return Err(format!("operands of {self} are not of the sizes of its lines"));
+        }
+        with_element!(dtype, T => {
+            match self {
+                Work::Scan { scan, reverse } => scan::run::<T>(scan, reverse, layout, inputs, output),
+                Work::Order { descending } => order::run::<T>(descending, layout, inputs[0], output),
+            }
+            return Ok(());
+        });
+        Err(format!("there is no {self} of {dtype}"))
+    }
+
+    /// The operands, where a kernel has these inputs: one input may be both.
+    ///
+    /// # Errors
+    /// If there is no input.
+    pub fn operands<'a>(self, inputs: &[&'a [u8]]) -> Result<SmallVec<[&'a [u8]; 2]>, String> {
+        let (Some(first), Some(last)) = (inputs.first(), inputs.last()) else {
+            return Err(format!("there is nothing to {self}"));
+        };
+        Ok(if self.takes_two() { smallvec![*first, *last] } else { smallvec![*first] })
+    }
+
+    /// True for work on two operands.
+    pub const fn takes_two(self) -> bool {
+        matches!(self, Work::Scan { scan: Scan::Recurrence, .. })
+    }
+
+    /// True if the results are positions, i64 whatever the operands are.
+    pub const fn is_position(self) -> bool {
+        match self {
+            Work::Scan { scan, .. } => scan.is_position(),
+            Work::Order { .. } => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes<T: Copy, const N: usize>(values: &[T], to: fn(T) -> [u8; N]) -> Vec<u8> {
+        values.iter().flat_map(|v| to(*v)).collect()
+    }
+
+    fn f32s(work: Work, layout: Layout, inputs: &[&[f32]]) -> Vec<f32> {
+        let inputs: Vec<_> = inputs.iter().map(|i| bytes(i, f32::to_le_bytes)).collect();
+        let inputs: Vec<&[u8]> = inputs.iter().map(|i| &i[..]).collect();
+        let mut out = vec![0; layout.outer * layout.kept * layout.inner * 4];
+        work.run(DType::F32, layout, &inputs, &mut out).unwrap();
+        out.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn positions(work: Work, layout: Layout, x: &[f32]) -> Vec<i64> {
+        let mut out = vec![0; layout.outer * layout.kept * layout.inner * 8];
+        work.run(DType::F32, layout, &[&bytes(x, f32::to_le_bytes)], &mut out).unwrap();
+        out.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    fn row(length: usize) -> Layout {
+        Layout { outer: 1, length, inner: 1, kept: length }
+    }
+
+    fn scan(scan: Scan) -> Work {
+        Work::Scan { scan, reverse: false }
+    }
+
+    #[test]
+    fn scans_of_rows_and_columns_are_those_of_the_definition() {
+        let x: Vec<f32> = (0..2 * 5 * 19).map(|i| ((i * 37 % 23) as f32 - 11.0) * 0.25).collect();
+        for layout in [
+            Layout { outer: 38, length: 5, inner: 1, kept: 5 },
+            Layout { outer: 2, length: 5, inner: 19, kept: 5 },
+        ] {
+            for reverse in [false, true] {
+                let got = f32s(Work::Scan { scan: Scan::Sum, reverse }, layout, &[&x]);
+                for (i, got) in got.iter().enumerate() {
+                    let (o, k) = (i / (5 * layout.inner), i / layout.inner % 5);
+                    let at = |k: usize| x[(o * 5 + k) * layout.inner + i % layout.inner];
+                    let range = if reverse { k..5 } else { 0..k + 1 };
+                    let want: f64 = range.map(|k| f64::from(at(k))).sum();
+                    assert_eq!(*got, want as f32, "{layout:?} {reverse} {i}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_of_f32_are_rounded_once_and_products_and_recurrences_run_on() {
+        let x = [1.0, 3.0e-8, 3.0e-8, 3.0e-8, 3.0e-8];
+        assert_eq!(f32s(scan(Scan::Sum), row(5), &[&x])[4], 1.0 + 1.2e-7);
+        assert_eq!(f32s(scan(Scan::Prod), row(3), &[&[2.0, 0.0, 5.0]]), [2.0, 0.0, 0.0]);
+        let (a, b) = ([9.0, 2.0, -1.0], [1.0, 1.0, 0.5]);
+        assert_eq!(f32s(scan(Scan::Recurrence), row(3), &[&a, &b]), [1.0, 3.0, -2.5]);
+        let back = Work::Scan { scan: Scan::Recurrence, reverse: true };
+        assert_eq!(f32s(back, row(3), &[&a, &b]), [19.0, 2.0, 0.5]);
+    }
+
+    #[test]
+    fn extremes_take_the_last_of_equal_ones_and_stay_at_a_nan() {
+        let nan = f32::NAN;
+        let x = [1.0, 3.0, 3.0, 2.0, nan, 9.0, nan];
+        assert_eq!(positions(scan(Scan::ArgMax), row(7), &x), [0, 1, 2, 2, 4, 4, 6]);
+        assert_eq!(positions(scan(Scan::ArgMin), row(7), &x), [0, 0, 0, 0, 4, 4, 6]);
+    }
+
+    #[test]
+    fn logarithms_of_sums_hold_at_the_ends() {
+        let inf = f32::INFINITY;
+        let got = f32s(scan(Scan::LogSumExp), row(5), &[&[-inf, 0.0, 0.0, -inf, inf]]);
+        let ln2 = std::f32::consts::LN_2;
+        assert_eq!(got, [-inf, 0.0, ln2, ln2, inf]);
+        assert!(f32s(scan(Scan::LogSumExp), row(2), &[&[f32::NAN, 1.0]])[1].is_nan());
+    }
+
+    #[test]
+    fn an_order_is_stable_and_has_nan_last_or_first() {
+        let x = [0.0, f32::NAN, -0.0, 2.0, -1.0, 2.0, f32::NEG_INFINITY];
+        let up = Work::Order { descending: false };
+        let down = Work::Order { descending: true };
+        assert_eq!(positions(up, row(7), &x), [6, 4, 0, 2, 3, 5, 1]);
+        assert_eq!(positions(down, row(7), &x), [1, 3, 5, 0, 2, 4, 6]);
+        let some = Layout { kept: 3, ..row(7) };
+        assert_eq!(positions(down, some, &x), [1, 3, 5]);
+    }
+
+    /// Long lines are sorted in another way than short ones, in both widths of keys.
+    #[test]
+    fn an_order_of_any_length_is_that_of_a_stable_sort() {
+        for length in [1, 2, 63, 64, 65, 255, 1000, 5000] {
+            let x: Vec<f32> =
+                (0..length).map(|i| ((i * 7919 + i * i) % 211) as f32 - 100.0).collect();
+            for descending in [false, true] {
+                let mut want: Vec<i64> = (0..length as i64).collect();
+                want.sort_by(|a, b| {
+                    let (a, b) = (x[*a as usize], x[*b as usize]);
+                    if descending { b.total_cmp(&a) } else { a.total_cmp(&b) }
+                });
+                for kept in [length, length.min(16)] {
+                    let layout = Layout { kept, ..row(length) };
+                    let work = Work::Order { descending };
+                    assert_eq!(positions(work, layout, &x), want[..kept], "{length} {kept}");
+                    let wide: Vec<u8> =
+                        x.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
+                    let mut out = vec![0; kept * 8];
+                    work.run(DType::F64, layout, &[&wide], &mut out).unwrap();
+                    let wide: Vec<i64> = out
+                        .chunks_exact(8)
+                        .map(|b| i64::from_le_bytes(b.try_into().unwrap()))
+                        .collect();
+                    assert_eq!(wide, want[..kept], "{length} {kept} of f64");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_of_other_sizes_are_refused() {
+        let mut out = [0; 8];
+        let error = scan(Scan::Sum).run(DType::F32, row(3), &[&[0; 12]], &mut out).unwrap_err();
+        assert!(error.contains("scan sum"), "{error}");
+    }
+}
