@@ -88,6 +88,10 @@ pub(crate) fn follow(
     let wanted = match eval::graph(&reference, &inputs) {
         Ok(wanted) => Ok(wanted),
         Err(error @ EvalError::Data(_)) => Err(error.to_string()),
+        // A program for several ranks, of which this is one.
+        Err(error) if error.to_string().contains("ranks, evaluated with 1") => {
+            return Ok(Outcome::Refused(error.to_string()));
+        }
         Err(error) => return Err(format!("interpreter: {error}")),
     };
     for device in devices {

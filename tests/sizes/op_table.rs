@@ -135,10 +135,11 @@ fn ops_with_names_are_the_ops_with_their_numbers() {
                 sample.operands.iter().flat_map(|(ty, _)| ty.shape.numbers()).collect();
             sizes.sort_unstable();
             sizes.dedup();
-            // A 1 that is written stretches, one that is a name does not; the state of random numbers is a key and a step.
-            let is_seed = |ty: &TensorType| ty.dtype == DType::I64 && *ty.shape == [2];
-            let seeded = sample.operands.iter().any(|(ty, _)| is_seed(ty));
-            sizes.retain(|n| *n > 1 && !(seeded && *n == 2));
+            // A 1 that is written stretches, one that is a name does not; the state of random numbers has as many numbers as it has.
+            let operands = op.schema.operands.iter().zip(&sample.operands);
+            let seeds = operands.filter(|(operand, _)| operand.name == "rng");
+            let seeds: Vec<usize> = seeds.flat_map(|(_, (ty, _))| ty.shape.numbers()).collect();
+            sizes.retain(|n| *n > 1 && !seeds.contains(n));
             let names = |of: &dyn Fn(usize) -> i64| -> Values {
                 let name = |n: &usize| Size::named(&format!("n{n}")).name().unwrap();
                 sizes.iter().map(|n| (name(n), of(*n))).collect()
