@@ -200,6 +200,30 @@ pub(crate) const ALL: &[Known] = &[
         what: Some(What::Numbers),
         is_free: false,
     },
+    Known {
+        row: "which of equal elements `kthvalue` and `topk` take",
+        ops: &["kthvalue", "topk"],
+        dtypes: &["f32", "f16", "bf16"],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: true,
+    },
+    Known {
+        row: "which of equal elements `kthvalue` and `topk` take",
+        ops: &["topk"],
+        dtypes: &["f32", "f16", "bf16"],
+        part: Part::Out,
+        what: Some(What::SignsOfZero),
+        is_free: true,
+    },
+    Known {
+        row: "gradients of `cumprod` and `logcumsumexp` beside infinities and NaN",
+        ops: &["cumprod", "logcumsumexp"],
+        dtypes: &["f16", "bf16", "f32", "f64"],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
 ];
 
 /// The row that names a difference.

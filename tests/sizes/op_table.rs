@@ -7,9 +7,7 @@ use std::collections::HashMap;
 use tracecast_ir::op::{AttrKind, Body};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
-use tracecast_ir::{
-    Attr, DType, Graph, OpDef, Size, Stage, TensorType, TraceError, Tracer, Values, verify,
-};
+use tracecast_ir::{Attr, DType, Graph, OpDef, Size, Stage, TraceError, Tracer, Values, verify};
 use tracecast_passes::{Autodiff, PassOptions, Simplify, standard};
 
 /// The op on its operands, with the gradients of the sum of its first floating point result.

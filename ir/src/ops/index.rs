@@ -155,7 +155,9 @@ fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), S
             ));
         }
     }
-    if index.numel() != 0 && !cx.must.hold(x.shape[axis].at_least(1)) {
+    // As many indices along an axis as it has elements are none if it has none.
+    let is_safe = index.numel() == 0 || index.shape[axis] == x.shape[axis];
+    if !is_safe && !cx.must.hold(x.shape[axis].at_least(1)) {
         return Err(format!("{x} has nothing along axis {axis} to index"));
     }
     Ok(())

@@ -117,6 +117,10 @@ fn along<'a>(cx: &InferCx<'a>) -> Result<&'a TensorType, String> {
 /// `x` moved by one along axis `dim`, each element to the place behind it, or before it; `value` comes in.
 pub(super) fn shifted(x: Var<'_>, dim: i64, back: bool, value: f64) -> Var<'_> {
     let (shape, rank) = (x.shape(), x.rank());
+    if rank == 0 {
+        // One element, and one that comes in.
+        return x.tracer().full(x.ty(), value);
+    }
     let axis = shape.axis(dim).unwrap_or(0);
     let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
     *(if back { &mut high[axis] } else { &mut low[axis] }) = 1;
