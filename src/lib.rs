@@ -103,16 +103,11 @@ pub mod prelude {
         DType, Jit, Options, Shape, Shorthand, Size, Store, Tensor, TensorType, Trace, TrainStep,
         Var, compile, compile_sized, jit, sizes, trace,
     };
-    pub use tracecast_ir::ops::cast::Cast;
-    pub use tracecast_ir::ops::elementwise::Elementwise;
-    pub use tracecast_ir::ops::index::Indexing;
-    pub use tracecast_ir::ops::linalg::Products;
-    pub use tracecast_ir::ops::nn::activation::Activations;
-    pub use tracecast_ir::ops::nn::loss::Losses;
-    pub use tracecast_ir::ops::nn::norm::Norms;
-    pub use tracecast_ir::ops::nn::softmax::Softmaxes;
-    pub use tracecast_ir::ops::reduce::Reductions;
-    pub use tracecast_ir::ops::view::Views;
+    pub use tracecast_ir::ops::prelude::{
+        Activations, Bits, Cast, Curves, Divisions, Elementwise, Functions, Indexing, Losses,
+        Margins, MatrixProducts, MulAdds, Norms, Powers, Products, Reductions, Regressions, Scans,
+        Softmaxes, Sorting, Views,
+    };
 }
 
 /// Runs the example of the README.

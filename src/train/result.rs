@@ -23,7 +23,7 @@ pub struct StepResult {
     pub warning: Option<String>,
     /// The norm of all gradients together before they were clipped, if they were clipped by norm.
     pub grad_norm: Option<f32>,
-    /// What each gradient was like, if [`report_gradients`](TrainStepBuilder::report_gradients) asked for it.
+    /// What each gradient was like, if [`report_gradients`](crate::TrainStepBuilder::report_gradients) asked for it.
     pub gradients: Vec<GradientReport>,
     /// What became of each exchange with other ranks, of a step [in parallel](crate::DataParallel).
     pub exchanges: Vec<ExchangeTiming>,

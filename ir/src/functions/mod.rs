@@ -1,7 +1,7 @@
 //! PyTorch's functions that are other ops under a name of their own: methods on [`Var`] that record those ops, under the caller's line.
 //!
 //! A function stands here, and not in the op table, where autocast decides nothing about it and its result is not rounded: it only moves
-//! elements, chooses among them, or counts. So programs hold ops that passes know already, and [`ops`](crate::ops) has no entry for it.
+//! elements, chooses among them, or counts. So programs hold ops that passes know already, and [`ops`](mod@crate::ops) has no entry for it.
 //! Dims may count from the end everywhere. Results are values of their own: nothing here is a view of memory.
 
 mod activation;

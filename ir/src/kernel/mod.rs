@@ -20,7 +20,7 @@
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** adds sources in row-major order of the source onto the base.
-//! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`line`]).
+//! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`mod@line`]).
 //!
 //! A form that reduces in one of these orders says in its own file in which.
 //!
