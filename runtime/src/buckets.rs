@@ -98,17 +98,12 @@ impl Filling {
             (_, None) => Transfer::Gather,
         };
         let joins = self.open.as_ref().is_some_and(|(bucket, filled)| {
-            let alike = bucket.transfer == transfer && bucket.ranks == ranks;
+            let alike = bucket.transfer == transfer;
             let both = bucket.what == Exchange::AllReduce && *what == Exchange::AllReduce;
             alike && both && filled.saturating_add(bytes) <= self.most
         });
         if !joins {
             self.begin();
-            let first = self.buckets.first().map_or(ranks, |first| first.ranks);
-            if first != ranks {
-                let both = format!("for {first} and for {ranks} ranks, expected one number");
-                return Err(Error::Plan(format!("its collectives are {both}")));
-            }
             let name = format!("{}_{}", node.op.name(), self.buckets.len());
             let members = Vec::new();
             self.open = Some((Bucket { name, what: *what, transfer, root, ranks, members }, 0));

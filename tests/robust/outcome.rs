@@ -75,13 +75,7 @@ pub(crate) fn follow(
         Err(error) => return Ok(Outcome::Refused(error.to_string())),
     };
     let reference = differentiated.ok_or("the pipeline has no autodiff")?;
-    let program = match Program::plan(&fused) {
-        Ok(program) => program,
-        Err(error) if error.to_string().contains("its collectives are for") => {
-            return Ok(Outcome::Refused(error.to_string()));
-        }
-        Err(error) => return Err(error.to_string()),
-    };
+    let program = Program::plan(&fused).map_err(|e| e.to_string())?;
     drop(program.to_string());
     if elements > LARGEST || products > 20 * LARGEST {
         for device in devices {

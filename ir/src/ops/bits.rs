@@ -61,7 +61,7 @@ BITWISE_NOT = bitwise_not(x) -> (y) {
 /// a negative number.
 BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other) -> (y) {
     dispatch: LISTED,
-    infer:    &integers,
+    infer:    &infer::integers,
     body:     core(Grad::Zero, map(&|cx, x| {
         let (power, is_within) = two_to(cx, x[1]);
         let ty = cx.scalar();
@@ -76,7 +76,7 @@ BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other) -> (y) {
 /// and by a negative number.
 BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other) -> (y) {
     dispatch: LISTED,
-    infer:    &integers,
+    infer:    &infer::integers,
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();
         let (power, is_within) = two_to(cx, x[1]);
@@ -109,13 +109,6 @@ fn whole(cx: &InferCx<'_>) -> infer::Answer {
     } else {
         Ok(inferred)
     }
-}
-
-/// Integers, promoted.
-fn integers(cx: &InferCx<'_>) -> infer::Answer {
-    let inferred = infer::arithmetic(cx)?;
-    let y = &inferred.results[0];
-    if y.dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {y}")) }
 }
 
 /// Two to that power, wrapped, and whether the power is a place of the dtype.

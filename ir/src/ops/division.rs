@@ -92,11 +92,7 @@ FLOOR_DIVIDE = floor_divide(x, other: optional; scalar: OptFloat) -> (y) {
 /// The greatest common divisor of integers, not negative: [`torch.gcd`](https://docs.pytorch.org/docs/stable/generated/torch.gcd.html).
 GCD = gcd(x, other) -> (y) {
     dispatch: LISTED,
-    infer:    &|cx| {
-        let inferred = infer::arithmetic(cx)?;
-        let y = &inferred.results[0];
-        if y.dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {y}")) }
-    },
+    infer:    &infer::integers,
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();
         let (zero, one) = (cx.body.constant(ty, 0.0), cx.body.constant(ty, 1.0));

@@ -105,10 +105,7 @@ DIV = div(x, other: optional; scalar: OptNumber) -> (y) {
 /// The quotient rounded towards zero; a zero divisor is a data error for integers.
 DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
     dispatch: OURS,
-    infer:    &|cx| {
-        let inferred = binary(cx, infer::arithmetic)?;
-        if inferred.results[0].dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {}", inferred.results[0])) }
-    },
+    infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
         let y = second(cx, x);
         let ty = cx.scalar();

@@ -35,6 +35,13 @@ pub fn number(cx: &InferCx<'_>) -> Answer {
     Ok(Inferred::one(cx.operand(0).clone()))
 }
 
+/// As [`arithmetic`], of integers.
+pub fn integers(cx: &InferCx<'_>) -> Answer {
+    let inferred = arithmetic(cx)?;
+    let y = &inferred.results[0];
+    if y.dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {y}")) }
+}
+
 /// Every flat operand promoted to one dtype and expanded to one shape; bool is refused.
 pub fn arithmetic(cx: &InferCx<'_>) -> Answer {
     let all: SmallVec<[usize; 4]> = (0..cx.types.len()).collect();

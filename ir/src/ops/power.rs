@@ -64,11 +64,7 @@ POW = pow(x, exponent: optional; scalar: OptFloat) -> (y) {
 /// An integer to the power of another, wrapped.
 INTEGER_POWER = integer_power(x, exponent) -> (y) {
     dispatch: Dispatch::Internal,
-    infer:    &|cx| {
-        let inferred = infer::arithmetic(cx)?;
-        let y = &inferred.results[0];
-        if y.dtype.is_int() { Ok(inferred) } else { Err(format!("takes integers, found {y}")) }
-    },
+    infer:    &infer::integers,
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();
         let (zero, one) = (cx.body.constant(ty, 0.0), cx.body.constant(ty, 1.0));

@@ -1,7 +1,7 @@
 //! The verifier: the only maker of [`Verified`].
 //!
 //! [`verify()`] looks at one program: it derives every type again with the op's own rule and compares, checks operand counts,
-//! attributes, ports, updates and the stage, and reports everything it finds. [`compare`] looks at a program and at what a pass has
+//! attributes, ports, updates, the number of ranks and the stage, and reports everything it finds. [`compare`] looks at a program and at what a pass has
 //! made of it. Together they keep ten invariants of mixed precision:
 //!
 //! | | invariant | where it is checked |
@@ -110,6 +110,9 @@ pub fn verify(mut graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> 
             report(id, message);
         }
     }
+    for (id, message) in other_ranks(&graph) {
+        report(id, message);
+    }
     let mut updated = HashSet::new();
     for (port, value) in graph.updates() {
         let port = &graph.ports()[*port];
@@ -136,6 +139,18 @@ pub fn verify(mut graph: Graph, stage: Stage) -> Result<Verified, VerifyErrors> 
     }
     graph.settle();
     Ok(Verified { graph, stage })
+}
+
+/// Collectives for another number of ranks than the first one is for: all ranks run one program.
+fn other_ranks(graph: &Graph) -> Vec<(NodeId, String)> {
+    let collectives = graph
+        .nodes()
+        .filter(|id| matches!(graph.node(*id).op.def().lowering(), Some(Lower::Exchange(_))));
+    let mut ranks = collectives.filter_map(|id| Some((id, graph.node(id).attrs.int("ranks")?)));
+    let Some((_, first)) = ranks.next() else { return Vec::new() };
+    let others = ranks.filter(|(_, own)| *own != first);
+    let message = |own| format!("is for {own} ranks, and the first collective for {first}");
+    others.map(|(id, own)| (id, message(own))).collect()
 }
 
 /// Everything wrong with one node.

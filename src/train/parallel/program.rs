@@ -13,7 +13,7 @@ use crate::trace::{Trace, Types};
 use crate::train::recipe::{Recipe, Share};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tracecast_ir::{DType, Role, Shape, TensorType};
+use tracecast_ir::{DType, Graph, Role, Shape, TensorType};
 use tracecast_runtime::{Collective, ExchangeTiming, Executable, Outputs, Store, Tensor};
 
 /// The inputs that a program in parallel is given besides those of the user.
@@ -72,14 +72,13 @@ impl Compiled {
         let state = ports.iter().filter(|port| port.role != Role::Input);
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
         let asked = given.into_iter().filter(|(name, _)| traced.asked.contains(name)).collect();
-        // What is compiled is the same for the same text, and so is the order of what ranks exchange.
-        let text =
-            format!("{}\n{:?}\n{}", traced.graph, options.passes().precision, options.bucket());
+        // What is compiled is the same for the same text, and so is the order of what ranks exchange. Ranks with other rows compare what they would
+        // run with a row each.
         let text = match given_types {
-            // What cannot be traced for a row is told apart by nothing.
-            Some(types) => text_of(recipe, options, &types, rows, &share).unwrap_or_default(),
-            None => text,
+            Some(types) => of_a_row(recipe, options, &types, rows, &share)?.to_string(),
+            None => traced.graph.to_string(),
         };
+        let text = format!("{text}\n{:?}\n{}", options.passes().precision, options.bucket());
         let fingerprint = fingerprint(text.as_bytes()).max(1 << 16);
         let (executable, mut report) = compile_quietly(traced.graph, options)?;
         report.warnings.splice(0..0, traced.warnings.into_iter().map(Warning::of_tracing));
@@ -211,18 +210,17 @@ fn with_rows(types: &Types, divided: &[String], rows: usize) -> Types {
     types
 }
 
-/// The step with a row in each of its parts, and what it is compiled with: the same on ranks that run the same step, whatever rows they have.
-fn text_of(
+/// The step with a row in each of its parts.
+fn of_a_row(
     recipe: &Recipe,
     options: &Options,
     types: &Types,
     rows: &Rows,
     share: &Share,
-) -> Result<String> {
+) -> Result<Graph> {
     let trace = Trace::new("train", options, with_rows(types, &rows.divided, recipe.parts));
     trace.run(|t| recipe.record_on(t, share))?;
-    let graph = trace.finish()?.graph;
-    Ok(format!("{graph}\n{:?}\n{}", options.passes().precision, options.bucket()))
+    Ok(trace.finish()?.graph)
 }
 
 /// What the same step draws at random with all rows on one rank: shapes, in their order.
