@@ -251,9 +251,9 @@ fn reduction<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> 
         let index = t.iota(DType::I64, &shape, rank - 1);
         return Some(x.gather(index, rank as i64 - 1));
     }
-    let kind = dice.pick(&["sum", "max", "min", "argmax"]);
-    let x = if kind == "sum" { x.to(x.dtype().compute()) } else { x };
-    if dice.chance(50) || rank < 2 || kind == "argmax" {
+    let kind = dice.pick(&["sum", "prod", "max", "min", "argmax", "argmin"]);
+    let x = if matches!(kind, "sum" | "prod") { x.to(x.dtype().compute()) } else { x };
+    if dice.chance(50) || rank < 2 || kind.starts_with("arg") {
         return Some(x.reduce_row(Some(kind)));
     }
     Some(x.reduce_column(&[dice.below(rank - 1) as i64], Some(kind)))

@@ -4,7 +4,7 @@ use crate::cases::{Case, Wanted};
 use crate::compare::{Difference, differences};
 use crate::known::{ALL, Known, Part, known};
 use crate::run::Ran;
-use crate::ties;
+use crate::ties::{self, Differs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::AddAssign;
@@ -178,7 +178,8 @@ impl Report {
             Err(types) => return self.differs(case, part, None, &format!("{part} {i}, {types}")),
             Ok(all) => all,
         };
-        if part == Part::Out && !all.is_empty() && ties::points_at_equal(case, found, wanted) {
+        let differs = Differs { part, at: i, found, wanted, all: &all };
+        if !all.is_empty() && ties::explain(case, &differs) {
             return Verdict::Ruled;
         }
         let mut verdict = Verdict::Agrees;

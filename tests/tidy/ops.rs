@@ -44,8 +44,12 @@ const HOMONYMS: [(&str, &[&str], &str); 32] = [
         ],
         "scalar functions",
     ),
-    ("ir/src/kernel/line/mod.rs", &["argmax", "recurrence", "sum"], "scans"),
-    ("ir/src/kernel/reduction.rs", &["argmax", "sum"], "reductions"),
+    (
+        "ir/src/kernel/line/mod.rs",
+        &["argmax", "argmin", "logsumexp", "prod", "recurrence", "sum"],
+        "scans",
+    ),
+    ("ir/src/kernel/reduction.rs", &["argmax", "argmin", "prod", "sum"], "reductions"),
     (
         "ir/src/kernel/scalar.rs",
         &[

@@ -155,9 +155,8 @@ pub(super) fn random(seed: u64) -> Kernel {
         if stage + 1 < stages {
             let ty = n.one_of(&[Scalar::F32, Scalar::F32, Scalar::F64, Scalar::I32, Scalar::I64]);
             let value = some(&mut n, &mut body, ty);
-            let reduction =
-                n.one_of(&[Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::ArgMax]);
-            let to = if reduction == Reduction::ArgMax { Scalar::I64 } else { ty };
+            let reduction = n.one_of(&Reduction::ALL);
+            let to = reduction.result(ty);
             sinks.push(Sink::Reduce { reduction, value, register: form.registers.len() });
             next.push(ScalarOp::Register(form.registers.len() as u32), &[], to);
             form.registers.push(to);
@@ -177,7 +176,7 @@ pub(super) fn random(seed: u64) -> Kernel {
                 extents.iter().zip(&kept).filter(|(_, k)| **k).map(|(e, _)| *e).collect();
             let dtype = n.one_of(&[DType::F32, DType::BF16, DType::F16]);
             let value = some(&mut n, &mut body, Scalar::F32);
-            let reduction = n.one_of(&[Reduction::Sum, Reduction::Max]);
+            let reduction = n.one_of(&[Reduction::Sum, Reduction::Max, Reduction::Prod]);
             sinks.push(Sink::Column { reduction, value, output: outs.len(), dtype, kept });
             outs.push(TensorType::new(dtype, shape.as_slice()));
         }

@@ -46,8 +46,8 @@ fn reductions(extents: &[usize], dtype: DType, hows: &[Reduction]) -> Kernel {
     let mut outs = Vec::new();
     let mut registers = Vec::new();
     for (i, how) in hows.iter().enumerate() {
-        let ty = if *how == Reduction::ArgMax { Scalar::I64 } else { scalar };
-        let to = if *how == Reduction::ArgMax { DType::I64 } else { dtype };
+        let ty = how.result(scalar);
+        let to = how.result_dtype(dtype);
         registers.push(ty);
         let v = body.push(ScalarOp::Register(i as u32), &[], ty);
         sinks.push(store(i, to, &kept, v));
@@ -68,8 +68,7 @@ fn reductions(extents: &[usize], dtype: DType, hows: &[Reduction]) -> Kernel {
 fn reductions_along_rows() {
     for extents in ROWS.into_iter().chain([&[3usize, 0][..], &[0, 3]]) {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::BF16] {
-            let hows = [Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::ArgMax];
-            let k = reductions(extents, dtype, &hows);
+            let k = reductions(extents, dtype, &Reduction::ALL);
             check(&k, &inputs(&k, 1, false));
             check(&k, &inputs(&k, 2, true));
         }
@@ -81,7 +80,7 @@ fn reductions_along_rows() {
 fn positions_of_largest_computed_values() {
     for n in [5, 16, 33, 4097] {
         for dtype in [DType::F32, DType::I32, DType::F64, DType::BF16] {
-            let hows = [Reduction::ArgMax, Reduction::Sum, Reduction::ArgMax];
+            let hows = [Reduction::ArgMax, Reduction::Sum, Reduction::ArgMin];
             let mut k = reductions(&[3, n], dtype, &hows);
             let Form::Nest(nest) = &mut k.form else { panic!("a nest") };
             let sinks = &mut nest.stages[0].sinks;
@@ -114,7 +113,8 @@ fn more_reductions_than_registers_and_rows_of_every_rest() {
 fn one_long_row_is_shared_by_threads() {
     for n in [2 * ROW_CHUNK, 2 * ROW_CHUNK + 1, 5 * ROW_CHUNK - 17] {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::F16, DType::U8] {
-            let k = reductions(&[n], dtype, &[Reduction::Sum, Reduction::Max, Reduction::Min]);
+            let values = Reduction::ALL.into_iter().filter(|how| !how.is_position());
+            let k = reductions(&[n], dtype, &values.collect::<Vec<_>>());
             check(&k, &inputs(&k, 3, false));
             check(&k, &inputs(&k, 4, true));
         }
@@ -302,7 +302,7 @@ fn reductions_down_columns() {
     ];
     for (extents, kept) in shapes {
         for to in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64] {
-            for reduction in [Reduction::Sum, Reduction::Max, Reduction::Min] {
+            for reduction in Reduction::ALL.into_iter().filter(|how| !how.is_position()) {
                 let k = columns(extents, kept, reduction, to, false);
                 check(&k, &inputs(&k, 6, reduction == Reduction::Max));
             }

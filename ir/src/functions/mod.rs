@@ -17,6 +17,8 @@ mod pad;
 mod pick;
 mod product;
 mod random;
+mod reduce;
+mod search;
 mod split;
 mod view;
 

@@ -20,6 +20,10 @@ pub enum Reduction {
     Min,
     /// The row position of the first maximum (NaN counts as the largest), as i64.
     ArgMax,
+    /// The row position of the first minimum (NaN counts as the smallest), as i64.
+    ArgMin,
+    /// Multiplication.
+    Prod,
 }
 
 /// What becomes of two partial results.
@@ -52,8 +56,14 @@ impl Extreme {
 
 impl Reduction {
     /// Every reduction.
-    pub const ALL: [Reduction; 4] =
-        [Reduction::Sum, Reduction::Max, Reduction::Min, Reduction::ArgMax];
+    pub const ALL: [Reduction; 6] = [
+        Reduction::Sum,
+        Reduction::Max,
+        Reduction::Min,
+        Reduction::ArgMax,
+        Reduction::ArgMin,
+        Reduction::Prod,
+    ];
 
     /// The name used in text and in the attribute `kind` of the core reductions.
     pub const fn name(self) -> &'static str {
@@ -62,6 +72,8 @@ impl Reduction {
             Reduction::Max => "max",
             Reduction::Min => "min",
             Reduction::ArgMax => "argmax",
+            Reduction::ArgMin => "argmin",
+            Reduction::Prod => "prod",
         }
     }
 
@@ -72,6 +84,8 @@ impl Reduction {
             Reduction::Max => Combine::Value(ScalarOp::Max),
             Reduction::Min => Combine::Value(ScalarOp::Min),
             Reduction::ArgMax => Combine::Position(Extreme::Largest),
+            Reduction::ArgMin => Combine::Position(Extreme::Smallest),
+            Reduction::Prod => Combine::Value(ScalarOp::Mul),
         }
     }
 
@@ -87,9 +101,9 @@ impl Reduction {
     pub const fn identity(self, ty: Scalar) -> u64 {
         match self {
             Reduction::Sum => 0,
-            Reduction::Max => least(ty),
-            Reduction::Min => greatest(ty),
-            Reduction::ArgMax => least(ty),
+            Reduction::Max | Reduction::ArgMax => least(ty),
+            Reduction::Min | Reduction::ArgMin => greatest(ty),
+            Reduction::Prod => one(ty),
         }
     }
 
@@ -112,8 +126,8 @@ impl Reduction {
     /// than f32, and its order shows. Other reductions pick one of the values, in any order the same.
     pub const fn accumulates(self) -> bool {
         match self {
-            Reduction::Sum => true,
-            Reduction::Max | Reduction::Min | Reduction::ArgMax => false,
+            Reduction::Sum | Reduction::Prod => true,
+            Reduction::Max | Reduction::Min | Reduction::ArgMax | Reduction::ArgMin => false,
         }
     }
 
@@ -126,9 +140,17 @@ impl Reduction {
     pub const fn keeps_single(self, ty: Scalar) -> bool {
         match self {
             Reduction::Sum => !ty.is_float(),
-            Reduction::Max | Reduction::Min => true,
-            Reduction::ArgMax => false,
+            Reduction::Max | Reduction::Min | Reduction::Prod => true,
+            Reduction::ArgMax | Reduction::ArgMin => false,
         }
+    }
+}
+
+const fn one(ty: Scalar) -> u64 {
+    match ty {
+        Scalar::F32 => 1f32.to_bits() as u64,
+        Scalar::F64 => 1f64.to_bits(),
+        Scalar::I32 | Scalar::I64 | Scalar::Bool => 1,
     }
 }
 

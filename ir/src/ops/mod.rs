@@ -26,6 +26,7 @@ pub mod sample;
 pub mod scans;
 pub mod sorting;
 pub mod source;
+pub mod statistics;
 pub mod view;
 
 pub use docs::docs;
@@ -46,6 +47,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("bits", bits::OPS),
         ("mul_add", mul_add::OPS),
         ("reduce", reduce::OPS),
+        ("statistics", statistics::OPS),
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
         ("index", index::OPS),
@@ -78,7 +80,9 @@ pub const FALLTHROUGH: &[&str] = &[
     "acosh",
     "add",
     "amax",
+    "amin",
     "argmax",
+    "argmin",
     "argsort",
     "asinh",
     "atan",
@@ -136,6 +140,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "msort",
     "mul",
     "nanmedian",
+    "nansum",
     "ne",
     "neg",
     "pad",
@@ -157,10 +162,14 @@ pub const FALLTHROUGH: &[&str] = &[
     "special_ndtri",
     "special_xlog1py",
     "sqrt",
+    "std",
+    "std_mean",
     "sub",
     "tanh",
     "topk",
     "uniform",
+    "var",
+    "var_mean",
     "where",
     "xlogy",
 ];
@@ -208,5 +217,6 @@ pub mod prelude {
     pub use super::reduce::Reductions;
     pub use super::scans::Scans;
     pub use super::sorting::Sorting;
+    pub use super::statistics::Statistics;
     pub use super::view::{Views, cat};
 }

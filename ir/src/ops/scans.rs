@@ -7,7 +7,7 @@ use super::sorting::pair;
 use super::view::Views;
 use crate::kernel::line::Scan;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, NUMBERS, Rounding, composite_own,
+    ANY, Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, NUMBERS, Rounding, composite_own,
 };
 use crate::{Attrs, DType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -53,7 +53,7 @@ CUMMAX = cummax_values as "cummax"(x; dim: Int) -> (values, indices) {
     infer:    &extremes,
     body:     composite_own(None, &|cx| extreme(cx, Scan::ArgMax)),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
-    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
 }
 
 /// The smallest of each element and those before it along axis `dim`, and its position, the last of equal ones. A NaN is smaller than all.
@@ -62,7 +62,7 @@ CUMMIN = cummin_values as "cummin"(x; dim: Int) -> (values, indices) {
     infer:    &extremes,
     body:     composite_own(None, &|cx| extreme(cx, Scan::ArgMin)),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
-    domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
+    domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = 1}", "T[4, 3] {dim = 0}"] },
 }
 }
 
@@ -96,20 +96,22 @@ fn so_far<'t>(cx: &ExpandCx<'_, 't>, scan: Scan) -> SmallVec<[Var<'t>; 1]> {
 
 fn extremes(cx: &InferCx<'_>) -> infer::Answer {
     let x = cx.operand(0);
-    infer::need_number(x)?;
     x.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
     Ok(Inferred::many([x.clone(), x.with_dtype(DType::I64)]))
 }
 
 fn extreme<'t>(cx: &ExpandCx<'_, 't>, scan: Scan) -> SmallVec<[Var<'t>; 1]> {
     let (x, dim) = (cx.args[0], cx.attrs.int("dim").unwrap_or(0));
-    let indices = x.scan(dim, Some(scan.name()), false);
+    // Truth values are compared as integers.
+    let numbers = if x.dtype() == DType::Bool { x.to(DType::U8) } else { x };
+    let indices = numbers.scan(dim, Some(scan.name()), false);
     smallvec![picked(x, indices, dim), indices]
 }
 
-/// The elements of `x` at positions along axis `dim`.
+/// The elements of `x` at positions along axis `dim`. No position asks for no element.
 pub(super) fn picked<'t>(x: Var<'t>, indices: Var<'t>, dim: i64) -> Var<'t> {
     match x.rank() {
+        _ if indices.ty().numel() == 0 => x.tracer().full(indices.ty().with_dtype(x.dtype()), 0.0),
         0 => x.reshape(&[1]).gather(indices.reshape(&[1]), 0).reshape_to(&x.shape()),
         _ => x.gather(indices, dim),
     }

@@ -7,6 +7,8 @@ mod loss;
 mod number;
 mod product;
 mod random;
+mod reduce;
+mod sort;
 mod view;
 
 use crate::arguments::Arguments;
@@ -25,6 +27,8 @@ pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         .or_else(|| loss::call(name, a))
         .or_else(|| create::call(name, a))
         .or_else(|| number::call(name, a))
+        .or_else(|| reduce::call(name, a))
+        .or_else(|| sort::call(name, a))
         .or_else(|| view::call(name, a))
 }
 
