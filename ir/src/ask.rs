@@ -5,7 +5,7 @@ use crate::op::{Dispatch, OpName, OpRef, OperandKind as Operand};
 use crate::policy::{
     Decision, DeviceType, OperandInfo, OperandKind, PolicySet, Query, Region, Rule,
 };
-use crate::{Attrs, DType};
+use crate::{Attrs, DType, NodeId};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -64,6 +64,15 @@ impl Question<'_> {
     }
 }
 
+/// The nodes of a program that a rule is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matched {
+    /// Those with operands on a device type that the rule holds for.
+    pub here: Vec<NodeId>,
+    /// Those whose operands all live on others.
+    pub elsewhere: Vec<NodeId>,
+}
+
 impl Graph {
     /// What `policies` decide about each node of a traced program, also where that changes nothing; `None` for an op that no
     /// policy ever sees.
@@ -71,10 +80,21 @@ impl Graph {
         self.put_questions(|query| policies.decide(query))
     }
 
-    /// The nodes of a traced program that a rule speaks of, whether or not a stronger one decides.
-    pub fn matched_by(&self, rule: &Rule) -> Vec<crate::NodeId> {
-        let matches = self.put_questions(|query| rule.speaks_of(query));
-        self.nodes().filter(|id| matches[id.index()] == Some(true)).collect()
+    /// For each rule of `policies`, in order, the nodes of a traced program that it is about, whether or not a stronger rule decides.
+    pub fn matched_by(&self, policies: &PolicySet) -> Vec<Matched> {
+        let rules: Vec<&Rule> = policies.rules().collect();
+        let about = self.put_questions(|query| {
+            let about = policies.about(query);
+            about.map(|at| (at, rules[at].speaks_of(query))).collect::<Vec<_>>()
+        });
+        let mut matched = vec![Matched::default(); rules.len()];
+        for (id, about) in self.nodes().zip(about) {
+            for (at, here) in about.into_iter().flatten() {
+                let Matched { here: near, elsewhere } = &mut matched[at];
+                if here { near.push(id) } else { elsewhere.push(id) }
+            }
+        }
+        matched
     }
 
     fn put_questions<R>(&self, answer: impl Fn(&Query<'_>) -> R) -> Vec<Option<R>> {

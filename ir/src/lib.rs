@@ -33,6 +33,7 @@ pub mod var;
 pub mod verify;
 
 pub use args::{Args, IntoAttr, IntoSize, IntoSizes, OperandOf, Results};
+pub use ask::Matched;
 pub use at::SizeError;
 pub use attrs::{Attr, Attrs};
 pub use dtype::{Class, DType, Float, Storage, Top};

@@ -1,8 +1,10 @@
-//! Programs that are wide: many numbers, operands, ports. All of them are compiled in time that grows with their size and not faster; what
-//! can be told without a clock is told here.
+//! Programs that are wide: many numbers, operands, ports, rules. All of them are compiled in time that grows with their size and not faster; what
+//! can be told without a clock is told here, and `cargo bench --bench serving -- wide` has the clock.
 
+use tracecast::compile_reported;
 use tracecast::ir::ops::view::cat;
-use tracecast::ir::{DType, text};
+use tracecast::ir::policy::{Policy, PolicySet, Target, review};
+use tracecast::ir::{DType, ops, text};
 use tracecast::prelude::*;
 
 fn options() -> Options {
@@ -109,4 +111,66 @@ fn inputs_of_a_wide_program_are_checked_as_those_of_others() {
     let mut other = inputs.clone();
     other[5].1 = &wrong;
     assert_eq!(told(&other), "input `x5`: expected f32[2], found f32[3]");
+}
+
+#[test]
+fn twenty_thousand_ports_are_a_program_like_others() {
+    const COUNT: usize = 20_000;
+    let ty = TensorType::new(DType::F32, [2]);
+    let graph = trace("ports", |t| {
+        for i in 0..COUNT / 2 {
+            let (x, w) = (format!("x{i}"), format!("w{i}"));
+            t.output(&format!("y{i}"), t.input_of(&x, ty.clone()));
+            t.output(&format!("v{i}"), t.param_of(&w, ty.clone()));
+        }
+    });
+    let graph = text::parse(&graph.unwrap().to_string()).unwrap();
+    let program = compile(graph, &options()).unwrap();
+    let names: Vec<String> = (0..COUNT / 2).map(|i| format!("x{i}")).collect();
+    let value = |i: usize| Tensor::new([2], &[i as f32, 1.0]).unwrap();
+    let values: Vec<Tensor> = (0..COUNT / 2).map(value).collect();
+    let inputs: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&values).collect();
+    let mut store: Store = (0..COUNT / 2).map(|i| (format!("w{i}"), value(COUNT + i))).collect();
+    let out = program.run(&mut store, &inputs).unwrap();
+    for i in [0, 1, 77, COUNT / 2 - 1] {
+        assert_eq!(
+            (&out[&*format!("y{i}")], &out[&*format!("v{i}")]),
+            (&value(i), &value(COUNT + i))
+        );
+    }
+}
+
+#[test]
+fn twenty_thousand_rules_decide_as_few_would() {
+    let mut set = PolicySet::standard();
+    let add = |set: &mut PolicySet, target| set.add_rule(target, None, Policy::Fp32);
+    for i in 0..20_000 {
+        let target = match i % 3 {
+            0 => Target::Node(format!("layer{i}/matmul#0")),
+            1 => Target::Module(format!("layer{i}.attention.*")),
+            _ => Target::Op(format!("own_op_{i}")),
+        };
+        add(&mut set, target);
+    }
+    add(&mut set, Target::Node("deep/matmul#7".into()));
+    let options = options().with_policies(set.clone());
+    let graph = tracecast::trace_with("ruled", &options, |t| {
+        let x = t.input_of("x", TensorType::new(DType::F32, [4, 4]));
+        let y = t.scope("deep", || {
+            autocast(t, "cpu", DType::BF16, || (0..100).fold(x, |x, _| x.matmul(x).tanh()))
+        });
+        t.output("y", y);
+    });
+    let graph = graph.unwrap();
+    let decided = graph.decisions(&set);
+    let by_rule = decided.iter().flatten().filter(|d| d.rule.is_laid_over()).count();
+    assert_eq!(by_rule, 1);
+    let (_, report) = compile_reported(graph, &options).unwrap();
+    let told: Vec<String> = report.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 101, "the first hundred, and how many more there are");
+    assert!(told[100].contains("19900 more rules decide nothing"), "{}", told[100]);
+    let file = set.to_toml();
+    let found = review(&file, &ops::known(), &|_, _| String::new()).unwrap();
+    assert_eq!(found.len(), 20_000 / 3, "ops that nobody knows");
+    assert_eq!(found[0].line, file.lines().take_while(|l| !l.contains("own_op_2\"")).count() + 1);
 }

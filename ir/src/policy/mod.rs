@@ -20,6 +20,7 @@ mod change;
 mod decide;
 mod device;
 mod file;
+mod index;
 mod library;
 mod mistakes;
 pub mod parity;

@@ -5,6 +5,9 @@
 
 /// True if all of `text` matches: `*` stands for any run of characters without a dot, `**` for any run at all.
 pub fn matches(pattern: &str, text: &str) -> bool {
+    if !text.starts_with(before_stars(pattern)) {
+        return false;
+    }
     let mut places = Places::new(pattern);
     text.chars().for_each(|c| places.read(c));
     places.at_end()
@@ -12,6 +15,9 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 
 /// True if `scope` or a module around it matches.
 pub(super) fn matches_module(pattern: &str, scope: &str) -> bool {
+    if !scope.starts_with(before_stars(pattern)) {
+        return false;
+    }
     let mut places = Places::new(pattern);
     for c in scope.chars() {
         if c == '.' && places.at_end() {
@@ -20,6 +26,11 @@ pub(super) fn matches_module(pattern: &str, scope: &str) -> bool {
         places.read(c);
     }
     places.at_end()
+}
+
+/// What a name that matches begins with.
+fn before_stars(pattern: &str) -> &str {
+    pattern.split('*').next().unwrap_or(pattern)
 }
 
 /// The places of a pattern that what was read so far leads to.

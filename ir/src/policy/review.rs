@@ -3,6 +3,7 @@
 //! A rule may speak of an op that nobody knows, say what another rule says already, or never decide because a stronger rule covers
 //! it. None of this is an error: the op may be a custom one, the stronger rule may be removed again.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use toml::de::DeTable;
 
 use super::mistakes::{mistakes, odd_op};
 use super::rule::OpPattern;
-use super::{PolicyError, PolicyFile, PolicySet, PolicyTable, Rule, Target};
+use super::{DeviceType, PolicyError, PolicyFile, PolicySet, PolicyTable, Rule, Target};
 
 /// The line and the column of a place in a text, counted from 1.
 pub(super) fn place(text: &str, at: usize) -> (usize, usize) {
@@ -72,7 +73,13 @@ pub fn review(
         }
         PolicyFile::Script(_) => return Ok(Vec::new()),
     };
-    let review = Review { text, ops, hint, set: &set, places: Places::of(text) };
+    let mut listed = HashMap::<&str, Vec<&str>>::new();
+    for (key, _) in PolicyTable::built_in().flat_map(|table| table.iter()) {
+        listed.entry(OpPattern::in_table(key).0).or_default().push(key);
+    }
+    let ops = ops.iter().map(|op| (op.name, *op)).collect();
+    let lines = Lines::of(text);
+    let review = Review { lines, ops, listed, hint, set: &set, places: Places::of(text) };
     let mut findings = review.rules(&rules);
     findings.extend(review.tables());
     if let Ok(root) = DeTable::parse(text) {
@@ -116,9 +123,83 @@ impl Places {
     }
 }
 
-struct Review<'a> {
+/// Where the lines of a text begin.
+struct Lines<'a> {
     text: &'a str,
-    ops: &'a [KnownOp<'a>],
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        let after = text.match_indices('\n').map(|(newline, _)| newline + 1);
+        Lines { text, starts: [0].into_iter().chain(after).collect() }
+    }
+
+    /// As [`place`], which looks through the whole text.
+    fn place(&self, at: usize) -> (usize, usize) {
+        let at = at.min(self.text.len());
+        let line = self.starts.partition_point(|start| *start <= at);
+        let start = self.starts[line - 1];
+        let before = String::from_utf8_lossy(&self.text.as_bytes()[start..at]);
+        (line, 1 + before.chars().count())
+    }
+}
+
+/// Rules by what they are about, each list in order.
+struct ByTarget<'r>(HashMap<(&'r Target, Option<DeviceType>), Vec<usize>>);
+
+impl<'r> ByTarget<'r> {
+    fn of(rules: &'r [Rule]) -> Self {
+        let mut all = HashMap::<_, Vec<usize>>::new();
+        for (number, rule) in rules.iter().enumerate() {
+            all.entry((&rule.target, rule.device)).or_default().push(number);
+        }
+        ByTarget(all)
+    }
+
+    /// The first rule that decides wherever this one would.
+    fn stronger(&self, number: usize, rule: &Rule) -> Option<usize> {
+        let own = rule.target.rank();
+        let known: &HashMap<(&Target, Option<DeviceType>), Vec<usize>> = &self.0;
+        let first = |target: &Target, device: Option<DeviceType>| {
+            let rules = known.get(&(target, device))?;
+            // Of one kind the last rule wins.
+            let later = || rules.partition_point(|by| *by <= number);
+            rules.get(if target.rank() > own { 0 } else { later() }).copied()
+        };
+        let targets = covering(&rule.target).into_iter().filter(|target| target.rank() >= own);
+        let all = targets.flat_map(|target| {
+            [first(&target, None), rule.device.and_then(|_| first(&target, rule.device))]
+        });
+        all.flatten().min()
+    }
+}
+
+/// The targets that are about everything that this one is about, some of them twice.
+fn covering(target: &Target) -> Vec<Target> {
+    let text = target.text().to_owned();
+    let name = text.split('.').next().unwrap_or(&text).to_owned();
+    let all = "**".to_owned();
+    let mut covering = vec![Target::Module(all.clone()), Target::Node(all)];
+    match target {
+        Target::DeviceOp(_) => covering.extend([
+            Target::DeviceOp(text.clone()),
+            Target::DeviceOp(name.clone()),
+            Target::Op(text),
+            Target::Op(name),
+        ]),
+        Target::Op(_) => covering.extend([Target::Op(text), Target::Op(name)]),
+        Target::Module(_) | Target::Node(_) => covering.push(target.clone()),
+    }
+    covering
+}
+
+struct Review<'a> {
+    lines: Lines<'a>,
+    /// By name.
+    ops: HashMap<&'a str, KnownOp<'a>>,
+    /// The lines of built-in tables, by the op.
+    listed: HashMap<&'a str, Vec<&'a str>>,
     hint: &'a dyn Fn(&str, &mut dyn Iterator<Item = &str>) -> String,
     set: &'a PolicySet,
     places: Places,
@@ -126,14 +207,15 @@ struct Review<'a> {
 
 impl Review<'_> {
     fn finding(&self, at: usize, message: String) -> Finding {
-        let (line, column) = place(self.text, at);
+        let (line, column) = self.lines.place(at);
         Finding { line, column, message }
     }
 
     /// Rules about unknown ops, rules said twice, rules that never decide.
     fn rules(&self, rules: &[Rule]) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let line = |number: usize| place(self.text, self.place(number)).0;
+        let line = |number: usize| self.lines.place(self.place(number)).0;
+        let by_target = ByTarget::of(rules);
         for (number, rule) in rules.iter().enumerate() {
             if let Target::Op(text) | Target::DeviceOp(text) = &rule.target {
                 let unknown = if odd_op("op", text).is_some() { None } else { self.unknown(text) };
@@ -143,10 +225,7 @@ impl Review<'_> {
                 (&other.target, other.device, &other.policy)
                     == (&rule.target, rule.device, &rule.policy)
             };
-            let stronger = rules.iter().enumerate().find(|(other, by)| {
-                let later = *other > number;
-                covers(by, rule) && (by.target.rank() > rule.target.rank() || later)
-            });
+            let stronger = by_target.stronger(number, rule).map(|by| (by, &rules[by]));
             let message = match stronger {
                 Some((other, by)) if same(by) => {
                     format!("`{rule}` is said again on line {}", line(other))
@@ -173,7 +252,7 @@ impl Review<'_> {
 
     /// Whether an op has an argument `dtype`: of what cannot be recorded, whether a built-in table gives it one.
     fn takes_dtype(&self, name: &str) -> Option<bool> {
-        if let Some(op) = self.ops.iter().find(|op| op.name == name) {
+        if let Some(op) = self.ops.get(name) {
             return Some(op.takes_dtype);
         }
         let lines = PolicyTable::built_in().flat_map(|table| table.iter());
@@ -185,17 +264,15 @@ impl Review<'_> {
     /// What is wrong with the name of an op: nobody knows it, or no policy is ever asked about it.
     fn unknown(&self, text: &str) -> Option<String> {
         let (name, pattern) = OpPattern::in_table(text);
-        if self.ops.iter().any(|op| op.name == name && !op.is_seen) {
+        let recorded = self.ops.get(name);
+        if recorded.is_some_and(|op| !op.is_seen) {
             return Some(format!(
                 "no policy is ever asked about `{name}`: it is not for them, or they meet its parts in its place"
             ));
         }
-        let keys: Vec<&str> = PolicyTable::built_in()
-            .flat_map(|table| table.iter().map(|(key, _)| key))
-            .filter(|key| OpPattern::in_table(key).0 == name)
-            .collect();
-        if keys.is_empty() && self.ops.iter().all(|op| op.name != name) {
-            let mut known = self.ops.iter().filter(|op| op.is_seen).map(|op| op.name);
+        let keys = self.listed.get(name).map_or(&[][..], Vec::as_slice);
+        if keys.is_empty() && recorded.is_none() {
+            let mut known = self.ops.values().filter(|op| op.is_seen).map(|op| op.name);
             let hint = (self.hint)(name, &mut known);
             let end = if hint.is_empty() { ": is it a custom op?" } else { "" };
             return Some(format!("no op has the name `{name}`{hint}{end}"));
@@ -214,13 +291,13 @@ impl Review<'_> {
         }
         Some(format!(
             "no built-in table has an overload `{overload}` of `{name}`: they list {}",
-            listed(keys)
+            listed(keys.to_vec())
         ))
     }
 
     /// True if a table of the file itself lists the op: then its author knows the overloads.
     fn own_overload(&self, name: &str) -> bool {
-        let tables = super::DeviceType::ALL.into_iter().filter_map(|d| self.set.table(d));
+        let tables = DeviceType::ALL.into_iter().filter_map(|d| self.set.table(d));
         let own = |table: &&Arc<PolicyTable>| !PolicyTable::built_in().any(|b| b == *table);
         let mut keys = tables.filter(own).flat_map(|t| t.iter().map(|(key, _)| key));
         keys.any(|key| OpPattern::in_table(key).0 == name)
@@ -232,22 +309,6 @@ fn listed(mut keys: Vec<&str>) -> String {
     keys.sort_unstable();
     keys.dedup();
     keys.join(", ")
-}
-
-/// True if a rule is about everything that another one is about.
-fn covers(by: &Rule, rule: &Rule) -> bool {
-    let everything = matches!(&by.target, Target::Module(all) | Target::Node(all) if all == "**");
-    let targets = everything
-        || match (&by.target, &rule.target) {
-            (Target::Op(by), Target::Op(op) | Target::DeviceOp(op))
-            | (Target::DeviceOp(by), Target::DeviceOp(op)) => {
-                by == op || Some(by.as_str()) == op.split('.').next()
-            }
-            (Target::Module(by), Target::Module(module)) => by == module,
-            (Target::Node(by), Target::Node(node)) => by == node,
-            _ => false,
-        };
-    targets && (by.device.is_none() || by.device == rule.device)
 }
 
 #[cfg(test)]
@@ -312,7 +373,11 @@ mod tests {
         assert_eq!(rules(&[on_cpu, low]).len(), 1);
         assert_eq!(rules(&[everywhere, low, on_cpu]).len(), 2);
         assert_eq!(rules(&["device_op = \"mm\"\npolicy = \"promote\"", low]).len(), 1);
-        assert_eq!(rules(&["node = \"**/mm#0\"\npolicy = \"promote\"", low]), [""; 0]);
+        let node = "node = \"**/mm#0\"\npolicy = \"promote\"";
+        assert_eq!(rules(&[node, low]), [""; 0]);
+        // A rule about a node wins over one about all modules, also over a later one.
+        assert_eq!(rules(&[node, everywhere]), [""; 0]);
+        assert_eq!(rules(&[node, "node = \"**\"\npolicy = \"fp32\""]).len(), 1);
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl OpPattern {
     }
 
     /// Splits the op of a rule, where the bare name means every overload.
-    fn in_rule(text: &str) -> (&str, OpPattern) {
+    pub(super) fn in_rule(text: &str) -> (&str, OpPattern) {
         if text.contains('.') { OpPattern::in_table(text) } else { (text, OpPattern::Any) }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use super::decide::Query;
+use super::index::RuleIndex;
 use super::rule::Fnv;
 use super::{DeviceType, Policy, PolicyTable, Rule, RuleId, Target};
 
@@ -39,6 +40,7 @@ impl fmt::Display for Promotion {
 pub struct PolicySet {
     tables: [Option<Arc<PolicyTable>>; DeviceType::ALL.len()],
     rules: Vec<(Rule, RuleId)>,
+    index: RuleIndex,
     next: u32,
     promotion: Promotion,
     parity: bool,
@@ -68,6 +70,7 @@ impl PolicySet {
         PolicySet {
             tables: Default::default(),
             rules: Vec::new(),
+            index: RuleIndex::default(),
             next: 0,
             promotion: Promotion::Scan,
             parity: false,
@@ -146,6 +149,7 @@ impl PolicySet {
         self.next += 1;
         let rule = Rule { target, device, policy, id };
         let rule_id = rule.rule_id();
+        self.index.add(self.rules.len(), &rule.target);
         self.rules.push((rule, rule_id));
         id
     }
@@ -153,7 +157,9 @@ impl PolicySet {
     /// Removes a rule; what it covered holds again.
     pub fn remove_rule(&mut self, id: u32) -> Option<Rule> {
         let at = self.rules.iter().position(|(rule, _)| rule.id == id)?;
-        Some(self.rules.remove(at).0)
+        let (rule, _) = self.rules.remove(at);
+        self.index = RuleIndex::of(self.rules.iter().map(|(rule, _)| &rule.target));
+        Some(rule)
     }
 
     /// The rules, oldest first.
@@ -201,14 +207,17 @@ impl PolicySet {
     }
 
     /// The strongest rule about this op on this device type, the last of its kind.
-    fn rule(&self, query: &Query<'_>, device: DeviceType) -> Option<&(Rule, RuleId)> {
-        self.rules
-            .iter()
-            .filter(|(rule, _)| rule.device.is_none_or(|only| only == device))
-            .filter(|(rule, _)| {
-                rule.target.matches(query.op, query.overload, query.scope, query.node)
-            })
-            .max_by_key(|(rule, _)| rule.target.rank())
+    fn rule<'p>(&'p self, query: &Query<'p>, device: DeviceType) -> Option<&'p (Rule, RuleId)> {
+        let here = |at: &usize| self.rules[*at].0.device.is_none_or(|only| only == device);
+        let spoken = self.about(query).filter(here);
+        spoken.max_by_key(|at| (self.rules[*at].0.target.rank(), *at)).map(|at| &self.rules[at])
+    }
+
+    /// The places among [`rules`](Self::rules) of those whose target is this call, on any device type, in no particular order.
+    pub fn about<'p>(&'p self, query: &Query<'p>) -> impl Iterator<Item = usize> + 'p {
+        let Query { op, overload, scope, node, .. } = *query;
+        let candidates = self.index.candidates(query);
+        candidates.filter(move |at| self.rules[*at].0.target.matches(op, overload, scope, node))
     }
 }
 
@@ -270,6 +279,35 @@ mod tests {
         }
         assert_eq!(set, PolicySet::standard());
         assert_eq!(set.remove_rule(0), None);
+    }
+
+    #[test]
+    fn the_index_finds_what_asking_every_rule_finds() {
+        let region = Region::default();
+        let pieces = ["a", "b", "mm", "*", "**", "a.b", ".", "", "/mm#0", "mm.out", "mm.*"];
+        let texts = pieces.iter().flat_map(|x| pieces.iter().map(move |y| format!("{x}{y}")));
+        let targets = texts.flat_map(|text| {
+            let makes: [fn(String) -> Target; 4] =
+                [Target::DeviceOp, Target::Op, Target::Module, Target::Node];
+            makes.map(|make| make(text.clone()))
+        });
+        let mut set = PolicySet::empty();
+        targets.for_each(|target| drop(set.add_rule(target, None, Policy::Fp32)));
+        for removed in [7, 100, 300] {
+            set.remove_rule(removed).unwrap();
+        }
+        let calls = [("mm", "", ""), ("mm", "out", "a"), ("a", "", "a.b"), ("b", "x", "b.a.mm")];
+        for (op, overload, scope) in calls {
+            let node = format!("{scope}/{op}#0");
+            let query = Query { overload, scope, node: &node, ..Query::new(op, &[], &region) };
+            let mut found: Vec<usize> = set.about(&query).collect();
+            found.sort_unstable();
+            let rules = set.rules().enumerate();
+            let is_about = |rule: &Rule| rule.target.matches(op, overload, scope, &node);
+            let all: Vec<usize> =
+                rules.filter(|(_, rule)| is_about(rule)).map(|(at, _)| at).collect();
+            assert!(all.len() > 10 && found == all, "{op} in `{scope}`: {found:?}, not {all:?}");
+        }
     }
 
     #[test]

@@ -18,9 +18,11 @@ fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> 
     let mut close: Vec<(usize, &str)> = known
         .filter(|name| name.len() <= LONGEST && !name.is_empty())
         .filter_map(|name| {
-            let distance = distance(&letters, name);
             let contains = letters.len() >= 3
                 && (name.contains(word) || (name.len() >= 3 && word.contains(name)));
+            // Each letter more or less is a step.
+            let apart = name.chars().count().abs_diff(letters.len());
+            let distance = (contains || apart <= limit).then(|| distance(&letters, name))?;
             (distance <= limit || contains).then_some((distance, name))
         })
         .collect();

@@ -1,10 +1,10 @@
 //! Choices without effect: regions in which nothing lives, rules that decide nothing.
 
 use super::{Warning, WarningKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use tracecast_ir::policy::{Decision, DeviceType, PolicySet, Rule, RuleId, Target};
 use tracecast_ir::text::{Names, did_you_mean};
-use tracecast_ir::{Graph, NodeId};
+use tracecast_ir::{Graph, Matched, NodeId};
 
 pub(super) fn look(traced: &Graph, policies: &PolicySet) -> Vec<Warning> {
     if traced.regions().len() == 1 && policies.rules().next().is_none() {
@@ -12,7 +12,28 @@ pub(super) fn look(traced: &Graph, policies: &PolicySet) -> Vec<Warning> {
     }
     let decisions = traced.decisions(policies);
     let mut found = regions(traced, &decisions);
-    found.extend(policies.rules().filter_map(|rule| idle_rule(traced, rule, &decisions)));
+    found.extend(idle_rules(traced, policies, &decisions));
+    found
+}
+
+/// So many idle rules are told one by one.
+const TOLD: usize = 100;
+
+/// Rules that speak of nothing, of nothing inside a region, or only where a stronger rule decides.
+fn idle_rules(graph: &Graph, policies: &PolicySet, decisions: &[Option<Decision>]) -> Vec<Warning> {
+    let deciding: HashSet<&RuleId> = decisions.iter().flatten().map(|d| &d.rule).collect();
+    let matched = graph.matched_by(policies);
+    let mut idle =
+        policies.rules().zip(&matched).filter(|(rule, _)| !deciding.contains(&rule.rule_id()));
+    let told = idle.by_ref().take(TOLD);
+    let mut found: Vec<Warning> =
+        told.map(|(rule, matched)| idle_rule(graph, rule, matched, decisions)).collect();
+    let more = idle.count();
+    if more > 0 {
+        let message = format!("{more} more rules decide nothing in this program");
+        let advice = "correct or remove the first ones, and look again";
+        found.push(Warning::new(WarningKind::IdleRule, message, advice));
+    }
     found
 }
 
@@ -52,16 +73,17 @@ fn regions(graph: &Graph, decisions: &[Option<Decision>]) -> Vec<Warning> {
     found
 }
 
-/// A rule that speaks of nothing, of nothing inside a region, or only where a stronger rule decides.
-fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Option<Warning> {
-    let id = rule.rule_id();
-    if decisions.iter().flatten().any(|d| d.rule == id) {
-        return None;
-    }
-    let matched = graph.matched_by(rule);
+/// What is to be said of a rule that decides nothing.
+fn idle_rule(
+    graph: &Graph,
+    rule: &Rule,
+    matched: &Matched,
+    decisions: &[Option<Decision>],
+) -> Warning {
+    let Matched { here: matched, elsewhere } = matched;
     let Some(first) = matched.first() else {
-        if let Some(idle) = on_another_device(graph, rule) {
-            return Some(idle);
+        if let Some(idle) = on_another_device(graph, rule, elsewhere) {
+            return idle;
         }
         let message = format!(
             "rule {} (`{rule}`) matches no op of this program{}",
@@ -69,7 +91,7 @@ fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Opti
             near(graph, &rule.target)
         );
         let advice = "correct its name or remove it";
-        return Some(Warning::new(WarningKind::IdleRule, message, advice));
+        return Warning::new(WarningKind::IdleRule, message, advice);
     };
     let asked = |id: &NodeId| {
         decisions[id.index()]
@@ -93,13 +115,12 @@ fn idle_rule(graph: &Graph, rule: &Rule, decisions: &[Option<Decision>]) -> Opti
             "a rule about a node wins over one about a module, that over one about an op, and of two the later one",
         ),
     };
-    Some(Warning::new(WarningKind::IdleRule, message, advice))
+    Warning::new(WarningKind::IdleRule, message, advice)
 }
 
 /// What a rule for one device type says of ops whose operands all live on others.
-fn on_another_device(graph: &Graph, rule: &Rule) -> Option<Warning> {
+fn on_another_device(graph: &Graph, rule: &Rule, elsewhere: &[NodeId]) -> Option<Warning> {
     let device = rule.device?;
-    let elsewhere = graph.matched_by(&Rule { device: None, ..rule.clone() });
     let message = format!(
         "rule {} (`{rule}`) matches {}, of whose operands none is on {device}",
         rule.id,
