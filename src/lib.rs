@@ -51,6 +51,7 @@
 //! Nothing panics on bad input: an op that cannot be recorded is an error with the line that asked for it.
 
 pub mod amp;
+mod built_in;
 mod cast_to;
 pub mod checkpoint;
 mod compile;

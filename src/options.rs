@@ -1,5 +1,6 @@
 //! [`Options`]: how a program is traced, rewritten and compiled, and where it runs.
 
+use crate::built_in;
 use crate::error::{Error, Result};
 use crate::home::Home;
 use crate::report::Progress;
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 #[cfg(feature = "cpu")]
 use tracecast_codegen::Vectors;
-use tracecast_ir::policy::{DeviceType, PolicySet};
-use tracecast_ir::{DType, Verified};
+use tracecast_ir::Verified;
+use tracecast_ir::policy::PolicySet;
 use tracecast_passes::{PassOptions, Precision};
-use tracecast_runtime::{AmpSupport, Device, ReferenceDevice, Registry};
+use tracecast_runtime::{Device, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
@@ -52,7 +53,15 @@ pub struct Options {
     sizes: usize,
     infers_sizes: bool,
     bucket: usize,
-    opened: Arc<OnceLock<Arc<dyn Device>>>,
+    registry: Option<Arc<Registry>>,
+    opened: Arc<Opened>,
+}
+
+/// What is found out once.
+#[derive(Default)]
+struct Opened {
+    device: OnceLock<Arc<dyn Device>>,
+    known: OnceLock<(Home, Arc<PolicySet>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +103,7 @@ impl Options {
             sizes: 64,
             infers_sizes: true,
             bucket: 1 << 20,
+            registry: None,
             opened: Arc::default(),
         }
     }
@@ -102,6 +112,13 @@ impl Options {
     #[must_use]
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Choice::Named(name.into());
+        self.closed()
+    }
+
+    /// With devices, and what they say about autocast, from this registry instead of [that of the process](Registry::global).
+    #[must_use]
+    pub fn registry(mut self, registry: &Arc<Registry>) -> Self {
+        self.registry = Some(registry.clone());
         self.closed()
     }
 
@@ -357,35 +374,40 @@ impl Options {
         self.bucket
     }
 
-    /// The policies: those given, else those of the device.
+    /// The policies: those given, else PyTorch's with what the [kinds](tracecast_runtime::Kind) of devices in the registry add to them.
     pub fn policies(&self) -> Arc<PolicySet> {
-        match (&self.policies, self.amp()) {
+        match (&self.policies, self.known()) {
             (Some(given), _) => given.clone(),
-            (None, Some(amp)) => Arc::new(amp.policies),
-            (None, None) => Arc::new(PolicySet::standard()),
-        }
-    }
-
-    /// What a guest device says about autocast; `None` for the devices that come with this crate, which say nothing new and
-    /// need not be opened for it.
-    fn amp(&self) -> Option<AmpSupport> {
-        match &self.device {
-            Choice::Given(device) => device.amp(),
-            Choice::Named(name) if matches!(&**name, "cpu" | "reference") => None,
-            Choice::Named(_) => self.target().ok()?.amp(),
+            (None, Ok((_, policies))) => policies.clone(),
+            // A trace says that there is no such device.
+            (None, Err(_)) => Arc::new(PolicySet::standard()),
         }
     }
 
     /// The device as a trace sees it.
-    pub(crate) fn home(&self) -> Home {
-        let name = match &self.device {
-            Choice::Given(device) => device.name().to_owned(),
-            Choice::Named(name) => name.clone(),
-        };
-        match self.amp() {
-            Some(amp) => Home { name, device: amp.device_type, low: amp.dtypes },
-            None => Home { name, device: DeviceType::Cpu, low: vec![DType::BF16, DType::F16] },
+    pub(crate) fn home(&self) -> Result<Home> {
+        Ok(self.known()?.0.clone())
+    }
+
+    /// What is known of devices, and their policies: as it was when these options were first asked.
+    fn known(&self) -> Result<&(Home, Arc<PolicySet>)> {
+        if let Some(known) = self.opened.known.get() {
+            return Ok(known);
         }
+        let registry = self.in_registry();
+        let home = match &self.device {
+            // What comes with this crate need not be opened to be known.
+            Choice::Named(name) if matches!(&**name, "cpu" | "reference") => {
+                Home::built_in(name, registry)
+            }
+            _ => Home::of(&*self.target()?, registry)?,
+        };
+        let policies = Arc::new(home.policies());
+        Ok(self.opened.known.get_or_init(|| (home, policies)))
+    }
+
+    fn in_registry(&self) -> &Registry {
+        self.registry.as_ref().unwrap_or_else(|| Registry::global())
     }
 
     /// The device itself, opened at the first call.
@@ -393,19 +415,17 @@ impl Options {
     /// # Errors
     /// If no device has the name.
     pub fn target(&self) -> Result<Arc<dyn Device>> {
-        if let Some(device) = self.opened.get() {
+        if let Some(device) = self.opened.device.get() {
             return Ok(device.clone());
         }
         let device = match &self.device {
             Choice::Given(device) => device.clone(),
             Choice::Named(name) => self.open(name)?,
         };
-        Ok(self.opened.get_or_init(|| device).clone())
+        Ok(self.opened.device.get_or_init(|| device).clone())
     }
 
-    /// Devices are shared by all options that say the same, so that the entries of a store need not move between programs.
     fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        let registry = Registry::global();
         Ok(match name {
             #[cfg(feature = "cpu")]
             "cpu" => {
@@ -416,22 +436,10 @@ impl Options {
                     forget_weights: !self.keep_weights,
                     compile_threads: (self.compile_threads > 0).then_some(self.compile_threads),
                 };
-                let weights = if self.keep_weights { "" } else { ", weights forgotten" };
-                let cache = self.code_cache.as_ref().map(|f| format!(", code in {}", f.display()));
-                let cache = cache.unwrap_or_default();
-                let compile = match self.compile_threads {
-                    0 => String::new(),
-                    threads => format!(", {threads} to compile"),
-                };
-                let key = format!(
-                    "cpu ({} threads, {} vectors{compile}{weights}{cache})",
-                    self.threads, self.vectors
-                );
-                registry
-                    .device_or(&key, || Ok(Arc::new(tracecast_codegen::CpuDevice::new(options)?)))?
+                built_in::cpu(options)?
             }
-            "reference" => registry.device_or(name, || Ok(Arc::new(ReferenceDevice)))?,
-            _ => registry.device(name)?,
+            "reference" => built_in::reference(),
+            _ => self.in_registry().device(name)?,
         })
     }
 

@@ -41,7 +41,7 @@ pub fn trace(name: &str, body: impl FnOnce(&Trace)) -> Result<Graph> {
 /// # Errors
 /// The first op that could not be recorded, with its line.
 pub fn trace_with(name: &str, options: &Options, body: impl FnOnce(&Trace)) -> Result<Graph> {
-    let trace = Trace::new(name, options, Types::default());
+    let trace = Trace::new(name, options, Types::default())?;
     trace.run(body)?;
     Ok(trace.finish()?.graph)
 }
@@ -90,10 +90,12 @@ pub(crate) struct Traced {
 }
 
 impl Trace {
-    pub(crate) fn new(name: &str, options: &Options, types: Types) -> Self {
-        let home = options.home();
+    /// # Errors
+    /// If the options name no device.
+    pub(crate) fn new(name: &str, options: &Options, types: Types) -> Result<Self> {
+        let home = options.home()?;
         let tracer = Tracer::with_policies(name, options.policies());
-        Trace {
+        Ok(Trace {
             // On the cpu constants are like any other number: they follow what they meet.
             tracer: match home.device {
                 DeviceType::Cpu => tracer,
@@ -109,7 +111,7 @@ impl Trace {
             home,
             objects: RefCell::default(),
             sized: RefCell::default(),
-        }
+        })
     }
 
     /// The recorder.

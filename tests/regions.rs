@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use tracecast::explain::WarningKind;
 use tracecast::ir::Role;
-use tracecast::ir::policy::{DeviceType, Policy, PolicySet, PolicyTable, Target};
+use tracecast::ir::policy::{DeviceType, Policy, PolicySet, Target};
 use tracecast::prelude::*;
-use tracecast::runtime::{AmpSupport, Device, Launch, Memory, ReferenceDevice};
 use tracecast::{Graph, trace_with};
 
 fn f32s(shape: &[usize]) -> TensorType {
@@ -377,75 +376,4 @@ fn the_region_is_part_of_what_a_thread_does_not_share() {
             assert!(!t.region().is_off());
         });
     });
-}
-
-/// A device from outside: the interpreter under another name, with policies of its own.
-#[derive(Debug)]
-struct Npu;
-
-impl Device for Npu {
-    fn name(&self) -> &str {
-        "npu"
-    }
-
-    fn amp(&self) -> Option<AmpSupport> {
-        let mut policies = PolicySet::standard();
-        let table = "name = \"npu\"\ndevice = \"privateuse1\"\nversion = \"1\"\n[ops]\nmatmul = \"lower_precision_fp\"\n";
-        policies.set_table(Arc::new(PolicyTable::parse(table).unwrap()));
-        policies.add_rule(
-            Target::DeviceOp("relu".to_owned()),
-            Some(DeviceType::PrivateUse1),
-            Policy::Fp32,
-        );
-        let (device_type, dtypes) = (DeviceType::PrivateUse1, vec![DType::BF16]);
-        Some(AmpSupport { device_type, dtypes, policies })
-    }
-
-    fn load(
-        &self,
-        kernel: &tracecast::ir::kernel::Kernel,
-    ) -> tracecast::runtime::Result<Box<dyn Launch>> {
-        ReferenceDevice.load(kernel)
-    }
-
-    fn alloc(&self, bytes: usize) -> tracecast::runtime::Result<Memory> {
-        ReferenceDevice.alloc(bytes)
-    }
-
-    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> tracecast::runtime::Result<()> {
-        ReferenceDevice.upload(from, to, at)
-    }
-
-    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> tracecast::runtime::Result<()> {
-        ReferenceDevice.download(from, at, to)
-    }
-}
-
-#[test]
-fn a_device_from_outside_brings_its_dtypes_and_its_rules() {
-    let options = Options::new().on(Arc::new(Npu));
-    let graph = trace_with("npu", &options, |t| {
-        let x = t.input_of("x", f32s(&[2, 2]));
-        // Its name is a word for its type; f16, the default of such devices, is none of its dtypes.
-        autocast(t, "npu", None, || assert_eq!(x.matmul(x).dtype(), DType::F32));
-        autocast(t, "npu:0", DType::BF16, || {
-            let y = x.matmul(x);
-            assert_eq!((y.dtype(), y.relu().dtype()), (DType::BF16, DType::F32));
-            t.output("y", y);
-        });
-        autocast(t, "cpu", None, || assert_eq!(x.matmul(x).dtype(), DType::F32));
-    })
-    .unwrap();
-    let ones = Tensor::full(f32s(&[2, 2]), 1.0).unwrap();
-    let out = compile(graph, &options).unwrap().run(&mut Store::new(), &[("x", &ones)]).unwrap();
-    assert_eq!(out["y"].to_f64s(), [2.0; 4]);
-    // A user's rule is stronger than the device's.
-    let mut policies = options.policies().as_ref().clone();
-    policies.add_rule(Target::Op("relu".to_owned()), None, Policy::LowerPrecisionFp);
-    let options = options.with_policies(policies);
-    trace_with("npu", &options, |t| {
-        let x = t.input_of("x", f32s(&[2, 2]));
-        autocast(t, "npu", DType::BF16, || assert_eq!(x.relu().dtype(), DType::BF16));
-    })
-    .unwrap();
 }

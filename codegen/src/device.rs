@@ -17,11 +17,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::{FormKind, Kernel};
-use tracecast_ir::policy::{DeviceType, PolicySet};
-use tracecast_ir::{DType, NamedSize, Values};
+use tracecast_ir::policy::DeviceType;
+use tracecast_ir::{NamedSize, Values};
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Capabilities, Device, Error as RuntimeError, HostLoan, HostMemory,
-    Launch, MachineCode, Made, Memory, Result,
+    Arg, Bound, Capabilities, Device, Error as RuntimeError, HostLoan, HostMemory, Launch,
+    MachineCode, Made, Memory, Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -117,12 +117,8 @@ impl Device for CpuDevice {
         "cpu"
     }
 
-    fn amp(&self) -> Option<AmpSupport> {
-        Some(AmpSupport {
-            device_type: DeviceType::Cpu,
-            dtypes: vec![DType::BF16, DType::F16],
-            policies: PolicySet::standard(),
-        })
+    fn serves(&self) -> Option<DeviceType> {
+        Some(DeviceType::Cpu)
     }
 
     fn capabilities(&self) -> Capabilities {

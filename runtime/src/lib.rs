@@ -36,7 +36,10 @@ pub mod store;
 pub mod tensor;
 
 pub use collective::Collective;
-pub use device::{Access, AmpSupport, Arg, Bound, Device, Launch, MachineCode, Made, MadeFrom};
+pub use device::{
+    Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Launch, MachineCode, Made,
+    MadeFrom,
+};
 pub use error::{Error, Result};
 pub use executable::{ExchangeTiming, Executable, Family, Session, Timing};
 pub use limits::Limits;
@@ -45,7 +48,9 @@ pub use memory::{HostMemory, Memory};
 pub use outputs::Outputs;
 pub use program::Program;
 pub use reference::ReferenceDevice;
-pub use registry::Registry;
+pub use registry::{Kind, Registry};
 pub use store::{Published, Store, Weights};
 pub use tensor::{Element, Tensor};
+/// The language: what a device needs of it is re-exported, so that its crate depends on this one alone.
+pub use tracecast_ir as ir;
 pub use tracecast_ir::kernel::Capabilities;

@@ -1,13 +1,12 @@
 //! [`ReferenceDevice`]: runs any kernel through the interpreter that defines the language.
 
-use crate::device::{AmpSupport, Arg, Bound, Device, Launch};
+use crate::device::{Arg, Bound, Device, Launch};
 use crate::error::{Error, Result};
 use crate::memory::{HostMemory, Memory};
 use std::sync::Arc;
-use tracecast_ir::DType;
 use tracecast_ir::eval::{self, Bytes, EvalError};
 use tracecast_ir::kernel::{Capabilities, FormKind, Kernel};
-use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_ir::policy::DeviceType;
 
 /// The slow device whose results are right by definition.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,13 +17,8 @@ impl Device for ReferenceDevice {
         "reference"
     }
 
-    fn amp(&self) -> Option<AmpSupport> {
-        let policies = PolicySet::standard();
-        Some(AmpSupport {
-            device_type: DeviceType::Cpu,
-            dtypes: vec![DType::BF16, DType::F16],
-            policies,
-        })
+    fn serves(&self) -> Option<DeviceType> {
+        Some(DeviceType::Cpu)
     }
 
     fn capabilities(&self) -> Capabilities {

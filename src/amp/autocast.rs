@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::rc::Rc;
 use tracecast_ir::policy::parity::RegionObject;
-use tracecast_ir::policy::{DeviceType, PolicyError, Region};
+use tracecast_ir::policy::{DeviceType, Region};
 use tracecast_ir::{DType, Source};
 
 /// Records `body` under autocast for a device, in `dtype`, or in the current low dtype of that device if there is none.
@@ -99,7 +99,7 @@ impl Autocast {
             Ok(Entered::State(region)) => t.inside(region, body),
             Ok(Entered::Object(object)) => t.in_object(&object, body),
             Err(error) => {
-                t.at(Source::Rust(line), || t.fail("autocast", error.to_string()));
+                t.at(Source::Rust(line), || t.fail("autocast", error));
                 body()
             }
         }
@@ -130,11 +130,18 @@ impl Autocast {
     }
 
     /// The device and the state inside.
-    fn enter(&self, t: &Trace) -> Result<(DeviceType, Region), PolicyError> {
-        let device = t.home().device_type(&self.device)?;
-        let accepted = t.home().accepted(device);
-        let (region, warning) =
-            t.region().enter_accepting(accepted, device, self.dtype, self.enabled, self.cache)?;
+    fn enter(&self, t: &Trace) -> Result<(DeviceType, Region), String> {
+        let home = t.home();
+        let device = home.device_type(&self.device)?;
+        let accepted = home.accepted(device)?;
+        let entered = home.around(t.region(), device).enter_accepting(
+            accepted,
+            device,
+            self.dtype,
+            self.enabled,
+            self.cache,
+        );
+        let (region, warning) = entered.map_err(|error| error.to_string())?;
         if let Some(warning) = warning {
             t.warn(warning);
         }
@@ -142,7 +149,7 @@ impl Autocast {
     }
 
     /// PyTorch's object for this region: the one it was entered with, if it is entered inside itself.
-    fn object(&self, t: &Trace) -> Result<Rc<RefCell<RegionObject>>, PolicyError> {
+    fn object(&self, t: &Trace) -> Result<Rc<RefCell<RegionObject>>, String> {
         let key = std::ptr::from_ref(self) as usize;
         if let Some(entered) = t.object(key) {
             return Ok(entered);

@@ -268,7 +268,7 @@ impl Jit {
     fn traced(&self, store: &Store, inputs: &[(&str, &Tensor)]) -> Result<Traced> {
         let mut types = types(store, inputs)?;
         types.names = self.names()?;
-        let trace = Trace::new(&self.name, &self.options, types);
+        let trace = Trace::new(&self.name, &self.options, types)?;
         trace.run(&self.body)?;
         trace.finish()
     }
@@ -366,7 +366,7 @@ impl Jit {
     fn compile(&self, types: Types) -> Result<Compiled> {
         let start = Instant::now();
         let given = types.inputs.clone();
-        let trace = Trace::new(&self.name, &self.options, types);
+        let trace = Trace::new(&self.name, &self.options, types)?;
         trace.run(&self.body)?;
         let traced = trace.finish()?;
         let time = start.elapsed();

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use tracecast::DType;
 use tracecast::amp::ScalerOptions;
+use tracecast::ir::kernel::Kernel;
 use tracecast::ir::policy::{
     Accepted, Decision, DeviceType, OperandInfo, Policy, PolicySet, Promotion, Query, Region,
     Target,
 };
-use tracecast::runtime::{ReferenceDevice, Registry};
+use tracecast::runtime::{
+    Backend, Device, DeviceId, Launch, Memory, ReferenceDevice, Registry, Result,
+};
 
 use DType::{BF16, F16, F32, F64, I8, I64};
 use DeviceType::{Cpu, PrivateUse1};
@@ -51,32 +54,87 @@ fn default_not_in_list() {
     );
 }
 
-fn same_name_again() {
-    // A device is asked for by name as often as one likes; it is made once.
-    let registry = Registry::new();
-    let first = registry.device_or("npu", || Ok(Arc::new(ReferenceDevice))).expect("made");
-    let second = registry.device_or("npu", || unreachable!("is there already")).expect("found");
-    assert!(Arc::ptr_eq(&first, &second));
+/// A driver without devices.
+#[derive(Debug)]
+struct Nothing;
+
+impl Backend for Nothing {
+    fn count(&self) -> usize {
+        0
+    }
+
+    fn open(&self, _id: &DeviceId) -> Result<Arc<dyn Device>> {
+        unreachable!("there is none")
+    }
 }
 
-fn registered_twice() {
+/// A device from outside that is open.
+#[derive(Debug)]
+struct Open;
+
+impl Device for Open {
+    fn name(&self) -> &str {
+        "mine"
+    }
+
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
+        ReferenceDevice.load(kernel)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        ReferenceDevice.alloc(bytes)
+    }
+
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        ReferenceDevice.upload(from, to, at)
+    }
+
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        ReferenceDevice.download(from, at, to)
+    }
+}
+
+fn renamed_same_twice() {
     let registry = Registry::new();
-    registry.register(Arc::new(ReferenceDevice)).expect("the name is free");
-    let error =
-        registry.register(Arc::new(ReferenceDevice)).expect_err("the name is taken").to_string();
-    assert!(error.contains("registered already"), "{error}");
+    assert!(registry.rename(PrivateUse1, "npu").is_ok());
+    assert!(registry.rename(PrivateUse1, "npu").is_ok());
+    assert_eq!(registry.register("npu", Arc::new(Nothing)).ok(), Some(PrivateUse1));
+}
+
+fn renamed_in_tree() {
+    let error = Registry::new().rename(PrivateUse1, "cuda").unwrap_err().to_string();
+    assert!(error.contains("the name of a device type"), "{error}");
 }
 
 fn odd_characters() {
-    // A device may have any name; the types that tables are for are fixed.
-    assert!(Registry::new().device_or("my dev!", || Ok(Arc::new(ReferenceDevice))).is_ok());
-    assert!("my dev!".parse::<DeviceType>().is_err());
+    // PyTorch takes any name; here a text has to hold it.
+    let error = Registry::new().rename(PrivateUse1, "my dev!").unwrap_err().to_string();
+    assert!(error.contains("expected letters, digits and `_`"), "{error}");
+    assert!(Registry::new().register("my dev!", Arc::new(Nothing)).is_err());
 }
 
 fn unknown_device() {
     let error = "npu".parse::<DeviceType>().unwrap_err().to_string();
     assert!(error.contains("expected one of cpu, cuda"), "{error}");
-    assert!(Registry::new().device("npu").is_err());
+    let registry = Registry::new();
+    registry.register_device(Arc::new(Open)).expect("the name is free");
+    let error = registry.device("npu").unwrap_err().to_string();
+    assert!(error.contains("expected one of mine:0"), "{error}");
+}
+
+fn registered_twice() {
+    let registry = Registry::new();
+    registry.register("npu", Arc::new(Nothing)).expect("the name is free");
+    let error = registry.register("npu", Arc::new(Nothing)).expect_err("it is taken").to_string();
+    assert!(error.contains("registered already"), "{error}");
+}
+
+fn device_registered_twice() {
+    // What PyTorch generates for a name are methods; here a device under a name is all there is.
+    let registry = Registry::new();
+    registry.register_device(Arc::new(Open)).expect("the name is free");
+    let error = registry.register_device(Arc::new(Open)).expect_err("it is taken").to_string();
+    assert!(error.contains("`mine:0` is registered already"), "{error}");
 }
 
 fn nothing_is_listed() {
@@ -178,12 +236,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("pu1/module_without_function", without_support),
     ("pu1/f32_allowed", f32_allowed),
     ("pu1/default_not_in_list", default_not_in_list),
-    ("pu1/rename_same_twice", same_name_again),
-    ("pu1/rename_in_tree", registered_twice),
+    ("pu1/rename_same_twice", renamed_same_twice),
+    ("pu1/rename_in_tree", renamed_in_tree),
     ("pu1/rename_odd_characters", odd_characters),
     ("pu1/register_unknown_device", unknown_device),
     ("pu1/register_twice", registered_twice),
-    ("pu1/generate_methods_twice", registered_twice),
+    ("pu1/generate_methods_twice", device_registered_twice),
     ("pu1/no_fallback_listed_op", nothing_is_listed),
     ("pu1/low_policy_f64", low_policy_f64),
     ("pu1/override_last_wins", last_wins_and_removing_restores),

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tracecast::amp::EagerScaler;
 use tracecast::eager::{Eager, EagerOptimizer};
 use tracecast::ir::kernel::Kernel;
+use tracecast::ir::policy::DeviceType;
 use tracecast::prelude::*;
-use tracecast::runtime::{AmpSupport, Device, Launch, Memory, ReferenceDevice, Result};
+use tracecast::runtime::{Device, Launch, Memory, ReferenceDevice, Result};
 
 /// The reference device, which counts how often the host reads from it.
 #[derive(Debug, Default)]
@@ -21,8 +22,8 @@ impl Device for Counting {
         "counting"
     }
 
-    fn amp(&self) -> Option<AmpSupport> {
-        self.inner.amp()
+    fn serves(&self) -> Option<DeviceType> {
+        self.inner.serves()
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

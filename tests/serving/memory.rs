@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tracecast::ir::eval::Bytes;
 use tracecast::ir::kernel::{Capabilities, Kernel};
+use tracecast::ir::policy::DeviceType;
 use tracecast::prelude::*;
-use tracecast::runtime::{AmpSupport, Error, Launch, Memory, Result};
+use tracecast::runtime::{Error, Launch, Memory, Result};
 use tracecast::{CpuDevice, CpuOptions, Device, Graph, Outputs, Session};
 
 /// Requests of so many bytes or more are counted, and one of them is refused.
@@ -41,8 +42,8 @@ impl Device for Refusing {
         "cpu"
     }
 
-    fn amp(&self) -> Option<AmpSupport> {
-        self.cpu.amp()
+    fn serves(&self) -> Option<DeviceType> {
+        self.cpu.serves()
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -28,8 +28,14 @@ pub enum DeviceType {
     Ipu,
     /// What XLA compiles for.
     Xla,
-    /// A device from outside.
+    /// The first kind of device from outside.
     PrivateUse1,
+    /// The second kind of device from outside.
+    PrivateUse2,
+    /// The third kind of device from outside.
+    PrivateUse3,
+    /// The fourth kind of device from outside.
+    PrivateUse4,
 }
 
 /// Which low dtypes a region of a device may have.
@@ -49,7 +55,7 @@ pub enum Accepted<'a> {
 
 impl DeviceType {
     /// Every device type, in declaration order.
-    pub const ALL: [DeviceType; 10] = [
+    pub const ALL: [DeviceType; 13] = [
         DeviceType::Cpu,
         DeviceType::Cuda,
         DeviceType::Xpu,
@@ -60,11 +66,25 @@ impl DeviceType {
         DeviceType::Ipu,
         DeviceType::Xla,
         DeviceType::PrivateUse1,
+        DeviceType::PrivateUse2,
+        DeviceType::PrivateUse3,
+        DeviceType::PrivateUse4,
+    ];
+
+    /// The types that nobody has: each stands for one kind of device from outside, under a name of its own.
+    pub const OUTSIDE: [DeviceType; 4] = [
+        DeviceType::PrivateUse1,
+        DeviceType::PrivateUse2,
+        DeviceType::PrivateUse3,
+        DeviceType::PrivateUse4,
     ];
 
     /// The order in which the policies of several devices apply to one call.
-    pub const DISPATCH_ORDER: [DeviceType; 10] = [
+    pub const DISPATCH_ORDER: [DeviceType; 13] = [
         DeviceType::PrivateUse1,
+        DeviceType::PrivateUse2,
+        DeviceType::PrivateUse3,
+        DeviceType::PrivateUse4,
         DeviceType::Cuda,
         DeviceType::Mps,
         DeviceType::Xla,
@@ -89,7 +109,15 @@ impl DeviceType {
             DeviceType::Ipu => "ipu",
             DeviceType::Xla => "xla",
             DeviceType::PrivateUse1 => "privateuse1",
+            DeviceType::PrivateUse2 => "privateuse2",
+            DeviceType::PrivateUse3 => "privateuse3",
+            DeviceType::PrivateUse4 => "privateuse4",
         }
+    }
+
+    /// True for one of the types [`OUTSIDE`](Self::OUTSIDE).
+    pub const fn is_outside(self) -> bool {
+        self as u8 >= DeviceType::PrivateUse1 as u8
     }
 
     /// All names, for messages.
@@ -106,7 +134,10 @@ impl DeviceType {
             | DeviceType::Mps
             | DeviceType::Mtia
             | DeviceType::Ipu
-            | DeviceType::PrivateUse1 => DType::F16,
+            | DeviceType::PrivateUse1
+            | DeviceType::PrivateUse2
+            | DeviceType::PrivateUse3
+            | DeviceType::PrivateUse4 => DType::F16,
         }
     }
 
@@ -114,7 +145,7 @@ impl DeviceType {
     pub const fn accepted(self) -> Accepted<'static> {
         match self {
             DeviceType::Cuda => Accepted::Any,
-            DeviceType::PrivateUse1 => Accepted::Unregistered,
+            _ if self.is_outside() => Accepted::Unregistered,
             _ => Accepted::Only(&[DType::BF16, DType::F16]),
         }
     }
@@ -156,6 +187,7 @@ mod tests {
         for device in DeviceType::ALL {
             assert_eq!(device.name().parse::<DeviceType>().unwrap(), device);
             assert!(DeviceType::DISPATCH_ORDER.contains(&device));
+            assert_eq!(device.is_outside(), DeviceType::OUTSIDE.contains(&device));
         }
         assert_eq!("cuda:1".parse::<DeviceType>().unwrap(), DeviceType::Cuda);
         let error = "tpu".parse::<DeviceType>().unwrap_err().to_string();

@@ -107,6 +107,13 @@ impl Region {
         self
     }
 
+    /// The same state with another low dtype for regions of `device` that name none.
+    #[must_use]
+    pub fn with_low(mut self, device: DeviceType, low: DType) -> Region {
+        self.low[device as usize] = low;
+        self
+    }
+
     /// The same state with all about one device as in `from`.
     pub(super) fn with_device_of(mut self, device: DeviceType, from: &Region) -> Region {
         let bit = device.bit();

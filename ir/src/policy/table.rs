@@ -97,6 +97,23 @@ impl PolicyTable {
         self.device
     }
 
+    /// The same table for another device type: what a device from outside takes over. Its rules keep their names.
+    ///
+    /// ```
+    /// use tracecast_ir::policy::{DeviceType, PolicyTable};
+    ///
+    /// let cuda = PolicyTable::named("torch-cuda").expect("is built in");
+    /// let mine = cuda.for_device(DeviceType::PrivateUse1);
+    /// assert_eq!(mine.device(), DeviceType::PrivateUse1);
+    /// assert_eq!(mine.get("mm", ""), cuda.get("mm", ""));
+    /// ```
+    #[must_use]
+    pub fn for_device(&self, device: DeviceType) -> PolicyTable {
+        let mut table = PolicyTable { device, hash: 0, ..self.clone() };
+        table.hash = Fnv::of(&table.to_string());
+        table
+    }
+
     /// The version of the system that the table describes.
     pub fn version(&self) -> &str {
         &self.version

@@ -10,9 +10,7 @@ use tracecast_ir::{
     Args, Attr, Attrs, DType, Graph, Size, Stage as Progress, TensorType, Tracer, Var, Verified,
     verify,
 };
-use tracecast_runtime::{
-    AmpSupport, Device, Executable, Launch, Memory, Program, ReferenceDevice, Result,
-};
+use tracecast_runtime::{Device, Executable, Launch, Memory, Program, ReferenceDevice, Result};
 
 /// `f32[n]`
 pub(crate) fn vector(n: usize) -> TensorType {
@@ -168,10 +166,6 @@ pub(crate) struct Fallible;
 impl Device for Fallible {
     fn name(&self) -> &str {
         "fallible"
-    }
-
-    fn amp(&self) -> Option<AmpSupport> {
-        None
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

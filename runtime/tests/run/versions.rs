@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use tracecast_ir::Verified;
 use tracecast_ir::kernel::Kernel;
 use tracecast_runtime::{
-    AmpSupport, Arg, Bound, Device, Error, Executable, HostMemory, Launch, Memory, Program,
-    ReferenceDevice, Result, Store,
+    Arg, Bound, Device, Error, Executable, HostMemory, Launch, Memory, Program, ReferenceDevice,
+    Result, Store,
 };
 
 /// The bytes of every version that a kernel was given, and how often it was given one of them again.
@@ -28,10 +28,6 @@ struct Watched {
 impl Device for Watched {
     fn name(&self) -> &str {
         "watched"
-    }
-
-    fn amp(&self) -> Option<AmpSupport> {
-        None
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

@@ -54,7 +54,7 @@ impl Compiled {
             _ => Vec::new(),
         };
         let given = types.inputs.clone();
-        let trace = Trace::new("train", options, types);
+        let trace = Trace::new("train", options, types)?;
         let draws = !whole.is_empty();
         if draws {
             let part = rows.own.unwrap_or(1) / recipe.parts;
@@ -218,7 +218,7 @@ fn of_a_row(
     rows: &Rows,
     share: &Share,
 ) -> Result<Graph> {
-    let trace = Trace::new("train", options, with_rows(types, &rows.divided, recipe.parts));
+    let trace = Trace::new("train", options, with_rows(types, &rows.divided, recipe.parts))?;
     trace.run(|t| recipe.record_on(t, share))?;
     Ok(trace.finish()?.graph)
 }
@@ -231,7 +231,7 @@ fn drawn(
     rows: &Rows,
     share: &Share,
 ) -> Result<Vec<Shape>> {
-    let trace = Trace::new("train", options, with_rows(types, &rows.divided, rows.all));
+    let trace = Trace::new("train", options, with_rows(types, &rows.divided, rows.all))?;
     trace.note_draws();
     trace.run(|t| recipe.record_on(t, share))?;
     Ok(trace.noted_draws())

@@ -1,22 +1,37 @@
 //! [`Device`]: a place where kernels run. A guest implements it; the CPU of `tracecast-codegen` is one.
 
+mod amp;
+mod backend;
+mod id;
+
+pub use amp::{AmpSupport, Base};
+pub use backend::Backend;
+pub use id::DeviceId;
+
 use crate::Memory;
 use crate::error::Result;
 use std::fmt::Debug;
 use std::time::Duration;
-use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
 use tracecast_ir::kernel::{Capabilities, Kernel};
-use tracecast_ir::policy::{DeviceType, PolicySet};
+use tracecast_ir::policy::DeviceType;
 
 /// A place where kernels run. Implementations check nothing the runtime has checked already: types, shapes, bounds, lifetimes, order
 /// and the reuse of memory are the runtime's.
 pub trait Device: Debug + Send + Sync {
-    /// The name it is registered and asked for under.
+    /// The name of its kind, with its number among those unless it is the first: `npu`, `npu:1`. See [`DeviceId`](crate::DeviceId).
     fn name(&self) -> &str;
 
-    /// What autocast may do here; `None`: no autocast on this device.
-    fn amp(&self) -> Option<AmpSupport>;
+    /// What autocast may do here, unless a [backend](crate::Backend) says so for all devices of the kind. `None`, the default: what holds for the type that it
+    /// [serves](Device::serves), and for a device from outside nothing: a region is an error.
+    fn amp(&self) -> Option<AmpSupport> {
+        None
+    }
+
+    /// The device type that it serves if that is one of those with a table of their own. `None`, the default: it is a device from outside.
+    fn serves(&self) -> Option<DeviceType> {
+        None
+    }
 
     /// What its kernels can do besides what every device's can. By default nothing.
     fn capabilities(&self) -> Capabilities {
@@ -228,15 +243,4 @@ pub enum Access {
     Write,
     /// Reads and writes, each element at the position where it was read.
     Update,
-}
-
-/// What autocast may do on a device.
-#[derive(Clone, Debug)]
-pub struct AmpSupport {
-    /// The device type whose region, default dtype and table apply.
-    pub device_type: DeviceType,
-    /// The low dtypes it takes.
-    pub dtypes: Vec<DType>,
-    /// The policies, its own rules included.
-    pub policies: PolicySet,
 }

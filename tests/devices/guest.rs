@@ -1,0 +1,108 @@
+//! A kind of devices from outside: the interpreter under other names.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tracecast::ir::kernel::Kernel;
+use tracecast::ir::policy::DeviceType;
+use tracecast::runtime::{
+    AmpSupport, Backend, Device, DeviceId, Launch, Memory, ReferenceDevice, Registry, Result,
+};
+
+/// One device, which calls itself so.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Npu {
+    pub(crate) name: String,
+    pub(crate) amp: Option<AmpSupport>,
+    pub(crate) serves: Option<DeviceType>,
+}
+
+impl Npu {
+    pub(crate) fn named(name: &str) -> Self {
+        Npu { name: name.to_owned(), ..Npu::default() }
+    }
+}
+
+impl Device for Npu {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn amp(&self) -> Option<AmpSupport> {
+        self.amp.clone()
+    }
+
+    fn serves(&self) -> Option<DeviceType> {
+        self.serves
+    }
+
+    fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
+        ReferenceDevice.load(kernel)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Memory> {
+        ReferenceDevice.alloc(bytes)
+    }
+
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        ReferenceDevice.upload(from, to, at)
+    }
+
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        ReferenceDevice.download(from, at, to)
+    }
+}
+
+/// A driver of so many devices, which counts how often it opens one.
+#[derive(Debug, Default)]
+pub(crate) struct Driver {
+    pub(crate) count: usize,
+    pub(crate) amp: Option<AmpSupport>,
+    pub(crate) serves: Option<DeviceType>,
+    pub(crate) fault: Fault,
+    pub(crate) opened: AtomicUsize,
+}
+
+/// What is wrong with a driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) enum Fault {
+    #[default]
+    None,
+    /// Its first device cannot be opened when it is asked for the first time.
+    First,
+    Panics,
+    /// Its devices call themselves this.
+    CallsItself(&'static str),
+}
+
+impl Backend for Driver {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn open(&self, id: &DeviceId) -> Result<Arc<dyn Device>> {
+        let before = self.opened.fetch_add(1, Ordering::SeqCst);
+        match self.fault {
+            Fault::First if before == 0 => {
+                Err(tracecast::runtime::Error::Device("no firmware".to_owned()))
+            }
+            Fault::Panics => panic!("a fault of the driver"),
+            Fault::CallsItself(name) => Ok(Arc::new(Npu::named(name))),
+            _ => Ok(Arc::new(Npu::named(&id.to_string()))),
+        }
+    }
+
+    fn amp(&self) -> Option<AmpSupport> {
+        self.amp.clone()
+    }
+
+    fn serves(&self) -> Option<DeviceType> {
+        self.serves
+    }
+}
+
+/// A registry with a driver of so many devices called `npu`.
+pub(crate) fn with(driver: Driver) -> (Arc<Registry>, Arc<Driver>) {
+    let (registry, driver) = (Arc::new(Registry::new()), Arc::new(driver));
+    registry.register("npu", driver.clone()).unwrap();
+    (registry, driver)
+}
