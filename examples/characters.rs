@@ -11,7 +11,7 @@ const CONTEXT: usize = 16;
 
 /// From the codes of ASCII characters to a score for each code.
 fn model() -> Sequential {
-    let row = Sequential::new().then(Embedding::new(128, 8)).then(Flatten);
+    let row = Sequential::new().then(Embedding::new(128, 8)).then(Flatten::new());
     row.then(Linear::new(CONTEXT * 8, 128)).then(Relu).then(Linear::new(128, 128))
 }
 

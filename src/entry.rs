@@ -20,7 +20,7 @@ pub struct Entry {
 }
 
 /// How an entry of the store starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// Every element is this number.
     Constant(f64),
@@ -28,6 +28,10 @@ pub enum Start {
     Uniform(f64, f64),
     /// Independent, normally distributed with this mean and this standard deviation.
     Normal(f64, f64),
+    /// These numbers, converted to the dtype of the entry.
+    Given(Tensor),
+    /// As another start, but the row at this position of the first axis is zero.
+    ExceptRow(usize, Box<Start>),
     /// The state of the random number generator: the seed and the step number 0.
     Seed,
 }
@@ -76,14 +80,26 @@ impl Entry {
     /// # Errors
     /// If no tensor has its type.
     pub fn tensor(&self, seed: u64) -> Result<Tensor> {
+        self.started(&self.start, seed)
+    }
+
+    fn started(&self, start: &Start, seed: u64) -> Result<Tensor> {
         let ty = self.ty.clone();
-        Ok(match self.start {
-            Start::Constant(v) => Tensor::full(ty, v)?,
+        Ok(match start {
+            Start::Constant(v) => Tensor::full(ty, *v)?,
             Start::Uniform(low, high) => {
                 Tensor::from_fn(ty, |i| low + (high - low) * self.uniform(seed, i as u64))?
             }
             Start::Normal(mean, deviation) => {
                 Tensor::from_fn(ty, |i| mean + deviation * self.normal(seed, i as u64))?
+            }
+            Start::Given(numbers) => numbers.cast(ty.dtype)?.reshape(ty.shape)?,
+            Start::ExceptRow(row, other) => {
+                let numbers = self.started(other, seed)?.to_f64s();
+                let sizes = ty.shape.numbers();
+                let width: usize = sizes.iter().skip(1).product();
+                let is_zero = |i: usize| i.checked_div(width) == Some(*row);
+                Tensor::from_fn(ty, |i| if is_zero(i) { 0.0 } else { numbers[i] })?
             }
             Start::Seed => Tensor::new([2], &[seed as i64, 0])?,
         })
@@ -146,7 +162,7 @@ mod tests {
         for start in [Start::Constant(1.0), Start::Uniform(0.0, 1.0), Start::Normal(0.0, 1.0)] {
             for sizes in [[usize::MAX, usize::MAX], [1 << 53, 1]] {
                 let ty = TensorType::new(DType::F32, sizes);
-                assert!(Entry::param("vast", ty, start).tensor(0).is_err());
+                assert!(Entry::param("vast", ty, start.clone()).tensor(0).is_err());
             }
         }
     }

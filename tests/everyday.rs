@@ -339,7 +339,7 @@ fn numbers_stand_on_either_side() {
 
 #[test]
 fn modules_without_parameters_do_what_they_are_called() {
-    let parts = || Sequential::new().then(Flatten).then(Tanh).then(Sigmoid).then(Silu);
+    let parts = || Sequential::new().then(Flatten::new()).then(Tanh).then(Sigmoid).then(Silu);
     let program = jit(reference(), move |t| {
         let cx = Context::evaluation(t);
         t.output("y", parts().forward(&cx, t.input("x")));
@@ -357,8 +357,9 @@ fn modules_without_parameters_do_what_they_are_called() {
         "sizes have names: {:?}",
         program.recompilations()
     );
-    let flat =
-        jit(reference(), |t| t.output("y", Flatten.forward(&Context::evaluation(t), t.input("x"))));
+    let flat = jit(reference(), |t| {
+        t.output("y", Flatten::new().forward(&Context::evaluation(t), t.input("x")))
+    });
     let run = |x: Tensor| flat.run(&mut Store::new(), &[("x", &x)]);
     assert_eq!(run(ones(&[3])).unwrap()["y"].shape()[..], [3, 1]);
     assert!(run(Tensor::scalar(1.0f32)).unwrap_err().to_string().contains("Flatten: takes a row"));

@@ -8,7 +8,7 @@ use tracecast::amp::ScalerSettings;
 use tracecast::nn::{Context, Dropout, Embedding, Frozen, Linear, Module, Relu, Sequential};
 use tracecast::optim::{Clip, Schedule};
 use tracecast::prelude::*;
-use tracecast::{Entry, StepResult, TrainStepBuilder, Vectors};
+use tracecast::{StepResult, TrainStepBuilder, Vectors};
 
 fn mlp() -> Sequential {
     Sequential::new().then(Linear::new(6, 16)).then(Relu).then(Linear::new(16, 3))
@@ -373,10 +373,6 @@ struct Twins(Linear, Linear);
 impl Module for Twins {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         cx.call("fc", &self.1, cx.call("fc", &self.0, x))
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        [self.0.under("fc"), self.1.under("fc")].concat()
     }
 }
 

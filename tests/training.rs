@@ -303,10 +303,6 @@ impl Module for Bag {
     fn forward<'t>(&self, cx: &tracecast::nn::Context<'t>, x: Var<'t>) -> Var<'t> {
         cx.call("table", &self.0, x).mean(&[1], false, None)
     }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.0.under("table")
-    }
 }
 
 #[test]

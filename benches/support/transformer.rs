@@ -2,7 +2,7 @@
 //! beside a path around it.
 
 use tracecast::ir::sizes;
-use tracecast::nn::{Context, Embedding, Entry, LayerNorm, Linear};
+use tracecast::nn::{Context, Embedding, LayerNorm, Linear};
 use tracecast::prelude::*;
 
 /// What a transformer consists of, and what it is trained on.
@@ -80,14 +80,6 @@ impl Module for Transformer {
         }
         x.reshape(&[-1, symbols as i64])
     }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.parts().iter().flat_map(|(name, part)| part.under(name)).collect()
-    }
-
-    fn ties(&self) -> Vec<String> {
-        vec!["tokens.weight".to_owned()]
-    }
 }
 
 /// Attention, and two layers.
@@ -137,18 +129,5 @@ impl Module for Block {
         let x = x + self.attention(cx, cx.call("norm0", &self.norms[0], x));
         let up = cx.call("up", &self.up, cx.call("norm1", &self.norms[1], x));
         x + cx.call("down", &self.down, up.gelu(Some("tanh")))
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        let [first, second] = &self.norms;
-        let parts: [(&str, &dyn Module); 6] = [
-            ("norm0", first),
-            ("qkv", &self.qkv),
-            ("mix", &self.mix),
-            ("norm1", second),
-            ("up", &self.up),
-            ("down", &self.down),
-        ];
-        parts.iter().flat_map(|(name, part)| part.under(name)).collect()
     }
 }

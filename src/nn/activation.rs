@@ -1,107 +1,208 @@
-//! Modules without parameters: activations, and [`Flatten`].
+//! Activations: modules of one operand that compute each element, or each line of elements, by itself.
 
-use crate::nn::{Context, Entry, Module};
+use crate::entry::Start;
+use crate::nn::{Context, Module};
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::nn::activation::Activations;
-use tracecast_ir::ops::view::Views;
-use tracecast_ir::{Size, Var};
+use tracecast_ir::ops::nn::{Curves, Softmaxes};
+use tracecast_ir::ops::random::Random;
+use tracecast_ir::{DType, TensorType, Var};
 
-/// The operand where it is above zero, else zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relu;
+/// Activations without settings: the name and the function.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident = $function:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name;
 
-impl Module for Relu {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.relu())
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
-    }
-}
-
-/// The operand times the share of a normal distribution below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gelu;
-
-impl Module for Gelu {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.gelu(None))
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
-    }
-}
-
-/// The operand times its sigmoid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Silu;
-
-impl Module for Silu {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.silu())
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
-    }
-}
-
-/// The hyperbolic tangent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tanh;
-
-impl Module for Tanh {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.tanh())
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
-    }
-}
-
-/// `1 / (1 + exp(-x))`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sigmoid;
-
-impl Module for Sigmoid {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| x.sigmoid())
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
-    }
-}
-
-/// Each example as one row: all axes but the first become one, as with PyTorch's `Flatten()`; where there is no other it has one number.
-///
-/// ```
-/// use tracecast::nn::{Embedding, Flatten, Linear, Sequential};
-/// // Sixteen characters, each of them a vector of 8 numbers, are a row of 128.
-/// let model = Sequential::new().then(Embedding::new(28, 8)).then(Flatten).then(Linear::new(16 * 8, 28));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flatten;
-
-impl Module for Flatten {
-    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| {
-            if x.is_poison() {
-                return x;
+        impl Module for $name {
+            fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+                let function: fn(Var<'t>) -> Var<'t> = $function;
+                cx.here(|| function(x))
             }
-            let shape = x.shape();
-            let [rows, inside @ ..] = &shape[..] else {
-                return cx.trace().fail("Flatten", "takes a row for each example, found no axis");
-            };
-            let width = inside.iter().fold(Size::from(1), |all, size| all * *size);
-            x.reshape(&[*rows, width])
+        }
+    )*};
+}
+
+plain! {
+    /// The operand where it is above zero, else zero.
+    Relu = |x| x.relu();
+    /// Between 0 and 6.
+    Relu6 = |x| x.relu6();
+    /// The operand times the share of a normal distribution below it.
+    Gelu = |x| x.gelu(None);
+    /// [`Gelu`] by an approximation with `tanh`: `nn.GELU(approximate="tanh")`.
+    GeluTanh = |x| x.gelu(Some("tanh"));
+    /// The operand times its sigmoid.
+    Silu = |x| x.silu();
+    /// `x * tanh(log(1 + exp(x)))`.
+    Mish = |x| x.mish();
+    /// The hyperbolic tangent.
+    Tanh = |x| x.tanh();
+    /// `x - tanh(x)`.
+    Tanhshrink = |x| x.tanhshrink();
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid = |x| x.sigmoid();
+    /// The logarithm of [`Sigmoid`].
+    LogSigmoid = |x| x.log_sigmoid();
+    /// `x * relu6(x + 3) / 6`.
+    Hardswish = |x| x.hardswish();
+    /// `relu6(x + 3) / 6`.
+    Hardsigmoid = |x| x.hardsigmoid();
+    /// `x / (1 + |x|)`.
+    Softsign = |x| x.softsign();
+    /// [`Elu`] that keeps mean and variance of normal numbers.
+    Selu = |x| x.selu();
+}
+
+/// Activations with settings: the name, its settings, which arguments make one by `new`, and the function.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $ty:ty),+ } $(or { $($absent:expr),+ })?
+        = |$x:ident, $own:ident| $function:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $name {
+            $($field: $ty,)+
+        }
+
+        impl $name {
+            /// With these settings.
+            pub fn new($($field: $ty),+) -> Self {
+                $name { $($field),+ }
+            }
+        }
+
+        $(impl Default for $name {
+            /// With PyTorch's settings.
+            fn default() -> Self {
+                $name::new($($absent),+)
+            }
+        })?
+
+        impl Module for $name {
+            fn forward<'t>(&self, cx: &Context<'t>, $x: Var<'t>) -> Var<'t> {
+                let $own = self;
+                cx.here(|| $function)
+            }
+        }
+    )*};
+}
+
+settings! {
+    /// `x` above zero, else `alpha * (exp(x) - 1)`, `alpha` 1 by default: [`torch.nn.ELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ELU.html).
+    Elu { alpha: f64 } or { 1.0 } = |x, own| x.elu(Some(own.alpha), None, None);
+    /// [`Elu`] with a slope of 1 at zero, `alpha` 1 by default: [`torch.nn.CELU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.CELU.html).
+    Celu { alpha: f64 } or { 1.0 } = |x, own| x.celu(own.alpha);
+    /// `x` above zero, else `slope * x`, 0.01 by default: [`torch.nn.LeakyReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html).
+    LeakyRelu { slope: f64 } or { 0.01 } = |x, own| x.leaky_relu(own.slope);
+    /// Zero from `-lambda` to `lambda`, 0.5 by default, else `x`: [`torch.nn.Hardshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardshrink.html).
+    Hardshrink { lambda: f64 } or { 0.5 } = |x, own| x.hardshrink(own.lambda);
+    /// Nearer to zero by `lambda`, 0.5 by default, as far as zero: [`torch.nn.Softshrink`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softshrink.html).
+    Softshrink { lambda: f64 } or { 0.5 } = |x, own| x.softshrink(own.lambda);
+    /// Between two numbers, -1 and 1 by default: [`torch.nn.Hardtanh`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Hardtanh.html).
+    Hardtanh { least: f64, most: f64 } or { -1.0, 1.0 } = |x, own| x.hardtanh(own.least, own.most);
+    /// `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above the threshold, 1 and 20 by default:
+    /// [`torch.nn.Softplus`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softplus.html).
+    Softplus { beta: f64, threshold: f64 } or { 1.0, 20.0 } = |x, own| x.softplus(Some(own.beta), Some(own.threshold));
+    /// `x` above the threshold, else the value: [`torch.nn.Threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Threshold.html).
+    Threshold { threshold: f64, value: f64 } = |x, own| x.threshold(own.threshold, own.value);
+    /// The first half of an axis, the last by default, times the [`Sigmoid`] of the second: [`torch.nn.GLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GLU.html).
+    Glu { dim: i64 } or { -1 } = |x, own| x.glu(own.dim);
+    /// Exponentials along an axis, divided by their sum: [`torch.nn.Softmax`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax.html).
+    Softmax { dim: i64 } = |x, own| x.softmax(own.dim, None);
+    /// [`Softmax`] of `-x`.
+    Softmin { dim: i64 } = |x, own| x.softmin(own.dim, None);
+    /// The logarithm of [`Softmax`].
+    LogSoftmax { dim: i64 } = |x, own| x.log_softmax(own.dim, None);
+}
+
+/// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`: [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax2d;
+
+impl Module for Softmax2d {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| match x.rank() {
+            3 | 4 => x.softmax(-3, None),
+            _ if x.is_poison() => x,
+            _ => {
+                let why = format!("takes 3 or 4 axes, found {}", x.ty());
+                cx.trace().tracer().fail("Softmax2d", why)
+            }
         })
     }
+}
 
-    fn entries(&self) -> Vec<Entry> {
-        Vec::new()
+/// `x` above zero, else `weight * x` with a trained weight: [`torch.nn.PReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PReLU.html).
+///
+/// `weight` has one number, or one for each position of the second axis; each starts as 0.25.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PRelu {
+    weights: usize,
+    start: f64,
+    dtype: DType,
+}
+
+impl PRelu {
+    /// With that many weights of f32: 1, or as many as there are channels.
+    pub fn new(weights: usize) -> Self {
+        PRelu { weights, start: 0.25, dtype: DType::F32 }
+    }
+
+    /// With weights that start as another number.
+    #[must_use]
+    pub fn start(mut self, start: f64) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// With weights of another dtype.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+}
+
+impl Module for PRelu {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let ty = TensorType::new(self.dtype, [self.weights]);
+        let weight = cx.parameter("weight", ty, Start::Constant(self.start));
+        cx.here(|| x.prelu(weight))
+    }
+}
+
+/// `x` above zero, else a slope times `x`, evenly drawn for each element while training and the mean of the bounds otherwise:
+/// [`torch.nn.RReLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RReLU.html). The generator is that of [`Dropout`](crate::nn::Dropout).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RRelu {
+    lower: f64,
+    upper: f64,
+}
+
+impl RRelu {
+    /// With slopes between these bounds.
+    pub fn new(lower: f64, upper: f64) -> Self {
+        RRelu { lower, upper }
+    }
+}
+
+impl Default for RRelu {
+    /// With slopes from 1/8 to 1/3.
+    fn default() -> Self {
+        RRelu::new(0.125, 1.0 / 3.0)
+    }
+}
+
+impl Module for RRelu {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        if !cx.is_training() {
+            return cx.here(|| x.leaky_relu((self.lower + self.upper) / 2.0));
+        }
+        let (rng, stream) = cx.draw();
+        cx.here(|| {
+            let slope = x.tracer().zeros_like(x).uniform(rng, self.lower, self.upper, stream);
+            x.ge(None, Some(0.0)).choose(x, x.mul(slope, None))
+        })
     }
 }

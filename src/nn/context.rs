@@ -1,9 +1,12 @@
 //! [`Context`]: where in the tree of modules a call is, and whether it trains.
 
-use crate::nn::Module;
+use crate::entry::{Entry, Start};
+use crate::nn::declared::{Asker, Declared};
+use crate::nn::{Layer, Module};
 use crate::trace::Trace;
 use std::collections::BTreeSet;
 use std::panic::Location;
+use std::rc::Rc;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{Role, Source, TensorType, Var};
@@ -19,6 +22,12 @@ pub struct Context<'t> {
     prefix: Option<&'static str>,
     /// The names of what is not trained, as far as the model tells them.
     states: Arc<BTreeSet<String>>,
+    /// Where parameters are noted instead of recorded.
+    declared: Option<Rc<Declared>>,
+    /// The module that is called.
+    module: Asker,
+    /// Another start for parameters of some types: that of the model around.
+    start: Option<fn(&TensorType) -> Option<Start>>,
     caller: &'static Location<'static>,
 }
 
@@ -33,6 +42,9 @@ impl<'t> Context<'t> {
             frozen: false,
             prefix: None,
             states: Arc::default(),
+            declared: None,
+            module: 0,
+            start: None,
             caller: Location::caller(),
         }
     }
@@ -76,10 +88,37 @@ impl<'t> Context<'t> {
         Context { caller: Location::caller(), ..self.clone() }.part(name, module, x)
     }
 
+    /// The same for a part that takes several values or gives several: `cx.apply("rnn", &self.rnn, (x, state))`.
+    #[track_caller]
+    pub fn apply<L: Layer + ?Sized>(
+        &self,
+        name: &str,
+        layer: &L,
+        input: impl Into<L::Input<'t>>,
+    ) -> L::Output<'t> {
+        Context { caller: Location::caller(), ..self.clone() }.layer(name, layer, input)
+    }
+
     /// Records a part of the module that is called `name`, at the line where this module is called.
     pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
-        let inside = Context { path: self.full_name(name), ..self.clone() };
+        let inside = self.inside(name, std::ptr::from_ref(module).cast());
         self.trace.tracer().scope(name, || module.forward(&inside, x))
+    }
+
+    /// The same for a part that takes several values or gives several.
+    pub(crate) fn layer<L: Layer + ?Sized>(
+        &self,
+        name: &str,
+        layer: &L,
+        input: impl Into<L::Input<'t>>,
+    ) -> L::Output<'t> {
+        let inside = self.inside(name, std::ptr::from_ref(layer).cast());
+        let input = input.into();
+        self.trace.tracer().scope(name, || layer.forward(&inside, input))
+    }
+
+    fn inside(&self, name: &str, module: *const ()) -> Self {
+        Context { path: self.full_name(name), module: module.addr(), ..self.clone() }
     }
 
     /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's.
@@ -87,13 +126,47 @@ impl<'t> Context<'t> {
         self.trace.tracer().at(Source::Rust(self.caller), body)
     }
 
-    /// A parameter of the module that is called.
-    pub fn parameter(&self, name: &str, ty: TensorType) -> Var<'t> {
-        self.tied(&self.full_name(name), ty)
+    /// A parameter of the module that is called: its name, its type and how it starts. No other list of parameters is needed: see
+    /// [`Module::entries`].
+    pub fn parameter(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
+        let start = self.start.and_then(|other| other(&ty)).unwrap_or(start);
+        let name = self.full_name(name);
+        if self.declared.is_none() {
+            return self.recorded(&name, ty);
+        }
+        let entry = Entry::param(name, ty, start);
+        self.noted(if self.frozen { entry.frozen() } else { entry })
+    }
+
+    /// Other state of the module that is called, which is never trained: what PyTorch calls a buffer.
+    pub fn buffer(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
+        let name = self.full_name(name);
+        match self.declared {
+            None => self.here(|| self.trace.state_of(&name, ty)),
+            Some(_) => self.noted(Entry::state(name, ty, start)),
+        }
+    }
+
+    /// State that a run puts into the store by itself if it is not there yet.
+    pub(crate) fn state_from(&self, entry: Entry) -> Var<'t> {
+        match self.declared {
+            None => self.trace.state_from(entry),
+            Some(_) => self.noted(entry),
+        }
     }
 
     /// A parameter of any module, by its full name.
     pub fn tied(&self, name: &str, ty: TensorType) -> Var<'t> {
+        match &self.declared {
+            None => self.recorded(name, ty),
+            Some(declared) => {
+                declared.note_tie(name);
+                self.unknown()
+            }
+        }
+    }
+
+    fn recorded(&self, name: &str, ty: TensorType) -> Var<'t> {
         self.here(|| match self.prefix {
             _ if self.frozen || self.states.contains(name) => self.trace.state_of(name, ty),
             None => self.trace.param_of(name, ty),
@@ -102,6 +175,28 @@ impl<'t> Context<'t> {
                 if stored.dtype() == ty.dtype { stored } else { stored.cast(ty.dtype) }
             }
         })
+    }
+
+    /// The same place, where parameters are noted instead of recorded.
+    pub(super) fn declaring(&self, declared: &Rc<Declared>) -> Self {
+        Context { declared: Some(declared.clone()), ..self.clone() }
+    }
+
+    fn noted(&self, entry: Entry) -> Var<'t> {
+        if let Some(declared) = &self.declared {
+            declared.note(entry, self.module);
+        }
+        self.unknown()
+    }
+
+    /// The same place, where parameters of some types start otherwise.
+    pub(super) fn starting(&self, start: fn(&TensorType) -> Option<Start>) -> Self {
+        Context { start: self.start.or(Some(start)), ..self.clone() }
+    }
+
+    /// A value of no type: all that is made of it is one, too.
+    pub(super) fn unknown(&self) -> Var<'t> {
+        self.trace.tracer().fail("module", "it is only asked for its parameters")
     }
 
     fn full_name(&self, name: &str) -> String {

@@ -1,26 +1,28 @@
-//! [`Linear`]: a matrix product and a bias.
+//! [`Linear`] and [`Bilinear`]: matrix products and a bias.
 
-use crate::entry::{Entry, Start};
-use crate::nn::{Context, Module};
+use crate::entry::Start;
+use crate::nn::{Context, Layer, Module};
 use tracecast_ir::ops::linalg::Products;
 use tracecast_ir::{DType, TensorType, Var};
 
-/// `x · weightᵀ + bias` along the last axis.
+/// `x · weightᵀ + bias` along the last axis: [`torch.nn.Linear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Linear.html).
 ///
-/// Weight and bias start evenly distributed within `1 / sqrt(in)` of zero, as PyTorch's do.
+/// `x` is `[…, inputs]`, the result `[…, outputs]`; `weight` is `[outputs, inputs]`, `bias` `[outputs]`. Both start evenly
+/// distributed within `1 / sqrt(inputs)` of zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Linear {
     inputs: usize,
     outputs: usize,
     dtype: DType,
     bias: bool,
+    zero_bias: bool,
     tied: Option<String>,
 }
 
 impl Linear {
     /// From `inputs` to `outputs` numbers, in f32, with a bias.
     pub fn new(inputs: usize, outputs: usize) -> Self {
-        Linear { inputs, outputs, dtype: DType::F32, bias: true, tied: None }
+        Linear { inputs, outputs, dtype: DType::F32, bias: true, zero_bias: false, tied: None }
     }
 
     /// Without a bias.
@@ -37,40 +39,91 @@ impl Linear {
         self
     }
 
+    /// With a bias that starts as zeros.
+    pub(super) fn zero_bias(mut self) -> Self {
+        self.zero_bias = true;
+        self
+    }
+
     /// With the weight of another module, such as `embed.weight`, in the place of its own. If that one is frozen, so is this.
     #[must_use]
     pub fn tied_to(mut self, weight: impl Into<String>) -> Self {
         self.tied = Some(weight.into());
         self
     }
-
-    fn weight(&self) -> TensorType {
-        TensorType::new(self.dtype, [self.outputs, self.inputs])
-    }
 }
 
 impl Module for Linear {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let (ty, start) =
+            (TensorType::new(self.dtype, [self.outputs, self.inputs]), within(self.inputs));
         let weight = match &self.tied {
-            Some(name) => cx.tied(name, self.weight()),
-            None => cx.parameter("weight", self.weight()),
+            Some(name) => cx.tied(name, ty),
+            None => cx.parameter("weight", ty, start.clone()),
         };
-        let bias =
-            self.bias.then(|| cx.parameter("bias", TensorType::new(self.dtype, [self.outputs])));
+        let ty = TensorType::new(self.dtype, [self.outputs]);
+        let start = if self.zero_bias { Start::Constant(0.0) } else { start };
+        let bias = self.bias.then(|| cx.parameter("bias", ty, start));
         cx.here(|| x.linear(weight, bias))
     }
+}
 
-    fn ties(&self) -> Vec<String> {
-        self.tied.iter().cloned().collect()
+/// Evenly distributed within `1 / sqrt(inputs)` of zero.
+pub(super) fn within(inputs: usize) -> Start {
+    let bound = if inputs == 0 { 0.0 } else { 1.0 / (inputs as f64).sqrt() };
+    Start::Uniform(-bound, bound)
+}
+
+/// `x1ᵀ · weight[k] · x2 + bias[k]` for each result `k`, along the last axes: [`torch.nn.Bilinear`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Bilinear.html).
+///
+/// The operands are `[…, first]` and `[…, second]`, the result `[…, outputs]`; `weight` is `[outputs, first, second]`, `bias`
+/// `[outputs]`. Both start evenly distributed within `1 / sqrt(first)` of zero.
+///
+/// ```
+/// use tracecast::nn::{Bilinear, Layer};
+/// let names: Vec<String> = Bilinear::new(2, 3, 4).entries().into_iter().map(|entry| entry.name).collect();
+/// assert_eq!(names, ["weight", "bias"]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bilinear {
+    first: usize,
+    second: usize,
+    outputs: usize,
+    dtype: DType,
+    bias: bool,
+}
+
+impl Bilinear {
+    /// From `first` and `second` to `outputs` numbers, in f32, with a bias.
+    pub fn new(first: usize, second: usize, outputs: usize) -> Self {
+        Bilinear { first, second, outputs, dtype: DType::F32, bias: true }
     }
 
-    fn entries(&self) -> Vec<Entry> {
-        let bound = if self.inputs == 0 { 0.0 } else { 1.0 / (self.inputs as f64).sqrt() };
-        let start = Start::Uniform(-bound, bound);
-        let weight = self.tied.is_none().then(|| Entry::param("weight", self.weight(), start));
-        let bias = self
-            .bias
-            .then(|| Entry::param("bias", TensorType::new(self.dtype, [self.outputs]), start));
-        weight.into_iter().chain(bias).collect()
+    /// Without a bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = false;
+        self
+    }
+
+    /// With parameters of another dtype.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+}
+
+impl Layer for Bilinear {
+    type Input<'t> = (Var<'t>, Var<'t>);
+    type Output<'t> = Var<'t>;
+
+    fn forward<'t>(&self, cx: &Context<'t>, (x1, x2): (Var<'t>, Var<'t>)) -> Var<'t> {
+        let start = within(self.first);
+        let ty = TensorType::new(self.dtype, [self.outputs, self.first, self.second]);
+        let weight = cx.parameter("weight", ty, start.clone());
+        let ty = TensorType::new(self.dtype, [self.outputs]);
+        let bias = self.bias.then(|| cx.parameter("bias", ty, start));
+        cx.here(|| x1.bilinear(x2, weight, bias))
     }
 }

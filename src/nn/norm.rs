@@ -1,17 +1,20 @@
-//! [`LayerNorm`]: each row shifted and scaled to mean 0 and variance 1.
+//! [`LayerNorm`] and [`RmsNorm`]: each example brought to one size.
 
-use crate::entry::{Entry, Start};
+use crate::entry::Start;
 use crate::nn::{Context, Module};
+use tracecast_ir::ops::length::Lengths;
 use tracecast_ir::ops::nn::norm::Norms;
 use tracecast_ir::{DType, Shape, TensorType, Var};
 
-/// The last axes normalised, then multiplied by `weight` and shifted by `bias`.
+/// The last axes shifted and scaled to mean 0 and variance 1, then multiplied by `weight` and shifted by `bias`, which have their
+/// shape: [`torch.nn.LayerNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNorm {
     shape: Shape,
     dtype: DType,
     eps: f64,
     affine: bool,
+    bias: bool,
 }
 
 impl LayerNorm {
@@ -22,7 +25,7 @@ impl LayerNorm {
 
     /// Over the last axes, which have this shape.
     pub fn over(shape: impl Into<Shape>) -> Self {
-        LayerNorm { shape: shape.into(), dtype: DType::F32, eps: 1e-5, affine: true }
+        LayerNorm { shape: shape.into(), dtype: DType::F32, eps: 1e-5, affine: true, bias: true }
     }
 
     /// With another number added to the variance.
@@ -39,32 +42,84 @@ impl LayerNorm {
         self
     }
 
+    /// Without a bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = false;
+        self
+    }
+
     /// With parameters of another dtype.
     #[must_use]
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
         self
     }
-
-    fn ty(&self) -> TensorType {
-        TensorType { dtype: self.dtype, shape: self.shape.clone() }
-    }
 }
 
 impl Module for LayerNorm {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        let weight = self.affine.then(|| cx.parameter("weight", self.ty()));
-        let bias = self.affine.then(|| cx.parameter("bias", self.ty()));
+        let ty = || TensorType { dtype: self.dtype, shape: self.shape.clone() };
+        let one = |name, start| cx.parameter(name, ty(), Start::Constant(start));
+        let weight = self.affine.then(|| one("weight", 1.0));
+        let bias = (self.affine && self.bias).then(|| one("bias", 0.0));
         cx.here(|| x.layer_norm(weight, bias, &self.shape, self.eps))
     }
+}
 
-    fn entries(&self) -> Vec<Entry> {
-        if !self.affine {
-            return Vec::new();
-        }
-        vec![
-            Entry::param("weight", self.ty(), Start::Constant(1.0)),
-            Entry::param("bias", self.ty(), Start::Constant(0.0)),
-        ]
+/// The last axes divided by the root of their mean square, then multiplied by `weight`, which has their shape:
+/// [`torch.nn.RMSNorm`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RMSNorm.html).
+///
+/// ```
+/// use tracecast::nn::{Linear, Module, RmsNorm, Sequential};
+/// let model = Sequential::new().then(RmsNorm::new(64)).then(Linear::new(64, 10));
+/// assert_eq!(model.entries()[0].name, "0.weight");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RmsNorm {
+    shape: Shape,
+    dtype: DType,
+    eps: Option<f64>,
+    affine: bool,
+}
+
+impl RmsNorm {
+    /// Over the last axis, which has `width` elements.
+    pub fn new(width: usize) -> Self {
+        RmsNorm::over([width])
+    }
+
+    /// Over the last axes, which have this shape.
+    pub fn over(shape: impl Into<Shape>) -> Self {
+        RmsNorm { shape: shape.into(), dtype: DType::F32, eps: None, affine: true }
+    }
+
+    /// With another number added to the mean square than the step of the dtype at 1.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = Some(eps);
+        self
+    }
+
+    /// Without a weight.
+    #[must_use]
+    pub fn without_affine(mut self) -> Self {
+        self.affine = false;
+        self
+    }
+
+    /// With a weight of another dtype.
+    #[must_use]
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+}
+
+impl Module for RmsNorm {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let ty = TensorType { dtype: self.dtype, shape: self.shape.clone() };
+        let weight = self.affine.then(|| cx.parameter("weight", ty, Start::Constant(1.0)));
+        cx.here(|| x.rms_norm(weight, &self.shape, self.eps))
     }
 }

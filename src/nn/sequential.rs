@@ -1,6 +1,6 @@
 //! Modules made of modules: [`Sequential`] and [`Frozen`].
 
-use crate::nn::{Context, Entry, Module};
+use crate::nn::{Context, Module};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tracecast_ir::Var;
@@ -46,17 +46,9 @@ impl Module for Sequential {
         let mut seen = BTreeSet::new();
         if let Some((name, _)) = self.modules.iter().find(|(name, _)| !seen.insert(name)) {
             let why = format!("has two modules that are called `{name}`");
-            return cx.here(|| cx.trace().tracer().fail("Sequential", why));
+            cx.here(|| cx.trace().tracer().fail("Sequential", why));
         }
         self.modules.iter().fold(x, |x, (name, module)| cx.part(name, module.as_ref(), x))
-    }
-
-    fn ties(&self) -> Vec<String> {
-        self.modules.iter().flat_map(|(_, module)| module.ties()).collect()
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.modules.iter().flat_map(|(name, module)| module.under(name)).collect()
     }
 }
 
@@ -71,40 +63,16 @@ impl<M: Module> Module for Frozen<M> {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         self.0.forward(&cx.frozen(), x)
     }
-
-    fn ties(&self) -> Vec<String> {
-        self.0.ties()
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.0.entries().into_iter().map(Entry::frozen).collect()
-    }
 }
 
 impl<M: Module + ?Sized> Module for Box<M> {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         self.as_ref().forward(cx, x)
     }
-
-    fn ties(&self) -> Vec<String> {
-        self.as_ref().ties()
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.as_ref().entries()
-    }
 }
 
 impl<M: Module + ?Sized> Module for Arc<M> {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         self.as_ref().forward(cx, x)
-    }
-
-    fn ties(&self) -> Vec<String> {
-        self.as_ref().ties()
-    }
-
-    fn entries(&self) -> Vec<Entry> {
-        self.as_ref().entries()
     }
 }

@@ -31,6 +31,17 @@ pub(crate) struct Case {
     pub(crate) tolerance: Option<(f64, f64)>,
     /// How far PyTorch itself is from its answer in f64, in units of the tolerance: results, gradients.
     pub(crate) error: (f64, f64),
+    /// What is called, if it is a layer.
+    pub(crate) layer: Option<Layer>,
+}
+
+/// A layer before it is called.
+pub(crate) struct Layer {
+    /// What its class was made with.
+    pub(crate) constructor: Vec<Argument>,
+    pub(crate) training: bool,
+    /// Its parameters and buffers.
+    pub(crate) state: Vec<(String, Value)>,
 }
 
 /// A result as it was recorded.
@@ -117,7 +128,7 @@ fn case(json: &Json) -> Case {
         id: text("id"),
         op: text("op"),
         aten,
-        args: arguments(json),
+        args: arguments(json, json["names"].as_array()),
         out: list("out").iter().map(wanted).collect(),
         cotangents: list("cot").iter().map(tensor).collect(),
         grads: list("grads").iter().map(|grad| (path(&grad["of"]), tensor(&grad["is"]))).collect(),
@@ -125,6 +136,17 @@ fn case(json: &Json) -> Case {
         autocast: json["autocast"].as_str().and_then(|dtype| dtype.parse().ok()),
         tolerance: known("rtol").zip(known("atol")),
         error: (err("out"), err("grads")),
+        layer: json.get("constructor").map(|constructor| layer(json, constructor)),
+    }
+}
+
+fn layer(json: &Json, constructor: &Json) -> Layer {
+    let state = json["state"].as_object().into_iter().flatten();
+    let value = |json: &Json| tensor(json).expect("recorded state has elements");
+    Layer {
+        constructor: arguments(constructor, None),
+        training: json["training"] == true,
+        state: state.map(|(name, json)| (name.clone(), value(json))).collect(),
     }
 }
 
@@ -142,8 +164,7 @@ fn wanted(json: &Json) -> Wanted {
     }
 }
 
-fn arguments(json: &Json) -> Vec<Argument> {
-    let names = json["names"].as_array();
+fn arguments(json: &Json, names: Option<&Vec<Json>>) -> Vec<Argument> {
     let name = |i: usize| names?.get(i)?.as_str().map(str::to_owned);
     let args = json["args"].as_array().into_iter().flatten().enumerate();
     let mut all: Vec<Argument> = args

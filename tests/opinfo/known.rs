@@ -224,6 +224,14 @@ pub(crate) const ALL: &[Known] = &[
         what: Some(What::Numbers),
         is_free: false,
     },
+    Known {
+        row: "gradients of `MultiheadAttention` that are sums of large terms",
+        ops: &["nn.MultiheadAttention"],
+        dtypes: &["f32"],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
 ];
 
 /// The row that names a difference.

@@ -17,6 +17,7 @@ mod cases;
 mod compare;
 mod functions;
 mod known;
+mod layers;
 mod report;
 mod run;
 mod scope;

@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::calls;
 use crate::cases::{Arg, Argument, Case};
+use crate::layers;
 use crate::support;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,7 +13,7 @@ use tracecast_codegen::{CpuDevice, CpuOptions, Vectors};
 use tracecast_ir::eval::{Outputs, Value};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, Region};
-use tracecast_ir::{Graph, Tracer, Var, Verified};
+use tracecast_ir::{Graph, Role, Tracer, Var, Verified};
 use tracecast_runtime::{Device, Executable, Program, Store, Tensor};
 
 /// What came of a call.
@@ -71,14 +72,9 @@ impl Runner {
     }
 
     fn try_run(&mut self, case: &Case) -> Ran {
-        let tracer = Tracer::new("case");
-        let count = match record(&tracer, case) {
-            Ok(count) => count,
-            Err(reason) => return Ran::NoCall(reason),
-        };
-        let graph = match tracer.finish() {
-            Ok(graph) => graph,
-            Err(error) => return Ran::Refused(error.to_string()),
+        let (graph, count) = match recorded(case) {
+            Ok(recorded) => recorded,
+            Err(ran) => return ran,
         };
         let inputs = inputs(case, &graph);
         let made = self.programs.entry(graph.to_string()).or_insert_with(|| {
@@ -89,10 +85,12 @@ impl Runner {
             Ok(made) => made,
             Err(error) => return Ran::Refused(error.clone()),
         };
-        let wanted = match support::expected(&made.reference, &inputs) {
+        let mut wanted = match support::expected(&made.reference, &inputs) {
             Ok(wanted) => wanted,
             Err(error) => return Ran::Refused(error),
         };
+        // The generator of a layer that draws.
+        wanted.updates.clear();
         self.calls += 1;
         for (kind, (vectors, cpu)) in self.cpus.iter().enumerate() {
             if !case.id.contains("/special/") && kind != self.calls % self.cpus.len() {
@@ -128,15 +126,30 @@ impl Made {
             }
         };
         let tensor = |value: &Value| Tensor::from_bytes(value.ty.clone(), value.bytes.clone());
-        let ports = self.fused.ports().iter().map(|port| port.name.as_str());
-        let given: Vec<(&str, Tensor)> = ports
-            .map(|name| Ok((name, tensor(&inputs[name]).map_err(|e| e.to_string())?)))
-            .collect::<Result<_, String>>()?;
+        let (mut given, mut store): (Vec<(&str, Tensor)>, Store) = Default::default();
+        for port in self.fused.ports() {
+            let value = tensor(&inputs[&port.name]).map_err(|e| e.to_string())?;
+            match port.role {
+                Role::Input => given.push((&port.name, value)),
+                _ => drop(store.insert(&port.name, value)),
+            }
+        }
         let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, t)| (*name, t)).collect();
-        let out = executable.run(&mut Store::new(), &given).map_err(|e| e.to_string())?;
+        let out = executable.run(&mut store, &given).map_err(|e| e.to_string())?;
         let outputs = out.iter().map(|(name, t)| (name.to_owned(), t.value().clone())).collect();
         Ok(Outputs { outputs, updates: Vec::new() })
     }
+}
+
+/// The program of a call and of its gradients, and the number of results.
+fn recorded(case: &Case) -> Result<(Graph, usize), Ran> {
+    if let Some(layer) = &case.layer {
+        return layers::recorded(case, layer);
+    }
+    let tracer = Tracer::new("case");
+    let count = record(&tracer, case).map_err(Ran::NoCall)?;
+    let graph = tracer.finish().map_err(|error| Ran::Refused(error.to_string()))?;
+    Ok((graph, count))
 }
 
 /// Records the call and its gradients; returns the number of results.
@@ -149,6 +162,16 @@ fn record(t: &Tracer, case: &Case) -> Result<usize, String> {
             t.in_region(&region, || calls::record(&arguments))?
         }
     };
+    record_outputs(t, case, &results, &arguments.leaves)
+}
+
+/// Names the results and records the gradients that the case asks for, of leaves by their paths; returns the number of results.
+pub(crate) fn record_outputs<'t>(
+    t: &'t Tracer,
+    case: &Case,
+    results: &[Var<'t>],
+    leaves: &[(String, Var<'t>)],
+) -> Result<usize, String> {
     if t.error().is_some() {
         return Ok(results.len());
     }
@@ -164,7 +187,7 @@ fn record(t: &Tracer, case: &Case) -> Result<usize, String> {
     });
     let loss = weighed.reduce(|a, b| a + b).ok_or("nothing to differentiate")?;
     let leaf = |path: &String| {
-        let found = arguments.leaves.iter().find(|(leaf, _)| leaf == path).map(|(_, v)| *v);
+        let found = leaves.iter().find(|(leaf, _)| leaf == path).map(|(_, v)| *v);
         found.ok_or_else(|| format!("no tensor `{path}`"))
     };
     let leaves: Vec<Var<'_>> =
@@ -183,6 +206,11 @@ fn inputs(case: &Case, graph: &Graph) -> HashMap<String, Value> {
     }
     for (i, cot) in case.cotangents.iter().enumerate() {
         all.extend(cot.clone().map(|cot| (format!("cot/{i}"), cot)));
+    }
+    all.extend(case.layer.iter().flat_map(|layer| layer.state.clone()));
+    for port in graph.ports().iter().filter(|port| port.role == Role::State) {
+        let zeros = || Value::zeros(port.ty.clone()).unwrap();
+        all.entry(port.name.clone()).or_insert_with(zeros);
     }
     all.retain(|name, _| graph.ports().iter().any(|port| port.name == *name));
     all

@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 32] = [
+const HOMONYMS: [(&str, &[&str], &str); 35] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training.rs", &["relu"], "the name of a module"),
@@ -67,6 +67,9 @@ const HOMONYMS: [(&str, &[&str], &str); 32] = [
     ("src/amp/custom.rs", &["custom_grad"], "the name of the caller in errors"),
     ("src/amp/policy.rs", &["mean"], "state of a scaler"),
     ("src/amp/raw.rs", &["reciprocal_scale"], "the label of an eager program"),
+    ("src/nn/activation.rs", &["tanh"], "a value of an attribute of `gelu`"),
+    ("src/nn/loss/linear.rs", &["linear"], "the name of a part, as in PyTorch"),
+    ("src/nn/loss/mod.rs", &["mean", "sum"], "values of the attribute `reduction`"),
     ("src/numerics/mod.rs", &["input"], "a port"),
     ("src/optim/adagrad.rs", &["sum"], "state of an optimizer"),
     ("src/trace.rs", &["input"], "a port"),

@@ -8,6 +8,7 @@ use crate::op::{
 };
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
+use crate::ops::power::Powers;
 use crate::ops::reduce::Reductions;
 use crate::{DType, Results, Shape, Var};
 use smallvec::smallvec;
@@ -121,7 +122,7 @@ KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
         }
         let is_zero = target.eq(None, Some(0.0));
         let safe = is_zero.choose(cx.tracer.ones_like(target), target);
-        let own = is_zero.choose(cx.tracer.zeros_like(target), target.mul(safe.log(), None));
+        let own = is_zero.choose(cx.tracer.zeros_like(target), safe.xlogy(safe));
         finish(cx, own.sub(target.mul(x, None), None))
     }),
     rounding: ROUNDED,

@@ -1,0 +1,234 @@
+//! Recurrent layers: [`Rnn`], [`Gru`] and [`Lstm`], and their steps as cells.
+//!
+//! A program has no loops, so the steps are recorded one after the other: the number of steps is pinned, and each length is a program
+//! of its own. What the inputs of all steps contribute to the gates of a first layer is one matrix product ahead of them.
+
+mod cell;
+mod unroll;
+
+pub use cell::{GruCell, LstmCell, RnnCell};
+
+use crate::nn::{Context, Layer, Values};
+use cell::{Kind, Sizes};
+use tracecast_ir::{DType, Var};
+use unroll::{Unrolled, unroll};
+
+/// The function that a plain recurrent layer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nonlinearity {
+    /// The hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// Zero below zero.
+    Relu,
+}
+
+/// What a recurrent layer takes: its input, and the state before the first step, zeros if it is absent. Made of the input alone, or of
+/// a pair of both.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps<'t, S> {
+    /// The input.
+    pub x: Var<'t>,
+    /// The state before the first step.
+    pub state: Option<S>,
+}
+
+impl<'t, S> From<Var<'t>> for Steps<'t, S> {
+    fn from(x: Var<'t>) -> Self {
+        Steps { x, state: None }
+    }
+}
+
+impl<'t, S> From<(Var<'t>, S)> for Steps<'t, S> {
+    fn from((x, state): (Var<'t>, S)) -> Self {
+        Steps { x, state: Some(state) }
+    }
+}
+
+impl<'t, S> Values<'t> for Steps<'t, S> {
+    fn unknown(cx: &Context<'t>) -> Self {
+        Steps { x: Var::unknown(cx), state: None }
+    }
+}
+
+/// The settings that recurrent layers share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Settings {
+    inputs: usize,
+    hidden: usize,
+    layers: usize,
+    bias: bool,
+    batch_first: bool,
+    dropout: f64,
+    bidirectional: bool,
+    proj: Option<usize>,
+    dtype: DType,
+}
+
+impl Settings {
+    fn new(inputs: usize, hidden: usize) -> Self {
+        Settings {
+            inputs,
+            hidden,
+            layers: 1,
+            bias: true,
+            batch_first: false,
+            dropout: 0.0,
+            bidirectional: false,
+            proj: None,
+            dtype: DType::F32,
+        }
+    }
+
+    /// The sizes of the parameters of a layer: all but the first take what both directions of the one before give.
+    fn sizes(&self, layer: usize) -> Sizes {
+        let Settings { hidden, proj, bias, dtype, .. } = *self;
+        let directions = if self.bidirectional { 2 } else { 1 };
+        let inputs = if layer == 0 { self.inputs } else { directions * proj.unwrap_or(hidden) };
+        Sizes { inputs, hidden, proj, bias, dtype }
+    }
+}
+
+/// Layers of steps: the name, a setting of its own, the kind, what the state is, and what is made of the states behind the last step.
+macro_rules! layers {
+    ($($(#[$doc:meta])* $name:ident
+        $(with $(#[$about:meta])* $field:ident: $ty:ty = $absent:expr)? ; as $kind:expr,
+        $state:ty, |$given:ident| $before:expr, |$after:ident| $last:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name {
+            settings: Settings,
+            $($field: $ty,)?
+        }
+
+        impl $name {
+            /// One layer from `inputs` numbers to a state of `hidden` numbers, in f32, with biases, in one direction; the input has the
+            /// steps along its first axis.
+            pub fn new(inputs: usize, hidden: usize) -> Self {
+                $name { settings: Settings::new(inputs, hidden), $($field: $absent,)? }
+            }
+
+            /// With that many layers, each on what the one before gives.
+            #[must_use]
+            pub fn layers(mut self, layers: usize) -> Self {
+                self.settings.layers = layers;
+                self
+            }
+
+            /// Without biases.
+            #[must_use]
+            pub fn without_bias(mut self) -> Self {
+                self.settings.bias = false;
+                self
+            }
+
+            /// With the batch along the first axis and the steps along the second.
+            #[must_use]
+            pub fn batch_first(mut self) -> Self {
+                self.settings.batch_first = true;
+                self
+            }
+
+            /// With a dropout of this probability on what each layer but the last gives.
+            #[must_use]
+            pub fn dropout(mut self, p: f64) -> Self {
+                self.settings.dropout = p;
+                self
+            }
+
+            /// With a second direction, from the last step to the first, in each layer.
+            #[must_use]
+            pub fn bidirectional(mut self) -> Self {
+                self.settings.bidirectional = true;
+                self
+            }
+
+            /// With parameters of another dtype.
+            #[must_use]
+            pub fn dtype(mut self, dtype: DType) -> Self {
+                self.settings.dtype = dtype;
+                self
+            }
+
+            $($(#[$about])*
+            #[must_use]
+            pub fn $field(mut self, $field: $ty) -> Self {
+                self.$field = $field;
+                self
+            })?
+        }
+
+        impl Layer for $name {
+            type Input<'t> = Steps<'t, $state>;
+            type Output<'t> = (Var<'t>, $state);
+
+            fn forward<'t>(
+                &self,
+                cx: &Context<'t>,
+                input: Steps<'t, $state>,
+            ) -> (Var<'t>, $state) {
+                $(let $field = self.$field;)?
+                let $given = input.state;
+                let Unrolled { out, $after } =
+                    unroll(cx, stringify!($name), $kind, &self.settings, input.x, $before);
+                (out, $last)
+            }
+        }
+    )*};
+}
+
+layers! {
+    /// `tanh(x · weight_ihᵀ + bias_ih + h · weight_hhᵀ + bias_hh)` step by step: [`torch.nn.RNN`](https://docs.pytorch.org/docs/stable/generated/torch.nn.RNN.html).
+    ///
+    /// It takes `x`, `[L, N, inputs]`, with [`batch_first`](Self::batch_first) `[N, L, inputs]`, or `[L, inputs]`, and the state,
+    /// `[layers · directions, N, hidden]` or `[layers · directions, hidden]`. It gives what the last layer gives at each step, as many
+    /// axes with `directions · hidden` numbers, and the state behind the last step. `L` is a number: steps are recorded one by one.
+    ///
+    /// The parameters of layer `k` are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and `bias_hh_lk`, those of the second direction with
+    /// `_reverse` behind; they start evenly distributed within `1 / sqrt(hidden)` of zero.
+    ///
+    /// # Errors
+    /// Of the trace: another number of axes, other sizes, another dtype than that of the parameters, a number of steps that is a name.
+    Rnn with
+        /// With another function than `tanh`.
+        nonlinearity: Nonlinearity = Nonlinearity::Tanh; as Kind::Rnn(nonlinearity),
+        Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
+    /// Gated recurrent units: [`torch.nn.GRU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html). Sizes and names are those of
+    /// [`Rnn`], with three gates in each weight.
+    Gru; as Kind::Gru, Var<'t>, |given| given.map(|h| (h, None)), |after| after.0;
+    /// Long short-term memory: [`torch.nn.LSTM`](https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html).
+    ///
+    /// Sizes and names are those of [`Rnn`], with four gates in each weight. The state is a pair: what is given out, and what is
+    /// remembered, `[layers · directions, N, hidden]`.
+    ///
+    /// ```
+    /// use tracecast::nn::{Context, Layer, Lstm};
+    /// use tracecast::prelude::*;
+    ///
+    /// let lstm = Lstm::new(8, 16).layers(2).batch_first();
+    /// let mut store = Store::new();
+    /// lstm.init(&mut store, 0)?;
+    /// assert!(store.contains("weight_hh_l1"));
+    /// let read = jit(Options::new(), move |t| {
+    ///     let (y, (_h, c)) = lstm.forward(&Context::evaluation(t), t.input("x").into());
+    ///     t.output("y", y);
+    ///     t.output("c", c);
+    /// });
+    /// let x = Tensor::new([3, 5, 8], &[0.5f32; 120])?;
+    /// let out = read.run(&mut store, &[("x", &x)])?;
+    /// assert_eq!(out["y"].shape().numbers(), [3, 5, 16]);
+    /// assert_eq!(out["c"].shape().numbers(), [2, 3, 16]);
+    /// # Ok::<(), tracecast::Error>(())
+    /// ```
+    Lstm; as Kind::Lstm, (Var<'t>, Var<'t>),
+        |given| given.map(|(h, c)| (h, Some(c))), |after| (after.0, after.1.unwrap_or(after.0));
+}
+
+impl Lstm {
+    /// With what is given out projected to that many numbers: the parameters `weight_hr_lk`, `[proj, hidden]`.
+    #[must_use]
+    pub fn proj(mut self, proj: usize) -> Self {
+        self.settings.proj = Some(proj);
+        self
+    }
+}

@@ -1,0 +1,199 @@
+//! Modules that move elements and change none: [`Identity`], [`Flatten`], [`Unflatten`], [`PixelShuffle`] and their like.
+
+use crate::nn::{Context, Module};
+use tracecast_ir::ops::view::Views;
+use tracecast_ir::{Size, Var};
+
+/// The operand itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity;
+
+impl Module for Identity {
+    fn forward<'t>(&self, _: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        x
+    }
+}
+
+/// Several axes as one: [`torch.nn.Flatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Flatten.html).
+///
+/// ```
+/// use tracecast::nn::{Embedding, Flatten, Linear, Sequential};
+/// // Sixteen characters, each of them a vector of 8 numbers, are a row of 128.
+/// let model = Sequential::new().then(Embedding::new(28, 8)).then(Flatten::new()).then(Linear::new(16 * 8, 28));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flatten {
+    start: i64,
+    end: i64,
+}
+
+impl Flatten {
+    /// Each example as one row: all axes but the first become one; where there is no other it has one number.
+    pub fn new() -> Self {
+        Flatten::axes(1, -1)
+    }
+
+    /// The axes from `start` up to and with `end`.
+    pub fn axes(start: i64, end: i64) -> Self {
+        Flatten { start, end }
+    }
+}
+
+impl Default for Flatten {
+    fn default() -> Self {
+        Flatten::new()
+    }
+}
+
+impl Module for Flatten {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| match (self.start, self.end, x.rank()) {
+            _ if x.is_poison() => x,
+            (1, -1, 0) => {
+                cx.trace().tracer().fail("Flatten", "takes a row for each example, found no axis")
+            }
+            (1, -1, 1) => x.reshape(&[x.size(0), Size::from(1)]),
+            (start, end, _) => x.flatten(start, end),
+        })
+    }
+}
+
+/// One axis as several: [`torch.nn.Unflatten`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Unflatten.html).
+///
+/// ```
+/// use tracecast::nn::{Linear, Sequential, Unflatten};
+/// // A row of 128 numbers is 16 vectors of 8.
+/// let model = Sequential::new().then(Linear::new(28, 128)).then(Unflatten::new(-1, [16, 8]));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unflatten {
+    dim: i64,
+    sizes: Vec<i64>,
+}
+
+impl Unflatten {
+    /// The axis `dim` as axes of these sizes, of which one may be -1.
+    pub fn new(dim: i64, sizes: impl Into<Vec<i64>>) -> Self {
+        Unflatten { dim, sizes: sizes.into() }
+    }
+}
+
+impl Module for Unflatten {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| x.unflatten(self.dim, &self.sizes))
+    }
+}
+
+/// Channels as pixels: `[…, C·r², H, W]` as `[…, C, H·r, W·r]`: [`torch.nn.PixelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelShuffle.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PixelShuffle {
+    factor: i64,
+}
+
+impl PixelShuffle {
+    /// With `r = factor`.
+    pub fn new(factor: i64) -> Self {
+        PixelShuffle { factor }
+    }
+}
+
+impl Module for PixelShuffle {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let r = self.factor;
+        cx.here(|| {
+            if let Some(failed) = needs_pixels(cx, "PixelShuffle", x, r) {
+                return failed;
+            }
+            let rank = x.rank() as i64;
+            let x = x.unflatten(-3, &[-1, r, r]);
+            // [.., c, r1, r2, h, w] to [.., c, h, r1, w, r2]
+            let order = [0, 3, 1, 4, 2].map(|axis| rank - 3 + axis);
+            let order: Vec<i64> = (0..rank - 3).chain(order).collect();
+            x.permute(&order).flatten(-2, -1).flatten(-3, -2)
+        })
+    }
+}
+
+/// Pixels as channels: `[…, C, H·r, W·r]` as `[…, C·r², H, W]`: [`torch.nn.PixelUnshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.PixelUnshuffle.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PixelUnshuffle {
+    factor: i64,
+}
+
+impl PixelUnshuffle {
+    /// With `r = factor`.
+    pub fn new(factor: i64) -> Self {
+        PixelUnshuffle { factor }
+    }
+}
+
+impl Module for PixelUnshuffle {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let r = self.factor;
+        cx.here(|| {
+            if let Some(failed) = needs_pixels(cx, "PixelUnshuffle", x, r) {
+                return failed;
+            }
+            let rank = x.rank() as i64;
+            let x = x.unflatten(-1, &[-1, r]).unflatten(-3, &[-1, r]);
+            // [.., c, h, r1, w, r2] to [.., c, r1, r2, h, w]
+            let order = [0, 2, 4, 1, 3].map(|axis| rank - 3 + axis);
+            let order: Vec<i64> = (0..rank - 3).chain(order).collect();
+            x.permute(&order).flatten(-5, -3)
+        })
+    }
+}
+
+/// The value of a failed op, unless there are channels, rows and columns and a factor that divides what it has to.
+fn needs_pixels<'t>(cx: &Context<'t>, name: &str, x: Var<'t>, r: i64) -> Option<Var<'t>> {
+    if x.is_poison() {
+        return Some(x);
+    }
+    let t = cx.trace().tracer();
+    if x.rank() < 3 || r < 1 {
+        let why =
+            format!("takes at least 3 axes and a factor of at least 1, found {} and {r}", x.ty());
+        return Some(t.fail(name, why));
+    }
+    let rank = x.rank();
+    let divided = match name {
+        "PixelShuffle" => vec![(x.size(rank - 3), r * r)],
+        _ => vec![(x.size(rank - 2), r), (x.size(rank - 1), r)],
+    };
+    let odd = divided.into_iter().find(|(size, by)| !t.holds(size.multiple_of(*by)));
+    odd.map(|(size, by)| t.fail(name, format!("{size} is no multiple of {by}, of {}", x.ty())))
+}
+
+/// The channels of each group taken in turn: `[N, g·C, …]` with channel `i·C + j` at `j·g + i`:
+/// [`torch.nn.ChannelShuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.ChannelShuffle.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelShuffle {
+    groups: i64,
+}
+
+impl ChannelShuffle {
+    /// With that many groups.
+    pub fn new(groups: i64) -> Self {
+        ChannelShuffle { groups }
+    }
+}
+
+impl Module for ChannelShuffle {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        cx.here(|| {
+            let t = cx.trace().tracer();
+            let g = self.groups;
+            if x.is_poison() {
+                return x;
+            }
+            if x.rank() < 3 || g < 1 || !t.holds(x.size(1).multiple_of(g)) {
+                let why = format!(
+                    "takes a batch, channels in {g} groups and what they have, found {}",
+                    x.ty()
+                );
+                return t.fail("ChannelShuffle", why);
+            }
+            x.unflatten(1, &[g, -1]).transpose(1, 2).flatten(1, 2)
+        })
+    }
+}
