@@ -68,7 +68,7 @@ const CRATES: [Crate; 8] = [
         name: "tracecast-passes",
         folder: "passes",
         knows: &["tracecast-ir"],
-        budget: 8_950,
+        budget: 9_150,
         most_flat: 9,
     },
     Crate {
@@ -103,7 +103,7 @@ const CRATES: [Crate; 8] = [
             "tracecast-codegen",
         ],
         budget: 3_700,
-        most_flat: 20,
+        most_flat: 21,
     },
     Crate {
         name: "tracecast-fuzz",
@@ -115,7 +115,7 @@ const CRATES: [Crate; 8] = [
     Crate {
         name: "tracecast-mpi",
         folder: "mpi",
-        knows: &["tracecast", "tracecast-ir", "tracecast-runtime"],
+        knows: &["tracecast", "tracecast-cli", "tracecast-ir", "tracecast-runtime"],
         budget: 600,
         most_flat: 3,
     },

@@ -17,9 +17,11 @@
 //!
 //! Gradients have the dtype of what they are the gradient of. A value used several times sums them in that dtype, in the order
 //! in which eager PyTorch does: nodes are walked in the opposite order of their recording, so the contribution of the last use
-//! comes first and each earlier use is added to the sum so far.
+//! comes first and each earlier use is added to the sum so far. What ranks add up is not rounded to 16 bits before: see `unrounded`.
 //!
 //! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
+
+mod unrounded;
 
 use crate::decompose::{DEEPEST, record_parts};
 use crate::pass::{Pass, Renamed, need_decided, swept, without_dead_code};
@@ -30,6 +32,7 @@ use tracecast_ir::{
     Args, Attrs, Graph, Node, NodeId, OpRef, Origin, Results, Source, Stage, TensorType,
     TraceError, Tracer, ValueId, Var, Verified,
 };
+use unrounded::unrounded;
 
 /// Differentiates.
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +78,7 @@ impl Pass for Autodiff {
             renamed.note(id, &results);
             results
         })?;
-        swept(joint)
+        unrounded(swept(joint)?)
     }
 }
 

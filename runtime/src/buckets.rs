@@ -42,92 +42,108 @@ pub(crate) struct Bucket {
     pub(crate) members: Vec<(usize, usize)>,
 }
 
-/// Buckets while the nodes of a program are taken in order, and the steps that become due on the way. A bucket begins behind the last of its operands,
-/// and is waited for in front of the first step that reads one of its results.
+/// Buckets while the nodes of a program are taken in order.
+///
+/// Collectives of one kind that follow each other share a bucket while it has room, unless one depends on the result of another: that does not change
+/// with how kernels are formed. A bucket begins behind the last of its operands, and is waited for in front of the first step that reads one
+/// of its results.
 pub(crate) struct Filling {
     most: usize,
-    /// Those that have begun.
     pub(crate) buckets: Vec<Bucket>,
-    /// The bucket that takes more, and its bytes.
-    open: Option<(Bucket, usize)>,
-    /// Those that have begun and are not waited for.
-    flying: Vec<usize>,
-    /// The steps that are due.
-    due: Vec<Work>,
+    /// Behind how many steps each of them begins.
+    places: Vec<usize>,
+    /// The bytes of the last one, and the number of its first collective.
+    last: (usize, usize),
+    /// How many collectives there are, and for each value the last of them that it depends on, by its number from 1.
+    count: usize,
+    behind: Vec<usize>,
 }
 
 impl Filling {
     /// Buckets of at most that many bytes, or of one value.
     pub(crate) fn new(most: usize) -> Self {
-        Filling { most, buckets: Vec::new(), open: None, flying: Vec::new(), due: Vec::new() }
+        let (buckets, places, behind) = (Vec::new(), Vec::new(), Vec::new());
+        Filling { most, buckets, places, last: (0, 0), count: 0, behind }
     }
 
-    /// The steps that have become due, in order.
-    pub(crate) fn due(&mut self) -> Vec<Work> {
-        std::mem::take(&mut self.due)
-    }
-
-    /// Waits for what a step is about to read.
-    pub(crate) fn before(&mut self, inputs: &[usize]) {
-        let gives = |bucket: &Bucket| bucket.members.iter().any(|(_, to)| inputs.contains(to));
-        if self.open.as_ref().is_some_and(|(bucket, _)| gives(bucket)) {
-            self.begin();
+    /// Takes a kernel of the program by the values that it reads and gives.
+    pub(crate) fn pass(&mut self, inputs: &[usize], outputs: &[usize]) {
+        let last = inputs.iter().map(|value| self.behind(*value)).max().unwrap_or(0);
+        if last > 0 {
+            outputs.iter().for_each(|value| self.set_behind(*value, last));
         }
-        let (read, flying): (Vec<usize>, Vec<usize>) =
-            self.flying.iter().partition(|bucket| gives(&self.buckets[**bucket]));
-        self.flying = flying;
-        self.due.extend(read.into_iter().map(Work::Finish));
     }
 
-    /// Takes a collective of the program: an operand of so many bytes, and a result.
+    /// Takes a collective of the program, with so many steps before it: an operand of so many bytes, and a result.
     pub(crate) fn take(
         &mut self,
         node: &Node,
         (operand, bytes): (usize, usize),
         result: usize,
+        steps: usize,
     ) -> Result<()> {
-        let Some(Lower::Exchange(what)) = node.op.def().lowering() else {
-            return Err(Error::Plan(format!("{} is no kernel", node.op.name())));
-        };
+        let (what, transfer) = transfer(node)?;
         let of = |name| node.attrs.int(name).and_then(|n| usize::try_from(n).ok());
         let (root, ranks) = (of("root").unwrap_or(0), of("ranks").unwrap_or(1));
-        let dtype = node.results[0].dtype;
-        let transfer = match (what, what.across(&node.attrs)) {
-            (_, Some(across)) => Transfer::Reduce { across, dtype },
-            (Exchange::Broadcast, None) => Transfer::Broadcast { root },
-            (_, None) => Transfer::Gather,
-        };
-        let joins = self.open.as_ref().is_some_and(|(bucket, filled)| {
-            let alike = bucket.transfer == transfer;
-            let both = bucket.what == Exchange::AllReduce && *what == Exchange::AllReduce;
-            alike && both && filled.saturating_add(bytes) <= self.most
+        self.count += 1;
+        let (filled, first) = self.last;
+        let joins = self.buckets.last().is_some_and(|last| {
+            let alike = last.transfer == transfer;
+            let both = last.what == Exchange::AllReduce && what == Exchange::AllReduce;
+            let fits = filled.saturating_add(bytes) <= self.most;
+            alike && both && fits && self.behind(operand) < first
         });
         if !joins {
-            self.begin();
             let name = format!("{}_{}", node.op.name(), self.buckets.len());
-            let members = Vec::new();
-            self.open = Some((Bucket { name, what: *what, transfer, root, ranks, members }, 0));
+            self.buckets.push(Bucket { name, what, transfer, root, ranks, members: Vec::new() });
+            self.places.push(steps);
+            self.last = (0, self.count);
         }
-        if let Some((bucket, filled)) = &mut self.open {
+        if let (Some(bucket), Some(place)) = (self.buckets.last_mut(), self.places.last_mut()) {
             bucket.members.push((operand, result));
-            *filled += bytes;
-            if *filled >= self.most {
-                self.begin();
-            }
+            *place = steps;
+            self.last.0 += bytes;
         }
+        self.set_behind(result, self.count);
         Ok(())
     }
 
-    /// Begins what is open, and waits for everything.
-    pub(crate) fn end(&mut self) {
-        self.begin();
-        self.due.extend(self.flying.drain(..).map(Work::Finish));
+    /// The buckets; and what begins and finishes them, in order, with the place among steps with these inputs in front of which that happens.
+    pub(crate) fn end(self, inputs: &[&[usize]]) -> (Vec<Bucket>, Vec<(usize, Work)>) {
+        let Filling { buckets, places, .. } = self;
+        let mut works = Vec::with_capacity(2 * buckets.len());
+        for (number, (bucket, place)) in buckets.iter().zip(places).enumerate() {
+            let gives = |value: &usize| bucket.members.iter().any(|(_, to)| to == value);
+            let reader = inputs.iter().position(|inputs| inputs.iter().any(gives));
+            let reader = reader.unwrap_or(inputs.len()).max(place);
+            works.extend([(place, Work::Begin(number)), (reader, Work::Finish(number))]);
+        }
+        works.sort_by_key(|(place, work)| (*place, matches!(work, Work::Finish(_))));
+        (buckets, works)
     }
 
-    fn begin(&mut self) {
-        let Some((bucket, _)) = self.open.take() else { return };
-        self.flying.push(self.buckets.len());
-        self.due.push(Work::Begin(self.buckets.len()));
-        self.buckets.push(bucket);
+    fn behind(&self, value: usize) -> usize {
+        self.behind.get(value).copied().unwrap_or(0)
     }
+
+    fn set_behind(&mut self, value: usize, number: usize) {
+        if self.behind.len() <= value {
+            self.behind.resize(value + 1, 0);
+        }
+        self.behind[value] = number;
+    }
+}
+
+/// What a collective does, and how its bytes go between ranks.
+fn transfer(node: &Node) -> Result<(Exchange, Transfer)> {
+    let Some(Lower::Exchange(what)) = node.op.def().lowering() else {
+        return Err(Error::Plan(format!("{} is no kernel", node.op.name())));
+    };
+    let root = node.attrs.int("root").and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let transfer = match (what, what.across(&node.attrs)) {
+        (_, Some(across)) => Transfer::Reduce { across, dtype: node.results[0].dtype },
+        (Exchange::Broadcast, None) => Transfer::Broadcast { root },
+        (_, None) => Transfer::Gather,
+    };
+    Ok((*what, transfer))
 }

@@ -226,8 +226,6 @@ impl Parts {
                 .iter()
                 .map(|v| parts.number(&numbers, *v))
                 .collect::<Result<Vec<_>>>()?;
-            filling.before(&inputs);
-            parts.exchange(&mut filling);
             let first = parts.values.len();
             for (result, ty) in node.results.iter().enumerate() {
                 let number = parts.value(ty, graph.hint(ty.bytes()));
@@ -236,10 +234,10 @@ impl Parts {
             let outputs: Vec<usize> = (first..parts.values.len()).collect();
             let Some(Attr::Kernel(kernel)) = node.attrs.get("kernel") else {
                 let operand = (inputs[0], parts.bytes[inputs[0]]);
-                filling.take(node, operand, outputs[0])?;
-                parts.exchange(&mut filling);
+                filling.take(node, operand, outputs[0], parts.steps.len())?;
                 continue;
             };
+            filling.pass(&inputs, &outputs);
             if node.results.iter().any(|ty| ty.bytes() != 0) {
                 let number = known.intern(&mut parts.kernels, kernel);
                 parts.steps.push(Part {
@@ -251,29 +249,37 @@ impl Parts {
                 });
             }
         }
-        filling.end();
-        parts.exchange(&mut filling);
-        parts.buckets = filling.buckets;
+        parts.exchange(filling);
         Ok((parts.take_results(graph, &numbers)?, contents))
     }
 
-    /// Takes the steps of exchanges that are due.
-    fn exchange(&mut self, filling: &mut Filling) {
-        for work in filling.due() {
+    /// Puts the steps that begin and finish exchanges in their places.
+    fn exchange(&mut self, filling: Filling) {
+        let inputs: Vec<&[usize]> = self.steps.iter().map(|step| &step.inputs[..]).collect();
+        let (buckets, works) = filling.end(&inputs);
+        let step = |work: Work| {
             let (number, begins) = match work {
                 Work::Begin(number) => (number, true),
                 Work::Finish(number) => (number, false),
-                Work::Kernel(_) => continue,
+                Work::Kernel(_) => return None,
             };
-            let bucket = &filling.buckets[number];
-            let members = bucket.members.iter();
-            let (inputs, outputs, what): (Vec<_>, Vec<_>, _) = match begins {
+            let members = buckets[number].members.iter();
+            let (inputs, outputs, what) = match begins {
                 true => (members.map(|(operand, _)| *operand).collect(), Vec::new(), "begin"),
                 false => (Vec::new(), members.map(|(_, result)| *result).collect(), "wait"),
             };
-            let name = format!("{}.{what}", bucket.name);
-            self.steps.push(Part { work, name, inputs, outputs, is_copy: false });
+            let name = format!("{}.{what}", buckets[number].name);
+            Some(Part { work, name, inputs, outputs, is_copy: false })
+        };
+        let mut works = works.into_iter().peekable();
+        let mut kernels = std::mem::take(&mut self.steps).into_iter();
+        for place in 0..=kernels.len() {
+            while let Some((_, work)) = works.next_if(|(at, _)| *at == place) {
+                self.steps.extend(step(work));
+            }
+            self.steps.extend(kernels.next());
         }
+        self.buckets = buckets;
     }
 
     /// A new value.

@@ -80,7 +80,7 @@ impl Order {
     fn of(parts: &Parts, uses: &Uses) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
-        // Recorded before it is waited for.
+        // Recorded before it is waited for, and behind the one before it.
         let mut begun = vec![0; parts.buckets.len()];
         for (i, step) in parts.steps.iter().enumerate() {
             for (from, _) in step.inputs.iter().filter_map(|v| uses.producer[*v]) {
@@ -90,7 +90,12 @@ impl Order {
                 order.edge(i, barrier);
             }
             match step.work {
-                Work::Begin(bucket) => begun[bucket] = i,
+                Work::Begin(bucket) => {
+                    begun[bucket] = i;
+                    if let Some(before) = bucket.checked_sub(1) {
+                        order.edge(begun[before], i);
+                    }
+                }
                 Work::Finish(bucket) => order.edge(begun[bucket], i),
                 Work::Kernel(_) => {}
             }

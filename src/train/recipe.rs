@@ -153,15 +153,18 @@ impl Recipe {
             });
         }
         if let Some(ranks) = share.ranks {
+            let ranks = ranks as i64;
+            let across = |var: Var<'t>, across: Across| var.all_reduce(Some(across.name()), ranks);
             total = at(t, self.loss.line, || {
+                let wide = if total.dtype().is_low() { total.cast(DType::F32) } else { total };
+                let total = across(wide, Across::Mean);
                 // The scaler divides by the number of ranks as it unscales.
                 let scaled = scaler.get_scale().is_some();
-                let across = if scaled { Across::Sum } else { Across::Mean };
-                for grad in optimizer.grads_mut() {
-                    *grad = grad.all_reduce(Some(across.name()), ranks as i64);
+                // What the program exchanges keeps its order, and the last layers have their gradients first.
+                for grad in optimizer.grads_mut().iter_mut().rev() {
+                    *grad = across(*grad, if scaled { Across::Sum } else { Across::Mean });
                 }
-                let wide = if total.dtype().is_low() { total.cast(DType::F32) } else { total };
-                wide.all_reduce(Some(Across::Mean.name()), ranks as i64)
+                total
             });
         }
         (total, optimizer, scaler)

@@ -227,3 +227,94 @@ fn small_reductions_share_a_bucket_as_far_as_it_takes_them() {
     assert_eq!(bytes(1000), [800, 800, 400]);
     assert_eq!(bytes(1 << 20), [2000]);
 }
+
+/// Whatever kernels are formed: those of `a` and `early` are one here, which comes behind that of `b`.
+#[test]
+fn what_ranks_exchange_has_the_order_of_the_program() {
+    let tracer = Tracer::new("order");
+    {
+        let t = &tracer;
+        let x = t.input("x", TensorType::new(DType::F32, [8]));
+        let z = t.input("z", TensorType::new(DType::F32, [9]));
+        let a = x.exp();
+        let first = a.all_reduce(Some("sum"), 2);
+        let early = first.neg();
+        let b = z.tanh();
+        let second = b.all_reduce(Some("sum"), 2);
+        let third = early.all_reduce(Some("sum"), 2);
+        t.output("late", a.add(None, Some(1.0)));
+        t.output("early", early);
+        t.output("second", second.neg());
+        t.output("third", third);
+    }
+    let fused = support::lowered(tracer.finish().unwrap()).unwrap().1;
+    let bytes = |bucket: usize| {
+        let program = Program::plan_in_buckets(&fused, bucket).unwrap();
+        program.exchanges().map(|(_, bytes)| bytes).collect::<Vec<_>>()
+    };
+    assert_eq!(bytes(0), [32, 36, 32]);
+    // The second is no later for the first being read before it is there; the third is made of the first.
+    assert_eq!(bytes(1 << 20), [68, 32]);
+}
+
+/// Equal on one rank is not equal on another: with a row each, a sum is a mean.
+#[test]
+fn what_ranks_exchange_does_not_depend_on_their_rows() {
+    let exchanges = |rows: usize| {
+        let tracer = Tracer::new("rows");
+        {
+            let t = &tracer;
+            let x = t.input("x", TensorType::new(DType::F32, [rows, 16]));
+            let w = t.param("w", TensorType::new(DType::F32, [16, 16]));
+            let y = x.matmul(w).relu();
+            let sum = y.sum(&[0], false, None).all_reduce(Some("sum"), 2);
+            let mean = y.mean(&[0], false, None).all_reduce(Some("sum"), 2);
+            let loss = y.mul(y, None).mean(&[], false, None);
+            let grad = t.grad(loss, &[w])[0].all_reduce(Some("sum"), 2);
+            t.output("y", sum.add(mean, None));
+            t.output("row", y.div(y.sum(&[1], true, None).add(None, Some(1.0)), None));
+            t.update(w, w.sub(grad, None));
+        }
+        let fused = support::lowered(tracer.finish().unwrap()).unwrap().1;
+        let program = Program::plan_in_buckets(&fused, 100).unwrap();
+        let told = program.exchanges().map(|(name, bytes)| (name.to_owned(), bytes));
+        told.collect::<Vec<_>>()
+    };
+    let wanted = exchanges(2);
+    assert_eq!(wanted.iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), [&64, &64, &1024]);
+    for rows in [1, 3, 64, 5000] {
+        assert_eq!(exchanges(rows), wanted, "{rows} rows");
+    }
+}
+
+/// Gradients of weights that were cast to 16 bits are added up in f32, as what makes them sums them up.
+#[test]
+fn parts_of_gradients_are_not_rounded_before_they_are_added_up() {
+    let tracer = Tracer::new("low");
+    {
+        let t = &tracer;
+        let x = t.input("x", TensorType::new(DType::BF16, [64, 8]));
+        let (w, b) = (
+            t.param("w", TensorType::new(DType::F32, [4, 8])),
+            t.param("b", TensorType::new(DType::F32, [4])),
+        );
+        let y = x.linear(w.cast(DType::BF16), Some(b.cast(DType::BF16)));
+        let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+        for (name, grad) in ["w", "b"].iter().zip(t.grad(loss, &[w, b])) {
+            t.output(name, grad.all_reduce(Some("sum"), 2));
+        }
+    }
+    let graph = tracer.finish().unwrap();
+    let given = inputs(&graph, 2);
+    let (reference, fused) = support::lowered(graph).unwrap();
+    let wanted = eval::ranks(&reference, &given).unwrap();
+    for (found, wanted) in run(&fused, &given, 1 << 20, &|| support::cpu(1)).iter().zip(&wanted) {
+        assert_eq!(support::difference(found, wanted), None);
+        for name in ["w", "b"] {
+            let all = found.get(name).unwrap().to_f64s();
+            let is_rounded =
+                |x: &f64| tracecast_ir::kernel::narrow::round(DType::BF16, *x as f32) as f64 == *x;
+            assert!(!all.iter().all(is_rounded), "{name}: {all:?}");
+        }
+    }
+}

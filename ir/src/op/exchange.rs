@@ -76,27 +76,47 @@ impl Across {
     /// # Panics
     /// If there is no rank, the lengths differ, or the dtype is no number.
     pub fn combine(self, dtype: DType, ranks: &[&[u8]], into: &mut [u8]) {
-        assert!(ranks.iter().all(|r| r.len() == into.len()), "every rank gives as many bytes");
-        let count = ranks.len();
+        let (first, others) = ranks.split_first().expect("there is a rank");
+        assert!(first.len() == into.len(), "every rank gives as many bytes");
+        into.copy_from_slice(first);
+        self.combine_in_place(dtype, &[], into, others);
+    }
+
+    /// As [`combine`](Across::combine), where the elements of one rank lie where the result goes: those of the ranks `before` it and `after` it.
+    ///
+    /// # Panics
+    /// If the lengths differ, or the dtype is no number.
+    pub fn combine_in_place(self, dtype: DType, before: &[&[u8]], own: &mut [u8], after: &[&[u8]]) {
+        let mut others = before.iter().chain(after);
+        assert!(others.all(|r| r.len() == own.len()), "every rank gives as many bytes");
+        let ranks = Ranks { before, own, after };
+        let count = before.len() + 1 + after.len();
         match dtype {
-            DType::F32 => fold(ranks, into, f32::from_le_bytes, f32::to_le_bytes, self.f32(count)),
-            DType::F64 => fold(ranks, into, f64::from_le_bytes, f64::to_le_bytes, self.f64(count)),
+            DType::F32 => {
+                let by = count as f32;
+                self.floats(ranks, f32::from_le_bytes, f32::to_le_bytes, |x| x / by);
+            }
+            DType::F64 => {
+                let by = count as f64;
+                self.floats(ranks, f64::from_le_bytes, f64::to_le_bytes, |x| x / by);
+            }
             DType::F16 | DType::BF16 => {
                 let read = |bytes| widen(dtype, u16::from_le_bytes(bytes));
                 let write = |x| narrow(dtype, x).to_le_bytes();
-                fold(ranks, into, read, write, self.f32(count));
+                let by = count as f32;
+                self.floats(ranks, read, write, |x| x / by);
             }
             DType::I32 => {
                 let rule = Rule(self.of(i32::wrapping_add, i32::max), |x| x);
-                fold(ranks, into, i32::from_le_bytes, i32::to_le_bytes, rule);
+                fold(ranks, i32::from_le_bytes, i32::to_le_bytes, rule);
             }
             DType::I64 => {
                 let rule = Rule(self.of(i64::wrapping_add, i64::max), |x| x);
-                fold(ranks, into, i64::from_le_bytes, i64::to_le_bytes, rule);
+                fold(ranks, i64::from_le_bytes, i64::to_le_bytes, rule);
             }
             DType::U8 => {
                 let rule = Rule(self.of(u8::wrapping_add, u8::max), |x| x);
-                fold(ranks, into, u8::from_le_bytes, u8::to_le_bytes, rule);
+                fold(ranks, u8::from_le_bytes, u8::to_le_bytes, rule);
             }
             _ => unreachable!("the type rule takes numbers that kernels compute with"),
         }
@@ -106,25 +126,31 @@ impl Across {
         if self == Across::Max { max } else { sum }
     }
 
-    fn f32(self, count: usize) -> Rule<impl Fn(f32, f32) -> f32, impl Fn(f32) -> f32> {
-        let (is_max, by) = (self == Across::Max, count as f32);
-        let join = move |a: f32, b: f32| match is_max {
-            false => a + b,
-            true if a.is_nan() || b <= a => a,
-            true => b,
-        };
-        Rule(join, move |x| if self == Across::Mean { x / by } else { x })
+    /// Floats, with loops of their own for each rule: they become vector instructions.
+    fn floats<T, const N: usize>(
+        self,
+        ranks: Ranks<'_>,
+        read: impl Fn([u8; N]) -> T,
+        write: impl Fn(T) -> [u8; N],
+        divided: impl Fn(T) -> T,
+    ) where
+        T: Copy + PartialOrd + std::ops::Add<Output = T>,
+    {
+        let is_nan = |a: T| a.partial_cmp(&a).is_none();
+        let max = |a: T, b: T| if is_nan(a) || b <= a { a } else { b };
+        match self {
+            Across::Sum => fold(ranks, read, write, Rule(|a, b| a + b, |x| x)),
+            Across::Mean => fold(ranks, read, write, Rule(|a, b| a + b, divided)),
+            Across::Max => fold(ranks, read, write, Rule(max, |x| x)),
+        }
     }
+}
 
-    fn f64(self, count: usize) -> Rule<impl Fn(f64, f64) -> f64, impl Fn(f64) -> f64> {
-        let (is_max, by) = (self == Across::Max, count as f64);
-        let join = move |a: f64, b: f64| match is_max {
-            false => a + b,
-            true if a.is_nan() || b <= a => a,
-            true => b,
-        };
-        Rule(join, move |x| if self == Across::Mean { x / by } else { x })
-    }
+/// The elements of all ranks, one of which has them where the result goes.
+struct Ranks<'a> {
+    before: &'a [&'a [u8]],
+    own: &'a mut [u8],
+    after: &'a [&'a [u8]],
 }
 
 /// What joins two numbers, and what is done with the last.
@@ -134,23 +160,27 @@ struct Rule<J, E>(J, E);
 const BLOCK: usize = 1024;
 
 fn fold<T: Copy, const N: usize>(
-    ranks: &[&[u8]],
-    into: &mut [u8],
+    Ranks { before, own, after }: Ranks<'_>,
     read: impl Fn([u8; N]) -> T,
     write: impl Fn(T) -> [u8; N],
     Rule(join, end): Rule<impl Fn(T, T) -> T, impl Fn(T) -> T>,
 ) {
-    let (first, others) = ranks.split_first().expect("there is a rank");
     let mut sums: Vec<T> = Vec::with_capacity(BLOCK);
-    for (i, out) in into.chunks_mut(BLOCK * N).enumerate() {
-        let here = i * BLOCK * N..i * BLOCK * N + out.len();
+    for (i, own) in own.chunks_mut(BLOCK * N).enumerate() {
+        let here = i * BLOCK * N..i * BLOCK * N + own.len();
+        let numbers = |bytes: &[u8], sums: &mut Vec<T>| {
+            let bytes = bytes.as_chunks::<N>().0;
+            if sums.is_empty() {
+                sums.extend(bytes.iter().map(|bytes| read(*bytes)));
+            } else {
+                sums.iter_mut().zip(bytes).for_each(|(sum, x)| *sum = join(*sum, read(*x)));
+            }
+        };
         sums.clear();
-        sums.extend(first[here.clone()].as_chunks::<N>().0.iter().map(|bytes| read(*bytes)));
-        for other in others {
-            let bytes = other[here.clone()].as_chunks::<N>().0;
-            sums.iter_mut().zip(bytes).for_each(|(sum, bytes)| *sum = join(*sum, read(*bytes)));
-        }
-        let places = out.as_chunks_mut::<N>().0.iter_mut();
+        before.iter().for_each(|rank| numbers(&rank[here.clone()], &mut sums));
+        numbers(own, &mut sums);
+        after.iter().for_each(|rank| numbers(&rank[here.clone()], &mut sums));
+        let places = own.as_chunks_mut::<N>().0.iter_mut();
         places.zip(&sums).for_each(|(place, sum)| *place = write(end(*sum)));
     }
 }
@@ -164,6 +194,11 @@ mod tests {
         let bytes: Vec<&[u8]> = bytes.iter().map(|b| &b[..]).collect();
         let mut into = [0; 4];
         across.combine(DType::F32, &bytes, &mut into);
+        for own in 0..bytes.len() {
+            let mut in_place = bytes[own].to_vec();
+            across.combine_in_place(DType::F32, &bytes[..own], &mut in_place, &bytes[own + 1..]);
+            assert_eq!(in_place, into, "with rank {own} where the result goes");
+        }
         f32::from_le_bytes(into)
     }
 

@@ -67,6 +67,7 @@ impl Groups<'_> {
             let takes = |n: &NodeId| takes_columns(self.graph, *n, &own.domain, self.steps(*c));
             form.joins() == Joins::Epilogue
                 && group.domain == own.domain
+                && self.growing[*c].leads == self.growing[map].leads
                 && columns.iter().all(takes)
                 && !self.needs.are_apart(*c, map)
                 && !self.needs.leads_around(*c, map)

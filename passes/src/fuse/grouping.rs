@@ -11,6 +11,7 @@
 
 use super::again::cheaper_again;
 use super::column::takes_columns;
+use super::exchanges::Number;
 use super::largest::Magnitudes;
 use super::needs::Needs;
 use super::program::{Program, is_exchange};
@@ -37,6 +38,8 @@ pub(super) struct Growing {
     pub(super) sweeps: bool,
     /// True if it is what ranks do together, which nothing joins.
     alone: bool,
+    /// If its values lead to what ranks exchange: the last exchange that they depend on.
+    pub(super) leads: Option<Number>,
     /// The kernel that it became part of.
     pub(super) into: Option<usize>,
 }
@@ -234,6 +237,7 @@ impl<'a> Groups<'a> {
             step: self.reach.program.step[n.index()],
             sweeps: false,
             alone: is_exchange(self.graph, n),
+            leads: self.reach.program.exchanges.leads(n),
             into: None,
         });
         number
@@ -241,7 +245,7 @@ impl<'a> Groups<'a> {
 
     fn can_join(&self, n: NodeId, g: usize) -> bool {
         let growing = &self.growing[g];
-        if growing.alone {
+        if growing.alone || !self.keeps_exchanges(n, g) {
             return false;
         }
         let into = &growing.group.domain;
@@ -357,6 +361,23 @@ impl<'a> Groups<'a> {
         read
     }
 
+    /// True if nothing that ranks exchange comes to depend on more than it does in the program when `n` joins `g`.
+    fn keeps_exchanges(&self, n: NodeId, g: usize) -> bool {
+        let exchanges = &self.reach.program.exchanges;
+        let Some(last) = self.growing[g].leads else { return exchanges.leads(n).is_none() };
+        let known = |p: usize| {
+            p == g || self.growing[p].alone || self.growing[p].leads.is_some_and(|l| l <= last)
+        };
+        match exchanges.leads(n) {
+            Some(own) => own == last,
+            None => {
+                let mut reads = self.reads[n.index()].iter();
+                exchanges.behind(n) <= last
+                    && reads.all(|r| self.of[r.node.index()].is_none_or(known))
+            }
+        }
+    }
+
     /// True if both run over one domain (or `p` once per row of `g`'s), neither reads the other elsewhere, and no third kernel lies
     /// between.
     fn can_merge(&self, p: usize, g: usize) -> bool {
@@ -365,7 +386,7 @@ impl<'a> Groups<'a> {
             return false;
         }
         let (da, db) = (&a.group.domain, &b.group.domain);
-        if a.step != b.step || a.step && da != db {
+        if a.step != b.step || a.step && da != db || a.leads != b.leads {
             return false;
         }
         let rows = !a.reduces

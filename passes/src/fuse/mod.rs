@@ -4,7 +4,8 @@
 //! narrows. Views and casts of things in memory belong to nobody: each kernel that reads them computes them in its loads
 //! (`reach`), as it does what costs less bytes and operations so (`again`). Every other node joins a kernel of one of its operands,
 //! or starts one (`grouping`). Kernels that only write state and run the same code become one kernel over segments (`segments`).
-//! What ranks do together stays the op that it is: its operand is stored, and nothing joins it.
+//! What ranks do together stays the op that it is: its operand is stored, nothing joins it, and it keeps the order of the program
+//! (`exchanges`), however kernels are formed.
 //!
 //! Fusing never changes a bit: a kernel rounds where the ops rounded, and reductions keep their order.
 
@@ -12,6 +13,7 @@ mod again;
 mod between;
 mod column;
 mod epilogues;
+mod exchanges;
 mod factors;
 mod forecast;
 mod grouping;
@@ -210,6 +212,14 @@ fn ordered(graph: &Graph, kernels: &[Built]) -> Vec<usize> {
         for maker in from {
             users[maker].push(i);
         }
+    }
+    // Ranks may have other kernels, as their batches have other sizes, but exchange the same in the same order.
+    let mut together: Vec<usize> =
+        (0..kernels.len()).filter(|i| is_exchange(graph, kernels[*i].outputs[0].node)).collect();
+    together.sort_unstable_by_key(|i| kernels[*i].outputs[0].node);
+    for pair in together.windows(2) {
+        users[pair[0]].push(pair[1]);
+        missing[pair[1]] += 1;
     }
     let last = |of: &[ValueId]| of.iter().map(|v| v.node.index()).max().unwrap_or(0);
     // What ranks do together begins as soon as its operand is made.

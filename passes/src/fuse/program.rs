@@ -1,5 +1,6 @@
 //! What is known of a program before its nodes are grouped.
 
+use super::exchanges::Exchanges;
 use super::largest::Magnitudes;
 use super::steps::steps;
 use super::users::Users;
@@ -19,6 +20,8 @@ pub(super) struct Program {
     pub(super) step: Vec<bool>,
     /// The ways to largest magnitudes.
     pub(super) magnitudes: Magnitudes,
+    /// The ways to what ranks exchange.
+    pub(super) exchanges: Exchanges,
 }
 
 impl Program {
@@ -29,7 +32,8 @@ impl Program {
         exchanged(graph, &live).for_each(|n| is_root[n.index()] = true);
         let step = steps(graph, &live, &users);
         let magnitudes = Magnitudes::of(graph, &live, &is_root, &users);
-        Program { live, is_root, users, step, magnitudes }
+        let exchanges = Exchanges::of(graph, &live);
+        Program { live, is_root, users, step, magnitudes, exchanges }
     }
 }
 

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use tracecast_ir::hash::{FxHashMap, FxHasher};
+use tracecast_ir::op::Lower;
 use tracecast_ir::{Args, Attr, Attrs, Graph, NodeId, OpRef, Results, Tracer, ValueId, Var};
 
 /// What has been recorded so far.
@@ -53,7 +54,9 @@ impl Shared {
         args: &Args<'t>,
         attrs: &Attrs,
     ) -> Result<Var<'t>, Option<u64>> {
-        if args.vars.iter().any(|v| v.is_poison()) {
+        // What ranks exchange is the same on all of them, though values that are equal on one of them may differ on another.
+        let is_exchange = matches!(op.def().lowering(), Some(Lower::Exchange(_)));
+        if is_exchange || args.vars.iter().any(|v| v.is_poison()) {
             return Err(None);
         }
         let ids: SmallVec<[ValueId; 4]> = args.vars.iter().map(|v| v.id()).collect();

@@ -1,8 +1,8 @@
 //! [`Group`]: the exchanges of one rank, on a thread of its own, over whatever carries bytes between ranks.
 //!
 //! A transfer begins with a header from every rank to every other one, by which a rank that is late, has left or does something else is found
-//! out by name. A reduction then sends each rank its chunk of the elements; each combines its chunk in the order of the ranks, and sends the
-//! result to all.
+//! out by name. A reduction then sends each rank its chunk of the elements, piece by piece; each combines its chunk in the order of the ranks, and
+//! sends the result to all.
 
 use super::{Answer, Collective, Done, Label, Pending, Transfer};
 use crate::error::{Error, Result};
@@ -23,8 +23,7 @@ pub trait Transport {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// Sends messages and receives others, at most one of each with each rank, and returns when all of that is done. Between two ranks, messages
-    /// keep their order.
+    /// Sends messages and receives others, and returns when all of that is done. Between two ranks, messages keep their order.
     ///
     /// The buffers are the transport's as long as that takes. After an error they are gone: bytes may still be on their way into them.
     ///
@@ -109,8 +108,7 @@ impl Group {
         let body = move || match make() {
             Ok(transport) => {
                 let _ = ready.send(Ok((transport.rank(), transport.size())));
-                let (given, sum) = (Vec::new(), Vec::new());
-                Exchanging { transport, deadline, failed: None, given, sum }.work(&todo);
+                Exchanging { transport, deadline, failed: None, given: Vec::new() }.work(&todo);
             }
             Err(message) => {
                 let _ = ready.send(Err(message));
@@ -175,12 +173,12 @@ struct Exchanging<T> {
     transport: T,
     deadline: Duration,
     failed: Option<Failure>,
-    /// Memory of earlier reductions: what the others gave, and what became of it.
+    /// Memory of earlier reductions, for what the others give.
     given: Vec<u8>,
-    sum: Vec<u8>,
 }
 
-/// How much longer a rank waits for what others have combined than for what they give: a rank that they wait for in vain is theirs to name.
+/// How much longer a rank waits in the last round of a reduction than in the first: one that others wait for in vain, in the round before, is theirs
+/// to name.
 const LONGER: Duration = Duration::from_millis(750);
 
 /// A deadline that no clock has is this one: a year.
@@ -232,14 +230,21 @@ impl<T: Transport> Exchanging<T> {
         label: Label,
         data: Vec<u8>,
     ) -> std::result::Result<Vec<u8>, Failure> {
-        let now = Instant::now();
-        let until = now.checked_add(self.deadline).unwrap_or(now + FOR_EVER);
-        let done = self.greet(transfer, label, data.len(), until).and_then(|()| match transfer {
+        let greeted = self.greet(transfer, label, data.len(), self.until());
+        // All are ready now: what a rank has waited for others is not taken from the time for its bytes.
+        let until = self.until();
+        let done = greeted.and_then(|()| match transfer {
             Transfer::Reduce { across, dtype } => self.reduce(across, dtype, data, until),
             Transfer::Broadcast { root } => self.broadcast(root, data, until),
             Transfer::Gather => self.gather(data, until),
         });
         done.map_err(|problem| self.failure(problem, label))
+    }
+
+    /// The deadline of what begins now.
+    fn until(&self) -> Instant {
+        let now = Instant::now();
+        now.checked_add(self.deadline).unwrap_or(now + FOR_EVER)
     }
 
     /// Every rank tells every other one what it is about to do.
@@ -264,38 +269,47 @@ impl<T: Transport> Exchanging<T> {
         }
     }
 
+    /// In rounds, so that a piece is combined and sent on while it is in the caches: in each, ranks give one piece and get another one combined.
     fn reduce(
         &mut self,
         across: Across,
         dtype: DType,
-        mut data: Vec<u8>,
+        data: Vec<u8>,
         until: Instant,
     ) -> std::result::Result<Vec<u8>, Problem> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
-        let elements = data.len() / dtype.bytes();
-        let cut = |r: usize| (elements as u128 * r as u128 / size as u128) as usize * dtype.bytes();
-        let chunk = |r: usize| cut(r)..cut(r + 1);
-        let len = chunk(rank).len();
-        let room = |r: usize| r * len..(r + 1) * len;
+        let cuts = Cuts::of(data.len() / dtype.bytes(), dtype.bytes(), size);
+        let longest = (0..cuts.pieces).map(|at| cuts.piece(rank, at).len()).max().unwrap_or(0);
+        let room = |r: usize, len: usize| r * longest..r * longest + len;
         let mut given = std::mem::take(&mut self.given);
-        given.resize(size * len, 0);
+        given.resize(size * longest, 0);
         let mut buffers = vec![data, given];
-        let send = messages(rank, size, 0, chunk);
-        let receive = messages(rank, size, 1, room);
-        self.transport.exchange(&mut buffers, &send, &receive, until)?;
-        let mut sum = std::mem::take(&mut self.sum);
-        sum.resize(len, 0);
-        let of = |r: usize| if r == rank { &buffers[0][chunk(r)] } else { &buffers[1][room(r)] };
-        across.combine(dtype, &(0..size).map(of).collect::<Vec<_>>(), &mut sum);
-        buffers.push(sum);
-        let send = messages(rank, size, 2, |_| 0..len);
-        let receive = messages(rank, size, 0, chunk);
-        self.transport.exchange(&mut buffers, &send, &receive, until + LONGER)?;
-        let mut done = buffers.into_iter();
-        let mut next = || done.next().unwrap_or_default();
-        (data, self.given, self.sum) = (next(), next(), next());
-        data[chunk(rank)].copy_from_slice(&self.sum);
-        Ok(data)
+        for round in 0..=cuts.pieces {
+            let (mut send, mut receive) = (Vec::new(), Vec::new());
+            for r in (0..size).filter(|r| *r != rank) {
+                if round < cuts.pieces {
+                    let len = cuts.piece(rank, round).len();
+                    send.push(Message { rank: r, buffer: 0, range: cuts.piece(r, round) });
+                    receive.push(Message { rank: r, buffer: 1, range: room(r, len) });
+                }
+                if let Some(last) = round.checked_sub(1) {
+                    send.push(Message { rank: r, buffer: 0, range: cuts.piece(rank, last) });
+                    receive.push(Message { rank: r, buffer: 0, range: cuts.piece(r, last) });
+                }
+            }
+            let longer = LONGER * round as u32 / cuts.pieces as u32;
+            self.transport.exchange(&mut buffers, &send, &receive, until + longer)?;
+            if round < cuts.pieces {
+                let own = cuts.piece(rank, round);
+                let (data, given) = buffers.split_at_mut(1);
+                let of = |r: usize| &given[0][room(r, own.len())];
+                let before: Vec<&[u8]> = (0..rank).map(of).collect();
+                let after: Vec<&[u8]> = (rank + 1..size).map(of).collect();
+                across.combine_in_place(dtype, &before, &mut data[0][own.clone()], &after);
+            }
+        }
+        self.given = buffers.pop().unwrap_or_default();
+        Ok(buffers.pop().unwrap_or_default())
     }
 
     fn broadcast(
@@ -354,6 +368,37 @@ enum Problem {
 impl From<Lost> for Problem {
     fn from(lost: Lost) -> Self {
         Problem::Lost(lost)
+    }
+}
+
+/// How the elements of a reduction are divided: a chunk for each rank, and each chunk into as many pieces.
+struct Cuts {
+    elements: usize,
+    /// Bytes of an element.
+    bytes: usize,
+    size: usize,
+    pieces: usize,
+}
+
+/// So many bytes of each rank's chunk are combined at once, if that is no more than so many pieces: the pieces of two ranks stay in a cache.
+const PIECE: usize = 256 << 10;
+const MOST_PIECES: usize = 64;
+
+impl Cuts {
+    fn of(elements: usize, bytes: usize, size: usize) -> Self {
+        let chunk = elements.div_ceil(size).saturating_mul(bytes);
+        let pieces = chunk.div_ceil(PIECE).clamp(1, MOST_PIECES);
+        Cuts { elements, bytes, size, pieces }
+    }
+
+    /// The bytes of a piece of a rank's chunk.
+    fn piece(&self, rank: usize, piece: usize) -> Range<usize> {
+        let part =
+            |all: usize, at: usize, of: usize| (all as u128 * at as u128 / of as u128) as usize;
+        let (from, to) =
+            (part(self.elements, rank, self.size), part(self.elements, rank + 1, self.size));
+        let cut = |at: usize| (from + part(to - from, at, self.pieces)) * self.bytes;
+        cut(piece)..cut(piece + 1)
     }
 }
 
@@ -423,5 +468,56 @@ impl Failure {
 impl From<Failure> for Error {
     fn from(Failure { rank, label, message }: Failure) -> Self {
         Error::Rank { rank: rank as usize, step: label.step, bucket: label.bucket, message }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_millis(400);
+
+    /// The other rank says the same as this one, just in time; its bytes come at once.
+    struct Tardy {
+        exchanges: usize,
+    }
+
+    impl Transport for Tardy {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn size(&self) -> usize {
+            2
+        }
+
+        fn exchange(
+            &mut self,
+            buffers: &mut Vec<Vec<u8>>,
+            _: &[Message],
+            receive: &[Message],
+            until: Instant,
+        ) -> std::result::Result<(), Lost> {
+            self.exchanges += 1;
+            if self.exchanges == 1 {
+                std::thread::sleep(DEADLINE / 2);
+                let own = buffers[0].clone();
+                let Message { buffer, range, .. } = &receive[0];
+                buffers[*buffer][range.clone()].copy_from_slice(&own);
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left > DEADLINE * 3 / 4 { Ok(()) } else { Err(Lost::Late(1)) }
+        }
+
+        fn give_up(&mut self, _: &[u8]) {}
+    }
+
+    #[test]
+    fn who_has_waited_for_others_has_the_whole_deadline_for_bytes() {
+        let rank = Group::new(|| Ok(Tardy { exchanges: 0 }), DEADLINE).unwrap();
+        let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F32 };
+        let pending = rank.start(sum, Label::default(), vec![0; 8]).unwrap();
+        assert!(rank.wait(pending).is_ok());
     }
 }

@@ -15,6 +15,7 @@ pub use threads::threads;
 
 use crate::error::{Error, Result};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use tracecast_ir::DType;
@@ -64,6 +65,29 @@ pub trait Collective: fmt::Debug + Send + Sync {
     /// [`Error::Rank`] if a rank is late, has left, or does something else; it names the rank, the step and the bucket.
     fn wait(&self, pending: Pending) -> Result<Done> {
         pending.wait()
+    }
+}
+
+/// A rank that several take in turn, as programs do that train one after another.
+impl<C: Collective + ?Sized> Collective for Arc<C> {
+    fn rank(&self) -> usize {
+        (**self).rank()
+    }
+
+    fn size(&self) -> usize {
+        (**self).size()
+    }
+
+    fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending> {
+        (**self).start(transfer, label, data)
+    }
+
+    fn give_up(&self, label: Label, why: &str) {
+        (**self).give_up(label, why);
+    }
+
+    fn wait(&self, pending: Pending) -> Result<Done> {
+        (**self).wait(pending)
     }
 }
 

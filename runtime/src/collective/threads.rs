@@ -25,7 +25,8 @@ pub fn threads(size: usize, deadline: Duration) -> Vec<Group> {
     });
     let rank = |rank| {
         let post = post.clone();
-        Group::new(move || Ok(Mailbox { rank, post }), deadline).expect("a thread for each rank")
+        let make = move || Ok(Mailbox { rank, post, spare: Vec::new() });
+        Group::new(make, deadline).expect("a thread for each rank")
     };
     (0..size).map(rank).collect()
 }
@@ -50,7 +51,12 @@ struct Boxes {
 struct Mailbox {
     rank: usize,
     post: Arc<Post>,
+    /// Memory of messages that have come, for some that go.
+    spare: Vec<Vec<u8>>,
 }
+
+/// So many of them are kept for each rank.
+const SPARE: usize = 4;
 
 impl Mailbox {
     fn boxes(&self) -> MutexGuard<'_, Boxes> {
@@ -97,7 +103,9 @@ impl Transport for Mailbox {
         until: Instant,
     ) -> Result<(), Lost> {
         for Message { rank, buffer, range } in send {
-            let message = buffers[*buffer][range.clone()].to_vec();
+            let mut message = self.spare.pop().unwrap_or_default();
+            message.clear();
+            message.extend_from_slice(&buffers[*buffer][range.clone()]);
             self.boxes().messages[self.rank * self.post.size + rank].push_back(message);
             self.post.changed[*rank].notify_one();
         }
@@ -109,6 +117,9 @@ impl Transport for Mailbox {
                 return Err(Lost::Broken(format!("{found} bytes came, expected {expected}")));
             }
             room.copy_from_slice(&message);
+            if self.spare.len() < SPARE * self.post.size {
+                self.spare.push(message);
+            }
         }
         Ok(())
     }

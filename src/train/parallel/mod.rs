@@ -2,7 +2,9 @@
 
 mod agreed;
 mod batch;
+mod own;
 mod program;
+mod save;
 
 use crate::error::Result;
 use crate::jit::Jit;
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracecast_ir::DType;
 use tracecast_ir::op::Across;
-use tracecast_runtime::collective::{Label, Transfer, gather_texts};
+use tracecast_runtime::collective::{Label, Transfer};
 use tracecast_runtime::{Collective, Error, Store, Tensor};
 
 /// A training step on many ranks: each has all parameters and a part of the batch, and takes the step that one rank would take with the whole batch.
@@ -32,7 +34,8 @@ use tracecast_runtime::{Collective, Error, Store, Tensor};
 ///   [`Dropout`](crate::nn::Dropout), is what a run with all rows draws for them. Of [micro-batches](crate::TrainStepBuilder::micro_batches),
 ///   the first of all ranks are one micro-batch of the whole; only the sum of their gradients is exchanged.
 /// * Before the first step of a program, ranks compare what it is, the types of its inputs and every entry of their stores that it uses, the seed among
-///   them.
+///   them. State that a step writes from the rows of each rank, as the running means of a norm over the batch are, differs from rank to rank: of that
+///   only the types are compared, a [warning](CompileReport::warnings) tells of it, and a checkpoint has that of rank 0.
 /// * If a rank is late or leaves, the others end with [`Error::Rank`](crate::runtime::Error::Rank), and every store holds the last step that this rank
 ///   has completed.
 ///
@@ -161,7 +164,7 @@ impl DataParallel {
     /// rows, unless that was [asked for](DataParallel::uneven); if a rank is late, or has left. The store is as it was before. A rank that fails
     /// by itself ends the others, which are told why.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<StepResult> {
-        let step = self.step.load(Ordering::Relaxed);
+        let step = self.next_step();
         self.take(store, inputs, step).inspect_err(|error| {
             use crate::error::Error::Runtime;
             // What all ranks are told, they know.
@@ -243,6 +246,10 @@ impl DataParallel {
         Label { program, step, bucket: 0 }
     }
 
+    fn next_step(&self) -> u64 {
+        self.step.load(Ordering::Relaxed)
+    }
+
     /// Another program over the same model and the same store, which evaluates this rank's rows: as [`TrainStep::evaluation`]. For numbers over all
     /// ranks, see [`mean`](DataParallel::mean).
     pub fn evaluation(
@@ -263,7 +270,7 @@ impl DataParallel {
         let own = numbers.iter().map(weighted).chain([weight]);
         let data: Vec<u8> = own.flat_map(f64::to_le_bytes).collect();
         let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F64 };
-        let label = self.label(MEAN, self.step.load(Ordering::Relaxed));
+        let label = self.label(MEAN, self.next_step());
         let done = self.ranks.wait(self.ranks.start(sum, label, data)?)?;
         let mut sums: Vec<f64> =
             done.data.as_chunks::<8>().0.iter().map(|x| f64::from_le_bytes(*x)).collect();
@@ -272,26 +279,6 @@ impl DataParallel {
             return Err(Error::Parallel("a mean over no rows of any rank".to_owned()).into());
         }
         Ok(sums.into_iter().map(|sum| sum / rows).collect())
-    }
-
-    /// As [`TrainStep::save`]: rank 0 writes the file, and all ranks wait for it. The file says nothing of the number of ranks, and any number goes on
-    /// from it.
-    ///
-    /// # Errors
-    /// As there, on every rank; if a rank is late or has left.
-    pub fn save(&self, store: &Store, path: impl AsRef<Path>) -> Result<()> {
-        let saved = match self.rank() {
-            0 => self.evaluation.save(store, path),
-            _ => Ok(()),
-        };
-        let told = saved.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        let label = self.label(SAVE, self.step.load(Ordering::Relaxed));
-        let all = gather_texts(&*self.ranks, label, &told)?;
-        saved?;
-        match all.first().filter(|told| !told.is_empty()) {
-            Some(told) => Err(Error::Parallel(format!("rank 0 could not save: {told}")).into()),
-            None => Ok(()),
-        }
     }
 
     /// As [`TrainStep::load`], on every rank.

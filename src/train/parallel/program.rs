@@ -2,6 +2,7 @@
 
 use super::agreed::fingerprint;
 use super::batch::Rows;
+use super::own;
 use crate::compile::compile_quietly;
 use crate::entry::Entry;
 use crate::error::{Error, Result};
@@ -25,6 +26,8 @@ pub(super) struct Compiled {
     inputs: BTreeMap<String, TensorType>,
     state: Vec<(String, TensorType)>,
     starts: Vec<Entry>,
+    /// The state that it writes from the rows of this rank.
+    own: Vec<String>,
     /// How many rows all ranks have together, if the program depends on it.
     all: Option<usize>,
     /// How many micro-batches the rows are divided into.
@@ -72,6 +75,12 @@ impl Compiled {
         let state = ports.iter().filter(|port| port.role != Role::Input);
         let state = state.map(|port| (port.name.clone(), port.ty.clone())).collect();
         let asked = given.into_iter().filter(|(name, _)| traced.asked.contains(name)).collect();
+        let own = match ranks.size() {
+            1 => Vec::new(),
+            _ => own::written_from_own(&traced.graph, |name| {
+                [FIRST, WEIGHT].contains(&name) || rows.divided.iter().any(|own| own == name)
+            }),
+        };
         // What is compiled is the same for the same text, and so is the order of what ranks exchange. Ranks with other rows compare what they would
         // run with a row each.
         let text = match given_types {
@@ -79,14 +88,18 @@ impl Compiled {
             None => traced.graph.to_string(),
         };
         let text = format!("{text}\n{:?}\n{}", options.passes().precision, options.bucket());
-        let fingerprint = fingerprint(text.as_bytes()).max(1 << 16);
         let (executable, mut report) = compile_quietly(traced.graph, options)?;
+        // What is compiled may differ where rows do, but what ranks exchange may not.
+        let exchanges: Vec<(&str, usize)> = executable.program().exchanges().collect();
+        let fingerprint = fingerprint(format!("{text}\n{exchanges:?}").as_bytes()).max(1 << 16);
         report.warnings.splice(0..0, traced.warnings.into_iter().map(Warning::of_tracing));
+        report.warnings.extend(own::warning(&own));
         report.log("train", |_| true);
         Ok(Compiled {
             inputs: asked,
             state,
             starts: traced.starts,
+            own,
             all: draws.then_some(rows.all),
             parts: recipe.parts,
             uneven,
@@ -165,6 +178,11 @@ impl Compiled {
             Some((_, rest)) if self.uneven => format!("rows of {} {rest:?}", tensor.ty().dtype),
             _ => tensor.ty().to_string(),
         }
+    }
+
+    /// True for state that the step writes from the rows of this rank, which other ranks do not have.
+    pub(super) fn writes_from_own_rows(&self, name: &str) -> bool {
+        self.own.iter().any(|own| own == name)
     }
 
     pub(super) fn state(&self) -> impl Iterator<Item = (&str, &TensorType)> {
