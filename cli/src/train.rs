@@ -1,7 +1,7 @@
 //! `tracecast train`: the example model on handwritten digits, in three precisions.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,7 +12,7 @@ use crate::dataset::{Dataset, Split};
 use crate::digits;
 use crate::failure::Failure;
 use crate::plot::loss_curves;
-use crate::ranks;
+use crate::ranks::{Team, World};
 use crate::report::{Outcome, table};
 use crate::target::Target;
 use crate::training::{Mode, Settings, steps_per_epoch};
@@ -48,9 +48,10 @@ pub(crate) struct Train {
     #[arg(long, value_name = "FOLDER")]
     load: Option<PathBuf>,
 
-    /// Trains on N threads at once, each of which has its part of every batch; without --threads each is alone on its part
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
-    ranks: u32,
+    /// Trains on N threads at once, each of which has its part of every batch, and alone on it without --threads; under `mpirun`, `tracecast-mpi` trains on
+    /// its processes instead
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
+    ranks: Option<u32>,
 
     /// Prints one line of JSON for each precision instead of a table; `losses` has the mean of each epoch
     #[arg(long)]
@@ -66,7 +67,19 @@ pub(crate) struct Train {
 
 impl Train {
     /// Trains three times and writes what it came to.
-    pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+    pub(crate) fn execute(
+        &self,
+        world: Option<World>,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let team = Team::of(self.ranks, world)?;
+        team.told_of(|| match team.speaks() {
+            true => self.on(&team, out),
+            false => self.on(&team, &mut io::sink()),
+        })
+    }
+
+    fn on(&self, team: &Team, out: &mut impl Write) -> Result<(), Failure> {
         let split = self.dataset()?.split();
         let settings = Settings {
             seed: self.seed,
@@ -74,9 +87,7 @@ impl Train {
             options: self.target.options().seed(self.seed),
             save: self.save.clone(),
             load: self.load.clone(),
-            ranks: self.ranks as usize,
         };
-        ranks::refuse_mpirun()?;
         if let Some(mode) = self.emit_step {
             let printer = Printer { sources: false, ..Printer::FULL };
             write!(out, "{}", printer.show(&mode.graph(&split, &settings)?))?;
@@ -90,11 +101,11 @@ impl Train {
             let probed = fs::create_dir_all(folder).and_then(|()| files::probe(folder.join("f32")));
             probed.map_err(|error| Failure::in_file(folder, error))?;
         }
-        let outcomes = self.train(&split, &settings, out)?;
+        let outcomes = self.train(&split, &settings, team, out)?;
         if !self.json {
             write!(out, "{}", table(&outcomes))?;
         }
-        if let Some(path) = &self.plot {
+        if let Some(path) = self.plot.as_ref().filter(|_| team.speaks()) {
             let series: Vec<_> =
                 outcomes.iter().map(|outcome| (outcome.mode, &outcome.losses[..])).collect();
             files::replace(path, loss_curves(&series).as_bytes())
@@ -107,15 +118,16 @@ impl Train {
         &self,
         split: &Split,
         settings: &Settings,
+        team: &Team,
         out: &mut impl Write,
     ) -> Result<Vec<Outcome>, Failure> {
         let mut outcomes = Vec::new();
         for mode in Mode::ALL {
-            let progress = bar(mode, settings.epochs * steps_per_epoch(&split.train));
-            let outcome = match settings.ranks {
-                1 => mode.train(split, settings, &progress)?,
-                _ => ranks::train(mode, split, settings, &progress)?,
+            let progress = match team.speaks() {
+                true => bar(mode, settings.epochs * steps_per_epoch(&split.train)),
+                false => ProgressBar::hidden(),
             };
+            let outcome = team.train(mode, split, settings, &progress)?;
             progress.finish_and_clear();
             if self.json {
                 writeln!(out, "{}", outcome.json())?;

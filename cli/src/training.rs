@@ -49,8 +49,6 @@ pub(crate) struct Settings {
     pub(crate) save: Option<PathBuf>,
     /// The folder with states to go on from.
     pub(crate) load: Option<PathBuf>,
-    /// How many threads train together, each with its rows of every batch.
-    pub(crate) ranks: usize,
 }
 
 /// What is kept of a training besides the state of its step: a checkpoint holds it as entries of the store.

@@ -18,8 +18,9 @@ use tracecast_runtime::collective::{Lost, Message, Transport};
 const EXCHANGED: i32 = 1;
 const GIVEN_UP: i32 = 2;
 
-/// How long a rank asks again and again before it sleeps in between, and for how long it sleeps: processes may be more than processors.
-const EAGER: Duration = Duration::from_micros(200);
+/// How long a rank asks again and again after the last message that was done before it sleeps in between, and for how long it sleeps: processes may be
+/// more than processors. The library moves the bytes of a message while it is asked, and a piece of a reduction takes less.
+const EAGER: Duration = Duration::from_micros(500);
 const ASLEEP: Duration = Duration::from_micros(50);
 
 /// How long a rank that gives up tries to tell the others.
@@ -93,20 +94,24 @@ impl Processes {
 
     /// Waits until all messages are done.
     fn wait(&self, flights: &mut [Flight], until: Instant) -> Result<(), Lost> {
-        let begun = Instant::now();
+        let mut moved = Instant::now();
         loop {
-            let mut is_done = true;
+            let (mut is_done, mut moves) = (true, false);
             for flight in flights.iter_mut().filter(|flight| !flight.is_done) {
                 let mut flag = 0;
                 succeeded(test(&mut flight.request, &mut flag))?;
                 flight.is_done = flag != 0;
                 is_done &= flight.is_done;
+                moves |= flight.is_done;
             }
             if is_done {
                 return Ok(());
             }
             let now = Instant::now();
-            if now - begun < EAGER {
+            if moves {
+                moved = now;
+            }
+            if now - moved < EAGER {
                 std::thread::yield_now();
                 continue;
             }
