@@ -232,6 +232,14 @@ pub(crate) const ALL: &[Known] = &[
         what: Some(What::Numbers),
         is_free: false,
     },
+    Known {
+        row: "gradients of sources that meet at a place in `scatter` and `index_copy`",
+        ops: &["scatter", "index_copy", "index_put", "put"],
+        dtypes: &[],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: true,
+    },
 ];
 
 /// The row that names a difference.

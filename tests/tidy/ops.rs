@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 35] = [
+const HOMONYMS: [(&str, &[&str], &str); 36] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training.rs", &["relu"], "the name of a module"),
@@ -44,6 +44,7 @@ const HOMONYMS: [(&str, &[&str], &str); 35] = [
         ],
         "scalar functions",
     ),
+    ("ir/src/kernel/forms/scatter.rs", &["add", "mul", "scatter"], "the form, and its combiners"),
     (
         "ir/src/kernel/line/mod.rs",
         &["argmax", "argmin", "logsumexp", "prod", "recurrence", "sum"],

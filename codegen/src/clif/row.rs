@@ -310,7 +310,7 @@ impl<'p> Row<'p> {
             Sink::Reduce { value, .. }
             | Sink::Keep { value, .. }
             | Sink::Column { value, .. }
-            | Sink::Add { value, .. } => Some(value),
+            | Sink::Combine { value, .. } => Some(value),
         });
         for v in of_insts.chain(of_sinks) {
             let ty = self.stage.body.ty(*v);

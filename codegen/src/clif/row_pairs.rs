@@ -43,7 +43,7 @@ pub(super) fn rows(target: &Target, plan: &Plan, facts: &Facts) -> usize {
     let fits = |s: &Sink| match s {
         Sink::Reduce { reduction, .. } => !reduction.is_position(),
         Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } => true,
-        Sink::Column { .. } | Sink::Add { .. } => false,
+        Sink::Column { .. } | Sink::Combine { .. } => false,
     };
     let size = |(number, ty)| {
         let copies = if is_shared(plan, number) { 1 } else { 2 };

@@ -96,7 +96,14 @@ impl Emitter<'_> {
     }
 
     /// An instruction of two operands of its own type.
-    fn binary(&mut self, op: ScalarOp, ty: Scalar, vector: bool, a: Value, b: Value) -> Value {
+    pub(super) fn binary(
+        &mut self,
+        op: ScalarOp,
+        ty: Scalar,
+        vector: bool,
+        a: Value,
+        b: Value,
+    ) -> Value {
         use Scalar::{Bool, F32, F64, I32, I64};
         match op {
             ScalarOp::Add => match ty {

@@ -9,7 +9,7 @@ use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
 use std::collections::HashMap;
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Reduction, Scalar};
+use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Scalar};
 
 impl Row<'_> {
     /// What is the same along the row of a sink.
@@ -40,7 +40,7 @@ impl Row<'_> {
                 let first = em.fb.ins().icmp_imm_s(IntCC::Equal, within, 0);
                 self.first.insert(i, first);
             }
-            Sink::Add { slot, dtype, access, index, elements, .. } => {
+            Sink::Combine { slot, dtype, access, index, elements, .. } => {
                 let uniform = |n: usize| self.uniforms.get(&index[n]).copied();
                 let base = em.base((*slot, *dtype, *elements), &Place::At(access.clone()), uniform);
                 self.targets.insert(i, base);
@@ -110,16 +110,16 @@ impl Row<'_> {
                     .collect();
                 em.store_vectors(&after, address, 0);
             }
-            Sink::Add { value, .. } => {
+            Sink::Combine { combiner, dtype, value, .. } => {
                 let ty = self.stage.body.ty(*value);
                 let group = self.arg_group(em, at, *value);
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
+                let Some(op) = combiner.combines(ty) else {
+                    return em.write_group(*dtype, &group, address);
+                };
                 let before = em.vectors(vector_type(ty), address, 0);
-                let after: Group = before
-                    .into_iter()
-                    .zip(group)
-                    .map(|(b, v)| em.combine(Reduction::Sum, ty, true, b, v))
-                    .collect();
+                let both = before.into_iter().zip(group);
+                let after: Group = both.map(|(b, v)| em.binary(op, ty, true, b, v)).collect();
                 em.store_vectors(&after, address, 0);
             }
             Sink::Set { .. } => {
@@ -161,17 +161,20 @@ impl Row<'_> {
                 let after = em.combine(*reduction, ty, false, before, value);
                 em.fb.ins().store(MEMORY, after, address, 0);
             }
-            Sink::Add { dtype, index, value, .. } => {
+            Sink::Combine { combiner, dtype, index, value, .. } => {
                 let base = &self.targets[&i];
                 let index: Vec<Value> =
                     base.varying.iter().map(|(n, _)| self.arg_one(em, at, index[*n])).collect();
                 let from = self.stage.body.ty(*value);
                 let to = Scalar::of(*dtype).unwrap_or(from);
                 let value = self.arg_one(em, at, *value);
-                let value = em.convert(from, to, value, false);
                 let address = em.address(base, Some(at.position), &index);
+                let Some(op) = combiner.combines(to) else {
+                    return em.write_one(*dtype, from, value, address);
+                };
+                let value = em.convert(from, to, value, false);
                 let before = em.read_one(*dtype, address);
-                let after = em.combine(Reduction::Sum, to, false, before, value);
+                let after = em.binary(op, to, false, before, value);
                 em.write_one(*dtype, to, after, address);
             }
             Sink::Set { .. } => {

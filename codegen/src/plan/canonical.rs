@@ -122,7 +122,7 @@ fn renumber(sink: &mut Sink, map: &[Val]) {
         | Sink::Keep { value, .. }
         | Sink::Set { value, .. }
         | Sink::Column { value, .. } => new(value),
-        Sink::Add { value, index, .. } => {
+        Sink::Combine { value, index, .. } => {
             new(value);
             index.iter_mut().for_each(new);
         }
@@ -238,7 +238,7 @@ fn each_strides(plan: &mut Plan, f: &mut dyn FnMut(&mut Strides)) {
     }
     for sink in plan.stages.iter_mut().flat_map(|s| &mut s.sinks) {
         match sink {
-            Sink::Store { place: Place::At(a), .. } | Sink::Add { access: a, .. } => access(a),
+            Sink::Store { place: Place::At(a), .. } | Sink::Combine { access: a, .. } => access(a),
             _ => {}
         }
     }

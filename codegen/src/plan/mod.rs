@@ -35,7 +35,9 @@ use numbers::{Numbers, SizeTable};
 use scatter::ScatterDispatch;
 use smallvec::{SmallVec, smallvec};
 use split_row::SplitRow;
-use tracecast_ir::kernel::{Access, Body, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{
+    Access, Body, Combiner, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val,
+};
 use tracecast_ir::{DType, Size, Values};
 
 /// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
@@ -538,8 +540,10 @@ pub(crate) enum Sink {
         /// Accumulators of a chunk.
         size: Size,
     },
-    /// Added to an element of an operand, which is of the value's type (or u8).
-    Add {
+    /// Combined with an element of an operand, which is of the value's type (or u8); what is put in its place is narrowed.
+    Combine {
+        /// How.
+        combiner: Combiner,
         /// The operand.
         slot: usize,
         /// Its dtype.
@@ -559,7 +563,7 @@ impl Sink {
     /// The operand that it writes; none if it writes a register or a row buffer.
     pub(crate) fn slot(&self) -> Option<usize> {
         match self {
-            Sink::Store { slot, .. } | Sink::Column { slot, .. } | Sink::Add { slot, .. } => {
+            Sink::Store { slot, .. } | Sink::Column { slot, .. } | Sink::Combine { slot, .. } => {
                 Some(*slot)
             }
             Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => None,
@@ -574,7 +578,7 @@ impl Sink {
             | Sink::Keep { value, .. }
             | Sink::Set { value, .. }
             | Sink::Column { value, .. } => SmallVec::from_slice(&[*value]),
-            Sink::Add { value, index, .. } => index.iter().copied().chain([*value]).collect(),
+            Sink::Combine { value, index, .. } => index.iter().copied().chain([*value]).collect(),
         }
     }
 }

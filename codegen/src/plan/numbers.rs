@@ -169,7 +169,7 @@ impl SizeTable {
     fn sink(&mut self, sink: &Sink) {
         match sink {
             Sink::Store { place: Place::At(access), .. } => self.access(access),
-            Sink::Add { access, elements, .. } => {
+            Sink::Combine { access, elements, .. } => {
                 self.access(access);
                 self.size(*elements);
             }

@@ -1,4 +1,4 @@
-//! Scatters as three plans: copy the base, add the sources in order, and round the sums where the output is of low-precision floats.
+//! Scatters as three plans: copy the base, combine it with the sources in order, and round what was accumulated of low-precision floats.
 
 use super::facts::Facts;
 use super::from_kernel::{elements_of, padded, sources, unsupported};
@@ -6,10 +6,10 @@ use super::numbers::Numbers;
 use super::{Calls, Draft, Place, Plan, Sink, Source, Stage};
 use crate::error::Result;
 use smallvec::SmallVec;
-use tracecast_ir::kernel::{self as ir, Body, Kernel, Scalar, ScalarOp};
+use tracecast_ir::kernel::{self as ir, Body, Combiner, Kernel, Scalar, ScalarOp};
 use tracecast_ir::{DType, Size};
 
-/// A scatter, ready to be run by the functions of its plans: copy the base, add, and, for 16-bit floats, round.
+/// A scatter, ready to be run by the functions of its plans: copy the base, combine, and, where 16-bit floats were accumulated, round.
 #[derive(Debug)]
 pub(crate) struct ScatterDispatch<C = Size> {
     /// Rows of sources.
@@ -26,7 +26,7 @@ pub(crate) struct ScatterDispatch<C = Size> {
     pub(crate) base: Option<usize>,
     /// The operand that is written.
     pub(crate) output: usize,
-    /// True if the output is of 16-bit floats, which are accumulated in f32 and rounded at the end.
+    /// True for 16-bit floats that are accumulated in f32 and rounded at the end.
     pub(crate) low: bool,
     /// In cheap operations per source.
     pub(crate) cost: usize,
@@ -66,12 +66,12 @@ struct Apart {
 
 /// The function that copies the base.
 pub(crate) const COPY: usize = 0;
-/// The function that adds the sources.
-pub(crate) const ADD: usize = 1;
+/// The function that combines the sources with what is there.
+pub(crate) const COMBINE: usize = 1;
 /// The function that rounds 16-bit results.
 pub(crate) const ROUND: usize = 2;
 
-/// The plans of a scatter, in the order above. Slots of the one that adds are the kernel's inputs and outputs, and one for the
+/// The plans of a scatter, in the order above. Slots of the one that combines are the kernel's inputs and outputs, and one for the
 /// accumulator.
 ///
 /// # Errors
@@ -81,11 +81,8 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, s: &ir::Scatter, facts: Facts) -> Re
     let (dtype, size) = (output.dtype, output.numel());
     let scalar =
         Scalar::of(dtype).ok_or_else(|| unsupported(kernel, &format!("a scatter of {dtype}")))?;
-    if dtype == DType::Bool {
-        return Err(unsupported(kernel, "a scatter of truth values"));
-    }
-    let acc = accumulator(dtype);
-    let mut plans = vec![copy(size, scalar, s.base.map(|_| dtype), acc), add(kernel, s, acc)];
+    let acc = accumulator(dtype, s.combiner);
+    let mut plans = vec![copy(size, scalar, s.base.map(|_| dtype), acc), combine(kernel, s, acc)];
     if acc != dtype {
         plans.push(copy(size, scalar, Some(acc), dtype));
     }
@@ -97,7 +94,7 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, s: &ir::Scatter, facts: Facts) -> Re
 /// How a run divides a scatter.
 pub(super) fn dispatch(draft: &Draft<'_>, s: &ir::Scatter) -> ScatterDispatch {
     let output = &draft.kernel.outputs[0].ty;
-    let main = &draft.plans[ADD];
+    let main = &draft.plans[COMBINE];
     ScatterDispatch {
         rows: main.rows(),
         row: main.row(),
@@ -106,18 +103,18 @@ pub(super) fn dispatch(draft: &Draft<'_>, s: &ir::Scatter) -> ScatterDispatch {
         size: output.numel(),
         base: s.base,
         output: draft.kernel.inputs.len(),
-        low: accumulator(output.dtype) != output.dtype,
+        low: accumulator(output.dtype, s.combiner) != output.dtype,
         cost: main.cost(),
     }
 }
 
-/// The dtype that a scatter accumulates in.
-fn accumulator(dtype: DType) -> DType {
-    dtype.compute()
+/// The dtype that a scatter accumulates in: its own where nothing is rounded.
+fn accumulator(dtype: DType, combiner: Combiner) -> DType {
+    if combiner.accumulates() { dtype.compute() } else { dtype }
 }
 
-/// Adds the sources.
-fn add(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
+/// Combines the sources with what is there.
+fn combine(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
     let mut extents = s.extents.clone();
     if extents.is_empty() {
@@ -127,11 +124,12 @@ fn add(kernel: &Kernel, s: &ir::Scatter, dtype: DType) -> Plan {
     let rank = extents.len();
     let elements = kernel.outputs[0].ty.numel();
     let (access, index) = (padded(&s.place, rank), s.index.clone());
-    let add = Sink::Add { slot, dtype, access, index, elements, value: s.value };
+    let (combiner, value) = (s.combiner, s.value);
+    let combine = Sink::Combine { combiner, slot, dtype, access, index, elements, value };
     Plan {
         aligned: extents[rank - 1].number().is_some_and(|row| row % 16 == 0),
         loads: sources(&s.loads, rank, elements_of(kernel), |_| false),
-        stages: vec![Stage::along_row(s.body.clone(), vec![add])],
+        stages: vec![Stage::along_row(s.body.clone(), vec![combine])],
         ..Plan::new(extents, slot + 1)
     }
 }
@@ -150,9 +148,9 @@ fn copy(size: Size, scalar: Scalar, from: Option<DType>, to: DType) -> Plan {
     Plan::map(size, 2, vec![load], body, vec![store])
 }
 
-/// The strides of what is added.
+/// The strides of what is written.
 fn apart(plan: &Plan) -> Apart {
-    let Some(Sink::Add { access, .. }) = plan.stages[0].sinks.first() else {
+    let Some(Sink::Combine { access, .. }) = plan.stages[0].sinks.first() else {
         return Apart::default();
     };
     let row = plan.row_axis();

@@ -91,7 +91,7 @@ fn cut(plan: &Plan, facts: &Facts) -> Option<([Plan; 2], SplitRow)> {
                 reductions.push((*reduction, scalar));
                 registers.push(*register);
             }
-            Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } | Sink::Add { .. } => {}
+            Sink::Store { .. } | Sink::Keep { .. } | Sink::Set { .. } | Sink::Combine { .. } => {}
         }
     }
     if reductions.is_empty() {

@@ -1,8 +1,8 @@
-//! Runs scatters: copies the base, adds the sources in order, rounds 16-bit results at the end.
+//! Runs scatters: copies the base, combines it with the sources in order, rounds 16-bit sums and products at the end.
 
 use super::memory::{with_room, with_scratch};
 use super::{Invocation, Slots};
-use crate::plan::scatter::{self, ADD, COPY, ROUND};
+use crate::plan::scatter::{self, COMBINE, COPY, ROUND};
 use crate::threads::{Team, part};
 use tracecast_ir::DType;
 
@@ -28,7 +28,7 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
         let mut slots = operands.clone();
         slots.push(acc);
         if scatter.rows > 0 && scatter.row > 0 {
-            add(scatter, invocation, &slots);
+            combine(scatter, invocation, &slots);
         }
         if scatter.low {
             invocation.over_positions(ROUND, &pair(acc, output), 0..1, scatter.size);
@@ -36,7 +36,7 @@ pub(super) fn run(scatter: &ScatterDispatch, invocation: &Invocation<'_>) {
     });
 }
 
-/// The bytes of the sums, where the output does not hold them.
+/// The bytes of what is accumulated, where the output does not hold them.
 pub(super) fn bytes(scatter: &ScatterDispatch) -> usize {
     if scatter.low { scatter.size.saturating_mul(DType::F32.bytes()) } else { 0 }
 }
@@ -47,10 +47,12 @@ pub(super) fn parts(scatter: &ScatterDispatch, team: &Team) -> usize {
     team.parts(scatter.rows * scatter.row * scatter.cost, most)
 }
 
-fn add(scatter: &ScatterDispatch, invocation: &Invocation<'_>, slots: &Slots) {
+fn combine(scatter: &ScatterDispatch, invocation: &Invocation<'_>, slots: &Slots) {
     let parts = parts(scatter, invocation.team);
     invocation.team.each(parts, |i| {
         let positions = part(scatter.row, 16, parts, i);
-        with_scratch(|scratch| invocation.call(ADD, slots, 0..scatter.rows, positions, scratch));
+        with_scratch(|scratch| {
+            invocation.call(COMBINE, slots, 0..scatter.rows, positions, scratch)
+        });
     });
 }

@@ -7,8 +7,8 @@ use crate::{CpuDevice, CpuOptions, Vectors};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::eval::kernel as interpret;
 use tracecast_ir::kernel::{
-    Access, Body, Cmp, Contract, Factor, Form, Function, Guard, Kernel, Over, Reduction, Scalar,
-    ScalarOp, Scatter, Sink, Stage,
+    Access, Body, Cmp, Combiner, Contract, Factor, Form, Function, Guard, Kernel, Over, Reduction,
+    Scalar, ScalarOp, Scatter, Sink, Stage,
 };
 use tracecast_ir::{DType, NamedSize, Number, Size, TensorType, Values};
 use tracecast_runtime::Launch;
@@ -517,6 +517,7 @@ fn scatters() {
             ],
             body,
             value,
+            combiner: Combiner::Add,
             place: Access { indirect: smallvec![n()], ..access(&[Size::from(0), Size::from(1)]) },
             index: smallvec![index],
             base: Some(2),

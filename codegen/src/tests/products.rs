@@ -3,8 +3,8 @@
 use super::{check, inputs, kernel, load, sizes, store, strides};
 use smallvec::{SmallVec, smallvec};
 use tracecast_ir::kernel::{
-    Access, Body, Cmp, Contract, Factor, Form, Function, Kernel, Load, Over, Scalar, ScalarOp,
-    Scatter, Sink, Stage,
+    Access, Body, Cmp, Combiner, Contract, Factor, Form, Function, Kernel, Load, Over, Scalar,
+    ScalarOp, Scatter, Sink, Stage,
 };
 use tracecast_ir::{DType, Size, TensorType};
 
@@ -133,8 +133,14 @@ fn large_contractions_are_split() {
     }
 }
 
-/// Sources of shape [r, n] added to rows of a table by index; or, if `varying`, single elements.
-fn scatter([r, n, rows]: [usize; 3], dtype: DType, varying: bool, base: bool) -> Kernel {
+/// Sources of shape [r, n] combined with rows of a table by index; or, if `varying`, single elements.
+fn scatter(
+    [r, n, rows]: [usize; 3],
+    dtype: DType,
+    combiner: Combiner,
+    varying: bool,
+    base: bool,
+) -> Kernel {
     let mut body = Body::default();
     let index = body.push(ScalarOp::Load(1), &[], Scalar::I64);
     let zero = body.constant(Scalar::I64, 0.0);
@@ -144,7 +150,8 @@ fn scatter([r, n, rows]: [usize; 3], dtype: DType, varying: bool, base: bool) ->
     let fine = body.binary(ScalarOp::And, low, high);
     body.push(ScalarOp::Check(0), &[fine], Scalar::Bool);
     let x = body.push(ScalarOp::Load(0), &[], scalar_of(dtype));
-    let y = body.binary(ScalarOp::Add, x, x);
+    let twice = if dtype == DType::Bool { ScalarOp::And } else { ScalarOp::Add };
+    let y = body.binary(twice, x, x);
     let place =
         Access { strides: smallvec![0, 1], indirect: smallvec![n as i64], ..Access::default() }
             .map(&Size::from);
@@ -153,6 +160,7 @@ fn scatter([r, n, rows]: [usize; 3], dtype: DType, varying: bool, base: bool) ->
         loads: vec![load(0, dtype, &[n as i64, 1]), load(1, DType::I64, &[1, i64::from(varying)])],
         body,
         value: y,
+        combiner,
         place,
         index: smallvec![index],
         base: base.then_some(2),
@@ -168,27 +176,38 @@ fn scatter([r, n, rows]: [usize; 3], dtype: DType, varying: bool, base: bool) ->
 
 #[test]
 fn scatters_of_every_kind() {
-    for dtype in
-        [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32, DType::I64, DType::U8]
-    {
-        for size in [[1, 1, 1], [9, 7, 4], [50, 32, 5], [300, 130, 11], [0, 3, 2]] {
-            for (varying, base) in [(false, false), (false, true), (true, true)] {
-                let mut k = scatter(size, dtype, varying, base);
-                let mut ins = inputs(&k, 3, false);
-                for (i, at) in ins[1].chunks_mut(8).enumerate() {
-                    at.copy_from_slice(&((i * 7 % size[2]) as i64).to_le_bytes());
-                }
-                check(&k, &ins);
-                if base {
-                    k.outputs[0].update = Some(2);
-                    check(&k, &ins);
-                }
-                if let Some(last) = ins[1].len().checked_sub(8).filter(|_| size[0] > 0) {
-                    ins[1][last..].copy_from_slice(&i64::MAX.to_le_bytes());
-                    check(&k, &ins);
+    for (i, dtype) in DType::COMPUTABLE.into_iter().enumerate() {
+        for (j, size) in
+            [[1, 1, 1], [9, 7, 4], [50, 32, 5], [300, 130, 11], [0, 3, 2]].into_iter().enumerate()
+        {
+            for (k, (varying, base)) in
+                [(false, false), (false, true), (true, true)].into_iter().enumerate()
+            {
+                // Sums of every dtype, and of the others one after the other.
+                let other = Combiner::ALL[(i + j + k) % Combiner::ALL.len()];
+                for combiner in [Combiner::Add, other] {
+                    combine(scatter(size, dtype, combiner, varying, base), size);
                 }
             }
         }
+    }
+}
+
+/// Compares a scatter with the interpreter: in place too, and with an index out of range.
+fn combine(mut k: Kernel, size: [usize; 3]) {
+    let base = k.inputs.len() == 3;
+    let mut ins = inputs(&k, 3, false);
+    for (i, at) in ins[1].chunks_mut(8).enumerate() {
+        at.copy_from_slice(&((i * 7 % size[2]) as i64).to_le_bytes());
+    }
+    check(&k, &ins);
+    if base {
+        k.outputs[0].update = Some(2);
+        check(&k, &ins);
+    }
+    if let Some(last) = ins[1].len().checked_sub(8).filter(|_| size[0] > 0) {
+        ins[1][last..].copy_from_slice(&i64::MAX.to_le_bytes());
+        check(&k, &ins);
     }
 }
 
@@ -202,6 +221,7 @@ fn a_scatter_may_overlap_itself() {
         loads: vec![load(0, DType::F32, &[4, 1])],
         body,
         value: x,
+        combiner: Combiner::Add,
         place: Access { strides: smallvec![2, 1], ..Access::default() }.map(&Size::from),
         index: SmallVec::new(),
         base: None,

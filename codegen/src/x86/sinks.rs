@@ -7,7 +7,7 @@ use super::select::{Pair, Result, Select};
 use crate::plan::Sink;
 use crate::plan::phases::Class;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::{Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Reduction, Scalar, Val};
 
 impl Select<'_> {
     /// True if the table has such a sink of vectors.
@@ -61,13 +61,16 @@ impl Select<'_> {
                 self.store_again(pointer, after);
                 Ok(())
             }
-            Sink::Add { value, .. } => {
+            Sink::Combine { combiner, dtype, value, .. } => {
                 let ty = self.ty(*value);
-                let pair = self.arg(*value)?;
                 let cell = self.tables.cell(Cell::Sink(number));
                 let pointer = self.tables.pointer(PointerFrom::Cell(cell));
+                let Some(op) = combiner.combines(ty) else {
+                    return self.store(*dtype, *value, pointer);
+                };
+                let pair = self.arg(*value)?;
                 let before = self.load_lanes(pointer);
-                let after = self.arithmetic(ScalarOp::Add, ty, before, pair)?;
+                let after = self.arithmetic(op, ty, before, pair)?;
                 self.store_again(pointer, after);
                 Ok(())
             }

@@ -2,8 +2,8 @@
 
 use super::{EvalError, Value, graph, kernel};
 use crate::kernel::{
-    Access, Body, Check, Cmp, Form, Guard, Kernel, Load, Nest, Output, Over, Reduction, Scalar,
-    ScalarOp, Scatter, Segment, Sink, Stage,
+    Access, Body, Check, Cmp, Combiner, Form, Guard, Kernel, Load, Nest, Output, Over, Reduction,
+    Scalar, ScalarOp, Scatter, Segment, Sink, Stage,
 };
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
@@ -157,6 +157,7 @@ fn a_scatter_adds_in_order_and_rounds_once() {
         ],
         body,
         value: x,
+        combiner: Combiner::Add,
         place: Access { strides: smallvec![0], indirect: smallvec![1], ..Access::default() }
             .map(&Size::from),
         index: smallvec![at],

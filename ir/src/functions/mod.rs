@@ -16,6 +16,7 @@ mod order;
 mod pad;
 mod pick;
 mod product;
+mod put;
 mod random;
 mod reduce;
 mod search;

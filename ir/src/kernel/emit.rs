@@ -1,6 +1,6 @@
 //! Scalar code for one element of a value: loads at leaves, an op's own rule elsewhere, views as index arithmetic.
 
-use super::index::{Index, through};
+use super::index::{Index, gathered, through};
 use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
@@ -294,14 +294,14 @@ impl<'a> Emitter<'a> {
         let x = self.graph.ty(args[0]).clone();
         let axis = x.shape.axis(self.graph.node(node).attrs.int("dim").unwrap_or(0))?;
         let raw = self.emit(args[1], index)?;
-        if x.shape[axis] == 0 {
+        let size = x.shape.get(axis).copied().unwrap_or(Size::from(1));
+        if size == 0 {
             return Err("gathers from an axis of size 0".to_owned());
         }
-        let at = self.checked_index(node, raw, x.shape[axis]);
-        let mut inner = axes.clone();
+        let at = self.checked_index(node, raw, size);
         let strides = smallvec![Size::from(0); self.rank];
-        inner[axis] = Position { strides, index: Some(at), ..Position::default() };
-        self.emit(args[0], &Index::Axes(inner))
+        let place = Position { strides, index: Some(at), ..Position::default() };
+        self.emit(args[0], &gathered(&x.shape, axis, axes, place))
     }
 
     fn pad(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {

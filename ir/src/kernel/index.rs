@@ -173,6 +173,16 @@ fn reshaped(graph: &Graph, x: &TensorType, y: &TensorType, axes: &[Position]) ->
     }
 }
 
+/// The index of a gather's first operand: `place` along `axis`, elsewhere that of the result. A tensor without axes is one element.
+pub fn gathered(x: &Shape, axis: usize, axes: &[Position], place: Position) -> Index {
+    if x.rank() == 0 {
+        return Index::Linear(place);
+    }
+    // Of no indices there may be more or fewer axes.
+    let along = |i| axes.get(i).cloned().unwrap_or_default();
+    Index::Axes((0..x.rank()).map(|i| if i == axis { place.clone() } else { along(i) }).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //!
 //! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
-//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] adds values at computed places. [`Lines`] scans operands
+//! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] combines values with what is at computed places. [`Lines`] scans operands
 //! along an axis, or puts their elements in order.
 //!
 //! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
@@ -19,7 +19,7 @@
 //!   combines its rows in order, starting from the identity; chunk results are combined in order, starting with the first.
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
-//! * **A scatter** adds sources in row-major order of the source onto the base.
+//! * **A scatter** takes sources in row-major order: each is added to what the base has at its place, multiplied with it, compared, or put there.
 //! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`mod@line`]).
 //!
 //! A form that reduces in one of these orders says in its own file in which.

@@ -17,7 +17,7 @@ pub use facts::{Compares, Facts, Intrinsic, Magnitude, Signs, WithItself};
 pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
 
-use crate::kernel::Val;
+use crate::kernel::{Combiner, Val};
 use crate::policy::Policy;
 use crate::{DType, Var};
 use smallvec::SmallVec;
@@ -385,8 +385,8 @@ pub enum Lower {
     ReduceColumn,
     /// Product over the last axis of the left and the second to last of the right operand.
     Contract,
-    /// Adds sources onto a base along `dim` where the index operand says.
-    Scatter,
+    /// Combines sources with the elements of a base along `dim` where the index operand says.
+    Scatter(Combiner),
     /// Takes the lines of its operands along `dim` as wholes.
     Lines(Along),
     /// A port.

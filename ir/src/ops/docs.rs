@@ -128,7 +128,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::ReduceRow => "a reduction along rows",
         Lower::ReduceColumn => "a reduction down columns",
         Lower::Contract => "a contraction",
-        Lower::Scatter => "a scatter",
+        Lower::Scatter(_) => "a scatter",
         Lower::Lines(_) => "lines taken as wholes",
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",

@@ -1,14 +1,15 @@
 //! Elements at places computed at run time: `gather`, `scatter_add`, `embedding`, and the check of a range.
 //!
-//! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative ones do not count from the end.
+//! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative ones do not count from the end. A tensor
+//! without axes is taken for one of a single element. Other scatters stand in `scatter`.
 
 use super::infer;
 use super::source::IOTA;
 use super::view::Views;
-use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
+use crate::kernel::{Cmp, Combiner, Scalar, ScalarOp, Val};
 use crate::op::{
-    ANY, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Lower, MapCx, NUMBERS, Rounding,
-    cheap, composite_own, core, rule,
+    ANY, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Inferred, Lower, MapCx, Rounding, cheap,
+    composite_own, core, rule,
 };
 use crate::{Args, Attrs, DType, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
@@ -33,36 +34,25 @@ GATHER = gather(x, index; dim: Int) -> (y) {
         Lower::Gather,
     ),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
-    domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5 {dim = 0}", "T[4, 6], i32[3, 9] in 0 6 {dim = 1}", "T[9], i64[4] in 0 9 {dim = 0}"] },
+    domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5 {dim = 0}", "T[4, 6], i32[3, 9] in 0 6 {dim = 1}", "T[9], i64[4] in 0 9 {dim = 0}", "T[9], i64[] in 0 9 {dim = 0}", "T[], i64[2] in 0 1 {dim = 0}"] },
 }
 
 /// `x` with each element of `src` added at its own place, except along axis `dim`, where `index` says.
 ///
 /// `y[index[i][j]][j] += src[i][j]` for `dim = 0`. `index` and `src` have one shape. Sums run in the order of `src`, in f32 for
-/// 16-bit floats.
+/// 16-bit floats. The sum of truth values is whether any of them holds.
 SCATTER_ADD = scatter_add(x, index, src; dim: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
-    infer:    &|cx| {
-        let (x, index, src) = (cx.operand(0), cx.operand(1), cx.operand(2));
-        infer::need_number(x)?;
-        if x.dtype != src.dtype {
-            return Err(format!("`src` is {src}, expected the dtype of `x`, {}", x.dtype));
-        }
-        if !cx.must.alike(&index.shape, &src.shape) {
-            return Err(format!("`src` is {src}, expected the shape of `index`, {}", index.shape));
-        }
-        indexed(cx, x, index)?;
-        infer::same(cx)
-    },
+    infer:    &scattered,
     body:     core(
         rule(&|cx| {
             let picked = cx.dy().gather(cx.args[1], cx.attrs.int("dim").expect("required"));
             smallvec![Some(cx.dy()), None, Some(picked)]
         }),
-        Lower::Scatter,
+        Lower::Scatter(Combiner::Add),
     ),
     rounding: Rounding::result("the result, once; the gradients nowhere"),
-    domain:   Domain { dtypes: NUMBERS, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[11] in 0 3, T[11] {dim = 0}"] },
+    domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[11] in 0 3, T[11] {dim = 0}", "T[], i64[1] in 0 1, T[1] {dim = 0}"] },
 }
 
 /// The index itself; a data error unless each element is at least `low` and below `high`, or is `allow`.
@@ -141,13 +131,29 @@ EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size) -> (dweight) {
 }
 }
 
-/// Checks that `index` can pick from `x` along the attribute `dim`.
-fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), String> {
-    infer::need_index(index)?;
-    if x.shape.rank() == 0 || x.shape.rank() != index.shape.rank() {
-        return Err(format!("`index` is {index}, expected as many axes as {x}, at least one"));
+/// The type of a scatter: that of its base. Base, index and source are the operands.
+pub(super) fn scattered(cx: &InferCx<'_>) -> infer::Answer {
+    let (x, index, src) = (cx.operand(0), cx.operand(1), cx.operand(2));
+    if x.dtype != src.dtype {
+        return Err(format!("`src` is {src}, expected the dtype of `x`, {}", x.dtype));
     }
+    if !cx.must.alike(&index.shape, &src.shape) {
+        return Err(format!("`src` is {src}, expected the shape of `index`, {}", index.shape));
+    }
+    indexed(cx, x, index)?;
+    infer::same(cx)
+}
+
+/// Checks that `index` can pick from `x` along the attribute `dim`. Of no indices only the dtype is asked: any integers will do.
+fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), String> {
     let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
+    if index.numel() == 0 && index.dtype.is_int() {
+        return Ok(());
+    }
+    infer::need_index(index)?;
+    if x.shape.rank().max(1) != index.shape.rank().max(1) {
+        return Err(format!("`index` is {index}, expected as many axes as {x}"));
+    }
     for (i, (&there, &here)) in x.shape.iter().zip(index.shape.iter()).enumerate() {
         if i != axis && !cx.must.hold(there.at_least(here)) {
             return Err(format!(
@@ -155,9 +161,10 @@ fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), S
             ));
         }
     }
+    let along = |shape: &Shape| shape.get(axis).copied().unwrap_or(Size::from(1));
     // As many indices along an axis as it has elements are none if it has none.
-    let is_safe = index.numel() == 0 || index.shape[axis] == x.shape[axis];
-    if !is_safe && !cx.must.hold(x.shape[axis].at_least(1)) {
+    let is_safe = along(&index.shape) == along(&x.shape);
+    if !is_safe && !cx.must.hold(along(&x.shape).at_least(1)) {
         return Err(format!("{x} has nothing along axis {axis} to index"));
     }
     Ok(())

@@ -12,6 +12,7 @@ pub mod functions;
 pub mod fused;
 pub mod grad;
 pub mod index;
+pub mod indexed;
 pub mod infer;
 pub mod length;
 pub mod linalg;
@@ -24,6 +25,7 @@ pub mod random;
 pub mod reduce;
 pub mod sample;
 pub mod scans;
+pub mod scatter;
 pub mod sorting;
 pub mod source;
 pub mod statistics;
@@ -51,6 +53,8 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
         ("index", index::OPS),
+        ("scatter", scatter::OPS),
+        ("indexed", indexed::OPS),
         ("lines", lines::OPS),
         ("scans", scans::OPS),
         ("sorting", sorting::OPS),
@@ -119,6 +123,8 @@ pub const FALLTHROUGH: &[&str] = &[
     "hardsigmoid",
     "hardswish",
     "hypot",
+    "index_add",
+    "index_reduce",
     "kthvalue",
     "le",
     "lerp",
@@ -149,6 +155,8 @@ pub const FALLTHROUGH: &[&str] = &[
     "remainder",
     "reshape",
     "rsub",
+    "scatter",
+    "scatter_reduce",
     "sigmoid",
     "silu",
     "sin",
@@ -206,6 +214,7 @@ pub mod prelude {
     pub use super::elementwise::Elementwise;
     pub use super::functions::Functions;
     pub use super::index::Indexing;
+    pub use super::indexed::Indexed;
     pub use super::length::Lengths;
     pub use super::linalg::Products;
     pub use super::lines::LineOps;
@@ -216,6 +225,7 @@ pub mod prelude {
     pub use super::random::Random;
     pub use super::reduce::Reductions;
     pub use super::scans::Scans;
+    pub use super::scatter::Scatters;
     pub use super::sorting::Sorting;
     pub use super::statistics::Statistics;
     pub use super::view::{Views, cat};

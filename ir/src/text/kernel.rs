@@ -65,8 +65,8 @@ impl Display for KernelText<'_> {
 mod tests {
     use super::*;
     use crate::kernel::{
-        Access, Body, Check, Cmp, Contract, Factor, Form, Function, Guard, Load, Nest, Output,
-        Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink, Stage, Val,
+        Access, Body, Check, Cmp, Combiner, Contract, Factor, Form, Function, Guard, Load, Nest,
+        Output, Over, Reduction, Scalar, ScalarOp, Scatter, Segment, Sink, Stage, Val,
     };
     use crate::{DType, Size, TensorType, sizes};
     use smallvec::smallvec;
@@ -270,6 +270,7 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
             loads: vec![load(0, DType::F32, &[1])],
             body: plain,
             value: 0,
+            combiner: Combiner::Add,
             place: Access { indirect: smallvec![1], ..Access::default() }.map(&Size::from),
             index: smallvec![0],
             base: None,

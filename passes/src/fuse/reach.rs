@@ -4,7 +4,7 @@ use super::program::Program;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
-use tracecast_ir::kernel::index::{Index, through};
+use tracecast_ir::kernel::index::{self, Index, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, Size, TensorType, ValueId};
@@ -242,7 +242,7 @@ impl Reach {
             }
             Some(Lower::Gather) => {
                 let own = own_index(shape, domain, rank);
-                let data = gathered(graph, n, &own).map_or(Place::Nowhere, Place::index);
+                let data = gathered(graph, n, &own, rank).map_or(Place::Nowhere, Place::index);
                 todo.push((args[0].node, data));
                 todo.push((args[1].node, Place::index(own)));
             }
@@ -345,14 +345,13 @@ fn behind(graph: &Graph, view: NodeId, place: &Place, domain: &Shape) -> Place {
 }
 
 /// The index of a gather's data operand: some number that is known only when running, along `dim`.
-fn gathered(graph: &Graph, n: NodeId, own: &Index) -> Option<Index> {
+fn gathered(graph: &Graph, n: NodeId, own: &Index, rank: usize) -> Option<Index> {
     let Index::Axes(axes) = own else { return None };
     let x = graph.ty(graph.args(n)[0]);
     let axis = x.shape.axis(graph.node(n).attrs.int("dim")?).ok()?;
-    let mut axes = axes.clone();
-    let strides = smallvec![Size::from(0); axes[axis].strides.len()];
-    axes[axis] = Position { strides, index: Some(0), ..Position::default() };
-    Some(Index::Axes(axes))
+    let strides = smallvec![Size::from(0); rank];
+    let place = Position { strides, index: Some(0), ..Position::default() };
+    Some(index::gathered(&x.shape, axis, axes, place))
 }
 
 /// True for an op that takes its operands as wholes, as they lie in memory.

@@ -3,6 +3,7 @@
 mod activation;
 mod binary;
 mod create;
+mod index;
 mod loss;
 mod number;
 mod product;
@@ -26,6 +27,7 @@ pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         .or_else(|| random::call(name, a))
         .or_else(|| loss::call(name, a))
         .or_else(|| create::call(name, a))
+        .or_else(|| index::call(name, a))
         .or_else(|| number::call(name, a))
         .or_else(|| reduce::call(name, a))
         .or_else(|| sort::call(name, a))

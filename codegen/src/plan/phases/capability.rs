@@ -202,10 +202,13 @@ impl Capability {
                 Lanes::Bits32 => self.reduces(*reduction, ty),
                 Lanes::Bits64 => Class::Scalar,
             },
-            Sink::Add { dtype, .. } => vector_if(
+            Sink::Combine { dtype, .. } if Scalar::of(*dtype) != Some(ty) => Class::Scalar,
+            Sink::Combine { combiner, dtype, .. } => vector_if(
                 self.lanes == Lanes::Bits32
-                    && self.lanes.are(*dtype)
-                    && Scalar::of(*dtype) == Some(ty),
+                    && match combiner.combines(ty) {
+                        None => self.converts(*dtype) == Class::Vector,
+                        Some(_) => self.lanes.are(*dtype),
+                    },
             ),
             Sink::Set { .. } => Class::Scalar,
         }

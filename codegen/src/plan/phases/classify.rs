@@ -81,7 +81,7 @@ fn fits(plan: &Plan, stage: &Stage, is_uniform: &[bool], can: Capability) -> boo
         let dense = match sink {
             Sink::Store { place, .. } => place.row_stride() == 1,
             Sink::Reduce { .. } | Sink::Keep { .. } => true,
-            Sink::Set { .. } | Sink::Column { .. } | Sink::Add { .. } => false,
+            Sink::Set { .. } | Sink::Column { .. } | Sink::Combine { .. } => false,
         };
         let fits = |v: Val| can.takes(sink, body.ty(v), is_uniform[v as usize]) == Class::Vector;
         dense && sink.values().into_iter().all(fits)

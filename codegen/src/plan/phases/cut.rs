@@ -109,7 +109,7 @@ impl<'a> Cut<'a> {
         let Some(value) = sink.values().last().copied() else { return Kind::Scalar };
         let dense = match sink {
             Sink::Store { place, .. } => place.row_stride() == 1,
-            Sink::Add { access, index, .. } => {
+            Sink::Combine { access, index, .. } => {
                 let uniform = index.iter().all(|i| class(*i) == Class::Uniform);
                 uniform && access.strides.last().is_some_and(|stride| *stride == 1)
             }

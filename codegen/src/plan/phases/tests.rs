@@ -4,7 +4,9 @@
 use super::{Capability, Class, Kind, Lanes, Phase, Phases};
 use crate::plan::{Affine, Place, Plan, Sink, Source};
 use smallvec::{SmallVec, smallvec};
-use tracecast_ir::kernel::{Access, Body, Cmp, Function, Inst, Reduction, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{
+    Access, Body, Cmp, Combiner, Function, Inst, Reduction, Scalar, ScalarOp, Val,
+};
 use tracecast_ir::{DType, Size};
 
 /// The positions of a plan: two vectors, one, and some that are left, whatever the width.
@@ -155,7 +157,7 @@ fn next(op: ScalarOp) -> Option<ScalarOp> {
     })
 }
 
-/// Loads and stores of a dtype, and sums in place.
+/// Loads and stores of a dtype, and what scatters do with elements in place.
 fn memory(can: Capability, dtype: DType) -> Vec<Sample> {
     let loads = matches!(can.loads(dtype), Class::Free | Class::Vector);
     let Some(ty) = Scalar::of(dtype) else {
@@ -167,7 +169,8 @@ fn memory(can: Capability, dtype: DType) -> Vec<Sample> {
     };
     let takes = |sink: &Sink, uniform| can.takes(sink, ty, uniform) == Class::Vector;
     let store = stored(0, dtype, 1);
-    let add = Sink::Add {
+    let combine = |combiner| Sink::Combine {
+        combiner,
         slot: 1,
         dtype,
         access: Access { strides: smallvec![Size::from(1)], ..Access::default() },
@@ -176,17 +179,22 @@ fn memory(can: Capability, dtype: DType) -> Vec<Sample> {
         value: 0,
     };
     let [narrowed, repeated] = [false, true].map(|uniform| takes(&store, uniform));
-    let added = takes(&add, false);
     let mut uniform = load("storing repeated", ty.dtype(), store.clone(), repeated);
     uniform.cut.class[0] = Class::Uniform;
     uniform.cut.phases[0].insts.clear();
     uniform.plan.loads[0].place = place(0);
-    vec![
+    let combined = Combiner::ALL.map(|combiner| {
+        let (sink, name) = (combine(combiner), format!("a scatter's {}", combiner.name()));
+        let promised = takes(&sink, false);
+        load(&name, ty.dtype(), sink, promised)
+    });
+    let mut all = vec![
         load("loading", dtype, stored(0, ty.dtype(), 1), loads),
         load("storing", ty.dtype(), store, narrowed),
-        load("adding to", ty.dtype(), add, added),
         uniform,
-    ]
+    ];
+    all.extend(combined);
+    all
 }
 
 /// A value read from a row buffer.

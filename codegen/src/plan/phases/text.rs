@@ -76,6 +76,6 @@ fn name(sink: &Sink) -> String {
         Sink::Store { slot, .. } | Sink::Column { slot, .. } => format!("store slot{slot}"),
         Sink::Reduce { register, .. } | Sink::Set { register, .. } => format!("g{register}"),
         Sink::Keep { buffer, .. } => format!("w{buffer}"),
-        Sink::Add { slot, .. } => format!("add slot{slot}"),
+        Sink::Combine { combiner, slot, .. } => format!("{} slot{slot}", combiner.name()),
     }
 }

@@ -16,7 +16,7 @@ use crate::plan::phases::text::PhasesText;
 use crate::plan::phases::{self, VectorLoops};
 use crate::plan::{Place, Plan, Sink, Source, Stage};
 use std::fmt::{self, Display, Formatter, Write};
-use tracecast_ir::kernel::{COLUMN_CHUNK, Inst, Scalar, Val};
+use tracecast_ir::kernel::{COLUMN_CHUNK, Combiner, Inst, Scalar, Val};
 use tracecast_ir::text::{Loops, ScalarText};
 use tracecast_ir::{DType, Size};
 
@@ -97,14 +97,21 @@ fn show_slot(f: &mut Formatter<'_>, plan: &Plan, slot: usize) -> fmt::Result {
     for (stage, sink) in plan.stages.iter().flat_map(|s| s.sinks.iter().map(move |k| (s, k))) {
         match sink {
             Sink::Store { slot: s, dtype, .. } if *s == slot => note("written", *dtype),
-            Sink::Add { slot: s, dtype, elements: n, .. } if *s == slot => {
+            Sink::Combine { slot: s, combiner, dtype, elements: n, .. } if *s == slot => {
                 elements = *n;
-                note("added to", *dtype);
+                note(
+                    match combiner {
+                        Combiner::Set => "written",
+                        Combiner::Add => "added to",
+                        Combiner::Mul | Combiner::Max | Combiner::Min => "combined",
+                    },
+                    *dtype,
+                );
             }
             Sink::Column { slot: s, value, .. } if *s == slot => {
                 note("accumulators", stage.body.ty(*value).dtype())
             }
-            Sink::Store { .. } | Sink::Add { .. } | Sink::Column { .. } => {}
+            Sink::Store { .. } | Sink::Combine { .. } | Sink::Column { .. } => {}
             Sink::Reduce { .. } | Sink::Keep { .. } | Sink::Set { .. } => {}
         }
     }
@@ -176,8 +183,8 @@ impl Code<'_> {
                 }
                 writeln!(f, "], {} down the column s{value}", reduction.name())
             }
-            Sink::Add { slot, dtype, access, index, value, elements: _ } => {
-                write!(f, "add {dtype} slot{slot}")?;
+            Sink::Combine { combiner, slot, dtype, access, index, value, elements: _ } => {
+                write!(f, "{} {dtype} slot{slot}", combiner.name())?;
                 self.scalars.access(f, access, index, Scalar::I64)?;
                 writeln!(f, ", s{value}")
             }

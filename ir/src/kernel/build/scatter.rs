@@ -1,17 +1,21 @@
-//! Scatters: a base, and sources added where an index says.
+//! Scatters: a base, and sources combined with its elements where an index says.
 
-use super::{Built, Context, Group, finish, is_zeros, value_of};
+use super::{Built, Context, Group, finish, is_zeros, lowering, value_of};
 use crate::Size;
 use crate::graph::ValueId;
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::Index;
 use crate::kernel::{Access, Body, Form, Scatter};
+use crate::op::Lower;
 use smallvec::smallvec;
 
 /// A scatter: base, index, source.
 pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
     let graph = cx.graph;
     let anchor = group.members[0];
+    let Some(Lower::Scatter(combiner)) = lowering(graph, anchor) else {
+        return Err(format!("{} is no scatter", graph.node(anchor).op.name()));
+    };
     let args = graph.args(anchor);
     let (base, index, source) = (args[0], args[1], args[2]);
     let out = graph.node(anchor).results[0].clone();
@@ -35,14 +39,23 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     for (i, stride) in out.shape.strides().iter().enumerate() {
         if i == axis {
             place.indirect.push(*stride);
-        } else {
-            place.strides[i] = *stride;
+        } else if let Some(along) = place.strides.get_mut(i) {
+            // Of no sources there may be fewer axes.
+            *along = *stride;
         }
     }
     if out.shape.rank() == 0 {
         place.indirect.push(one);
     }
-    let form =
-        Scatter { extents, loads: loads.list, body, value, place, index: smallvec![at], base };
+    let form = Scatter {
+        extents,
+        loads: loads.list,
+        body,
+        value,
+        combiner: *combiner,
+        place,
+        index: smallvec![at],
+        base,
+    };
     Ok(finish(cx, group, collected, vec![value_of(anchor)], Form::Scatter(form)))
 }

@@ -11,7 +11,7 @@ mod scatter;
 pub use contract::{Contract, Factor};
 pub use lines::Lines;
 pub use nest::{Nest, Segment};
-pub use scatter::Scatter;
+pub use scatter::{Combiner, Scatter};
 
 use super::build::{Built, Context, Group};
 use super::cost::Reads;
@@ -96,7 +96,7 @@ impl FormKind {
             | Lower::ReduceRow
             | Lower::ReduceColumn => Some(FormKind::Nest),
             Lower::Contract => Some(FormKind::Contract),
-            Lower::Scatter => Some(FormKind::Scatter),
+            Lower::Scatter(_) => Some(FormKind::Scatter),
             Lower::Lines(_) => Some(FormKind::Lines),
             Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }

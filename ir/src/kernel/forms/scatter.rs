@@ -1,4 +1,4 @@
-//! Scatters: values added at computed places.
+//! Scatters: values put, added or otherwise combined with what is there, at computed places.
 
 use super::{Grouping, Joins, Loops, Operands, numbers, scalar, sizes_of, sizes_of_loads};
 use crate::Size;
@@ -18,7 +18,66 @@ pub(super) const GROUPING: Grouping = Grouping {
     build: build::scatter,
 };
 
-/// `out = base`, then for every source position in row-major order `out[place] += value`, in f32 for 16-bit floats with one rounding at the end.
+/// What becomes of an element of the output and of a value that meets it there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Combiner {
+    /// The value takes the element's place: the last one of a place stays.
+    Set,
+    /// Their sum; of truth values whether either holds.
+    Add,
+    /// Their product; of truth values whether both hold.
+    Mul,
+    /// The larger; NaN if either is NaN.
+    Max,
+    /// The smaller; NaN if either is NaN.
+    Min,
+}
+
+impl Combiner {
+    /// Every combiner.
+    pub const ALL: [Combiner; 5] =
+        [Combiner::Set, Combiner::Add, Combiner::Mul, Combiner::Max, Combiner::Min];
+
+    /// The name used in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Combiner::Set => "set",
+            Combiner::Add => "add",
+            Combiner::Mul => "mul",
+            Combiner::Max => "max",
+            Combiner::Min => "min",
+        }
+    }
+
+    /// The instruction that takes the element and the value, both of `ty`, to what becomes of them; `None` if that is the value itself.
+    ///
+    /// ```
+    /// use tracecast_ir::kernel::{Combiner, Scalar, ScalarOp};
+    /// assert_eq!(Combiner::Mul.combines(Scalar::F32), Some(ScalarOp::Mul));
+    /// assert_eq!(Combiner::Max.combines(Scalar::Bool), Some(ScalarOp::Or));
+    /// assert_eq!(Combiner::Set.combines(Scalar::F32), None);
+    /// ```
+    pub const fn combines(self, ty: Scalar) -> Option<ScalarOp> {
+        let truths = matches!(ty, Scalar::Bool);
+        Some(match self {
+            Combiner::Set => return None,
+            Combiner::Add | Combiner::Max if truths => ScalarOp::Or,
+            Combiner::Mul | Combiner::Min if truths => ScalarOp::And,
+            Combiner::Add => ScalarOp::Add,
+            Combiner::Mul => ScalarOp::Mul,
+            Combiner::Max => ScalarOp::Max,
+            Combiner::Min => ScalarOp::Min,
+        })
+    }
+
+    /// True if what becomes of them may be a third number, which is rounded: then what is accumulated is to be no narrower than f32.
+    pub const fn accumulates(self) -> bool {
+        matches!(self, Combiner::Add | Combiner::Mul)
+    }
+}
+
+/// `out = base`, then for every source position in row-major order the combiner takes `out[place]` and the value to a new `out[place]`; sums and
+/// products of 16-bit floats in f32, with one rounding at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scatter {
     /// Sizes of the source's axes.
@@ -27,8 +86,10 @@ pub struct Scatter {
     pub loads: Vec<Load>,
     /// The scalar code over the source's axes.
     pub body: Body,
-    /// What is added.
+    /// What meets the elements of the output.
     pub value: Val,
+    /// What becomes of both.
+    pub combiner: Combiner,
     /// The place in the output: affine in the source's axes, plus `place.indirect[i] * index[i]`.
     pub place: Access,
     /// The indices (i64, already checked) that go with `place.indirect`.
@@ -62,7 +123,7 @@ impl Loops for Scatter {
                 .and_then(|b| read(b, dtype, i as i64))
                 .ok_or_else(|| malformed("a base is too small")),
         };
-        let mut sums =
+        let mut elements =
             (0..declared.ty.numel().get()).map(base).collect::<Result<Vec<Bits>, _>>()?;
         let mut machine = Machine::new(inputs, s.extents.len());
         let mut values = Vec::new();
@@ -72,7 +133,7 @@ impl Loops for Scatter {
             let at = machine
                 .place(&s.place, &s.index, &values)
                 .ok_or_else(|| malformed("a scatter is guarded"))?;
-            let Some(sum) = usize::try_from(at).ok().and_then(|at| sums.get_mut(at)) else {
+            let Some(element) = usize::try_from(at).ok().and_then(|at| elements.get_mut(at)) else {
                 return if machine.failed.is_some() {
                     Ok(())
                 } else {
@@ -80,12 +141,15 @@ impl Loops for Scatter {
                 };
             };
             let value = convert(of(&values, s.value)?, s.body.ty(s.value), scalar);
-            *sum = apply(ScalarOp::Add, scalar, scalar, &[*sum, value])
-                .ok_or_else(|| malformed("no such sum"))?;
+            *element = match s.combiner.combines(scalar) {
+                None => value,
+                Some(op) => apply(op, scalar, scalar, &[*element, value])
+                    .ok_or_else(|| malformed("no such combination"))?,
+            };
             Ok(())
         })?;
-        for (i, sum) in sums.into_iter().enumerate() {
-            write(output, dtype, i as i64, scalar, sum)
+        for (i, element) in elements.into_iter().enumerate() {
+            write(output, dtype, i as i64, scalar, element)
                 .ok_or_else(|| malformed("an output is too small"))?;
         }
         Ok(machine.failed)
@@ -101,7 +165,7 @@ impl Loops for Scatter {
     }
 
     fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Scatter { extents, loads, body, value, place, index, base } = self;
+        let Scatter { extents, loads, body, value, combiner, place, index, base } = self;
         let axes: Vec<String> = (0..extents.len()).map(|i| format!("i{i}")).collect();
         f.write_str("  loop ")?;
         commas(f, axes.iter().zip(extents), |f, (axis, extent)| write!(f, "{axis} {extent}"))?;
@@ -112,12 +176,15 @@ impl Loops for Scatter {
         let code = Code { axes, loads, inputs: None, outputs: None, letter: 's' };
         f.write_str("  stage\n")?;
         code.body(f, body, true)?;
-        f.write_str("    add out0")?;
+        write!(f, "    {} out0", combiner.name())?;
         code.scalars().access(f, place, index, Scalar::I64)?;
         writeln!(f, ", s{value}")
     }
 
     fn accumulators(&self, kernel: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar)) {
+        if !self.combiner.accumulates() {
+            return;
+        }
         let acc = kernel.outputs.first().and_then(|o| Scalar::of(o.ty.dtype));
         if let (Some(acc), Some(term)) = (acc, scalar(&self.body, self.value)) {
             found("a scattered sum", acc, term);
