@@ -156,8 +156,8 @@ impl Eager {
     ) -> Result<Vec<DeviceTensor>> {
         let (distinct, places) = self.distinct(operands)?;
         let program = self.program(programs, label, &distinct, &places, body)?;
-        let results = program.results.iter().map(|ty| Ok(self.tensor(Tensor::zeros(ty.clone())?)));
-        let results = results.collect::<Result<Vec<_>>>()?;
+        let reserved = |ty: &TensorType| DeviceTensor::reserved(self.clone(), ty.clone());
+        let results: Vec<DeviceTensor> = program.results.iter().map(reserved).collect();
         let all: Vec<&DeviceTensor> = distinct.into_iter().chain(&results).collect();
         tensor::with_values(&all, |store: &mut Store| program.executable.run(store, &[]))??;
         Ok(results)

@@ -26,6 +26,13 @@ impl DeviceTensor {
         DeviceTensor { eager, ty, value: Arc::new(Mutex::new(Store::new().with(VALUE, value))) }
     }
 
+    /// Room for a value that a program is about to write.
+    pub(crate) fn reserved(eager: Eager, ty: TensorType) -> Self {
+        let mut store = Store::new();
+        store.reserve(VALUE, ty.clone());
+        DeviceTensor { eager, ty, value: Arc::new(Mutex::new(store)) }
+    }
+
     /// Where it lives.
     pub fn eager(&self) -> &Eager {
         &self.eager

@@ -1,11 +1,11 @@
 //! A kind of devices from outside: the interpreter under other names.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tracecast::ir::kernel::Kernel;
 use tracecast::ir::policy::DeviceType;
 use tracecast::runtime::{
-    AmpSupport, Backend, Device, DeviceId, Launch, Memory, ReferenceDevice, Registry, Result,
+    AmpSupport, Backend, Device, DeviceId, Error, Launch, Memory, ReferenceDevice, Registry, Result,
 };
 
 /// One device, which calls itself so.
@@ -14,6 +14,25 @@ pub(crate) struct Npu {
     pub(crate) name: String,
     pub(crate) amp: Option<AmpSupport>,
     pub(crate) serves: Option<DeviceType>,
+    pub(crate) link: Arc<Link>,
+}
+
+/// What goes between the host and a device.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) uploads: AtomicUsize,
+    pub(crate) downloads: AtomicUsize,
+    pub(crate) is_lost: AtomicBool,
+}
+
+impl Link {
+    fn carries(&self, count: &AtomicUsize) -> Result<()> {
+        count.fetch_add(1, Ordering::SeqCst);
+        match self.is_lost.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => Err(Error::Device("it is lost".to_owned())),
+        }
+    }
 }
 
 impl Npu {
@@ -44,10 +63,12 @@ impl Device for Npu {
     }
 
     fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        self.link.carries(&self.link.uploads)?;
         ReferenceDevice.upload(from, to, at)
     }
 
     fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        self.link.carries(&self.link.downloads)?;
         ReferenceDevice.download(from, at, to)
     }
 }
@@ -82,9 +103,7 @@ impl Backend for Driver {
     fn open(&self, id: &DeviceId) -> Result<Arc<dyn Device>> {
         let before = self.opened.fetch_add(1, Ordering::SeqCst);
         match self.fault {
-            Fault::First if before == 0 => {
-                Err(tracecast::runtime::Error::Device("no firmware".to_owned()))
-            }
+            Fault::First if before == 0 => Err(Error::Device("no firmware".to_owned())),
             Fault::Panics => panic!("a fault of the driver"),
             Fault::CallsItself(name) => Ok(Arc::new(Npu::named(name))),
             _ => Ok(Arc::new(Npu::named(&id.to_string()))),

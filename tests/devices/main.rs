@@ -1,7 +1,9 @@
-//! Devices from outside: kinds in a registry, their names in regions and options, and what they say about autocast.
+//! Devices from outside: kinds in a registry, their names in regions and options, what they say about autocast, and what goes
+//! between them and the host.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod guest;
+mod host;
 mod names;
 mod regions;

@@ -47,10 +47,16 @@ impl Store {
         self.entries.insert(name.to_owned(), Entry::Own(At::Host(value)));
     }
 
+    /// Adds an entry of that type that has no value: its memory is made by the first program that writes it, and holds anything before. Replaces an entry of
+    /// that name.
+    pub fn reserve(&mut self, name: &str, ty: TensorType) {
+        self.entries.insert(name.to_owned(), Entry::Own(At::Reserved(ty)));
+    }
+
     /// The current value of an entry.
     ///
     /// # Errors
-    /// If there is no such entry, or its device fails.
+    /// If there is no such entry, its device fails, or it is reserved and nothing has written it.
     pub fn get(&self, name: &str) -> Result<Tensor> {
         self.entry(name)?.read()
     }
@@ -77,10 +83,21 @@ impl Store {
         }
     }
 
+    /// Forgets an entry without reading it: what is left to do with one whose device is lost. False if there is none.
+    ///
+    /// ```
+    /// use tracecast_runtime::{Store, Tensor};
+    /// let mut store = Store::new().with("w", Tensor::scalar(1.0f32));
+    /// assert!(store.discard("w") && !store.discard("w"));
+    /// ```
+    pub fn discard(&mut self, name: &str) -> bool {
+        self.entries.remove(name).is_some()
+    }
+
     /// Takes an entry out.
     ///
     /// # Errors
-    /// If there is no such entry, or its device fails; then it stays.
+    /// If there is no such entry, or its device fails; then it stays, unless it is [discarded](Store::discard).
     pub fn remove(&mut self, name: &str) -> Result<Tensor> {
         let value = self.get(name)?;
         self.entries.remove(name);

@@ -1,7 +1,7 @@
 //! [`At`]: where a value lives; [`Shared`]: a value that a store and weights share, which nobody writes.
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, room};
 use smallvec::{SmallVec, smallvec};
@@ -11,24 +11,31 @@ use tracecast_ir::TensorType;
 /// Where a value lives.
 pub(super) enum At {
     Host(Tensor),
-    Device { ty: TensorType, device: Arc<dyn Device>, memory: Memory },
+    Device {
+        ty: TensorType,
+        device: Arc<dyn Device>,
+        memory: Memory,
+    },
+    /// Nowhere: it has no value until a program writes it.
+    Reserved(TensorType),
 }
 
 impl At {
     pub(super) fn ty(&self) -> &TensorType {
         match self {
             At::Host(value) => value.ty(),
-            At::Device { ty, .. } => ty,
+            At::Device { ty, .. } | At::Reserved(ty) => ty,
         }
     }
 
     /// The value.
     ///
     /// # Errors
-    /// If its device fails.
+    /// If its device fails, or there is none yet.
     pub(super) fn read(&self) -> Result<Tensor> {
         match self {
             At::Host(value) => Ok(value.clone()),
+            At::Reserved(ty) => Err(Error::Tensor(format!("no program has written this {ty} yet"))),
             At::Device { ty, device, memory } => {
                 let mut bytes = room(ty)?;
                 device.download(memory, 0, &mut bytes)?;
@@ -60,6 +67,7 @@ impl At {
         let ty = self.ty().clone();
         let memory = match self.hand_over(on) {
             Some(memory) => memory,
+            None if matches!(self, At::Reserved(_)) => on.alloc(ty.bytes().get())?,
             None => copied(&self.read()?, on)?,
         };
         *self = At::Device { ty, device: on.clone(), memory: memory.clone() };
