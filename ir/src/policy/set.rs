@@ -292,7 +292,9 @@ mod tests {
             makes.map(|make| make(text.clone()))
         });
         let mut set = PolicySet::empty();
-        targets.for_each(|target| drop(set.add_rule(target, None, Policy::Fp32)));
+        targets.for_each(|target| {
+            set.add_rule(target, None, Policy::Fp32);
+        });
         for removed in [7, 100, 300] {
             set.remove_rule(removed).unwrap();
         }
