@@ -19,6 +19,9 @@ pub struct Entry {
     shared: bool,
 }
 
+/// How often a number is drawn again that has to lie between bounds.
+const DRAWS: u64 = 1000;
+
 /// How an entry of the store starts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
@@ -28,6 +31,12 @@ pub enum Start {
     Uniform(f64, f64),
     /// Independent, normally distributed with this mean and this standard deviation.
     Normal(f64, f64),
+    /// As [`Normal`](Start::Normal), drawn again until the number lies between two bounds: mean, standard deviation, least, most.
+    Truncated(f64, f64, f64, f64),
+    /// Rows, or columns where there are more rows, of length `gain` that are at right angles to each other; axes but the first count as one.
+    Orthogonal(f64),
+    /// Normal with this standard deviation (the second number), but for a share of each column (the first) that is zero.
+    Sparse(f64, f64),
     /// These numbers, converted to the dtype of the entry.
     Given(Tensor),
     /// As another start, but the row at this position of the first axis is zero.
@@ -93,6 +102,17 @@ impl Entry {
             Start::Normal(mean, deviation) => {
                 Tensor::from_fn(ty, |i| mean + deviation * self.normal(seed, i as u64))?
             }
+            &Start::Truncated(mean, deviation, low, high) => {
+                // An element has numbers of its own to draw, which no other element sees.
+                let count = ty.numel().number().and_then(|n| u64::try_from(n).ok()).unwrap_or(1);
+                let number =
+                    |i: u64, again| mean + deviation * self.normal(seed, i + again * count);
+                let within =
+                    |i| (0..DRAWS).map(|again| number(i, again)).find(|v| (low..=high).contains(v));
+                Tensor::from_fn(ty, |i| within(i as u64).unwrap_or_else(|| mean.clamp(low, high)))?
+            }
+            &Start::Orthogonal(gain) => self.orthogonal(ty, gain, seed)?,
+            &Start::Sparse(share, deviation) => self.sparse(ty, share, deviation, seed)?,
             Start::Given(numbers) => numbers.cast(ty.dtype)?.reshape(ty.shape)?,
             Start::ExceptRow(row, other) => {
                 let numbers = self.started(other, seed)?.to_f64s();
@@ -112,6 +132,53 @@ impl Entry {
     pub fn put(&self, store: &mut Store, seed: u64) -> Result<()> {
         store.insert(&self.name, self.tensor(seed)?);
         Ok(())
+    }
+
+    /// Normal numbers made orthogonal one row after the other, each twice, which is as exact as it gets.
+    fn orthogonal(&self, ty: TensorType, gain: f64, seed: u64) -> Result<Tensor> {
+        Tensor::zeros(ty.clone())?;
+        let sizes = ty.shape.numbers();
+        let rows = sizes.first().copied().unwrap_or(1);
+        let columns: usize = sizes.iter().skip(1).product();
+        let (count, width) = (rows.min(columns), rows.max(columns));
+        let mut basis: Vec<Vec<f64>> = Vec::new();
+        for i in 0..count {
+            let mut row: Vec<f64> =
+                (0..width).map(|j| self.normal(seed, (i * width + j) as u64)).collect();
+            for other in basis.iter().chain(&basis) {
+                let along: f64 = row.iter().zip(other).map(|(a, b)| a * b).sum();
+                row.iter_mut().zip(other).for_each(|(a, b)| *a -= along * b);
+            }
+            let length = row.iter().map(|a| a * a).sum::<f64>().sqrt();
+            row.iter_mut().for_each(|a| *a /= length);
+            basis.push(row);
+        }
+        let at = |i: usize| match (i.checked_div(columns), i.checked_rem(columns)) {
+            (Some(row), Some(column)) if rows > columns => basis[column][row],
+            (Some(row), Some(column)) => basis[row][column],
+            _ => 0.0,
+        };
+        Ok(Tensor::from_fn(ty, |i| gain * at(i))?)
+    }
+
+    /// In each column the rows with the least of as many even numbers are zero.
+    fn sparse(&self, ty: TensorType, share: f64, deviation: f64, seed: u64) -> Result<Tensor> {
+        Tensor::zeros(ty.clone())?;
+        let sizes = ty.shape.numbers();
+        let rows = sizes.first().copied().unwrap_or(1);
+        let columns: usize = sizes.iter().skip(1).product();
+        let zeros = ((rows as f64 * share).ceil().max(0.0) as usize).min(rows);
+        // Behind the numbers that the normal ones are made of.
+        let behind = 2 * rows * columns;
+        let mut is_zero = vec![false; rows * columns];
+        for column in 0..columns {
+            let lot = |row: usize| self.uniform(seed, (behind + row * columns + column) as u64);
+            let mut order: Vec<(f64, usize)> = (0..rows).map(|row| (lot(row), row)).collect();
+            order.sort_by(|a, b| a.0.total_cmp(&b.0));
+            order.iter().take(zeros).for_each(|(_, row)| is_zero[row * columns + column] = true);
+        }
+        let number = |i: usize| deviation * self.normal(seed, i as u64);
+        Ok(Tensor::from_fn(ty, |i| if is_zero[i] { 0.0 } else { number(i) })?)
     }
 
     /// The number of the entry among all random ones: a hash of its name.
@@ -155,6 +222,29 @@ mod tests {
         let mean = normal.iter().sum::<f32>() / 1000.0;
         let variance = normal.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / 1000.0;
         assert!((mean - 1.0).abs() < 0.2 && (variance - 4.0).abs() < 0.6, "{mean} {variance}");
+    }
+
+    #[test]
+    fn what_is_not_even_or_normal_is_what_it_is_called() {
+        let entry =
+            |start, sizes: &[usize]| Entry::param("a", TensorType::new(DType::F32, sizes), start);
+        let cut = numbers(&entry(Start::Truncated(0.0, 1.0, -0.5, 1.0), &[1000]), 1);
+        assert!(cut.iter().all(|v| (-0.5..=1.0).contains(v)));
+        for sizes in [[3, 5], [5, 3]] {
+            let rows = numbers(&entry(Start::Orthogonal(2.0), &sizes), 1);
+            let column = |i: usize, k: usize| {
+                if sizes[0] < sizes[1] { rows[i * 5 + k] } else { rows[k * 3 + i] }
+            };
+            for (i, j) in (0..3).flat_map(|i| (0..3).map(move |j| (i, j))) {
+                let product: f32 = (0..5).map(|k| column(i, k) * column(j, k)).sum();
+                assert!((product - if i == j { 4.0 } else { 0.0 }).abs() < 1e-5, "{product}");
+            }
+        }
+        let sparse = numbers(&entry(Start::Sparse(0.3, 1.0), &[10, 4]), 1);
+        let zeros = |column: usize| (0..10).filter(|row| sparse[row * 4 + column] == 0.0).count();
+        assert_eq!([0, 1, 2, 3].map(zeros), [3; 4]);
+        let rest = numbers(&entry(Start::ExceptRow(1, Box::new(Start::Constant(2.0))), &[3, 2]), 1);
+        assert_eq!(rest, [2.0, 2.0, 0.0, 0.0, 2.0, 2.0]);
     }
 
     #[test]

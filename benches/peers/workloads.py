@@ -177,6 +177,18 @@ def run_torch(args, compiled):
             first, times, outs = measure(infer, sync)
         return first, times, [float(outs[0].double().abs().sum())]
 
+    if w == "lstm":  # the order of parameters is that of PyTorch, and the weights that of `fill`
+        m = torch.nn.LSTM(128, 128, 2)
+        with torch.no_grad():
+            for i, p in enumerate(m.parameters()): p.copy_(T(weight(tuple(p.shape), 600 + i, 128)))
+        x = T(fill((64, 32, 128), 599)); f = wrap(lambda: m(x)[0].square().mean())
+
+        def lstm_step():
+            m.zero_grad(set_to_none=True); loss = f(); loss.backward()
+            return loss.detach(), m.weight_hh_l0.grad
+        first, times, outs = measure(lstm_step, sync)
+        return first, times, [float(outs[0][0]) + float(outs[0][1].double().abs().sum())]
+
     if w == "mlp-train":
         ps = [torch.nn.Parameter(T(p)) for p in mlp_params()]
         x, y = T(fill((256, 784), 1, 0, 1)), torch.from_numpy(labels(256, 10, 2))
@@ -237,7 +249,7 @@ def run_jax(args):
     jnp.ones(8).block_until_ready(); BASE_KB = reset_peak()
     DT = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
     dt = DT[args.dtype]; w = args.workload
-    if w.startswith("mlp-infer-"):
+    if w.startswith("mlp-infer-") or w == "lstm":
         sys.exit(f"{w}: not in the jax peer")
     J = jnp.asarray
     sync = lambda o: jax.block_until_ready(o)
@@ -346,7 +358,7 @@ def run_jax(args):
 
 
 WORKLOADS = ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train", "mlp-infer-1", "mlp-infer-8", "mlp-infer-32",
-             "cnn-train", "gpt-train"]
+             "lstm", "cnn-train", "gpt-train"]
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()

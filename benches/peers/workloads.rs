@@ -4,7 +4,7 @@ use crate::data::{cast, fill, labels, magnitude, weight};
 use crate::programs;
 use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
-use tracecast::nn::{Context, Linear, Relu, Sequential};
+use tracecast::nn::{Context, Layer, Linear, Lstm, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
 
@@ -58,7 +58,7 @@ impl Workload {
 }
 
 /// The workloads there are programs for.
-pub(crate) const WORKLOADS: [&str; 10] = [
+pub(crate) const WORKLOADS: [&str; 11] = [
     "chain",
     "softmax",
     "layernorm",
@@ -69,6 +69,7 @@ pub(crate) const WORKLOADS: [&str; 10] = [
     "mlp-infer-1",
     "mlp-infer-8",
     "mlp-infer-32",
+    "lstm",
 ];
 
 /// The workloads whose check is made of the first three steps; that of the others is made of the first.
@@ -78,7 +79,7 @@ pub(crate) fn checks_three(workload: &str) -> bool {
 
 /// The workloads that are defined in f32 only.
 pub(crate) fn only_f32(workload: &str) -> bool {
-    matches!(workload, "unscale" | "adamw")
+    matches!(workload, "unscale" | "adamw" | "lstm")
 }
 
 /// The workload of a case, with its data.
@@ -109,6 +110,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "mlp-infer-1" => inference(options, *dtype, 1),
         "mlp-infer-8" => inference(options, *dtype, 8),
         "mlp-infer-32" => inference(options, *dtype, 32),
+        "lstm" => lstm(options),
         other => {
             return Err(format!("no workload `{other}`: expected one of {}", WORKLOADS.join(", ")));
         }
@@ -270,5 +272,33 @@ fn mlp(options: Options, dtype: DType) -> Workload {
     workload.store = store;
     parameters(sizes, &mut workload.store);
     workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
+    workload
+}
+
+/// Two layers of long short-term memory over 64 steps of 32 examples, with the gradients of all parameters.
+fn lstm(options: Options) -> Workload {
+    let (width, steps, examples) = (128, 64, 32);
+    let model = Lstm::new(width, width).layers(2);
+    let mut seed = 600;
+    let mut store = Store::new();
+    for entry in model.entries() {
+        store.insert(&entry.name, weight(&entry.ty.shape.numbers(), seed, width));
+        seed += 1;
+    }
+    let program = jit(options, move |t| {
+        let (y, _) = model.forward(&Context::training(t), t.input("x").into());
+        let loss = (y * y).mean_all();
+        let params = t.params();
+        t.output("loss", loss);
+        for (param, grad) in params.iter().zip(t.grad(loss, &params)) {
+            t.output(&t.name_of(*param).unwrap_or_default(), grad);
+        }
+    });
+    let check = |_: &Store, outputs: &Outputs| {
+        outputs["loss"].to_f64s()[0] + magnitude(&outputs["weight_hh_l0"])
+    };
+    let mut workload = Workload::new(move |store, inputs| program.run(store, inputs), check);
+    workload.store = store;
+    workload.inputs = vec![vec![("x", fill(&[steps, examples, width], 599, -1.0, 1.0))]];
     workload
 }

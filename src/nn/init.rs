@@ -12,11 +12,11 @@
 //! # Ok::<(), tracecast::Error>(())
 //! ```
 //!
-//! `torch.nn.init.uniform_`, `normal_`, `constant_`, `ones_` and `zeros_` are [`Start::Uniform`], [`Start::Normal`] and
-//! [`Start::Constant`].
+//! `torch.nn.init.uniform_`, `normal_`, `trunc_normal_`, `orthogonal_`, `sparse_`, `constant_`, `ones_` and `zeros_` are
+//! [`Start::Uniform`], [`Start::Normal`], [`Start::Truncated`], [`Start::Orthogonal`], [`Start::Sparse`] and [`Start::Constant`].
 
 use crate::entry::{Entry, Start};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use tracecast_ir::{DType, Shape, TensorType};
 use tracecast_runtime::{Store, Tensor};
 
@@ -85,6 +85,32 @@ pub fn eye(rows: usize, columns: usize) -> Result<Start> {
     let ty = TensorType::new(DType::F32, [rows, columns]);
     let is_diagonal = |i: usize| columns > 0 && i / columns == i % columns;
     Ok(Start::Given(Tensor::from_fn(ty, |i| f64::from(u8::from(is_diagonal(i))))?))
+}
+
+/// Ones where the middle of a kernel `[out, in, …]` hands a channel on, in each group of outputs, else zeros:
+/// [`dirac_`](https://docs.pytorch.org/docs/stable/nn.init.html#torch.nn.init.dirac_).
+///
+/// # Errors
+/// A shape of less than 3 or more than 5 axes, outputs that the groups do not divide, or no tensor of that shape.
+pub fn dirac(shape: &Shape, groups: usize) -> Result<Start> {
+    let sizes = shape.numbers();
+    let fits = (3..=5).contains(&sizes.len()) && groups > 0 && sizes[0].is_multiple_of(groups);
+    if !fits {
+        let message =
+            format!("`dirac` takes [out, in, …] with outputs in {groups} groups, found {shape}");
+        return Err(Error::Option { option: "start", message });
+    }
+    let each = sizes[0] / groups;
+    let is_one = |mut i: usize| {
+        let mut at = vec![0; sizes.len()];
+        for (axis, size) in sizes.iter().enumerate().rev() {
+            (at[axis], i) = (i % size, i / size);
+        }
+        let is_middle = (2..sizes.len()).all(|axis| at[axis] == sizes[axis] / 2);
+        at[0] % each == at[1] && is_middle
+    };
+    let ty = TensorType { dtype: DType::F32, shape: shape.clone() };
+    Ok(Start::Given(Tensor::from_fn(ty, |i| f64::from(u8::from(is_one(i))))?))
 }
 
 fn side(shape: &Shape, fan: Fan) -> f64 {

@@ -211,7 +211,7 @@ cells! {
     ///     t.output("c", c);
     /// });
     /// let x = Tensor::new([2, 8], &[0.5f32; 16])?;
-    /// assert_eq!(step.run(&mut store, &[("x", &x)])?["c"].shape().numbers(), [2, 16]);
+    /// assert_eq!(step.run(&mut store, &[("x", &x)])?["c"].shape()[..], [2, 16]);
     /// # Ok::<(), tracecast::Error>(())
     /// ```
     LstmCell as Kind::Lstm, (Var<'t>, Var<'t>),

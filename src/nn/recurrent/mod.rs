@@ -216,8 +216,8 @@ layers! {
     /// });
     /// let x = Tensor::new([3, 5, 8], &[0.5f32; 120])?;
     /// let out = read.run(&mut store, &[("x", &x)])?;
-    /// assert_eq!(out["y"].shape().numbers(), [3, 5, 16]);
-    /// assert_eq!(out["c"].shape().numbers(), [2, 3, 16]);
+    /// assert_eq!(out["y"].shape()[..], [3, 5, 16]);
+    /// assert_eq!(out["c"].shape()[..], [2, 3, 16]);
     /// # Ok::<(), tracecast::Error>(())
     /// ```
     Lstm; as Kind::Lstm, (Var<'t>, Var<'t>),

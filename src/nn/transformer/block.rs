@@ -173,7 +173,7 @@ impl Settings {
 ///
 /// ```
 /// use tracecast::nn::{Layer, TransformerEncoderLayer};
-/// let layer = TransformerEncoderLayer::new(64, 8).feedforward(256).norm_first();
+/// let layer = TransformerEncoderLayer::new(64, 8).feedforward(256).dropout(0.0).norm_first();
 /// assert_eq!(layer.entries().len(), 12);
 /// ```
 ///

@@ -166,7 +166,7 @@ impl<'t> Values<'t> for Translate<'t> {
 /// });
 /// let (source, target) = (Tensor::new([1, 4, 8], &[0.5f32; 32])?, Tensor::new([1, 3, 8], &[0.25f32; 24])?);
 /// let out = run.run(&mut store, &[("source", &source), ("target", &target)])?;
-/// assert_eq!(out["y"].shape().numbers(), [1, 3, 8]);
+/// assert_eq!(out["y"].shape()[..], [1, 3, 8]);
 /// # Ok::<(), tracecast::Error>(())
 /// ```
 ///
