@@ -240,6 +240,22 @@ pub(crate) const ALL: &[Known] = &[
         what: Some(What::Numbers),
         is_free: true,
     },
+    Known {
+        row: "convolutions in f16 under autocast",
+        ops: &["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"],
+        dtypes: &["f32"],
+        part: Part::Out,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
+    Known {
+        row: "convolutions in f16 under autocast",
+        ops: &["conv2d", "conv_transpose1d", "conv_transpose2d"],
+        dtypes: &["f32"],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
 ];
 
 /// The row that names a difference.

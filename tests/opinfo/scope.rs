@@ -1,12 +1,8 @@
 //! Which of the recorded calls are compared.
 
 /// Families that are not copied here, or left out of files of others: what they need comes later.
-const FAMILIES: &[(&str, &str)] = &[
-    ("conv", "convolutions"),
-    ("pool", "pooling"),
-    ("resize", "interpolation"),
-    ("attention", "fused attention"),
-];
+const FAMILIES: &[(&str, &str)] =
+    &[("pool", "pooling"), ("resize", "interpolation"), ("attention", "fused attention")];
 
 /// Operators and layers that need what comes later.
 const OPERATORS: &[(&str, &str)] = &[

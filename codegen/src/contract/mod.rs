@@ -24,11 +24,13 @@ mod span;
 mod tests;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
+mod windows;
 
 pub(crate) use blocking::Cpu;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
 pub(crate) use prefetch::Prefetch;
+pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 
 use crate::machine::InstructionSet;
 use blocking::Blocking;
@@ -265,7 +267,10 @@ impl Work<'_> {
         for from in k.clone().step_by(CONTRACT_BLOCK) {
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
             let count = steps.len();
-            let lines = self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled);
+            // SAFETY: the caller's contract.
+            let lines = unsafe {
+                self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled, &mut scratch.runs)
+            };
             let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
             let parts = strips(rows.len(), E::ROWS);
             // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
@@ -297,7 +302,9 @@ impl Work<'_> {
         let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
             few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
         } else {
-            let lines = self.a.lines::<f32>(self.rows.clone(), 0..self.k, &mut scratch.filled);
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract.
+            let lines = unsafe { self.a.lines::<f32>(self.rows.clone(), 0..self.k, filled, runs) };
             let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
             for row in 0..self.rows.len() {
                 let to = rows.wrapping_add(row * self.k);
@@ -359,7 +366,19 @@ impl Work<'_> {
             let to = packed.wrapping_add((from - k.start) / E::DEPTH * width);
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
             let count = steps.len();
-            let lines = self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled);
+            if let Some((seen, elements)) = self.b.through() {
+                let (block, runs) = ((rest.clone(), steps.clone()), &mut scratch.runs);
+                // SAFETY: what is there is readable by the caller's contract; the room is sized for all blocks.
+                let found = unsafe { E::pack_through(seen, elements, block, runs, to) };
+                if let Some(found) = found {
+                    least = least.min(found);
+                    continue;
+                }
+            }
+            // SAFETY: the caller's contract.
+            let lines = unsafe {
+                self.b.lines::<E::Num>(rest.clone(), steps, &mut scratch.filled, &mut scratch.runs)
+            };
             let parts = panels_of(rest.len(), E::WIDTH);
             // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
             least = least.min(unsafe { pack::<E>(lines, parts, count, to) });

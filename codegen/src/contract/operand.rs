@@ -1,7 +1,8 @@
 //! Where the operands of a contraction come from, and the memory they are packed into.
 
-use super::pack::{Lines, Wider};
+use super::pack::{Elements, Lines, Wider};
 use super::panels::Panels;
+use super::windows::{Brought, Runs, Seen, bring};
 use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -27,6 +28,17 @@ pub(crate) enum Source<'a> {
         /// From a column to the next.
         col: isize,
     },
+    /// Floats in memory of which rows or columns are several axes.
+    Windows {
+        /// Element (0, 0).
+        base: *const u8,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
+        /// Where they lie.
+        seen: &'a Seen,
+    },
     /// Values computed block by block, each at least once.
     Fill {
         /// Writes a block.
@@ -49,7 +61,9 @@ impl Source<'_> {
     /// True if all values are those of bf16.
     pub(super) fn is_bf16(&self) -> bool {
         match self {
-            Source::Matrix { dtype, round, .. } => round.unwrap_or(*dtype) == DType::BF16,
+            Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
+                round.unwrap_or(*dtype) == DType::BF16
+            }
             Source::Fill { dtype, .. } => *dtype == DType::BF16,
             Source::Packed { panels, .. } => panels.pairs,
         }
@@ -69,12 +83,17 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Lines in memory; computed ones are written to `filled` first.
-    pub(super) fn lines<T: Wider>(
+    /// Lines in memory; computed ones, and those that are seen through windows, are written to `filled` first.
+    ///
+    /// # Safety
+    ///
+    /// What is seen through windows must be readable for the lines and steps.
+    pub(super) unsafe fn lines<T: Wider>(
         &self,
         lines: Range<usize>,
         k: Range<usize>,
         filled: &mut Buffer,
+        runs: &mut Runs,
     ) -> Lines {
         match self.source {
             Source::Matrix { .. } => self.in_memory().map(|all| all.from(lines.start, k.start)),
@@ -86,9 +105,31 @@ impl Operand<'_> {
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
                 Some(Lines { base, dtype, round: None, across, along })
             }
+            Source::Windows { base, dtype, round, seen } => {
+                let to = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
+                let block = if self.columns { (k, lines) } else { (lines, k) };
+                let brought = match dtype.bytes() {
+                    // SAFETY: the caller's contract; there is room for so many numbers that are at least as wide.
+                    2 => unsafe { bring::<u16>(seen, base.cast(), block, runs, to.cast()) },
+                    // SAFETY: as above.
+                    4 => unsafe { bring::<u32>(seen, base.cast(), block, runs, to.cast()) },
+                    // SAFETY: as above.
+                    _ => unsafe { bring::<u64>(seen, base.cast(), block, runs, to.cast()) },
+                };
+                let Brought { row, column } = brought;
+                let (row, col) = (row as isize, column as isize);
+                let (across, along) = if self.columns { (col, row) } else { (row, col) };
+                Some(Lines { base: to.cast_const(), dtype, round, across, along })
+            }
             Source::Packed { .. } => None,
         }
         .expect("a matrix is in memory, and what is packed is not packed again")
+    }
+
+    /// Its elements and where they lie, if it is seen through windows.
+    pub(super) fn through(&self) -> Option<(&Seen, Elements)> {
+        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        Some((seen, Elements { base, dtype, round }))
     }
 
     /// All of it, unless it is computed or packed.
@@ -105,6 +146,7 @@ pub(crate) struct Scratch {
     pub(super) left: Buffer,
     pub(super) right: Buffer,
     pub(super) filled: Buffer,
+    pub(super) runs: Runs,
     pub(super) chains: Buffer,
     pub(super) sums: Buffer,
 }

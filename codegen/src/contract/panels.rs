@@ -98,7 +98,9 @@ unsafe fn keep_with<E: Engine>(
         let count = steps.len();
         // Packing may write a few numbers beyond the last one, where another thread's place may be.
         let packed = scratch.right.room::<E::Num>(room::<E>(piece.len(), E::WIDTH, count));
-        let lines = b.lines::<E::Num>(piece.clone(), steps, &mut scratch.filled);
+        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+        // SAFETY: the caller's contract.
+        let lines = unsafe { b.lines::<E::Num>(piece.clone(), steps, filled, runs) };
         // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for them.
         least =
             least.min(unsafe { pack::<E>(lines, panels(piece.len(), E::WIDTH), count, packed) });

@@ -1,6 +1,6 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
-use super::{Cpu, PIECE, Panels, Prefetch, Scratch, Source, contract, keep};
+use super::{Axis, Bound, Cpu, PIECE, Panels, Prefetch, Scratch, Seen, Source, contract, keep};
 use crate::machine::{InstructionSet, Vectors};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -361,4 +361,106 @@ fn a_steady_state_allocates_nothing() {
     };
     let first = once();
     assert_eq!(first, once());
+}
+
+/// Windows of three positions over two channels of five by seven, moved by `stride`, `dilation` apart, with as many zeros around them: the operand and what it is.
+fn through_windows(
+    dtype: DType,
+    round: Option<DType>,
+    stride: isize,
+    dilation: isize,
+) -> (Tensor, Seen, Vec<f64>, [usize; 2]) {
+    let (channels, height, width, around) = (60, 5, 21, 2);
+    let x =
+        Tensor { round, ..Tensor::new(dtype, channels * height * width, 40, (width as isize, 1)) };
+    let reach = |size: isize| (size + 2 * around - 2 * dilation - 1) / stride + 1;
+    let (down, across) = (reach(height as isize), reach(width as isize));
+    let axis = |extent: isize, stride: isize, bounded: [isize; 2]| Axis {
+        extent: extent as usize,
+        stride,
+        bounded: [bounded[0], bounded[1], 0],
+    };
+    let w = width as isize;
+    let rows = [
+        axis(channels as isize, w * height as isize, [0, 0]),
+        axis(3, dilation * w, [dilation, 0]),
+        axis(3, dilation, [0, dilation]),
+    ];
+    let columns = [axis(down, stride * w, [stride, 0]), axis(across, stride, [0, stride])];
+    let bound = |extent: usize| Bound { offset: -around, extent: extent as isize };
+    let seen = Seen::new(&rows, &columns, [bound(height), bound(width), Bound::default()]);
+    let (k, n) = (channels * 9, (down * across) as usize);
+    let mut all = Vec::with_capacity(k * n);
+    for p in 0..k as isize {
+        for j in 0..down * across {
+            let y = j / across * stride + p / 3 % 3 * dilation - around;
+            let x_at = j % across * stride + p % 3 * dilation - around;
+            let there = (0..height as isize).contains(&y) && (0..w).contains(&x_at);
+            let row = p / 9 * height as isize + y;
+            all.push(if there { x.get(row as usize, x_at as usize) } else { 0.0 });
+        }
+    }
+    (x, seen, all, [k, n])
+}
+
+#[test]
+fn operands_seen_through_windows() {
+    let dtypes = [
+        (DType::F32, None),
+        (DType::BF16, None),
+        (DType::F16, None),
+        (DType::F32, Some(DType::BF16)),
+        (DType::F32, Some(DType::F16)),
+    ];
+    let mut scratch = Scratch::default();
+    let ways = [(1, 1, 5), (2, 1, 2), (1, 2, 1), (3, 2, 1)];
+    for (stride, dilation, dtypes) in ways.map(|(s, d, count)| (s, d, &dtypes[..count])) {
+        for (dtype, round) in dtypes.iter().copied() {
+            let (x, seen, all, [k, n]) = through_windows(dtype, round, stride, dilation);
+            // The first element that a window sees lies before the tensor.
+            let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
+            let through = Source::Windows { base, dtype, round, seen: &seen };
+            let as_b = if x.is_bf16() { DType::BF16 } else { DType::F32 };
+            let fill = |row: usize, rows: usize, col: usize, cols: usize, out: *mut u8| {
+                for i in 0..rows * cols {
+                    let value = all[(row + i / cols) * n + col + i % cols];
+                    let at = out.wrapping_add(i * as_b.bytes());
+                    if as_b == DType::BF16 {
+                        // SAFETY: the block has `rows * cols` numbers.
+                        unsafe { at.cast::<u16>().write(half::f64_to_bf16(value)) };
+                    } else {
+                        // SAFETY: as above.
+                        unsafe { at.cast::<f32>().write(value as f32) };
+                    }
+                }
+            };
+            let filled = Source::Fill { fill: &fill, dtype: as_b };
+            for m in [1, 9] {
+                let a = Tensor::new(
+                    if x.is_bf16() { DType::BF16 } else { DType::F32 },
+                    m * k,
+                    41,
+                    (k as isize, 1),
+                );
+                for cpu in &Cpu::all() {
+                    for cols in [0..n, n / 3..n / 3 + n / 2] {
+                        let size = (0..m, cols.clone(), k);
+                        let want = run(
+                            cpu,
+                            DType::F32,
+                            size.clone(),
+                            (&a.source(), &filled),
+                            &mut scratch,
+                        );
+                        let found =
+                            run(cpu, DType::F32, size, (&a.source(), &through), &mut scratch);
+                        assert!(
+                            want == found,
+                            "{dtype} {round:?} by {stride}, {dilation} apart, {m} rows, {cols:?}, {cpu:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

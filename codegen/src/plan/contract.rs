@@ -6,6 +6,7 @@ use super::facts::Facts;
 use super::from_kernel::{elements_of, fresh, sink, sources, unsupported};
 use super::max_abs::Largest;
 use super::numbers::Numbers;
+pub(crate) use super::windows::{Axis, Windows};
 use super::{Calls, Draft, Place, Plan, Source, Stage, cost};
 use crate::error::Result;
 use crate::plan;
@@ -112,6 +113,8 @@ pub(crate) enum FactorSource<O = Size> {
         /// From a column to the next.
         col: O,
     },
+    /// An operand of which rows or columns are several axes, with zeros where its elements end.
+    Seen(Windows<O>),
     /// Values that a function writes.
     Computed {
         /// The function.
@@ -120,6 +123,8 @@ pub(crate) enum FactorSource<O = Size> {
         dtype: DType,
         /// The operands it is computed from; none if it can raise a check.
         inputs: Vec<usize>,
+        /// The positions of the function's row, if a row of the factor is several of them.
+        row: Option<O>,
     },
 }
 
@@ -137,9 +142,13 @@ impl FactorSource {
                     col: sizes.number(*col)?,
                 }
             }
-            FactorSource::Computed { code, dtype, inputs } => {
-                FactorSource::Computed { code: *code, dtype: *dtype, inputs: inputs.clone() }
-            }
+            FactorSource::Seen(windows) => FactorSource::Seen(windows.at(sizes)?),
+            FactorSource::Computed { code, dtype, inputs, row } => FactorSource::Computed {
+                code: *code,
+                dtype: *dtype,
+                inputs: inputs.clone(),
+                row: row.map(|row| sizes.number(row)).transpose()?,
+            },
         })
     }
 }
@@ -148,7 +157,8 @@ impl<O> FactorSource<O> {
     /// The dtype whose values the factor has.
     pub(crate) fn values(&self) -> DType {
         match self {
-            FactorSource::Plain { dtype, round, .. } => round.unwrap_or(*dtype),
+            FactorSource::Plain { dtype, round, .. }
+            | FactorSource::Seen(Windows { dtype, round, .. }) => round.unwrap_or(*dtype),
             FactorSource::Computed { dtype, .. } => *dtype,
         }
     }
@@ -164,7 +174,7 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Resul
     }
     let mut draft = epilogue(kernel, c, facts)?;
     for (factor, matrix) in [(&c.a, [c.m, c.k]), (&c.b, [c.k, c.n])] {
-        if in_memory(c, factor).is_none() {
+        if in_memory(c, factor, matrix).is_none() {
             draft.plans.push(computed(kernel, c, factor, matrix));
         }
     }
@@ -175,12 +185,14 @@ pub(super) fn draft<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Resul
 pub(super) fn factors(c: &Contract) -> [FactorSource; 2] {
     // The epilogue is the first function; those of the factors follow.
     let mut next = 1;
-    [&c.a, &c.b].map(|factor| {
-        in_memory(c, factor).unwrap_or_else(|| {
+    [(&c.a, [c.m, c.k]), (&c.b, [c.k, c.n])].map(|(factor, matrix)| {
+        in_memory(c, factor, matrix).unwrap_or_else(|| {
             next += 1;
             let raises = factor.body.insts.iter().any(|i| matches!(i.op, ScalarOp::Check(_)));
             let inputs = factor.loads.iter().filter(|_| !raises).map(|l| l.input).collect();
-            FactorSource::Computed { code: next - 1, dtype: written(c, factor).1, inputs }
+            let split = factor.split.as_ref().filter(|split| split.columns.len() > 1);
+            let row = split.and_then(|split| split.columns.last().copied());
+            FactorSource::Computed { code: next - 1, dtype: written(c, factor).1, inputs, row }
         })
     })
 }
@@ -243,7 +255,7 @@ fn epilogue<'k>(kernel: &'k Kernel, c: &Contract, facts: Facts) -> Result<Draft<
 fn computed(kernel: &Kernel, c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Plan {
     let slot = kernel.inputs.len() + kernel.outputs.len();
     let (value, dtype) = written(c, factor);
-    let extents: Vec<Size> = c.batch.iter().chain(&matrix).copied().collect();
+    let extents = [c.batch.as_slice(), &factor.axes(matrix)].concat();
     let place = Place::Stream;
     let store = plan::Sink::Store { slot, dtype, place, value, after: SmallVec::new() };
     Plan {
@@ -275,17 +287,26 @@ fn is_brain(dtype: DType) -> bool {
 /// The floats that packing reads and rounds to. Others are computed: a factor's function widens or rounds them, block by block.
 const PACKED: [DType; 2] = [DType::F16, DType::BF16];
 
+/// As many bounds as packing knows: one for each axis that windows of a convolution move over.
+pub(crate) const MOST_BOUNDS: usize = 3;
+
 /// A factor that lies in memory as the contraction can read it.
-fn in_memory(c: &Contract, factor: &Factor) -> Option<FactorSource> {
-    let (load, round) = factor.in_memory()?;
+fn in_memory(c: &Contract, factor: &Factor, matrix: [Size; 2]) -> Option<FactorSource> {
+    let (load, round) = factor.from_one_load()?;
     let fits = match (c.acc, round) {
         (Scalar::F64, _) => load.dtype == DType::F64 && round.is_none(),
         (_, Some(to)) => load.dtype == DType::F32 && PACKED.contains(&to),
         (_, None) => load.dtype == DType::F32 || PACKED.contains(&load.dtype),
     };
+    if !fits || load.access.guards.len() > MOST_BOUNDS {
+        return None;
+    }
+    if factor.in_memory().is_none() {
+        return Some(FactorSource::Seen(Windows::of(c, factor, matrix, (load, round))));
+    }
     let axes = c.batch.len();
     let stride = |axis: usize| load.access.strides.get(axis).copied().unwrap_or_default();
-    fits.then(|| FactorSource::Plain {
+    Some(FactorSource::Plain {
         input: load.input,
         dtype: load.dtype,
         round,

@@ -23,6 +23,7 @@ pub(crate) mod split_row;
 mod strided;
 pub(crate) mod text;
 mod widen_once;
+mod windows;
 
 use crate::error::{Error, Result};
 use columns::Column;

@@ -4,15 +4,19 @@ use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};
 use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
 use super::packed_weights::{PackedOperand, Packing};
+use super::together::{Together, seen};
 use super::{Invocation, Slots};
-use crate::contract::{Cpu, PIECE, Panels, Prefetch};
+use crate::contract::{Cpu, PIECE, Panels, Prefetch, Seen};
 use crate::machine::InstructionSet;
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU16, Ordering};
+use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
+type Windows = contract::Windows<i64>;
 type EpilogueOperand = contract::EpilogueOperand<i64>;
 
 /// Rows and columns are cut at multiples of these.
@@ -65,8 +69,9 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let operands = invocation.operands;
-    let cut = cut(contract, invocation.team, kept.is_some());
-    let run = ContractRun { contract, invocation, kept };
+    let together = if kept.is_some() { Together::none(contract) } else { Together::of(contract) };
+    let cut = cut(contract, invocation.team, &together, kept.is_some());
+    let run = ContractRun { contract, invocation, kept, together: &together };
     with_places(&contract.largest, cut.tasks(), std::slice::from_ref(operands), |largest| {
         if contract.columns.is_empty() {
             return run.tasks(cut, None, largest);
@@ -104,6 +109,8 @@ pub(super) fn packing(
             (vec![*input], same, Some(place.chain(extents).collect()))
         }
         FactorSource::Computed { inputs, .. } => (inputs.clone(), false, None),
+        // What windows see is packed in every run: it is no weight.
+        FactorSource::Seen(_) => return None,
     };
     let lasts = !inputs.is_empty() && inputs.iter().all(|input| lasting.contains(input));
     let values = [&contract.factors[0], &contract.factors[1]].map(FactorSource::values);
@@ -121,7 +128,8 @@ pub(super) fn pack(
     invocation: &Invocation<'_>,
     to: &PackedOperand,
 ) -> u16 {
-    let run = ContractRun { contract, invocation, kept: None };
+    let together = Together::none(contract);
+    let run = ContractRun { contract, invocation, kept: None, together: &together };
     let cpu = Cpu::with(invocation.target.instructions);
     let pieces = contract.n.div_ceil(PIECE);
     let least = AtomicU16::new(u16::MAX);
@@ -137,8 +145,8 @@ pub(super) fn pack(
 }
 
 /// How a run is cut: no two parts share an accumulator of a column.
-fn cut(contract: &BoundContract, team: &Team, is_kept: bool) -> Cut {
-    let batches: usize = contract.batch.iter().product();
+fn cut(contract: &BoundContract, team: &Team, together: &Together, is_kept: bool) -> Cut {
+    let batches = together.batches;
     let parts = parts(contract, team);
     let unit = contract.unit();
     let apart = batches <= 1 || contract.m.is_multiple_of(unit);
@@ -147,7 +155,7 @@ fn cut(contract: &BoundContract, team: &Team, is_kept: bool) -> Cut {
     let (columns, preparing) = if is_kept { (PIECE, READING) } else { (UNITS[1], PREPARING) };
     let units = [rows, columns];
     let parts = parts.div_ceil(groups);
-    let grid = grid([contract.m, contract.n], units, [PREPARING, preparing], parts);
+    let grid = grid([contract.m, together.columns()], units, [PREPARING, preparing], parts);
     Cut { groups, grid, units }
 }
 
@@ -158,13 +166,15 @@ struct ContractRun<'a> {
     invocation: &'a Invocation<'a>,
     /// The right operand, if it is packed.
     kept: Option<&'a PackedOperand>,
+    /// Which batches are gone over together.
+    together: &'a Together,
 }
 
 impl ContractRun<'_> {
     /// Runs every part.
     fn tasks(&self, cut: Cut, accumulators: Option<Accumulators<'_>>, largest: Places) {
-        let BoundContract { m, n, k, .. } = *self.contract;
-        let batches: usize = self.contract.batch.iter().product();
+        let BoundContract { m, k, .. } = *self.contract;
+        let (batches, n) = (self.together.batches, self.together.columns());
         if batches * m * n == 0 {
             return;
         }
@@ -179,6 +189,7 @@ impl ContractRun<'_> {
             }
             largest.push(&mut slots, task, 0);
             for batch in part(batches, 1, cut.groups, group) {
+                let batch = self.together.batch(batch, 0);
                 self.block(batch, Block { rows: rows.clone(), cols: cols.clone(), k }, &mut slots);
             }
         });
@@ -192,19 +203,31 @@ impl ContractRun<'_> {
         slots
     }
 
-    /// A block of a batch, whose sums the epilogue gets with these slots.
+    /// A block of a batch, or of those that go together with it, whose sums the epilogue gets with these slots.
     fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
         let (contract, sums_at) = (self.contract, self.invocation.operands.len());
-        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
+        let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, sums: Address| {
             slots.set(sums_at, sums);
-            let row = batch * contract.m + row;
-            let (rows, positions) = (row..row + rows, col..col + cols);
+            let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
             with_scratch(|scratch| {
-                self.invocation.call(contract.epilogue, slots, rows, positions, scratch);
+                self.invocation.call(contract.epilogue, slots, rows, cols, scratch);
             });
         };
+        let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
+            if self.together.count == 1 {
+                return call(batch, row..row + rows, col..col + cols, sums);
+            }
+            for i in 0..rows {
+                self.together.cut(col, cols, |one, col, width, before| {
+                    let at = (i * cols + before) * contract.acc.bytes();
+                    let (row, batch) = (row + i, batch + self.together.batch(0, one));
+                    call(batch, row..row + 1, col..col + width, sums.offset(at as isize));
+                });
+            }
+        };
         let cpu = Cpu::with(self.invocation.target.instructions);
-        let prefetched = self.prefetched(&cpu, batch);
+        let prefetched =
+            if self.together.count == 1 { self.prefetched(&cpu, batch) } else { SmallVec::new() };
         self.with_factors(batch, |factors| {
             memory::contract(&cpu, contract.acc, block, factors, &prefetched, &mut finish);
         });
@@ -235,55 +258,109 @@ impl ContractRun<'_> {
         element
     }
 
-    /// Hands on the factors of a batch.
+    /// Hands on the factors of a batch, or of the batches that go together with it.
     fn with_factors(&self, batch: usize, run: impl FnOnce([Operand<'_>; 2])) {
-        let BoundContract { factors: [left, right], m, k, .. } = self.contract;
+        let BoundContract { factors: [left, right], m, n, k, .. } = self.contract;
         let slots = self.with_block_slot();
-        let (fill_left, fill_right) =
-            (self.fill(left, batch * m, &slots), self.fill(right, batch * k, &slots));
-        let a = self.operand(left, batch, &fill_left);
-        let b = match self.kept {
-            Some(kept) => kept.operand(batch),
-            None => self.operand(right, batch, &fill_right),
+        let fill_left = self.fill(left, [batch * m, *k], &slots);
+        let fill_right = self.fill(right, [batch * k, *n], &slots);
+        let left_windows = match left {
+            FactorSource::Seen(windows) => Some((self.seen(windows, batch), windows)),
+            FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
+        };
+        let right_windows = self.together.right(right, *k);
+        let right_windows = right_windows.map(|windows| (self.seen(&windows, batch), windows));
+        let a = match &left_windows {
+            Some((seen, windows)) => self.through(windows, seen, batch),
+            None => self.operand(left, batch, &fill_left),
+        };
+        let b = match (self.kept, &right_windows) {
+            (Some(kept), _) => kept.operand(batch),
+            (None, Some((seen, windows))) => self.through(windows, seen, batch),
+            (None, None) => self.operand(right, batch, &fill_right),
         };
         run([a, b]);
     }
 
-    /// Computes blocks of a factor, whose rows are counted from that one on.
+    /// Where the elements of a factor lie that is seen through windows.
+    fn seen(&self, windows: &Windows, batch: usize) -> Seen {
+        seen(windows, |bound| {
+            let strides: SmallVec<[i64; 4]> =
+                windows.batch.iter().map(|axis| axis.bounded[bound]).collect();
+            windows.bounds[bound][0] + self.in_batch(batch, &strides)
+        })
+    }
+
+    /// A factor that is seen through windows.
+    fn through<'a>(&self, windows: &Windows, seen: &'a Seen, batch: usize) -> Operand<'a> {
+        let strides: SmallVec<[i64; 4]> = windows.batch.iter().map(|axis| axis.stride).collect();
+        let element = windows.offset + self.in_batch(batch, &strides);
+        let base = self.element(windows.input, element, windows.dtype);
+        Operand::Windows { base, dtype: windows.dtype, round: windows.round, seen }
+    }
+
+    /// Computes blocks of a factor, whose rows are counted from that one on and have so many columns.
     fn fill(
         &self,
         factor: &FactorSource,
-        first: usize,
+        [first, width]: [usize; 2],
         slots: &Slots,
     ) -> impl Fn(usize, usize, usize, usize, *mut u8) + Sync {
         let function = match factor {
-            FactorSource::Computed { code, .. } => Some(*code),
-            FactorSource::Plain { .. } => None,
+            FactorSource::Computed { code, dtype, row, .. } => {
+                Some((*code, dtype.bytes(), row.map(|row| row as usize)))
+            }
+            FactorSource::Plain { .. } | FactorSource::Seen(_) => None,
         };
         let block_at = self.invocation.operands.len();
         move |row: usize, rows: usize, col: usize, cols: usize, to: *mut u8| {
-            let Some(function) = function.filter(|_| rows > 0 && cols > 0) else { return };
+            let Some((code, bytes, own)) = function.filter(|_| rows > 0 && cols > 0) else {
+                return;
+            };
             let mut slots = slots.clone();
-            slots.set(block_at, block_address(to));
-            let (rows, positions) = (first + row..first + row + rows, col..col + cols);
-            with_scratch(|scratch| {
-                self.invocation.call(function, &slots, rows, positions, scratch);
-            });
+            let mut call = |at: usize, rows: Range<usize>, positions: Range<usize>| {
+                slots.set(block_at, block_address(to.wrapping_add(at * bytes)));
+                with_scratch(|scratch| {
+                    self.invocation.call(code, &slots, rows, positions, scratch);
+                });
+            };
+            let Some(own) = own else {
+                return call(0, first + row..first + row + rows, col..col + cols);
+            };
+            // As many of the function's rows as a row of the factor has, from one to the next.
+            let each = width / own;
+            for i in 0..rows {
+                let mut at = col;
+                while at < col + cols {
+                    let (begin, from) = ((first + row + i) * each + at / own, at % own);
+                    let whole = if from == 0 { (col + cols - at) / own } else { 0 };
+                    let (count, positions) = match whole {
+                        0 => (1, from..own.min(from + col + cols - at)),
+                        whole => (whole, 0..own),
+                    };
+                    call(i * cols + at - col, begin..begin + count, positions.clone());
+                    at += count * positions.len();
+                }
+            }
         }
     }
 
     fn operand<'a>(&self, factor: &FactorSource, batch: usize, fill: &'a Fill<'a>) -> Operand<'a> {
-        let (input, dtype, round, offset, strides, row, col) = match factor {
-            FactorSource::Computed { dtype, .. } => return Operand::Computed(fill, *dtype),
-            FactorSource::Plain { input, dtype, round, offset, batch, row, col } => {
-                (input, dtype, round, offset, batch, row, col)
+        match factor {
+            FactorSource::Computed { dtype, .. } => Operand::Computed(fill, *dtype),
+            FactorSource::Plain { input, dtype, round, offset, batch: strides, row, col } => {
+                let base = self.element(*input, offset + self.in_batch(batch, strides), *dtype);
+                let (row, col) = (*row as isize, *col as isize);
+                Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
             }
-        };
-        let element = offset + self.in_batch(batch, strides);
-        let base = self.invocation.operands.get(*input);
-        let base = base.offset(element as isize * dtype.bytes() as isize);
-        let (row, col) = (*row as isize, *col as isize);
-        Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
+            FactorSource::Seen(_) => unreachable!("is seen through windows"),
+        }
+    }
+
+    /// The address of an element of an operand.
+    fn element(&self, input: usize, element: i64, dtype: DType) -> Address {
+        let base = self.invocation.operands.get(input);
+        base.offset(element as isize * dtype.bytes() as isize)
     }
 }
 

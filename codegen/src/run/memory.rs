@@ -279,6 +279,17 @@ pub(super) enum Operand<'a> {
         /// From a column to the next.
         col: isize,
     },
+    /// Floats in memory of which rows or columns are several axes.
+    Windows {
+        /// Element (0, 0).
+        base: Address,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
+        /// Where they lie.
+        seen: &'a contract::Seen,
+    },
     /// Computed block by block, in that dtype.
     Computed(&'a Fill<'a>, DType),
     /// All of a right operand, packed by [`keep`].
@@ -301,6 +312,12 @@ impl Operand<'_> {
                 round: *round,
                 row: *row,
                 col: *col,
+            },
+            Operand::Windows { base, dtype, round, seen } => contract::Source::Windows {
+                base: base.0.cast_const(),
+                dtype: *dtype,
+                round: *round,
+                seen,
             },
             Operand::Computed(fill, dtype) => contract::Source::Fill { fill, dtype: *dtype },
             Operand::Packed { base, panels, least } => contract::Source::Packed {

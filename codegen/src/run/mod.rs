@@ -11,6 +11,7 @@ mod packed_weights;
 mod prefetch;
 mod scatter;
 mod split_row;
+mod together;
 
 pub(crate) use memory::Slots;
 #[cfg(test)]

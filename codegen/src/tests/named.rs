@@ -444,7 +444,7 @@ fn product(batch: Size, dtype: DType, is_computed: bool) -> Kernel {
         if is_computed {
             value = body.unary(ScalarOp::Call(Function::Tanh), value);
         }
-        Factor { loads: vec![load], body, value }
+        Factor { loads: vec![load], body, value, split: None }
     };
     let mut body = Body::default();
     let sum = body.push(ScalarOp::Acc, &[], scalar);

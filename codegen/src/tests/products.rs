@@ -35,7 +35,7 @@ fn factor(load: Load, how: Left) -> Factor {
             body.binary(ScalarOp::Add, y, i)
         }
     };
-    Factor { loads: vec![load], body, value }
+    Factor { loads: vec![load], body, value, split: None }
 }
 
 /// A product with an epilogue of a bias and an activation, also stored in another dtype; the largest magnitude, and whether one is not

@@ -51,7 +51,7 @@ impl Case {
             let value = body.push(ScalarOp::Load(0), &[], Scalar::F32);
             let strides: SmallVec<[i64; 4]> = strides.iter().map(|s| *s as i64).collect();
             input += 1;
-            Factor { loads: vec![load(input - 1, dtype, &strides)], body, value }
+            Factor { loads: vec![load(input - 1, dtype, &strides)], body, value, split: None }
         };
         let [a, b] = self.strides().map(&mut factor);
         let mut body = Body::default();

@@ -15,7 +15,7 @@ fn product(batch: &[usize], [m, n, k]: [usize; 3], dtype: DType, kept: &[bool]) 
     let factor = |input: usize, tail: [usize; 2]| {
         let mut body = Body::default();
         let value = body.push(ScalarOp::Load(0), &[], Scalar::F32);
-        Factor { loads: vec![load(input, dtype, &strides(&with(&tail)))], body, value }
+        Factor { loads: vec![load(input, dtype, &strides(&with(&tail)))], body, value, split: None }
     };
     let mut body = Body::default();
     let sum = body.push(ScalarOp::Acc, &[], Scalar::F32);

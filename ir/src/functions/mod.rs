@@ -22,6 +22,7 @@ mod reduce;
 mod search;
 mod split;
 mod view;
+mod windows;
 
 pub use join::{
     block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,

@@ -1,7 +1,7 @@
 //! Scalar code for one element of a value: loads at leaves, an op's own rule elsewhere, views as index arithmetic.
 
-use super::index::{Index, gathered, through};
-use super::{Access, Body, Check, Cmp, Guard, Load, Scalar, ScalarOp, Val};
+use super::index::{Index, gathered, seen_through, through};
+use super::{Access, Body, Check, Cmp, Guard, Inst, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
 use crate::op::{Body as OpBody, Lower, MapCx, Position};
@@ -240,6 +240,7 @@ impl<'a> Emitter<'a> {
             Lower::Gather => self.gather(node, index),
             Lower::Cat => self.cat(node, index),
             Lower::Pad => self.pad(node, index),
+            Lower::Windows => self.windows(node, index),
             _ => Err(cannot(def.name)),
         }
     }
@@ -322,6 +323,44 @@ impl<'a> Emitter<'a> {
         let fill = self.body.constant(scalar, value);
         let fill = self.body.as_dtype(fill, ty.dtype);
         self.guarded(x, &Index::Axes(inner), &conditions, fill)
+    }
+
+    /// The operand where a window reads it, zero outside.
+    fn windows(&mut self, node: NodeId, index: &Index) -> Result<Val, String> {
+        let x = self.graph.args(node)[0];
+        let (inner, bounds) = seen_through(self.graph, node, index)
+            .ok_or_else(|| cannot("an element of a window"))?;
+        let scalar =
+            Scalar::of(self.graph.ty(x).dtype).ok_or_else(|| cannot("an element of a window"))?;
+        if bounds.is_empty() {
+            return self.emit(x, &inner);
+        }
+        let (before, from) = (self.guards.len(), self.body.insts.len());
+        let guard = |(p, size): &(Position, Size)| Guard {
+            offset: p.offset,
+            strides: p.strides.clone(),
+            extent: *size,
+        };
+        self.guards.extend(bounds.iter().map(guard));
+        let unguarded = std::mem::take(&mut self.memo);
+        let v = self.emit(x, &inner);
+        self.memo = unguarded;
+        self.guards.truncate(before);
+        let v = v?;
+        // What is not loaded is zero, and stays it where it is widened or rounded.
+        let keeps_zero = |inst: &Inst| {
+            matches!(inst.op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_))
+        };
+        if self.body.insts[from..].iter().all(keeps_zero) && v as usize >= from {
+            return Ok(v);
+        }
+        let mut holds = None;
+        for (p, size) in &bounds {
+            let inside = self.inside(p, *size);
+            holds = Some(holds.map_or(inside, |h| self.body.binary(ScalarOp::And, h, inside)));
+        }
+        let zero = self.body.constant(scalar, 0.0);
+        Ok(holds.map_or(v, |holds| self.body.select(holds, v, zero)))
     }
 
     /// The last operand that starts at or before the position.

@@ -3,6 +3,7 @@
 use crate::graph::{Graph, NodeId};
 use crate::op::{Body, Lower, Position, View};
 use crate::ops::view::{Slicing, permutation};
+use crate::ops::windows::Windows;
 use crate::{Shape, Size, TensorType};
 use smallvec::{SmallVec, smallvec};
 
@@ -116,6 +117,34 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
             Some(Index::Axes(axes))
         }
     }
+}
+
+/// Where windows read for an index into their result, and the bounds of each axis along which that may be outside of the operand; `None` if the index
+/// is none of the loops' positions alone.
+pub fn seen_through(
+    graph: &Graph,
+    node: NodeId,
+    index: &Index,
+) -> Option<(Index, SmallVec<[(Position, Size); 2]>)> {
+    let Index::Axes(axes) = index else { return None };
+    if axes.iter().any(|p| p.index.is_some()) {
+        return None;
+    }
+    let x = &graph.ty(graph.args(node)[0]).shape;
+    let windows = Windows::of(x.rank(), &graph.node(node).attrs).ok()?;
+    let mut inner: SmallVec<[Position; 4]> = axes.iter().take(windows.first).cloned().collect();
+    let mut bounds = SmallVec::new();
+    for axis in 0..windows.axes() {
+        let within = windows.first + axis;
+        let p = windows.position(axis, &axes[within + windows.axes()], &axes[within]);
+        let ([first, last], size) = (windows.seen(axis), x[within]);
+        let sizes = graph.sizes();
+        if !sizes.proves(first.at_least(0)) || !sizes.proves(size.at_least(last + 1)) {
+            bounds.push((p.clone(), size));
+        }
+        inner.push(p);
+    }
+    Some((Index::Axes(inner), bounds))
 }
 
 fn zero(like: &Position) -> Position {

@@ -379,6 +379,8 @@ pub enum Lower {
     Cat,
     /// Surrounded by a value: attributes `low`, `high`, `value`.
     Pad,
+    /// Through windows over the last axes, zeros outside: attributes `size`, `count`, `stride`, `dilation`, `low`.
+    Windows,
     /// Along the last axis: attribute `kind` names the [`Reduction`](crate::kernel::Reduction).
     ReduceRow,
     /// Over the axes `dim`, the last axis not among them: attribute `kind` names a reduction that gives no position.

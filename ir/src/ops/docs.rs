@@ -124,7 +124,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::View(View::Identity) => "nothing: the same value",
         Lower::View(_) => "nothing: a view of the same elements",
         Lower::Gather => "a load at a place computed at run time",
-        Lower::Cat | Lower::Pad => "guarded loads",
+        Lower::Cat | Lower::Pad | Lower::Windows => "guarded loads",
         Lower::ReduceRow => "a reduction along rows",
         Lower::ReduceColumn => "a reduction down columns",
         Lower::Contract => "a contraction",

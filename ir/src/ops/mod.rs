@@ -4,6 +4,7 @@ pub mod amp;
 pub mod bits;
 pub mod cast;
 pub mod collective;
+pub mod conv;
 pub mod custom;
 pub mod division;
 mod docs;
@@ -30,6 +31,7 @@ pub mod sorting;
 pub mod source;
 pub mod statistics;
 pub mod view;
+pub mod windows;
 
 pub use docs::docs;
 
@@ -52,6 +54,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("statistics", statistics::OPS),
         ("view", view::OPS),
         ("cat", view::CAT_OPS),
+        ("windows", windows::OPS),
         ("index", index::OPS),
         ("scatter", scatter::OPS),
         ("indexed", indexed::OPS),
@@ -60,6 +63,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("sorting", sorting::OPS),
         ("linalg", linalg::OPS),
         ("products", products::OPS),
+        ("conv", conv::OPS),
         ("length", length::OPS),
         ("activation", nn::activation::OPS),
         ("curve", nn::curve::OPS),
@@ -210,6 +214,7 @@ pub mod prelude {
     pub use super::bits::Bits;
     pub use super::cast::Cast;
     pub use super::collective::Collectives;
+    pub use super::conv::Convolutions;
     pub use super::division::Divisions;
     pub use super::elementwise::Elementwise;
     pub use super::functions::Functions;
@@ -229,4 +234,5 @@ pub mod prelude {
     pub use super::sorting::Sorting;
     pub use super::statistics::Statistics;
     pub use super::view::{Views, cat};
+    pub use super::windows::Windowed;
 }

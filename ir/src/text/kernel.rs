@@ -238,6 +238,7 @@ kernel @k rows(in0: bf16[8, 10], in1: f32[]) -> (out0: bf16[8, 10] over in0, out
             loads: vec![load(input, DType::F32, strides)],
             body: plain.clone(),
             value: 0,
+            split: None,
         };
         let mut acc = Body::default();
         acc.push(ScalarOp::Acc, &[], Scalar::F32);

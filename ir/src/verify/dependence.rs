@@ -207,7 +207,7 @@ fn behind_handing_on(graph: &Graph, id: NodeId) -> NodeId {
 
 fn hands_on(graph: &Graph, id: NodeId) -> bool {
     match lowering(graph, id) {
-        Some(Lower::View(_) | Lower::Pad | Lower::Gather) => true,
+        Some(Lower::View(_) | Lower::Pad | Lower::Windows | Lower::Gather) => true,
         Some(Lower::Map(map)) => {
             let is_one = graph.node(id).arity() == 1;
             is_cast(graph, id) || is_one && map.handed_on_from().is_some()

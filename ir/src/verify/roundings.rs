@@ -111,7 +111,7 @@ impl Roundings {
             return own | holders(to) | if unchanged { before } else { 0 };
         }
         let data = match lowering(graph, id) {
-            Some(Lower::View(_) | Lower::Gather | Lower::Pad) => &args[..1],
+            Some(Lower::View(_) | Lower::Gather | Lower::Pad | Lower::Windows) => &args[..1],
             Some(Lower::Cat) => &args[..],
             Some(Lower::Map(map)) if map.elements() != Elements::New => {
                 &args[map.handed_on_from().unwrap_or(0)..]
@@ -142,6 +142,8 @@ impl Roundings {
                 let filled = holders_of(node.results[0].dtype, &[value]);
                 if is_empty { 0 } else { fits.fold(filled, |all, a| all & a) }
             }
+            // Zeros, and perhaps nothing else.
+            Some(Lower::Windows) if graph.ty(data[0]).numel() == 0 => 0,
             Some(Lower::Cat) if !kept.has(id) => fits.fold(0, |any, a| any | a),
             Some(Lower::Map(map)) if !kept.has(id) && map.elements() != Elements::New => {
                 fits.fold(0, |any, a| any | a)

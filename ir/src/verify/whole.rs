@@ -115,7 +115,7 @@ impl<'a> Whole<'a> {
 fn data(graph: &Graph, id: NodeId) -> SmallVec<[ValueId; 4]> {
     let args = graph.args(id);
     match lowering(graph, id) {
-        Some(Lower::View(_) | Lower::Gather | Lower::Pad) => args[..1].into(),
+        Some(Lower::View(_) | Lower::Gather | Lower::Pad | Lower::Windows) => args[..1].into(),
         Some(Lower::Cat) => args,
         Some(Lower::Map(map)) if map.elements() != Elements::New => {
             args[map.handed_on_from().unwrap_or(0)..].into()

@@ -48,6 +48,8 @@ impl Reach {
                     }
                     (x.node, at.1)
                 }
+                // Packing knows windows, whatever their steps.
+                (Some(Lower::Windows), _) => return None,
                 _ => return Some(rounded.unwrap_or(at)),
             };
         }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::kernel::{FormKind, Joins};
-use tracecast_ir::op::{Intrinsic, Lower};
+use tracecast_ir::op::{Intrinsic, Lower, View};
 use tracecast_ir::{Graph, NodeId, Shape, ValueId};
 
 pub(super) struct Growing {
@@ -259,8 +259,25 @@ impl<'a> Groups<'a> {
             }
             (
                 Joins::SameDomain,
-                Some(Lower::Map(_) | Lower::Gather | Lower::Cat | Lower::Pad | Lower::View(_)),
+                Some(
+                    Lower::Map(_)
+                    | Lower::Gather
+                    | Lower::Cat
+                    | Lower::Pad
+                    | Lower::Windows
+                    | Lower::View(_),
+                ),
             ) => shape == into || into.rank() > 0 && is_row(shape, into) && !growing.sweeps,
+            (Joins::Epilogue, Some(Lower::Map(_) | Lower::View(View::Reshape)))
+                if shape != into =>
+            {
+                return !self.reach.program.step[n.index()]
+                    && self
+                        .reach
+                        .takes_in_order(self.graph, n, into, &|m| self.of[m.index()] == Some(g))
+                    && self.stores_no_more(n, g)
+                    && self.stays_acyclic(n, g);
+            }
             (Joins::Epilogue, Some(Lower::Map(_))) => {
                 shape == into && (self.magnitudes().leads(n) || self.stores_no_more(n, g))
             }

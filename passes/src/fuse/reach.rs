@@ -3,8 +3,8 @@
 use super::program::Program;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
-use tracecast_ir::kernel::build::{domain, is_zeros, lowering, own_index};
-use tracecast_ir::kernel::index::{self, Index, through};
+use tracecast_ir::kernel::build::{domain, factors, is_zeros, lowering, own_index};
+use tracecast_ir::kernel::index::{self, Index, linear, seen_through, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
 use tracecast_ir::{Graph, NodeId, Shape, Size, TensorType, ValueId};
@@ -106,7 +106,7 @@ impl Reach {
             });
             let from_memory = |v: &ValueId| is_given(graph, v.node) || self.inline[v.node.index()];
             self.inline[n.index()] = match lowering(graph, n) {
-                Some(Lower::View(_)) => true,
+                Some(Lower::View(_) | Lower::Windows) => true,
                 Some(Lower::Map(_)) if args.is_empty() => true,
                 Some(Lower::Map(_)) if is(graph, n, Intrinsic::Cast) && widens(graph, n) => true,
                 Some(Lower::Map(map)) => {
@@ -186,6 +186,10 @@ impl Reach {
                     changed = true;
                     todo.push(node);
                     todo.push(n);
+                    if matches!(lowering(graph, node), Some(Lower::Windows)) {
+                        // Contractions that read through it are over other axes now.
+                        todo.extend(graph.nodes().filter(|n| self.contracts(graph, *n)));
+                    }
                 }
             }
         }
@@ -195,6 +199,10 @@ impl Reach {
                 reads[n.index()] = self.reads(graph, n, domain(graph, n));
             }
         }
+    }
+
+    fn contracts(&self, graph: &Graph, n: NodeId) -> bool {
+        self.program.live[n.index()] && matches!(lowering(graph, n), Some(Lower::Contract))
     }
 
     /// True for nodes that are to be part of a kernel.
@@ -207,6 +215,32 @@ impl Reach {
         let mut reads = Reads::new();
         self.walk(graph, n, domain, &mut |read| reads.push(read), &mut |_| {});
         reads
+    }
+
+    /// True if `n` takes values of that domain, which `made` says are made there, element by element in order, although its axes are others; and
+    /// everything else that it takes can be read in that order as well.
+    pub(super) fn takes_in_order(
+        &self,
+        graph: &Graph,
+        n: NodeId,
+        domain: &Shape,
+        made: &dyn Fn(NodeId) -> bool,
+    ) -> bool {
+        let result = &graph.node(n).results[0];
+        let order = linear(&Index::identity(domain.rank(), domain.rank()), domain);
+        let Some(order) = order.filter(|_| result.numel() == domain.numel()) else { return false };
+        if needs_axes(graph, n) {
+            return false;
+        }
+        let place = Place::index(Index::Linear(order));
+        let todo = graph.args(n).iter().map(|arg| (arg.node, place.clone())).collect();
+        let (mut fits, mut stuck) = (true, false);
+        let mut read = |node: NodeId, at: &Place| {
+            let is_whole = graph.node(node).results[0].numel() == domain.numel();
+            fits &= !made(node) || *at == place && is_whole && !is_reduction(graph, node);
+        };
+        self.follow(graph, todo, domain, &mut read, &mut |_| stuck = true);
+        fits && !stuck
     }
 
     fn walk(
@@ -232,6 +266,9 @@ impl Reach {
                 todo.extend(args.iter().map(|a| (a.node, own.clone())));
             }
             Some(Lower::View(_)) => todo.push((args[0].node, behind(graph, n, &own(), domain))),
+            Some(Lower::Windows) => {
+                todo.push((args[0].node, behind_windows(graph, n, &own(), domain)));
+            }
             Some(Lower::ReduceRow | Lower::ReduceColumn) => {
                 let operand = &graph.ty(args[0]).shape;
                 let place = match operand == domain {
@@ -263,6 +300,16 @@ impl Reach {
                     }
                     todo.push((arg.node, Place::Nowhere));
                 }
+            }
+            Some(Lower::Contract) => {
+                for factor in factors(graph, n, &|at| self.inline[at.index()]) {
+                    let at = factor.value.node;
+                    let seen =
+                        &mut |node: NodeId, _: &Place| read(Read { node, at: At::Elsewhere });
+                    let domain = &graph.node(at).results[0].shape;
+                    self.follow(graph, smallvec![(at, Place::Loops)], domain, seen, stuck);
+                }
+                return;
             }
             // All others take their operands as a whole, as far as is known here: nothing is read at one place.
             _ => {
@@ -317,6 +364,10 @@ impl Reach {
                     Place::Nowhere => stuck(node),
                     inner => todo.push((args[0].node, inner)),
                 },
+                (Some(Lower::Windows), _) => match behind_windows(graph, node, &place, domain) {
+                    Place::Nowhere => stuck(node),
+                    inner => todo.push((args[0].node, inner)),
+                },
                 (Some(Lower::Map(_)), Place::Index(index))
                     if matches!(**index, Index::Linear(_)) && needs_axes(graph, node) =>
                 {
@@ -342,6 +393,17 @@ fn behind(graph: &Graph, view: NodeId, place: &Place, domain: &Shape) -> Place {
         }
     };
     index.map_or(Place::Nowhere, Place::index)
+}
+
+/// The place in the operand of windows for one in their result.
+fn behind_windows(graph: &Graph, windows: NodeId, place: &Place, domain: &Shape) -> Place {
+    let rank = domain.rank();
+    let inner = match place {
+        Place::Nowhere => None,
+        Place::Index(index) => seen_through(graph, windows, index),
+        Place::Loops => seen_through(graph, windows, &Index::identity(rank, rank.max(1))),
+    };
+    inner.map_or(Place::Nowhere, |(index, _)| Place::index(index))
 }
 
 /// The index of a gather's data operand: some number that is known only when running, along `dim`.
@@ -378,6 +440,10 @@ fn widens(graph: &Graph, n: NodeId) -> bool {
 
 fn is(graph: &Graph, n: NodeId, kind: Intrinsic) -> bool {
     graph.node(n).op.intrinsic() == Some(kind)
+}
+
+fn is_reduction(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::ReduceRow | Lower::ReduceColumn))
 }
 
 /// Rules that ask for positions along axes.

@@ -80,7 +80,7 @@ impl Through {
         };
         let count = node.arity();
         let (data, is_selection) = match kernel {
-            Lower::View(_) | Lower::Pad | Lower::Gather => (0..1, false),
+            Lower::View(_) | Lower::Pad | Lower::Windows | Lower::Gather => (0..1, false),
             Lower::Cat => (0..count, false),
             Lower::Map(map) => (map.handed_on_from()?..count, true),
             _ => return None,
@@ -89,7 +89,7 @@ impl Through {
             data,
             rounds_either_way: !matches!(kernel, Lower::Map(map) if map.elements() == Elements::Extreme),
             is_whole_view: matches!(kernel, Lower::View(view) if *view != View::Slice),
-            drops: matches!(kernel, Lower::View(View::Slice) | Lower::Gather),
+            drops: matches!(kernel, Lower::View(View::Slice) | Lower::Gather | Lower::Windows),
             is_selection,
         })
     }

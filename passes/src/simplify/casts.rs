@@ -81,7 +81,7 @@ fn behind_views<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, to: DType) -> Option<V
 fn handed_on<'a, 't>(d: &'a Draft<'t>) -> Option<&'a [Var<'t>]> {
     let vars = &d.args.vars[..];
     match d.lowering()? {
-        Lower::View(_) | Lower::Pad | Lower::Gather => Some(&vars[..1]),
+        Lower::View(_) | Lower::Pad | Lower::Windows | Lower::Gather => Some(&vars[..1]),
         Lower::Cat => Some(vars),
         Lower::Map(map) => vars.get(map.handed_on_from()?..),
         _ => None,

@@ -2,6 +2,7 @@
 
 mod activation;
 mod binary;
+mod conv;
 mod create;
 mod index;
 mod loss;
@@ -23,6 +24,7 @@ pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         .or_else(|| arithmetic(name, a))
         .or_else(|| activation::call(name, a))
         .or_else(|| binary::call(name, a))
+        .or_else(|| conv::call(name, a))
         .or_else(|| product::call(name, a))
         .or_else(|| random::call(name, a))
         .or_else(|| loss::call(name, a))

@@ -1,9 +1,11 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Lines, avx512, x86 as avx2};
+use super::super::pack::{Elements, Lines, avx512, through, x86 as avx2};
+use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
+use std::ops::Range;
 use tracecast_ir::DType;
 
 vector!(
@@ -89,6 +91,16 @@ impl Engine for Avx512F32 {
         }
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
+    }
+    unsafe fn pack_through(
+        seen: &Seen,
+        from: Elements,
+        block: (Range<usize>, Range<usize>),
+        runs: &mut Runs,
+        dst: *mut f32,
+    ) -> Option<u16> {
+        // SAFETY: the caller's contract.
+        unsafe { through::pack_f32(seen, from, block, runs, dst) }
     }
 }
 

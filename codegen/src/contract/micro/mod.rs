@@ -14,7 +14,9 @@ pub(super) mod neon;
 pub(super) mod pairs;
 pub(super) mod portable;
 
-use super::pack::{Lines, Wider, pack_singly};
+use super::pack::{Elements, Lines, Wider, pack_singly};
+use super::windows::{Runs, Seen};
+use std::ops::Range;
 use tracecast_ir::DType;
 
 /// An accumulator type.
@@ -93,6 +95,22 @@ pub(super) trait Engine {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
         u16::MAX
+    }
+
+    /// Packs columns that are seen through windows into panels, for some steps, in the way of [`Engine::pack`]; `None` if they have to be brought together
+    /// first.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+    unsafe fn pack_through(
+        _seen: &Seen,
+        _from: Elements,
+        _block: (Range<usize>, Range<usize>),
+        _runs: &mut Runs,
+        _dst: *mut Self::Num,
+    ) -> Option<u16> {
+        None
     }
 }
 

@@ -5,9 +5,11 @@
 //! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::{Lines, avx512::pack_pairs};
+use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
+use super::super::windows::{Runs, Seen};
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
+use std::ops::Range;
 use std::sync::LazyLock;
 use tracecast_ir::DType;
 
@@ -103,6 +105,16 @@ impl Engine for PairsF32 {
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { pack_pairs(lines, count, k, dst.cast(), ld) }
+    }
+    unsafe fn pack_through(
+        seen: &Seen,
+        from: Elements,
+        block: (Range<usize>, Range<usize>),
+        runs: &mut Runs,
+        dst: *mut f32,
+    ) -> Option<u16> {
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        unsafe { through::pack_pairs(seen, from, block, runs, dst) }
     }
 }
 

@@ -9,6 +9,8 @@ pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod through;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
 use super::micro::{Engine, Number};
@@ -27,6 +29,16 @@ pub(super) struct Lines {
     pub(super) across: isize,
     /// From a step of `k` to the next.
     pub(super) along: isize,
+}
+
+/// Elements in memory, wherever they lie.
+#[derive(Clone, Copy)]
+pub(super) struct Elements {
+    /// The first one.
+    pub(super) base: *const u8,
+    pub(super) dtype: DType,
+    /// The 16-bit float to whose values they are rounded first.
+    pub(super) round: Option<DType>,
 }
 
 impl Lines {

@@ -15,7 +15,7 @@
 mod function;
 
 use super::columns::Column;
-use super::contract::{self, FactorSource};
+use super::contract::{self, FactorSource, Windows};
 use super::max_abs::Largest;
 use super::nest::{self, BoundNest, Split};
 use super::numbers::Numbers;
@@ -172,6 +172,11 @@ fn show_contract(f: &mut Formatter<'_>, kernel: &Kernel, contract: &Contract) ->
         match source {
             FactorSource::Plain { input, dtype, round, .. } => {
                 write!(f, "  factor {name} = {dtype} in{input}")?;
+                round.map_or(Ok(()), |to| write!(f, " rounded to {to}"))?;
+            }
+            FactorSource::Seen(Windows { input, dtype, round, bounds, .. }) => {
+                let how = if bounds.is_empty() { "in runs of" } else { "through windows over" };
+                write!(f, "  factor {name} = {dtype} {how} in{input}")?;
                 round.map_or(Ok(()), |to| write!(f, " rounded to {to}"))?;
             }
             FactorSource::Computed { code, dtype, .. } => {

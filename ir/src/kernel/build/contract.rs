@@ -1,13 +1,16 @@
 //! Contractions: factors computed while they are packed, and an epilogue that stores, accumulates down the columns and takes largest
 //! magnitudes.
 
-use super::{Built, Context, Group, column_sink, finish, largest, lowering, value_of};
+use super::{
+    Built, Context, FactorLoops, Group, column_sink, factors, finish, largest, lowering, value_of,
+};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::kernel::emit::{Collected, Emitter, Found, Numbered};
 use crate::kernel::index::{Index, linear, repeats};
 use crate::kernel::{Access, Contract, Factor, Form, Load, Over, Scalar, ScalarOp, Sink, Stage};
-use crate::op::Lower;
+use crate::op::{Lower, Position};
 use crate::{Shape, Size};
+use smallvec::smallvec;
 use std::collections::BTreeSet;
 
 /// A contraction with its epilogue.
@@ -23,14 +26,18 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
         Scalar::of(a_ty.dtype).filter(|s| s.is_float()).ok_or("contractions are of floats")?;
     let mut collected = Collected::default();
     let outside = |v: ValueId, _: &Index| Ok(outside(cx, v));
-    let mut factor = |value: ValueId| -> Result<Factor, String> {
+    let mut factor = |arg: ValueId, loops: FactorLoops| -> Result<Factor, String> {
         let mut loads = Numbered::default();
-        let mut emitter = Emitter::new(graph, rank, &mut loads, &mut collected, &outside);
-        let value = emitter.emit(value, &factor_index(graph, &graph.ty(value).shape, shape))?;
+        let split = loops.split.as_ref();
+        let axes = split.map_or(rank, |split| rank - 2 + split.rows.len() + split.columns.len());
+        let mut emitter = Emitter::new(graph, axes, &mut loads, &mut collected, &outside);
+        let index = factor_index(graph, &graph.ty(arg).shape, shape, &loops);
+        let value = emitter.emit(loops.value, &index)?;
         let body = emitter.body;
-        Ok(Factor { loads: loads.list, body, value })
+        Ok(Factor { loads: loads.list, body, value, split: loops.split })
     };
-    let (a, b) = (factor(args[0])?, factor(args[1])?);
+    let [left, right] = factors(graph, anchor, cx.inline);
+    let (a, b) = (factor(args[0], left)?, factor(args[1], right)?);
     let (epilogue, loads, outputs) = epilogue(cx, group, acc, &mut collected)?;
     let form = Contract { batch: shape[..rank - 2].to_vec(), m, n, k, acc, a, b, loads, epilogue };
     Ok(finish(cx, group, collected, outputs, Form::Contract(form)))
@@ -54,7 +61,9 @@ fn epilogue(
         if !members.contains(&v.node) {
             return Ok(outside(cx, v));
         }
-        if !index.is_identity(&graph.ty(v).shape, shape) {
+        // One that has the elements in order, under another shape.
+        let is_flat = *index == in_order && graph.ty(v).numel() == shape.numel();
+        if !is_flat && !index.is_identity(&graph.ty(v).shape, shape) {
             return Err("an epilogue reads its contraction elsewhere".to_owned());
         }
         Ok(if v.node == group.members[0] {
@@ -81,7 +90,8 @@ fn epilogue(
             outputs.push(value_of(member));
             continue;
         }
-        let value = emitter.emit(value_of(member), &here)?;
+        let is_here = graph.node(member).results[0].shape == *shape;
+        let value = emitter.emit(value_of(member), if is_here { &here } else { &in_order })?;
         let strides = shape.strides();
         let dtype = graph.node(member).results[0].dtype;
         sinks.push(Sink::Store {
@@ -101,19 +111,29 @@ fn outside(cx: &Context<'_>, value: ValueId) -> Found {
     if (cx.inline)(value.node) { Found::Compute } else { Found::Leaf }
 }
 
-/// The index of a factor over the loops (batch.., row, column of the factor): leading axes align at the right, size 1 repeats.
-fn factor_index(graph: &Graph, shape: &Shape, result: &Shape) -> Index {
-    let rank = result.rank();
-    let Index::Axes(loops) = Index::identity(rank, rank) else {
-        unreachable!("identity is by axes")
-    };
-    let missing = rank - shape.rank();
-    let axes = (0..shape.rank()).map(|i| {
-        let mut p = loops[i + missing].clone();
-        if i + missing + 2 < rank && repeats(graph, shape[i], result[i + missing]) {
-            p.strides[i + missing] = Size::from(0);
+/// The index of what is computed for a factor, over the loops (batch.., row.., column.. of the factor): leading axes align at the right, size 1 repeats.
+/// `shape` is that of the factor.
+fn factor_index(graph: &Graph, shape: &Shape, result: &Shape, loops: &FactorLoops) -> Index {
+    let batches = result.rank() - 2;
+    let (missing, lead) = (result.rank() - shape.rank(), shape.rank() - 2);
+    let (rows, columns) =
+        loops.split.as_ref().map_or((1, 1), |split| (split.rows.len(), split.columns.len()));
+    let rank = batches + rows + columns;
+    // The next loop of the rows and of the columns.
+    let mut next = [batches, batches + rows];
+    let axes = loops.parts.iter().map(|part| {
+        let mut strides = smallvec![Size::from(0); rank];
+        match *part {
+            Some(axis) if axis >= lead => {
+                strides[next[axis - lead]] = Size::from(1);
+                next[axis - lead] += 1;
+            }
+            Some(axis) if !repeats(graph, shape[axis], result[axis + missing]) => {
+                strides[axis + missing] = Size::from(1);
+            }
+            _ => {}
         }
-        p
+        Position { strides, ..Position::default() }
     });
     Index::Axes(axes.collect())
 }

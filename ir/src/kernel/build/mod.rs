@@ -5,6 +5,7 @@
 //! is needed ([`Context::inline`]) or loaded.
 
 mod contract;
+mod factors;
 mod largest;
 mod lines;
 mod nest;
@@ -18,6 +19,7 @@ use crate::op::{Intrinsic, Lower, OpName, View};
 use crate::ops;
 use crate::{Shape, Size};
 pub(super) use contract::build as contract;
+pub use factors::{FactorLoops, factors};
 pub use largest::{Largest, largest};
 pub(super) use lines::build as lines;
 use nest::NestBuilder;

@@ -14,7 +14,7 @@ use crate::kernel::{
     Body, Inst, Kernel, Load, Reduction, Scalar, ScalarOp, Sink, Stage, Val, math,
 };
 use crate::text::Code;
-use std::fmt::{self, Formatter};
+use std::fmt::{self, Formatter, Write};
 
 pub(super) const GROUPING: Grouping = Grouping {
     joins: Joins::Epilogue,
@@ -55,12 +55,50 @@ pub struct Factor {
     pub body: Body,
     /// Its result, of the accumulator's type.
     pub value: Val,
+    /// The axes that its rows and its columns are made of, if these are not one axis each: loads and body are over (batch.., rows.., columns..).
+    pub split: Option<Split>,
+}
+
+/// Axes in the place of one: rows and columns of a factor are counted row-major through them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Split {
+    /// Those of the rows.
+    pub rows: Vec<Size>,
+    /// Those of the columns.
+    pub columns: Vec<Size>,
+}
+
+impl Split {
+    /// The names of the axes in text, where rows and columns have these.
+    fn names(&self, [rows, columns]: [&str; 2]) -> Vec<String> {
+        let named = |name: &str, count: usize| -> Vec<String> {
+            match count {
+                1 => vec![name.to_owned()],
+                _ => (0..count).map(|i| format!("{name}{i}")).collect(),
+            }
+        };
+        [named(rows, self.rows.len()), named(columns, self.columns.len())].concat()
+    }
 }
 
 impl Factor {
+    /// The sizes of its axes behind those of the batch, if it has so many rows and columns.
+    pub fn axes(&self, [rows, columns]: [Size; 2]) -> Vec<Size> {
+        match &self.split {
+            Some(split) => split.rows.iter().chain(&split.columns).copied().collect(),
+            None => vec![rows, columns],
+        }
+    }
+
     /// The load, if the factor is one operand as it lies in memory, widened or rounded to the values of a 16-bit float; and
     /// which float that is.
     pub fn in_memory(&self) -> Option<(&Load, Option<crate::DType>)> {
+        self.from_one_load().filter(|(l, _)| l.access.guards.is_empty() && self.split.is_none())
+    }
+
+    /// As [`in_memory`](Factor::in_memory), also if rows or columns are several axes, or if the operand ends before the loops do and there are zeros
+    /// beyond it.
+    pub fn from_one_load(&self) -> Option<(&Load, Option<crate::DType>)> {
         match self.body.insts.as_slice() {
             [Inst { op: ScalarOp::Load(l), .. }, Inst { op: ScalarOp::Round(to), .. }]
                 if self.value == 1 =>
@@ -70,7 +108,7 @@ impl Factor {
             [Inst { op: ScalarOp::Load(l), .. }] => Some((&self.loads[*l as usize], None)),
             _ => None,
         }
-        .filter(|(l, _)| l.access.guards.is_empty() && l.access.indirect.is_empty())
+        .filter(|(l, _)| l.access.indirect.is_empty() && l.access.fill == 0)
     }
 }
 
@@ -93,12 +131,13 @@ impl Loops for Contract {
         each_position(&numbers(&c.batch), |batch| {
             let machine = &mut run.machine;
             machine.position[..axes].copy_from_slice(batch);
-            let a = factor(machine, &c.a, axes, [m, k])?;
-            let b = factor(machine, &c.b, axes, [k, n])?;
+            let a = factor(machine, &c.a, axes, &numbers(&c.a.axes([c.m, c.k])))?;
+            let b = factor(machine, &c.b, axes, &numbers(&c.b.axes([c.k, c.n])))?;
             for i in 0..m {
                 for j in 0..n {
                     let machine = &mut run.machine;
-                    machine.position[axes..].copy_from_slice(&[i as i64, j as i64]);
+                    machine.position.truncate(axes);
+                    machine.position.extend([i as i64, j as i64]);
                     let left = &a[i * k..(i + 1) * k];
                     machine.acc = match c.acc {
                         Scalar::F32 => dot_f32(left, &b, j, n),
@@ -117,14 +156,16 @@ impl Loops for Contract {
 
     fn cost(&self, _: &Kernel, reads: &mut Reads) -> u64 {
         let Contract { batch, m, n, k, a, b, loads, epilogue, .. } = self;
-        let over = |ends: [Size; 2]| numbers(&[batch.as_slice(), &ends].concat());
-        a.loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *k])));
-        b.loads.iter().for_each(|load| reads.add(load, load.input, &over([*k, *n])));
-        loads.iter().for_each(|load| reads.add(load, load.input, &over([*m, *n])));
-        let results = product(&over([*m, *n]));
+        let over = |ends: Vec<Size>| numbers(&[batch.as_slice(), &ends].concat());
+        let (over_a, over_b) = (over(a.axes([*m, *k])), over(b.axes([*k, *n])));
+        a.loads.iter().for_each(|load| reads.add(load, load.input, &over_a));
+        b.loads.iter().for_each(|load| reads.add(load, load.input, &over_b));
+        let over_results = over(vec![*m, *n]);
+        loads.iter().for_each(|load| reads.add(load, load.input, &over_results));
+        let results = product(&over_results);
         let factors = arithmetic(&a.body)
-            .saturating_mul(product(&over([*m, *k])))
-            .saturating_add(arithmetic(&b.body).saturating_mul(product(&over([*k, *n]))));
+            .saturating_mul(product(&over_a))
+            .saturating_add(arithmetic(&b.body).saturating_mul(product(&over_b)));
         let each = (2 * k.get() as u64).saturating_add(of_stage(epilogue));
         results.saturating_mul(each).saturating_add(factors)
     }
@@ -140,8 +181,13 @@ impl Loops for Contract {
             write!(f, "b{i} {extent}, ")?;
         }
         writeln!(f, "i {m}, j {n}\n  reduce p {k} in {}", acc.name())?;
-        show_factor(f, a, 'a', axes(&["i", "p"]))?;
-        show_factor(f, b, 'b', axes(&["p", "j"]))?;
+        for (factor, letter, ends) in [(a, 'a', ["i", "p"]), (b, 'b', ["p", "j"])] {
+            let own = match &factor.split {
+                None => ends.map(str::to_owned).to_vec(),
+                Some(split) => split.names(ends),
+            };
+            show_factor(f, factor, letter, [axes(&[]), own].concat())?;
+        }
         let code =
             Code { axes: axes(&["i", "j"]), loads, inputs: None, outputs: None, letter: 's' };
         f.write_str("  epilogue\n")?;
@@ -162,6 +208,9 @@ impl Loops for Contract {
     fn each_size(&mut self, each: &mut dyn FnMut(&mut Size)) {
         self.batch.iter_mut().for_each(&mut *each);
         [&mut self.m, &mut self.n, &mut self.k].into_iter().for_each(&mut *each);
+        for split in [&mut self.a, &mut self.b].into_iter().filter_map(|f| f.split.as_mut()) {
+            split.rows.iter_mut().chain(&mut split.columns).for_each(&mut *each);
+        }
         for loads in [&mut self.a.loads, &mut self.b.loads, &mut self.loads] {
             sizes_of_loads(loads, each);
         }
@@ -179,7 +228,15 @@ fn show_factor(
     letter: char,
     axes: Vec<String>,
 ) -> fmt::Result {
-    writeln!(f, "  factor {letter} = {letter}{}", factor.value)?;
+    write!(f, "  factor {letter} = {letter}{}", factor.value)?;
+    if let Some(split) = &factor.split {
+        let own = axes[axes.len() - split.rows.len() - split.columns.len()..].iter();
+        let sizes = split.rows.iter().chain(&split.columns);
+        let own: Vec<String> =
+            own.zip(sizes).map(|(name, size)| format!("{name} {size}")).collect();
+        write!(f, " over {}", own.join(", "))?;
+    }
+    f.write_char('\n')?;
     Code { axes, loads: &factor.loads, inputs: None, outputs: None, letter }.body(
         f,
         &factor.body,
@@ -275,12 +332,13 @@ fn factor(
     machine: &mut Machine<'_>,
     factor: &Factor,
     axes: usize,
-    sizes: [usize; 2],
+    sizes: &[usize],
 ) -> Result<Vec<Bits>, Malformed> {
-    let mut all = Vec::with_capacity(sizes[0] * sizes[1]);
+    let mut all = Vec::with_capacity(product(sizes) as usize);
     let mut values = Vec::new();
-    each_position(&sizes, |position| {
-        machine.position[axes..].copy_from_slice(position);
+    each_position(sizes, |position| {
+        machine.position.truncate(axes);
+        machine.position.extend_from_slice(position);
         machine.run(&factor.body, &factor.loads, &mut values)?;
         all.push(of(&values, factor.value)?);
         Ok(())

@@ -8,7 +8,7 @@ mod lines;
 mod nest;
 mod scatter;
 
-pub use contract::{Contract, Factor};
+pub use contract::{Contract, Factor, Split};
 pub use lines::Lines;
 pub use nest::{Nest, Segment};
 pub use scatter::{Combiner, Scatter};
@@ -93,6 +93,7 @@ impl FormKind {
             | Lower::Gather
             | Lower::Cat
             | Lower::Pad
+            | Lower::Windows
             | Lower::ReduceRow
             | Lower::ReduceColumn => Some(FormKind::Nest),
             Lower::Contract => Some(FormKind::Contract),

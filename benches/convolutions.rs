@@ -1,0 +1,169 @@
+//! How near convolutions come to what a core can do, and how they compare with PyTorch's.
+//!
+//! `cargo bench --bench convolutions [-- PART [ROUNDS]]` takes the convolutions of `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`,
+//! for batches of 1 and 16, on one thread: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Every round times fused
+//! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
+//!
+//! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
+//! well, with their geometric means. Kernels are timed in the program's own time, without copies of inputs.
+
+#[path = "support/programs.rs"]
+mod programs;
+
+use std::collections::{BTreeMap, HashMap};
+use tracecast::prelude::*;
+use tracecast::{Executable, Vectors, compile, measure_flops};
+
+const LIST: &str = include_str!("support/convolutions.txt");
+const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
+const DIRECTIONS: [&str; 3] = ["forward", "input", "weight"];
+
+/// Rounds unless the command line says otherwise.
+const ROUNDS: usize = 5;
+
+/// Floating-point operations of a round, at least.
+const ROUND: f64 = 1e7;
+
+/// A convolution of the list.
+#[derive(Clone, Copy)]
+struct Shape {
+    network: &'static str,
+    channels: [usize; 2],
+    size: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    groups: usize,
+}
+
+impl Shape {
+    fn of(line: &'static str) -> Shape {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |i: usize| words[i].parse().expect("a number");
+        Shape {
+            network: words[0],
+            channels: [number(1), number(3)],
+            size: number(2),
+            kernel: number(4),
+            stride: number(5),
+            padding: number(6),
+            groups: number(7),
+        }
+    }
+
+    fn name(&self, batch: usize) -> String {
+        let Shape { network, channels: [from, to], size, kernel, stride, groups, .. } = self;
+        format!("{network} {batch}x{from}x{size}x{size}->{to} {kernel}x{kernel}/{stride} g{groups}")
+    }
+
+    fn result(&self) -> usize {
+        (self.size + 2 * self.padding - self.kernel) / self.stride + 1
+    }
+
+    fn operations(&self, batch: usize) -> f64 {
+        let sums = batch * self.channels[1] * self.result() * self.result();
+        2.0 * (sums * self.channels[0] / self.groups * self.kernel * self.kernel) as f64
+    }
+}
+
+/// One convolution, or one of its gradients, in one dtype.
+struct Work {
+    program: Executable,
+    store: Store,
+}
+
+impl Work {
+    fn new(shape: Shape, batch: usize, direction: &str, dtype: DType) -> Self {
+        let Shape { channels: [from, to], size, kernel, stride, padding, groups, .. } = shape;
+        let x_shape = [batch, from, size, size];
+        let w_shape = [to, from / groups, kernel, kernel];
+        let graph = trace("convolution", |t: &Trace| {
+            let x = t.param_of("x", TensorType::new(dtype, x_shape));
+            let w = t.param_of("w", TensorType::new(dtype, w_shape));
+            let (stride, padding) = ([stride as i64], [padding as i64]);
+            let y = x.conv2d(w, None, &stride, &padding, &[], Some(groups as i64), false);
+            let result = match direction {
+                "forward" => y,
+                _ => {
+                    let dy = t.state_of("dy", y.ty());
+                    let of = if direction == "input" { x } else { w };
+                    t.grad(y.mul(dy, None).sum(&[], false, Some(DType::F32)), &[of])[0]
+                }
+            };
+            t.update(t.state_of("result", result.ty()), result);
+        })
+        .expect("a program");
+        let mut store = Store::new();
+        for (seed, port) in graph.ports().iter().enumerate() {
+            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
+            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
+            store.insert(&port.name, numbers);
+        }
+        let options = programs::written(Options::new().threads(1));
+        let program = compile(graph, &options).expect("code");
+        Work { program, store }
+    }
+
+    /// Seconds in the kernels, on average over so many runs.
+    fn run(&mut self, times: usize) -> f64 {
+        let mut one = || {
+            let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
+            times.iter().map(|timing| timing.time.as_secs_f64()).sum::<f64>()
+        };
+        (0..times).map(|_| one()).sum::<f64>() / times as f64
+    }
+}
+
+/// The times of PyTorch, by name, direction and dtype.
+fn peer() -> HashMap<String, f64> {
+    let Some(path) = std::env::var_os("PEER") else { return HashMap::new() };
+    let text = std::fs::read_to_string(path).expect("the file that PEER names");
+    let row = |line: &str| {
+        let (name, seconds) = line.rsplit_once('\t')?;
+        Some((name.to_owned(), seconds.parse().ok()?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let part = words.first().cloned().unwrap_or_default();
+    let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let (peer, mut logarithms) = (peer(), BTreeMap::<String, Vec<f64>>::new());
+    println!("convolution | per cent of peak (ratio to PyTorch): f32, bf16 of {DIRECTIONS:?}");
+    let lines = LIST.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    for (shape, batch) in lines.map(Shape::of).flat_map(|shape| [(shape, 1), (shape, 16)]) {
+        let (name, operations) = (shape.name(batch), shape.operations(batch));
+        if !name.contains(&part) {
+            continue;
+        }
+        let times = (ROUND / operations).ceil() as usize;
+        let mut row = String::new();
+        for direction in DIRECTIONS {
+            let mut works = DTYPES.map(|dtype| Work::new(shape, batch, direction, dtype));
+            let mut best = [f64::INFINITY; 3];
+            for _ in 0..rounds {
+                let peak = operations / measure_flops(Vectors::Native);
+                let [f32, bf16] = works.each_mut().map(|work| work.run(times));
+                for (best, time) in best.iter_mut().zip([peak, f32, bf16]) {
+                    *best = best.min(time);
+                }
+            }
+            for (dtype, seconds) in DTYPES.iter().zip(&best[1..]) {
+                row += &format!(" {:5.1}", 100.0 * best[0] / seconds);
+                if let Some(other) = peer.get(&format!("{name}\t{direction}\t{dtype}")) {
+                    row += &format!(" ({:.2})", seconds / other);
+                    let all = logarithms.entry(format!("{direction} {dtype}")).or_default();
+                    all.push((seconds / other).ln());
+                }
+            }
+            row += " |";
+        }
+        println!("{name:60} |{row}");
+    }
+    for (what, all) in &logarithms {
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        println!("geometric mean of {what}: {:.3} of {}", mean.exp(), all.len());
+    }
+}

@@ -1,0 +1,217 @@
+//! Packing of columns that are seen through windows with AVX-512, sixteen at a time: straight into panels.
+//!
+//! Sixteen columns are a few pieces of runs. Which of them are there in a step depends on the position in the window, not on the channel, so it is worked out
+//! once for the positions of a window and used again for each channel: what is left is a masked load for each piece.
+
+use super::super::windows::{Place, Runs, Seen};
+use super::loads::{Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, least_of};
+use super::{Elements, panels};
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// Columns of a panel: two vectors.
+const WIDTH: usize = 32;
+/// As many columns as a vector has lanes.
+const LANES: usize = 16;
+
+/// Columns of one run that are lanes of a vector.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::contract) struct Piece {
+    /// The vector of the panel.
+    vector: usize,
+    /// Where the column of the first lane is, or would be.
+    place: Place,
+    /// Its lanes.
+    lanes: u16,
+}
+
+/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns do not lie side by side.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F, BW and VL. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+pub(in crate::contract) unsafe fn pack_f32(
+    seen: &Seen,
+    from: Elements,
+    block: (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    dst: *mut f32,
+) -> Option<u16> {
+    if !seen.has_neighbours() {
+        return None;
+    }
+    let to = dst.cast();
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { pack::<One<F32>>(seen, from.base, block, runs, to) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { pack::<One<Bf16>>(seen, from.base, block, runs, to) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { pack::<One<F16>>(seen, from.base, block, runs, to) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) => unsafe {
+            pack::<One<RoundedToBf16>>(seen, from.base, block, runs, to)
+        },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) => unsafe {
+            pack::<One<RoundedToF16>>(seen, from.base, block, runs, to)
+        },
+        _ => return None,
+    };
+    Some(u16::MAX)
+}
+
+/// The same into pairs of bf16, of elements whose values are those of bf16. Returns the least of their magnitudes.
+///
+/// # Safety
+///
+/// As [`pack_f32`].
+pub(in crate::contract) unsafe fn pack_pairs(
+    seen: &Seen,
+    from: Elements,
+    block: (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    dst: *mut f32,
+) -> Option<u16> {
+    if !seen.has_neighbours() {
+        return None;
+    }
+    let to = dst.cast();
+    Some(if from.dtype == DType::BF16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack::<Two<Bf16>>(seen, from.base, block, runs, to) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { pack::<Two<RoundedToBf16>>(seen, from.base, block, runs, to) }
+    })
+}
+
+/// Packs panel by panel.
+///
+/// # Safety
+///
+/// As [`pack_f32`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack<N: Numbers>(
+    seen: &Seen,
+    base: *const u8,
+    (columns, steps): (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    dst: *mut u32,
+) -> u16 {
+    runs.place_steps(seen, steps.clone());
+    runs.cut_columns(seen, columns.clone());
+    let mut least = x86::_mm512_set1_epi16(-1);
+    let depth = steps.len().div_ceil(N::STEPS);
+    let mut run = 0;
+    for part in panels(columns.len(), WIDTH) {
+        run = runs.cut_pieces(run, part.start..part.start + part.count);
+        let period = runs.find_masks(seen);
+        let to = dst.wrapping_add(part.start * depth);
+        // SAFETY: the caller's contract, for a panel.
+        least = unsafe { panel::<N>(base, runs, period, steps.len(), to, least) };
+    }
+    least_of(least)
+}
+
+/// Packs the panel whose pieces have been found.
+///
+/// # Safety
+///
+/// As [`pack_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn panel<N: Numbers>(
+    base: *const u8,
+    runs: &Runs,
+    period: usize,
+    steps: usize,
+    dst: *mut u32,
+    mut least: x86::__m512i,
+) -> x86::__m512i {
+    let (pieces, masks) = (&runs.pieces[..], &runs.masks[..]);
+    let bytes = N::BYTES as isize;
+    // The masks of a step and of the one after it.
+    let (mut now, mut next) = (0, wrapped(1, period));
+    for p in (0..steps).step_by(N::STEPS) {
+        let mut vectors = [x86::_mm512_setzero_si512(); WIDTH / LANES];
+        let row = base.wrapping_offset(runs.outer[p].offset * bytes);
+        let (after, has_after) = match runs.outer.get(p + 1) {
+            Some(after) if N::STEPS == 2 => (base.wrapping_offset(after.offset * bytes), true),
+            _ => (row, false),
+        };
+        let (own, others) = (&masks[now * pieces.len()..], &masks[next * pieces.len()..]);
+        for ((piece, mask), other) in pieces.iter().zip(own).zip(others) {
+            let at = piece.place.offset * bytes;
+            let there = if has_after { *other } else { 0 };
+            let (row, after) = (row.wrapping_offset(at), after.wrapping_offset(at));
+            // SAFETY: masks name elements that are there.
+            let numbers = unsafe { N::across(row, *mask, after, there) };
+            let vector = &mut vectors[piece.vector];
+            *vector = x86::_mm512_or_si512(*vector, numbers);
+        }
+        let to = dst.wrapping_add(p / N::STEPS * WIDTH);
+        for (i, numbers) in vectors.into_iter().enumerate() {
+            least = N::smaller(least, numbers);
+            // SAFETY: the panel has room for two vectors in each step.
+            unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), numbers) };
+        }
+        now = wrapped(now + N::STEPS, period);
+        next = wrapped(now + 1, period);
+    }
+    least
+}
+
+/// The remainder, of a number that is a few times as large at most.
+#[inline(always)]
+fn wrapped(mut number: usize, period: usize) -> usize {
+    while number >= period {
+        number -= period;
+    }
+    number
+}
+
+impl Runs {
+    /// Finds the pieces of a panel, from that run on; returns the run in which the next panel begins.
+    fn cut_pieces(&mut self, from: usize, columns: Range<usize>) -> usize {
+        self.pieces.clear();
+        let mut run = from;
+        while let Some(now) = self.inner.get(run) {
+            let (start, end) =
+                (now.first.max(columns.start), (now.first + now.count).min(columns.end));
+            let mut at = start;
+            while at < end {
+                let vector = (at - columns.start) / LANES;
+                let first = columns.start + vector * LANES;
+                let stop = end.min(first + LANES);
+                let bits = |count: usize| (1u32 << count) - 1;
+                let lanes = (bits(stop - first) & !bits(at - first)) as u16;
+                let back = first as isize - now.first as isize;
+                self.pieces.push(Piece {
+                    vector,
+                    place: now.place.moved(&self.along, back),
+                    lanes,
+                });
+                at = stop;
+            }
+            if now.first + now.count > columns.end {
+                break;
+            }
+            run += 1;
+        }
+        run
+    }
+
+    /// Finds the lanes of each piece that are there, for the first steps; returns after how many they are the same again.
+    fn find_masks(&mut self, seen: &Seen) -> usize {
+        let period = seen.period().min(self.outer.len()).max(1);
+        self.masks.clear();
+        for outer in &self.outer[..period] {
+            for piece in &self.pieces {
+                self.masks.push(piece.lanes & seen.lanes(outer, &piece.place, &self.along));
+            }
+        }
+        period
+    }
+}

@@ -1,0 +1,300 @@
+//! Operands seen through windows: blocks of them are brought together in rows or in columns, zeros where nothing lies, and packed from there.
+//!
+//! A row or a column of such an operand is several axes, and along the last of them elements lie in runs. How far a run goes before a window
+//! leaves the tensor is worked out once for each run, so elements are copied and not looked at.
+
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// As many bounds as there are axes that windows of a convolution move over.
+pub(crate) const MOST_BOUNDS: usize = 3;
+
+/// An axis that a row or a column is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Axis {
+    /// Its positions.
+    pub(crate) extent: usize,
+    /// From one to the next, in elements.
+    pub(crate) stride: isize,
+    /// The same for each of the numbers that are bounded.
+    pub(crate) bounded: [isize; MOST_BOUNDS],
+}
+
+impl Axis {
+    /// True if positions of this axis and of the one behind it are those of one.
+    fn goes_on(&self, behind: &Axis) -> bool {
+        let extent = behind.extent as isize;
+        let same = |from: isize, to: isize| to.checked_mul(extent) == Some(from);
+        same(self.stride, behind.stride)
+            && self.bounded.iter().zip(&behind.bounded).all(|(from, to)| same(*from, *to))
+    }
+}
+
+/// A number that lies from 0 to below `extent` where there is an element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// What it is at the first row and column.
+    pub(crate) offset: isize,
+    /// Where it ends; 0 for bounds that are not there.
+    pub(crate) extent: isize,
+}
+
+/// Where the elements of an operand lie that is seen through windows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// What rows are made of.
+    rows: SmallVec<[Axis; 4]>,
+    /// What columns are made of.
+    columns: SmallVec<[Axis; 4]>,
+    bounds: [Bound; MOST_BOUNDS],
+}
+
+/// The part of a place that rows or columns alone make.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    pub(super) offset: isize,
+    bounded: [isize; MOST_BOUNDS],
+}
+
+impl Place {
+    /// So many positions of an axis on.
+    pub(super) fn moved(&self, axis: &Axis, by: isize) -> Place {
+        let mut moved = Place { offset: self.offset + by * axis.stride, ..*self };
+        for (sum, step) in moved.bounded.iter_mut().zip(&axis.bounded) {
+            *sum += by * step;
+        }
+        moved
+    }
+}
+
+/// Positions one after another along the last axis of lines or steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub(super) place: Place,
+    /// The first of them within the block.
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+/// Lists that are used again.
+#[derive(Default)]
+pub(super) struct Runs {
+    /// Rows or columns, one by one.
+    pub(super) outer: Vec<Place>,
+    /// Columns or rows, run by run.
+    pub(super) inner: Vec<Run>,
+    /// The axis that runs go along.
+    pub(super) along: Axis,
+    /// The pieces of a panel, and for each step the lanes of each that are there.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) pieces: Vec<super::pack::through::Piece>,
+    #[cfg(target_arch = "x86_64")]
+    pub(super) masks: Vec<u16>,
+}
+
+impl Seen {
+    /// Of rows and columns that are made of these axes, with those bounds.
+    pub(crate) fn new(rows: &[Axis], columns: &[Axis], bounds: [Bound; MOST_BOUNDS]) -> Seen {
+        Seen { rows: merged(rows), columns: merged(columns), bounds }
+    }
+
+    /// True if rows are read rather than columns: their elements lie closer together.
+    fn is_by_row(&self) -> bool {
+        let stride =
+            |axes: &[Axis]| axes.last().map_or(isize::MAX, |axis| axis.stride.abs().max(1));
+        stride(&self.columns) <= stride(&self.rows)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Seen {
+    /// True if columns of a run lie side by side, and what is bounded goes on by one from each to the next or stays.
+    pub(super) fn has_neighbours(&self) -> bool {
+        let fits = |axis: &Axis| {
+            axis.stride == 1 && axis.bounded.iter().all(|step| (0..=1).contains(step))
+        };
+        self.is_by_row() && self.columns.last().is_some_and(fits)
+    }
+
+    /// After how many steps the same columns are there again: the positions of a window, if channels come before them.
+    pub(super) fn period(&self) -> usize {
+        let is_free = |axis: &&Axis| axis.bounded == [0; MOST_BOUNDS];
+        let free = self.rows.iter().take_while(is_free).count();
+        self.rows[free..].iter().map(|axis| axis.extent).product()
+    }
+
+    /// The lanes that are there of sixteen columns, of which the first is at `place`.
+    #[inline]
+    pub(super) fn lanes(&self, outer: &Place, place: &Place, along: &Axis) -> u16 {
+        let mut lanes = u16::MAX;
+        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent != 0) {
+            let first = bound.offset + outer.bounded[i] + place.bounded[i];
+            let bits = |count: isize| ((1u32 << count.clamp(0, 16)) - 1) as u16;
+            lanes &= match along.bounded[i] {
+                0 if (0..bound.extent).contains(&first) => u16::MAX,
+                0 => 0,
+                _ => bits(bound.extent - first) & !bits(-first),
+            };
+        }
+        lanes
+    }
+}
+
+/// The axes without those of one position, neighbours as one where they are.
+fn merged(axes: &[Axis]) -> SmallVec<[Axis; 4]> {
+    let mut all: SmallVec<[Axis; 4]> = SmallVec::new();
+    for axis in axes.iter().filter(|axis| axis.extent != 1) {
+        match all.last_mut().filter(|last| last.goes_on(axis)) {
+            Some(last) => *last = Axis { extent: last.extent * axis.extent, ..*axis },
+            None => all.push(*axis),
+        }
+    }
+    if all.is_empty() {
+        all = smallvec![Axis { extent: 1, stride: 0, bounded: [0; MOST_BOUNDS] }];
+    }
+    all
+}
+
+/// The place of a position that is counted through all axes.
+fn place(axes: &[Axis], position: usize) -> Place {
+    let mut rest = position;
+    let mut place = Place::default();
+    for axis in axes.iter().rev() {
+        let at = (rest % axis.extent) as isize;
+        rest /= axis.extent;
+        place.offset += at * axis.stride;
+        for (sum, step) in place.bounded.iter_mut().zip(&axis.bounded) {
+            *sum += at * step;
+        }
+    }
+    place
+}
+
+/// A block that was brought together.
+pub(super) struct Brought {
+    /// From a row to the next, in elements.
+    pub(super) row: usize,
+    /// From a column to the next.
+    pub(super) column: usize,
+}
+
+/// Brings a block together at `to`, element by element without gaps.
+///
+/// # Safety
+///
+/// `base` must be where the operand's elements are, all that lie within the bounds must be readable, and `to` writable for the block.
+pub(super) unsafe fn bring<T: Copy + Default>(
+    seen: &Seen,
+    base: *const T,
+    (rows, columns): (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    to: *mut T,
+) -> Brought {
+    let by_row = seen.is_by_row();
+    let (outer, inner) =
+        if by_row { (&seen.rows, &seen.columns) } else { (&seen.columns, &seen.rows) };
+    let (lines, positions) = if by_row { (rows, columns) } else { (columns, rows) };
+    let length = positions.len();
+    runs.outer.clear();
+    runs.outer.extend(lines.map(|line| place(outer, line)));
+    runs.cut(inner, positions);
+    let along = runs.along;
+    for (line, outer) in runs.outer.iter().enumerate() {
+        for run in &runs.inner {
+            let there = seen.there(outer, run, &along);
+            let from = base.wrapping_offset(outer.offset + run.place.offset);
+            let to = to.wrapping_add(line * length + run.first);
+            // SAFETY: `there` are the positions of the run within the bounds; the block has room for the run.
+            unsafe { copy(from, along.stride, there, run.count, to) };
+        }
+    }
+    if by_row { Brought { row: length, column: 1 } } else { Brought { row: 1, column: length } }
+}
+
+impl Runs {
+    /// The rows of some steps.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn place_steps(&mut self, seen: &Seen, steps: Range<usize>) {
+        self.outer.clear();
+        self.outer.extend(steps.map(|step| place(&seen.rows, step)));
+    }
+
+    /// The runs of some columns.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn cut_columns(&mut self, seen: &Seen, columns: Range<usize>) {
+        self.cut(&seen.columns, columns);
+    }
+
+    /// The runs that some positions are in.
+    fn cut(&mut self, axes: &[Axis], positions: Range<usize>) {
+        self.inner.clear();
+        self.along = axes.last().copied().unwrap_or_default();
+        let extent = self.along.extent.max(1);
+        let mut at = positions.start;
+        while at < positions.end {
+            let count = (extent - at % extent).min(positions.end - at);
+            self.inner.push(Run { place: place(axes, at), first: at - positions.start, count });
+            at += count;
+        }
+    }
+}
+
+impl Seen {
+    /// The positions of a run that lie within the bounds.
+    fn there(&self, outer: &Place, run: &Run, along: &Axis) -> Range<usize> {
+        let mut there = 0..run.count;
+        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent != 0) {
+            let first = bound.offset + outer.bounded[i] + run.place.bounded[i];
+            let step = along.bounded[i];
+            if step == 0 {
+                if !(0..bound.extent).contains(&first) {
+                    return 0..0;
+                }
+                continue;
+            }
+            // From 0 on and below the end, or the other way round where it becomes less.
+            let (near, far) = if step > 0 {
+                (-first, bound.extent - first)
+            } else {
+                (first - bound.extent + 1, first + 1)
+            };
+            let reached = |distance: isize| {
+                let steps = (distance.max(0) as usize).div_ceil(step.unsigned_abs());
+                steps.min(run.count)
+            };
+            there = there.start.max(reached(near))..there.end.min(reached(far));
+        }
+        there.start.min(there.end)..there.end
+    }
+}
+
+/// Copies the positions of a run that are there, zeros for the others.
+///
+/// # Safety
+///
+/// Those must be readable from `from` on, `stride` apart, and `to` writable for `count`.
+#[inline]
+unsafe fn copy<T: Copy + Default>(
+    from: *const T,
+    stride: isize,
+    there: Range<usize>,
+    count: usize,
+    to: *mut T,
+) {
+    for i in (0..there.start).chain(there.end..count) {
+        // SAFETY: a place of the run.
+        unsafe { to.wrapping_add(i).write(T::default()) };
+    }
+    if stride == 1 {
+        let from = from.wrapping_add(there.start);
+        // SAFETY: the caller's contract.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, to.wrapping_add(there.start), there.len());
+        }
+        return;
+    }
+    for i in there {
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(i).write(from.wrapping_offset(i as isize * stride).read()) };
+    }
+}

@@ -1,0 +1,232 @@
+//! What convolutions are made of: products with what windows see.
+//!
+//! The sum over `k` goes through the channels of a group, and in each through the positions of a window in row-major order, as weights lie in
+//! memory. Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
+
+use crate::ops::elementwise::Elementwise;
+use crate::ops::linalg::{Products, product};
+use crate::ops::view::{Views, cat};
+use crate::ops::windows::Windowed;
+use crate::{DType, Shape, Size, TensorType, Var};
+
+/// How windows move.
+#[derive(Clone, Debug)]
+pub(super) struct Moves<'a> {
+    pub(super) stride: &'a [i64],
+    pub(super) dilation: &'a [i64],
+    pub(super) low: &'a [i64],
+}
+
+/// The convolution of `x` with `weight`, in f32 for 16-bit floats if `wide`: `count` windows along each axis.
+pub(super) fn correlated<'t>(
+    x: Var<'t>,
+    weight: Var<'t>,
+    moves: &Moves<'_>,
+    count: &[Size],
+    wide: bool,
+) -> Var<'t> {
+    let (shape, kernel) = (weight.shape(), kernel_of(weight));
+    let seen = windowed(x, &kernel, moves, count);
+    let (lead, positions) = (x.shape()[..2].to_vec(), count.iter().product::<Size>());
+    let terms = shape[2..].iter().product::<Size>();
+    let seen = seen.reshape_to(&lead.iter().copied().chain([terms, positions]).collect());
+    let rows = weight.reshape_to(&Shape::new(&[shape[0], shape[1], terms]));
+    let y = multiplied(rows, seen, wide);
+    y.reshape_to(&lead.iter().chain([&shape[1]]).chain(count).copied().collect())
+}
+
+/// The gradient of the weight of a convolution of `x` whose result has the gradient `dy`.
+pub(super) fn weight_gradient<'t>(
+    x: Var<'t>,
+    dy: Var<'t>,
+    kernel: &[i64],
+    moves: &Moves<'_>,
+) -> Var<'t> {
+    let (x_shape, dy_shape) = (x.shape(), dy.shape());
+    let axes = kernel.len() as i64;
+    let seen = windowed(x, kernel, moves, &dy_shape[3..]);
+    // Group, then batch and windows, then channel and positions in a window.
+    let order: Vec<i64> =
+        [1, 0].into_iter().chain(3 + axes..3 + 2 * axes).chain([2]).chain(3..3 + axes).collect();
+    let sums: Size = dy_shape[0] * dy_shape[3..].iter().product::<Size>();
+    let sizes = kernel.iter().map(|n| Size::from(*n));
+    let terms = x_shape[2] * sizes.clone().product::<Size>();
+    let seen = seen.permute(&order).reshape_to(&Shape::new(&[x_shape[1], sums, terms]));
+    let order: Vec<i64> = [1, 2, 0].into_iter().chain(3..3 + axes).collect();
+    let dy = dy.permute(&order).reshape_to(&Shape::new(&[dy_shape[1], dy_shape[2], sums]));
+    let dw = multiplied(dy, seen, false);
+    let lead = [x_shape[1], dy_shape[2], x_shape[2]];
+    dw.reshape_to(&lead.into_iter().chain(sizes).collect())
+}
+
+/// The gradient of the operand of a convolution, whose axes have these sizes, for the gradient `dy` of its result; in f32 for 16-bit floats if `wide`.
+///
+/// Positions of the operand whose numbers differ by a stride see the same positions of a window. Each such *phase* is a convolution of `dy` with that
+/// part of the weight, so nothing is multiplied by a zero between elements.
+pub(super) fn input_gradient<'t>(
+    dy: Var<'t>,
+    weight: Var<'t>,
+    moves: &Moves<'_>,
+    sizes: &[Size],
+    wide: bool,
+) -> Var<'t> {
+    let kernel = kernel_of(weight);
+    let axes = kernel.len();
+    let phases: Vec<Vec<Phase>> = (0..axes)
+        .map(|i| {
+            let [stride, dilation, low] = [moves.stride[i], moves.dilation[i], moves.low[i]];
+            let all = sizes[i].number().map_or(stride, |size| size.min(stride));
+            (0..all).map(|at| Phase::of(at, kernel[i], [stride, dilation, low])).collect()
+        })
+        .collect();
+    let counts: Vec<Size> =
+        (0..axes).map(|i| (sizes[i] + (moves.stride[i] - 1)) / moves.stride[i]).collect();
+    let dx = assembled(dy, weight, (&phases, &counts), &mut Vec::new(), wide);
+    let lead = [dy.size(0), dy.size(1), weight.size(2)];
+    let all = counts.iter().zip(&phases).map(|(n, phases)| *n * phases.len());
+    let whole: Shape = lead.into_iter().chain(all).collect();
+    let mut dx = dx.reshape_to(&whole);
+    for (i, size) in sizes.iter().enumerate() {
+        if whole[3 + i] != *size {
+            dx = dx.slice(3 + i as i64, 0, *size, 1);
+        }
+    }
+    dx
+}
+
+/// What the positions of an axis see that are a stride apart.
+struct Phase {
+    /// The first position of a window that they see, and each how far from the one before.
+    first: i64,
+    step: i64,
+    /// How many they see.
+    count: i64,
+    /// How windows over the gradient of the result move: one after another, backwards by this, from this position on.
+    dilation: i64,
+    low: i64,
+}
+
+impl Phase {
+    /// Of the positions `at`, `at + stride`, and so on. Position `h` sees position `k` of window `o` where `h = o * stride + k * dilation - low`.
+    fn of(at: i64, kernel: i64, [stride, dilation, low]: [i64; 3]) -> Phase {
+        let step = stride / gcd(stride, dilation);
+        let first = (0..kernel.min(step)).find(|k| (at + low - k * dilation) % stride == 0);
+        let first_or_end = first.unwrap_or(kernel);
+        Phase {
+            first: first_or_end,
+            step,
+            count: (kernel - first_or_end + step - 1) / step,
+            dilation: -(step * dilation / stride),
+            low: -(at + low - first_or_end * dilation).div_euclid(stride),
+        }
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The gradient at the phases chosen so far and at all of the axes behind these: `[batch, group, channel, (count, phases)..]`, with one phase for each
+/// axis that is chosen already.
+fn assembled<'t>(
+    dy: Var<'t>,
+    weight: Var<'t>,
+    (phases, counts): (&[Vec<Phase>], &[Size]),
+    chosen: &mut Vec<usize>,
+    wide: bool,
+) -> Var<'t> {
+    let axis = chosen.len();
+    if axis == phases.len() {
+        let chosen: Vec<&Phase> = phases.iter().zip(chosen).map(|(all, at)| &all[*at]).collect();
+        return one_phase(dy, weight, &chosen, counts, wide);
+    }
+    let dtype = if wide { dy.dtype().compute() } else { dy.dtype() };
+    let zeros = |unseen: usize| {
+        let lead = [dy.size(0), dy.size(1), weight.size(2)];
+        let apart = (0..counts.len()).flat_map(|i| {
+            let own = if i == axis { unseen } else { phases[i].len() };
+            [counts[i], Size::from(if i < axis { 1 } else { own })]
+        });
+        let shape = lead.into_iter().chain(apart).collect();
+        dy.tracer().full(TensorType { dtype, shape }, 0.0)
+    };
+    let mut parts: Vec<Var<'t>> = Vec::new();
+    let mut unseen = 0;
+    for (at, phase) in phases[axis].iter().enumerate() {
+        if phase.count == 0 {
+            unseen += 1;
+            continue;
+        }
+        if unseen > 0 {
+            parts.push(zeros(unseen));
+            unseen = 0;
+        }
+        chosen.push(at);
+        parts.push(assembled(dy, weight, (phases, counts), chosen, wide));
+        chosen.pop();
+    }
+    if unseen > 0 || parts.is_empty() {
+        parts.push(zeros(unseen));
+    }
+    if parts.len() == 1 { parts[0] } else { cat(&parts, 3 + 2 * axis as i64 + 1) }
+}
+
+/// A convolution of the gradient of the result with a part of the weight: `[batch, group, channel, (count, 1)..]`.
+fn one_phase<'t>(
+    dy: Var<'t>,
+    weight: Var<'t>,
+    phases: &[&Phase],
+    counts: &[Size],
+    wide: bool,
+) -> Var<'t> {
+    let lead = [dy.size(0), dy.size(1), weight.size(2)];
+    let apart = counts.iter().flat_map(|n| [*n, Size::from(1)]);
+    let shape: Shape = lead.into_iter().chain(apart).collect();
+    let mut part = weight;
+    for (i, Phase { first, step, count, .. }) in phases.iter().enumerate() {
+        let end = first + (count - 1) * step + 1;
+        if *step != 1 || *first != 0 || part.size(3 + i) != *count {
+            part = part.slice(3 + i as i64, *first, end, *step);
+        }
+    }
+    let order: Vec<i64> = [0, 2, 1].into_iter().chain(3..3 + phases.len() as i64).collect();
+    let (stride, dilation) = (vec![1; phases.len()], phases.iter().map(|p| p.dilation));
+    let (dilation, low): (Vec<i64>, Vec<i64>) =
+        (dilation.collect(), phases.iter().map(|p| p.low).collect());
+    let moves = Moves { stride: &stride, dilation: &dilation, low: &low };
+    correlated(dy, part.permute(&order), &moves, counts, wide).reshape_to(&shape)
+}
+
+/// The sizes of the windows of a weight.
+fn kernel_of(weight: Var<'_>) -> Vec<i64> {
+    let sizes = weight.shape();
+    sizes[3..].iter().map(|n| n.number().expect("the sizes of a weight are numbers")).collect()
+}
+
+/// `[batch, group, channel, position in the window.., window..]`.
+fn windowed<'t>(x: Var<'t>, kernel: &[i64], moves: &Moves<'_>, count: &[Size]) -> Var<'t> {
+    let shape = x.shape();
+    let is_whole = kernel.iter().all(|n| *n == 1)
+        && moves.stride.iter().all(|n| *n == 1)
+        && moves.low.iter().all(|n| *n == 0)
+        && shape[3..] == *count;
+    if is_whole {
+        let ones = kernel.iter().map(|_| Size::from(1));
+        let sizes = shape[..3].iter().copied().chain(ones).chain(count.iter().copied());
+        return x.reshape_to(&sizes.collect());
+    }
+    x.windows(kernel, count, moves.stride, moves.dilation, moves.low)
+}
+
+/// The product of matrices, of 16-bit floats in f32 if `wide`.
+fn multiplied<'t>(a: Var<'t>, b: Var<'t>, wide: bool) -> Var<'t> {
+    if wide && a.dtype().is_low() { a.contract(b, Some(DType::F32)) } else { product(a, b) }
+}
+
+/// With the bias of each channel added, and rounded to that dtype.
+pub(super) fn biased<'t>(y: Var<'t>, bias: Option<Var<'t>>, dtype: DType) -> Var<'t> {
+    let Some(bias) = bias else { return y.to(dtype) };
+    let ones = (3..y.rank()).map(|_| Size::from(1));
+    let shape: Shape = [y.size(1), y.size(2)].into_iter().chain(ones).collect();
+    y.add(bias.to(y.dtype()).reshape_to(&shape), None).to(dtype)
+}

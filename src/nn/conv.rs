@@ -1,0 +1,244 @@
+//! Convolutions and transposed ones over one, two or three axes.
+
+use crate::nn::linear::within;
+use crate::nn::{Context, Module};
+use tracecast_ir::functions::PadMode;
+use tracecast_ir::ops::conv::Convolutions;
+use tracecast_ir::{DType, TensorType, Var};
+
+/// Around what a convolution sees.
+#[derive(Clone, Debug, PartialEq)]
+enum Around {
+    /// So many positions before and behind each axis.
+    Positions(Vec<i64>),
+    /// As many as keep the size.
+    Same,
+}
+
+/// What convolutions and transposed ones have in common; each axis has a number in each list.
+#[derive(Clone, Debug, PartialEq)]
+struct Settings<const AXES: usize> {
+    channels: [usize; 2],
+    kernel: [usize; AXES],
+    stride: [i64; AXES],
+    dilation: [i64; AXES],
+    groups: usize,
+    dtype: DType,
+    bias: bool,
+}
+
+impl<const AXES: usize> Settings<AXES> {
+    fn new(inputs: usize, outputs: usize, kernel: [usize; AXES]) -> Self {
+        Settings {
+            channels: [inputs, outputs],
+            kernel,
+            stride: [1; AXES],
+            dilation: [1; AXES],
+            groups: 1,
+            dtype: DType::F32,
+            bias: true,
+        }
+    }
+
+    /// The weight, of the first channels by those of a group of the second.
+    fn weight(&self, [first, second]: [usize; 2]) -> TensorType {
+        // Groups that do not divide the channels are refused when the module is recorded.
+        let of_group = second / self.groups.max(1);
+        let shape: Vec<usize> = [first, of_group].into_iter().chain(self.kernel).collect();
+        TensorType::new(self.dtype, shape.as_slice())
+    }
+
+    /// Both evenly distributed within `1 / sqrt(n)`, where a result is a sum of `n` products, as PyTorch counts them.
+    fn parameters<'t>(&self, cx: &Context<'t>, channels: [usize; 2]) -> (Var<'t>, Option<Var<'t>>) {
+        let weight = self.weight(channels);
+        let start =
+            within((channels[1] / self.groups.max(1)).saturating_mul(self.kernel.iter().product()));
+        let bias = TensorType::new(self.dtype, [self.channels[1]]);
+        let weight = cx.parameter("weight", weight, start.clone());
+        (weight, self.bias.then(|| cx.parameter("bias", bias, start)))
+    }
+}
+
+macro_rules! settings {
+    () => {
+        /// Windows that move by these steps.
+        #[must_use]
+        pub fn stride(mut self, stride: [i64; AXES]) -> Self {
+            self.settings.stride = stride;
+            self
+        }
+
+        /// Windows whose positions are so far apart.
+        #[must_use]
+        pub fn dilation(mut self, dilation: [i64; AXES]) -> Self {
+            self.settings.dilation = dilation;
+            self
+        }
+
+        /// Channels in so many groups, each of which sees its own.
+        #[must_use]
+        pub fn groups(mut self, groups: usize) -> Self {
+            self.settings.groups = groups;
+            self
+        }
+
+        /// Without a bias.
+        #[must_use]
+        pub fn without_bias(mut self) -> Self {
+            self.settings.bias = false;
+            self
+        }
+
+        /// With parameters of another dtype.
+        #[must_use]
+        pub fn dtype(mut self, dtype: DType) -> Self {
+            self.settings.dtype = dtype;
+            self
+        }
+    };
+}
+
+/// A convolution over the last `AXES` axes of `[batch, channels, positions..]`, as PyTorch's `Conv1d` to `Conv3d`.
+///
+/// ```
+/// use tracecast::nn::{Conv2d, Module};
+/// use tracecast::prelude::*;
+///
+/// let conv = Conv2d::new(3, 16, [3, 3]).stride([2, 2]).padding([1, 1]);
+/// let mut store = Store::new();
+/// conv.init(&mut store, 0)?;
+/// assert_eq!(store.get("weight")?.shape().to_string(), "[16, 3, 3, 3]");
+/// # Ok::<(), tracecast::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv<const AXES: usize> {
+    settings: Settings<AXES>,
+    around: Around,
+    mode: PadMode,
+}
+
+/// A convolution over one axis.
+pub type Conv1d = Conv<1>;
+/// A convolution over two axes.
+pub type Conv2d = Conv<2>;
+/// A convolution over three axes.
+pub type Conv3d = Conv<3>;
+
+impl<const AXES: usize> Conv<AXES> {
+    /// From `inputs` to `outputs` channels with windows of that size, in f32, with a bias.
+    pub fn new(inputs: usize, outputs: usize, kernel: [usize; AXES]) -> Self {
+        let settings = Settings::new(inputs, outputs, kernel);
+        Conv { settings, around: Around::Positions(vec![0; AXES]), mode: PadMode::Constant(0.0) }
+    }
+
+    settings!();
+
+    /// So many positions before and behind each axis.
+    #[must_use]
+    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
+        self.around = Around::Positions(padding.to_vec());
+        self
+    }
+
+    /// As many positions around the operand as keep its size; windows move by one.
+    #[must_use]
+    pub fn same(mut self) -> Self {
+        self.around = Around::Same;
+        self
+    }
+
+    /// What stands at those positions: zeros if not said, as PyTorch's `padding_mode`.
+    #[must_use]
+    pub fn padding_mode(mut self, mode: PadMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Positions before and behind each axis.
+    fn sides(&self) -> Vec<[i64; 2]> {
+        match &self.around {
+            Around::Positions(all) => all.iter().map(|n| [*n, *n]).collect(),
+            Around::Same => {
+                let spans = self.settings.dilation.iter().zip(&self.settings.kernel);
+                let span = spans.map(|(dilation, kernel)| dilation * (*kernel as i64 - 1));
+                span.map(|n| [n / 2, n - n / 2]).collect()
+            }
+        }
+    }
+}
+
+impl<const AXES: usize> Module for Conv<AXES> {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let Settings { channels: [inputs, outputs], stride, dilation, groups, .. } = &self.settings;
+        let (weight, bias) = self.settings.parameters(cx, [*outputs, *inputs]);
+        cx.here(|| {
+            let is_zero = self.mode == PadMode::Constant(0.0);
+            let (x, padding, same) = match &self.around {
+                _ if !is_zero => {
+                    let sides: Vec<i64> = self.sides().into_iter().rev().flatten().collect();
+                    (x.pad_last(&sides, self.mode), Vec::new(), false)
+                }
+                Around::Positions(all) => (x, all.clone(), false),
+                Around::Same => (x, Vec::new(), true),
+            };
+            let groups = Some(*groups as i64);
+            match AXES {
+                1 => x.conv1d(weight, bias, stride, &padding, dilation, groups, same),
+                2 => x.conv2d(weight, bias, stride, &padding, dilation, groups, same),
+                _ => x.conv3d(weight, bias, stride, &padding, dilation, groups, same),
+            }
+        })
+    }
+}
+
+/// A transposed convolution to `[batch, channels, positions..]`, as PyTorch's `ConvTranspose1d` to `ConvTranspose3d`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConvTranspose<const AXES: usize> {
+    settings: Settings<AXES>,
+    padding: [i64; AXES],
+    output_padding: [i64; AXES],
+}
+
+/// A transposed convolution over one axis.
+pub type ConvTranspose1d = ConvTranspose<1>;
+/// A transposed convolution over two axes.
+pub type ConvTranspose2d = ConvTranspose<2>;
+/// A transposed convolution over three axes.
+pub type ConvTranspose3d = ConvTranspose<3>;
+
+impl<const AXES: usize> ConvTranspose<AXES> {
+    /// From `inputs` to `outputs` channels with windows of that size, in f32, with a bias.
+    pub fn new(inputs: usize, outputs: usize, kernel: [usize; AXES]) -> Self {
+        let settings = Settings::new(inputs, outputs, kernel);
+        ConvTranspose { settings, padding: [0; AXES], output_padding: [0; AXES] }
+    }
+
+    settings!();
+
+    /// So many positions of the result left out before and behind each axis.
+    #[must_use]
+    pub fn padding(mut self, padding: [i64; AXES]) -> Self {
+        self.padding = padding;
+        self
+    }
+
+    /// So many positions more behind each axis of the result.
+    #[must_use]
+    pub fn output_padding(mut self, output_padding: [i64; AXES]) -> Self {
+        self.output_padding = output_padding;
+        self
+    }
+}
+
+impl<const AXES: usize> Module for ConvTranspose<AXES> {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let Settings { channels, stride, dilation, groups, .. } = &self.settings;
+        let (weight, bias) = self.settings.parameters(cx, *channels);
+        let (padding, more, groups) = (&self.padding, &self.output_padding, Some(*groups as i64));
+        cx.here(|| match AXES {
+            1 => x.conv_transpose1d(weight, bias, stride, padding, more, groups, dilation),
+            2 => x.conv_transpose2d(weight, bias, stride, padding, more, groups, dilation),
+            _ => x.conv_transpose3d(weight, bias, stride, padding, more, groups, dilation),
+        })
+    }
+}
