@@ -4,7 +4,11 @@
 //! In 16 bits a function is computed in f32 and rounded once, so it is within 0.501 units in the last place of f16, and 0.5001 of bf16,
 //! of the exact value: half a unit of rounding, and two units of f32.
 
+use std::collections::HashMap;
+use tracecast_ir::eval::{self, Value};
 use tracecast_ir::kernel::{Function, half};
+use tracecast_ir::ops::bounds::{BOUNDS, Bound};
+use tracecast_ir::{Args, DType, TensorType, Tracer};
 
 /// A format: how its numbers begin and end, and what a unit in the last place is.
 struct Format {
@@ -96,5 +100,45 @@ fn f32_over_all_magnitudes() {
             let error = (got - want).abs() / unit(scale(f, f64::from(x), want), 23, -126);
             assert!(error <= bound, "{name}({x:e}): {got:e}, not {want:e}: {error} units");
         }
+    }
+}
+
+/// What the op makes of these numbers in a dtype.
+fn computed(bound: &Bound, dtype: DType, numbers: &[f64]) -> Vec<f64> {
+    let (tracer, ty) = (Tracer::new("op"), TensorType::new(dtype, &[numbers.len()][..]));
+    let x = tracer.input("x", ty.clone());
+    tracer.output("y", tracer.apply(bound.op, Args::new().after(x), bound.attrs())[0]);
+    let graph = tracer.finish().expect("an op of one float");
+    let inputs = HashMap::from([("x".to_owned(), Value::from_f64s(ty, numbers).expect("numbers"))]);
+    eval::graph(&graph, &inputs).expect("evaluates").get("y").expect("an output").to_f64s()
+}
+
+/// As `docs/ops.md` has it.
+#[test]
+fn ops_made_of_several_functions() {
+    let all = (0..=u32::MAX).step_by(98_317).map(|bits| f64::from(f32::from_bits(bits)));
+    // Beyond, π times a number is no f32, and `sinc` NaN, as in PyTorch.
+    let numbers: Vec<f64> = all.filter(|x| !(x.is_finite() && x.abs() > 1e38)).collect();
+    for bound in &BOUNDS {
+        let got = computed(bound, DType::F32, &numbers);
+        let wanted = computed(bound, DType::F64, &numbers);
+        let mut most = (0.0, 0.0);
+        for ((x, got), want) in numbers.iter().zip(got).zip(wanted) {
+            let at =
+                || format!("{} {:?} of {x:e}: {got:e}, not {want:e}", bound.op.name, bound.order);
+            if want.is_nan() || want.abs() > f64::from(f32::MAX) {
+                let same = got.is_nan() && want.is_nan();
+                assert!(same || got == want.signum() * f64::INFINITY, "{}", at());
+                continue;
+            }
+            let scale = if bound.of_one { want.abs().max(1.0) } else { want };
+            let error = (got - want).abs() / unit(scale, 23, -126);
+            if error > most.0 {
+                most = (error, *x);
+            }
+            assert!(error <= bound.units, "{}: {error} units", at());
+        }
+        // A bound says something if some number comes near.
+        assert!(most.0 > bound.units / 4.0, "{}: {most:?} of {}", bound.op.name, bound.units);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cases::{Arg, Case};
 use std::cell::RefCell;
-use tracecast_ir::{DType, Tracer, Var};
+use tracecast_ir::{DType, TensorType, Tracer, Var};
 
 /// Two lists of axes.
 pub(crate) type Lists = (Vec<i64>, Vec<i64>);
@@ -95,14 +95,26 @@ impl<'c, 't> Arguments<'c, 't> {
         Some(given.name.map_or_else(|| format!("argument {i}"), |name| format!("`{name}`")))
     }
 
-    /// The tensor that the op is called on.
+    /// The tensor that the op is called on; a number is one without axes.
     pub(crate) fn x(&self) -> Result<Var<'t>, String> {
         let first = self.list.first();
         self.asked.borrow_mut().iter_mut().take(1).for_each(|asked| *asked = true);
         match first.map(|given| &given.is) {
             Some(Bound::Tensor(v)) => Ok(*v),
+            Some(Bound::Plain(arg)) => self.scalar(arg),
             _ => Err("takes a tensor first".to_owned()),
         }
+    }
+
+    /// A number as a tensor without axes, in the dtype that PyTorch gives it.
+    pub(crate) fn scalar(&self, arg: &Arg) -> Result<Var<'t>, String> {
+        let dtype = match arg {
+            Arg::Bool(_) => DType::Bool,
+            Arg::Int(_) => DType::I64,
+            _ => DType::F32,
+        };
+        let number = number(arg).ok_or("takes a tensor first")?;
+        Ok(self.t.full(TensorType::scalar(dtype), number))
     }
 
     pub(crate) fn tensor(&self, at: usize, name: &str) -> Result<Var<'t>, String> {
@@ -164,8 +176,11 @@ impl<'c, 't> Arguments<'c, 't> {
         self.opt_ints(at, name)?.ok_or_else(|| format!("takes integers `{name}`"))
     }
 
-    /// Two lists of integers.
+    /// Two lists of integers; of a number so many last axes and so many first ones.
     pub(crate) fn pair_of_ints(&self, at: usize, name: &str) -> Result<Option<Lists>, String> {
+        if let Some(Bound::Plain(Arg::Int(n))) = self.get(at, name) {
+            return Ok(Some(((-n..0).collect(), (0..*n).collect())));
+        }
         let wrong = || format!("takes two lists of integers `{name}`");
         match self.get(at, name) {
             None => Ok(None),

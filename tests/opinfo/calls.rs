@@ -48,6 +48,10 @@ fn form<'t>(op: &OpDef, a: &Arguments<'_, 't>) -> Result<(Args<'t>, Attrs), Stri
             operands[at] = Some(vars);
             continue;
         }
+        if at == 0 && name == Some("self") && is_plain(&given.is) {
+            operands[0] = Some(vec![a.x()?]);
+            continue;
+        }
         let Bound::Plain(plain) = &given.is else {
             return Err(format!("`{}` takes no list `{wanted}`", op.name));
         };

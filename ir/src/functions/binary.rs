@@ -94,7 +94,11 @@ impl<'t> Var<'t> {
         named(self, "copysign", || {
             let types = [self.ty(), sign.ty()];
             let dtype = Some(infer::promote(types.iter())?).filter(|dtype| dtype.is_float());
-            let size = self.to(dtype.unwrap_or(DType::F32)).abs();
+            let x = self.to(dtype.unwrap_or(DType::F32));
+            // PyTorch's gradient is the result over the operand, which is NaN where that is infinite.
+            let is_finite = x.isfinite();
+            let far = is_finite.choose(self.tracer().ones_like(x), x);
+            let size = is_finite.choose(x.abs(), far.mul(far, None).sqrt());
             Ok(sign.signbit().choose(size.neg(), size))
         })
     }

@@ -32,11 +32,15 @@ impl<'t> Var<'t> {
     }
 
     /// The products summed over axes of both, which are taken in pairs: [`torch.tensordot`](https://docs.pytorch.org/docs/stable/generated/torch.tensordot.html).
+    /// An axis of size 1 goes with one of any size.
     #[track_caller]
     pub fn tensordot(self, other: Var<'t>, mine: &[i64], theirs: &[i64]) -> Var<'t> {
         named(self, "tensordot", || {
             if mine.len() != theirs.len() {
                 return Err(format!("{mine:?} and {theirs:?} are not as many axes"));
+            }
+            if let Some((x, y)) = self.with_axes_as(mine, other, theirs)? {
+                return Ok(x.tensordot(y, mine, theirs));
             }
             let resolved = |x: Var<'t>, dims: &[i64]| {
                 dims.iter().map(|d| axis(x, *d)).collect::<Made<Vec<usize>>>()
@@ -57,10 +61,38 @@ impl<'t> Var<'t> {
             if inner != sizes(other, &b) {
                 return Err(format!("the axes {mine:?} and {theirs:?} differ, of {}", other.ty()));
             }
+            if count(&outer) == 1 && count(&more) == 1 {
+                // One number: autocast has no word about it.
+                let y = other.permute(&order(&b, &columns)).reshape(&[count(&inner)]);
+                let x = self.permute(&order(&a, &rows)).reshape(&[count(&inner)]);
+                let y = x.mul(y, None);
+                let shape = outer.iter().chain(&more).copied().collect();
+                return Ok(y.sum(&[], false, Some(y.dtype())).reshape_to(&shape));
+            }
             let x = self.permute(&order(&rows, &a)).reshape(&[count(&outer), count(&inner)]);
             let y = other.permute(&order(&b, &columns)).reshape(&[count(&inner), count(&more)]);
             Ok(x.mm(y).reshape_to(&outer.iter().chain(&more).copied().collect()))
         })
+    }
+
+    /// Both with axes that go in pairs, of which one is summed where the other has size 1; `None` if they do as they are.
+    fn with_axes_as(
+        self,
+        mine: &[i64],
+        other: Var<'t>,
+        theirs: &[i64],
+    ) -> Made<Option<(Var<'t>, Var<'t>)>> {
+        let (mut x, mut y, mut are_summed) = (self, other, false);
+        for (mine, theirs) in mine.iter().zip(theirs) {
+            let (a, b) = (x.size(axis(x, *mine)?), y.size(axis(y, *theirs)?));
+            if a == 1 && b != 1 {
+                y = y.sum(&[*theirs], true, Some(y.dtype()));
+            } else if b == 1 && a != 1 {
+                x = x.sum(&[*mine], true, Some(x.dtype()));
+            }
+            are_summed |= a != b && (a == 1 || b == 1);
+        }
+        Ok(are_summed.then_some((x, y)))
     }
 
     /// The matrix to that power: [`torch.linalg.matrix_power`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_power.html)
@@ -147,7 +179,7 @@ impl<'t> Var<'t> {
     }
 }
 
-/// The product of matrices from left to right, the first and the last of which may be vectors: [`torch.linalg.multi_dot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.multi_dot.html).
+/// The product of matrices in the order that costs least, the first and the last of which may be vectors: [`torch.linalg.multi_dot`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.multi_dot.html).
 ///
 /// # Panics
 /// If there are none.
@@ -163,8 +195,54 @@ pub fn multi_dot<'t>(xs: &[Var<'t>]) -> Var<'t> {
         if !xs.iter().enumerate().all(fits) {
             return Err("takes matrices between two vectors or matrices".to_owned());
         }
-        Ok(xs[1..].iter().fold(first, |y, x| y.matmul(*x)))
+        Ok(in_cheapest_order(xs))
     })
+}
+
+/// A chain of products; from left to right if a size is a name.
+fn in_cheapest_order<'t>(xs: &[Var<'t>]) -> Var<'t> {
+    let count = xs.len();
+    let sides = xs.iter().enumerate().flat_map(|(i, x)| match (x.rank(), i) {
+        (1, 0) => [Some(1), x.size(0).number()],
+        (1, _) => [x.size(0).number(), Some(1)],
+        _ => [x.size(0).number(), x.size(1).number()],
+    });
+    let Some(sides) = sides.collect::<Option<Vec<i64>>>() else {
+        return xs[1..].iter().fold(xs[0], |y, x| y.matmul(*x));
+    };
+    let side = |i: usize| if i < count { sides[2 * i] as f64 } else { sides[2 * count - 1] as f64 };
+    // The cost of each part of the chain, and behind which factor it is cut.
+    let mut best = vec![vec![(0.0, 0); count]; count];
+    for length in 1..count {
+        for from in 0..count - length {
+            let to = from + length;
+            let cost = |cut: usize| {
+                let both = best[from][cut].0 + best[cut + 1][to].0;
+                (both + side(from) * side(cut + 1) * side(to + 1), cut)
+            };
+            // Of equal costs the first cut; of three factors the last, as PyTorch does.
+            let cheaper = |a: (f64, usize), b: (f64, usize)| {
+                let takes_last = count == 3 && b.0 == a.0;
+                if b.0 < a.0 || takes_last { b } else { a }
+            };
+            let least = (from..to).map(cost).reduce(cheaper);
+            best[from][to] = least.unwrap_or_default();
+        }
+    }
+    product_of(xs, 0, count - 1, &|from, to| best[from][to].1)
+}
+
+fn product_of<'t>(
+    xs: &[Var<'t>],
+    from: usize,
+    to: usize,
+    cut: &dyn Fn(usize, usize) -> usize,
+) -> Var<'t> {
+    if from == to {
+        return xs[from];
+    }
+    let at = cut(from, to);
+    product_of(xs, from, at, cut).matmul(product_of(xs, at + 1, to, cut))
 }
 
 /// Sums of products, as an equation says it: [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html).

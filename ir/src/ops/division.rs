@@ -138,6 +138,13 @@ fn left<'t>(x: Var<'t>, y: Var<'t>) -> Var<'t> {
         let next = next.lt(None, Some(0.0)).choose(next.add(by, None), next);
         rest = next.ge(by, None).choose(next.sub(by, None), next);
     }
+    if dtype == DType::F64 {
+        // Of a quotient beyond 2^53 the last digits are not known: then nothing is left.
+        let is_known = rest.ge(None, Some(0.0)).logical_and(rest.lt(by, None));
+        let is_lost = is_known.logical_not().logical_and(by.gt(None, Some(0.0)));
+        let zero = rest.tracer().zeros_like(rest);
+        rest = is_lost.logical_and(wide.isfinite()).choose(zero, rest);
+    }
     // Infinite divisors leave all of a finite number.
     let rest = by.isinf().logical_and(wide.isfinite()).choose(wide.abs(), rest);
     x.signbit().choose(rest.neg(), rest).to(dtype)

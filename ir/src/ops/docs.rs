@@ -38,10 +38,24 @@ and at least of 1. In 16 bits the result is then rounded once. Functions of an f
 | function | units |
 |---|---|";
 
+const MADE_OF_FUNCTIONS: &str = "
+Ops that are made of several functions, over magnitudes of an f32 up to 1e38. The operand of a probability is rounded before it is used, and far out that
+changes it by as many units as its square.
+
+| op | units | of |
+|---|---|---|";
+
 fn write_bounds(page: &mut String) {
     write_line(page, format_args!("{BOUNDS}"));
     for function in Function::ALL {
         write_line(page, format_args!("| `{}` | {} |", function.name(), function.bound()));
+    }
+    write_line(page, format_args!("{MADE_OF_FUNCTIONS}"));
+    for bound in &super::bounds::BOUNDS {
+        let order = bound.order.map_or(String::new(), |n| format!(" with `n = {n}`"));
+        let of = if bound.of_one { "the result, at least of 1" } else { "the result" };
+        let (op, units) = (bound.op.name, bound.units);
+        write_line(page, format_args!("| `{op}`{order} | {units} | {of} |"));
     }
 }
 

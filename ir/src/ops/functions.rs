@@ -238,7 +238,7 @@ LOG_NDTR = log_ndtr as "special_log_ndtr"(x) -> (y) {
         &|cx| {
             let x = cx.args[0];
             let scaled = x.mul(None, Some(-FRAC_1_SQRT_2)).erfcx().mul(None, Some(0.5)).log();
-            let below = scaled.sub(x.mul(x, None).mul(None, Some(0.5)), None);
+            let below = scaled.sub(x.mul(None, Some(0.5)).mul(x, None), None);
             let above = x.mul(None, Some(FRAC_1_SQRT_2)).erfc().mul(None, Some(-0.5)).log1p();
             smallvec![x.lt(None, Some(-1.0)).choose(below, above)]
         },
@@ -252,7 +252,11 @@ LOG_NDTR = log_ndtr as "special_log_ndtr"(x) -> (y) {
 LGAMMA = lgamma(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| times(cx, cx.args[0].digamma())), map(&|cx, x| call(cx, Function::Lgamma, x[0]))),
+    body:     core(rule(&|cx| times(cx, cx.args[0].digamma())), map(&|cx, x| {
+        // At 1 and 2 it is zero, and never `-0.0`.
+        let (y, zero) = (call(cx, Function::Lgamma, x[0]), cx.constant(0.0));
+        cx.body.binary(ScalarOp::Add, y, zero)
+    })),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] in -1.9 -1.1"] },
 }
@@ -281,7 +285,7 @@ POLYGAMMA = polygamma(x; n: Int) -> (y) {
         rule(&|cx| times(cx, cx.args[0].polygamma(cx.attrs.int("n").unwrap_or(0) + 1))),
         map(&|cx, x| match order(cx.attrs) {
             0 => call(cx, Function::Digamma, x[0]),
-            1 => call(cx, Function::Trigamma, x[0]),
+            1 => trigamma(cx, x[0]),
             n => derivative(cx, n, x[0]),
         }),
     ),
@@ -298,9 +302,10 @@ SINC = sinc(x) -> (y) {
             let x = cx.args[0];
             let turned = x.mul(None, Some(PI));
             let above = turned.mul(turned.cos(), None).sub(turned.sin(), None);
-            let slope = above.div(turned.mul(x, None), None);
+            let below = x.mul(x, None).mul(None, Some(PI));
             let zero = cx.tracer.zeros_like(x);
-            times(cx, x.eq(None, Some(0.0)).choose(zero, slope))
+            // Next to zero the square is zero, too.
+            times(cx, below.eq(None, Some(0.0)).choose(zero, above.div(below, None)))
         })),
         &|cx| {
             let turned = cx.args[0].mul(None, Some(PI));
@@ -375,6 +380,14 @@ const MOST_DERIVATIVES: i64 = 20;
 
 fn call(cx: &mut MapCx<'_>, f: Function, x: Val) -> Val {
     cx.body.unary(ScalarOp::Call(f), x)
+}
+
+/// The first derivative of digamma. There is no limit towards minus infinity: it has poles all the way.
+fn trigamma(cx: &mut MapCx<'_>, x: Val) -> Val {
+    let y = call(cx, Function::Trigamma, x);
+    let (end, none) = (cx.constant(f64::NEG_INFINITY), cx.constant(f64::NAN));
+    let is_end = cx.body.cmp(Cmp::Eq, x, end);
+    cx.body.select(is_end, none, y)
 }
 
 /// The gradient of an op whose derivative is `slope`.

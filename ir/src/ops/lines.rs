@@ -144,13 +144,11 @@ fn scan_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         // The gradient of y[i] is shared as e^(x[k] - y[i]) says, and y grows with i: e^(x[k] - y[k]) times a recurrence over
         // e^(y[k] - y[k + 1]), neither of which can be too large.
         Scan::LogSumExp => {
-            let zero = cx.tracer.zeros_like(y);
-            let power = |from: Var<'t>, to: Var<'t>| {
-                let is_nothing = from.eq(None, Some(f64::NEG_INFINITY));
-                is_nothing.choose(zero, from.sub(to, None).exp())
-            };
-            let factor = power(y, shifted(y, dim, !reverse, f64::INFINITY));
-            Some(power(x, y).mul(factor.recurrence(cx.dy(), dim, !reverse), None))
+            let next = shifted(y, dim, !reverse, f64::INFINITY);
+            // What stays the same has the factor 1, an infinity too.
+            let factor = y.eq(next, None).choose(cx.tracer.ones_like(y), y.sub(next, None).exp());
+            let behind = factor.recurrence(cx.dy(), dim, !reverse);
+            Some(x.sub(y, None).exp().mul(behind, None))
         }
         Scan::ArgMax | Scan::ArgMin | Scan::Recurrence => None,
     }]

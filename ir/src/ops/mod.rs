@@ -2,6 +2,7 @@
 
 pub mod amp;
 pub mod bits;
+pub mod bounds;
 pub mod cast;
 pub mod collective;
 pub mod conv;

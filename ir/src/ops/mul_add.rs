@@ -79,10 +79,18 @@ ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {value = 0.1}", "T[5], T[3, 1], T[] {value = 1.0}"] },
 }
 
-/// As [`LERP`], with a share for each element.
+/// As [`LERP`], with a share for each element, or one without axes of any dtype.
 LERP_BY = lerp_by(start, end, weight) -> (y) {
     dispatch: Dispatch::Internal,
-    infer:    &one_float,
+    infer:    &|cx| {
+        let (start, end, weight) = (cx.operand(0), cx.operand(1), cx.operand(2));
+        if start.dtype == end.dtype && weight.shape.rank() == 0 {
+            let inferred = infer::promoted(cx)?;
+            infer::need_float(&inferred.results[0])?;
+            return Ok(inferred);
+        }
+        one_float(cx)
+    },
     body:     composite(None, &|cx| {
         let (start, end, weight) = (cx.args[0], cx.args[1], cx.args[2]);
         let way = end.sub(start, None);

@@ -192,7 +192,7 @@ ATAN2 = atan2(x, other) -> (y) {
             let (dx, dy) = (y.mul(scale, None), x.neg().mul(scale, None));
             smallvec![Some(cx.dy().mul(dx, None)), Some(cx.dy().mul(dy, None))]
         })),
-        &|cx| smallvec![angle(cx.args[0].to(DType::F64), cx.args[1].to(DType::F64)).to(cx.args[0].dtype())],
+        &|cx| smallvec![angle(cx.args[0], cx.args[1])],
     ),
     rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0, T[3, 5] != 0"] },
@@ -206,7 +206,7 @@ fn floats(cx: &InferCx<'_>) -> infer::Answer {
     Ok(inferred)
 }
 
-/// The angle of a point, in f64.
+/// The angle of a point.
 fn angle<'t>(height: Var<'t>, place: Var<'t>) -> Var<'t> {
     let number = |v: f64| height.tracer().full(height.ty(), v);
     let (up, along) = (height.abs(), place.abs());
@@ -273,7 +273,7 @@ fn power_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
 fn of_sum<'t>(x: Var<'t>, y: Var<'t>, unit: f64) -> Var<'t> {
     let largest = x.maximum(y);
     let gap = x.sub(y, None).abs().mul(None, Some(-unit)).exp();
-    let rest = gap.add(None, Some(1.0)).log().div(None, Some(unit));
+    let rest = gap.log1p().div(None, Some(unit));
     let is_same = x.isinf().logical_and(x.eq(y, None));
     is_same.choose(x, largest.add(rest, None))
 }

@@ -103,7 +103,10 @@ fn choice<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
             let (y, number) = y.beside(a.float(1, "self")?);
             (number, y)
         }
-        (Err(_), Err(why)) => return Err(why),
+        (Err(_), Err(why)) => match (a.plain(1, "self"), a.plain(2, "other")) {
+            (Some(x), Some(y)) => (a.scalar(x)?, a.scalar(y)?),
+            _ => return Err(why),
+        },
     };
     Ok(vec![condition.choose(x, y)])
 }

@@ -6,6 +6,7 @@ use super::activation::alike;
 use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, rule};
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
+use crate::ops::functions::Functions;
 use crate::ops::{infer, view::Views};
 use crate::{Size, TensorType, Var};
 use smallvec::smallvec;
@@ -23,7 +24,7 @@ ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
         let (x, alpha, scale) = (cx.args[0], get("alpha"), get("scale"));
         let is_low = x.le(None, Some(0.0));
         let low = is_low.choose(x, cx.tracer.zeros_like(x));
-        let fall = low.mul(None, Some(get("input_scale"))).exp().sub(None, Some(1.0));
+        let fall = low.mul(None, Some(get("input_scale"))).expm1();
         smallvec![is_low.choose(fall.mul(None, Some(alpha * scale)), x.mul(None, Some(scale)))]
     }),
     rounding: Rounding::RESULT,
@@ -58,7 +59,7 @@ LOG_SIGMOID = log_sigmoid(x) -> (y) {
     infer:    &infer::float_only,
     body:     composite(None, &|cx| {
         let x = cx.args[0];
-        let rest = x.abs().neg().exp().add(None, Some(1.0)).log();
+        let rest = x.abs().neg().exp().log1p();
         smallvec![x.minimum(cx.tracer.zeros_like(x)).sub(rest, None)]
     }),
     rounding: Rounding::RESULT,
@@ -167,7 +168,7 @@ fn rectified(x: Var<'_>, beta: f64, threshold: f64) -> Var<'_> {
     let scaled = x.mul(None, Some(beta));
     let large = scaled.gt(None, Some(threshold));
     let low = large.choose(x.tracer().zeros_like(x), scaled);
-    large.choose(x, low.exp().add(None, Some(1.0)).log().div(None, Some(beta)))
+    large.choose(x, low.exp().log1p().div(None, Some(beta)))
 }
 
 /// The axis that is halved, and half of its size.
