@@ -1,7 +1,8 @@
 //! Recurrent layers: [`Rnn`], [`Gru`] and [`Lstm`], and their steps as cells.
 //!
 //! A program has no loops, so the steps are recorded one after the other: the number of steps is pinned, and each length is a program
-//! of its own. What the inputs of all steps contribute to the gates of a first layer is one matrix product ahead of them.
+//! of its own. What inputs contribute to gates is a matrix product for each step: as one product ahead of all steps, its gradient would be
+//! put together of as many pieces, which costs more than the product.
 
 mod cell;
 mod unroll;

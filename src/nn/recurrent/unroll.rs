@@ -119,13 +119,10 @@ fn record<'t>(
     dropout: Dropout,
 ) -> Unrolled<'t> {
     let (mut states, mut last) = (states.into_iter(), Vec::new());
-    let mut xs: Vec<Var<'t>> = Vec::new();
+    let mut xs = apart(cx, x, axis);
     for (layer, directions) in steps.iter().enumerate() {
         let ways = directions.iter().zip(&mut states).enumerate().map(|(way, (step, state))| {
-            let gates = match layer {
-                0 => apart(cx, step.gates_of(x), axis),
-                _ => xs.iter().map(|x| step.gates_of(*x)).collect(),
-            };
+            let gates: Vec<Var<'t>> = xs.iter().map(|x| step.gates_of(*x)).collect();
             let (out, after) = run(step, &gates, state, way == 1);
             last.push(after);
             out
