@@ -240,7 +240,7 @@ fn indexed(c: &mut Criterion) {
         move |t: &Trace| {
             let rows = read(t, "rows", DType::I64, &[count]);
             let dy = read(t, "dy", dtype, &[count, width]);
-            write(t, "y", dy.embedding_backward(rows, ROWS as i64));
+            write(t, "y", dy.embedding_backward(rows, ROWS as i64, None, false));
         }
     };
     let mut group = c.benchmark_group("indexed");

@@ -105,9 +105,10 @@ pub mod prelude {
         Var, compile, compile_sized, jit, sizes, trace,
     };
     pub use tracecast_ir::ops::prelude::{
-        Activations, Bits, Cast, Collectives, Convolutions, Curves, Divisions, Elementwise,
-        Functions, Indexing, Lengths, Losses, Margins, MatrixProducts, MulAdds, Norms, Powers,
-        Products, Reductions, Regressions, Scans, Softmaxes, Sorting, Views, Windowed,
+        Activations, Bags, Bits, Cast, Collectives, Convolutions, Curves, Divisions, Elementwise,
+        Functions, Indexed, Indexing, Lengths, Losses, Margins, MatrixProducts, MulAdds,
+        Neighbours, Norms, Powers, Products, Reductions, Regressions, Scans, Scatters, Softmaxes,
+        Sorting, Statistics, Views, Windowed,
     };
 }
 

@@ -9,6 +9,7 @@
 
 mod data;
 mod measure;
+mod operators;
 #[path = "../support/programs.rs"]
 mod programs;
 mod table;

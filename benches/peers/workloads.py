@@ -130,6 +130,27 @@ def run_torch(args, compiled):
     sync = lambda o: None
     w = args.workload
 
+    if w in ("cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"):
+        with torch.no_grad():
+            x = T(fill((4096, 1024), 1)).to(dt)
+            if w == "cumsum":
+                f = wrap(lambda: torch.cumsum(x, 1))
+            elif w == "sort":
+                f = wrap(lambda: torch.sort(x, 1)[0])
+            elif w == "topk":
+                f = wrap(lambda: torch.topk(x, 16, 1)[0])
+            elif w.startswith("var-"):
+                f = wrap(lambda: torch.var(x, 1 if w == "var-rows" else 0))
+            elif w == "index-add":
+                x, y = T(fill((4096, 64), 1)).to(dt), T(fill((65536, 64), 2)).to(dt)
+                i = torch.from_numpy(labels(65536, 4096, 3))
+                f = wrap(lambda: torch.index_add(x, 0, i, y))
+            else:
+                t, i = T(fill((100000, 64), 1)).to(dt), torch.from_numpy(labels(4096 * 32, 100000, 2)).reshape(4096, 32)
+                f = wrap(lambda: F.embedding_bag(i, t, mode="sum"))
+            first, times, outs = measure(f, sync)
+        return first, times, [float(outs[0].double().abs().sum())]
+
     if w in ("chain", "softmax", "layernorm", "matmul", "unscale", "adamw"):
         with torch.no_grad():
             if w == "chain":
@@ -251,6 +272,8 @@ def run_jax(args):
     dt = DT[args.dtype]; w = args.workload
     if w.startswith("mlp-infer-") or w == "lstm":
         sys.exit(f"{w}: not in the jax peer")
+    if w in ("cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"):
+        sys.exit(f"{w}: not in the jax peer")
     J = jnp.asarray
     sync = lambda o: jax.block_until_ready(o)
     if w in ("chain", "softmax", "layernorm", "matmul", "unscale", "adamw"):
@@ -358,7 +381,7 @@ def run_jax(args):
 
 
 WORKLOADS = ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train", "mlp-infer-1", "mlp-infer-8", "mlp-infer-32",
-             "lstm", "cnn-train", "gpt-train"]
+             "lstm", "cnn-train", "gpt-train", "cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"]
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()

@@ -1,7 +1,7 @@
 //! The workloads, as programs: what `workloads.py` computes with its frameworks.
 
 use crate::data::{cast, fill, labels, magnitude, weight};
-use crate::programs;
+use crate::{operators, programs};
 use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::nn::{Context, Layer, Linear, Lstm, Relu, Sequential};
@@ -58,7 +58,7 @@ impl Workload {
 }
 
 /// The workloads there are programs for.
-pub(crate) const WORKLOADS: [&str; 11] = [
+pub(crate) const WORKLOADS: [&str; 18] = [
     "chain",
     "softmax",
     "layernorm",
@@ -70,6 +70,13 @@ pub(crate) const WORKLOADS: [&str; 11] = [
     "mlp-infer-8",
     "mlp-infer-32",
     "lstm",
+    "cumsum",
+    "sort",
+    "topk",
+    "index-add",
+    "embedding-bag",
+    "var-rows",
+    "var-columns",
 ];
 
 /// The workloads whose check is made of the first three steps; that of the others is made of the first.
@@ -112,25 +119,39 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "mlp-infer-32" => inference(options, *dtype, 32),
         "lstm" => lstm(options),
         other => {
-            return Err(format!("no workload `{other}`: expected one of {}", WORKLOADS.join(", ")));
+            return operators::workload(other, options, *dtype).ok_or_else(|| {
+                format!("no workload `{other}`: expected one of {}", WORKLOADS.join(", "))
+            });
         }
     })
 }
 
 /// The shape of the elementwise and the row workloads.
-const WIDE: [usize; 2] = [4096, 1024];
+pub(crate) const WIDE: [usize; 2] = [4096, 1024];
 
 /// A program of inputs, which are put into the dtype, and one output.
-fn kernel<const N: usize>(
+pub(crate) fn kernel<const N: usize>(
     options: Options,
     dtype: DType,
     data: [(&'static str, Tensor); N],
     body: impl for<'t> Fn(&'t Trace) -> Var<'t> + Send + Sync + 'static,
 ) -> Workload {
+    kernel_of(options, dtype, data, [], body)
+}
+
+/// As [`kernel`], with further inputs in the dtypes that they have.
+pub(crate) fn kernel_of<const N: usize, const M: usize>(
+    options: Options,
+    dtype: DType,
+    data: [(&'static str, Tensor); N],
+    others: [(&'static str, Tensor); M],
+    body: impl for<'t> Fn(&'t Trace) -> Var<'t> + Send + Sync + 'static,
+) -> Workload {
     let program = jit(options, move |t| t.output("out", body(t)));
     let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| program.run(store, inputs);
     let mut workload = Workload::new(run, |_, outputs| magnitude(&outputs["out"]));
-    workload.inputs = vec![data.into_iter().map(|(name, x)| (name, cast(&x, dtype))).collect()];
+    let data = data.into_iter().map(|(name, x)| (name, cast(&x, dtype)));
+    workload.inputs = vec![data.chain(others).collect()];
     workload
 }
 

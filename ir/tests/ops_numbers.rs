@@ -337,7 +337,7 @@ fn rows_are_taken_and_given_back() {
     let (w, i) = (of(DType::BF16, &[4, 3]), of(DType::I32, &[3]));
     let out = run(&[(w.clone(), &table), (i.clone(), &[2.0, 0.0, 2.0])], |_, v| {
         let y = v[0].embedding(v[1]);
-        vec![y, y.embedding_backward(v[1], 4)]
+        vec![y, y.embedding_backward(v[1], 4, None, false)]
     });
     let out = out.unwrap();
     assert_eq!(out[0], [6.0, 7.0, 8.0, 0.0, 1.0, 2.0, 6.0, 7.0, 8.0]);

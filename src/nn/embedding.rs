@@ -27,12 +27,14 @@ pub struct Embedding {
     padding: Option<i64>,
     most: Option<f64>,
     order: f64,
+    scale: bool,
 }
 
 impl Embedding {
     /// `rows` vectors of `width` numbers, in f32.
     pub fn new(rows: usize, width: usize) -> Self {
-        Embedding { rows, width, dtype: DType::F32, padding: None, most: None, order: 2.0 }
+        let (dtype, padding, most) = (DType::F32, None, None);
+        Embedding { rows, width, dtype, padding, most, order: 2.0, scale: false }
     }
 
     /// With vectors of another dtype.
@@ -62,12 +64,22 @@ impl Embedding {
         self.order = order;
         self
     }
+
+    /// With the gradient of each row divided by how often it was taken.
+    #[must_use]
+    pub fn scale_grad_by_freq(mut self) -> Self {
+        self.scale = true;
+        self
+    }
 }
 
 impl Module for Embedding {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let weight = table(cx, self.dtype, [self.rows, self.width], self.padding);
-        cx.here(|| weight.embedding_with(x, self.padding, self.most, self.order))
+        cx.here(|| {
+            let table = self.most.map_or(weight, |most| weight.limited(self.order, most));
+            table.embedding_with(x, self.padding, self.scale)
+        })
     }
 }
 

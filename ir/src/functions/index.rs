@@ -82,36 +82,35 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// As [`embedding`](Indexing::embedding) of the rows of this table: `padding` names a row that gets no gradient, and rows with a norm of
-    /// order `order` above `most` are shortened to it first, which gradients do not see:
+    /// As [`embedding`](Var::embedding) of the rows of this table: `padding`, which may count from the end, names a row that gets no gradient,
+    /// and with `scale` the gradient of each other row is divided by how often it was taken. For `max_norm` see [`limited`](Var::limited):
     /// [`torch.nn.functional.embedding`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html).
     #[track_caller]
-    pub fn embedding_with(
-        self,
-        indices: Var<'t>,
-        padding: Option<i64>,
-        most: Option<f64>,
-        order: f64,
-    ) -> Var<'t> {
+    pub fn embedding_with(self, indices: Var<'t>, padding: Option<i64>, scale: bool) -> Var<'t> {
         named(self, "embedding_with", || {
+            let padding = padding.map(|padding| self.row_of(padding)).transpose()?;
+            Ok(self.embedding_rows(indices, padding, scale))
+        })
+    }
+
+    /// The number of a row, which may count from the end.
+    pub(super) fn row_of(self, row: i64) -> Made<i64> {
+        if row >= 0 || self.rank() == 0 {
+            return Ok(row);
+        }
+        Ok(row + size(self, 0)?)
+    }
+
+    /// The rows of this table, those with a norm of order `order` above `most` shortened to it. Gradients do not see that: what PyTorch's
+    /// embeddings do to their table if they have a `max_norm`.
+    #[track_caller]
+    pub fn limited(self, order: f64, most: f64) -> Var<'t> {
+        named(self, "limited", || {
             if self.rank() != 2 {
                 return Err("takes rows and their elements".to_owned());
             }
-            let mut table = self;
-            if let Some(most) = most {
-                let short = self.detach().renorm(order, 0, most);
-                table = short.add(self.sub(self.detach(), None), None);
-            }
-            if let Some(padding) = padding {
-                let rows = size(self, 0)?;
-                let at = if padding < 0 { padding + rows } else { padding };
-                if !(0..rows).contains(&at) {
-                    return Err(format!("the padding {padding} is no row"));
-                }
-                let here = self.places(0)?.eq(None, Some(at as f64));
-                table = here.choose(table.detach(), table);
-            }
-            Ok(table.embedding(indices))
+            let short = self.detach().renorm(order, 0, most);
+            Ok(short.add(self.sub(self.detach(), None), None))
         })
     }
 

@@ -1,12 +1,12 @@
 //! Losses and distances that PyTorch itself composes of ops.
 
 use super::named;
-use crate::Var;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::length::Lengths;
 use crate::ops::nn::{Curves, Norms};
 use crate::ops::reduce::Reductions;
+use crate::{DType, Var};
 
 impl<'t> Var<'t> {
     /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
@@ -70,7 +70,9 @@ impl<'t> Var<'t> {
     /// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
     #[track_caller]
     pub fn pairwise_distance(self, other: Var<'t>, p: f64, eps: f64, keepdim: bool) -> Var<'t> {
-        let gap = self.sub(other, None).add(None, Some(eps));
+        let gap = self.sub(other, None);
+        let gap = if gap.dtype().is_float() { gap } else { gap.to(DType::F32) };
+        let gap = gap.add(None, Some(eps));
         gap.linalg_vector_norm(Some(p), &[-1], keepdim, None)
     }
 

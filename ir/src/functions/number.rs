@@ -33,6 +33,23 @@ impl<'t> Var<'t> {
         })
     }
 
+    /// Angles in degrees as radians: [`torch.deg2rad`](https://docs.pytorch.org/docs/stable/generated/torch.deg2rad.html).
+    #[track_caller]
+    pub fn deg2rad(self) -> Var<'t> {
+        self.to_float().mul(None, Some(std::f64::consts::PI / 180.0))
+    }
+
+    /// Angles in radians as degrees: [`torch.rad2deg`](https://docs.pytorch.org/docs/stable/generated/torch.rad2deg.html).
+    #[track_caller]
+    pub fn rad2deg(self) -> Var<'t> {
+        self.to_float().mul(None, Some(180.0 / std::f64::consts::PI))
+    }
+
+    /// As it is if it is of floats, else in f32.
+    fn to_float(self) -> Var<'t> {
+        if self.dtype().is_float() { self } else { self.cast(DType::F32) }
+    }
+
     /// Truth values of that shape, all of them `holds`.
     fn always(self, holds: bool) -> Var<'t> {
         self.tracer().full(self.ty().with_dtype(DType::Bool), f64::from(u8::from(holds)))
@@ -162,13 +179,12 @@ impl<'t> Var<'t> {
                 return Ok(self.round());
             }
             let power = Some(10f64.powi(decimals.unsigned_abs().min(400) as i32));
-            let x = self.detach().to(self.dtype().compute());
-            let y = if decimals > 0 {
+            let x = self.detach();
+            Ok(if decimals > 0 {
                 x.mul(None, power).round().div(None, power)
             } else {
                 x.div(None, power).round().mul(None, power)
-            };
-            Ok(y.to(self.dtype()))
+            })
         })
     }
 

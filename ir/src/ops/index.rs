@@ -3,6 +3,7 @@
 //! Indices count from 0 and are i32 or i64. One out of range is a data error of the run; negative ones do not count from the end. A tensor
 //! without axes is taken for one of a single element. Other scatters stand in `scatter`.
 
+use super::elementwise::Elementwise;
 use super::infer;
 use super::source::IOTA;
 use super::view::Views;
@@ -73,7 +74,9 @@ CHECK_RANGE = check_range(index; low: Size, high: Size, allow: OptInt) -> (y) {
 }
 
 /// The rows of `weight` that `indices` name: the result has the axes of `indices`, then one row.
-EMBEDDING = embedding(weight, indices) -> (y) {
+///
+/// The row `padding_idx` gets no gradient, and with `scale_grad_by_freq` that of each other row is divided by how often it was taken.
+EMBEDDING = embedding_rows as "embedding"(weight, indices; padding_idx: OptInt, scale_grad_by_freq: Bool) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (weight, indices) = (cx.operand(0), cx.operand(1));
@@ -84,18 +87,28 @@ EMBEDDING = embedding(weight, indices) -> (y) {
         if indices.numel() != 0 && !cx.must.hold(rows.at_least(1)) {
             return Err(format!("`weight` is {weight}: it has no row to take"));
         }
+        padded(cx, rows)?;
         let shape = indices.shape.iter().copied().chain([width]).collect();
         Ok(Inferred::one(TensorType { dtype: weight.dtype, shape }))
     },
     body:     composite_own(
         Some(rule(&|cx| {
             let rows = cx.args[0].size(0);
-            smallvec![Some(cx.dy().embedding_backward(cx.args[1], rows)), None]
+            let (padding, scale) = (cx.attrs.int("padding_idx"), cx.attrs.bool("scale_grad_by_freq"));
+            smallvec![Some(cx.dy().embedding_backward(cx.args[1], rows, padding, scale)), None]
         })),
         &|cx| {
-            let (weight, indices) = (cx.args[0], cx.args[1]);
-            let index = along_rows(indices, weight.size(1));
-            smallvec![weight.gather(index, 0).reshape_to(&cx.results[0].shape)]
+            let (weight, indices, result) = (cx.args[0], cx.args[1], &cx.results[0].shape);
+            let axis = indices.rank().max(1) - 1;
+            if axis == 0 {
+                let index = along_rows(indices, weight.size(1));
+                return smallvec![weight.gather(index, 0).reshape_to(result)];
+            }
+            // In the shape of the result, so that what reads the rows may share their kernel: the sums of bags do.
+            let (outer, table) = (indices.shape(), weight.shape());
+            let table: Shape = outer[..axis].iter().chain(&table[..]).copied().collect();
+            let index = indices.unsqueeze(-1).expand_to(result);
+            smallvec![weight.expand_to(&table).gather(index, axis as i64)]
         },
     ),
     rounding: Rounding::nowhere("nowhere; the gradient once, after f32 sums"),
@@ -104,13 +117,14 @@ EMBEDDING = embedding(weight, indices) -> (y) {
 }
 
 /// The gradient of [`EMBEDDING`] for its `weight`, which has `rows` rows: each row of `dy` added to the row it was taken from.
-EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size) -> (dweight) {
+EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size, padding_idx: OptInt, scale_grad_by_freq: Bool) -> (dweight) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         let (dy, indices) = (cx.operand(0), cx.operand(1));
         infer::need_float(dy)?;
         infer::need_index(indices)?;
         let rows = infer::sizes(cx.must, &[cx.attrs.size("rows").expect("required")])?[0];
+        padded(cx, rows)?;
         match dy.shape.split_last() {
             Some((&width, outer)) if cx.must.alike(outer, &indices.shape) && (indices.numel() == 0 || cx.must.hold(rows.at_least(1))) => {
                 Ok(Inferred::one(TensorType::new(dy.dtype, [rows, width])))
@@ -121,13 +135,26 @@ EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size) -> (dweight) {
     body:     composite_own(None, &|cx| {
         let (dy, indices) = (cx.args[0], cx.args[1]);
         let [rows, width] = cx.results[0].shape[..] else { unreachable!("infer gave two axes") };
-        let source = dy.reshape_to(&Shape::new(&[indices.ty().numel(), width]));
-        let zeros = cx.tracer.full(TensorType::new(dy.dtype(), [rows, width]), 0.0);
-        smallvec![zeros.scatter_add(along_rows(indices, width), source, 0)]
+        let count = indices.ty().numel();
+        let mut source = dy.reshape_to(&Shape::new(&[count, width]));
+        let index = indices.reshape_to(&Shape::new(&[count]));
+        if cx.attrs.bool("scale_grad_by_freq") {
+            let wide = source.dtype().compute();
+            let [none, ones] = [(rows, 0.0), (count, 1.0)]
+                .map(|(n, value)| cx.tracer.full(TensorType::new(wide, [n]), value));
+            let taken = none.scatter_add(index, ones, 0).gather(index, 0);
+            source = source.to(wide).div(taken.unsqueeze(1), None);
+        }
+        if let Some(padding) = cx.attrs.int("padding_idx") {
+            let is_padding = index.eq(None, Some(padding as f64)).unsqueeze(1);
+            source = is_padding.choose(cx.tracer.zeros_like(source), source);
+        }
+        let zeros = cx.tracer.full(TensorType::new(source.dtype(), [rows, width]), 0.0);
+        smallvec![zeros.scatter_add(along_rows(indices, width), source, 0).to(dy.dtype())]
     }),
     rounding: Rounding::result("the result, once, after f32 sums"),
     facts:    Facts::new().takes_all(),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 10 {rows = 10}", "T[2, 3, 5], i32[2, 3] in 0 6 {rows = 6}"] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[4, 7], i64[4] in 0 10 {rows = 10}", "T[2, 3, 5], i32[2, 3] in 0 6 {rows = 6}", "T[6, 3], i64[6] in 0 4 {rows = 4, padding_idx = 1, scale_grad_by_freq = true}"] },
 }
 }
 
@@ -170,6 +197,16 @@ fn indexed(cx: &InferCx<'_>, x: &TensorType, index: &TensorType) -> Result<(), S
     Ok(())
 }
 
+/// Fails unless the row of the attribute `padding_idx` is there.
+pub(super) fn padded(cx: &InferCx<'_>, rows: Size) -> Result<(), String> {
+    match cx.attrs.int("padding_idx") {
+        Some(row) if row < 0 || !cx.must.hold(rows.at_least(row.saturating_add(1))) => {
+            Err(format!("`padding_idx` is {row}, expected one of {rows} rows"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for the row.
 fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
     let count = indices.ty().numel();
@@ -198,6 +235,12 @@ fn in_range(cx: &mut MapCx<'_>, x: Val) -> Val {
 }
 
 impl<'t> Var<'t> {
+    /// The rows of this table that `indices` name: the result has the axes of `indices`, then one row.
+    #[track_caller]
+    pub fn embedding(self, indices: Var<'t>) -> Var<'t> {
+        self.embedding_rows(indices, None, false)
+    }
+
     /// Whether position `i` of a new axis `axis` of size `size` equals this index.
     #[track_caller]
     pub(crate) fn one_hot(self, axis: usize, size: Size) -> Var<'t> {

@@ -21,7 +21,12 @@ crate::ops! { trait Indexed;
 INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
-        infer::need_held(cx.operand(0).dtype, "`alpha`", cx.attrs.float("alpha").unwrap_or(1.0))?;
+        // Bytes wrap, and so does a product with a negative number.
+        let held = match cx.operand(0).dtype {
+            DType::U8 => DType::I32,
+            dtype => dtype,
+        };
+        infer::need_held(held, "`alpha`", cx.attrs.float("alpha").unwrap_or(1.0))?;
         sliced(cx)
     },
     body:     composite(None, &|cx| {
@@ -30,6 +35,7 @@ INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
             let source = match (source.dtype(), alpha) {
                 (_, 1.0) => source,
                 (DType::Bool, _) => source.tracer().zeros_like(source),
+                (DType::U8, alpha) => source.mul(None, Some(alpha.rem_euclid(256.0))),
                 _ => source.mul(None, Some(alpha)),
             };
             x.scatter_add(index, source, dim)

@@ -93,34 +93,40 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         let (x, weight) = (cx.operand(0), cx.operand(1));
-        let dtype = one_float(x, weight)?;
+        let dtype = one_number(x, weight)?;
         let Some((&inner, outer)) = x.shape.split_last() else {
             return Err(format!("takes `x` with at least one axis, found {x}"));
         };
-        let [out, own] = weight.shape[..] else {
-            return Err(format!("`weight` is {weight}, expected two axes: out and in"));
+        let Some((&own, out)) = weight.shape.split_last().filter(|(_, out)| out.len() < 2) else {
+            return Err(format!("`weight` is {weight}, expected two axes, out and in, or one row"));
         };
         same_inner(cx.must, inner, own)?;
-        let fits = |bias: &TensorType| bias.dtype == dtype && cx.must.alike(&bias.shape, &[out]);
+        let fits = |bias: &TensorType| bias.dtype == dtype && cx.must.alike(&bias.shape, out);
         if let Some(bias) = cx.get(2).filter(|bias| !fits(bias)) {
-            return Err(format!("`bias` is {bias}, expected {}", TensorType::new(dtype, [out])));
+            return Err(format!("`bias` is {bias}, expected {}", TensorType::new(dtype, out)));
         }
-        Ok(Inferred::one(TensorType { dtype, shape: outer.iter().copied().chain([out]).collect() }))
+        Ok(Inferred::one(TensorType { dtype, shape: outer.iter().chain(out).copied().collect() }))
     },
     body:     composite_own(
         Some(rule(&|cx| {
-            let (x, weight, dy) = (cx.args[0], cx.args[1], cx.dy().rows());
+            let (x, weight, dy) = (cx.args[0], cx.args[1].rows(), cx.dy());
+            // One row of weights has no axis of its own in the result.
+            let dy = dy.reshape_to(&Shape::new(&[x.rows().size(0), weight.size(0)]));
             let dx = dy.contract(weight, None).reshape_to(&x.shape());
-            let dweight = dy.t().contract(x.rows(), None);
-            let dbias = cx.get(2).map(|_| dy.sum(&[0], false, None));
+            let dweight = dy.t().contract(x.rows(), None).reshape_to(&cx.args[1].shape());
+            let dbias = cx.get(2).map(|b| dy.sum(&[0], false, None).reshape_to(&b.shape()));
             let mut grads: Grads<'_> = smallvec![Some(dx), Some(dweight)];
             grads.extend(dbias.map(Some));
             grads
         })),
         &|cx| {
-            let (x, weight) = (cx.args[0].rows(), cx.args[1].t());
+            let (x, weight) = (cx.args[0].rows(), cx.args[1].rows().t());
             let from = x.dtype();
             let y = match cx.get(2) {
+                bias if !from.is_float() => {
+                    let y = product(x, weight);
+                    bias.map_or(y, |bias| y.add(bias, None))
+                }
                 None => x.contract(weight, None),
                 Some(bias) => {
                     let wide = from.compute();
@@ -132,7 +138,7 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
     ),
     rounding: Rounding::result("the result, once, after the bias; each gradient"),
     facts:    Facts::new().takes_all(),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]"] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[5, 7], T[3, 7], T[3]", "T[5, 7], T[3, 7]", "T[7], T[3, 7], T[3]", "T[2, 3, 4], T[9, 4], T[9]", "T[5, 7], T[7]"] },
 }
 }
 

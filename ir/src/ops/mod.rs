@@ -1,6 +1,7 @@
 //! The op table, one family per file, and lookup by name.
 
 pub mod amp;
+pub mod bag;
 pub mod bits;
 pub mod bounds;
 pub mod cast;
@@ -20,6 +21,7 @@ pub mod length;
 pub mod linalg;
 pub mod lines;
 pub mod mul_add;
+pub mod neighbour;
 pub mod nn;
 pub mod power;
 pub mod products;
@@ -48,6 +50,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("elementwise", elementwise::OPS),
         ("functions", functions::OPS),
         ("division", division::OPS),
+        ("neighbour", neighbour::OPS),
         ("power", power::OPS),
         ("bits", bits::OPS),
         ("mul_add", mul_add::OPS),
@@ -59,6 +62,7 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
         ("index", index::OPS),
         ("scatter", scatter::OPS),
         ("indexed", indexed::OPS),
+        ("bag", bag::OPS),
         ("lines", lines::OPS),
         ("scans", scans::OPS),
         ("sorting", sorting::OPS),
@@ -111,6 +115,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "dropout",
     "elu",
     "embedding",
+    "embedding_bag",
     "eq",
     "erf",
     "erfc",
@@ -154,6 +159,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "nansum",
     "ne",
     "neg",
+    "nextafter",
     "pad",
     "permute",
     "polygamma",
@@ -212,6 +218,7 @@ pub fn find(name: &str) -> Option<&'static OpDef> {
 /// Every family's methods.
 pub mod prelude {
     pub use super::amp::LossScaling;
+    pub use super::bag::Bags;
     pub use super::bits::Bits;
     pub use super::cast::Cast;
     pub use super::collective::Collectives;
@@ -225,6 +232,7 @@ pub mod prelude {
     pub use super::linalg::Products;
     pub use super::lines::LineOps;
     pub use super::mul_add::MulAdds;
+    pub use super::neighbour::Neighbours;
     pub use super::nn::{Activations, Curves, Losses, Margins, Norms, Regressions, Softmaxes};
     pub use super::power::Powers;
     pub use super::products::MatrixProducts;

@@ -38,6 +38,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
                 let (index, source) = (a.tensor(1, "index")?, a.tensor(2, "source")?);
                 x.put(index, source, a.flag(3, "accumulate")?.unwrap_or(false))
             }
+            "embedding_bag" => embedding_bag(a)?,
             _ => x.masked_scatter(a.tensor(1, "mask")?, a.tensor(2, "source")?),
         }])
     };
@@ -49,6 +50,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         "index_put",
         "put",
         "masked_scatter",
+        "embedding_bag",
     ];
     NAMES.contains(&name).then(made)
 }
@@ -67,4 +69,19 @@ fn scatter<'t>(a: &Arguments<'_, 't>) -> Result<tracecast_ir::Var<'t>, String> {
         Some(other) => other,
     };
     Ok(x.scatter_reduce(index, src, dim, Some(reduce), true))
+}
+
+fn embedding_bag<'t>(a: &Arguments<'_, 't>) -> Result<tracecast_ir::Var<'t>, String> {
+    let (weight, indices) = (a.tensor(0, "weight")?, a.tensor(1, "input")?);
+    let offsets = a.opt_tensor(2, "offsets")?;
+    let (most, order) = (a.opt_float(3, "max_norm")?, a.opt_float(4, "norm_type")?);
+    let scale = a.flag(5, "scale_grad_by_freq")?.unwrap_or(false);
+    let (mode, _) = (a.text(6, "mode")?, a.flag(7, "sparse")?);
+    let weights = a.opt_tensor(8, "per_sample_weights")?;
+    let last = a.flag(9, "include_last_offset")?.unwrap_or(false);
+    let padding = a.opt_int(10, "padding_idx")?;
+    let rows = weight.size(0).number().ok_or("a table of so many rows")?;
+    let padding = padding.map(|row| if row < 0 { row + rows } else { row });
+    let table = most.map_or(weight, |most| weight.limited(order.unwrap_or(2.0), most));
+    Ok(table.embedding_bag(indices, offsets, weights, mode, last, padding, scale))
 }

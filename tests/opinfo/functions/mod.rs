@@ -62,6 +62,10 @@ fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             "min" => x.minimum(a.tensor(1, "other")?),
             "nll_loss" | "cross_entropy" => return classes(name, a),
             "layer_norm" => return layer_norm(a),
+            "rms_norm" => {
+                let (shape, weight) = (a.ints(1, "normalized_shape")?, a.opt_tensor(2, "weight")?);
+                x.rms_norm(weight, &shape, a.opt_float(3, "eps")?)
+            }
             "where" => return choice(a),
             "addcmul" => {
                 let value = a.opt_float(3, "value")?.unwrap_or(1.0);
@@ -85,6 +89,7 @@ fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             | "nll_loss"
             | "cross_entropy"
             | "layer_norm"
+            | "rms_norm"
             | "addcmul"
             | "addcdiv"
             | "lerp"

@@ -24,6 +24,8 @@ fn unary<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         "trunc" => Var::trunc,
         "frac" => Var::frac,
         "square" => Var::square,
+        "deg2rad" => Var::deg2rad,
+        "rad2deg" => Var::rad2deg,
         "round" if a.case.aten.as_deref() == Some("round") => Var::round,
         _ => return None,
     };

@@ -346,11 +346,10 @@ fn positions<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
                 let (weight, indices) = (a.tensor(0, "weight")?, a.tensor(1, "input")?);
                 let padding = a.opt_int(2, "padding_idx")?;
                 let (most, order) = (a.opt_float(3, "max_norm")?, a.opt_float(4, "norm_type")?);
-                if a.flag(5, "scale_grad_by_freq")? == Some(true) {
-                    return Err("takes no `scale_grad_by_freq`".to_owned());
-                }
+                let scale = a.flag(5, "scale_grad_by_freq")?.unwrap_or(false);
                 let _ = a.flag(6, "sparse")?;
-                weight.embedding_with(indices, padding, most, order.unwrap_or(2.0))
+                let limited = |most| weight.limited(order.unwrap_or(2.0), most);
+                most.map_or(weight, limited).embedding_with(indices, padding, scale)
             }
             "nonzero" => {
                 let _ = a.flag(1, "as_tuple")?;

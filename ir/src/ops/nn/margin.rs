@@ -11,6 +11,7 @@ use crate::ops::index::Indexing;
 use crate::ops::infer;
 use crate::ops::length::Lengths;
 use crate::ops::reduce::Reductions;
+use crate::ops::view::Views;
 use crate::{DType, Results, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
@@ -25,7 +26,7 @@ crate::ops! { trait Margins;
 MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, margin: OptFloat, reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
-        let (x, target) = (cx.operand(0), cx.operand(1));
+        let (x, target) = (&classes_of(cx.operand(0)), cx.operand(1));
         let p = cx.attrs.float("p").unwrap_or(1.0);
         if p != 1.0 && p != 2.0 {
             return Err(format!("`p` is {p}, expected 1 or 2"));
@@ -66,7 +67,7 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
 MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &|cx| {
-        let (x, target) = (cx.operand(0), cx.operand(1));
+        let (x, target) = (&classes_of(cx.operand(0)), &classes_of(cx.operand(1)));
         let outer = outer_of(x)?;
         infer::need_elements(cx.must, x, &[x.shape.rank() - 1])?;
         if target.dtype != DType::I64 || target.shape != x.shape {
@@ -92,7 +93,7 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
         let gap = above_zero(x.unsqueeze(1).sub(own.unsqueeze(2), None).add(None, Some(1.0)));
         let is_left_out = ended.unsqueeze(2).logical_or(is_label.unsqueeze(1));
         let each = is_left_out.choose(t.zeros_like(gap), gap).sum(&[1], false, None);
-        finish(cx, each.mean(&[1], false, None), &outer_of(&cx.args[0].ty()).unwrap_or(Shape::scalar()))
+        finish(cx, each.mean(&[1], false, None), &outer_of(&classes_of(&cx.args[0].ty())).unwrap_or(Shape::scalar()))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -158,7 +159,11 @@ COSINE_EMBEDDING_LOSS = cosine_embedding_loss(x1, x2, target; margin: OptFloat, 
         let far = above_zero(cos.sub(None, Some(cx.attrs.float("margin").unwrap_or(0.0))));
         let zero = cx.tracer.zeros_like(cos);
         let near = target.eq(None, Some(1.0)).choose(cos.rsub(1.0), zero);
-        let each = near.add(target.eq(None, Some(-1.0)).choose(far, zero), None);
+        // No byte is -1.
+        let each = match target.dtype() {
+            DType::U8 => near,
+            _ => near.add(target.eq(None, Some(-1.0)).choose(far, zero), None),
+        };
         let shape = each.shape();
         finish(cx, each, &shape)
     }),
@@ -181,6 +186,14 @@ fn product<'t>(a: Var<'t>, b: Var<'t>) -> Var<'t> {
 /// The square of the length of each row, above zero.
 fn squared(a: Var<'_>) -> Var<'_> {
     product(a, a).add(None, Some(1e-12))
+}
+
+/// A tensor without axes is a row of one class.
+fn classes_of(x: &TensorType) -> TensorType {
+    match x.shape.rank() {
+        0 => TensorType::new(x.dtype, [1]),
+        _ => x.clone(),
+    }
 }
 
 /// The axes of one or several rows without the last one, of floats.
@@ -208,7 +221,8 @@ fn of_rows(cx: &InferCx<'_>, dtype: DType, outer: Shape) -> infer::Answer {
 
 /// One row or several as several.
 fn as_rows(x: Var<'_>) -> Var<'_> {
-    let width = x.size(x.rank().max(1) - 1);
+    let x = if x.rank() == 0 { x.reshape(&[1]) } else { x };
+    let width = x.size(x.rank() - 1);
     let rows = if x.rank() == 2 { x.size(0) } else { Size::from(1) };
     x.reshape_to(&Shape::new(&[rows, width]))
 }
