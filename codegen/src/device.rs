@@ -53,6 +53,8 @@ struct Shared {
     target: Target,
     team: Team,
     disk: Option<Disk>,
+    /// Weights that bindings of all kernels keep packed.
+    packed: AllPacked,
 }
 
 impl CpuDevice {
@@ -68,7 +70,9 @@ impl CpuDevice {
         let disk = disk.map_err(RuntimeError::Device)?;
         let forget_weights = options.forget_weights;
         let compile_threads = options.compile_threads.unwrap_or(usize::MAX);
-        let shared = Shared { vectors, forget_weights, compile_threads, target, team, disk };
+        let packed = AllPacked::default();
+        let shared =
+            Shared { vectors, forget_weights, compile_threads, target, team, disk, packed };
         Ok(CpuDevice { shared: Arc::new(shared) })
     }
 
@@ -94,7 +98,6 @@ impl CpuDevice {
             names: named.names.clone(),
             kernel,
             programs: Mutex::new(vec![program]),
-            packed: AllPacked::default(),
             made,
             shared: self.shared.clone(),
         };
@@ -173,8 +176,6 @@ pub(crate) struct Loaded {
     kernel: Arc<Kernel>,
     /// Its code for the classes of sizes that have been met.
     programs: Mutex<Vec<Arc<Program>>>,
-    /// Weights that its bindings keep packed.
-    packed: AllPacked,
     made: Made,
     shared: Arc<Shared>,
 }
@@ -275,7 +276,7 @@ impl Launch for Loaded {
         let packing = self.packing(&dispatch, &lasting);
         let code = Arc::as_ptr(&program).addr();
         let room = run::room(&dispatch).map(|bytes| self.room(bytes)).transpose()?;
-        let kept = packing.map(|packing| self.packed.of(packing, (code, &names), args));
+        let kept = packing.map(|packing| self.shared.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
             sizes: names,
@@ -394,6 +395,14 @@ impl BoundKernel {
                 Err(RuntimeError::data(&self.kernel, &self.sizes, check, found))
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl CpuDevice {
+    /// How many packed copies of operands its bindings share.
+    pub(crate) fn packed_copies(&self) -> usize {
+        self.shared.packed.count()
     }
 }
 

@@ -136,7 +136,10 @@ impl SizedProgram {
         }
         kept.push((values.clone(), made.clone()));
         let surplus = kept.len().saturating_sub(self.options.most_sizes());
-        kept.drain(..surplus);
+        let dropped: Vec<_> = kept.drain(..surplus).collect();
+        drop(kept);
+        // Which takes a while; runs that find their sizes do not wait for it.
+        drop(dropped);
         Ok(made)
     }
 
@@ -162,11 +165,9 @@ impl SizedProgram {
         self.family.served()
     }
 
-    /// The bytes that it takes: code, numbers, and what a run of the largest sizes so far needs.
+    /// The bytes that it takes: code, numbers, packed weights, and what a run of the largest sizes so far needs.
     pub(crate) fn held_bytes(&self) -> usize {
-        let own = |(_, program): &(Values, Arc<Executable>)| program.code_bytes();
-        let planned = self.lock().iter().map(own).max().unwrap_or(0);
-        planned.saturating_add(self.family.arena_bytes())
+        self.family.held_bytes(self.lock().iter().map(|(_, program)| &**program))
     }
 
     /// The program with its names, as kernels.

@@ -9,12 +9,22 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The compilations of one closure that are under way.
-#[derive(Default)]
 pub(super) struct Flights {
     open: Mutex<HashMap<Signature, Arc<Flight>>>,
     waits: AtomicU64,
+    patience: Duration,
+}
+
+/// Who waits for a closure that runs for longer gives up: it may be waiting for who waits for it. Closures record ops, which takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Default for Flights {
+    fn default() -> Self {
+        Flights { open: Mutex::default(), waits: AtomicU64::new(0), patience: PATIENCE }
+    }
 }
 
 /// What came of a compilation.
@@ -24,6 +34,8 @@ type Outcome = std::result::Result<Arc<Compiled>, Arc<Error>>;
 struct Flight {
     outcome: Mutex<Option<Outcome>>,
     landed: Condvar,
+    /// Since when the closure has been running, if it is.
+    in_closure: Mutex<Option<Instant>>,
 }
 
 /// How a program came about.
@@ -35,18 +47,33 @@ pub(super) enum Landed {
 }
 
 thread_local! {
-    /// The closures that this thread is compiling, by the addresses of their flights.
-    static ABOVE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// What this thread is compiling: the addresses of the closures' flights, and the flight that others wait for.
+    static ABOVE: RefCell<Vec<(usize, Option<Arc<Flight>>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs the closure that this thread is compiling.
+pub(super) fn in_closure<R>(run: impl FnOnce() -> R) -> R {
+    struct Within(Option<Arc<Flight>>);
+    impl Drop for Within {
+        fn drop(&mut self) {
+            self.0.iter().for_each(|flight| *flight.in_closure() = None);
+        }
+    }
+    let own = ABOVE.with_borrow(|above| above.last().and_then(|(_, flight)| flight.clone()));
+    let within = Within(own);
+    within.0.iter().for_each(|flight| *flight.in_closure() = Some(Instant::now()));
+    run()
 }
 
 impl Flights {
     /// Compiles for a signature, or waits for the thread that does. A failure is that of everybody who waited, and the next call tries again.
     ///
     /// A thread that is compiling does not wait, so that two closures which run each other end with an error and not in waiting for each
-    /// other.
+    /// other. A thread that a closure has started cannot be told from others: it waits, but not for ever.
     ///
     /// # Errors
-    /// That of the compilation; or the closure is compiled by this thread already, because it runs itself.
+    /// That of the compilation; or the closure is compiled by this thread already, because it runs itself; or it has been running in another thread
+    /// for too long.
     pub(super) fn board(
         &self,
         closure: &str,
@@ -54,7 +81,7 @@ impl Flights {
         compile: impl FnOnce() -> Result<Arc<Compiled>>,
     ) -> Result<Landed> {
         let this = std::ptr::from_ref(self).addr();
-        if ABOVE.with_borrow(|above| above.contains(&this)) {
+        if ABOVE.with_borrow(|above| above.iter().any(|(flights, _)| *flights == this)) {
             let message = "needs itself to be compiled: its closure runs it".to_owned();
             return Err(Error::Closure { name: closure.to_owned(), message });
         }
@@ -67,14 +94,17 @@ impl Flights {
                     let flight = flight.clone();
                     drop(open);
                     self.waits.fetch_add(1, Ordering::Relaxed);
-                    return flight.wait().map(Landed::Others).map_err(Error::Shared);
+                    let outcome = flight.wait(self.patience);
+                    let outcome = outcome.ok_or_else(|| self.stuck(closure))?;
+                    return outcome.map(Landed::Others).map_err(Error::Shared);
                 }
                 None => Some(open.entry(signature.clone()).or_default().clone()),
             }
         };
-        ABOVE.with_borrow_mut(|above| above.push(this));
+        ABOVE.with_borrow_mut(|above| above.push((this, flight.clone())));
         let done = catch_unwind(AssertUnwindSafe(compile));
         ABOVE.with_borrow_mut(Vec::pop);
+        // The stack has given up its hold of the flight: who still has it waits for it.
         let Some(flight) = flight else {
             return done.unwrap_or_else(|panic| resume_unwind(panic)).map(Landed::Own);
         };
@@ -111,6 +141,15 @@ impl Flights {
         }
     }
 
+    /// What a thread is told that gives up waiting.
+    fn stuck(&self, closure: &str) -> Error {
+        let seconds = self.patience.as_secs_f64();
+        let message = format!(
+            "is run by another thread to be compiled, and has not come to its end for {seconds} s: if it waits for this thread, which needs the same program, neither can go on"
+        );
+        Error::Closure { name: closure.to_owned(), message }
+    }
+
     /// How often a thread has waited.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
@@ -122,16 +161,22 @@ impl Flights {
 }
 
 impl Flight {
-    fn wait(&self) -> Outcome {
+    /// What came of it; `None` once its closure has been running for so long.
+    fn wait(&self, patience: Duration) -> Option<Outcome> {
         let mut outcome = self.outcome();
         loop {
-            match &*outcome {
-                Some(outcome) => return outcome.clone(),
-                None => {
-                    outcome = self.landed.wait(outcome).unwrap_or_else(PoisonError::into_inner);
-                }
+            if let Some(outcome) = &*outcome {
+                return Some(outcome.clone());
             }
+            let running = self.in_closure().map_or(Duration::ZERO, |since| since.elapsed());
+            let rest = patience.checked_sub(running).filter(|rest| !rest.is_zero())?;
+            let waited = self.landed.wait_timeout(outcome, rest);
+            outcome = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    fn in_closure(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.in_closure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn land(&self, outcome: Outcome) {
@@ -148,4 +193,62 @@ impl Flight {
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::AxisNames;
+    use crate::trace::Types;
+    use std::thread;
+
+    fn failed() -> Error {
+        Error::Closure { name: "step".to_owned(), message: "failed".to_owned() }
+    }
+
+    /// Waits for the compilation of a signature that another thread compiles: what comes of it.
+    fn waiter(flights: &Flights, signature: &Signature) -> String {
+        let compile = || unreachable!("another thread compiles it");
+        flights.board("step", signature, compile).err().expect("it fails").to_string()
+    }
+
+    #[test]
+    fn a_thread_that_the_closure_waits_for_gets_an_error() {
+        let flights = Flights { patience: Duration::from_millis(50), ..Flights::default() };
+        let signature = Signature::of(&Types::default(), &AxisNames::default());
+        let mut told = String::new();
+        let outcome = flights.board("step", &signature, || {
+            in_closure(|| {
+                thread::scope(|scope| {
+                    told = scope.spawn(|| waiter(&flights, &signature)).join().expect("no panic");
+                });
+            });
+            Err(failed())
+        });
+        assert!(
+            told.starts_with("`step` is run by another thread") && told.contains("0.05 s"),
+            "{told}"
+        );
+        assert!(outcome.err().is_some_and(|error| error.to_string().contains("failed")));
+    }
+
+    #[test]
+    fn a_compilation_behind_the_closure_may_take_as_long_as_it_takes() {
+        let flights = Flights { patience: Duration::from_millis(5), ..Flights::default() };
+        let signature = Signature::of(&Types::default(), &AxisNames::default());
+        thread::scope(|scope| {
+            let mut other = None;
+            let outcome = flights.board("step", &signature, || {
+                in_closure(|| {});
+                other = Some(scope.spawn(|| waiter(&flights, &signature)));
+                while flights.waits() == 0 {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_millis(50));
+                Err(failed())
+            });
+            let told = other.and_then(|other| other.join().ok()).expect("it has been started");
+            assert!(told.contains("failed") && outcome.is_err(), "{told}");
+        });
+    }
 }

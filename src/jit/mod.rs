@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::report::CompileReport;
 use crate::trace::{Trace, Traced, Types};
 use compiled::{Code, Compiled};
-use flight::{Flights, Landed};
+use flight::{Flights, Landed, in_closure};
 use programs::Programs;
 use signature::{Given, Signature, State, types};
 use std::collections::{BTreeMap, BTreeSet};
@@ -367,7 +367,7 @@ impl Jit {
         let start = Instant::now();
         let given = types.inputs.clone();
         let trace = Trace::new(&self.name, &self.options, types)?;
-        trace.run(&self.body)?;
+        in_closure(|| trace.run(&self.body))?;
         let traced = trace.finish()?;
         let time = start.elapsed();
         let (asked, unused): (BTreeMap<_, _>, BTreeMap<_, _>) =

@@ -108,7 +108,10 @@ impl Programs {
         shelf.programs.push(program.clone());
         shelf.found.clear();
         let dropped = shelf.keep_within(options.most_programs(), options.most_program_bytes());
-        self.counted.evictions.fetch_add(dropped, Ordering::Relaxed);
+        drop(shelf);
+        self.counted.evictions.fetch_add(dropped.len() as u64, Ordering::Relaxed);
+        // Their memory goes back here: nobody who looks for a program waits for that.
+        drop(dropped);
     }
 
     /// The names that sizes of these inputs are to get, as calls have shown; `None` if there are none, or could not be.
@@ -201,14 +204,13 @@ impl Shelf {
         self.programs.iter().map(|program| program.bytes()).fold(0, usize::saturating_add)
     }
 
-    /// Drops what was used longest ago, but never the program that came last: how many were dropped.
-    fn keep_within(&mut self, programs: usize, bytes: usize) -> u64 {
-        let mut dropped = 0;
+    /// Takes out what was used longest ago, but never the program that came last.
+    fn keep_within(&mut self, programs: usize, bytes: usize) -> Vec<Arc<Compiled>> {
+        let mut dropped = Vec::new();
         while self.programs.len() > 1 && (self.programs.len() > programs || self.bytes() > bytes) {
             let others = self.programs[..self.programs.len() - 1].iter().enumerate();
             let Some((oldest, _)) = others.min_by_key(|(_, program)| program.used()) else { break };
-            self.programs.remove(oldest);
-            dropped += 1;
+            dropped.push(self.programs.remove(oldest));
         }
         dropped
     }

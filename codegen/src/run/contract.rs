@@ -3,7 +3,7 @@
 use super::columns::{Accumulators, with_accumulators};
 use super::max_abs::{Places, with_places};
 use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
-use super::packed_weights::{PackedOperand, Packing};
+use super::packed_weights::{PackedOperand, Packing, Place};
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
 use crate::contract::{Cpu, PIECE, Panels, Prefetch, Seen};
@@ -100,13 +100,14 @@ pub(super) fn packing(
         return None;
     }
     let (inputs, same, place) = match &contract.factors[1] {
-        FactorSource::Plain { input, batch, offset, row, col, .. } => {
+        FactorSource::Plain { input, dtype, round, batch, offset, row, col } => {
             let extents = contract.batch.iter().map(|extent| *extent as i64);
             let place = [*offset, *row, *col, contract.n as i64];
             let place = place.into_iter().chain(batch.iter().copied());
             let same = batch.iter().all(|stride| *stride == 0);
             let extents = extents.filter(|_| !same);
-            (vec![*input], same, Some(place.chain(extents).collect()))
+            let numbers = place.chain(extents).collect();
+            (vec![*input], same, Some(Place { dtype: *dtype, round: *round, numbers }))
         }
         FactorSource::Computed { inputs, .. } => (inputs.clone(), false, None),
         // What windows see is packed in every run: it is no weight.

@@ -1,13 +1,14 @@
-//! [`PackedWeights`]: the packed right operand of contractions, from one run to the next. Every binding of a kernel to the same memory shares one
-//! copy.
+//! [`PackedWeights`]: the packed right operand of contractions, from one run to the next. All bindings of a device to the same memory share one copy,
+//! whatever kernels and programs they are of, if it lies alike for them.
 
 use super::memory::{Address, Operand, address_of};
 use crate::contract::Panels;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tracecast_ir::DType;
 use tracecast_runtime::{Arg, HostMemory, Memory};
 
 /// How a contraction keeps its right operand.
-#[derive(PartialEq)]
 pub(crate) struct Packing {
     /// How a batch of it lies.
     pub(crate) panels: Panels,
@@ -15,12 +16,27 @@ pub(crate) struct Packing {
     pub(crate) batches: usize,
     /// The operands of the kernel that it is made of.
     pub(crate) inputs: Vec<usize>,
-    /// Where its elements lie in the one operand that it is, and how many columns they are in: the last panel has room for more. `None` if they are
-    /// computed, as the sizes of the binding say.
-    pub(crate) place: Option<Vec<i64>>,
+    /// Where its elements lie in the one operand that it is; `None` if they are computed, as the sizes of the binding say.
+    pub(crate) place: Option<Place>,
+}
+
+/// Where elements lie that are packed as they are.
+#[derive(PartialEq)]
+pub(crate) struct Place {
+    /// The dtype of the operand.
+    pub(crate) dtype: DType,
+    /// The 16-bit float to whose values they are rounded first.
+    pub(crate) round: Option<DType>,
+    /// Offset and strides, and how many columns they are in: the last panel has room for more.
+    pub(crate) numbers: Vec<i64>,
 }
 
 impl Packing {
+    /// True if the same operands give the same copy.
+    fn lies_as(&self, other: &Packing) -> bool {
+        (self.panels, self.batches, &self.place) == (other.panels, other.batches, &other.place)
+    }
+
     /// The bytes of a batch, in whole cache lines.
     fn batch_bytes(&self) -> usize {
         self.panels.bytes().checked_next_multiple_of(64).unwrap_or(usize::MAX)
@@ -55,8 +71,8 @@ impl Drop for Turn<'_> {
 /// What all bindings share.
 struct Shared {
     packing: Packing,
-    /// The code that packs, and if it depends on them the sizes of its binding.
-    code: (usize, Option<Vec<i64>>),
+    /// The code that computes the elements, and the sizes of its binding; `None` if they lie there.
+    code: Option<(usize, Vec<i64>)>,
     /// The operands that it is made of: their memory, and where in it.
     made_of: Vec<(Memory, usize)>,
     state: Mutex<State>,
@@ -124,35 +140,72 @@ impl PackedOperand {
     }
 }
 
-/// What is kept packed for the bindings of one kernel.
+/// What is kept packed on a device, by the address of the first operand that it is made of.
 #[derive(Default)]
-pub(crate) struct AllPacked(Mutex<Vec<Weak<Shared>>>);
+pub(crate) struct AllPacked(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    shared: HashMap<usize, Vec<Weak<Shared>>>,
+    /// At so many addresses those are looked for at which nothing is kept any more.
+    full: usize,
+}
+
+/// So many addresses are never too many.
+const FEW: usize = 64;
+
+impl Known {
+    /// What is kept at an address.
+    fn at(&mut self, address: usize) -> &mut Vec<Weak<Shared>> {
+        let is_kept = |shared: &Weak<Shared>| shared.strong_count() > 0;
+        if self.shared.len() >= self.full.max(FEW) {
+            self.shared.retain(|_, kept| kept.iter().any(is_kept));
+            self.full = 2 * self.shared.len();
+        }
+        let kept = self.shared.entry(address).or_default();
+        kept.retain(is_kept);
+        kept
+    }
+}
 
 impl AllPacked {
-    /// That of a binding to these operands of the kernel with this code, which there may be already.
+    /// That of a binding to these operands of a kernel with this code, which there may be already.
     pub(crate) fn of(
         &self,
         packing: Packing,
         (code, sizes): (usize, &[i64]),
         args: &[Arg],
     ) -> PackedWeights {
-        let code = (code, packing.place.is_none().then(|| sizes.to_vec()));
+        // Code that computes the elements is that of one kernel; what only lies there is the same for all.
+        let code = packing.place.is_none().then(|| (code, sizes.to_vec()));
         let made_of: Vec<(Memory, usize)> =
             packing.inputs.iter().map(|i| (args[*i].memory.clone(), args[*i].offset)).collect();
         let same = |shared: &Arc<Shared>| {
             let pairs = shared.made_of.iter().zip(&made_of);
-            shared.packing == packing
+            shared.packing.lies_as(&packing)
                 && shared.code == code
+                && shared.made_of.len() == made_of.len()
                 && pairs.into_iter().all(|((a, at), (b, to))| at == to && a.same(b))
         };
-        let mut all = locked(&self.0);
-        all.retain(|shared| shared.strong_count() > 0);
-        let shared = all.iter().filter_map(Weak::upgrade).find(same).unwrap_or_else(|| {
+        let first = made_of.first().and_then(|(memory, _)| memory.find::<HostMemory>());
+        let address = first.map_or(0, |memory| memory.as_ptr().addr());
+        let mut known = locked(&self.0);
+        let kept = known.at(address);
+        let shared = kept.iter().filter_map(Weak::upgrade).find(same).unwrap_or_else(|| {
             let made = Arc::new(Shared { packing, code, made_of, state: Mutex::default() });
-            all.push(Arc::downgrade(&made));
+            kept.push(Arc::downgrade(&made));
             made
         });
         PackedWeights { shared, own: Mutex::default() }
+    }
+}
+
+#[cfg(test)]
+impl AllPacked {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        let known = locked(&self.0);
+        known.shared.values().flatten().filter(|shared| shared.strong_count() > 0).count()
     }
 }
 

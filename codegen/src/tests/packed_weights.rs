@@ -107,6 +107,30 @@ fn results_are_those_of_the_present_operands() {
     }
 }
 
+/// Kernels for other rows, and the same kernel loaded again, read one copy; rounded elements and other columns are other ones.
+#[test]
+fn kernels_of_all_programs_share_a_copy() {
+    let device = crate::CpuDevice::new(crate::CpuOptions::default()).unwrap();
+    let weights = device.alloc(96 * 64 * 4).unwrap();
+    let bind = |rows: usize, columns: usize| {
+        let kernel = product(&[], [rows, columns, 96], DType::F32, Left::Plain);
+        let types = kernel.inputs.iter().chain(kernel.outputs.iter().map(|output| &output.ty));
+        let arg = |(i, ty): (usize, &tracecast_ir::TensorType)| Arg {
+            memory: if i == 1 { weights.clone() } else { device.alloc(ty.bytes().get()).unwrap() },
+            offset: 0,
+            len: ty.bytes().get(),
+            access: if i < kernel.inputs.len() { Access::Read } else { Access::Write },
+            lasting: i == 1,
+        };
+        let args: Vec<Arg> = types.enumerate().map(arg).collect();
+        device.load(&kernel).unwrap().bind(&args, &[]).unwrap()
+    };
+    let all = [(4, 64), (5, 64), (4, 64), (4, 63)].map(|(rows, columns)| bind(rows, columns));
+    assert_eq!(device.packed_copies(), 2);
+    drop(all);
+    assert_eq!(device.packed_copies(), 0);
+}
+
 /// Every batch has the same right operand, or one of its own; it is rounded or computed.
 #[test]
 fn a_copy_is_no_larger_than_the_values() {

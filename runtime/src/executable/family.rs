@@ -142,6 +142,22 @@ impl Family {
     pub fn arena_bytes(&self) -> usize {
         self.arenas.bytes()
     }
+
+    /// The bytes that it takes with these of its executables, besides state, if one run goes on at a time: code, numbers, an arena, and the most that one
+    /// of them needs of its own, what the device [keeps](Executable::kept_bytes) included.
+    pub fn held_bytes<'e>(&self, executables: impl IntoIterator<Item = &'e Executable>) -> usize {
+        let sum = |bytes: &mut dyn Iterator<Item = usize>| bytes.fold(0, usize::saturating_add);
+        let code = |launch: &Arc<dyn Launch>| launch.made().map_or(0, |made| made.bytes);
+        let shared = sum(&mut self.launches.iter().flatten().map(code));
+        let data = sum(&mut self.parts.data.iter().map(|value| self.parts.bytes[*value]));
+        let (mut own, mut most) = (0usize, 0);
+        for executable in executables {
+            own = own.saturating_add(executable.code_bytes().saturating_sub(shared));
+            let alike = executable.program.layout.arena.saturating_add(data);
+            most = most.max(executable.peak_bytes().saturating_sub(alike));
+        }
+        sum(&mut [shared, own, data, self.arenas.bytes(), most].into_iter())
+    }
 }
 
 impl fmt::Debug for Family {

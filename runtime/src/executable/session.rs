@@ -5,13 +5,14 @@ use super::workspace::Workspace;
 use super::{Executable, Given, Kept};
 use crate::error::{Error, Result};
 use crate::outputs::Outputs;
-use crate::store::{Tie, Weights};
+use crate::store::{Tie, Tied, Weights};
 use crate::tensor::Tensor;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 /// A thread's workspace for programs that only read [`Weights`]: kernels tied to memory, and that memory. A thread has one, for all programs that it
-/// runs and for all versions; what belongs to weights or programs that nobody has any more is given up at its next run.
+/// runs and for all versions. What belongs to weights that nobody has any more is given up at once, also by a session that nobody uses; what belongs to such programs,
+/// at its next run.
 ///
 /// ```
 /// use tracecast_runtime::Session;
@@ -31,9 +32,29 @@ struct Desk {
     program: Weak<()>,
     /// What the workspace is tied to.
     weights: Tie,
-    workspace: Workspace,
+    workspace: Arc<Held>,
     given: Given,
     kept: Kept,
+}
+
+/// A workspace, from which weights take what is theirs when they go.
+struct Held(Mutex<Workspace>);
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, Workspace> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tied for Held {
+    fn let_go(&self) {
+        match self.0.try_lock() {
+            Ok(mut workspace) => workspace.bindings.clear(),
+            Err(TryLockError::Poisoned(workspace)) => workspace.into_inner().bindings.clear(),
+            // A run on other weights, which puts bindings of its own in the place of these.
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
 }
 
 /// So many programs are kept.
@@ -50,12 +71,9 @@ impl Session {
         self.desks.len()
     }
 
-    /// Gives up what belongs to programs that are gone, and what is tied to weights that are.
+    /// Gives up what belongs to programs that are gone.
     fn forget(&mut self) {
         self.desks.retain(|desk| desk.program.strong_count() > 0);
-        for desk in self.desks.iter_mut().filter(|desk| desk.weights.is_loose()) {
-            desk.workspace.bindings.clear();
-        }
         self.arenas.retain(|(arenas, _)| arenas.strong_count() > 0);
     }
 
@@ -67,7 +85,7 @@ impl Session {
         Ok(Desk {
             program: Arc::downgrade(&program.token),
             weights: Tie::none(),
-            workspace: program.new_workspace()?,
+            workspace: Arc::new(Held(Mutex::new(program.new_workspace()?))),
             given: Given::new(),
             kept: Kept::default(),
         })
@@ -114,44 +132,56 @@ impl Executable {
             return Err(Error::state(&port.name, why));
         }
         self.runs_alone()?;
-        // Taken out first: what it was tied to may have packed copies that these weights share.
         let mut desk = session.desk(self).map_err(|error| self.short_of_memory(error))?;
         session.forget();
         let arena = session.arena(self).map_err(|error| self.short_of_memory(error));
         let done = arena.and_then(|arena| {
-            desk.workspace.arena = Some(arena);
-            self.run_at(&mut desk, weights, inputs)
+            let (done, arena) = self.run_at(&mut desk, arena, weights, inputs);
+            session.arenas.extend(arena.map(|arena| (Arc::downgrade(&self.arenas), arena)));
+            done
         });
-        if let Some(arena) = desk.workspace.arena.take() {
-            session.arenas.push((Arc::downgrade(&self.arenas), arena));
-        }
         session.give_back(desk);
         done
     }
 
+    /// A run in an arena, which is given back.
     fn run_at(
         &self,
         desk: &mut Desk,
+        arena: Arena,
         weights: &Weights,
         inputs: &[(&str, &Tensor)],
-    ) -> Result<Outputs> {
-        let Desk { weights: tied, workspace, given, kept, .. } = desk;
-        self.inputs.find(&self.program.parts.ports, inputs, given)?;
-        if !tied.is_to(weights) || !workspace.is_tied() {
-            let state = |port: &usize| {
-                let port = &self.program.parts.ports[*port];
-                weights.memory(&port.name, &port.ty, &self.device)
-            };
-            let states =
-                self.program.layout.states.iter().map(state).collect::<Result<Vec<_>>>()?;
+    ) -> (Result<Outputs>, Option<Arena>) {
+        let Desk { weights: tied, workspace: held, given, kept, .. } = desk;
+        let mut workspace = held.lock();
+        workspace.arena = Some(arena);
+        let ready = self.inputs.find(&self.program.parts.ports, inputs, given).and_then(|()| {
+            if tied.is_to(weights) && workspace.is_tied() {
+                return Ok(());
+            }
             *tied = Tie::none();
-            self.tie(workspace, &states).map_err(|error| self.short_of_memory(error))?;
+            let done = self.tie_to(weights, &mut workspace);
             // Nothing of another version stays.
-            workspace.bindings.truncate(1);
-            *tied = weights.tie();
-        }
+            workspace.bindings.truncate(usize::from(done.is_ok()));
+            done?;
+            let own: Weak<Held> = Arc::downgrade(held);
+            *tied = weights.tie(own);
+            Ok(())
+        });
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
-        self.step(workspace, kept, &tensor, &mut |kernel, _| kernel.run())
+        let done = ready
+            .and_then(|()| self.step(&workspace, kept, &tensor, &mut |kernel, _| kernel.run()));
+        (done, workspace.arena.take())
+    }
+
+    /// Makes the first binding of a workspace one to these weights.
+    fn tie_to(&self, weights: &Weights, workspace: &mut Workspace) -> Result<()> {
+        let state = |port: &usize| {
+            let port = &self.program.parts.ports[*port];
+            weights.memory(&port.name, &port.ty, &self.device)
+        };
+        let states = self.program.layout.states.iter().map(state).collect::<Result<Vec<_>>>()?;
+        self.tie(workspace, &states).map_err(|error| self.short_of_memory(error))
     }
 }
 

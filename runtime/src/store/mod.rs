@@ -3,8 +3,8 @@
 mod place;
 mod weights;
 
-pub(crate) use weights::Tie;
 pub use weights::{Published, Weights};
+pub(crate) use weights::{Tie, Tied};
 
 use crate::device::Device;
 use crate::error::{Error, Result};

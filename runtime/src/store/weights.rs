@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tracecast_ir::TensorType;
 
 /// Named state that nobody writes any more: what a [`Store`] held when [`Store::snapshot`] was called. Any number of threads may run programs on
@@ -22,15 +22,16 @@ pub struct Weights(Arc<Version>);
 /// Which weights something is tied to, without keeping them.
 pub(crate) struct Tie(Weak<Version>);
 
+/// What is tied to the memory of weights.
+pub(crate) trait Tied: Send + Sync {
+    /// Nobody has the weights any more: their memory is to go.
+    fn let_go(&self);
+}
+
 impl Tie {
     /// To none.
     pub(crate) fn none() -> Self {
         Tie(Weak::new())
-    }
-
-    /// True if nobody has the weights any more.
-    pub(crate) fn is_loose(&self) -> bool {
-        self.0.strong_count() == 0
     }
 
     /// True if it is to these.
@@ -42,6 +43,14 @@ impl Tie {
 struct Version {
     number: u64,
     entries: BTreeMap<String, Arc<Shared>>,
+    tied: Mutex<Vec<Weak<dyn Tied>>>,
+}
+
+impl Drop for Version {
+    fn drop(&mut self) {
+        let tied = self.tied.get_mut().unwrap_or_else(PoisonError::into_inner);
+        tied.drain(..).filter_map(|tied| tied.upgrade()).for_each(|tied| tied.let_go());
+    }
 }
 
 /// The number of the next version.
@@ -49,7 +58,8 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Weights {
     pub(super) fn of(entries: BTreeMap<String, Arc<Shared>>) -> Self {
-        Weights(Arc::new(Version { number: NEXT.fetch_add(1, Ordering::Relaxed), entries }))
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Weights(Arc::new(Version { number, entries, tied: Mutex::default() }))
     }
 
     /// The number of the version, greater than that of any made before in this process.
@@ -57,8 +67,13 @@ impl Weights {
         self.0.number
     }
 
-    /// A tie to these.
-    pub(crate) fn tie(&self) -> Tie {
+    /// A tie to these, which lets go when they do.
+    pub(crate) fn tie(&self, tied: Weak<dyn Tied>) -> Tie {
+        let mut all = self.0.tied.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() == all.capacity() {
+            all.retain(|tied| tied.strong_count() > 0);
+        }
+        all.push(tied);
         Tie(Arc::downgrade(&self.0))
     }
 
@@ -149,8 +164,8 @@ impl Published {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves another version from now on, and gives back the former one. Runs that have begun go on with theirs. It is
-    /// freed when nobody has it any more: the caller has, and a [`Session`](crate::Session) that ran on it keeps its memory until its next run.
+    /// Serves another version from now on, and gives back the former one. Runs that have begun go on with theirs. It is freed when nobody has it any
+    /// more: the caller has. A [`Session`](crate::Session) that ran on it does not keep it.
     pub fn publish(&self, weights: Weights) -> Weights {
         let mut served = self.0.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *served, weights)
