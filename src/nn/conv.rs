@@ -176,7 +176,10 @@ impl<const AXES: usize> Module for Conv<AXES> {
             let (x, padding, same) = match &self.around {
                 _ if !is_zero => {
                     let sides: Vec<i64> = self.sides().into_iter().rev().flatten().collect();
-                    (x.pad_last(&sides, self.mode), Vec::new(), false)
+                    // `same` is refused for other strides whatever is put around.
+                    let same =
+                        matches!(self.around, Around::Same) && stride.iter().any(|n| *n != 1);
+                    (x.pad_last(&sides, self.mode), Vec::new(), same)
                 }
                 Around::Positions(all) => (x, all.clone(), false),
                 Around::Same => (x, Vec::new(), true),

@@ -126,9 +126,12 @@ impl Operand<'_> {
         .expect("a matrix is in memory, and what is packed is not packed again")
     }
 
-    /// Its elements and where they lie, if it is seen through windows.
+    /// Its elements and where they lie, if it is seen through windows whose columns are its lines.
     pub(super) fn through(&self) -> Option<(&Seen, Elements)> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        if !self.columns {
+            return None;
+        }
         Some((seen, Elements { base, dtype, round }))
     }
 

@@ -31,12 +31,19 @@ impl Axis {
 }
 
 /// A number that lies from 0 to below `extent` where there is an element.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     /// What it is at the first row and column.
     pub(crate) offset: isize,
-    /// Where it ends; 0 for bounds that are not there.
+    /// Where it ends; negative for bounds that are not there.
     pub(crate) extent: isize,
+}
+
+impl Default for Bound {
+    /// One that is not there.
+    fn default() -> Self {
+        Bound { offset: 0, extent: -1 }
+    }
 }
 
 /// Where the elements of an operand lie that is seen through windows.
@@ -127,7 +134,7 @@ impl Seen {
     #[inline]
     pub(super) fn lanes(&self, outer: &Place, place: &Place, along: &Axis) -> u16 {
         let mut lanes = u16::MAX;
-        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent != 0) {
+        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0) {
             let first = bound.offset + outer.bounded[i] + place.bounded[i];
             let bits = |count: isize| ((1u32 << count.clamp(0, 16)) - 1) as u16;
             lanes &= match along.bounded[i] {
@@ -243,7 +250,7 @@ impl Seen {
     /// The positions of a run that lie within the bounds.
     fn there(&self, outer: &Place, run: &Run, along: &Axis) -> Range<usize> {
         let mut there = 0..run.count;
-        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent != 0) {
+        for (i, bound) in self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0) {
             let first = bound.offset + outer.bounded[i] + run.place.bounded[i];
             let step = along.bounded[i];
             if step == 0 {
@@ -294,7 +301,9 @@ unsafe fn copy<T: Copy + Default>(
         return;
     }
     for i in there {
-        // SAFETY: the caller's contract.
-        unsafe { to.wrapping_add(i).write(from.wrapping_offset(i as isize * stride).read()) };
+        // SAFETY: the caller's contract, and the position is one of those that are there.
+        let element = unsafe { from.wrapping_offset(i as isize * stride).read() };
+        // SAFETY: a place of the run.
+        unsafe { to.wrapping_add(i).write(element) };
     }
 }

@@ -348,8 +348,11 @@ impl<'a> Emitter<'a> {
         self.guards.truncate(before);
         let v = v?;
         // What is not loaded is zero, and stays it where it is widened or rounded.
-        let keeps_zero = |inst: &Inst| {
-            matches!(inst.op, ScalarOp::Load(_) | ScalarOp::Convert | ScalarOp::Round(_))
+        let keeps_zero = |inst: &Inst| match inst.op {
+            ScalarOp::Load(_) => true,
+            // Of what was there before, such as a constant, it is another number.
+            ScalarOp::Convert | ScalarOp::Round(_) => inst.args.iter().all(|a| *a as usize >= from),
+            _ => false,
         };
         if self.body.insts[from..].iter().all(keeps_zero) && v as usize >= from {
             return Ok(v);

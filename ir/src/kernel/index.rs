@@ -119,13 +119,12 @@ pub fn through(graph: &Graph, node: NodeId, index: &Index) -> Option<Index> {
     }
 }
 
+/// Positions that have an element if each lies from 0 to below its size.
+pub(crate) type Bounds = SmallVec<[(Position, Size); 2]>;
+
 /// Where windows read for an index into their result, and the bounds of each axis along which that may be outside of the operand; `None` if the index
 /// is none of the loops' positions alone.
-pub fn seen_through(
-    graph: &Graph,
-    node: NodeId,
-    index: &Index,
-) -> Option<(Index, SmallVec<[(Position, Size); 2]>)> {
+pub fn seen_through(graph: &Graph, node: NodeId, index: &Index) -> Option<(Index, Bounds)> {
     let Index::Axes(axes) = index else { return None };
     if axes.iter().any(|p| p.index.is_some()) {
         return None;

@@ -94,6 +94,9 @@ impl Geometry {
         let axes = self.kernel.len();
         let span: Vec<i64> = (0..axes).map(|i| self.dilation[i] * (self.kernel[i] - 1)).collect();
         let (low, more): (Vec<i64>, Vec<i64>) = if attrs.bool("same") {
+            if !attrs.ints("padding").is_empty() {
+                return Err("takes `same` or `padding`, found both".to_owned());
+            }
             if self.stride.iter().any(|n| *n != 1) {
                 return Err(format!("`same` takes a stride of 1, found {:?}", self.stride));
             }
@@ -201,8 +204,8 @@ fn one_dtype(x: &TensorType, weight: &TensorType, bias: Option<&TensorType>) -> 
 /// The sizes of a weight, which are numbers, with windows of at least one position.
 fn numbers(weight: &TensorType) -> Result<Vec<i64>, String> {
     let numbers: Option<Vec<i64>> = weight.shape.iter().map(|n| n.number()).collect();
-    let numbers =
-        numbers.ok_or_else(|| format!("the sizes of a weight are numbers, found {weight}"))?;
+    let numbers = numbers
+        .ok_or_else(|| format!("the weight is {weight} and needs numbers there: pin the sizes"))?;
     match numbers[2..].iter().find(|n| !(1..FAR).contains(*n)) {
         Some(n) => Err(format!("windows of {n} positions, of the weight {weight}")),
         None => Ok(numbers),

@@ -124,7 +124,7 @@ fn is_transposed(attrs: &Attrs) -> bool {
 /// The type of the result, over that many axes, or 1 to 3.
 fn inferred(cx: &InferCx<'_>, axes: Option<usize>, transposed: bool) -> infer::Answer {
     let (x, weight) = (cx.operand(0), cx.operand(1));
-    let found = weight.shape.rank().checked_sub(2).unwrap_or_default();
+    let found = weight.shape.rank().saturating_sub(2);
     if axes.map_or(!(1..=3).contains(&found), |axes| axes != found) {
         let expected = axes.map_or("3 to 5".to_owned(), |axes| (axes + 2).to_string());
         return Err(format!("`weight` has {expected} axes, found {weight}"));
