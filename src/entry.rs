@@ -1,6 +1,6 @@
 //! [`Entry`]: what a part of a program keeps in the store, and how it starts.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use tracecast_ir::kernel::philox::{random_bits, uniform_f32};
 use tracecast_ir::{Role, TensorType};
 use tracecast_runtime::{Store, Tensor};
@@ -101,6 +101,10 @@ impl Entry {
             }
             Start::Normal(mean, deviation) => {
                 Tensor::from_fn(ty, |i| mean + deviation * self.normal(seed, i as u64))?
+            }
+            Start::Truncated(_, _, low, high) if low.is_nan() || high.is_nan() || low > high => {
+                let message = format!("`{}` has no number from {low} to {high}", self.name);
+                return Err(Error::Option { option: "start", message });
             }
             &Start::Truncated(mean, deviation, low, high) => {
                 // An element has numbers of its own to draw, which no other element sees.

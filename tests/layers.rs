@@ -106,6 +106,76 @@ fn a_module_called_twice_has_its_parameters_once() {
     assert_eq!(names, ["fc.weight", "fc.bias"]);
 }
 
+/// A module that calls a composite one twice, the second time from deeper in the stack.
+struct Deep(TransformerEncoderLayer);
+
+impl Deep {
+    #[inline(never)]
+    fn deeper<'t>(&self, cx: &Context<'t>, x: Var<'t>, depth: usize) -> Var<'t> {
+        let room = std::hint::black_box([depth; 100]);
+        if room[0] == 0 { cx.apply("block", &self.0, x) } else { self.deeper(cx, x, depth - 1) }
+    }
+}
+
+impl Module for Deep {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        self.deeper(cx, self.deeper(cx, x, 0), 3)
+    }
+}
+
+#[test]
+fn a_composite_module_called_from_two_places_has_its_parameters_once() {
+    let block = TransformerEncoderLayer::new(4, 2);
+    let names = |entries: Vec<Entry>, path: &str| -> Vec<String> {
+        // The generator belongs to the whole program.
+        let own = entries.into_iter().filter(|e| e.name != "rng");
+        own.map(|e| format!("{path}{}", e.name)).collect()
+    };
+    let once = names(block.entries(), "block.");
+    let twice = names(Deep(block).entries(), "");
+    assert_eq!(twice, once);
+}
+
+#[test]
+fn states_go_on_under_autocast() {
+    let (cell, lstm) = (RnnCell::new(3, 4), Lstm::new(3, 4).proj(2));
+    let mut entries = cell.entries();
+    entries.extend(lstm.entries());
+    let x = Tensor::randn([2, 3], 1).unwrap();
+    let out = run(&entries, &[("x", &x)], move |t| {
+        let (cx, x) = (Context::evaluation(t), t.input("x"));
+        autocast(t, "cpu", None, || {
+            let h = cell.forward(&cx, x.into());
+            assert_eq!(h.dtype(), DType::BF16);
+            t.output("h", cell.forward(&cx, (x, h).into()).cast(DType::F32));
+            let (_, state) = lstm.forward(&cx, x.into());
+            t.output("y", lstm.forward(&cx, (x, state).into()).0.cast(DType::F32));
+        });
+    });
+    let out = out.unwrap();
+    assert!(numbers(&out, "h").iter().chain(&numbers(&out, "y")).all(|v| v.abs() < 1.0));
+}
+
+#[test]
+fn a_loss_at_the_top_brings_its_weights() {
+    let weights = || Tensor::new([2], &[1f32, 3.0]).unwrap();
+    let step = TrainStep::new(Linear::new(4, 2), move |t, model| {
+        let (y, labels) = (model.forward(t.input("x")), t.input("y"));
+        let loss = CrossEntropyLoss::new().weight(weights());
+        loss.forward(model.context(), (y, labels)) + 0.0 * y.sum_all()
+    });
+    let step = step.optimizer(Sgd::new(0.0)).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let x = Tensor::zeros(TensorType::new(DType::F32, [2, 4])).unwrap();
+    let y = Tensor::new([2], &[0i64, 1]).unwrap();
+    store.insert("bias", Tensor::new([2], &[0f32, 1.0]).unwrap());
+    let loss = step.run(&mut store, &[("x", &x), ("y", &y)]).unwrap().loss;
+    // Of the first class it is log(1 + e), of the second log(1 + e) - 1, and that one counts three times.
+    let expected = (1f32 + 1f32.exp()).ln() - 0.75;
+    assert!((loss - expected).abs() < 1e-6, "{loss}, expected {expected}");
+}
+
 #[test]
 fn steps_of_a_layer_are_those_of_its_cell() {
     let layer = Lstm::new(3, 4).dropout(0.5);

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{Role, Source, TensorType, Var};
+use tracecast_runtime::Tensor;
 
 /// Where a module is called: its path, and whether the model trains or is evaluated.
 #[derive(Clone)]
@@ -85,7 +86,7 @@ impl<'t> Context<'t> {
     /// Records a part of the module that is called `name`; its ops are recorded at the line of this call.
     #[track_caller]
     pub fn call(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
-        Context { caller: Location::caller(), ..self.clone() }.part(name, module, x)
+        self.of_caller(std::ptr::from_ref(module).cast()).part(name, module, x)
     }
 
     /// The same for a part that takes several values or gives several: `cx.apply("rnn", &self.rnn, (x, state))`.
@@ -96,12 +97,19 @@ impl<'t> Context<'t> {
         layer: &L,
         input: impl Into<L::Input<'t>>,
     ) -> L::Output<'t> {
-        Context { caller: Location::caller(), ..self.clone() }.layer(name, layer, input)
+        self.of_caller(std::ptr::from_ref(layer).cast()).layer(name, layer, input)
     }
 
-    /// Records a part of the module that is called `name`, at the line where this module is called.
+    /// The same for a call by the user of a module that lies at this address.
+    #[track_caller]
+    fn of_caller(&self, module: *const ()) -> Self {
+        Context { caller: Location::caller(), module: module.addr(), ..self.clone() }
+    }
+
+    /// Records a part of the module that is called `name`, at the line where this module is called. The part belongs to the module that the user called,
+    /// and may be made for this call alone.
     pub(crate) fn part(&self, name: &str, module: &(impl Module + ?Sized), x: Var<'t>) -> Var<'t> {
-        let inside = self.inside(name, std::ptr::from_ref(module).cast());
+        let inside = self.inside(name);
         self.trace.tracer().scope(name, || module.forward(&inside, x))
     }
 
@@ -112,13 +120,13 @@ impl<'t> Context<'t> {
         layer: &L,
         input: impl Into<L::Input<'t>>,
     ) -> L::Output<'t> {
-        let inside = self.inside(name, std::ptr::from_ref(layer).cast());
+        let inside = self.inside(name);
         let input = input.into();
         self.trace.tracer().scope(name, || layer.forward(&inside, input))
     }
 
-    fn inside(&self, name: &str, module: *const ()) -> Self {
-        Context { path: self.full_name(name), module: module.addr(), ..self.clone() }
+    fn inside(&self, name: &str) -> Self {
+        Context { path: self.full_name(name), ..self.clone() }
     }
 
     /// Records ops at the line where this module is called, instead of their own lines: for modules that are not the user's.
@@ -145,6 +153,17 @@ impl<'t> Context<'t> {
             None => self.here(|| self.trace.state_of(&name, ty)),
             Some(_) => self.noted(Entry::state(name, ty, start)),
         }
+    }
+
+    /// Numbers that the module that is called was given. Where it is a part of a model they are a [buffer](Context::buffer) of it; at the top, where no
+    /// store has them, they are numbers of the program.
+    pub(super) fn numbers(&self, name: &str, given: &Tensor) -> Var<'t> {
+        if self.declared.is_none() && self.path.is_empty() {
+            let ty = given.ty();
+            let sizes = ty.shape.numbers();
+            return self.here(|| self.trace.tracer().constant(ty.dtype, &sizes, &given.to_f64s()));
+        }
+        self.buffer(name, given.ty().clone(), Start::Given(given.clone()))
     }
 
     /// State that a run puts into the store by itself if it is not there yet.

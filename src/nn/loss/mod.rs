@@ -17,7 +17,6 @@ pub use regression::{
     GaussianNllLoss, HuberLoss, KlDivLoss, L1Loss, MseLoss, PoissonNllLoss, SmoothL1Loss,
 };
 
-use crate::entry::Start;
 use crate::nn::Context;
 use tracecast_ir::Var;
 use tracecast_runtime::Tensor;
@@ -45,9 +44,9 @@ impl Reduction {
     }
 }
 
-/// A buffer with the weights that a loss was given.
+/// The weights that a loss was given.
 fn weights<'t>(cx: &Context<'t>, name: &str, given: Option<&Tensor>) -> Option<Var<'t>> {
-    given.map(|numbers| cx.buffer(name, numbers.ty().clone(), Start::Given(numbers.clone())))
+    given.map(|numbers| cx.numbers(name, numbers))
 }
 
 /// A loss: its settings with their defaults, weights that are buffers, what it takes, and the function.

@@ -226,10 +226,10 @@ layers! {
 }
 
 impl Lstm {
-    /// With what is given out projected to that many numbers: the parameters `weight_hr_lk`, `[proj, hidden]`.
+    /// With what is given out projected to that many numbers, fewer than there are hidden ones; 0 for none. The parameters are `weight_hr_lk`, `[proj, hidden]`.
     #[must_use]
     pub fn proj(mut self, proj: usize) -> Self {
-        self.settings.proj = Some(proj);
+        self.settings.proj = Some(proj).filter(|proj| *proj > 0);
         self
     }
 }

@@ -41,6 +41,9 @@ pub(super) fn unroll<'t>(
         return failed(x);
     }
     let checked = || {
+        if let Some(proj) = settings.proj.filter(|proj| *proj >= settings.hidden) {
+            return Err(format!("projects {} numbers to {proj}, expected fewer", settings.hidden));
+        }
         let axis = axis_of_steps(settings, x)?;
         let zeros = steps.first().and_then(|layer| layer.first()).ok_or("has no layers")?;
         let zeros = zeros.zeros(x, &outer(x, axis));
@@ -99,12 +102,13 @@ fn states<'t>(
     for (given, one) in [(Some(h), Some(zeros.h)), (c, zeros.c)] {
         if let (Some(given), Some(one)) = (given, one)
             && !given.is_poison()
-            && given.ty() != all(one)
+            // Under autocast a state comes back in the low dtype.
+            && (given.shape() != all(one).shape || !given.dtype().is_float())
         {
             return Err(format!("the state is {}, expected {}", given.ty(), all(one)));
         }
     }
-    let at = |i| State { h: h.select(0, i), c: c.map(|c| c.select(0, i)) };
+    let at = |i| State { h: h.select(0, i), c: c.map(|c| c.select(0, i)) }.in_dtype_of(zeros);
     (0..count).map(|i| i64::try_from(i).map(at).map_err(|e| e.to_string())).collect()
 }
 

@@ -392,6 +392,12 @@ impl MultiheadAttention {
             let mask = mask.reshape(&[shape[0], shape[1], shape[2], mask.size(mask.rank() - 1)]);
             y = if mask.dtype() == DType::Bool { mask.choose(never(), y) } else { y + mask };
         };
+        for mask in [given.masks.mask, given.masks.padding].into_iter().flatten() {
+            if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
+                let why = format!("takes masks of bool or floating point, found {}", mask.ty());
+                return t.fail("MultiheadAttention", why);
+            }
+        }
         if let Some(mask) = given.masks.mask.filter(|mask| !mask.is_poison()) {
             match mask.rank() {
                 2 => put(mask, [one, one, l, one]),
@@ -403,6 +409,10 @@ impl MultiheadAttention {
             }
         }
         if let Some(padding) = given.masks.padding.filter(|padding| !padding.is_poison()) {
+            if !(1..=2).contains(&padding.rank()) {
+                let why = format!("takes padding of 1 or 2 axes, found {}", padding.ty());
+                return t.fail("MultiheadAttention", why);
+            }
             put(padding, [n, one, one, one]);
         }
         if given.masks.causal {
