@@ -300,11 +300,9 @@ fn mlp(options: Options, dtype: DType) -> Workload {
 fn lstm(options: Options) -> Workload {
     let (width, steps, examples) = (128, 64, 32);
     let model = Lstm::new(width, width).layers(2);
-    let mut seed = 600;
     let mut store = Store::new();
-    for entry in model.entries() {
+    for (seed, entry) in (600..).zip(model.entries()) {
         store.insert(&entry.name, weight(&entry.ty.shape.numbers(), seed, width));
-        seed += 1;
     }
     let program = jit(options, move |t| {
         let (y, _) = model.forward(&Context::training(t), t.input("x").into());

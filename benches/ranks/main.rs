@@ -6,6 +6,8 @@
 //! cargo bench --bench ranks -- gpt2          the model carried to a model of the size of GPT-2 as well, which takes 6 GB and minutes
 //! ```
 
+#![allow(clippy::print_stdout, reason = "the table is what the bench is for")]
+
 mod measure;
 mod model;
 #[path = "../support/transformer.rs"]

@@ -22,7 +22,7 @@ pub(crate) fn run(few: bool) -> Verdict {
     let wide = ported(ports)?.to_string();
     let set = ruled(rules);
     let file = set.to_toml();
-    let rows: [(&str, f64, &mut dyn FnMut() -> Result<(), Failure>); 7] = [
+    let rows: [(&str, f64, Compile<'_>); 7] = [
         ("1,000,000 numbers of a constant, from Rust", 0.05, &mut || compiled(constant(&table)?)),
         ("the same from text", 0.5, &mut || compiled(text::parse(&written)?)),
         ("cat of 5,000 operands", 1.0, &mut || compiled(concatenated(operands)?)),
@@ -41,6 +41,9 @@ pub(crate) fn run(few: bool) -> Verdict {
     let well = tell(few || well, "what is wide is compiled in time");
     Ok(at_speed(&table, few)? && well)
 }
+
+/// Compiles something that is wide.
+type Compile<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 fn best(body: &mut dyn FnMut() -> Result<(), Failure>) -> Result<Duration, Failure> {
     let mut least = Duration::MAX;

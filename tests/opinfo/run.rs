@@ -131,7 +131,7 @@ impl Made {
             let value = tensor(&inputs[&port.name]).map_err(|e| e.to_string())?;
             match port.role {
                 Role::Input => given.push((&port.name, value)),
-                _ => drop(store.insert(&port.name, value)),
+                _ => store.insert(&port.name, value),
             }
         }
         let given: Vec<(&str, &Tensor)> = given.iter().map(|(name, t)| (*name, t)).collect();

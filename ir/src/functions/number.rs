@@ -179,12 +179,13 @@ impl<'t> Var<'t> {
                 return Ok(self.round());
             }
             let power = Some(10f64.powi(decimals.unsigned_abs().min(400) as i32));
-            let x = self.detach();
-            Ok(if decimals > 0 {
+            let x = self.detach().to(self.dtype().compute());
+            let y = if decimals > 0 {
                 x.mul(None, power).round().div(None, power)
             } else {
                 x.div(None, power).round().mul(None, power)
-            })
+            };
+            Ok(y.to(self.dtype()))
         })
     }
 

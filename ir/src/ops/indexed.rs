@@ -3,7 +3,7 @@
 //! They are scatters whose index is repeated along the other axes, which costs nothing. Those of an axis count from 0, those of `index_put` from
 //! the end too.
 
-use super::elementwise::{ADD, Elementwise, MUL};
+use super::elementwise::Elementwise;
 use super::index::Indexing;
 use super::infer;
 use super::scatter::{Reduce, Scatters};
@@ -180,6 +180,11 @@ fn put(cx: &InferCx<'_>) -> infer::Answer {
         if let Some(axis) = axes.iter().find(is_empty).filter(|_| shape.numel() != 0) {
             return Err(format!("{x} has nothing along axis {axis} to index"));
         }
+        // The indices of several axes become those of one.
+        let joined: Size = axes.iter().map(|axis| x.shape[*axis]).product();
+        if shape.numel() != 0 && !cx.must.hold(joined.at_least(1)) {
+            return Err(format!("{x} has nothing along its axes to index"));
+        }
         taken(&x.shape, &axes, &shape)
     };
     if infer::broadcast(cx.must, &taken, &values.shape).ok().as_ref() != Some(&taken) {
@@ -273,12 +278,11 @@ impl<'t> Places<'_, 't> {
         let each = self.indices.iter().zip(self.dims).map(|(index, axis)| {
             let n = self.x.size(*axis);
             let index = index.to(DType::I64).check_range(Size::from(0) - n, n, None);
-            let wrapped =
-                index.lt(None, Some(0.0)).choose(index.with_number(&ADD, n.into()), index);
+            let n = index.tracer().number(n, DType::I64);
+            let wrapped = index.lt(None, Some(0.0)).choose(index.add(n, None), index);
             (wrapped.expand_to(&shape), n)
         });
-        let at =
-            each.reduce(|(at, _), (index, n)| (at.with_number(&MUL, n.into()).add(index, None), n));
+        let at = each.reduce(|(at, _), (index, n)| (at.mul(n, None).add(index, None), n));
         (at.expect("at least one index").0, shape)
     }
 

@@ -191,10 +191,6 @@ fn correction(attrs: &Attrs) -> f64 {
 fn spread_type(cx: &InferCx<'_>) -> infer::Answer {
     let x = cx.operand(0);
     infer::need_float(x)?;
-    let correction = correction(cx.attrs);
-    if x.numel().number().is_none() && correction.fract() != 0.0 {
-        return Err(format!("`correction` is {correction}, expected an integer for {x}"));
-    }
     reduced(cx, x.dtype)
 }
 
@@ -203,13 +199,20 @@ fn two_spread_types(cx: &InferCx<'_>) -> infer::Answer {
     Ok(Inferred::many([one.clone(), one]))
 }
 
-/// What the sum of the squared distances is divided by.
-fn degrees(x: Var<'_>, result: &TensorType, attrs: &Attrs) -> Number {
+/// Divided by the count of the elements less the correction, which is not below zero.
+fn divided<'t>(sum: Var<'t>, x: Var<'t>, result: &TensorType, attrs: &Attrs) -> Var<'t> {
     let correction = correction(attrs);
-    match averaged(&x.shape(), &result.shape, attrs.ints("dim")) {
-        Number::Size(count) => Number::Size(count - correction as i64),
-        count => Number::F64((count.value().unwrap_or(0.0) - correction).max(0.0)),
-    }
+    let degrees = match averaged(&x.shape(), &result.shape, attrs.ints("dim")) {
+        Number::Size(count) => {
+            let count = sum.tracer().number(count, DType::F64);
+            count.sub(None, Some(correction)).clamp_to(Some(0.0), None).to(sum.dtype())
+        }
+        count => {
+            let degrees = (count.value().unwrap_or(0.0) - correction).max(0.0);
+            return sum.with_number(&DIV, Number::F64(degrees));
+        }
+    };
+    sum.div(degrees, None)
 }
 
 /// The distances from the mean over the axes `dim`, and the mean with these axes.
@@ -223,14 +226,14 @@ fn variance<'t>(cx: &ExpandCx<'_, 't>) -> (Var<'t>, Var<'t>) {
     let (x, dim, ty) = (cx.args[0], cx.attrs.ints("dim"), &cx.results[0]);
     let (away, mean) = distances(x, dim);
     let sum = reduce(away.mul(away, None), dim, Reduction::Sum);
-    let variance = sum.with_number(&DIV, degrees(x, ty, cx.attrs));
+    let variance = divided(sum, x, ty, cx.attrs);
     (variance.reshape_to(&ty.shape), mean.reshape_to(&ty.shape))
 }
 
 /// The gradient of a variance, from its own.
 fn variance_gradient<'t>(cx: &GradCx<'_, 't>, dy: Var<'t>) -> Var<'t> {
     let (x, dim) = (wide(cx.args[0]), cx.attrs.ints("dim"));
-    let dy = wide(dy).with_number(&DIV, degrees(x, &cx.outs[0].ty(), cx.attrs));
+    let dy = divided(wide(dy), x, &cx.outs[0].ty(), cx.attrs);
     let slope = spread(dy.mul(None, Some(2.0)), x.shape(), dim);
     slope.mul(distances(x, dim).0, None).to(cx.args[0].dtype())
 }
