@@ -19,7 +19,7 @@ use tracecast_ir::policy::DeviceType;
 /// A place where kernels run. Implementations check nothing the runtime has checked already: types, shapes, bounds, lifetimes, order
 /// and the reuse of memory are the runtime's.
 pub trait Device: Debug + Send + Sync {
-    /// The name of its kind, with its number among those unless it is the first: `npu`, `npu:1`. See [`DeviceId`](crate::DeviceId).
+    /// The name of its kind, with its number among those unless it is the first: `npu`, `npu:1`. See [`DeviceId`].
     fn name(&self) -> &str;
 
     /// What autocast may do here, unless a [backend](crate::Backend) says so for all devices of the kind. `None`, the default: what holds for the type that it
