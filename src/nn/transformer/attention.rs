@@ -28,6 +28,38 @@ pub(super) struct Masks<'t> {
     pub(super) causal: bool,
 }
 
+/// The methods of what takes masks as [`Attend`] does: PyTorch's names of its mask and of its padding, and where they are kept.
+macro_rules! masks {
+    ($name:ident: $masks:ident, $mask:ident = $torch_mask:literal, $padding:ident = $torch_padding:literal) => {
+        impl<'t> $name<'t> {
+            #[doc = concat!("With PyTorch's `", $torch_mask, "`: see [`Attend::mask`](crate::nn::Attend::mask).")]
+            #[must_use]
+            pub fn $mask(mut self, mask: Var<'t>) -> Self {
+                self.$masks.mask = Some(mask);
+                self
+            }
+
+            #[doc = concat!("With PyTorch's `", $torch_padding, "`: see [`Attend::key_padding`](crate::nn::Attend::key_padding).")]
+            #[must_use]
+            pub fn $padding(mut self, padding: Var<'t>) -> Self {
+                self.$masks.padding = Some(padding);
+                self
+            }
+        }
+    };
+    ($name:ident: causal) => {
+        impl $name<'_> {
+            /// Each position sees those up to its own.
+            #[must_use]
+            pub fn causal(mut self) -> Self {
+                self.masks.causal = true;
+                self
+            }
+        }
+    };
+}
+pub(super) use masks;
+
 impl<'t> Attend<'t> {
     /// `query` is `[L, N, width]`, with [`batch_first`](MultiheadAttention::batch_first) `[N, L, width]`, or `[L, width]`; key and value
     /// have `S` in the place of `L`.

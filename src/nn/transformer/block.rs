@@ -1,6 +1,6 @@
 //! [`TransformerEncoderLayer`] and [`TransformerDecoderLayer`].
 
-use super::attention::Masks;
+use super::attention::{Masks, masks};
 use super::{Activation, Attend, MultiheadAttention, Settings, settings};
 use crate::nn::{Context, Dropout, Layer, LayerNorm, Linear, Module, Values};
 use tracecast_ir::{DType, Var};
@@ -17,28 +17,10 @@ impl<'t> Source<'t> {
     pub fn new(x: Var<'t>) -> Self {
         Source { x, masks: Masks::default() }
     }
-
-    /// With PyTorch's `src_mask`: see [`Attend::mask`].
-    #[must_use]
-    pub fn mask(mut self, mask: Var<'t>) -> Self {
-        self.masks.mask = Some(mask);
-        self
-    }
-
-    /// With PyTorch's `src_key_padding_mask`: see [`Attend::key_padding`].
-    #[must_use]
-    pub fn key_padding(mut self, padding: Var<'t>) -> Self {
-        self.masks.padding = Some(padding);
-        self
-    }
-
-    /// Each position sees those up to its own.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.masks.causal = true;
-        self
-    }
 }
+
+masks!(Source: masks, mask = "src_mask", key_padding = "src_key_padding_mask");
+masks!(Source: causal);
 
 impl<'t> From<Var<'t>> for Source<'t> {
     fn from(x: Var<'t>) -> Self {
@@ -66,42 +48,11 @@ impl<'t> Target<'t> {
     pub fn new(x: Var<'t>, memory: Var<'t>) -> Self {
         Target { x, memory, masks: Masks::default(), memory_masks: Masks::default() }
     }
-
-    /// With PyTorch's `tgt_mask`: see [`Attend::mask`].
-    #[must_use]
-    pub fn mask(mut self, mask: Var<'t>) -> Self {
-        self.masks.mask = Some(mask);
-        self
-    }
-
-    /// With PyTorch's `memory_mask`: see [`Attend::mask`].
-    #[must_use]
-    pub fn memory_mask(mut self, mask: Var<'t>) -> Self {
-        self.memory_masks.mask = Some(mask);
-        self
-    }
-
-    /// With PyTorch's `tgt_key_padding_mask`: see [`Attend::key_padding`].
-    #[must_use]
-    pub fn key_padding(mut self, padding: Var<'t>) -> Self {
-        self.masks.padding = Some(padding);
-        self
-    }
-
-    /// With PyTorch's `memory_key_padding_mask`: see [`Attend::key_padding`].
-    #[must_use]
-    pub fn memory_key_padding(mut self, padding: Var<'t>) -> Self {
-        self.memory_masks.padding = Some(padding);
-        self
-    }
-
-    /// Each position of the target sees those up to its own.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.masks.causal = true;
-        self
-    }
 }
+
+masks!(Target: masks, mask = "tgt_mask", key_padding = "tgt_key_padding_mask");
+masks!(Target: memory_masks, memory_mask = "memory_mask", memory_key_padding = "memory_key_padding_mask");
+masks!(Target: causal);
 
 impl<'t> From<(Var<'t>, Var<'t>)> for Target<'t> {
     fn from((x, memory): (Var<'t>, Var<'t>)) -> Self {

@@ -1,6 +1,6 @@
 //! [`TransformerEncoder`], [`TransformerDecoder`] and [`Transformer`]: layers one after the other.
 
-use super::attention::Masks;
+use super::attention::{Masks, masks};
 use super::{
     Activation, Settings, Source, Target, TransformerDecoderLayer, TransformerEncoderLayer,
     settings,
@@ -99,42 +99,11 @@ impl<'t> Translate<'t> {
         let (masks, memory_masks) = Default::default();
         Translate { source: source.into(), target, masks, memory_masks }
     }
-
-    /// With PyTorch's `tgt_mask`: see [`Attend::mask`](super::Attend::mask).
-    #[must_use]
-    pub fn mask(mut self, mask: Var<'t>) -> Self {
-        self.masks.mask = Some(mask);
-        self
-    }
-
-    /// With PyTorch's `memory_mask`: see [`Attend::mask`](super::Attend::mask).
-    #[must_use]
-    pub fn memory_mask(mut self, mask: Var<'t>) -> Self {
-        self.memory_masks.mask = Some(mask);
-        self
-    }
-
-    /// With PyTorch's `tgt_key_padding_mask`: see [`Attend::key_padding`](super::Attend::key_padding).
-    #[must_use]
-    pub fn key_padding(mut self, padding: Var<'t>) -> Self {
-        self.masks.padding = Some(padding);
-        self
-    }
-
-    /// With PyTorch's `memory_key_padding_mask`: see [`Attend::key_padding`](super::Attend::key_padding).
-    #[must_use]
-    pub fn memory_key_padding(mut self, padding: Var<'t>) -> Self {
-        self.memory_masks.padding = Some(padding);
-        self
-    }
-
-    /// Each position of the target sees those up to its own.
-    #[must_use]
-    pub fn causal(mut self) -> Self {
-        self.masks.causal = true;
-        self
-    }
 }
+
+masks!(Translate: masks, mask = "tgt_mask", key_padding = "tgt_key_padding_mask");
+masks!(Translate: memory_masks, memory_mask = "memory_mask", memory_key_padding = "memory_key_padding_mask");
+masks!(Translate: causal);
 
 impl<'t> From<(Var<'t>, Var<'t>)> for Translate<'t> {
     fn from((source, target): (Var<'t>, Var<'t>)) -> Self {
