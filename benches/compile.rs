@@ -125,7 +125,7 @@ fn training_step(nodes: usize) -> Graph {
             weights.iter().fold(x, |x, (w, b)| x + (x.linear(*w, Some(*b)).relu() * 0.5).tanh())
         });
         let all: Vec<_> = weights.iter().flat_map(|(w, b)| [*w, *b]).collect();
-        for (weight, gradient) in all.iter().zip(t.grad(y.sum(&[], false, None), &all)) {
+        for (weight, gradient) in all.iter().zip(t.grad(y.sum(()), &all)) {
             t.update(*weight, *weight - gradient * 0.01);
         }
     })

@@ -1,7 +1,7 @@
 //! How near convolutions come to what a core can do, and how they compare with PyTorch's.
 //!
-//! `cargo bench --bench convolutions [-- PART [ROUNDS]]` takes the convolutions of `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`,
-//! for batches of 1 and 16, on one thread: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Every round times fused
+//! `cargo bench --bench convolutions [-- PART [ROUNDS [THREADS]]]` takes the convolutions of `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`,
+//! for batches of 1 and 16, on one thread or more: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Every round times fused
 //! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
 //!
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
@@ -73,7 +73,7 @@ struct Work {
 }
 
 impl Work {
-    fn new(shape: Shape, batch: usize, direction: &str, dtype: DType) -> Self {
+    fn new(shape: Shape, batch: usize, direction: &str, dtype: DType, threads: usize) -> Self {
         let Shape { channels: [from, to], size, kernel, stride, padding, groups, .. } = shape;
         let x_shape = [batch, from, size, size];
         let w_shape = [to, from / groups, kernel, kernel];
@@ -81,13 +81,13 @@ impl Work {
             let x = t.param_of("x", TensorType::new(dtype, x_shape));
             let w = t.param_of("w", TensorType::new(dtype, w_shape));
             let (stride, padding) = ([stride as i64], [padding as i64]);
-            let y = x.conv2d(w, None, &stride, &padding, &[], Some(groups as i64), false);
+            let y = x.conv2d(w, None, stride, padding, [], Some(groups as i64), false);
             let result = match direction {
                 "forward" => y,
                 _ => {
                     let dy = t.state_of("dy", y.ty());
                     let of = if direction == "input" { x } else { w };
-                    t.grad(y.mul(dy, None).sum(&[], false, Some(DType::F32)), &[of])[0]
+                    t.grad(y.mul(dy).sum(().dtype(DType::F32)), &[of])[0]
                 }
             };
             t.update(t.state_of("result", result.ty()), result);
@@ -99,7 +99,7 @@ impl Work {
             let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
             store.insert(&port.name, numbers);
         }
-        let options = programs::written(Options::new().threads(1));
+        let options = programs::written(Options::new().threads(threads));
         let program = compile(graph, &options).expect("code");
         Work { program, store }
     }
@@ -130,6 +130,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let part = words.first().cloned().unwrap_or_default();
     let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let threads = words.get(2).and_then(|n| n.parse().ok()).unwrap_or(1);
     let (peer, mut logarithms) = (peer(), BTreeMap::<String, Vec<f64>>::new());
     println!("convolution | per cent of peak (ratio to PyTorch): f32, bf16 of {DIRECTIONS:?}");
     let lines = LIST.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
@@ -141,10 +142,10 @@ fn main() {
         let times = (ROUND / operations).ceil() as usize;
         let mut row = String::new();
         for direction in DIRECTIONS {
-            let mut works = DTYPES.map(|dtype| Work::new(shape, batch, direction, dtype));
+            let mut works = DTYPES.map(|dtype| Work::new(shape, batch, direction, dtype, threads));
             let mut best = [f64::INFINITY; 3];
             for _ in 0..rounds {
-                let peak = operations / measure_flops(Vectors::Native);
+                let peak = operations / measure_flops(Vectors::Native) / threads as f64;
                 let [f32, bf16] = works.each_mut().map(|work| work.run(times));
                 for (best, time) in best.iter_mut().zip([peak, f32, bf16]) {
                     *best = best.min(time);

@@ -155,17 +155,15 @@ fn floats(count: usize) -> Vec<f32> {
 /// Softmax, layer norm and the sum of columns, elements per second.
 fn rows(c: &mut Criterion) {
     let shape = [128, 512];
-    let softmax =
-        |dtype| move |t: &Trace| write(t, "y", read(t, "x", dtype, &shape).softmax(-1, None));
+    let softmax = |dtype| move |t: &Trace| write(t, "y", read(t, "x", dtype, &shape).softmax(-1));
     let layer_norm = |dtype| {
         move |t: &Trace| {
             let [w, b] = ["w", "b"].map(|name| read(t, name, dtype, &shape[1..]));
             let x = read(t, "x", dtype, &shape);
-            write(t, "y", x.layer_norm(w, b, &[shape[1] as i64], 1e-5));
+            write(t, "y", x.layer_norm(w, b, [shape[1] as i64], 1e-5));
         }
     };
-    let columns =
-        |dtype| move |t: &Trace| write(t, "y", read(t, "x", dtype, &shape).sum(&[0], false, None));
+    let columns = |dtype| move |t: &Trace| write(t, "y", read(t, "x", dtype, &shape).sum(0));
     let mut group = c.benchmark_group("rows");
     group.throughput(Throughput::Elements((shape[0] * shape[1]) as u64));
     for dtype in DTYPES {

@@ -167,7 +167,7 @@ fn step(all: bool) -> Jit {
         for (i, param) in params.iter().enumerate().filter(|_| all) {
             let shadow = t.state(&name("shadow", i));
             let next = t.next_of(*param).expect("updated");
-            let skip = found.ne(None, Some(0.0));
+            let skip = found.ne(0.0);
             t.update(shadow, skip.choose(shadow, next.cast(DType::BF16)));
         }
     })

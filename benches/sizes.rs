@@ -15,7 +15,7 @@ const LENGTHS: i64 = 60;
 const BATCHES: i64 = 16;
 
 fn norm(x: Var<'_>) -> Var<'_> {
-    x.layer_norm(None, None, &[WIDTH], 1e-5).results()[0]
+    x.layer_norm(None, None, [WIDTH], 1e-5).results()[0]
 }
 
 /// The next character after each.
@@ -25,19 +25,19 @@ fn model(t: &Trace) {
     let param = |name: &str, shape: &[usize]| t.param_of(name, TensorType::new(DType::F32, shape));
     let positions = param("positions", &[LENGTHS as usize, WIDTH]).slice(0, 0, length, 1);
     let mut x = param("characters", &[CHARACTERS, WIDTH]).embedding(tokens) + positions;
-    let row = t.iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
-    let column = t.iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+    let row = t.tracer().iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
+    let column = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
     let never = t.full(TensorType::scalar(DType::F32), f64::NEG_INFINITY);
     for layer in 0..LAYERS {
         let weight = |name: &str, shape: [usize; 2]| param(&format!("{layer}.{name}"), &shape);
         let y = norm(x);
         let [q, k, v] = ["q", "k", "v"].map(|name| {
             let y = y.linear(weight(name, [WIDTH, WIDTH]), None);
-            y.reshape(&sizes![batch, length, HEADS, WIDTH / HEADS]).permute(&[0, 2, 1, 3])
+            y.reshape(sizes![batch, length, HEADS, WIDTH / HEADS]).permute([0, 2, 1, 3])
         });
         let scores = q.matmul(k.t()) * (1.0 / ((WIDTH / HEADS) as f64).sqrt());
-        let scores = column.le(row, None).choose(scores, never).softmax(-1, None);
-        let mixed = scores.matmul(v).permute(&[0, 2, 1, 3]).reshape(&sizes![batch, length, WIDTH]);
+        let scores = column.le(row).choose(scores, never).softmax(-1);
+        let mixed = scores.matmul(v).permute([0, 2, 1, 3]).reshape(sizes![batch, length, WIDTH]);
         x = x + mixed.linear(weight("mix", [WIDTH, WIDTH]), None);
         let y = norm(x).linear(weight("up", [4 * WIDTH, WIDTH]), None).gelu(None);
         x = x + y.linear(weight("down", [WIDTH, 4 * WIDTH]), None);

@@ -103,8 +103,8 @@ fn small_kernels(threads: usize) -> (Executable, Store) {
     let graph = trace("balance", |t| {
         let x = t.state_of("x", TensorType::new(DType::F32, [4, 4]));
         let y = (0..49).fold(x, |x, _| {
-            let x = x / x.sum(&[1], true, None);
-            x / x.sum(&[0], true, None)
+            let x = x / x.sum([1].keep());
+            x / x.sum([0].keep())
         });
         t.update(x, y);
     });

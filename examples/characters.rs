@@ -37,7 +37,7 @@ fn generate(start: &[i64], file: &Path) -> tracecast::Result<String> {
         let scores = model().forward(&Context::evaluation(t), t.input("x"));
         // The largest is at each character as often as that is likely at a temperature of one half.
         let noise = (-t.input("random").log()).log();
-        t.output("next", (scores / 0.5 - noise).argmax(Some(1), false));
+        t.output("next", (scores / 0.5 - noise).argmax(1));
     });
     let mut text = start.to_vec();
     for seed in 0..200 {

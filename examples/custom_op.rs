@@ -46,7 +46,7 @@ fn main() -> tracecast::Result<()> {
             let w = t.param_of("w", TensorType::new(DType::F32, [2, 4]));
             let loss = autocast(t, "cpu", DType::BF16, || x.linear(w, None).log_cosh());
             assert_eq!(loss.dtype(), dtype);
-            t.output("loss", loss.mean_all());
+            t.output("loss", loss.mean(()));
         })?;
         let why = explain(&graph, &options)?.about("log_cosh#0").expect("it is in the program");
         writeln!(out, "{}", why.ops[0]).expect("standard output is open");

@@ -9,7 +9,7 @@ fn main() -> tracecast::Result<()> {
     let graph = trace("step", |t| {
         let x = t.input_of("x", TensorType::new(DType::F32, [8, 4]));
         let w = t.param_of("w", TensorType::new(DType::F32, [4, 2]));
-        let loss = autocast(t, "cpu", DType::BF16, || x.matmul(w).relu().sum_all());
+        let loss = autocast(t, "cpu", DType::BF16, || x.matmul(w).relu().sum(()));
         let dw = t.grad(loss, &[w])[0];
         t.update(w, w - dw * 0.1);
         t.output("loss", loss);

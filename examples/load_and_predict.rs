@@ -21,7 +21,7 @@ fn main() -> tracecast::Result<()> {
 
     let predict = jit(Options::new(), move |t| {
         let scores = model.forward(&Context::evaluation(t), t.input("x"));
-        t.output("class", scores.argmax(Some(1), false));
+        t.output("class", scores.argmax(1));
     });
     let questions = [[0.0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
     let x = Tensor::new([4, 2], questions.as_flattened())?;

@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Each column with mean 0 and deviation 1, in the rows to train on.
     let scale = jit(Options::new(), |t| {
         let (train, test) = (t.input("train"), t.input("test"));
-        let mean = train.mean(&[0], true, None);
-        let deviation = ((train - mean) * (train - mean)).mean(&[0], true, None).sqrt();
+        let mean = train.mean([0].keep());
+        let deviation = ((train - mean) * (train - mean)).mean([0].keep()).sqrt();
         t.output("train", (train - mean) / deviation);
         t.output("test", (test - mean) / deviation);
     });
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let evaluate = step.evaluation(|t, model| {
         let (y, answer) = (t.input("y"), model.forward(t.input("x")));
-        let spread = y.mean_squared_error(y.mean_all().expand(&y.shape()));
+        let spread = y.mean_squared_error(y.mean(()).expand(&y.shape()));
         t.output("r2", 1.0 - answer.mean_squared_error(y) / spread);
     });
     let r2 = evaluate.run(&mut store, &test.inputs())?["r2"].item::<f32>()?;

@@ -46,8 +46,8 @@ fn main() -> tracecast::Result<()> {
         }
     }
 
-    let evaluate = step
-        .evaluation(|t, model| t.output("arm", model.forward(t.input("x")).argmax(Some(1), false)));
+    let evaluate =
+        step.evaluation(|t, model| t.output("arm", model.forward(t.input("x")).argmax(1)));
     let arms = evaluate.run(&mut store, &[("x", &x)])?["arm"].to_vec::<i64>()?;
     let right = arms.iter().zip(y.to_vec::<i64>()?).filter(|(a, b)| **a == *b).count();
     writeln!(out, "{right} of {} points right", arms.len()).expect("standard output is open");

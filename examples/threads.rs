@@ -24,8 +24,7 @@ fn main() -> tracecast::Result<()> {
         step.run(&mut store, &[("x", &x), ("y", &Tensor::from(y))])?;
     }
 
-    let program =
-        step.evaluation(|t, model| t.output("p", model.forward(t.input("x")).softmax(1, None)));
+    let program = step.evaluation(|t, model| t.output("p", model.forward(t.input("x")).softmax(1)));
     let batches = (1000..1064).map(|seed| Tensor::randn([8, 2], seed));
     let batches = batches.collect::<Result<Vec<_>, _>>()?;
     let mut ask = |x: &Tensor| Ok(program.run(&mut store, &[("x", x)])?["p"].clone());

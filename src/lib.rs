@@ -26,7 +26,7 @@
 //!     assert!(loss < 0.1);
 //!
 //!     // Another program over the same store.
-//!     let evaluate = step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(Some(1), false)));
+//!     let evaluate = step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(1)));
 //!     let out = evaluate.run(&mut store, &[("x", &x)])?;
 //!     assert_eq!(out["class"].to_vec::<i64>()?, [0, 1, 1, 0]);
 //!     Ok(())
@@ -45,6 +45,7 @@
 //! | find wrong numbers and wrong gradients | [`numerics`] |
 //! | put a model together | [`nn`] |
 //! | shuffle examples and take batches | [`data`] |
+//! | have it say one token after another | [`generate`] |
 //! | train it | [`TrainStep`], [`optim`] |
 //! | save it and load it | [`checkpoint`], [`TrainStep::save`] |
 //!
@@ -60,6 +61,7 @@ pub mod eager;
 mod entry;
 mod error;
 pub mod explain;
+pub mod generate;
 mod home;
 mod jit;
 mod names;
@@ -105,10 +107,10 @@ pub mod prelude {
         Var, compile, compile_sized, jit, sizes, trace,
     };
     pub use tracecast_ir::ops::prelude::{
-        Activations, Bags, Bits, Cast, Collectives, Convolutions, Curves, Divisions, Elementwise,
-        Functions, Indexed, Indexing, Lengths, Losses, Margins, MatrixProducts, MulAdds,
-        Neighbours, Norms, Powers, Products, Reductions, Regressions, Scans, Scatters, Softmaxes,
-        Sorting, Statistics, Views, Windowed,
+        Activations, Attentions, Bags, BatchNorms, Bits, Cast, Collectives, Convolutions, Curves,
+        Divisions, Elementwise, Functions, GroupNorms, Indexed, Indexing, IntoDims, Lengths,
+        Losses, Margins, MatrixProducts, MulAdds, Neighbours, Norms, Pools, Powers, Products,
+        Reductions, Regressions, Scans, Scatters, Softmaxes, Sorting, Statistics, Views, Windowed,
     };
 }
 

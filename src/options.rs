@@ -12,7 +12,7 @@ use tracecast_codegen::Vectors;
 use tracecast_ir::Verified;
 use tracecast_ir::policy::PolicySet;
 use tracecast_passes::{PassOptions, Precision};
-use tracecast_runtime::{Device, Registry};
+use tracecast_runtime::{Device, Executable, Registry};
 
 /// What sees the program after each pass, under the name of the pass.
 pub type Observer = dyn Fn(&str, &Verified) + Send + Sync;
@@ -310,12 +310,13 @@ impl Options {
     }
 
     /// With programs refused whose runs need more than so many bytes besides state, inputs and results that others hold: what is needed is known
-    /// before a program runs ([`Executable::peak_bytes`](crate::Executable::peak_bytes)). Without a limit if not said.
+    /// before a program runs ([`Executable::peak_bytes`](crate::Executable::peak_bytes), and
+    /// [`Executable::scratch_bytes`](crate::Executable::scratch_bytes) on the threads). Without a limit if not said.
     ///
     /// ```
     /// use tracecast::prelude::*;
     ///
-    /// let sum = |limit| jit(Options::new().memory_limit(limit), |t| t.output("y", (t.input("x") + 1.0).sum(&[], false, None)));
+    /// let sum = |limit| jit(Options::new().memory_limit(limit), |t| t.output("y", (t.input("x") + 1.0).sum(())));
     /// let x = Tensor::rand([300, 300], 1)?;
     /// let run = |limit| sum(limit).run(&mut Store::new(), &[("x", &x)]);
     /// assert!(run(1 << 20).is_ok());
@@ -495,6 +496,15 @@ impl Options {
             self.memory_limit
         );
         Err(Error::Option { option: "memory_limit", message })
+    }
+
+    /// The same of a program that is loaded, with what its runs take on threads.
+    pub(crate) fn check_run(&self, program: &Executable) -> Result<()> {
+        if self.memory_limit == usize::MAX {
+            return Ok(());
+        }
+        let bytes = program.peak_bytes().saturating_add(program.scratch_bytes());
+        self.check_memory(program.program().name(), bytes)
     }
 
     pub(crate) fn most_program_bytes(&self) -> usize {

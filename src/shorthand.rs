@@ -2,7 +2,6 @@
 
 use tracecast_ir::Var;
 use tracecast_ir::ops::nn::loss::Losses;
-use tracecast_ir::ops::reduce::Reductions;
 
 /// The usual cases of ops with many settings, as methods.
 pub trait Shorthand<'t>: Copy {
@@ -13,14 +12,6 @@ pub trait Shorthand<'t>: Copy {
     /// The mean of the squared differences.
     #[track_caller]
     fn mean_squared_error(self, target: Var<'t>) -> Var<'t>;
-
-    /// The sum of all elements.
-    #[track_caller]
-    fn sum_all(self) -> Var<'t>;
-
-    /// The mean of all elements.
-    #[track_caller]
-    fn mean_all(self) -> Var<'t>;
 }
 
 impl<'t> Shorthand<'t> for Var<'t> {
@@ -32,15 +23,5 @@ impl<'t> Shorthand<'t> for Var<'t> {
     #[track_caller]
     fn mean_squared_error(self, target: Var<'t>) -> Var<'t> {
         self.mse_loss(target, None)
-    }
-
-    #[track_caller]
-    fn sum_all(self) -> Var<'t> {
-        self.sum(&[], false, None)
-    }
-
-    #[track_caller]
-    fn mean_all(self) -> Var<'t> {
-        self.mean(&[], false, None)
     }
 }

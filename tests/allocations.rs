@@ -60,7 +60,7 @@ fn lending() -> usize {
         let y = x + w;
         t.update(w, y * 0.5);
         t.output("y", y);
-        t.output("sum", y.sum(&[0], false, None) + w.sum(&[1], true, None));
+        t.output("sum", y.sum(0) + w.sum([1].keep()));
     });
     let shape = [160, 160];
     let mut store = Store::new().with("w", Tensor::rand(shape, 1).unwrap());
@@ -115,7 +115,7 @@ fn shared() -> bool {
 fn sizes() -> usize {
     let program = jit(one_thread(), |t| {
         let (x, w) = (t.input("x"), t.param_of("w", TensorType::new(DType::F32, [6, 5])));
-        t.output("y", x.matmul(w).softmax(-1, None));
+        t.output("y", x.matmul(w).softmax(-1));
     });
     let program = program.sizes("x: [batch, _]");
     let mut store = Store::new().with("w", Tensor::rand([6, 5], 1).unwrap());

@@ -265,7 +265,7 @@ fn misuse(calls: impl for<'t> FnOnce(&mut GradScaler<'t>, &mut Recorded<'t, '_>)
         let rule = Sgd::new(0.1);
         let mut optimizer = Recorded::new(t, &rule, &[w]);
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
-        optimizer.backward(scaler.scale(w.sum_all()));
+        optimizer.backward(scaler.scale(w.sum(())));
         calls(&mut scaler, &mut optimizer);
     })
 }
@@ -293,7 +293,7 @@ fn calls_of_a_scaler_in_the_wrong_order_are_refused() {
         let rule = Sgd::new(0.1);
         let mut optimizer = Recorded::new(t, &rule, &[w]);
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
-        optimizer.backward(scaler.scale(w.sum_all()));
+        optimizer.backward(scaler.scale(w.sum(())));
         scaler.step(&mut optimizer);
     });
     assert!(half.contains("f16 gradients are not unscaled"), "{half}");
@@ -310,7 +310,7 @@ fn a_disabled_scaler_does_nothing() {
             "amp",
             ScalerOptions { enabled: false, ..ScalerOptions::default() },
         );
-        let loss = w.sum_all();
+        let loss = w.sum(());
         assert_eq!(scaler.scale(loss).id(), loss.id());
         optimizer.backward(loss);
         scaler.unscale_(&mut optimizer);
@@ -357,7 +357,7 @@ fn a_graph_can_be_compiled_by_hand() {
     let graph = trace("head", |t| {
         let w = t.param_of("w", f32s(&[2]));
         t.update(w, w * 3.0);
-        t.output("sum", w.sum_all());
+        t.output("sum", w.sum(()));
     })
     .unwrap();
     for device in ["reference", if cfg!(feature = "cpu") { "cpu" } else { "reference" }] {

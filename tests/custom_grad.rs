@@ -44,10 +44,16 @@ fn exp_times<'t>(t: &'t Trace, x: Var<'t>, factor: f64) -> Var<'t> {
 fn the_given_gradient_counts_in_every_order() {
     // With g(x) = 2·eˣ in the place of the derivative of eˣ, and the same function in backward, the second derivative is 4·eˣ.
     let graph = trace("orders", |t| {
-        let x = t.port("x", f32s(&[2]), tracecast::ir::Role::Input, true, "cpu".parse().unwrap());
-        let first = t.grad(exp_times(t, x, 2.0).sum_all(), &[x])[0];
-        let second = t.grad(first.sum_all(), &[x])[0];
-        t.output("third", t.grad(second.sum_all(), &[x])[0]);
+        let x = t.tracer().port(
+            "x",
+            f32s(&[2]),
+            tracecast::ir::Role::Input,
+            true,
+            "cpu".parse().unwrap(),
+        );
+        let first = t.grad(exp_times(t, x, 2.0).sum(()), &[x])[0];
+        let second = t.grad(first.sum(()), &[x])[0];
+        t.output("third", t.grad(second.sum(()), &[x])[0]);
         t.output("first", first);
         t.output("second", second);
     });
@@ -71,11 +77,11 @@ fn several_inputs_and_results_have_each_their_own_gradient() {
             |[x, w, _]| ([x + w, x * w], (x, w)),
             |(x, w), [ds, dp]| [Some(ds * 10.0 + dp * w), Some(ds * 100.0 + dp * x), None],
         );
-        let gradients = t.grad(sum.sum_all(), &[x, w, index]);
+        let gradients = t.grad(sum.sum(()), &[x, w, index]);
         for (name, gradient) in ["dx", "dw", "di"].into_iter().zip(gradients) {
             t.output(name, gradient);
         }
-        let both = t.grad((sum + product).sum_all(), &[x]);
+        let both = t.grad((sum + product).sum(()), &[x]);
         t.output("both", both[0]);
     });
     let out = run(&graph.unwrap(), &[("x", &[1.0, 2.0]), ("w", &[3.0, 4.0]), ("i", &[0.0, 1.0])]);
@@ -90,9 +96,9 @@ fn one_function_inside_the_other() {
     let graph = trace("nested", |t| {
         let x = t.input_of("x", f32s(&[1]));
         let y = custom_grad(t, [x], |[x]| (x * x, x), |x, dy| [Some(dy * exp_times(t, x, 3.0))]);
-        let first = t.grad(y.sum_all(), &[x])[0];
+        let first = t.grad(y.sum(()), &[x])[0];
         t.output("first", first);
-        t.output("second", t.grad(first.sum_all(), &[x])[0]);
+        t.output("second", t.grad(first.sum(()), &[x])[0]);
     });
     let out = run(&graph.unwrap(), &[("x", &[0.0])]);
     assert_eq!((out["first"].to_f64s(), out["second"].to_f64s()), (vec![1.0], vec![3.0]));
@@ -113,7 +119,7 @@ fn a_plain_result_costs_nothing() {
 fn text_keeps_the_gradient() {
     let graph = trace("kept", |t| {
         let x = t.input_of("x", f32s(&[2]));
-        t.output("dx", t.grad(exp_times(t, x, 2.0).sum_all(), &[x])[0]);
+        t.output("dx", t.grad(exp_times(t, x, 2.0).sum(()), &[x])[0]);
     })
     .unwrap();
     let again = text::parse(&graph.to_string()).unwrap();
@@ -137,13 +143,13 @@ fn dtypes(custom: &CustomGrad, region: &Autocast) -> [DType; 3] {
                     ([y], (x, w))
                 },
                 |(x, w), [dy]| {
-                    let dx = dy.matmul(w.permute(&[1, 0]));
+                    let dx = dy.matmul(w.permute([1, 0]));
                     backward = dx.dtype();
-                    [Some(dx), Some(x.permute(&[1, 0]).matmul(dy))]
+                    [Some(dx), Some(x.permute([1, 0]).matmul(dy))]
                 },
             )
         });
-        let gradient = t.grad(y.sum_all(), &[x])[0];
+        let gradient = t.grad(y.sum(()), &[x])[0];
         seen = [forward, backward, gradient.dtype()];
         t.output("dx", gradient);
     });
@@ -185,14 +191,14 @@ fn cast_inputs_takes_floats_of_the_device_alone() {
                 inputs,
                 |inputs| {
                     seen = inputs.iter().map(|x| x.dtype()).collect();
-                    assert!(t.region().is_off());
+                    assert!(t.tracer().region().is_off());
                     ([inputs[0]], ())
                 },
                 |(), [dy]| [Some(dy), None, None, None],
             )
         });
         assert_eq!(seen, [DType::F16, DType::F16, DType::F64, DType::I64]);
-        assert!(t.region().is_off());
+        assert!(t.tracer().region().is_off());
     });
     graph.unwrap();
 }
@@ -203,18 +209,18 @@ fn regions_inside_backward_are_outermost_ones() {
         let w = t.param_of("w", f32s(&[2, 2]));
         let mut scopes = Vec::new();
         autocast(t, "cpu", DType::BF16, || {
-            scopes.push(t.region().scope());
+            scopes.push(t.tracer().region().scope());
             custom_grad(
                 t,
                 [w],
                 |[w]| (w.matmul(w), ()),
                 |(), dy| {
-                    scopes.push(t.region().scope());
-                    autocast(t, "cpu", DType::F16, || scopes.push(t.region().scope()));
+                    scopes.push(t.tracer().region().scope());
+                    autocast(t, "cpu", DType::F16, || scopes.push(t.tracer().region().scope()));
                     [Some(dy)]
                 },
             );
-            scopes.push(t.region().scope());
+            scopes.push(t.tracer().region().scope());
         });
         assert_eq!(scopes, [1, 2, 2, 1]);
     });
@@ -222,7 +228,7 @@ fn regions_inside_backward_are_outermost_ones() {
 }
 
 fn block<'t>(x: Var<'t>, w: Var<'t>) -> Var<'t> {
-    x.reshape(&[1, 4]).matmul(w).tanh().matmul(w)
+    x.reshape([1, 4]).matmul(w).tanh().matmul(w)
 }
 
 #[test]
@@ -241,12 +247,12 @@ fn a_checkpointed_block_is_recomputed_under_the_same_autocast() {
                 |(x, w), dy| {
                     let again = block(x, w);
                     assert_eq!(again.dtype(), DType::BF16);
-                    let both = t.grad((again * dy).sum(&[], false, Some(DType::F32)), &[x, w]);
+                    let both = t.grad((again * dy).sum(().dtype(DType::F32)), &[x, w]);
                     [Some(both[0]), Some(both[1])]
                 },
             )
         });
-        let gradients = t.grad(y.sum(&[], false, Some(DType::F32)), &[x, w]);
+        let gradients = t.grad(y.sum(().dtype(DType::F32)), &[x, w]);
         t.output("dx", gradients[0]);
         t.output("dw", gradients[1]);
     };
@@ -293,9 +299,9 @@ fn what_does_not_fit_is_named_with_the_line_of_the_call() {
         let y = custom_grad(t, [x], |[x]| (x * 2.0, ()), |(), dy| [gradient(dy)]);
         t.output("y", y);
     }
-    let shape = message(|t, x| given(t, x, |dy| Some(dy.sum_all())));
+    let shape = message(|t, x| given(t, x, |dy| Some(dy.sum(()))));
     assert!(shape.contains("the gradient of input 0 is f32[], expected f32[2]"), "{shape}");
-    let truth = message(|t, x| given(t, x, |dy| Some(dy.gt(None, Some(0.0)))));
+    let truth = message(|t, x| given(t, x, |dy| Some(dy.gt(0.0))));
     assert!(truth.contains("the gradient of input 0 is bool[2], expected f32[2]"), "{truth}");
     let count = message(|t, x| {
         CustomGrad::new().apply_list(t, &[x], |x| (vec![x[0]], ()), |(), _| vec![]);
@@ -307,7 +313,7 @@ fn what_does_not_fit_is_named_with_the_line_of_the_call() {
     });
     assert!(whole.contains("i64[2] is not floating point"), "{whole}");
     let result = message(|t, x| {
-        custom_grad(t, [x], |[x]| (x.gt(None, Some(0.0)), ()), |(), _| [None]);
+        custom_grad(t, [x], |[x]| (x.gt(0.0), ()), |(), _| [None]);
     });
     assert!(result.contains("takes floating point, found bool[2]"), "{result}");
     let device = message(|t, x| {
@@ -315,7 +321,7 @@ fn what_does_not_fit_is_named_with_the_line_of_the_call() {
     });
     assert!(device.contains("unknown device type `gpu`"), "{device}");
     // What is wrong inside backward is named with its own line.
-    let inside = message(|t, x| given(t, x, |dy| Some(dy.matmul(dy.reshape(&[1, 2])))));
+    let inside = message(|t, x| given(t, x, |dy| Some(dy.matmul(dy.reshape([1, 2])))));
     assert!(inside.contains("matmul"), "{inside}");
 }
 

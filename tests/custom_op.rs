@@ -40,7 +40,7 @@ SQUARED_NORM = squared_norm(x) -> (y) {
         ty.shape = ty.shape[..ty.shape.rank().saturating_sub(1)].iter().copied().collect();
         Ok(Inferred::one(ty))
     },
-    body:     composite(None, &|cx| smallvec![(cx.args[0] * cx.args[0]).sum(&[-1], false, None)]),
+    body:     composite(None, &|cx| smallvec![(cx.args[0] * cx.args[0]).sum(-1)]),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[2, 3]"] },
 }
@@ -94,7 +94,7 @@ fn clipped_record(factor: f64) -> Arc<OpDef> {
 fn an_op_of_another_crate_goes_all_the_way() -> Result<(), Error> {
     let graph = tracecast::trace("cubes", |t| {
         let x = t.param_of("x", TensorType::new(DType::F32, [3]));
-        let loss = x.cube().sum_all();
+        let loss = x.cube().sum(());
         t.output("dx", t.grad(loss, &[x])[0]);
         t.output("loss", loss);
     })?;
@@ -111,8 +111,8 @@ fn an_op_made_at_run_time_goes_all_the_way() -> Result<(), Error> {
     let op = clipped(4.0);
     let graph = tracecast::trace("scaled", |t| {
         let x = t.param_of("x", TensorType::new(DType::F32, [2]));
-        let y = t.apply(op.clone(), Args::of(&[x]), Attrs::new())[0];
-        t.output("dx", t.grad(y.sum_all(), &[x])[0]);
+        let y = t.tracer().apply(op.clone(), Args::of(&[x]), Attrs::new())[0];
+        t.output("dx", t.grad(y.sum(()), &[x])[0]);
         t.output("y", y);
     })?;
     let printed = graph.to_string();
@@ -148,7 +148,7 @@ fn in_region(policies: PolicySet, op: &'static OpDef) -> Result<[DType; 2], Erro
         for dtype in [DType::BF16, DType::F32] {
             let x = t.input_of(dtype.name(), TensorType::new(dtype, [2, 3]));
             autocast(t, "cpu", DType::BF16, || {
-                t.output(dtype.name(), t.apply(op, Args::of(&[x]), Attrs::new())[0])
+                t.output(dtype.name(), t.tracer().apply(op, Args::of(&[x]), Attrs::new())[0])
             });
         }
     })?;
@@ -229,8 +229,8 @@ fn a_banned_op_gives_its_advice() {
     }));
     let refused = tracecast::trace("banned", |t| {
         let x = t.input_of("x", TensorType::new(DType::F32, [2]));
-        t.apply(op.clone(), Args::of(&[x]), Attrs::new());
-        autocast(t, "cpu", None, || t.apply(op.clone(), Args::of(&[x]), Attrs::new()));
+        t.tracer().apply(op.clone(), Args::of(&[x]), Attrs::new());
+        autocast(t, "cpu", None, || t.tracer().apply(op.clone(), Args::of(&[x]), Attrs::new()));
     });
     let message = refused.expect_err("is banned inside a region").to_string();
     assert!(message.contains("use `cube` in its place") && message.contains(file!()), "{message}");
@@ -240,11 +240,11 @@ fn a_banned_op_gives_its_advice() {
 fn a_decomposition_and_a_gradient_go_all_the_way() -> Result<(), Error> {
     let graph = tracecast::trace("parts", |t| {
         let x = t.param_of("x", TensorType::new(DType::F32, [1, 2]));
-        let taught = t.grad(x.half_taught().sum_all(), &[x])[0];
+        let taught = t.grad(x.half_taught().sum(()), &[x])[0];
         t.output("norm", x.squared_norm());
-        t.output("dnorm", t.grad(x.squared_norm().sum_all(), &[x])[0]);
+        t.output("dnorm", t.grad(x.squared_norm().sum(()), &[x])[0]);
         t.output("dtaught", taught);
-        t.output("ddtaught", t.grad(taught.sum_all(), &[x])[0]);
+        t.output("ddtaught", t.grad(taught.sum(()), &[x])[0]);
     })?;
     let program = compile(graph, &Options::new())?;
     let mut store = Store::new().with("x", Tensor::new([1, 2], &[3.0f32, -4.0])?);
@@ -261,8 +261,8 @@ fn one_name_stands_for_one_op() {
     let (first, second) = (clipped(4.0), clipped(0.5));
     let refused = tracecast::trace("two", |t| {
         let x = t.input_of("x", TensorType::new(DType::F32, [2]));
-        t.output("a", t.apply(first.clone(), Args::of(&[x]), Attrs::new())[0]);
-        t.output("b", t.apply(second.clone(), Args::of(&[x]), Attrs::new())[0]);
+        t.output("a", t.tracer().apply(first.clone(), Args::of(&[x]), Attrs::new())[0]);
+        t.output("b", t.tracer().apply(second.clone(), Args::of(&[x]), Attrs::new())[0]);
     });
     let message = refused.expect_err("the same name").to_string();
     assert!(

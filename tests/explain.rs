@@ -200,7 +200,7 @@ fn one_node_can_be_asked_about() {
 fn warnings_are_in_the_report_of_a_compilation() {
     let program = jit(Options::new().device("reference"), |t| {
         let x = t.input("x");
-        t.output("y", x.mul(x, None).sum(&[], false, None));
+        t.output("y", x.mul(x).sum(()));
     });
     let (mut store, ones) =
         (Store::new(), Tensor::full(TensorType::new(DType::F16, [300, 300]), 1.0));

@@ -85,7 +85,7 @@ fn pixels_and_channels_change_places_and_back() {
     let six = Tensor::from_fn(TensorType::new(DType::F32, [1, 6, 1]), |i| i as f64).unwrap();
     assert_eq!(trained(ChannelShuffle::new(2), &six).unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     let error = trained(PixelShuffle::new(3), &x).unwrap_err().to_string();
-    assert!(error.contains("PixelShuffle: 8 is no multiple of 9"), "{error}");
+    assert!(error.contains("pixel_shuffle: 8 is no multiple of 9"), "{error}");
     let row = Tensor::zeros(TensorType::new(DType::F32, [2, 6])).unwrap();
     assert_eq!(trained(Unflatten::new(1, [2, -1]), &row).unwrap().len(), 12);
 }
@@ -97,7 +97,7 @@ fn a_module_called_twice_has_its_parameters_once() {
         fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
             // The size of `x` is not known while parameters are asked for.
             let n = x.size(0);
-            let y = cx.call("fc", &self.0, x).reshape(&[n, 3.into()]);
+            let y = cx.call("fc", &self.0, x).reshape([n, 3.into()]);
             cx.call("fc", &self.0, y)
         }
     }
@@ -162,7 +162,7 @@ fn a_loss_at_the_top_brings_its_weights() {
     let step = TrainStep::new(Linear::new(4, 2), move |t, model| {
         let (y, labels) = (model.forward(t.input("x")), t.input("y"));
         let loss = CrossEntropyLoss::new().weight(weights());
-        loss.forward(model.context(), (y, labels)) + 0.0 * y.sum_all()
+        loss.forward(model.context(), (y, labels)) + 0.0 * y.sum(())
     });
     let step = step.optimizer(Sgd::new(0.0)).build().unwrap();
     let mut store = Store::new();
@@ -219,7 +219,7 @@ fn gradients_of_inputs_go_through_all_steps() {
     let read = move |t: &Trace| {
         let x = t.param("x");
         let (y, _) = layer.forward(&Context::training(t), x.into());
-        let loss = (y * y).sum_all();
+        let loss = (y * y).sum(());
         t.output("loss", loss);
         t.output("dx", t.tracer().grad(loss, &[x])[0]);
     };
@@ -326,4 +326,55 @@ fn starts_are_those_of_the_layers() {
     let table = Embedding::new(5, 2).padding(-1).entries()[0].tensor(3).unwrap();
     let table = table.to_vec::<f32>().unwrap();
     assert!(table[8..] == [0.0, 0.0] && table[..8].iter().all(|v| *v != 0.0), "{table:?}");
+}
+
+/// The store behind a step of a batch norm that is skipped, since the slope of its loss is infinite.
+fn skipped(hold: bool, parts: usize) -> Store {
+    let model = Sequential::new().then(BatchNorm1d::new(2)).then(Linear::new(2, 1));
+    let step = TrainStep::new(model, |t, model| {
+        let slope = t.input_of("slope", TensorType::scalar(DType::F32));
+        (model.forward(t.input("x")) * slope).mean(())
+    });
+    let step = step.optimizer(Sgd::new(0.1)).scaler(ScalerOptions::default());
+    let step = step.micro_batches(parts, &["x"]).hold_statistics(hold);
+    let step = step.options(Options::new().device("reference")).build().unwrap();
+    let mut store = Store::new();
+    step.init(&mut store, 0).unwrap();
+    let x = Tensor::new([4, 2], &[0.0f32, 0.0, 2.0, 4.0, 1.0, 1.0, 3.0, 5.0]).unwrap();
+    let slope = Tensor::scalar(f32::INFINITY);
+    assert!(step.run(&mut store, &[("x", &x), ("slope", &slope)]).unwrap().skipped);
+    assert_eq!(store.get("0.weight").unwrap().to_vec::<f32>().unwrap(), [1.0; 2]);
+    store
+}
+
+#[test]
+fn running_statistics_move_in_skipped_steps_unless_they_are_held() {
+    let get = |store: &Store, name| store.get(name).unwrap().to_vec::<f32>().unwrap();
+    let moved = skipped(false, 1);
+    assert!(close(&get(&moved, "0.running_mean"), &[0.15, 0.25]));
+    assert!(close(&get(&moved, "0.running_var"), &[0.9 + 0.5 / 3.0, 0.9 + 1.7 / 3.0]));
+    assert_eq!(moved.get("0.num_batches_tracked").unwrap().to_vec::<i64>().unwrap(), [1]);
+    let held = skipped(true, 1);
+    assert_eq!(get(&held, "0.running_mean"), [0.0; 2]);
+    assert_eq!(get(&held, "0.running_var"), [1.0; 2]);
+    assert_eq!(held.get("0.num_batches_tracked").unwrap().to_vec::<i64>().unwrap(), [0]);
+    // Each micro-batch is a batch of its own.
+    let twice = skipped(false, 2);
+    assert!(close(&get(&twice, "0.running_mean"), &[0.29, 0.48]));
+    assert_eq!(twice.get("0.num_batches_tracked").unwrap().to_vec::<i64>().unwrap(), [2]);
+}
+
+#[test]
+fn norms_refuse_what_has_no_statistics() {
+    let x = Tensor::full(TensorType::new(DType::F32, [1, 4]), 1.0).unwrap();
+    let error = trained(BatchNorm1d::new(4), &x).unwrap_err().to_string();
+    assert!(error.contains("more than one number for each channel"), "{error}");
+    let error = trained(BatchNorm2d::new(4), &x).unwrap_err().to_string();
+    assert!(error.contains("takes 4 axes, found f32[1, 4]"), "{error}");
+    let error = trained(GroupNorm::new(3, 4), &x).unwrap_err().to_string();
+    assert!(error.contains("3 groups do not divide the 4 channels"), "{error}");
+    let wide = Tensor::full(TensorType::new(DType::F32, [3, 5, 2]), 1.0).unwrap();
+    let error = trained(BatchNorm1d::new(4), &wide).unwrap_err().to_string();
+    assert!(error.contains("`weight` is f32[4], expected f32[5]"), "{error}");
+    assert!(error.contains("layers.rs"), "{error}");
 }

@@ -74,7 +74,7 @@ fn one_tensor_may_be_two_inputs() {
 #[test]
 fn state_that_becomes_an_output_is_a_copy() {
     let count = program(1, |t| {
-        let state = t.input("start").mul(None, Some(1.0));
+        let state = t.input("start").mul(1.0);
         let total = t.state_of("total", TensorType::new(DType::F32, [N]));
         let next = total + state;
         t.update(total, next);

@@ -21,8 +21,8 @@ fn the_op_that_makes_it_is_named_with_its_line() {
     let found = found(
         |t| {
             let x = t.input_of("x", f32s(&[2, 2]));
-            let y = t.scope("head", || x.mul(None, Some(2.0)).exp()); // this line
-            t.output("y", y.mul(None, Some(0.5)).sub(y, None));
+            let y = t.scope("head", || x.mul(2.0).exp()); // this line
+            t.output("y", y.mul(0.5).sub(y));
         },
         &[("x", &x)],
     );
@@ -56,7 +56,7 @@ fn what_is_meant_is_no_finding() {
             t.input_of("keep", TensorType::new(DType::Bool, [2, 2])),
         );
         let never = t.full(f32s(&[]), f64::NEG_INFINITY);
-        t.output("y", keep.choose(x, never).softmax(1, None));
+        t.output("y", keep.choose(x, never).softmax(1));
     };
     assert_eq!(found(masked, &[("x", &x), ("keep", &keep)]), []);
     // A row that is masked as a whole is a NaN that somebody has to hear of.
@@ -142,7 +142,7 @@ fn statistics_cover_every_value_and_dtype() {
 fn the_numbers_are_those_of_compiled_code() {
     let graph = trace("f", |t| {
         let x = t.input_of("x", TensorType::new(DType::BF16, [64]));
-        t.output("y", x.exp().sin().mul(x, None));
+        t.output("y", x.exp().sin().mul(x));
     })
     .unwrap();
     let x = Tensor::rand([64], 3).unwrap().cast(DType::BF16).unwrap();
@@ -160,7 +160,7 @@ fn wrong_gradients_are_found_where_they_are() {
     let inputs = [("x", &x), ("y", &labels), ("z", &x)];
     // Right: a loss of one number, with indices beside it, and a result of another shape.
     let right = check_gradients(&Options::new(), &inputs, |t| {
-        t.input("x").cross_entropy(t.input("y")) + t.input("z").sum(&[1], false, None)
+        t.input("x").cross_entropy(t.input("y")) + t.input("z").sum(1)
     });
     assert_eq!(right.unwrap(), []);
     // Wrong at one element of one input only.

@@ -23,7 +23,7 @@ fn program(op: &'static OpDef, sample: &Sample) -> Graph {
         }
         let float = results.iter().copied().find(|y| y.dtype().is_float() && y.ty().numel() != 0);
         if let Some(y) = float.filter(|_| !wrt.is_empty()) {
-            let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+            let loss = y.mul(y).sum(().dtype(DType::F32));
             for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
                 t.output(&format!("g{i}"), g);
             }

@@ -61,7 +61,7 @@ fn a_profile_tells_of_every_step_and_runs_like_any_run() {
         let total = t.state_of("total", TensorType::new(DType::F32, [100]));
         let x = input(t, "x", DType::F32, &[100]);
         t.update(total, total + x);
-        t.output("p", x.softmax(-1, None));
+        t.output("p", x.softmax(-1));
     });
     let x = Tensor::rand([100], 1).unwrap();
     let zeros = Tensor::zeros(x.ty().clone()).unwrap();

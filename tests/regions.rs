@@ -37,7 +37,7 @@ fn standard(body: impl FnOnce(&Trace, Var<'_>, Var<'_>)) -> Graph {
 #[test]
 fn a_trace_begins_with_everything_off_and_a_body_of_a_region_ends_anyhow() {
     standard(|t, x, w| {
-        assert!(t.region().is_off());
+        assert!(t.tracer().region().is_off());
         let early = |t: &Trace| {
             autocast(t, "cpu", None, || {
                 if x.matmul(w).dtype() == DType::BF16 {
@@ -47,21 +47,21 @@ fn a_trace_begins_with_everything_off_and_a_body_of_a_region_ends_anyhow() {
             })
         };
         assert_eq!(early(t), "early");
-        assert!(t.region().is_off());
+        assert!(t.tracer().region().is_off());
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             autocast(t, "cpu", None, || autocast(t, "cuda", None, || panic!("on purpose")))
         }));
-        assert!(panicked.is_err() && t.region().is_off());
+        assert!(panicked.is_err() && t.tracer().region().is_off());
         assert_eq!(x.matmul(w).dtype(), DType::F32);
         // The number of open regions is back too: the next one is an outermost one, with a cache scope of its own.
-        let scope = |t: &Trace| autocast(t, "cpu", None, || t.region().scope());
+        let scope = |t: &Trace| autocast(t, "cpu", None, || t.tracer().region().scope());
         assert_ne!(scope(t), scope(t));
     });
     // The same with PyTorch's region objects.
     with(recorded(), |t, _, _| {
         let region = Autocast::new("cpu");
         let panicked = catch_unwind(AssertUnwindSafe(|| region.run(t, || panic!("on purpose"))));
-        assert!(panicked.is_err() && t.region().is_off());
+        assert!(panicked.is_err() && t.tracer().region().is_off());
     });
 }
 
@@ -80,10 +80,10 @@ fn regions_nest_islands_switch_off_and_no_dtype_is_the_current_one() {
                 assert_eq!(product(), DType::F32);
             });
             Autocast::new("cpu").cache(false).run(t, || {
-                assert!(!t.region().cache());
-                in_f16.run(t, || assert!(!t.region().cache()));
+                assert!(!t.tracer().region().cache());
+                in_f16.run(t, || assert!(!t.tracer().region().cache()));
             });
-            assert!(t.region().cache());
+            assert!(t.tracer().region().cache());
             assert_eq!(product(), DType::F16);
         });
     });
@@ -121,7 +121,8 @@ fn a_dtype_that_a_device_does_not_take_switches_off_with_a_warning_or_is_an_erro
 #[test]
 fn each_op_is_decided_by_the_device_of_its_operands() {
     let graph = standard(|t, x, w| {
-        let port = |name: &str| t.port(name, f32s(&[2, 2]), Role::Input, false, DeviceType::Cuda);
+        let port =
+            |name: &str| t.tracer().port(name, f32s(&[2, 2]), Role::Input, false, DeviceType::Cuda);
         let (a, b) = (port("a"), port("b"));
         let products = |on_cpu, on_cuda| {
             assert_eq!((x.matmul(w).dtype(), a.matmul(b).dtype()), (on_cpu, on_cuda));
@@ -148,13 +149,13 @@ fn a_wrapped_function_runs_in_the_region_at_each_call() {
     standard(|t, x, w| {
         let region = Autocast::new("cpu").dtype(DType::F16);
         let layer = region.wrap(t, |(x, w): (Var<'_>, Var<'_>)| {
-            assert!(t.region().is_enabled(DeviceType::Cpu));
-            (x.matmul(w).dtype(), t.region().scope())
+            assert!(t.tracer().region().is_enabled(DeviceType::Cpu));
+            (x.matmul(w).dtype(), t.tracer().region().scope())
         });
         let (first, second) = (layer((x, w)), layer((x, w)));
         assert_eq!((first.0, second.0), (DType::F16, DType::F16));
         assert_ne!(first.1, second.1, "each call is a cache scope of its own");
-        assert!(t.region().is_off());
+        assert!(t.tracer().region().is_off());
     });
 }
 
@@ -174,7 +175,7 @@ fn one_region_inside_itself_leaks_only_on_request() {
             region.run(t, || region.run(t, || after.push(x.matmul(w).dtype())));
             after.push(x.matmul(w).dtype());
             // A clone is another object.
-            t.in_region(&tracecast::ir::policy::Region::default(), || {
+            t.tracer().in_region(&tracecast::ir::policy::Region::default(), || {
                 region.run(t, || region.clone().run(t, || ()));
                 after.push(x.matmul(w).dtype());
             });
@@ -273,8 +274,8 @@ fn no_dtype_is_unknown_and_a_dtype_argument_is_set_without_casts() {
     });
     let graph = standard(|t, _, _| {
         let ty = TensorType::new(DType::F16, [2, 2]);
-        let x = t.port("h", ty, Role::Input, false, DeviceType::Cuda);
-        autocast(t, "cuda", None, || t.output("y", x.softmax(-1, None)));
+        let x = t.tracer().port("h", ty, Role::Input, false, DeviceType::Cuda);
+        autocast(t, "cuda", None, || t.output("y", x.softmax(-1)));
     });
     let softmax = graph.nodes().find(|id| graph.node(*id).op.name().text() == "softmax").unwrap();
     let decision = graph.node(softmax).decision.as_ref().unwrap();
@@ -290,7 +291,7 @@ fn what_parity_recorded_reads_back_under_parity() {
             autocast(t, "cpu", dtype, || {
                 let y = x.matmul(w);
                 let next = w * 10.0;
-                t.changed_in_place(w, next);
+                t.tracer().changed_in_place(w, next);
                 t.output(dtype.name(), x.matmul(next) + y);
             });
         }
@@ -340,7 +341,7 @@ fn program(number: usize) -> String {
                 autocast(t, device, dtype, || {
                     let h = x.matmul(w).relu();
                     let island = Autocast::new("cpu").enabled(number < 4);
-                    let y = island.run(t, || h.cast(DType::F32).matmul(w).softmax(-1, None));
+                    let y = island.run(t, || h.cast(DType::F32).matmul(w).softmax(-1));
                     t.output(&format!("y{layer}"), y);
                 });
             });
@@ -369,11 +370,11 @@ fn the_region_is_part_of_what_a_thread_does_not_share() {
         autocast(t, "cpu", None, || {
             let other = thread::spawn(|| {
                 let mut off = false;
-                trace("other", |t| off = t.region().is_off()).unwrap();
+                trace("other", |t| off = t.tracer().region().is_off()).unwrap();
                 off
             });
             assert!(other.join().unwrap(), "another thread's trace begins with everything off");
-            assert!(!t.region().is_off());
+            assert!(!t.tracer().region().is_off());
         });
     });
 }

@@ -106,7 +106,7 @@ fn poisoned(rule: impl Optimizer + 'static, options: Options, module: Sequential
     jit(options, move |t| {
         let model = tracecast::nn::Model::new(&module, tracecast::nn::Context::training(t));
         let loss = autocast(t, "cpu", DType::BF16, || {
-            model.forward(t.input("x")).cast(DType::F32).mean_all()
+            model.forward(t.input("x")).cast(DType::F32).mean(())
         });
         let mut optimizer = Recorded::new(t, &rule, &t.params());
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());

@@ -57,8 +57,8 @@ fn a_name_has_one_value_and_stays_within_its_bounds() {
         let batch = t.size_in("batch", 1..=64);
         let x = t.input_of("x", f32s(&[batch, 3.into()]));
         let y = t.input_of("y", f32s(&[batch * 2 + 1]));
-        t.output("x", x.sum(&[0], false, None));
-        t.output("y", y.sum(&[], false, None));
+        t.output("x", x.sum(0));
+        t.output("y", y.sum(()));
     })
     .unwrap();
     let program = compile_sized(graph, &options()).unwrap();
@@ -112,7 +112,7 @@ fn what_a_program_cannot_express_is_an_error_with_its_line() {
     let large = refusal(|t| {
         let n = t.size("n");
         let x = t.input_of("x", f32s(&[n]));
-        t.output("y", x.expand(&sizes![n * Size::MAX * 4, n]));
+        t.output("y", x.expand(sizes![n * Size::MAX * 4, n]));
     });
     assert!(large.contains("too many elements") && large.contains("tests/sizes.rs:"), "{large}");
     let state = refusal(|t| {
@@ -141,7 +141,7 @@ fn what_a_program_cannot_express_is_an_error_with_its_line() {
 #[test]
 fn the_first_error_is_told_whatever_is_done_with_the_shape_of_a_failed_op() {
     let uses: [fn(&Trace, Var<'_>); 9] = [
-        |t, x| t.output("y", x.reshape(&sizes![x.shape()[1], x.size(7) * 2 + 1])),
+        |t, x| t.output("y", x.reshape(sizes![x.shape()[1], x.size(7) * 2 + 1])),
         |t, x| t.output("y", x.reshape(&x.shape()[1..])),
         |t, x| t.output("y", t.full(TensorType::new(DType::F32, sizes![x.size(0), 3]), 1.0)),
         |t, x| {
@@ -153,11 +153,11 @@ fn the_first_error_is_told_whatever_is_done_with_the_shape_of_a_failed_op() {
                 t.output(&step.to_string(), x.slice(1, step, step + 1, 1));
             }
         },
-        |t, x| assert!(!t.holds(x.size(0).at_least(3))),
+        |t, x| assert!(!t.tracer().holds(x.size(0).at_least(3))),
         |t, x| t.output("y", t.number(x.ty().numel(), DType::F32) * x),
         |t, x| {
             let [rows, columns] = x.shape()[..] else { panic!("a matrix") };
-            t.output("y", x.reshape(&sizes![rows * columns]));
+            t.output("y", x.reshape(sizes![rows * columns]));
         },
         |_, x| assert_eq!(x.ty().numel().get(), 3),
     ];
@@ -171,7 +171,7 @@ fn the_first_error_is_told_whatever_is_done_with_the_shape_of_a_failed_op() {
     let step = TrainStep::new(tracecast::nn::Linear::new(3, 1), |t, model| {
         let x = t.input("featurs");
         let rows = x.shape()[0];
-        model.forward(x).reshape(&sizes![rows]).mean(&[], false, None)
+        model.forward(x).reshape(sizes![rows]).mean(())
     });
     let step = step.options(options()).optimizer(Sgd::new(0.1)).build().unwrap();
     let x = Tensor::rand([2, 3], 1).unwrap();

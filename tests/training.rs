@@ -75,9 +75,8 @@ fn an_mlp_learns_in_every_precision() {
         let last = run(&step, &mut store, &points(40, 30)).loss;
         assert!(last < 0.1 * first, "{dtype:?}: {first} to {last}");
 
-        let evaluate = step.evaluation(|t, model| {
-            t.output("class", model.forward(t.input("x")).argmax(Some(1), false))
-        });
+        let evaluate =
+            step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(1)));
         let (x, y) = points(77, 90);
         let class =
             evaluate.run(&mut store, &[("x", &x)]).unwrap()["class"].to_vec::<i64>().unwrap();
@@ -301,7 +300,7 @@ struct Bag(Embedding);
 
 impl Module for Bag {
     fn forward<'t>(&self, cx: &tracecast::nn::Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.call("table", &self.0, x).mean(&[1], false, None)
+        cx.call("table", &self.0, x).mean(1)
     }
 }
 

@@ -134,7 +134,7 @@ fn changes() -> Vec<(&'static str, Change)> {
                 let (x, w) = (t.input("x"), t.param("w"));
                 let rule = Sgd::new(0.1);
                 let mut optimizer = Recorded::new(t, &rule, &[w]);
-                optimizer.backward(x.linear(w, None).mean_all());
+                optimizer.backward(x.linear(w, None).mean(()));
                 optimizer.step();
             });
             let x = Tensor::randn([6, INPUTS], 14).unwrap();

@@ -1,6 +1,6 @@
-"""PyTorch's times for the convolutions of benches/support/convolutions.txt, on one thread, in the faster of its two memory formats.
+"""PyTorch's times for the convolutions of benches/support/convolutions.txt, on one thread or more, in the faster of its two memory formats.
 
-python benches/peers/convolutions.py [PART [ROUNDS]] > FILE; each line is a name, a direction, a dtype and seconds, as benches/convolutions.rs reads them.
+python benches/peers/convolutions.py [PART [ROUNDS [THREADS]]] > FILE; each line is a name, a direction, a dtype and seconds, as benches/convolutions.rs reads them.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
 part = sys.argv[1] if len(sys.argv) > 1 else ""
 rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 lines = (Path(__file__).parent.parent / "support" / "convolutions.txt").read_text().splitlines()

@@ -151,6 +151,22 @@ def run_torch(args, compiled):
             first, times, outs = measure(f, sync)
         return first, times, [float(outs[0].double().abs().sum())]
 
+    if w in IMAGES:
+        name, back = w.removesuffix("-backward"), w.endswith("-backward")
+        forward = {"batch-norm": lambda x: F.batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
+                   "max-pool-3": lambda x: F.max_pool2d(x, 3, 2, 1), "max-pool-2": lambda x: F.max_pool2d(x, 2),
+                   "avg-pool-3": lambda x: F.avg_pool2d(x, 3, 2, 1), "avg-pool-2": lambda x: F.avg_pool2d(x, 2),
+                   "adaptive-avg": lambda x: F.adaptive_avg_pool2d(x, 7),
+                   "bilinear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")}[name]
+        x = T(fill((32 if name == "batch-norm" else 16, 64, 56, 56), 1)).to(dt).requires_grad_(back)
+        if back:
+            dy = T(fill(tuple(forward(x).shape), 2)).to(dt)
+            f = wrap(lambda: torch.autograd.grad(forward(x), x, dy)[0])
+        else:
+            f = wrap(lambda: forward(x))
+        first, times, outs = measure(f, sync)
+        return first, times, [float(outs[0].double().abs().sum())]
+
     if w in ("chain", "softmax", "layernorm", "matmul", "unscale", "adamw"):
         with torch.no_grad():
             if w == "chain":
@@ -272,7 +288,7 @@ def run_jax(args):
     dt = DT[args.dtype]; w = args.workload
     if w.startswith("mlp-infer-") or w == "lstm":
         sys.exit(f"{w}: not in the jax peer")
-    if w in ("cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"):
+    if w in ("cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns") or w in IMAGES:
         sys.exit(f"{w}: not in the jax peer")
     J = jnp.asarray
     sync = lambda o: jax.block_until_ready(o)
@@ -380,8 +396,9 @@ def run_jax(args):
     return measure(step, lambda o: None)
 
 
+IMAGES = [name + way for name in ["batch-norm", "max-pool-3", "max-pool-2", "avg-pool-3", "avg-pool-2", "adaptive-avg", "bilinear"] for way in ["", "-backward"]]
 WORKLOADS = ["chain", "softmax", "layernorm", "matmul", "unscale", "adamw", "mlp-train", "mlp-infer-1", "mlp-infer-8", "mlp-infer-32",
-             "lstm", "cnn-train", "gpt-train", "cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"]
+             "lstm", "cnn-train", "gpt-train", "cumsum", "sort", "topk", "index-add", "embedding-bag", "var-rows", "var-columns"] + IMAGES
 
 if __name__ == "__main__":
     ap = argparse.ArgumentParser()

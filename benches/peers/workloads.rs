@@ -4,7 +4,7 @@ use crate::data::{cast, fill, labels, magnitude, weight};
 use crate::{operators, programs};
 use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
-use tracecast::nn::{Context, Layer, Linear, Lstm, Relu, Sequential};
+use tracecast::nn::{Context, Conv2d, Flatten, Layer, Linear, Lstm, MaxPool2d, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
 
@@ -58,7 +58,7 @@ impl Workload {
 }
 
 /// The workloads there are programs for.
-pub(crate) const WORKLOADS: [&str; 18] = [
+pub(crate) const WORKLOADS: [&str; 33] = [
     "chain",
     "softmax",
     "layernorm",
@@ -66,6 +66,7 @@ pub(crate) const WORKLOADS: [&str; 18] = [
     "unscale",
     "adamw",
     "mlp-train",
+    "cnn-train",
     "mlp-infer-1",
     "mlp-infer-8",
     "mlp-infer-32",
@@ -77,11 +78,25 @@ pub(crate) const WORKLOADS: [&str; 18] = [
     "embedding-bag",
     "var-rows",
     "var-columns",
+    "batch-norm",
+    "batch-norm-backward",
+    "max-pool-3",
+    "max-pool-3-backward",
+    "max-pool-2",
+    "max-pool-2-backward",
+    "avg-pool-3",
+    "avg-pool-3-backward",
+    "avg-pool-2",
+    "avg-pool-2-backward",
+    "adaptive-avg",
+    "adaptive-avg-backward",
+    "bilinear",
+    "bilinear-backward",
 ];
 
 /// The workloads whose check is made of the first three steps; that of the others is made of the first.
 pub(crate) fn checks_three(workload: &str) -> bool {
-    matches!(workload, "adamw" | "mlp-train")
+    matches!(workload, "adamw" | "mlp-train" | "cnn-train")
 }
 
 /// The workloads that are defined in f32 only.
@@ -104,7 +119,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "chain" => chain(options, *dtype),
         "softmax" => {
             let data = [("x", fill(&WIDE, 1, -4.0, 4.0))];
-            kernel(options, *dtype, data, |t| t.input("x").softmax(-1, None))
+            kernel(options, *dtype, data, |t| t.input("x").softmax(-1))
         }
         "layernorm" => layernorm(options, *dtype),
         "matmul" => {
@@ -114,6 +129,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "unscale" => unscale(options),
         "adamw" => adamw(options),
         "mlp-train" => mlp(options, *dtype),
+        "cnn-train" => cnn(options, *dtype),
         "mlp-infer-1" => inference(options, *dtype, 1),
         "mlp-infer-8" => inference(options, *dtype, 8),
         "mlp-infer-32" => inference(options, *dtype, 32),
@@ -167,7 +183,7 @@ fn layernorm(options: Options, dtype: DType) -> Workload {
     let x = fill(&WIDE, 1, -1.0, 1.0);
     let [weight, bias] = [2, 3].map(|seed| fill(&WIDE[1..], seed, -1.0, 1.0));
     kernel(options, dtype, [("x", x), ("weight", weight), ("bias", bias)], |t| {
-        t.input("x").layer_norm(Some(t.input("weight")), Some(t.input("bias")), &[1024], 1e-5)
+        t.input("x").layer_norm(Some(t.input("weight")), Some(t.input("bias")), [1024], 1e-5)
     })
 }
 
@@ -272,10 +288,45 @@ fn inference(options: Options, dtype: DType, examples: usize) -> Workload {
 
 fn mlp(options: Options, dtype: DType) -> Workload {
     let sizes = [784, 1024, 1024, 10];
-    let model = network(sizes);
+    let mut workload = trained(network(sizes), 0.1, options, dtype);
+    parameters(sizes, &mut workload.store);
+    workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
+    workload
+}
+
+/// Three convolutions, each with an activation and largest elements of 2 × 2, and a linear layer.
+fn cnn(options: Options, dtype: DType) -> Workload {
+    let channels = [3, 32, 64, 128];
+    let mut model = Sequential::new();
+    for l in 0..3 {
+        model = model
+            .named(format!("conv{l}"), Conv2d::new(channels[l], channels[l + 1], [3, 3]).same())
+            .named(format!("relu{l}"), Relu)
+            .named(format!("pool{l}"), MaxPool2d::new([2, 2]));
+    }
+    let width = channels[3] * 16;
+    let model = model.named("flat", Flatten::new()).named("out", Linear::new(width, 10));
+    let mut workload = trained(model, 0.05, options, dtype);
+    let store = &mut workload.store;
+    for l in 0..3 {
+        let [inputs, outputs, seed] = [channels[l], channels[l + 1], 400 + 2 * l];
+        let kernel = weight(&[outputs, inputs, 3, 3], seed as u32, inputs * 9);
+        store.insert(&format!("conv{l}.weight"), kernel);
+        let bias = weight(&[outputs], seed as u32 + 1, inputs * 9);
+        store.insert(&format!("conv{l}.bias"), bias);
+    }
+    store.insert("out.weight", weight(&[10, width], 410, width));
+    store.insert("out.bias", weight(&[10], 411, width));
+    let x = fill(&[32, 3, 32, 32], 1, -1.0, 1.0);
+    workload.inputs = vec![vec![("x", x), ("y", labels(32, 10, 2))]];
+    workload
+}
+
+/// A model that learns by gradient descent with momentum 0.9, without data and with parameters of any kind.
+fn trained(model: Sequential, rate: f64, options: Options, dtype: DType) -> Workload {
     let step =
         TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
-            .optimizer(Sgd::new(0.1).momentum(0.9))
+            .optimizer(Sgd::new(rate).momentum(0.9))
             .options(options);
     let step = match dtype {
         DType::F32 => step,
@@ -291,8 +342,6 @@ fn mlp(options: Options, dtype: DType) -> Workload {
     let run = move |store: &mut Store, inputs: &[(&str, &Tensor)]| step.jit().run(store, inputs);
     let mut workload = Workload::new(run, |_, outputs| outputs["loss"].to_f64s()[0]);
     workload.store = store;
-    parameters(sizes, &mut workload.store);
-    workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
     workload
 }
 
@@ -306,7 +355,7 @@ fn lstm(options: Options) -> Workload {
     }
     let program = jit(options, move |t| {
         let (y, _) = model.forward(&Context::training(t), t.input("x").into());
-        let loss = (y * y).mean_all();
+        let loss = (y * y).mean(());
         let params = t.params();
         t.output("loss", loss);
         for (param, grad) in params.iter().zip(t.grad(loss, &params)) {

@@ -2,13 +2,13 @@
 
 use crate::model::{Bucket, Step};
 use crate::transformer::Shapes;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-use tracecast::ir::op::Across;
+use tracecast::ir::ops::collective::Collectives;
 use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Collective;
-use tracecast::runtime::collective::{Group, Label, OneRank, Transfer, threads};
+use tracecast::runtime::collective::{Group, OneRank, threads};
 use tracecast::{DataParallel, StepResult, TrainStep};
 
 /// How long a rank waits for another one.
@@ -76,39 +76,66 @@ impl Training {
     }
 
     /// The step of median length of one rank.
-    fn run(&self, step: &DataParallel, part: (usize, usize), wait: &Barrier) -> Step {
+    fn run(&self, step: &DataParallel, part: (usize, usize), gate: &Gate) -> Step {
         let mut store = Store::new();
         step.init(&mut store, 0).expect("parameters");
-        self.median(part, wait, |inputs| step.run(&mut store, inputs).expect("a step"))
+        self.median(part, gate, |inputs| step.run(&mut store, inputs).expect("a step"))
     }
 
     fn median(
         &self,
         part: (usize, usize),
-        wait: &Barrier,
+        gate: &Gate,
         mut take: impl FnMut(&[(&str, &Tensor)]) -> StepResult,
     ) -> Step {
         let inputs = self.part(part.0, part.1);
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
-        let mut all: Vec<Step> = Vec::new();
-        for at in 0..self.warm + self.steps {
-            wait.wait();
-            let start = Instant::now();
+        let mut all: Vec<Vec<Bucket>> = Vec::new();
+        for _ in 0..self.warm + self.steps {
+            gate.wait();
             let done = take(&inputs);
-            // A step is over when it is over everywhere.
-            wait.wait();
-            let time = start.elapsed().as_secs_f64();
+            gate.wait();
             let bucket = |exchange: &tracecast::runtime::ExchangeTiming| Bucket {
                 bytes: exchange.bytes as f64,
                 ready: exchange.flight.start.as_secs_f64(),
                 needed: exchange.wait.start.as_secs_f64(),
             };
-            if at >= self.warm {
-                all.push(Step { time, buckets: done.exchanges.iter().map(bucket).collect() });
-            }
+            all.push(done.exchanges.iter().map(bucket).collect());
         }
+        let times = gate.times();
+        let step = |(time, buckets)| Step { time, buckets };
+        let mut all: Vec<Step> = times.into_iter().zip(all).map(step).skip(self.warm).collect();
         all.sort_by(|a, b| a.time.total_cmp(&b.time));
         all.swap_remove(all.len() / 2)
+    }
+}
+
+/// Where ranks meet in front of a step and behind it. A step begins and ends when the last of them comes: who has to share a processor may look at the
+/// clock later.
+struct Gate {
+    barrier: Barrier,
+    /// When the last came, each time.
+    passed: Mutex<Vec<Instant>>,
+}
+
+impl Gate {
+    fn new(ranks: usize) -> Self {
+        Gate { barrier: Barrier::new(ranks), passed: Mutex::default() }
+    }
+
+    fn wait(&self) {
+        if self.barrier.wait().is_leader() {
+            self.passed.lock().expect("no rank panics").push(Instant::now());
+        }
+    }
+
+    /// How long each step took, in seconds.
+    fn times(&self) -> Vec<f64> {
+        // Until the last has noted when the step was over.
+        self.barrier.wait();
+        let passed = self.passed.lock().expect("no rank panics");
+        let steps = passed.as_chunks::<2>().0.iter();
+        steps.map(|[start, end]| (*end - *start).as_secs_f64()).collect()
     }
 }
 
@@ -127,19 +154,19 @@ fn first<R: Send, T: Send>(ranks: Vec<T>, body: impl Fn(T) -> R + Sync) -> R {
 /// The median step of a rank while as many as `ranks` take steps, each with its part of the batch, and exchange nothing.
 pub(crate) fn alone(training: &Training, ranks: usize) -> Step {
     let step = (training.make)(1);
-    let wait = Barrier::new(ranks);
+    let gate = Gate::new(ranks);
     first((0..ranks).collect(), |rank| {
-        training.run(&step.data_parallel(OneRank), (rank, ranks), &wait)
+        training.run(&step.data_parallel(OneRank), (rank, ranks), &gate)
     })
 }
 
 /// The median time of a step on so many ranks of one thread, in seconds.
 pub(crate) fn on_ranks(training: &Training, ranks: usize) -> f64 {
     let step = (training.make)(1);
-    let wait = Barrier::new(ranks);
+    let gate = Gate::new(ranks);
     let body = |rank: Group| {
         let at = rank.rank();
-        training.run(&step.data_parallel(rank), (at, ranks), &wait).time
+        training.run(&step.data_parallel(rank), (at, ranks), &gate).time
     };
     first(threads(ranks, DEADLINE), body)
 }
@@ -152,7 +179,7 @@ pub(crate) fn in_turn(training: &Training) -> (f64, f64) {
         let mut store = Store::new();
         step.init(&mut store, 0).expect("parameters");
         let take = |inputs: &[(&str, &Tensor)]| step.run(&mut store, inputs).expect("a step");
-        times[0].push(training.median((0, 1), &Barrier::new(1), take).time);
+        times[0].push(training.median((0, 1), &Gate::new(1), take).time);
         times[1].push(on_ranks(training, 2));
     }
     let [one, two] = times.map(|mut times: Vec<f64>| {
@@ -162,25 +189,28 @@ pub(crate) fn in_turn(training: &Training) -> (f64, f64) {
     (one, two)
 }
 
-/// Reductions of several sizes between so many threads: bytes, and the median time in seconds.
+/// Reductions of several sizes between so many threads, as programs have them: bytes, and the median time in seconds.
 pub(crate) fn reductions(ranks: usize) -> Vec<(f64, f64)> {
-    let sum = Transfer::Reduce { across: Across::Sum, dtype: DType::F32 };
+    let wait = Barrier::new(ranks);
     first(threads(ranks, DEADLINE), |rank: Group| {
-        let mut step = 0;
-        let of_size = |bytes: usize| {
-            let mut data = vec![0u8; bytes];
+        let rank = Arc::new(rank);
+        let of_size = |elements: usize| {
+            let graph = trace("reduction", |t| {
+                let x = t.input_of("x", TensorType::new(DType::F32, [elements]));
+                t.output("y", (x * 2.0).all_reduce(Some("sum"), ranks as i64));
+            });
+            let program = compile(graph.expect("a program"), &Options::new().threads(1));
+            let program = program.expect("code").on_ranks(rank.clone(), 1).expect("as many ranks");
+            let (mut store, x) = (Store::new(), Tensor::rand([elements], 1).expect("a shape"));
             let mut times: Vec<f64> = Vec::new();
             for _ in 0..30 {
-                step += 1;
-                let start = Instant::now();
-                let label = Label { program: 1, step, bucket: 0 };
-                let pending = rank.start(sum, label, data).expect("no rank fails");
-                data = rank.wait(pending).expect("no rank fails").data;
-                times.push(start.elapsed().as_secs_f64());
+                wait.wait();
+                program.run(&mut store, &[("x", &x)]).expect("no rank fails");
+                times.push(program.exchanges()[0].flight.time.as_secs_f64());
             }
             times.sort_by(f64::total_cmp);
-            (bytes as f64, times[times.len() / 2])
+            (4.0 * elements as f64, times[times.len() / 2])
         };
-        [4 << 10, 64 << 10, 1 << 20, 4 << 20].map(of_size).to_vec()
+        [1 << 10, 16 << 10, 256 << 10, 1 << 20].map(of_size).to_vec()
     })
 }

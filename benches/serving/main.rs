@@ -75,7 +75,7 @@ fn tell(well: bool, wanted: &str) -> bool {
 /// A network of two layers on the input `x`.
 fn layers(t: &Trace) {
     let hidden = t.input("x").matmul(t.param("w1")).relu();
-    t.output("y", hidden.matmul(t.param("w2")).softmax(-1, None));
+    t.output("y", hidden.matmul(t.param("w2")).softmax(-1));
 }
 
 /// The weights of [`layers`].

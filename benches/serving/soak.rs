@@ -139,7 +139,7 @@ impl Service {
     ) -> Result<(), Failure> {
         let step = jit(Options::new().threads(1), |t| {
             let version = t.param("version");
-            let next = version.ge(None, Some(VERSIONS)).choose(version * 0.0 + 1.0, version + 1.0);
+            let next = version.ge(VERSIONS).choose(version * 0.0 + 1.0, version + 1.0);
             t.update(version, next);
             for name in ["w", "b"] {
                 let old = t.param(name);

@@ -32,7 +32,7 @@ impl Shapes {
     pub(crate) fn step(self, options: Options) -> TrainStep {
         let step = TrainStep::new(Transformer(self), |t, model| {
             let logits = model.forward(t.input("x"));
-            logits.cross_entropy(t.input("y").reshape(&[-1]))
+            logits.cross_entropy(t.input("y").reshape([-1]))
         });
         let step = step.optimizer(AdamW::new(1e-3)).clip(Clip::norm(1.0));
         step.autocast("cpu", DType::BF16).options(options).build().expect("there is an optimizer")
@@ -78,7 +78,7 @@ impl Module for Transformer {
         for _ in 2..parts.len() {
             x = next(x);
         }
-        x.reshape(&[-1, symbols as i64])
+        x.reshape([-1, symbols as i64])
     }
 }
 
@@ -107,19 +107,14 @@ impl Block {
 
     fn attention<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         let Shapes { width, heads, batch: [batch, length], .. } = self.shapes;
-        let t = cx.trace().tracer();
         let qkv = cx.call("qkv", &self.qkv, x);
         let [q, k, v] = [0, 1, 2].map(|i| {
             let part = qkv.slice(-1, (i * width) as i64, ((i + 1) * width) as i64, 1);
-            part.reshape(&[batch, length, heads, width / heads]).permute(&[0, 2, 1, 3])
+            part.reshape([batch, length, heads, width / heads]).permute([0, 2, 1, 3])
         });
-        let scale = 1.0 / ((width / heads) as f64).sqrt();
-        let scores = q.matmul(k.t()).mul(None, Some(scale));
-        let row = t.iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
-        let column = t.iota(DType::I64, &Shape::from(sizes![1, length]), 1);
-        let never = t.full(TensorType::scalar(scores.dtype()), f64::NEG_INFINITY);
-        let seen = column.le(row, None).choose(scores, never).softmax(-1, None);
-        let mixed = seen.matmul(v).permute(&[0, 2, 1, 3]).reshape(&[batch, length, width]);
+        let none = None::<Var<'t>>;
+        let mixed = q.scaled_dot_product_attention(k, v, none, none, 0.0, true, None, false, 0);
+        let mixed = mixed.permute([0, 2, 1, 3]).reshape([batch, length, width]);
         cx.call("mix", &self.mix, mixed)
     }
 }

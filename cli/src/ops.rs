@@ -39,12 +39,12 @@ fn unknown(name: &str) -> Failure {
 }
 
 fn table(out: &mut impl Write) -> Result<(), Failure> {
-    for (number, (family, ops)) in ops::families().into_iter().enumerate() {
+    for (number, family) in ops::families().into_iter().enumerate() {
         if number > 0 {
             writeln!(out)?;
         }
-        writeln!(out, "{family}")?;
-        for op in ops {
+        writeln!(out, "{}", family.name)?;
+        for op in family.ops {
             writeln!(out, "  {}", signature(op))?;
             writeln!(out, "      {}", first_sentence(op.doc))?;
         }

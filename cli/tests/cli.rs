@@ -158,6 +158,32 @@ fn training_is_told_in_json_and_drawn() {
 }
 
 #[test]
+fn a_convolutional_network_learns_in_every_precision() {
+    let out = good(&["train", "--model", "cnn", "--epochs", "2", "--json"]);
+    let lines: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    for line in &lines {
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("{key} in {line}"));
+        assert!(number("accuracy") > 90.0, "{line}");
+        assert_eq!((number("standalone_casts"), number("skipped_steps")), (0.0, 0.0), "{line}");
+    }
+    for low in ["bf16", "f16"] {
+        let step = good(&["train", "--model", "cnn", "--emit-step", low]);
+        let told = good_piped(&["explain", "-"], &step);
+        for op in ["conv2d", "batch_norm", "max_pool2d"] {
+            let line = told.lines().find(|line| line.contains(op));
+            assert!(line.is_some_and(|line| line.contains(low)), "{op} in {low}: {told}");
+        }
+    }
+    let data = Scratch::new("rows");
+    let x = Tensor::new([10, 3], &[0.5f32; 30]).unwrap();
+    let y = Tensor::new([10], &[0i64; 10]).unwrap();
+    let rows = data.npz("rows.npz", &[("x", x), ("y", y)]);
+    bad(1, &["train", "--model", "cnn", "--data", &rows], "", &["square images", "3 numbers"]);
+}
+
+#[test]
 fn training_depends_on_the_seed_alone() {
     let losses = |arguments: &[&str]| {
         let out = good(&[&["train", "--epochs", "1", "--json"], arguments].concat());

@@ -3,11 +3,11 @@
 use crate::code::cache::{self, Program};
 use crate::code::disk::Disk;
 use crate::code::listing;
-use crate::error::{Error, with_memory};
+use crate::error::{Error, no_scratch, with_memory};
 use crate::machine::Vectors;
 use crate::plan::numbers::Numbers;
 use crate::plan::{self, BoundDispatch};
-use crate::run::{self, AllPacked, Invocation, PackedWeights, Packing, Slots};
+use crate::run::{self, AllPacked, Invocation, Need, PackedWeights, Packing, Slots};
 use crate::status;
 use crate::target::{Target, target};
 use crate::threads::Team;
@@ -21,7 +21,7 @@ use tracecast_ir::policy::DeviceType;
 use tracecast_ir::{NamedSize, Values};
 use tracecast_runtime::{
     Arg, Bound, Capabilities, Device, Error as RuntimeError, HostLoan, HostMemory, Launch,
-    MachineCode, Made, Memory, Result,
+    MachineCode, Made, Memory, Merging, Result,
 };
 
 /// How a [`CpuDevice`] computes. Results do not depend on it.
@@ -55,6 +55,8 @@ struct Shared {
     disk: Option<Disk>,
     /// Weights that bindings of all kernels keep packed.
     packed: AllPacked,
+    /// What has been reserved on all threads of the team.
+    reserved: Mutex<Need>,
 }
 
 impl CpuDevice {
@@ -70,9 +72,16 @@ impl CpuDevice {
         let disk = disk.map_err(RuntimeError::Device)?;
         let forget_weights = options.forget_weights;
         let compile_threads = options.compile_threads.unwrap_or(usize::MAX);
-        let packed = AllPacked::default();
-        let shared =
-            Shared { vectors, forget_weights, compile_threads, target, team, disk, packed };
+        let shared = Shared {
+            vectors,
+            forget_weights,
+            compile_threads,
+            target,
+            team,
+            disk,
+            packed: AllPacked::default(),
+            reserved: Mutex::default(),
+        };
         Ok(CpuDevice { shared: Arc::new(shared) })
     }
 
@@ -166,6 +175,20 @@ impl Device for CpuDevice {
     fn takes_loans(&self) -> bool {
         true
     }
+
+    fn merges(&self) -> bool {
+        true
+    }
+
+    fn merge(
+        &self,
+        from: &[(&Memory, usize)],
+        to: &[(&Memory, usize)],
+        len: usize,
+        with: &mut Merging<'_>,
+    ) -> Result<()> {
+        crate::run::merge(from, to, len, with)
+    }
 }
 
 /// A compiled kernel.
@@ -253,6 +276,16 @@ impl Loaded {
     }
 }
 
+impl Loaded {
+    /// Its code for these sizes, and how a run is cut; `None` if there is none.
+    fn at(&self, sizes: &[i64]) -> Option<(Arc<Program>, BoundDispatch)> {
+        let values = self.values(sizes).ok()?;
+        let program = self.program(&values).ok()?;
+        let dispatch = program.dispatch.at(&Numbers::new(&values)).ok()?;
+        Some((program, dispatch))
+    }
+}
+
 impl Launch for Loaded {
     fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>> {
         let names = SmallVec::from_slice(sizes);
@@ -275,7 +308,9 @@ impl Launch for Loaded {
         let lasting: Vec<usize> = (0..args.len()).filter(|i| args[*i].lasting).collect();
         let packing = self.packing(&dispatch, &lasting);
         let code = Arc::as_ptr(&program).addr();
-        let room = run::room(&dispatch).map(|bytes| self.room(bytes)).transpose()?;
+        let Shared { target, team, .. } = &*self.shared;
+        let need = Need::of(&program, &dispatch, target, team, packing.as_ref());
+        let room = run::room(&dispatch, team).map(|bytes| self.room(bytes)).transpose()?;
         let kept = packing.map(|packing| self.shared.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
@@ -286,17 +321,24 @@ impl Launch for Loaded {
             places,
             kept,
             room,
+            need,
         }))
     }
 
-    fn kept_bytes(&self, lasting: &[usize]) -> usize {
-        // Of the sizes that it was traced with, if they are names.
-        let values = self.kernel.hints();
-        let program = self.program(&values).ok();
-        let dispatch = program.and_then(|p| p.dispatch.at(&Numbers::new(&values)).ok());
-        let Some(dispatch) = dispatch else { return 0 };
+    fn kept_bytes(&self, lasting: &[usize], sizes: &[i64]) -> usize {
+        let Some((_, dispatch)) = self.at(sizes) else { return 0 };
         let packed = self.packing(&dispatch, lasting).map_or(0, |packing| packing.bytes());
-        packed.saturating_add(run::room(&dispatch).unwrap_or(0))
+        packed.saturating_add(run::room(&dispatch, &self.shared.team).unwrap_or(0))
+    }
+
+    fn scratch_bytes(&self, sizes: &[i64]) -> usize {
+        let Some((program, dispatch)) = self.at(sizes) else { return 0 };
+        // More than it takes without packed weights.
+        let all: Vec<usize> = (0..self.kernel.inputs.len()).collect();
+        let packing = self.packing(&dispatch, &all);
+        let Shared { target, team, .. } = &*self.shared;
+        let need = Need::of(&program, &dispatch, target, team, packing.as_ref());
+        need.bytes(if run::is_shared(&dispatch, team) { team.threads() } else { 1 })
     }
 
     fn text(&self) -> Option<String> {
@@ -332,6 +374,8 @@ struct BoundKernel {
     kept: Option<PackedWeights>,
     /// What threads share during a run, if that is much.
     room: Option<HostMemory>,
+    /// What its runs take on each thread besides.
+    need: Need,
 }
 
 /// Where the operands are.
@@ -356,8 +400,30 @@ impl Bound for BoundKernel {
         run::is_shared(&self.dispatch, &self.shared.team)
     }
 
+    fn reserve(&self) -> Result<()> {
+        let missing = |bytes: usize| no_scratch(&self.kernel.name, bytes);
+        self.need.reserve().map_err(missing)?;
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let mut reserved = self.shared.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = reserved.max(self.need);
+        if all != *reserved {
+            let failed = Mutex::new(None);
+            self.shared.team.on_others(|| {
+                if let Err(bytes) = all.reserve() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+                }
+            });
+            let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+            failed.map_or(Ok(()), |bytes| Err(missing(bytes)))?;
+            *reserved = all;
+        }
+        Ok(())
+    }
+
     fn run(&self) -> Result<()> {
-        with_memory(&self.kernel.name, || match &self.places {
+        let run = || match &self.places {
             Places::Fixed { places, .. } => self.run_at(places),
             Places::Lent(args, places) => {
                 let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -366,7 +432,8 @@ impl Bound for BoundKernel {
                 run::prepare(&self.dispatch, operands, prepared);
                 self.run_at(&places)
             }
-        })
+        };
+        with_memory(&self.kernel.name, || self.need.held_to(run))
     }
 }
 

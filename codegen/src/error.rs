@@ -65,6 +65,12 @@ pub(crate) fn no_memory(bytes: usize) -> ! {
     resume_unwind(Box::new(NoMemory(bytes)))
 }
 
+/// The error of a kernel of that name which needs so many bytes more than there are.
+pub(crate) fn no_scratch(kernel: &str, bytes: usize) -> tracecast_runtime::Error {
+    let message = format!("kernel @{kernel}: {bytes} bytes of scratch are not there");
+    tracecast_runtime::Error::Device(message)
+}
+
 /// Runs a kernel of that name.
 ///
 /// # Errors
@@ -74,10 +80,7 @@ pub(crate) fn with_memory(
     run: impl FnOnce() -> tracecast_runtime::Result<()>,
 ) -> tracecast_runtime::Result<()> {
     let ended = |panic: Box<dyn Any + Send>| match panic.downcast::<NoMemory>() {
-        Ok(missing) => {
-            let message = format!("kernel @{kernel}: {} bytes of scratch are not there", missing.0);
-            Err(tracecast_runtime::Error::Device(message))
-        }
+        Ok(missing) => Err(no_scratch(kernel, missing.0)),
         Err(panic) => resume_unwind(panic),
     };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(ended)

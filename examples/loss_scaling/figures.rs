@@ -103,7 +103,7 @@ impl Digits {
             }
         }
         let evaluate = step.evaluation(|t, model| {
-            t.output("class", model.forward(t.input("x")).argmax(Some(1), false));
+            t.output("class", model.forward(t.input("x")).argmax(1));
         });
         let (x, y) = self.batch(&self.part(true));
         let (found, y) =

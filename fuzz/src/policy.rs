@@ -96,8 +96,8 @@ fn record(set: PolicySet, scopes: &[String]) {
             Region::default().enter(device, Some(dtype), true, None).expect("both are taken");
         tracer.in_region(&region, || {
             for scope in scopes.iter().take(6) {
-                let y = tracer.scope(scope, || x.matmul(x).softmax(-1, None).sum(&[], false, None));
-                tracer.scope(scope, || y.add(x, None).gelu(None).exp());
+                let y = tracer.scope(scope, || x.matmul(x).softmax(-1).sum(()));
+                tracer.scope(scope, || y.add(x).gelu(None).exp());
             }
         });
     }

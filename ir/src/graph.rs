@@ -412,6 +412,17 @@ impl Graph {
         new
     }
 
+    /// Gives a port that has a next value another one.
+    pub(crate) fn replace_update(&mut self, port: usize, value: ValueId) {
+        for (_, next) in self.updates.iter_mut().filter(|(at, _)| *at == port) {
+            if self.index.takers.get(next) == Some(&port) {
+                self.index.takers.remove(next);
+            }
+            *next = value;
+        }
+        self.index.takers.entry(value).or_insert(port);
+    }
+
     /// Marks it as verified. A program verified before is its own predecessor.
     pub(crate) fn settle(&mut self) {
         if self.settled {

@@ -32,7 +32,7 @@ pub mod tracer;
 pub mod var;
 pub mod verify;
 
-pub use args::{Args, IntoAttr, IntoSize, IntoSizes, OperandOf, Results};
+pub use args::{Args, Dims, IntoAttr, IntoDims, IntoSize, IntoSizes, OperandOf, Results, given};
 pub use ask::Matched;
 pub use at::SizeError;
 pub use attrs::{Attr, Attrs};

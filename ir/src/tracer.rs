@@ -9,6 +9,7 @@ mod draws;
 mod region;
 mod scene;
 mod sizes;
+mod updates;
 
 use blame::Refused;
 pub(crate) use blame::with_operands;
@@ -234,40 +235,6 @@ impl Tracer {
     fn line_of(&self, node: crate::NodeId) -> String {
         let line = self.state.borrow().graph.node(node).source.to_string();
         if line.is_empty() { line } else { format!(", recorded at {line}") }
-    }
-
-    /// Gives a parameter or other state its next value.
-    #[track_caller]
-    pub fn update(&self, state: Var<'_>, next: Var<'_>) {
-        if state.is_poison() || next.is_poison() {
-            return;
-        }
-        match self.try_update(state, next) {
-            Ok(()) => self.changed_in_place(state, next),
-            Err(message) => {
-                self.fail("update", message);
-            }
-        }
-    }
-
-    fn try_update(&self, state: Var<'_>, next: Var<'_>) -> Result<(), String> {
-        if !self.owns(state) || !self.owns(next) {
-            return Err(foreign());
-        }
-        let mut inner = self.state.borrow_mut();
-        let graph = &mut inner.graph;
-        let port = graph.port_index(state.id.node).filter(|p| graph.ports[*p].role != Role::Input);
-        let port = port.ok_or("only a parameter or other state can be updated")?;
-        let (name, have, want) = (&graph.ports[port].name, graph.ty(next.id), graph.ty(state.id));
-        if have != want {
-            return Err(format!("`{name}` is {want}, its next value {have}"));
-        }
-        let name = name.clone();
-        if graph.add_update(port, next.id) {
-            Ok(())
-        } else {
-            Err(format!("`{name}` is updated twice"))
-        }
     }
 
     /// Records an op and returns its results.

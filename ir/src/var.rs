@@ -3,7 +3,7 @@
 use crate::args::Results;
 use crate::graph::{NodeId, ValueId};
 use crate::tracer::Tracer;
-use crate::{Args, Attrs, DType, Number, OpDef, Shape, Size, TensorType};
+use crate::{DType, Shape, Size, TensorType};
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -65,14 +65,6 @@ impl<'t> Var<'t> {
     pub fn size(self, axis: usize) -> Size {
         let shape = self.ty().shape;
         if axis < shape.rank() || shape.is_unknown() { shape[axis] } else { Size::from(1) }
-    }
-
-    /// An op of one operand and the attribute `scalar`, a number that may depend on names.
-    #[track_caller]
-    pub(crate) fn with_number(self, op: &'static OpDef, number: Number) -> Var<'t> {
-        let mut args = Args::of(&[self]);
-        args.push(None);
-        self.tracer.apply(op, args, Attrs::new().with("scalar", number))[0]
     }
 
     /// The other results of the op that made it.

@@ -27,7 +27,7 @@ fn expands() -> OpRef {
         body: Body::Composite {
             expand: Func::Static(&|cx| {
                 let scores = cx.args[0].matmul(cx.args[0]);
-                smallvec![scores.softmax(1, Some(scores.dtype()))]
+                smallvec![scores.softmax([1].dtype(scores.dtype()))]
             }),
             inside: Inside::Own,
             grad: None,

@@ -15,7 +15,7 @@ use tracecast_ir::ops::random::Random;
 use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::ops::sample::{Range, Sample, parse_sample};
 use tracecast_ir::policy::{DeviceType, Region};
-use tracecast_ir::{DType, Role, TensorType, Tracer, Var};
+use tracecast_ir::{DType, IntoDims, Role, TensorType, Tracer, Var};
 
 /// Numbers without a pattern: multiples of 2^-10 from -2 to 2 for floats, small ones for integers.
 fn numbers(ty: &TensorType, range: Range, seed: u64) -> Vec<f64> {
@@ -84,10 +84,8 @@ fn record_weighed_sum(tracer: &Tracer, op: &'static OpDef, sample: &Sample, rule
             ty.dtype.is_float().then(|| tracer.constant(ty.dtype, &ty.shape.numbers(), &weights))
         })
         .collect();
-    let parts = outs
-        .iter()
-        .zip(&weights)
-        .filter_map(|(y, w)| Some((*y * (*w)?).sum(&[], false, Some(DType::F64))));
+    let parts =
+        outs.iter().zip(&weights).filter_map(|(y, w)| Some((*y * (*w)?).sum(().dtype(DType::F64))));
     if let Some(total) = parts.reduce(|a, b| a + b) {
         tracer.output("total", total);
     }
@@ -350,7 +348,7 @@ fn rows_are_taken_and_given_back() {
 fn statistics_of_a_layer_norm_stay_wide() {
     let row = [1.0, 2.0, 3.0, 6.0];
     let out = run(&[(of(DType::BF16, &[1, 4]), &row)], |_, v| {
-        let y = v[0].layer_norm(None, None, &[4], 0.0);
+        let y = v[0].layer_norm(None, None, [4], 0.0);
         vec![y, y.result(1), y.result(2)]
     })
     .unwrap();
@@ -362,9 +360,9 @@ fn softmax_converts_first() {
     let x = [1.0 + 1.0 / 512.0, 0.0];
     let out = run(&[(of(DType::F32, &[2]), &x)], |_, v| {
         vec![
-            v[0].softmax(0, Some(DType::BF16)),
-            v[0].cast(DType::BF16).softmax(0, None),
-            v[0].log_softmax(0, None).exp(),
+            v[0].softmax([0].dtype(DType::BF16)),
+            v[0].cast(DType::BF16).softmax(0),
+            v[0].log_softmax(0).exp(),
         ]
     })
     .unwrap();

@@ -89,7 +89,8 @@ fn every_record_is_complete() {
             op.name
         );
         if matches!(op.body, Body::Core { .. }) && is_sampled {
-            assert_eq!(op.schema.results.len(), 1, "{}", op.name);
+            let several = matches!(op.body, Body::Core { kernel: Lower::Attention(_), .. });
+            assert_eq!(op.schema.results.len() > 1, several, "{}", op.name);
         }
     }
     let mut names: Vec<_> = all().map(|op| op.name).collect();
@@ -249,10 +250,10 @@ fn refusals_say_what_was_expected() {
             "expected one dtype",
         ),
         (on(x(), &|t, x| x.gather(t.input("i", i64(&[3])), 0)), "as many axes as f32[3, 4]"),
-        (on(x(), &|_, x| x.softmax(2, None)), "axis 2 is out of range"),
-        (on(i64(&[3]), &|_, x| x.softmax(0, None)), "give a `dtype`"),
+        (on(x(), &|_, x| x.softmax(2)), "axis 2 is out of range"),
+        (on(i64(&[3]), &|_, x| x.softmax(0)), "give a `dtype`"),
         (
-            on(x(), &|_, x| x.layer_norm(None, None, &[3], 1e-5)),
+            on(x(), &|_, x| x.layer_norm(None, None, [3], 1e-5)),
             "expected the last axes of f32[3, 4]",
         ),
         (

@@ -16,7 +16,7 @@ fn the_first_error_waits_with_its_line() {
     let w = t.input("w", f32s(&[5, 2]));
     let y = x.matmul(w); // this line
     let line = line!() - 1;
-    t.output("z", y.relu().sum(&[7], false, None));
+    t.output("z", y.relu().sum(7));
     let error = t.finish().expect_err("inner sizes differ");
     assert_eq!(
         (error.op.as_str(), error.message.as_str()),
@@ -29,7 +29,7 @@ fn the_first_error_waits_with_its_line() {
 fn values_of_another_trace_are_refused() {
     let (a, b) = (Tracer::new("a"), Tracer::new("b"));
     let (x, y) = (a.input("x", f32s(&[2])), b.input("y", f32s(&[2])));
-    a.output("z", x.add(y, None));
+    a.output("z", x.add(y));
     assert!(a.finish().expect_err("foreign").message.contains("another trace"));
 }
 
@@ -37,7 +37,7 @@ fn values_of_another_trace_are_refused() {
 fn sizes_that_overflow_are_refused() {
     let t = Tracer::new("g");
     let x = t.input("x", f32s(&[1]));
-    t.output("y", x.expand(&[i64::MAX, i64::MAX]));
+    t.output("y", x.expand([i64::MAX, i64::MAX]));
     assert!(t.finish().expect_err("too large").message.contains("too many elements"));
 }
 

@@ -81,7 +81,7 @@ fn record_cat<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
         [one] => *one,
         several => {
             let mut args = Args::new();
-            args.push(several);
+            args.push(several.iter().copied());
             t.apply(node.op.clone(), args, node.attrs.clone())[0]
         }
     };

@@ -11,7 +11,7 @@
 //!
 //! let t = Tracer::new("slope");
 //! let x = t.param("x", TensorType::new(DType::F32, [3]));
-//! let loss = x.mul(x, None).sum(&[], false, None);
+//! let loss = x.mul(x).sum(());
 //! t.output("dx", t.grad(loss, &[x])[0]);
 //!
 //! let pipeline = standard(&PassOptions::default()).up_to(Decompose::NAME).unwrap();

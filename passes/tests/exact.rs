@@ -144,25 +144,34 @@ fn binary<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> O
         return None;
     }
     let (x, y) = if let Some(y) = y.filter(|_| dice.chance(30)) { (y, Some(x)) } else { (x, y) };
+    // The other operand, or the number in its place.
+    macro_rules! with {
+        ($op:ident) => {
+            match y {
+                Some(y) => x.$op(y),
+                None => x.$op(scalar?),
+            }
+        };
+    }
     if x.dtype() == DType::Bool {
         return Some(match (dice.below(3), y) {
             (0, Some(y)) => x.logical_and(y),
             (1, Some(y)) => x.logical_or(y),
-            _ => x.eq(y, scalar),
+            _ => with!(eq),
         });
     }
     Some(match (dice.below(12), y) {
-        (0 | 1, _) => x.add(y, scalar),
-        (2, _) => x.sub(y, scalar),
-        (3 | 4, _) => x.mul(y, scalar),
-        (5, _) if x.dtype().is_float() => x.div(y, scalar),
+        (0 | 1, _) => with!(add),
+        (2, _) => with!(sub),
+        (3 | 4, _) => with!(mul),
+        (5, _) if x.dtype().is_float() => with!(div),
         (6, Some(y)) => x.maximum(y),
         (7, Some(y)) => x.minimum(y),
-        (8, _) => x.lt(y, scalar),
-        (9, _) => x.ge(y, scalar),
-        (10, _) => x.ne(y, scalar),
+        (8, _) => with!(lt),
+        (9, _) => with!(ge),
+        (10, _) => with!(ne),
         (_, None) => x.rsub(scalar?),
-        _ => x.eq(y, scalar),
+        _ => with!(eq),
     })
 }
 
@@ -177,11 +186,8 @@ fn chosen<'t>(dice: &mut Dice, t: &'t Tracer, pool: &[Var<'t>], x: Var<'t>) -> O
         .copied()
         .filter(|c| c.dtype() == DType::Bool && c.shape() == x.shape())
         .collect();
-    let c = if conditions.is_empty() {
-        x.ne(None, Some(1.0))
-    } else {
-        conditions[dice.below(conditions.len())]
-    };
+    let c =
+        if conditions.is_empty() { x.ne(1.0) } else { conditions[dice.below(conditions.len())] };
     let c = if dice.chance(30) { c.logical_not() } else { c };
     Some(if dice.chance(50) { c.choose(x, y) } else { c.choose(y, x) })
 }
@@ -199,7 +205,7 @@ fn views<'t>(dice: &mut Dice, x: Var<'t>, pool: &[Var<'t>]) -> Option<Var<'t>> {
     let axis = dice.below(rank.max(1));
     let size = shape.get(axis).map_or(1, |n| n.get()) as i64;
     match dice.below(8) {
-        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() != 0),
+        0 => Some(x.reshape([-1])).filter(|_| x.ty().numel() != 0),
         1 => Some(x.reshape_to(&Shape::new(&[&shape.numbers()[..], &[1]].concat())))
             .filter(|_| rank < 4),
         2 if rank >= 2 => {
@@ -256,7 +262,7 @@ fn reduction<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>) -> Option<Var<'t>> 
     if dice.chance(50) || rank < 2 || kind.starts_with("arg") {
         return Some(x.reduce_row(Some(kind)));
     }
-    Some(x.reduce_column(&[dice.below(rank - 1) as i64], Some(kind)))
+    Some(x.reduce_column([dice.below(rank - 1) as i64], Some(kind)))
 }
 
 fn inputs(graph: &Graph, seed: u64) -> HashMap<String, Value> {
@@ -364,7 +370,7 @@ fn ten_thousand_nodes_take_little_time() {
     let x = tracer.input("x", TensorType::new(DType::BF16, [8, 8]));
     let mut y = x;
     while y.id().node.index() < 10_000 {
-        y = y.cast(DType::F32).mul(None, Some(1.5)).t().cast(DType::BF16).add(x, None).neg().relu();
+        y = y.cast(DType::F32).mul(1.5).t().cast(DType::BF16).add(x).neg().relu();
     }
     tracer.output("y", y);
     let graph = verify(tracer.finish().unwrap(), Stage::Core).unwrap();
@@ -381,7 +387,7 @@ fn ten_thousand_nodes_take_little_time() {
 fn gradients_still_to_be_taken_are_refused() {
     let tracer = Tracer::new("early");
     let x = tracer.param("x", TensorType::new(DType::F32, [2]));
-    let loss = x.sum(&[], false, None);
+    let loss = x.sum(());
     tracer.output("g", tracer.grad(loss, &[x])[0]);
     let graph = verify(tracer.finish().unwrap(), Stage::Traced).unwrap();
     let error = Simplify.run(&graph).unwrap_err();

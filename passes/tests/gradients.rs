@@ -15,8 +15,9 @@ use tracecast_passes::{Autodiff, PassOptions, standard};
 /// Ops whose gradient is by definition not the derivative of what they compute.
 const BY_DEFINITION: [&str; 3] = ["detach", "round_to", "custom_grad"];
 
-/// Operands that PyTorch takes as constants: class weights.
-const CONSTANT: [(&str, usize); 2] = [("nll_loss", 2), ("cross_entropy_loss", 2)];
+/// Operands that PyTorch takes as constants: class weights and running statistics.
+const CONSTANT: [(&str, usize); 4] =
+    [("nll_loss", 2), ("cross_entropy_loss", 2), ("batch_norm", 3), ("batch_norm", 4)];
 
 fn value(ty: &TensorType, range: Range, dice: &mut Dice) -> Value {
     let float = ty.dtype.is_float();
@@ -41,8 +42,8 @@ fn weighted<'t>(t: &'t Tracer, results: &[Var<'t>]) -> Option<Var<'t>> {
     for y in results.iter().filter(|y| y.dtype().is_float()) {
         let weights: Vec<f64> = (0..y.ty().numel().get()).map(|_| dice.unit()).collect();
         let w = t.constant(DType::F64, &y.shape().numbers(), &weights);
-        let part = y.to(DType::F64).mul(w, None).sum(&[], false, None);
-        total = Some(total.map_or(part, |s| s.add(part, None)));
+        let part = y.to(DType::F64).mul(w).sum(());
+        total = Some(total.map_or(part, |s| s.add(part)));
     }
     total
 }
@@ -186,9 +187,9 @@ fn each_order_of_a_gradient_makes_a_program_three_times_as_large() {
         let tracer = Tracer::new("nested");
         {
             let x = tracer.param("x", TensorType::new(DType::F32, [3]));
-            let mut y = x.mul(x, None).tanh().mul(x, None).exp();
+            let mut y = x.mul(x).tanh().mul(x).exp();
             for _ in 0..order {
-                y = tracer.grad(y.sum(&[], false, None), &[x])[0];
+                y = tracer.grad(y.sum(()), &[x])[0];
             }
             tracer.output("y", y);
         }

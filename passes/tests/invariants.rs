@@ -171,7 +171,7 @@ fn v4_no_operand_is_forgotten() {
 fn v9_casts_of_activations_are_not_shared() {
     let graph = traced(|_, x, w| {
         let h = x.exp();
-        h.matmul(w).add(h.matmul(w.mul(None, Some(2.0))), None)
+        h.matmul(w).add(h.matmul(w.mul(2.0)))
     });
     let message = refused(graph, Pipeline::new(), Promise::Casts, |t, graph, id, _, args| {
         casts_to(t, graph, id, args, DType::BF16, true)
@@ -253,7 +253,7 @@ fn v7_no_rounding_is_added() {
 
 #[test]
 fn v10_no_cast_is_made_twice_or_for_nothing() {
-    let graph = || traced(|_, x, _| x.cast(DType::BF16).add(x.cast(DType::BF16).exp(), None));
+    let graph = || traced(|_, x, _| x.cast(DType::BF16).add(x.cast(DType::BF16).exp()));
     let message = refused(graph(), core(), Promise::Moves, again);
     says(&message, &["cast: casts f32 to bf16 as %2 does already"]);
     let message =

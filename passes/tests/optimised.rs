@@ -55,12 +55,12 @@ fn arithmetic(seed: u64, dtype: DType) -> Graph {
             7 => x.relu() + 0.5,
             8 => x * 0.3,
             9 => (x * 0.1).exp(),
-            10 => x.softmax(-1, None),
+            10 => x.softmax(-1),
             _ => x.maximum(y),
         });
     }
     let y = *pool.last().expect("there are inputs");
-    let slope = t.grad(y.sum(&[], false, None), &pool[..1])[0];
+    let slope = t.grad(y.sum(()), &pool[..1])[0];
     t.output("y", y);
     t.output("dx", slope);
     t.finish().expect("records")

@@ -59,11 +59,7 @@ fn the_default_low_dtype_of_a_device_takes_no_place_of_the_region_s() {
             let x = t.port("x", square.clone(), tracecast_ir::Role::Input, false, device);
             let w = t.port("w", square, tracecast_ir::Role::Param, false, device);
             let loss = t.in_region(&region(device, low), || {
-                x.linear(w, None).relu().matmul(w).softmax(-1, None).linear(w, None).sum(
-                    &[],
-                    false,
-                    None,
-                )
+                x.linear(w, None).relu().matmul(w).softmax(-1).linear(w, None).sum(())
             });
             t.output("g", t.grad(loss, &[w])[0]);
             let graph = t.finish().expect("records");
@@ -112,7 +108,7 @@ fn a_cast_that_the_program_writes_keeps_its_dtype_in_a_region() {
             let wide = x.matmul(x).cast(F32);
             assert_eq!(wide.dtype(), F32);
             // One more than the largest f16, so it is clear what this was computed in.
-            wide.add(None, Some(65_536.0))
+            wide.add(65_536.0)
         })
     });
     let y = values(graph, square, &[1.0, 0.0, 0.0, 1.0]);
@@ -126,10 +122,10 @@ fn a_value_with_several_uses_is_cast_for_those_that_ask_for_it() {
     let third = 1.0 + 2.0_f64.powi(-12);
     let graph = of_x(square.clone(), |t, x| {
         t.in_region(&region(DeviceType::Cpu, BF16), || {
-            let h = x.mul(None, Some(1.0));
-            let low = h.matmul(x).cast(F32).mul(None, Some(0.0));
+            let h = x.mul(1.0);
+            let low = h.matmul(x).cast(F32).mul(0.0);
             // This use asks for no cast: it sees all digits.
-            low.add(h, None)
+            low.add(h)
         })
     });
     assert_eq!(values(graph, square, &[third, 0.0, 0.0, third]), [third, 0.0, 0.0, third]);
@@ -187,7 +183,7 @@ fn neither_16_bit_float_holds_the_other() {
 fn widening_does_not_bring_back_what_narrowing_has_rounded() {
     let ty = TensorType::new(F32, [2]);
     for low in [F16, BF16] {
-        let graph = of_x(ty.clone(), |_, x| x.cast(low).cast(F32).sub(x, None));
+        let graph = of_x(ty.clone(), |_, x| x.cast(low).cast(F32).sub(x));
         let errors = values(graph, ty.clone(), &[0.1, 1.0 / 3.0]);
         assert!(errors.iter().all(|e| *e != 0.0), "{low}: {errors:?}");
         // The same where a policy narrows and a promotion widens.
@@ -195,7 +191,7 @@ fn widening_does_not_bring_back_what_narrowing_has_rounded() {
         let graph = of_x(square.clone(), |t, x| {
             t.in_region(&region(DeviceType::Cpu, low), || {
                 let one = t.full(TensorType::new(F32, [1, 1]), 1.0);
-                x.matmul(one).sub(x, None)
+                x.matmul(one).sub(x)
             })
         });
         let errors = values(graph, square, &[0.1]);

@@ -99,7 +99,7 @@ impl Plan {
                 Move::Relu => x.relu(),
                 Move::Neg => x.neg(),
                 Move::Abs => x.abs(),
-                Move::Permute => x.permute(&[1, 0]),
+                Move::Permute => x.permute([1, 0]),
             });
         }
         for (i, (value, sink)) in self.sinks.iter().enumerate() {

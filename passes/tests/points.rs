@@ -38,7 +38,7 @@ fn shared_weight() -> Graph {
     let (x, w) = (t.input("x", f32s(&[4, 4])), t.param("w", f32s(&[4, 4])));
     let region = Region::default().with_device(DeviceType::Cpu, true, DType::BF16).with_scope(1);
     let y = t.in_region(&region, || x.matmul(w).relu().matmul(w));
-    let loss = y.cast(DType::F32).sum(&[], false, None);
+    let loss = y.cast(DType::F32).sum(());
     t.output("dw", t.grad(loss, &[w])[0]);
     t.finish().expect("traces")
 }
@@ -84,10 +84,10 @@ fn what_cancels_is_gone_and_what_moves_stays() {
     let x = t.input("x", TensorType::new(DType::BF16, [4, 8]));
     let w = t.input("w", f32s(&[4, 8]));
     // The first two cancel; the last two become one, above the views.
-    t.output("same", x.cast(DType::F32).permute(&[1, 0]).cast(DType::BF16));
+    t.output("same", x.cast(DType::F32).permute([1, 0]).cast(DType::BF16));
     let sum = w.exp();
-    t.output("low", sum.permute(&[1, 0]).cast(DType::F16));
-    t.output("too", sum.reshape(&[32]).cast(DType::F16));
+    t.output("low", sum.permute([1, 0]).cast(DType::F16));
+    t.output("too", sum.reshape([32]).cast(DType::F16));
     let graph = t.finish().unwrap();
     let (pass, last) = stages(graph).pop().unwrap();
     let left = standing(&pass, &last);
@@ -105,7 +105,7 @@ fn what_cancels_is_gone_and_what_moves_stays() {
 fn a_widening_that_waits_for_its_uses_is_the_one_that_was_asked_for() {
     let t = Tracer::new("waits");
     let x = t.input("x", TensorType::new(DType::F16, [4, 8]));
-    let wide = x.cast(DType::F32).permute(&[1, 0]);
+    let wide = x.cast(DType::F32).permute([1, 0]);
     t.output("y", wide.exp());
     let (pass, last) = stages(t.finish().unwrap()).pop().unwrap();
     let left = standing(&pass, &last);

@@ -125,9 +125,9 @@ type Body = for<'t> fn(&'t Tracer, Var<'t>, Var<'t>) -> Var<'t>;
 fn steps_one_after_another_are_the_unrolled_program() {
     let bodies: [Body; 4] = [
         |_, s, x| s.matmul(x).to(s.dtype()),
-        |_, s, x| s.mul(x, None).add(s, None).tanh().to(s.dtype()),
-        |_, s, x| s.matmul(x).softmax(-1, None).add(s, None).to(s.dtype()),
-        |_, s, x| s.cast(DType::F16).mul(x, None).sum(&[0], true, None).add(s, None).to(s.dtype()),
+        |_, s, x| s.mul(x).add(s).tanh().to(s.dtype()),
+        |_, s, x| s.matmul(x).softmax(-1).add(s).to(s.dtype()),
+        |_, s, x| s.cast(DType::F16).mul(x).sum([0].keep()).add(s).to(s.dtype()),
     ];
     const STEPS: u32 = 4;
     for dtype in [DType::F32, DType::BF16, DType::F16] {

@@ -40,7 +40,7 @@ FORGETFUL = forgetful(x, other) -> (y) {
 MISSHAPEN = misshapen(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::float,
-    body:     composite(None, &|cx| [cx.args[0].sum(&[], false, None)].into_iter().collect()),
+    body:     composite(None, &|cx| [cx.args[0].sum(())].into_iter().collect()),
     rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3]"] },
 }
@@ -82,7 +82,7 @@ fn with_param(body: impl for<'t> FnOnce(&'t Tracer, Var<'t>) -> Var<'t>) -> Grap
 }
 
 fn gradient_of(body: impl for<'t> Fn(Var<'t>) -> Var<'t>) -> Graph {
-    with_param(|t, x| t.grad(body(x).sum(&[], false, None), &[x])[0])
+    with_param(|t, x| t.grad(body(x).sum(()), &[x])[0])
 }
 
 fn refusal(pass: impl Pass + 'static, graph: Graph) -> String {
@@ -99,7 +99,7 @@ fn values(numbers: &[(&str, &[f64])]) -> HashMap<String, Value> {
 
 #[test]
 fn autocast_refuses_other_policies() {
-    let traced = || with_param(|t, x| t.in_region(&bf16_region(), || x.reshape(&[1, 3]).matmul(x)));
+    let traced = || with_param(|t, x| t.in_region(&bf16_region(), || x.reshape([1, 3]).matmul(x)));
     let mut others = PolicySet::standard();
     others.add_rule(
         tracecast_ir::policy::Target::Op("matmul".into()),
@@ -119,7 +119,7 @@ fn autocast_refuses_other_policies() {
 
 #[test]
 fn other_passes_refuse_open_decisions() {
-    let traced = || with_param(|t, x| t.in_region(&bf16_region(), || x.reshape(&[1, 3]).matmul(x)));
+    let traced = || with_param(|t, x| t.in_region(&bf16_region(), || x.reshape([1, 3]).matmul(x)));
     for message in [
         refusal(Autodiff, traced()),
         refusal(Decompose, traced()),
@@ -187,7 +187,7 @@ fn the_scale_of_the_loss_is_the_one_that_unscales() {
         with_param(|t, x| {
             let a = t.state("a", f32s(&[]));
             let b = t.state("b", f32s(&[]));
-            let loss = x.mul(x, None).sum(&[], false, None).mul(a, None);
+            let loss = x.mul(x).sum(()).mul(a);
             let inv = if other { b } else { a }.reciprocal_scale();
             t.grad(loss, &[x])[0].unscale(inv)
         })
@@ -204,7 +204,7 @@ fn the_scale_of_the_loss_is_the_one_that_unscales() {
 fn gradients_tell_where_they_come_from() {
     let t = Tracer::new("test");
     let x = t.param("x", f32s(&[3]));
-    let loss = t.scope("encoder", || x.exp().sum(&[], false, None));
+    let loss = t.scope("encoder", || x.exp().sum(()));
     t.output("dx", t.grad(loss, &[x])[0]);
     let graph = Pipeline::new().then(Autodiff).run(t.finish().unwrap(), |_, _, _| ()).unwrap();
     let graph = graph.into_graph();
@@ -221,7 +221,7 @@ fn gradients_tell_where_they_come_from() {
 #[test]
 fn the_backward_walk_is_linear() {
     let size = |depth: usize| {
-        let graph = gradient_of(|x| (0..depth).fold(x, |y, _| y.tanh().mul(y, None)));
+        let graph = gradient_of(|x| (0..depth).fold(x, |y, _| y.tanh().mul(y)));
         Pipeline::new().then(Autodiff).run(graph, |_, _, _| ()).unwrap().len()
     };
     let (one, two, three) = (size(20), size(40), size(60));
@@ -231,8 +231,8 @@ fn the_backward_walk_is_linear() {
 #[test]
 fn a_gradient_of_a_gradient_of_a_cube() {
     let graph = with_param(|t, x| {
-        let first = t.grad(x.mul(x, None).mul(x, None).sum(&[], false, None), &[x])[0];
-        let second = t.grad(first.sum(&[], false, None), &[x])[0];
+        let first = t.grad(x.mul(x).mul(x).sum(()), &[x])[0];
+        let second = t.grad(first.sum(()), &[x])[0];
         t.output("first", first);
         second
     });
@@ -247,14 +247,14 @@ fn scaled_step() -> Graph {
     let t = Tracer::new("step");
     let (x, w) = (t.input("x", f32s(&[3])), t.param("w", f32s(&[3])));
     let scale = t.state("scale", f32s(&[]));
-    let low = w.cast(DType::F16).mul(x.cast(DType::F16), None);
-    let loss = low.sum(&[], false, Some(DType::F32));
-    let gradient = t.grad(loss.mul(scale, None), &[w])[0];
-    let found = gradient.nonfinite().ne(None, Some(0.0));
+    let low = w.cast(DType::F16).mul(x.cast(DType::F16));
+    let loss = low.sum(().dtype(DType::F32));
+    let gradient = t.grad(loss.mul(scale), &[w])[0];
+    let found = gradient.nonfinite().ne(0.0);
     let inv = scale.reciprocal_scale();
-    let next = w.sub(gradient.unscale(inv).mul(None, Some(0.1)), None);
+    let next = w.sub(gradient.unscale(inv).mul(0.1));
     t.update(w, found.choose(w, next));
-    t.update(scale, found.choose(scale.mul(None, Some(0.5)), scale));
+    t.update(scale, found.choose(scale.mul(0.5), scale));
     t.finish().expect("a test program is well formed")
 }
 

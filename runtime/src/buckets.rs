@@ -46,7 +46,7 @@ pub(crate) struct Bucket {
 ///
 /// Collectives of one kind that follow each other share a bucket while it has room, unless one depends on the result of another: that does not change
 /// with how kernels are formed. A bucket begins behind the last of its operands, and is waited for in front of the first step that reads one
-/// of its results.
+/// of its results, or one of a bucket behind it: they are waited for in the order in which they begin.
 pub(crate) struct Filling {
     most: usize,
     pub(crate) buckets: Vec<Bucket>,
@@ -112,12 +112,15 @@ impl Filling {
     pub(crate) fn end(self, inputs: &[&[usize]]) -> (Vec<Bucket>, Vec<(usize, Work)>) {
         let Filling { buckets, places, .. } = self;
         let mut works = Vec::with_capacity(2 * buckets.len());
-        for (number, (bucket, place)) in buckets.iter().zip(places).enumerate() {
+        // No later than the next one is waited for.
+        let mut latest = inputs.len();
+        for (number, (bucket, place)) in buckets.iter().zip(places).enumerate().rev() {
             let gives = |value: &usize| bucket.members.iter().any(|(_, to)| to == value);
             let reader = inputs.iter().position(|inputs| inputs.iter().any(gives));
-            let reader = reader.unwrap_or(inputs.len()).max(place);
-            works.extend([(place, Work::Begin(number)), (reader, Work::Finish(number))]);
+            latest = reader.map_or(latest, |reader| reader.min(latest)).max(place);
+            works.extend([(latest, Work::Finish(number)), (place, Work::Begin(number))]);
         }
+        works.reverse();
         works.sort_by_key(|(place, work)| (*place, matches!(work, Work::Finish(_))));
         (buckets, works)
     }

@@ -1,11 +1,12 @@
 //! Places in memory for a program's values, and its steps in terms of places.
 
 use crate::arena::{Buffer, pack};
-use crate::buckets::Work;
+use crate::buckets::{Bucket, Work};
 use crate::device::{Access, Device};
 use crate::program::Parts;
 use crate::schedule::Schedule;
 use std::fmt;
+use tracecast_ir::op::Exchange;
 
 /// A scheduled program in terms of places.
 pub(crate) struct Layout {
@@ -205,6 +206,11 @@ impl<'a> Placing<'a> {
         let mut last = vec![None; count];
         for (time, &step) in schedule.order.iter().enumerate() {
             parts.steps[step].inputs.iter().for_each(|v| last[*v] = Some(time));
+            // Ranks that see each other's memory read the operands only now.
+            if let Work::Finish(bucket) = parts.steps[step].work {
+                let operands = parts.buckets[bucket].members.iter().map(|(operand, _)| *operand);
+                operands.for_each(|operand| last[operand] = Some(time));
+            }
         }
         let end = Some(schedule.order.len());
         parts.outputs.iter().for_each(|(_, v)| last[*v] = end);
@@ -302,6 +308,9 @@ impl<'a> Placing<'a> {
     /// The buffer that output `o` of a step may take over.
     fn dying_operand(&self, number: usize, o: usize, time: usize) -> Option<usize> {
         let step = &self.parts.steps[number];
+        if let Work::Finish(bucket) = step.work {
+            return self.reduced_operand(&self.parts.buckets[bucket], step.outputs[o], time);
+        }
         let outputs = &self.parts.kernel_of(step)?.outputs;
         let input = outputs[o].update?;
         let buffer = self.buffer_of[step.inputs[input]]?;
@@ -311,6 +320,15 @@ impl<'a> Placing<'a> {
         let alone = outputs.iter().filter(|other| other.update == Some(input)).count() == 1
             && step.inputs.iter().filter(|v| **v == step.inputs[input]).count() == 1;
         alone.then_some(buffer)
+    }
+
+    /// The buffer of the operand that a bucket has for a result, if nothing else needs it: it is reduced where it lies.
+    fn reduced_operand(&self, bucket: &Bucket, result: usize, time: usize) -> Option<usize> {
+        let (operand, _) = bucket.members.iter().find(|(_, to)| *to == result)?;
+        let buffer = self.buffer_of[*operand]?;
+        let dies = self.last[*operand] == Some(time) && self.buffers[buffer].to == time;
+        let count = bucket.members.iter().filter(|(other, _)| other == operand).count();
+        (bucket.what == Exchange::AllReduce && dies && count == 1).then_some(buffer)
     }
 
     fn pack(&mut self) -> usize {

@@ -38,13 +38,13 @@ pub mod tensor;
 pub use collective::Collective;
 pub use device::{
     Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Launch, MachineCode, Made,
-    MadeFrom,
+    MadeFrom, Merging,
 };
 pub use error::{Error, Result};
 pub use executable::{ExchangeTiming, Executable, Family, Session, Timing};
 pub use limits::Limits;
 pub use loan::HostLoan;
-pub use memory::{HostMemory, Memory};
+pub use memory::{HostMemory, Memory, Span};
 pub use outputs::Outputs;
 pub use program::Program;
 pub use reference::ReferenceDevice;

@@ -1,4 +1,4 @@
-//! Memory of devices: [`Memory`], opaque to the runtime, and [`HostMemory`], the aligned bytes that devices of the host use.
+//! Memory of devices: [`Memory`], opaque to the runtime, a [`Span`] of it, and [`HostMemory`], the aligned bytes that devices of the host use.
 
 use crate::arena::ALIGNMENT;
 use crate::error::{Error, Result};
@@ -52,6 +52,11 @@ impl Memory {
         self.0.region.downcast_ref()
     }
 
+    /// How many handles there are to it, this one included: whether memory has come back to who reserved it.
+    pub fn handles(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// True if both are the same piece of memory.
     pub fn same(&self, other: &Memory) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
@@ -66,6 +71,17 @@ impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Memory({:p})", Arc::as_ptr(&self.0))
     }
+}
+
+/// Bytes of some memory.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The memory.
+    pub memory: Memory,
+    /// Where they begin in it.
+    pub at: usize,
+    /// How many they are.
+    pub len: usize,
 }
 
 /// Bytes of the host that begin with a cache line.
@@ -203,7 +219,7 @@ mod tests {
     fn handles_are_compared_by_identity() {
         let (a, b) =
             (Memory::new(HostMemory::new(0).unwrap()), Memory::new(HostMemory::new(0).unwrap()));
-        assert!(a.same(&a.clone()) && !a.same(&b));
+        assert!(a.same(&a.clone()) && !a.same(&b) && a.handles() == 1);
         assert!(a.get::<HostMemory>().is_ok() && a.get::<u8>().is_err());
         let before = (a.version(), b.version());
         a.clone().changed();

@@ -80,8 +80,9 @@ impl Order {
     fn of(parts: &Parts, uses: &Uses) -> Self {
         let barrier = parts.steps.len();
         let mut order = Order { next: vec![Vec::new(); barrier + 1], barrier };
-        // Recorded before it is waited for, and behind the one before it.
+        // Recorded before it is waited for. Both follow each other in the order of the buckets, which is the same on all ranks.
         let mut begun = vec![0; parts.buckets.len()];
+        let mut finished = vec![0; parts.buckets.len()];
         for (i, step) in parts.steps.iter().enumerate() {
             for (from, _) in step.inputs.iter().filter_map(|v| uses.producer[*v]) {
                 order.edge(from, i);
@@ -96,7 +97,13 @@ impl Order {
                         order.edge(begun[before], i);
                     }
                 }
-                Work::Finish(bucket) => order.edge(begun[bucket], i),
+                Work::Finish(bucket) => {
+                    finished[bucket] = i;
+                    order.edge(begun[bucket], i);
+                    if let Some(before) = bucket.checked_sub(1) {
+                        order.edge(finished[before], i);
+                    }
+                }
                 Work::Kernel(_) => {}
             }
         }

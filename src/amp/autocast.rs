@@ -90,16 +90,16 @@ impl Autocast {
         line: &'static Location<'static>,
         body: impl FnOnce() -> R,
     ) -> R {
-        let entered = if t.policies().parity() {
+        let entered = if t.tracer().policies().parity() {
             self.object(t).map(Entered::Object)
         } else {
             self.enter(t).map(|(_, region)| Entered::State(region))
         };
         match entered {
             Ok(Entered::State(region)) => t.inside(region, body),
-            Ok(Entered::Object(object)) => t.in_object(&object, body),
+            Ok(Entered::Object(object)) => t.tracer().in_object(&object, body),
             Err(error) => {
-                t.at(Source::Rust(line), || t.fail("autocast", error));
+                t.tracer().at(Source::Rust(line), || t.fail("autocast", error));
                 body()
             }
         }
@@ -134,7 +134,7 @@ impl Autocast {
         let home = t.home();
         let device = home.device_type(&self.device)?;
         let accepted = home.accepted(device)?;
-        let entered = home.around(t.region(), device).enter_accepting(
+        let entered = home.around(t.tracer().region(), device).enter_accepting(
             accepted,
             device,
             self.dtype,

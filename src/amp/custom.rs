@@ -22,7 +22,7 @@ use tracecast_ir::{Args, Attrs, DType, Var};
 /// let graph = trace("reversed", |t| {
 ///     let x = t.param_of("x", TensorType::new(DType::F32, [3]));
 ///     let y = custom_grad(t, [x], |[x]| (x * x, x), |x, dy| [Some(dy * x * 2.0 * -strength)]);
-///     t.output("dx", t.grad(y.sum_all(), &[x])[0]);
+///     t.output("dx", t.grad(y.sum(()), &[x])[0]);
 /// })?;
 /// let mut store = Store::new().with("x", Tensor::new([3], &[1.0f32, -0.5, -3.0])?);
 /// let out = compile(graph, &Options::new().device("reference"))?.run(&mut store, &[])?;
@@ -113,7 +113,7 @@ impl CustomGrad {
         forward: impl FnOnce(&[Var<'t>]) -> (Vec<Var<'t>>, S),
         backward: impl FnOnce(S, &[Var<'t>]) -> Vec<Option<Var<'t>>>,
     ) -> Vec<Var<'t>> {
-        let state = t.region();
+        let state = t.tracer().region();
         let on = match self.counts(&state) {
             Ok(devices) => devices,
             Err(message) => {
@@ -170,7 +170,7 @@ fn cast_inputs<'t>(
     let mut cast = inputs.to_vec();
     for x in &mut cast {
         let is_eligible = x.dtype().is_float() && x.dtype() != DType::F64;
-        if is_eligible && !x.is_poison() && devices.contains(&t.device_of(*x)) {
+        if is_eligible && !x.is_poison() && devices.contains(&t.tracer().device_of(*x)) {
             *x = x.to(to);
         }
     }
@@ -183,7 +183,7 @@ fn cotangents<'t>(t: &'t Trace, outputs: &[Var<'t>]) -> Vec<Var<'t>> {
     let mut all = Vec::with_capacity(outputs.len());
     for (i, y) in outputs.iter().enumerate() {
         let attrs = Attrs::new().with("output", i as i64);
-        all.push(t.apply(&COTANGENT, Args::of(&[*y]), attrs)[0]);
+        all.push(t.tracer().apply(&COTANGENT, Args::of(&[*y]), attrs)[0]);
     }
     all
 }
@@ -212,11 +212,11 @@ fn joined<'t>(
         });
     }
     let mut args = Args::new();
-    args.push(outputs);
-    args.push(&differentiated[..]);
-    args.push(cotangents);
-    args.push(&fitting[..]);
-    let results = t.apply(&CUSTOM_GRAD, args, Attrs::new());
+    args.push(outputs.iter().copied());
+    args.push(differentiated.iter().copied());
+    args.push(cotangents.iter().copied());
+    args.push(fitting.iter().copied());
+    let results = t.tracer().apply(&CUSTOM_GRAD, args, Attrs::new());
     // A call that could not be recorded has one value that stands for all.
     (0..outputs.len()).map(|i| *results.get(i).unwrap_or(&results[0])).collect()
 }

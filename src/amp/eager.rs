@@ -477,7 +477,7 @@ fn unscale_all(
 /// A tensor times the scale, by PyTorch's rules for a factor without axes.
 fn times<'t>(x: Var<'t>, scale: Var<'t>) -> Var<'t> {
     let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-    let product = x.to_dtype(wide).mul(scale.to_dtype(wide), None);
+    let product = x.to_dtype(wide).mul(scale.to_dtype(wide));
     if x.dtype().is_low() && x.shape() != Shape::scalar() {
         product.cast(x.dtype())
     } else {

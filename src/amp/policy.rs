@@ -124,7 +124,7 @@ impl LogMax {
             .expect("LogMax has four entries")
             .map(|e| t.state_from(e));
         let scale = now.scale.cast(DType::F64);
-        let overflow = now.found.ne(None, Some(0.0));
+        let overflow = now.found.ne(0.0);
         let bound = log2(scale).rsub(OVERFLOW + 1.0);
         let size = overflow.choose(bound, bounded(log2(now.amax.cast(DType::F64)), EXPONENTS));
         let count = steps + 1.0;
@@ -158,7 +158,7 @@ impl Histogram {
         growth: (f64, i64),
     ) -> (Var<'t>, Var<'t>) {
         let (growth_factor, interval) = growth;
-        let crowded = near.gt(None, Some(self.limit)).logical_or(now.found.ne(None, Some(0.0)));
+        let crowded = near.gt(self.limit).logical_or(now.found.ne(0.0));
         let none = number(t, DType::F32, 0.0);
         let signal = crowded.choose(t.ones_like(none), none);
         use tracecast_ir::ops::amp::LossScaling;
@@ -175,8 +175,8 @@ impl Histogram {
     /// How many elements of a scaled gradient are near to overflow, f32.
     pub(crate) fn near<'t>(self, grad: Var<'t>) -> Var<'t> {
         use tracecast_ir::ops::reduce::Reductions;
-        let near = grad.abs().ge(None, Some(f64::from(self.near).exp2()));
-        near.cast(DType::F32).sum(&[], false, None)
+        let near = grad.abs().ge(f64::from(self.near).exp2());
+        near.cast(DType::F32).sum(())
     }
 }
 
@@ -203,8 +203,8 @@ fn log2(x: Var<'_>) -> Var<'_> {
 fn bounded<'t>(x: Var<'t>, (low, high): (f64, f64)) -> Var<'t> {
     let t = x.tracer();
     let (low_value, high_value) = (t.full(x.ty(), low), t.full(x.ty(), high));
-    let not_above = x.lt(None, Some(high)).choose(x, high_value);
-    x.ge(None, Some(low)).choose(not_above, low_value)
+    let not_above = x.lt(high).choose(x, high_value);
+    x.ge(low).choose(not_above, low_value)
 }
 
 /// The next whole number below, for numbers within [`EXPONENTS`].

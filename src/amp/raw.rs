@@ -52,7 +52,7 @@ pub fn amp_foreach_non_finite_check_and_unscale(
         }
         if let Some(any) = any {
             let old = scalar(found);
-            let new = any.ne(None, Some(0.0)).choose(t.ones_like(old), old);
+            let new = any.ne(0.0).choose(t.ones_like(old), old);
             t.update(found, new.reshape_to(&found.shape()));
         }
         Vec::new()

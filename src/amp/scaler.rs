@@ -21,7 +21,7 @@ use tracecast_ir::{DType, TensorType, Var};
 ///
 /// let mut step = jit(Options::new(), |t| {
 ///     let (x, w) = (t.input("x"), t.param("w"));
-///     let loss = autocast(t, "cpu", DType::F16, || x.matmul(w)).mean(&[], false, Some(DType::F32));
+///     let loss = autocast(t, "cpu", DType::F16, || x.matmul(w)).mean(().dtype(DType::F32));
 ///     let sgd = Sgd::new(0.1);
 ///     let mut optimizer = Recorded::new(t, &sgd, &[w]);
 ///     let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
@@ -86,7 +86,7 @@ pub(crate) fn amax(grad: Var<'_>) -> Var<'_> {
     if grad.ty().numel() == 0 {
         return grad.tracer().full(TensorType::scalar(DType::F32), 0.0);
     }
-    let largest = grad.abs().amax(&[], false);
+    let largest = grad.abs().amax(());
     if largest.dtype() == DType::F32 { largest } else { widen(largest) }
 }
 
@@ -377,7 +377,7 @@ impl<'t> GradScaler<'t> {
         let Some(entry) = self.settings.backoffs(&self.name) else { return };
         let so_far = self.trace.state_from(entry);
         let zero = self.trace.zeros_like(so_far);
-        let now = found.ne(None, Some(0.0)).choose(so_far + 1.0, zero);
+        let now = found.ne(0.0).choose(so_far + 1.0, zero);
         self.trace.update(so_far, now);
         self.backoffs = Some(now);
     }

@@ -94,7 +94,7 @@ fn finish(
     options.check_memory(program.name(), program.peak_bytes())?;
     let start = Instant::now();
     let executable = program.load(options.target()?)?.strict(options.is_strict()); // compile each kernel, allocate
-    options.check_memory(executable.program().name(), executable.peak_bytes())?;
+    options.check_run(&executable)?;
     report.loaded(&executable, start.elapsed());
     Ok(executable)
 }

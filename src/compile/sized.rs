@@ -22,7 +22,7 @@ use tracecast_runtime::{Executable, Family, Outputs, Program, Session, Store, Te
 /// let graph = trace("means", |t| {
 ///     let batch = t.size_in("batch", 1..=64);
 ///     let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, 2]));
-///     t.output("mean", x.mean(&[1], false, None));
+///     t.output("mean", x.mean(1));
 /// })?;
 /// let program = compile_sized(graph, &Options::new().device("reference"))?;
 /// for rows in [1, 3] {
@@ -128,7 +128,7 @@ impl SizedProgram {
         }
         self.kernels.sizes().check(values).map_err(SizeError::Size)?;
         let made = Arc::new(self.family.at(values)?);
-        self.options.check_memory(self.kernels.name(), made.peak_bytes())?;
+        self.options.check_run(&made)?;
         let mut kept = self.lock();
         // Another thread may have met the same sizes meanwhile.
         if let Some((_, program)) = kept.iter().find(|(known, _)| known == values) {

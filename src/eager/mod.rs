@@ -132,7 +132,7 @@ impl Eager {
         let label = attrs.iter().fold(format!("op {}", op.name), |label, (name, attr)| {
             format!("{label} {name}={attr}")
         });
-        self.run(&label, operands, |t, x| t.apply(op, Args::of(x), attrs).to_vec())
+        self.run(&label, operands, |t, x| t.tracer().apply(op, Args::of(x), attrs).to_vec())
     }
 
     /// Runs a program over tensors: `body` records new values for some of them, and says the results. The label stands for

@@ -213,8 +213,8 @@ impl Form {
         let scale = if self.scale { rest.next() } else { None };
         let found = if self.found { rest.next() } else { None };
         let skip = found.map(|found| match self.parity {
-            true => found.eq(None, Some(1.0)),
-            false => found.ne(None, Some(0.0)),
+            true => found.eq(1.0),
+            false => found.ne(0.0),
         });
         let keep_or = |old: Var<'t>, new: Var<'t>| {
             let new = new.to_dtype(old.dtype());

@@ -8,7 +8,7 @@
 //! let graph = trace("head", |t| {
 //!     let x = t.input_of("x", TensorType::new(DType::F32, [8, 4]));
 //!     let w = t.param_of("w", TensorType::new(DType::F32, [4, 2]));
-//!     t.output("y", autocast(t, "cpu", DType::BF16, || x.matmul(w).softmax(1, None)));
+//!     t.output("y", autocast(t, "cpu", DType::BF16, || x.matmul(w).softmax(1)));
 //! })?;
 //! let explained = explain(&graph, &Options::new())?;
 //! for op in &explained.ops {

@@ -35,7 +35,7 @@ use tracecast_runtime::{Outputs, Session, Store, Tensor, Weights};
 ///
 /// let step = jit(Options::new().device("reference"), |t| {
 ///     let (x, w) = (t.input("x"), t.param("w"));
-///     let loss = x.matmul(w).mean(&[], false, None);
+///     let loss = x.matmul(w).mean(());
 ///     let dw = t.grad(loss, &[w])[0];
 ///     t.update(w, w - dw * 0.5);
 ///     t.output("loss", loss);

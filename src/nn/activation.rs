@@ -109,11 +109,11 @@ settings! {
     /// The first half of an axis, the last by default, times the [`Sigmoid`] of the second: [`torch.nn.GLU`](https://docs.pytorch.org/docs/stable/generated/torch.nn.GLU.html).
     Glu { dim: i64 } or { -1 } = |x, own| x.glu(own.dim);
     /// Exponentials along an axis, divided by their sum: [`torch.nn.Softmax`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax.html).
-    Softmax { dim: i64 } = |x, own| x.softmax(own.dim, None);
+    Softmax { dim: i64 } = |x, own| x.softmax(own.dim);
     /// [`Softmax`] of `-x`.
-    Softmin { dim: i64 } = |x, own| x.softmin(own.dim, None);
+    Softmin { dim: i64 } = |x, own| x.softmin(own.dim);
     /// The logarithm of [`Softmax`].
-    LogSoftmax { dim: i64 } = |x, own| x.log_softmax(own.dim, None);
+    LogSoftmax { dim: i64 } = |x, own| x.log_softmax(own.dim);
 }
 
 /// [`Softmax`] over the channels of `[N, C, H, W]` or `[C, H, W]`: [`torch.nn.Softmax2d`](https://docs.pytorch.org/docs/stable/generated/torch.nn.Softmax2d.html).
@@ -123,7 +123,7 @@ pub struct Softmax2d;
 impl Module for Softmax2d {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         cx.here(|| match x.rank() {
-            3 | 4 => x.softmax(-3, None),
+            3 | 4 => x.softmax(-3),
             _ if x.is_poison() => x,
             _ => {
                 let why = format!("takes 3 or 4 axes, found {}", x.ty());
@@ -202,7 +202,7 @@ impl Module for RRelu {
         let (rng, stream) = cx.draw();
         cx.here(|| {
             let slope = x.tracer().zeros_like(x).uniform(rng, self.lower, self.upper, stream);
-            x.ge(None, Some(0.0)).choose(x, x.mul(slope, None))
+            x.ge(0.0).choose(x, x.mul(slope))
         })
     }
 }

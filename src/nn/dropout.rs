@@ -32,7 +32,7 @@ impl Module for Dropout {
 }
 
 /// The generator and a stream of its own, if a dropout with this probability drops anything.
-fn draw<'t>(cx: &Context<'t>, p: f64) -> Option<(Var<'t>, i64)> {
+pub(super) fn draw<'t>(cx: &Context<'t>, p: f64) -> Option<(Var<'t>, i64)> {
     (cx.is_training() && p != 0.0).then(|| cx.draw())
 }
 
@@ -91,7 +91,7 @@ macro_rules! dropouts_of_channels {
                 match draw(cx, self.p) {
                     Some((rng, stream)) => cx.here(|| {
                         let ones = x.tracer().full(ty_of_channels(x, front), 1.0);
-                        x.mul(ones.dropout(rng, self.p, stream), None)
+                        x.mul(ones.dropout(rng, self.p, stream))
                     }),
                     None => x,
                 }
@@ -180,9 +180,9 @@ fn to_the_limit<'t>(x: Var<'t>, fates: TensorType, drawn: (Var<'t>, i64), p: f64
     let variance = (1.0 - p) * (1.0 + p * DROPPED * DROPPED);
     let scale = if variance > 0.0 { variance.sqrt().recip() } else { 0.0 };
     let (rng, stream) = drawn;
-    let kept = x.tracer().full(fates, 1.0).dropout(rng, p, stream).gt(None, Some(0.0));
+    let kept = x.tracer().full(fates, 1.0).dropout(rng, p, stream).gt(0.0);
     let kept = kept.to(x.dtype());
     // scale * (x * kept + DROPPED * (1 - kept)) - scale * DROPPED * p
-    let shift = kept.mul(None, Some(-scale * DROPPED)).add(None, Some(scale * DROPPED * (1.0 - p)));
-    x.mul(kept.mul(None, Some(scale)), None).add(shift, None)
+    let shift = kept.mul(-scale * DROPPED).add(scale * DROPPED * (1.0 - p));
+    x.mul(kept.mul(scale)).add(shift)
 }

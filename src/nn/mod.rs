@@ -8,6 +8,7 @@
 //! Settings, defaults and starts of parameters are those of PyTorch's class of the same name.
 
 mod activation;
+mod batch_norm;
 mod context;
 mod conv;
 mod declared;
@@ -20,15 +21,21 @@ mod linear;
 mod loss;
 mod norm;
 mod pad;
+mod pool;
 mod recurrent;
 mod sequential;
 mod shape;
 mod transformer;
+mod upsample;
 
 pub use activation::{
     Celu, Elu, Gelu, GeluTanh, Glu, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyRelu,
     LogSigmoid, LogSoftmax, Mish, PRelu, RRelu, Relu, Relu6, Selu, Sigmoid, Silu, Softmax,
     Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+};
+pub use batch_norm::{
+    BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm, InstanceNorm1d,
+    InstanceNorm2d, InstanceNorm3d, LocalResponseNorm,
 };
 pub use context::{Context, Model};
 pub use conv::{
@@ -51,14 +58,22 @@ pub use pad::{
     ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
     ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
+pub use pool::{
+    AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
+    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool, AvgPool1d, AvgPool2d,
+    AvgPool3d, LpPool, LpPool1d, LpPool2d, LpPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d,
+    MaxUnpool, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
+};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, Nonlinearity, Rnn, RnnCell, Steps};
 pub use sequential::{Frozen, Sequential};
 pub use shape::{ChannelShuffle, Flatten, Identity, PixelShuffle, PixelUnshuffle, Unflatten};
 
 pub use transformer::{
-    Activation, Attend, MultiheadAttention, Source, Target, Transformer, TransformerDecoder,
-    TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer, Translate,
+    Activation, Attend, KvCache, MultiheadAttention, Source, Target, Transformer,
+    TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
+    Translate,
 };
+pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
 pub use crate::entry::{Entry, Start};
 

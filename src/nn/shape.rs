@@ -52,7 +52,7 @@ impl Module for Flatten {
             (1, -1, 0) => {
                 cx.trace().tracer().fail("Flatten", "takes a row for each example, found no axis")
             }
-            (1, -1, 1) => x.reshape(&[x.size(0), Size::from(1)]),
+            (1, -1, 1) => x.reshape([x.size(0), Size::from(1)]),
             (start, end, _) => x.flatten(start, end),
         })
     }
@@ -99,18 +99,7 @@ impl PixelShuffle {
 
 impl Module for PixelShuffle {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        let r = self.factor;
-        cx.here(|| {
-            if let Some(failed) = needs_pixels(cx, "PixelShuffle", x, r) {
-                return failed;
-            }
-            let rank = x.rank() as i64;
-            let x = x.unflatten(-3, &[-1, r, r]);
-            // [.., c, r1, r2, h, w] to [.., c, h, r1, w, r2]
-            let order = [0, 3, 1, 4, 2].map(|axis| rank - 3 + axis);
-            let order: Vec<i64> = (0..rank - 3).chain(order).collect();
-            x.permute(&order).flatten(-2, -1).flatten(-3, -2)
-        })
+        cx.here(|| x.pixel_shuffle(self.factor))
     }
 }
 
@@ -129,39 +118,8 @@ impl PixelUnshuffle {
 
 impl Module for PixelUnshuffle {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        let r = self.factor;
-        cx.here(|| {
-            if let Some(failed) = needs_pixels(cx, "PixelUnshuffle", x, r) {
-                return failed;
-            }
-            let rank = x.rank() as i64;
-            let x = x.unflatten(-1, &[-1, r]).unflatten(-3, &[-1, r]);
-            // [.., c, h, r1, w, r2] to [.., c, r1, r2, h, w]
-            let order = [0, 2, 4, 1, 3].map(|axis| rank - 3 + axis);
-            let order: Vec<i64> = (0..rank - 3).chain(order).collect();
-            x.permute(&order).flatten(-5, -3)
-        })
+        cx.here(|| x.pixel_unshuffle(self.factor))
     }
-}
-
-/// The value of a failed op, unless there are channels, rows and columns and a factor that divides what it has to.
-fn needs_pixels<'t>(cx: &Context<'t>, name: &str, x: Var<'t>, r: i64) -> Option<Var<'t>> {
-    if x.is_poison() {
-        return Some(x);
-    }
-    let t = cx.trace().tracer();
-    if x.rank() < 3 || r < 1 {
-        let why =
-            format!("takes at least 3 axes and a factor of at least 1, found {} and {r}", x.ty());
-        return Some(t.fail(name, why));
-    }
-    let rank = x.rank();
-    let divided = match name {
-        "PixelShuffle" => vec![(x.size(rank - 3), r * r)],
-        _ => vec![(x.size(rank - 2), r), (x.size(rank - 1), r)],
-    };
-    let odd = divided.into_iter().find(|(size, by)| !t.holds(size.multiple_of(*by)));
-    odd.map(|(size, by)| t.fail(name, format!("{size} is no multiple of {by}, of {}", x.ty())))
 }
 
 /// The channels of each group taken in turn: `[N, g·C, …]` with channel `i·C + j` at `j·g + i`:
@@ -180,20 +138,6 @@ impl ChannelShuffle {
 
 impl Module for ChannelShuffle {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
-        cx.here(|| {
-            let t = cx.trace().tracer();
-            let g = self.groups;
-            if x.is_poison() {
-                return x;
-            }
-            if x.rank() < 3 || g < 1 || !t.holds(x.size(1).multiple_of(g)) {
-                let why = format!(
-                    "takes a batch, channels in {g} groups and what they have, found {}",
-                    x.ty()
-                );
-                return t.fail("ChannelShuffle", why);
-            }
-            x.unflatten(1, &[g, -1]).transpose(1, 2).flatten(1, 2)
-        })
+        cx.here(|| x.channel_shuffle(self.groups))
     }
 }

@@ -137,7 +137,7 @@ fn weighted<'t>(t: &'t Trace, y: Var<'t>) -> Var<'t> {
     // Multiples of the golden ratio, whose fractions lie far apart.
     let weights: Vec<f64> =
         (1..=count).map(|i| 0.5 + (i as f64 * 0.618_033_988_749_895).fract()).collect();
-    (y.to(DType::F64) * t.constant(DType::F64, &sizes, &weights)).sum(&[], false, None)
+    (y.to(DType::F64) * t.constant(DType::F64, &sizes, &weights)).sum(())
 }
 
 fn position(mut number: usize, sizes: &[usize]) -> Vec<usize> {

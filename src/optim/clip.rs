@@ -26,7 +26,7 @@ pub enum NormKind {
 ///     let w = t.param("w");
 ///     let sgd = Sgd::new(1.0);
 ///     let mut optimizer = Recorded::new(t, &sgd, &[w]);
-///     optimizer.backward((w * w).sum_all());
+///     optimizer.backward((w * w).sum(()));
 ///     let clipped = optimizer.clip(&Clip::norm(1.0));
 ///     t.output("norm", clipped.norm.expect("clipped by norm"));
 ///     optimizer.step();
@@ -117,7 +117,7 @@ impl Clip {
 /// 1 if a number is infinite or NaN, else 0.
 fn flag<'t>(t: &'t Trace, x: Var<'t>) -> Var<'t> {
     let ty = TensorType::scalar(DType::F32);
-    x.abs().lt(None, Some(f64::INFINITY)).choose(t.full(ty.clone(), 0.0), t.full(ty, 1.0))
+    x.abs().lt(f64::INFINITY).choose(t.full(ty.clone(), 0.0), t.full(ty, 1.0))
 }
 
 /// NaN stays NaN.
@@ -146,7 +146,7 @@ fn total<'t>(kind: NormKind, x: &[Var<'t>]) -> Var<'t> {
 fn length(kind: NormKind, x: Var<'_>) -> Var<'_> {
     let wide = x.widened();
     let norm = match kind {
-        NormKind::Euclidean if x.ty().numel() != 1 => (wide * wide).sum(&[], false, None).sqrt(),
+        NormKind::Euclidean if x.ty().numel() != 1 => (wide * wide).sum(()).sqrt(),
         _ => largest(wide),
     };
     norm.to_dtype(x.dtype())
@@ -157,5 +157,5 @@ fn largest(x: Var<'_>) -> Var<'_> {
     if x.ty().numel() == 0 {
         return x.tracer().full(TensorType::scalar(x.dtype()), 0.0);
     }
-    x.abs().amax(&[], false)
+    x.abs().amax(())
 }

@@ -86,5 +86,5 @@ impl Optimizer for Lion {
 
 /// 1, 0 or -1; 0 of NaN.
 fn sign(x: Var<'_>) -> Var<'_> {
-    x.gt(None, Some(0.0)).cast(x.dtype()) - x.lt(None, Some(0.0)).cast(x.dtype())
+    x.gt(0.0).cast(x.dtype()) - x.lt(0.0).cast(x.dtype())
 }

@@ -97,7 +97,7 @@ pub fn stochastic_round<'t>(x: Var<'t>, unit: Var<'t>, dtype: DType) -> Var<'t> 
     let away = x - near;
     let step = near.abs() * (f64::exp2(-f64::from(float.digits())) * (1.0 + f64::exp2(-10.0)));
     let step = step.maximum(t.full(x.ty(), 0.75 * float.smallest()));
-    let other = away.lt(None, Some(0.0)).choose(near - step, near + step).round_to(dtype);
+    let other = away.lt(0.0).choose(near - step, near + step).round_to(dtype);
     let gap = (other - near).abs();
-    (unit * gap).lt(Some(away.abs()), None).choose(other, near).cast(dtype)
+    (unit * gap).lt(away.abs()).choose(other, near).cast(dtype)
 }

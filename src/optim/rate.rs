@@ -108,7 +108,7 @@ impl<'t> Factor<'t> {
     pub fn adds(self, x: Var<'t>, sum: Var<'t>) -> Var<'t> {
         match self {
             Factor::Number(number) => add_scaled(sum, x, number),
-            Factor::Value(value) => x.mul_add(sum, Some(value.cast(x.dtype())), None),
+            Factor::Value(value) => x.mul_add(sum, value.cast(x.dtype())),
         }
     }
 
@@ -116,8 +116,8 @@ impl<'t> Factor<'t> {
     #[track_caller]
     pub fn addcdiv(self, x: Var<'t>, a: Var<'t>, b: Var<'t>) -> Var<'t> {
         match self {
-            Factor::Number(number) => x.addcdiv(a, b, None, Some(number)),
-            Factor::Value(value) => x.addcdiv(a, b, Some(value), None),
+            Factor::Number(number) => x.addcdiv(a, b, number),
+            Factor::Value(value) => x.addcdiv(a, b, value),
         }
     }
 
@@ -178,7 +178,7 @@ impl<'t> Factor<'t> {
 pub(super) fn add_scaled<'t>(sum: Var<'t>, x: Var<'t>, factor: f64) -> Var<'t> {
     let dtype = x.dtype();
     let factor = if dtype.is_low() { narrow::round(dtype, factor as f32).into() } else { factor };
-    x.mul_add(sum, None, Some(factor))
+    x.mul_add(sum, factor)
 }
 
 /// A gradient with weight decay as part of it.

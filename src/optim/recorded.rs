@@ -157,7 +157,7 @@ impl<'t, 'o> Recorded<'t, 'o> {
         }
         self.stepped = true;
         let flags = found.into_iter().chain(self.refused.iter().copied());
-        let skip = flags.reduce(|a, b| a.maximum(b)).map(|found| found.ne(None, Some(0.0)));
+        let skip = flags.reduce(|a, b| a.maximum(b)).map(|found| found.ne(0.0));
         let tracer = self.trace.tracer();
         tracer.at_caller(|| tracer.scope(&self.name, || self.record_all(skip)));
     }
@@ -215,7 +215,7 @@ impl<'t, 'o> Recorded<'t, 'o> {
         for (old, new) in moments.into_iter().zip(next.moments) {
             let drawn = rng.filter(|_| rule.moment_dtype().is_some());
             let new = drawn.map_or(new, |rng| {
-                let unit = new.uniform(rng, 0.0, 1.0, i64::from(t.next_stream()));
+                let unit = new.uniform(rng, 0.0, 1.0, i64::from(t.tracer().next_stream()));
                 stochastic_round(new, unit, old.dtype())
             });
             keep_or_update(t, skip, old, new);

@@ -132,7 +132,7 @@ impl Optimizer for RmsProp {
         if self.momentum == 0.0 {
             return Next { param: minus_rate.addcdiv(param, grad, below), moments: next };
         }
-        let buffer = (moments[next.len()] * self.momentum).addcdiv(grad, below, None, Some(1.0));
+        let buffer = (moments[next.len()] * self.momentum).addcdiv(grad, below, 1.0);
         next.push(buffer);
         Next { param: minus_rate.adds(buffer, param), moments: next }
     }

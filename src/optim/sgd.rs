@@ -114,7 +114,7 @@ impl Optimizer for Sgd {
         }
         let step = clock.step.expect("steps are counted");
         let number = |number: f64| t.full(step.ty(), number);
-        let share = step.gt(None, Some(1.0)).choose(number(1.0 - self.dampening), number(1.0));
+        let share = step.gt(1.0).choose(number(1.0 - self.dampening), number(1.0));
         vec![minus_rate, Factor::Value(share)]
     }
 

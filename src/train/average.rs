@@ -45,7 +45,7 @@ pub(crate) fn record<'t>(
     steps: Var<'t>,
     skip: Option<Var<'t>>,
 ) {
-    let first = steps.eq(None, Some(0.0));
+    let first = steps.eq(0.0);
     for param in params {
         let (Some(name), Some(next)) = (t.name_of(*param), t.next_of(*param)) else {
             continue;

@@ -68,6 +68,7 @@ impl TrainStepBuilder {
             schedule: None,
             ema: None,
             report_gradients: false,
+            hold_statistics: false,
         };
         TrainStepBuilder { recipe, options: Options::new(), problem: None }
     }
@@ -177,6 +178,14 @@ impl TrainStepBuilder {
     #[must_use]
     pub fn report_gradients(mut self, report: bool) -> Self {
         self.recipe.report_gradients = report;
+        self
+    }
+
+    /// Whether running statistics of norms, and what else the model writes to its buffers, keep their values in a step that is skipped. PyTorch's do not, since
+    /// forward has moved them before a gradient is seen.
+    #[must_use]
+    pub fn hold_statistics(mut self, hold: bool) -> Self {
+        self.recipe.hold_statistics = hold;
         self
     }
 

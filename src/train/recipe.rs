@@ -15,7 +15,7 @@ use tracecast_ir::ops::amp::LossScaling;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::collective::Collectives;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Source, TensorType, Var};
+use tracecast_ir::{DType, Role, Source, TensorType, Var};
 
 /// Everything that a step is made of.
 pub(crate) struct Recipe {
@@ -33,6 +33,7 @@ pub(crate) struct Recipe {
     pub(crate) schedule: Option<(String, Placed<Box<Schedule>>)>,
     pub(crate) ema: Option<Placed<f64>>,
     pub(crate) report_gradients: bool,
+    pub(crate) hold_statistics: bool,
 }
 
 /// Which part of a step a rank records.
@@ -92,6 +93,9 @@ impl Recipe {
         // What the optimizer goes by, so that averages and counts wait with it.
         let found = scaler.found().into_iter().chain(refused).reduce(|a, b| a.maximum(b));
         self.count(t, found, &optimizer, steps);
+        if let (true, Some(found)) = (self.hold_statistics, found) {
+            at(t, self.loss.line, || self.hold(t, found));
+        }
         at(t, self.loss.line, || {
             t.output("loss", if loss.dtype() == DType::F32 { loss } else { loss.cast(DType::F32) });
             let told = [("skipped", found), ("scale", scaler.get_scale())];
@@ -200,7 +204,7 @@ impl Recipe {
         if t.error().is_some() {
             return;
         }
-        let skip = found.map(|found| found.ne(None, Some(0.0)));
+        let skip = found.map(|found| found.ne(0.0));
         if let Some(decay) = &self.ema {
             at(t, decay.line, || {
                 average::record(t, optimizer.params(), decay.what, steps, skip);
@@ -208,6 +212,20 @@ impl Recipe {
         }
         let next = steps + 1.0;
         t.update(steps, skip.map_or(next, |skip| skip.choose(steps, next)));
+    }
+
+    /// Lets what the model writes keep its value if the flag says that the step is skipped.
+    fn hold(&self, t: &Trace, found: Var<'_>) {
+        let entries = self.module.entries().into_iter();
+        for entry in entries.filter(|entry| entry.role == Role::State && entry.start != Start::Seed)
+        {
+            let state = t.state_of(&entry.name, entry.ty);
+            let t = t.tracer();
+            if t.last(state).id() != state.id() {
+                let skip = found.ne(0.0);
+                t.advance(state, |next| skip.choose(state, next));
+            }
+        }
     }
 
     fn counts_steps(&self) -> bool {

@@ -32,7 +32,7 @@ const AS_PROGRAMS: &[(&str, &str, usize)] = &[
     ("aten_op_cases", RECORDED, 369),
     ("upstream_list_cases", RECORDED, 138),
     ("single_probes", RECORDED, 4),
-    ("behaviour_programs", TRACED, 41),
+    ("behaviour_programs", TRACED, 50),
 ];
 
 /// How the cases of a section went.

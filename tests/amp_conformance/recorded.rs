@@ -165,10 +165,7 @@ impl<'t> Shape<'_, 't> {
             (None, Some(scalar)) if !both => Attrs::new().with("scalar", scalar),
             _ => return None,
         };
-        match other {
-            Some(other) if both => args.push(other),
-            other => args.push(other),
-        }
+        args.push(other);
         Some((args, attrs))
     }
 
@@ -188,7 +185,7 @@ impl<'t> Shape<'_, 't> {
             .map(|(at, item)| self.port(&format!("0[{at}]"), item))
             .collect();
         let mut args = Args::new();
-        args.push(&tensors?[..]);
+        args.push(tensors?);
         Some((args, Attrs::new().with("dim", self.int(1, "dim").unwrap_or(0))))
     }
 

@@ -112,13 +112,13 @@ fn set_opt_dtype() {
     assert_eq!((on_cpu("softmax", BF16), on_cpu("sum", BF16)), (BF16, F32));
     assert_eq!(table.cast("softmax", &[Known(BF16)], true, false), Ok(None));
     assert_eq!(table.cast("sum", &[Known(BF16)], true, false), Ok(None));
-    assert_eq!(traced(BF16, |t, a, _| on().run(t, || a.softmax(-1, Some(F64)))), F64);
+    assert_eq!(traced(BF16, |t, a, _| on().run(t, || a.softmax([-1].dtype(F64)))), F64);
 }
 
 fn control_flow() {
     // The pass does not know the dtype of a product and widens it; a trace knows every dtype.
     assert_eq!(script("mul", BF16, &[Unknown, NoTensor], DeviceType::Cpu, &region()), F32);
-    assert_eq!(traced(F32, |t, a, b| on().run(t, || a.matmul(b).mul(None, Some(2.0)))), BF16);
+    assert_eq!(traced(F32, |t, a, b| on().run(t, || a.matmul(b).mul(2.0))), BF16);
 }
 
 fn divergent_regions() {
@@ -211,11 +211,11 @@ fn bce_outside() {
 }
 
 fn add_promotes() {
-    assert_eq!(traced(F32, |t, a, b| on().run(t, || a.matmul(b).add(Some(a), None))), F32);
+    assert_eq!(traced(F32, |t, a, b| on().run(t, || a.matmul(b).add(a))), F32);
     let same = traced(F32, |t, a, b| {
         on().run(t, || {
             let e = a.matmul(b);
-            e.mul(Some(e), None)
+            e.mul(e)
         })
     });
     assert_eq!(same, BF16);

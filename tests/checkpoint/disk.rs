@@ -10,12 +10,10 @@ use tracecast::prelude::*;
 const CHILD: &str = "TRACECAST_FULL_DISK_CHILD";
 
 fn step() -> TrainStep {
-    TrainStep::new(Linear::new(100, 100), |t, model| {
-        model.forward(t.input("x")).mean(&[], false, None)
-    })
-    .optimizer(AdamW::new(0.01))
-    .build()
-    .unwrap()
+    TrainStep::new(Linear::new(100, 100), |t, model| model.forward(t.input("x")).mean(()))
+        .optimizer(AdamW::new(0.01))
+        .build()
+        .unwrap()
 }
 
 /// Not a test by itself: saves 120 KB into a folder, and then tries to save 900 KB in its place.

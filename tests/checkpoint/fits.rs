@@ -21,12 +21,10 @@ fn initialised(module: &impl Module, seed: u64) -> Store {
 }
 
 fn step() -> TrainStep {
-    TrainStep::new(model(), |t, model| {
-        model.forward(t.input("x")).cast(DType::F32).mean(&[], false, None)
-    })
-    .optimizer(AdamW::new(0.01))
-    .build()
-    .unwrap()
+    TrainStep::new(model(), |t, model| model.forward(t.input("x")).cast(DType::F32).mean(()))
+        .optimizer(AdamW::new(0.01))
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -107,7 +105,7 @@ fn nothing_of_a_training_state_starts_anew_in_silence() {
     // A step that keeps more, or less.
     let build = |clipped: bool| {
         let step = TrainStep::new(model(), |t, model| {
-            model.forward(t.input("x")).cast(DType::F32).mean(&[], false, None)
+            model.forward(t.input("x")).cast(DType::F32).mean(())
         });
         let step = if clipped { step.ema(0.9) } else { step };
         step.optimizer(Sgd::new(0.1)).build().unwrap()

@@ -130,7 +130,7 @@ fn kinds_have_rules_of_their_own_in_one_program() {
     }
     let options = Options::new().registry(&registry);
     let graph = traced(&options, |t, x| {
-        let on = |ty| t.port(&format!("on_{ty}"), f32s(&[2, 2]), Role::Input, false, ty);
+        let on = |ty| t.tracer().port(&format!("on_{ty}"), f32s(&[2, 2]), Role::Input, false, ty);
         let (a, b) = (on(DeviceType::PrivateUse1), on(DeviceType::PrivateUse2));
         autocast(t, "npu", None, || {
             autocast(t, "tpu", None, || {

@@ -76,7 +76,7 @@ fn form<'t>(op: &OpDef, a: &Arguments<'_, 't>) -> Result<(Args<'t>, Attrs), Stri
     let mut args = Args::new();
     for (operand, vars) in op.schema.operands.iter().zip(operands) {
         match (vars, operand.kind) {
-            (Some(vars), _) => args.push(&vars[..]),
+            (Some(vars), _) => args.push(vars.iter().copied()),
             (None, OperandKind::Optional) => args.push(None),
             (None, _) => return Err(format!("`{}` takes an operand `{}`", op.name, operand.name)),
         }

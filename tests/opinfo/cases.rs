@@ -17,8 +17,10 @@ pub(crate) struct Case {
     pub(crate) aten: Option<String>,
     /// The arguments in order, each with the parameter that it is for, where that is known.
     pub(crate) args: Vec<Argument>,
-    /// The results, where it was not refused.
+    /// The results, where it was not refused, and behind them what it wrote.
     pub(crate) out: Vec<Wanted>,
+    /// The running statistics and the state it writes to. What other calls write in place they give as results here.
+    pub(crate) written: Vec<String>,
     /// The cotangent of each result that was differentiated.
     pub(crate) cotangents: Vec<Option<Value>>,
     /// The gradients, by the path of the argument; `None` is zero.
@@ -124,12 +126,18 @@ fn case(json: &Json) -> Case {
     };
     let err = |key: &str| json["err"][key].as_f64().unwrap_or(0.0);
     let known = |key: &str| json[key].as_f64();
+    let after = json["state_after"].as_object().into_iter().flatten();
+    let after = after.map(|(name, is)| (name.clone(), is));
+    let changed = list("changed").iter().filter(|_| text("op").ends_with("_norm"));
+    let written = changed.map(|one| (path(&one["of"]), &one["is"])).chain(after);
+    let (written, is): (Vec<String>, Vec<&Json>) = written.unzip();
     Case {
         id: text("id"),
         op: text("op"),
         aten,
         args: arguments(json, json["names"].as_array()),
-        out: list("out").iter().map(wanted).collect(),
+        out: list("out").iter().filter(|out| !out.is_null()).chain(is).map(wanted).collect(),
+        written,
         cotangents: list("cot").iter().map(tensor).collect(),
         grads: list("grads").iter().map(|grad| (path(&grad["of"]), tensor(&grad["is"]))).collect(),
         refusal: json["error"]["type"].as_str().map(str::to_owned),

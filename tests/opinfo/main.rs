@@ -20,7 +20,6 @@ mod known;
 mod layers;
 mod report;
 mod run;
-mod scope;
 #[path = "../support/mod.rs"]
 mod support;
 mod ties;
@@ -65,10 +64,7 @@ fn run_all(folder: &Path, some: Option<&[&str]>) -> Vec<Report> {
     for (family, name) in names(folder).into_iter().enumerate() {
         let mut by_op: BTreeMap<String, Vec<(usize, Case)>> = BTreeMap::new();
         let cases = cases::read(&folder.join(format!("{name}.jsonl.gz")));
-        let is_wanted = |case: &Case| {
-            scope::left_out(&name, &case.op).is_none()
-                && some.is_none_or(|some| some.contains(&case.op.as_str()))
-        };
+        let is_wanted = |case: &Case| some.is_none_or(|some| some.contains(&case.op.as_str()));
         for (i, case) in cases.into_iter().enumerate().filter(|(_, case)| is_wanted(case)) {
             by_op.entry(case.op.clone()).or_default().push((i, case));
         }

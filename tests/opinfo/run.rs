@@ -183,7 +183,7 @@ pub(crate) fn record_outputs<'t>(
     }
     let weighed = results.iter().zip(&case.cotangents).enumerate().filter_map(|(i, (y, cot))| {
         let cot = t.input(&format!("cot/{i}"), cot.as_ref()?.ty.clone());
-        Some(y.mul(cot, None).sum(&[], false, None))
+        Some(y.mul(cot).sum(()))
     });
     let loss = weighed.reduce(|a, b| a + b).ok_or("nothing to differentiate")?;
     let leaf = |path: &String| {

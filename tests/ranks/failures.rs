@@ -21,9 +21,9 @@ fn step(ranks: i64) -> Verified {
             t.input("x", TensorType::new(DType::F32, [8])),
             t.param("w", TensorType::new(DType::F32, [8])),
         );
-        let a = x.mul(w, None).all_reduce(Some("sum"), ranks);
+        let a = x.mul(w).all_reduce(Some("sum"), ranks);
         let b = a.exp().all_reduce(Some("sum"), ranks);
-        t.update(w, w.sub(b, None));
+        t.update(w, w.sub(b));
         t.output("a", a);
     }
     support::lowered(tracer.finish().unwrap()).unwrap().1

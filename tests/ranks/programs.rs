@@ -8,8 +8,8 @@ use tracecast_ir::eval::{self, Outputs, Value};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{DType, Graph, Role, TensorType, Tracer, Verified};
 use tracecast_passes::{Autodiff, PassOptions, standard};
-use tracecast_runtime::collective::threads;
-use tracecast_runtime::{Device, Program, ReferenceDevice, Store, Tensor};
+use tracecast_runtime::collective::{Collective, Done, Group, Label, Pending, Transfer, threads};
+use tracecast_runtime::{Device, Program, ReferenceDevice, Result, Store, Tensor};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -20,9 +20,20 @@ pub(crate) fn run(
     bucket: usize,
     device: &(dyn Fn() -> Arc<dyn Device> + Sync),
 ) -> Vec<Outputs> {
-    let of_rank = |rank: tracecast_runtime::collective::Group, given: &HashMap<String, Value>| {
+    run_over(fused, inputs, bucket, device, &|rank| Arc::new(rank))
+}
+
+/// The same, each over what becomes of its rank.
+fn run_over(
+    fused: &Verified,
+    inputs: &[HashMap<String, Value>],
+    bucket: usize,
+    device: &(dyn Fn() -> Arc<dyn Device> + Sync),
+    over: &(dyn Fn(Group) -> Arc<dyn Collective> + Sync),
+) -> Vec<Outputs> {
+    let of_rank = |rank: Group, given: &HashMap<String, Value>| {
         let program = Program::plan_in_buckets(fused, bucket).unwrap().load(device()).unwrap();
-        let program = program.on_ranks(Arc::new(rank), 7).unwrap();
+        let program = program.on_ranks(over(rank), 7).unwrap();
         let tensor = |name: &str| {
             Tensor::from_bytes(given[name].ty.clone(), given[name].bytes.clone()).unwrap()
         };
@@ -72,20 +83,20 @@ fn everything(dtype: DType, ranks: i64) -> Graph {
         let t = &tracer;
         let x = t.input("x", TensorType::new(dtype, [4 * ranks as usize, 33]));
         let w = t.param("w", TensorType::new(dtype, [33]));
-        let y = x.mul(w, None);
+        let y = x.mul(w);
         let sum = y.all_reduce(Some("sum"), ranks);
         let max = x.all_reduce(Some("max"), ranks);
-        let mean = y.sum(&[0], false, None).all_reduce(Some("mean"), ranks);
-        let of_two = y.permute(&[1, 0]).broadcast(ranks - 1, ranks);
-        let all = y.mul(y, None).all_gather(ranks);
-        let own = sum.add(max, None).reduce_scatter(ranks);
+        let mean = y.sum(0).all_reduce(Some("mean"), ranks);
+        let of_two = y.permute([1, 0]).broadcast(ranks - 1, ranks);
+        let all = y.mul(y).all_gather(ranks);
+        let own = sum.add(max).reduce_scatter(ranks);
         let last = own.reduce_to(ranks - 1, ranks);
-        t.output("sum", sum.add(None, Some(1.0)));
+        t.output("sum", sum.add(1.0));
         t.output("max", max);
-        t.output("of_two", of_two.sum(&[1], false, None));
+        t.output("of_two", of_two.sum(1));
         t.output("all", all);
-        t.output("last", last.mul(own, None));
-        t.update(w, w.sub(mean.mul(None, Some(0.5)), None));
+        t.output("last", last.mul(own));
+        t.update(w, w.sub(mean.mul(0.5)));
     }
     tracer.finish().unwrap()
 }
@@ -116,6 +127,102 @@ fn every_rank_computes_what_the_interpreter_says() {
     }
 }
 
+/// Reductions alone, which ranks of one process make where the values lie: of what only they read, of what is read later, of a port and of state that is
+/// replaced, of one value twice, one of the result of another, and of values that only leave.
+fn reductions(dtype: DType, ranks: i64) -> Graph {
+    let tracer = Tracer::new("reductions");
+    {
+        let t = &tracer;
+        let x = t.input("x", TensorType::new(dtype, [5, 33]));
+        let w = t.param("w", TensorType::new(dtype, [33]));
+        let y = x.mul(w);
+        let sum = y.all_reduce(Some("sum"), ranks);
+        let mean = x.mul(x).all_reduce(Some("mean"), ranks);
+        let later = y.mul(sum).sub(mean);
+        let twice = y.all_reduce(Some("sum"), ranks).add(y.all_reduce(Some("max"), ranks));
+        let of_port = x.all_reduce(Some("max"), ranks);
+        let of_state = w.all_reduce(Some("mean"), ranks);
+        let of_sum = sum.sum(0).all_reduce(Some("mean"), ranks);
+        t.output("later", later);
+        t.output("twice", twice);
+        t.output("of_port", of_port);
+        t.output("leaves", x.exp().all_reduce(Some("max"), ranks));
+        t.update(w, of_state.sub(of_sum.mul(0.25)));
+    }
+    tracer.finish().unwrap()
+}
+
+/// A rank that sends what it has, as processes do.
+#[derive(Debug)]
+struct Sends(Group);
+
+impl Collective for Sends {
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    fn start(&self, transfer: Transfer, label: Label, data: Vec<u8>) -> Result<Pending> {
+        self.0.start(transfer, label, data)
+    }
+
+    fn give_up(&self, label: Label, why: &str) {
+        self.0.give_up(label, why);
+    }
+
+    fn wait(&self, pending: Pending) -> Result<Done> {
+        self.0.wait(pending)
+    }
+}
+
+#[test]
+fn values_are_reduced_where_they_lie_as_if_they_were_sent() {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64] {
+        for ranks in [2, 3] {
+            let graph = reductions(dtype, ranks as i64);
+            let given = inputs(&graph, ranks);
+            let (reference, fused) = support::lowered(graph).unwrap();
+            let wanted = eval::ranks(&reference, &given).unwrap();
+            // So many of the ranks send what they have, and the others find out.
+            for (sending, bucket) in [(0, 0), (0, 1 << 20), (0, 700), (1, 700), (ranks, 0)] {
+                let found = run_over(&fused, &given, bucket, &|| support::cpu(1), &|rank| {
+                    if rank.rank() < sending { Arc::new(Sends(rank)) } else { Arc::new(rank) }
+                });
+                for (rank, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+                    let difference = support::difference(found, wanted);
+                    let difference = difference.unwrap_or_default();
+                    assert!(
+                        difference.is_empty(),
+                        "rank {rank} of {ranks}, {dtype}, {sending} send, buckets of {bucket}: {difference}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_reduced_takes_no_memory_beside_its_operand() {
+    let program = |reduces: bool| {
+        let tracer = Tracer::new("sums");
+        for i in 0..3 {
+            let w = tracer.param(&format!("w{i}"), TensorType::new(DType::F32, [1000]));
+            let gradient = w.exp();
+            let sum = if reduces { gradient.all_reduce(Some("sum"), 2) } else { gradient };
+            // Kernels of their own, as those of gradients and of an optimizer are.
+            let sum = sum.sum([0].keep()).mul(sum);
+            tracer.update(w, w.sub(sum));
+        }
+        let fused = support::lowered(tracer.finish().unwrap()).unwrap().1;
+        Program::plan(&fused).unwrap().peak_bytes()
+    };
+    assert!(program(true) <= 3 * 4096 + 3 * 64, "{} bytes", program(true));
+    assert!(program(false) <= program(true), "{} bytes", program(false));
+}
+
 /// Σ of results · weights, which differ from rank to rank as the input `k` does.
 fn weighted(op: usize, ranks: i64) -> Graph {
     let tracer = Tracer::new("loss");
@@ -132,8 +239,8 @@ fn weighted(op: usize, ranks: i64) -> Graph {
             5 => x.reduce_to(1, ranks),
             _ => x.reduce_scatter(ranks),
         };
-        let places = t.iota(DType::F64, &y.shape(), 0).add(k, None).sin();
-        let loss = y.mul(y, None).mul(places, None).sum(&[], false, None);
+        let places = t.iota(DType::F64, &y.shape(), 0).add(k).sin();
+        let loss = y.mul(y).mul(places).sum(());
         t.output("loss", loss);
         t.output("dx", t.grad(loss, &[x])[0]);
     }
@@ -242,7 +349,7 @@ fn what_ranks_exchange_has_the_order_of_the_program() {
         let b = z.tanh();
         let second = b.all_reduce(Some("sum"), 2);
         let third = early.all_reduce(Some("sum"), 2);
-        t.output("late", a.add(None, Some(1.0)));
+        t.output("late", a.add(1.0));
         t.output("early", early);
         t.output("second", second.neg());
         t.output("third", third);
@@ -267,13 +374,13 @@ fn what_ranks_exchange_does_not_depend_on_their_rows() {
             let x = t.input("x", TensorType::new(DType::F32, [rows, 16]));
             let w = t.param("w", TensorType::new(DType::F32, [16, 16]));
             let y = x.matmul(w).relu();
-            let sum = y.sum(&[0], false, None).all_reduce(Some("sum"), 2);
-            let mean = y.mean(&[0], false, None).all_reduce(Some("sum"), 2);
-            let loss = y.mul(y, None).mean(&[], false, None);
+            let sum = y.sum(0).all_reduce(Some("sum"), 2);
+            let mean = y.mean(0).all_reduce(Some("sum"), 2);
+            let loss = y.mul(y).mean(());
             let grad = t.grad(loss, &[w])[0].all_reduce(Some("sum"), 2);
-            t.output("y", sum.add(mean, None));
-            t.output("row", y.div(y.sum(&[1], true, None).add(None, Some(1.0)), None));
-            t.update(w, w.sub(grad, None));
+            t.output("y", sum.add(mean));
+            t.output("row", y.div(y.sum([1].keep()).add(1.0)));
+            t.update(w, w.sub(grad));
         }
         let fused = support::lowered(tracer.finish().unwrap()).unwrap().1;
         let program = Program::plan_in_buckets(&fused, 100).unwrap();
@@ -299,7 +406,7 @@ fn parts_of_gradients_are_not_rounded_before_they_are_added_up() {
             t.param("b", TensorType::new(DType::F32, [4])),
         );
         let y = x.linear(w.cast(DType::BF16), Some(b.cast(DType::BF16)));
-        let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+        let loss = y.mul(y).sum(().dtype(DType::F32));
         for (name, grad) in ["w", "b"].iter().zip(t.grad(loss, &[w, b])) {
             t.output(name, grad.all_reduce(Some("sum"), 2));
         }

@@ -163,9 +163,9 @@ fn what_is_drawn_is_what_a_run_with_all_rows_draws() {
             t.output("kept", kept);
             // Rows on the second axis.
             let turned = Dropout::new(0.25)
-                .forward(&tracecast::nn::Context::training(t), ones.permute(&[1, 0]));
-            t.output("turned", turned.permute(&[1, 0]));
-            (model.forward(t.input("x")) * 0.0).sum_all()
+                .forward(&tracecast::nn::Context::training(t), ones.permute([1, 0]));
+            t.output("turned", turned.permute([1, 0]));
+            (model.forward(t.input("x")) * 0.0).sum(())
         },
     )
     .optimizer(Sgd::new(0.1))
@@ -505,7 +505,7 @@ fn state_that_ranks_write_from_their_own_rows_is_not_compared() {
         let ty = TensorType::new(DType::F32, [WIDTH]);
         let seen = t.state_from(tracecast::Entry::state("seen", ty, start));
         let x = t.input("x");
-        t.update(seen, seen * 0.9 + x.mean(&[0], false, None) * 0.1);
+        t.update(seen, seen * 0.9 + x.mean(0) * 0.1);
         model.forward(x).cross_entropy(t.input("y"))
     })
     .optimizer(Sgd::new(0.1))

@@ -54,7 +54,7 @@ pub(crate) fn record(op: &'static OpDef, sample: &Sample, grad: bool) -> Result<
         }
         let float = results.iter().copied().find(|y| y.dtype().is_float());
         if let (Some(y), true) = (float, grad && !wrt.is_empty() && t.error().is_none()) {
-            let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+            let loss = y.mul(y).sum(().dtype(DType::F32));
             for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
                 t.output(&format!("g{i}"), g);
             }

@@ -104,23 +104,23 @@ fn sizes_that_overflow_are_refused_where_they_are_asked_for() {
     let vast = |sizes: &[usize]| TensorType::new(DType::F32, sizes);
     type Body = fn(&Trace, Var<'_>);
     let cases: [(&str, Body); 5] = [
-        ("expand", |t, x| t.output("y", x.expand(&[1i64 << 40, 1 << 40, 2]))),
-        ("pad", |t, x| t.output("y", x.pad(&[i64::MAX], &[i64::MAX], 0.0))),
-        ("reshape", |t, x| t.output("y", x.reshape(&[-1, i64::MAX, 3]))),
+        ("expand", |t, x| t.output("y", x.expand([1i64 << 40, 1 << 40, 2]))),
+        ("pad", |t, x| t.output("y", x.pad([i64::MAX], [i64::MAX], 0.0))),
+        ("reshape", |t, x| t.output("y", x.reshape([-1, i64::MAX, 3]))),
         ("matmul", |t, x| {
             t.output(
                 "y",
-                x.reshape(&[2, 1])
-                    .expand(&[2, 1 << 30])
+                x.reshape([2, 1])
+                    .expand([2, 1 << 30])
                     .t()
-                    .matmul(x.reshape(&[2, 1]).expand(&[2, 1 << 30])),
+                    .matmul(x.reshape([2, 1]).expand([2, 1 << 30])),
             )
         }),
         ("cat", |t, x| {
             t.output(
                 "y",
                 tracecast_ir::ops::view::cat(
-                    &[x.expand(&[1i64 << 55, 2]), x.expand(&[1i64 << 55, 2])],
+                    &[x.expand([1i64 << 55, 2]), x.expand([1i64 << 55, 2])],
                     0,
                 ),
             )

@@ -163,7 +163,7 @@ fn deep_gradients_are_recorded() {
     let tracer = Tracer::new("deep");
     let x = tracer.param("x", TensorType::new(DType::F32, [2]));
     let y = (0..2000).fold(x, |y, _| y * 0.999);
-    let loss = tracecast_ir::ops::prelude::Reductions::sum(y, &[], false, None);
+    let loss = tracecast_ir::ops::prelude::Reductions::sum(y, ());
     for (i, g) in tracer.grad(loss, &[x]).into_iter().enumerate() {
         tracer.output(&format!("g{i}"), g);
     }

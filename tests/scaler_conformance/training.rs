@@ -4,7 +4,7 @@ use crate::cases::{read, same};
 use tracecast::amp::{EagerScaler, GradScaler, ScalerOptions, autocast};
 use tracecast::eager::{Eager, EagerOptimizer, Parameter, clip_grad_norm};
 use tracecast::optim::{Adagrad, AdamW, Optimizer, Recorded, Sgd};
-use tracecast::prelude::{Cast, Elementwise, Products, Shorthand};
+use tracecast::prelude::{Cast, Elementwise, Products, Reductions, Shorthand};
 use tracecast::{DType, Jit, Options, Store, Tensor, TensorType, jit};
 
 type Checked = Result<(), String>;
@@ -300,7 +300,7 @@ pub(crate) fn fused(eager: &Eager, _: &Eager) -> Checked {
 pub(crate) fn recorded_loop(eager: &Eager, _: &Eager) -> Checked {
     let step = jit(Options::new().on(eager.device().clone()), |t| {
         let (w, rule) = (t.param("w"), Sgd::new(0.1));
-        let loss = (w.cast(DType::F16) * t.input("input")).sum_all();
+        let loss = (w.cast(DType::F16) * t.input("input")).sum(());
         let options = ScalerOptions { init_scale: 4.0, ..ScalerOptions::default() };
         let mut scaler = GradScaler::recorded(t, "amp", options);
         let mut optimizer = Recorded::new(t, &rule, &[w]);
@@ -340,7 +340,7 @@ pub(crate) fn penalty(eager: &Eager, _: &Eager) -> Checked {
         let inverse = t.ones_like(scale) / scale;
         let squares = t.grad(loss * scale, &params).into_iter().map(|grad| {
             let unscaled = grad * inverse;
-            (unscaled * unscaled).sum_all()
+            (unscaled * unscaled).sum(())
         });
         let norm = squares.reduce(|a, b| a + b).expect("four parameters").sqrt();
         for (i, grad) in t.grad((loss + norm) * scale, &params).into_iter().enumerate() {

@@ -20,7 +20,7 @@ fn with_optimizers(
     let traced = trace("refused", |t| {
         let (w, v, sgd) = (t.param_of("w", ty()), t.param_of("v", ty()), Sgd::new(0.1));
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
-        let loss = scaler.scale((w * v).sum_all());
+        let loss = scaler.scale((w * v).sum(()));
         let mut first = Recorded::named(t, "first", &sgd, &[w]);
         let mut second = Recorded::named(t, "second", &sgd, &[v]);
         first.backward(loss);
@@ -68,7 +68,7 @@ fn a_parameter_of_two_optimizers_is_refused() {
     let error = refusal(|t, w, v| {
         let sgd = Sgd::new(0.1);
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
-        let loss = scaler.scale((w * v).sum_all());
+        let loss = scaler.scale((w * v).sum(()));
         let mut first = Recorded::named(t, "first", &sgd, &[w]);
         let mut second = Recorded::named(t, "second", &sgd, &[v, w]);
         first.backward(loss);
@@ -85,7 +85,7 @@ fn an_optimizer_that_steps_by_itself_is_refused() {
     let step = jit(Options::new(), |t| {
         let (w, v, sgd) = (t.param("w"), t.param("v"), Sgd::new(0.1));
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
-        let loss = scaler.scale((w * v).sum_all());
+        let loss = scaler.scale((w * v).sum(()));
         let mut first = Recorded::named(t, "first", &sgd, &[w]);
         let mut second = Recorded::named(t, "second", &sgd, &[v]);
         first.backward(loss);
@@ -108,7 +108,7 @@ fn gradients_of_16_bits_and_numbers_are_refused() {
         let (h, sgd) = (t.param_of("h", TensorType::new(DType::F16, [2])), Sgd::new(0.1));
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
         let mut optimizer = Recorded::new(t, &sgd, &[h]);
-        optimizer.backward(scaler.scale(h.sum_all()));
+        optimizer.backward(scaler.scale(h.sum(())));
         scaler.unscale_(&mut optimizer);
     });
     assert!(half.contains("keep parameters in f32"), "{half}");
@@ -182,7 +182,7 @@ fn inexact_factors_are_warned_about() {
         let (w, sgd) = (t.param("w"), Sgd::new(0.1));
         let mut scaler = GradScaler::recorded(t, "amp", options);
         let mut optimizer = Recorded::new(t, &sgd, &[w]);
-        optimizer.backward(scaler.scale(w.sum_all()));
+        optimizer.backward(scaler.scale(w.sum(())));
         scaler.step(&mut optimizer);
         scaler.update();
     });

@@ -51,7 +51,7 @@ fn a_recorded_step_reads_nothing_back() {
         let (w, adam) = (t.param("w"), AdamW::new(0.1));
         let mut scaler = GradScaler::recorded(t, "amp", ScalerOptions::default());
         let mut optimizer = Recorded::new(t, &adam, &[w]);
-        optimizer.backward(scaler.scale((w * t.input("g")).sum_all()));
+        optimizer.backward(scaler.scale((w * t.input("g")).sum(())));
         scaler.step(&mut optimizer);
         scaler.update();
     });

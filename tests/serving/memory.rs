@@ -1,7 +1,7 @@
 //! Memory that is missing: an error that names the program, state as it was, and the next run as if nothing had happened.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use tracecast::ir::eval::Bytes;
 use tracecast::ir::kernel::{Capabilities, Kernel};
 use tracecast::ir::policy::DeviceType;
@@ -18,17 +18,33 @@ struct Refusing {
     cpu: CpuDevice,
     /// How many large requests are left until one is refused.
     left: AtomicUsize,
+    /// What it has reserved.
+    given: Mutex<Vec<Memory>>,
+    /// Whether state may be updated in place; otherwise fresh memory replaces it.
+    in_place: bool,
 }
 
 impl Refusing {
-    fn new() -> Arc<Self> {
+    fn new(in_place: bool) -> Arc<Self> {
         let cpu = CpuDevice::new(CpuOptions { threads: Some(1), ..CpuOptions::default() });
-        Arc::new(Refusing { cpu: cpu.unwrap(), left: AtomicUsize::new(usize::MAX) })
+        Arc::new(Refusing {
+            cpu: cpu.unwrap(),
+            left: AtomicUsize::new(usize::MAX),
+            given: Mutex::default(),
+            in_place,
+        })
     }
 
     /// Refuses the large request that comes after so many others.
     fn refuse_after(&self, requests: usize) {
         self.left.store(requests, Ordering::Relaxed);
+    }
+
+    /// How many pieces of memory somebody has.
+    fn in_use(&self) -> usize {
+        let mut given = self.given.lock().unwrap();
+        given.retain(|memory| memory.handles() > 1);
+        given.len()
     }
 
     /// How many large requests there were since.
@@ -62,7 +78,9 @@ impl Device for Refusing {
         if bytes >= LARGE && self.left.fetch_sub(1, Ordering::Relaxed) == 0 {
             return Err(Error::Device(format!("{bytes} bytes are refused")));
         }
-        self.cpu.alloc(bytes)
+        let memory = self.cpu.alloc(bytes)?;
+        self.given.lock().unwrap().push(memory.clone());
+        Ok(memory)
     }
 
     // State that is copied to the device is a request as well.
@@ -83,7 +101,7 @@ impl Device for Refusing {
     }
 
     fn launches_are_infallible(&self) -> bool {
-        true
+        self.in_place
     }
 
     fn takes_loans(&self) -> bool {
@@ -102,7 +120,7 @@ impl Draws {
     }
 }
 
-/// A step over large values: products, rows, columns, a constant, state that is replaced in place and state that is exchanged.
+/// A step over large values: products, rows, columns, a constant, and state that is replaced.
 fn program(draws: &mut Draws) -> Graph {
     let [a, b, c] = [(); 3].map(|()| 130 + draws.below(70));
     let kinds: Vec<usize> = (0..4 + draws.below(6)).map(|_| draws.below(5)).collect();
@@ -115,16 +133,16 @@ fn program(draws: &mut Draws) -> Graph {
         for (i, kind) in kinds.iter().enumerate() {
             h = match kind {
                 0 => h.tanh() + m,
-                1 => h.softmax(-1, None) * t.constant(DType::F32, &[a, c], &numbers),
-                2 => h - h.mean(&[0], true, None),
+                1 => h.softmax(-1) * t.constant(DType::F32, &[a, c], &numbers),
+                2 => h - h.mean([0].keep()),
                 3 => x.matmul(w * 0.5) + h,
-                _ => h.permute(&[1, 0]).relu().permute(&[1, 0]),
+                _ => h.permute([1, 0]).relu().permute([1, 0]),
             };
-            t.output(&format!("s{i}"), h.sum(&[0], false, None));
+            t.output(&format!("s{i}"), h.sum(0));
         }
         t.output("h", h);
         t.update(m, m * 0.5 + h);
-        t.update(w, w - x.permute(&[1, 0]).matmul(h) * 0.001);
+        t.update(w, w - x.permute([1, 0]).matmul(h) * 0.001);
     });
     graph.unwrap()
 }
@@ -138,7 +156,7 @@ fn tensor(graph: &Graph, name: &str, seed: u64) -> Tensor {
 fn a_refused_request_is_an_error_and_state_stays_whole() {
     let (mut draws, mut refused) = (Draws(7), 0);
     for seed in 0..200 {
-        let (graph, device) = (program(&mut draws), Refusing::new());
+        let (graph, device) = (program(&mut draws), Refusing::new(seed % 2 == 0));
         let [x, w, m] = ["x", "w", "m"].map(|name| tensor(&graph, name, seed));
         let options = Options::new().on(device.clone());
         // Values that somebody else holds are copied to the device.
@@ -151,18 +169,22 @@ fn a_refused_request_is_an_error_and_state_stays_whole() {
         let mut own = store();
         let expected = steps(&mut own, &program).unwrap();
         let requests = device.requested(usize::MAX);
-        drop(program);
+        let steady = device.in_use();
+        drop((program, own));
+        assert!(steady > 0 && device.in_use() == 0, "{seed}: {} are kept", device.in_use());
         device.refuse_after(draws.below(requests));
         let mut own = store();
         let program = match compile(graph.clone(), &options) {
             Ok(program) => {
                 let error = steps(&mut own, &program).unwrap_err().to_string();
                 assert!(error.contains("are refused"), "{seed}: {error}");
+                assert!(device.in_use() <= steady, "{seed}: {} of {steady}", device.in_use());
                 refused += 1;
                 program
             }
             Err(error) => {
                 assert!(error.to_string().contains("are refused"), "{seed}: {error}");
+                assert_eq!(device.in_use(), 0, "{seed}: what compiling had reserved");
                 compile(graph, &options).unwrap()
             }
         };
@@ -174,13 +196,17 @@ fn a_refused_request_is_an_error_and_state_stays_whole() {
         } else {
             assert_eq!(steps(&mut own, &program).unwrap()[0], expected[1], "{seed}");
         }
+        // Memory that was reserved for what failed has come back.
+        assert!(device.in_use() <= steady, "{seed}: {} of {steady}", device.in_use());
+        drop((program, own));
+        assert_eq!(device.in_use(), 0, "{seed}");
     }
     assert!(refused > 100, "{refused} while running");
 }
 
 #[test]
 fn errors_name_the_program_and_what_it_needs() {
-    let device = Refusing::new();
+    let device = Refusing::new(true);
     let graph = program(&mut Draws(1));
     let [x, w, m] = ["x", "w", "m"].map(|name| tensor(&graph, name, 1));
     let program = compile(graph, &Options::new().on(device.clone())).unwrap();
@@ -193,17 +219,10 @@ fn errors_name_the_program_and_what_it_needs() {
 
 #[test]
 fn a_session_goes_on_after_memory_was_missing() {
-    let device = Refusing::new();
+    let device = Refusing::new(true);
     let options = Options::new().on(device.clone());
     let double = jit(options, |t| {
-        t.output(
-            "y",
-            ((t.input("x") * t.param("w")).permute(&[1, 0]).softmax(-1, None)).sum(
-                &[0],
-                false,
-                None,
-            ),
-        )
+        t.output("y", ((t.input("x") * t.param("w")).permute([1, 0]).softmax(-1)).sum(0))
     });
     let w = Tensor::rand([200, 300], 1).unwrap();
     let weights = Store::new().with("w", w.clone()).snapshot();
@@ -226,8 +245,8 @@ fn element_counts_beyond_memory_are_refused_where_they_are_written() {
     // A value that nothing asks for by name: the program is refused before it is compiled.
     let sum = jit(Options::new().threads(1).memory_limit(1 << 20), |t| {
         let x = t.input("x");
-        let all = (x.reshape(&[-1, 1]) * x).softmax(-1, None);
-        t.output("y", all.permute(&[1, 0]).softmax(-1, None));
+        let all = (x.reshape([-1, 1]) * x).softmax(-1);
+        t.output("y", all.permute([1, 0]).softmax(-1));
     });
     let x = Tensor::rand([1000], 1).unwrap();
     let error = sum.run(&mut Store::new(), &[("x", &x)]).unwrap_err().to_string();
@@ -236,4 +255,75 @@ fn element_counts_beyond_memory_are_refused_where_they_are_written() {
         error.starts_with(expected) && error.ends_with("and at most 1048576 are allowed"),
         "{error}"
     );
+}
+
+#[test]
+fn memory_for_the_keys_of_an_order_is_known_before_it_runs() {
+    const LENGTH: usize = 100_000;
+    let order = |limit: usize| {
+        let graph = trace("order", |t| {
+            let x = t.input_of("x", TensorType::new(DType::F32, [LENGTH]));
+            t.output("y", x.argsort(-1, true));
+        });
+        compile(graph.unwrap(), &Options::new().threads(1).memory_limit(limit))
+    };
+    let program = order(usize::MAX).unwrap();
+    // A word for each key and its position, and one more to sort them by digits.
+    assert_eq!(program.kept_bytes(), 2 * 8 * LENGTH);
+    let needed = program.peak_bytes() + program.scratch_bytes();
+    assert!(order(needed).is_ok());
+    let error = order(needed - 1).unwrap_err().to_string();
+    assert!(error.contains(&format!("@order needs {needed} bytes")), "{error}");
+    let x = Tensor::rand([LENGTH], 1).unwrap();
+    let (numbers, out) = (x.to_vec::<f32>().unwrap(), program.run(&mut Store::new(), &[("x", &x)]));
+    let order = out.unwrap()["y"].to_vec::<i64>().unwrap();
+    assert!(order.windows(2).all(|at| numbers[at[0] as usize] >= numbers[at[1] as usize]));
+}
+
+#[test]
+fn memory_that_threads_pack_into_counts() {
+    let product = |threads: usize, limit: usize| {
+        let graph = trace("product", |t| {
+            let [x, y] =
+                ["x", "y"].map(|name| t.input_of(name, TensorType::new(DType::BF16, [256, 256])));
+            t.output("z", x.matmul(y));
+        });
+        compile(graph.unwrap(), &Options::new().threads(threads).memory_limit(limit))
+    };
+    let [one, two] = [1, 2].map(|threads| product(threads, usize::MAX).unwrap());
+    // At least a panel of the right operand for each.
+    assert!(one.scratch_bytes() >= 256 * 16 * 2);
+    assert!(two.scratch_bytes() > one.scratch_bytes());
+    let needed = one.peak_bytes() + one.scratch_bytes();
+    assert!(product(1, needed).is_ok());
+    let error = product(1, needed - 1).unwrap_err().to_string();
+    assert!(error.contains(&format!("@product needs {needed} bytes")), "{error}");
+}
+
+#[test]
+fn scratch_that_is_missing_is_told_before_the_step_begins() {
+    // Nobody has so much, and packing a row takes four bytes for each of its elements.
+    const LONG: usize = 1 << 44;
+    let graph = trace("long", |t| {
+        let m = t.param_of("m", TensorType::new(DType::F32, [4]));
+        t.update(m, m * 0.5 + 1.0);
+        let x = t.input_of("x", TensorType::new(DType::BF16, [64, 1]));
+        let w = t.param_of("w", TensorType::new(DType::BF16, [1, 64]));
+        t.output("y", x.expand([64, LONG]).matmul(w.expand([LONG, 64])));
+    });
+    let first = Tensor::rand([4], 1).unwrap();
+    for threads in [1, 2] {
+        let program =
+            compile(graph.as_ref().unwrap().clone(), &Options::new().threads(threads)).unwrap();
+        let w = Tensor::full(TensorType::new(DType::BF16, [1, 64]), 1.0).unwrap();
+        let x = Tensor::full(TensorType::new(DType::BF16, [64, 1]), 1.0).unwrap();
+        let mut store = Store::new().with("m", first.clone()).with("w", w);
+        for _ in 0..2 {
+            let error = program.run(&mut store, &[("x", &x)]).unwrap_err().to_string();
+            let is_told =
+                error.contains("program @long") && error.contains("bytes of scratch are not there");
+            assert!(is_told, "{error}");
+            assert_eq!(store.get("m").unwrap(), first, "no kernel has run");
+        }
+    }
 }

@@ -19,7 +19,7 @@ fn sums(jit: &Jit, x: &[usize], y: &[usize]) -> Result<Vec<f64>, String> {
 }
 
 fn summing(options: Options) -> Jit {
-    jit(options, |t| t.output("z", t.input("x").sum(&[1], false, None) + t.input("y")))
+    jit(options, |t| t.output("z", t.input("x").sum(1) + t.input("y")))
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn names_that_are_given_hold_from_the_first_call() {
 fn a_guard_that_fails_traces_anew_and_is_the_reason() {
     let jit = jit(options(), |t| {
         let x = t.input("x");
-        let long = t.holds(x.size(0).at_least(4));
-        t.output("y", if long { x.sum(&[], true, None) } else { x + x });
+        let long = t.tracer().holds(x.size(0).at_least(4));
+        t.output("y", if long { x.sum(().keep()) } else { x + x });
     });
     let jit = jit.sizes("x: [n]");
     let run = |n: usize| {
@@ -118,8 +118,8 @@ fn a_loop_of_the_host_pins_its_length_and_code_that_takes_a_number_keeps_its_pro
 fn training_goes_on_over_a_guard_that_fails_and_on_two_threads() {
     let step = jit(options(), |t| {
         let (x, w) = (t.input("x"), t.param("w"));
-        let steep = if t.holds(x.size(0).at_least(3)) { 0.5 } else { 0.25 };
-        t.update(w, w + x.sum(&[0], false, None) * steep);
+        let steep = if t.tracer().holds(x.size(0).at_least(3)) { 0.5 } else { 0.25 };
+        t.update(w, w + x.sum(0) * steep);
     });
     let step = step.sizes("x: [n]");
     let start = || Store::new().with("w", Tensor::new::<f32>(Shape::scalar(), &[0.0]).unwrap());

@@ -26,7 +26,7 @@ fn program(op: &'static OpDef, sample: &Sample, names: &Values) -> Result<Graph,
         }
         let float = results.iter().copied().find(|y| y.dtype().is_float());
         if let Some(y) = float.filter(|_| !wrt.is_empty()) {
-            let loss = y.mul(y, None).sum(&[], false, Some(DType::F32));
+            let loss = y.mul(y).sum(().dtype(DType::F32));
             for (i, g) in t.grad(loss, &wrt).into_iter().enumerate() {
                 t.output(&format!("g{i}"), g);
             }
@@ -134,8 +134,10 @@ fn ops_with_names_are_the_ops_with_their_numbers() {
             sizes.sort_unstable();
             sizes.dedup();
             // A 1 that is written stretches, one that is a name does not; the state of random numbers has as many numbers as it has.
-            let operands = op.schema.operands.iter().zip(&sample.operands);
-            let seeds = operands.filter(|(operand, _)| operand.name == "rng");
+            let split = op.schema.operands.iter().zip(&sample.groups);
+            let names = split.flat_map(|(operand, n)| vec![operand.name; usize::from(*n)]);
+            let operands = names.zip(&sample.operands);
+            let seeds = operands.filter(|(operand, _)| *operand == "rng");
             let seeds: Vec<usize> = seeds.flat_map(|(_, (ty, _))| ty.shape.numbers()).collect();
             sizes.retain(|n| *n > 1 && !seeds.contains(n));
             let names = |of: &dyn Fn(usize) -> i64| -> Values {

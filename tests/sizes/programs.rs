@@ -16,21 +16,21 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
         |name: &str, shape: [usize; 2]| t.param_of(name, TensorType::new(DType::F32, shape));
     let (table, head) = (param("table", [7, 6]), param("head", [7, 6]));
     let x = table.embedding(tokens);
-    let positions = t.iota(DType::F32, &Shape::from(sizes![length, 1]), 0);
-    let x = x.add(positions.mul(None, Some(0.125)), None);
-    let x = x.layer_norm(None, None, &[6], 1e-5).results()[0];
+    let positions = t.tracer().iota(DType::F32, &Shape::from(sizes![length, 1]), 0);
+    let x = x.add(positions.mul(0.125));
+    let x = x.layer_norm(None, None, [6], 1e-5).results()[0];
     let [q, k, v] = ["q", "k", "v"].map(|name| {
         let y = x.linear(param(name, [6, 6]), None);
-        y.reshape(&sizes![batch, length, 2, 3]).permute(&[0, 2, 1, 3])
+        y.reshape(sizes![batch, length, 2, 3]).permute([0, 2, 1, 3])
     });
-    let scores = q.matmul(k.t()).div(None, Some(3f64.sqrt()));
-    let row = t.iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
-    let column = t.iota(DType::I64, &Shape::from(sizes![1, length]), 1);
-    let scores = column.le(row, None).choose(scores, t.full(TensorType::scalar(DType::F32), -1e9));
-    let mixed = scores.softmax(-1, None).matmul(v).permute(&[0, 2, 1, 3]);
-    let y = x + mixed.reshape(&sizes![batch, length, 6]);
-    let logits = y.linear(head, None).reshape(&sizes![batch * length, 7]);
-    let loss = logits.cross_entropy(target.reshape(&[-1]));
+    let scores = q.matmul(k.t()).div(3f64.sqrt());
+    let row = t.tracer().iota(DType::I64, &Shape::from(sizes![length, 1]), 0);
+    let column = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
+    let scores = column.le(row).choose(scores, t.full(TensorType::scalar(DType::F32), -1e9));
+    let mixed = scores.softmax(-1).matmul(v).permute([0, 2, 1, 3]);
+    let y = x + mixed.reshape(sizes![batch, length, 6]);
+    let logits = y.linear(head, None).reshape(sizes![batch * length, 7]);
+    let loss = logits.cross_entropy(target.reshape([-1]));
     let params = t.params();
     for (w, dw) in params.iter().zip(t.grad(loss, &params)) {
         t.update(*w, *w - dw * 0.5);
@@ -43,14 +43,14 @@ fn pieces(t: &Trace, [n, m]: Sizes) {
     let x = t.input_of("x", TensorType::new(DType::F32, sizes![n, m]));
     let w = t.param_of("w", TensorType::new(DType::F32, [1]));
     let y = x * w;
-    t.output("mean", y.mean(&[], false, None));
-    t.output("row", y.mean(&[1], true, None) - y);
-    t.output("flat", tracecast_ir::ops::view::cat(&[y.reshape(&[-1]), y.t().reshape(&[-1])], 0));
+    t.output("mean", y.mean(()));
+    t.output("row", y.mean([1].keep()) - y);
+    t.output("flat", tracecast_ir::ops::view::cat(&[y.reshape([-1]), y.t().reshape([-1])], 0));
     t.output("tail", y.slice(1, m / 2, m, 1));
-    t.output("padded", y.pad(&sizes![n, 0], &sizes![0, m - m / 2], 2.0));
+    t.output("padded", y.pad(sizes![n, 0], sizes![0, m - m / 2], 2.0));
     t.output("scaled", y * t.number(m, DType::F32).rsqrt());
-    t.output("outer", y.reshape(&sizes![n, 1, m]).expand(&sizes![n, m, m]).sum(&[0], false, None));
-    let loss = (y * y).mean(&[], false, None) + y.slice(0, 0, n, 1).exp().mean(&[], false, None);
+    t.output("outer", y.reshape(sizes![n, 1, m]).expand(sizes![n, m, m]).sum(0));
+    let loss = (y * y).mean(()) + y.slice(0, 0, n, 1).exp().mean(());
     t.update(w, w - t.grad(loss, &[w])[0]);
 }
 
@@ -59,12 +59,12 @@ fn classes(t: &Trace, [batch, width]: Sizes) {
     let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, width]));
     let y = t.input_of("y", TensorType::new(DType::I64, sizes![batch]));
     let w = t.param_of("w", TensorType::new(DType::F32, [5, 1]));
-    let logits = autocast(t, "cpu", DType::BF16, || x.unsqueeze(2).matmul(w.reshape(&[1, 5])));
-    let logits = logits.mean(&[1], false, None);
+    let logits = autocast(t, "cpu", DType::BF16, || x.unsqueeze(2).matmul(w.reshape([1, 5])));
+    let logits = logits.mean(1);
     let loss = logits.cross_entropy_loss(y, None, None, None, Some(0.1));
     t.update(w, w - t.grad(loss, &[w])[0]);
     t.output("loss", loss);
-    t.output("best", logits.softmax(1, None).amax(&[1], false));
+    t.output("best", logits.softmax(1).amax(1));
 }
 
 /// A program in which the two sizes are names, and the same with numbers.

@@ -43,10 +43,10 @@ fn record<'t>(t: &'t Trace, step: &Step, made: &[Var<'t>], size: &dyn Fn(Size) -
         Step::Binary(0, x, y) => made[*x] + made[*y],
         Step::Binary(1, x, y) => made[*x] - made[*y],
         Step::Binary(_, x, y) => made[*x] * made[*y],
-        Step::Reduce(0, x, dim, keep) => made[*x].sum(dim, *keep, None),
-        Step::Reduce(1, x, dim, keep) => made[*x].mean(dim, *keep, None),
-        Step::Reduce(_, x, dim, keep) => made[*x].amax(dim, *keep),
-        Step::Softmax(x, dim) => made[*x].softmax(*dim, None),
+        Step::Reduce(0, x, dim, keep) => made[*x].sum(dim.kept(*keep)),
+        Step::Reduce(1, x, dim, keep) => made[*x].mean(dim.kept(*keep)),
+        Step::Reduce(_, x, dim, keep) => made[*x].amax(dim.kept(*keep)),
+        Step::Softmax(x, dim) => made[*x].softmax(*dim),
         Step::Reshape(x, sizes) => {
             made[*x].reshape(&sizes.iter().map(|n| size(*n)).collect::<Vec<Size>>())
         }
@@ -68,7 +68,7 @@ fn record<'t>(t: &'t Trace, step: &Step, made: &[Var<'t>], size: &dyn Fn(Size) -
         Step::Count(x, n) => made[*x] * t.number(size(*n) + 1, DType::F32).rsqrt(),
         Step::Norm(x) => {
             let last = made[*x].size(made[*x].rank() - 1);
-            made[*x].layer_norm(None, None, &[last], 1e-3).results()[0]
+            made[*x].layer_norm(None, None, [last], 1e-3).results()[0]
         }
     }
 }
@@ -132,7 +132,7 @@ fn program(
     if let Some(dice) = dice {
         while steps.len() < 9 {
             let few = |v: &Var<'_>| {
-                let count = t.with_graph(|graph| graph.sizes().hint(v.ty().numel()));
+                let count = t.tracer().with_graph(|graph| graph.sizes().hint(v.ty().numel()));
                 count.is_ok_and(|count| count < 3000)
             };
             let Some(step) = drawn(dice, &made, names) else { continue };
@@ -148,7 +148,7 @@ fn program(
         }
     }
     let last = &made[made.len().saturating_sub(3)..];
-    let loss = last.iter().map(|v| v.sum(&[], false, None)).reduce(|a, b| a + b).unwrap();
+    let loss = last.iter().map(|v| v.sum(())).reduce(|a, b| a + b).unwrap();
     let [dx, dw] = t.grad(loss, &[x, w])[..] else { panic!("two gradients") };
     t.output("dx", dx);
     t.update(w, w - dw * 0.25);

@@ -52,10 +52,10 @@ pub(crate) fn drawn(dice: &mut Dice, seed: u64, layers: usize) -> Graph {
             let next = t.in_region(&now, || layer(dice, &parts));
             parts.values.push(next);
         }
-        let mut loss = parts.values[layers].mul(x, None).sum(&[], false, Some(DType::F32));
+        let mut loss = parts.values[layers].mul(x).sum(().dtype(DType::F32));
         if dice.chance(30) {
             let w = parts.weights[0];
-            loss = loss.add(w.mul(w, None).sum(&[], false, None), None);
+            loss = loss.add(w.mul(w).sum(()));
         }
         t.output("loss", loss);
         let mut wrt = vec![x, parts.bias, parts.factor];
@@ -81,21 +81,21 @@ fn layer<'t>(dice: &mut Dice, parts: &Parts<'t>) -> Var<'t> {
         // A weight that the program itself casts is cast anew each time.
         4 => x.matmul(weight(dice).to(x.dtype())),
         5 => attention(dice, parts, y),
-        6 => x.add(y, None),
-        7 => x.mul(y, None),
-        8 => x.mul(parts.factor, None).add(parts.bias, None),
-        9 => x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[x.size(1)], 1e-5),
+        6 => x.add(y),
+        7 => x.mul(y),
+        8 => x.mul(parts.factor).add(parts.bias),
+        9 => x.to(DType::F32).layer_norm(parts.factor, parts.bias, [x.size(1)], 1e-5),
         10 => x.gelu(None),
-        _ => x.add(y, None).tanh(),
+        _ => x.add(y).tanh(),
     }
 }
 
 /// Queries, keys and values of one f32 activation.
 fn attention<'t>(dice: &mut Dice, parts: &Parts<'t>, x: Var<'t>) -> Var<'t> {
     let width = x.size(1);
-    let x = x.to(DType::F32).layer_norm(parts.factor, parts.bias, &[width], 1e-5);
+    let x = x.to(DType::F32).layer_norm(parts.factor, parts.bias, [width], 1e-5);
     let [q, k, v] = [0; 3].map(|_| x.linear(parts.weights[dice.below(parts.weights.len())], None));
     let scale = 1.0 / (width.get() as f64).sqrt();
-    let scores = q.matmul(k.t()).mul(None, Some(scale)).softmax(-1, None);
+    let scores = q.matmul(k.t()).mul(scale).softmax(-1);
     scores.matmul(v)
 }

@@ -130,10 +130,10 @@ fn gradients(dice: &mut Dice, t: &Tracer, pool: &[Var<'_>]) {
     if floats.is_empty() || wrt.is_empty() {
         return;
     }
-    let loss = floats[floats.len() - 1 - dice.below(floats.len().min(4))].sum(&[], false, None);
+    let loss = floats[floats.len() - 1 - dice.below(floats.len().min(4))].sum(());
     let first = t.grad(loss, &wrt);
     if dice.chance(10) {
-        let of = first[dice.below(first.len())].sum(&[], false, None);
+        let of = first[dice.below(first.len())].sum(());
         for (i, g) in t.grad(of, &wrt).into_iter().enumerate() {
             t.output(&format!("h{i}"), g);
         }
@@ -185,18 +185,18 @@ fn step<'t>(
 fn unary<'t>(dice: &mut Dice, x: Var<'t>) -> Var<'t> {
     match dice.below(13) {
         0 => x.exp(),
-        1 => x.abs().add(None, Some(0.5)).log(),
+        1 => x.abs().add(0.5).log(),
         2 => x.abs().sqrt(),
         3 => x.tanh(),
         4 => x.erf(),
         5 => x.sigmoid(),
         6 => x.relu(),
         7 => x.gelu(dice.pick(&[None, Some("tanh")])),
-        8 => x.mul(None, Some(0.3)),
+        8 => x.mul(0.3),
         9 => -x,
         10 => x.rsub(1.0),
         11 if !x.dtype().is_low() => x.round_to(dice.pick(&[DType::BF16, DType::F16])),
-        _ => x.abs().add(None, Some(0.1)).rsqrt(),
+        _ => x.abs().add(0.1).rsqrt(),
     }
 }
 
@@ -209,13 +209,13 @@ fn binary<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> 
     let numbers = x.dtype() != DType::Bool && y.dtype() != DType::Bool;
     let floats = x.dtype().is_float() || y.dtype().is_float();
     match dice.below(9) {
-        0 | 1 if numbers => Some(x.add(y, None)),
-        2 if numbers => Some(x.sub(y, None)),
-        3 | 4 if numbers => Some(x.mul(y, None)),
-        5 if numbers && floats => Some(x.div(y, None)),
+        0 | 1 if numbers => Some(x.add(y)),
+        2 if numbers => Some(x.sub(y)),
+        3 | 4 if numbers => Some(x.mul(y)),
+        5 if numbers && floats => Some(x.div(y)),
         6 if numbers => Some(x.maximum(y)),
-        7 if numbers => Some(x.lt(y, None)),
-        _ => Some(x.eq(y, None)),
+        7 if numbers => Some(x.lt(y)),
+        _ => Some(x.eq(y)),
     }
 }
 
@@ -225,17 +225,17 @@ fn chosen<'t>(dice: &mut Dice, pool: &[Var<'t>], x: Var<'t>) -> Option<Var<'t>> 
         .rev()
         .skip(dice.below(pool.len()))
         .find(|y| y.dtype().is_float() && y.shape().broadcast(&x.shape()).is_ok())?;
-    Some(x.gt(None, Some(0.0)).choose(x, y))
+    Some(x.gt(0.0).choose(x, y))
 }
 
 fn views<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
     let shape = x.shape().numbers();
     let rank = shape.len();
     match dice.below(7) {
-        0 => Some(x.reshape(&[-1])).filter(|_| x.ty().numel() != 0),
+        0 => Some(x.reshape([-1])).filter(|_| x.ty().numel() != 0),
         1 if rank >= 2 => Some(x.t()),
         2 if rank >= 1 && shape[0] > 1 => Some(x.slice(0, 1, shape[0], dice.pick(&[1, 1, 2]))),
-        3 if rank == 2 && x.ty().numel() != 0 => Some(x.reshape(&[shape[1], shape[0]])),
+        3 if rank == 2 && x.ty().numel() != 0 => Some(x.reshape([shape[1], shape[0]])),
         4 if rank >= 1 => Some(view::cat(&[x, x], dice.below(rank) as i64)),
         5 if rank >= 1 => {
             let low: Vec<i64> = (0..rank).map(|_| dice.below(3) as i64).collect();
@@ -262,11 +262,11 @@ fn reduction<'t>(dice: &mut Dice, x: Var<'t>) -> Option<Var<'t>> {
     let keep = dice.chance(50);
     let solid = x.ty().numel() != 0;
     match dice.below(4) {
-        0 => Some(x.sum(&dim, keep, None)),
-        1 if x.dtype().is_float() && solid => Some(x.mean(&dim, keep, None)),
-        2 if x.dtype() != DType::Bool && solid => Some(x.amax(&dim, keep)),
+        0 => Some(x.sum((&dim).kept(keep))),
+        1 if x.dtype().is_float() && solid => Some(x.mean((&dim).kept(keep))),
+        2 if x.dtype() != DType::Bool && solid => Some(x.amax((&dim).kept(keep))),
         3 if x.dtype() != DType::Bool && solid && rank > 0 => {
-            Some(x.argmax(Some(dice.below(rank) as i64), keep))
+            Some(x.argmax([dice.below(rank) as i64].kept(keep)))
         }
         _ => None,
     }
@@ -293,20 +293,20 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
     let (shape, dtype) = (x.shape().numbers(), x.dtype());
     let n = shape[shape.len() - 1];
     match dice.below(4) {
-        0 if n > 0 => x.softmax(dice.pick(&[-1, 0]), None),
-        1 if n > 0 => x.log_softmax(-1, None),
+        0 if n > 0 => x.softmax(dice.pick(&[-1, 0])),
+        1 if n > 0 => x.log_softmax(-1),
         2 if n > 0 && shape.len() == 2 && shape[0] > 0 => {
             let target =
                 t.input(&format!("index{serial}"), TensorType::new(DType::I64, [shape[0]]));
             if n < INDEX_LIMIT {
-                x.softmax(-1, None)
+                x.softmax(-1)
             } else {
                 x.cross_entropy_loss(target, None, None, None, None)
             }
         }
         _ => {
             let w = t.param(&format!("gamma_{n}_{dtype}"), TensorType::new(dtype, [n]));
-            x.layer_norm(w, None, &[n], 1e-5)
+            x.layer_norm(w, None, [n], 1e-5)
         }
     }
 }

@@ -26,15 +26,17 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 36] = [
+const HOMONYMS: [(&str, &[&str], &str); 39] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
-    ("cli/src/training.rs", &["relu"], "the name of a module"),
+    ("cli/src/training/network.rs", &["relu"], "the name of a module"),
     ("codegen/src/plan/mod.rs", &["argmax"], "a transformation of plans"),
     ("codegen/src/plan/phases/samples.rs", &["exp"], "the beginning of a sample's name"),
     ("codegen/src/routines/names.rs", &["random"], "a routine"),
+    ("ir/src/kernel/build/attention.rs", &["dropout"], "an attribute"),
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),
     ("ir/src/functions/loss.rs", &["mean", "sum"], "how losses are reduced"),
+    ("ir/src/functions/resize.rs", &["linear"], "a mode of interpolation"),
     (
         "ir/src/kernel/function.rs",
         &[
@@ -44,6 +46,7 @@ const HOMONYMS: [(&str, &[&str], &str); 36] = [
         ],
         "scalar functions",
     ),
+    ("ir/src/kernel/forms/attention.rs", &["attention"], "the form"),
     ("ir/src/kernel/forms/scatter.rs", &["add", "mul", "scatter"], "the form, and its combiners"),
     (
         "ir/src/kernel/line/mod.rs",
@@ -73,7 +76,7 @@ const HOMONYMS: [(&str, &[&str], &str); 36] = [
     ("src/nn/loss/mod.rs", &["mean", "sum"], "values of the attribute `reduction`"),
     ("src/numerics/mod.rs", &["input"], "a port"),
     ("src/optim/adagrad.rs", &["sum"], "state of an optimizer"),
-    ("src/trace.rs", &["input"], "a port"),
+    ("src/trace/mod.rs", &["input"], "a port"),
     ("cli/src/", &["kernel"], "a kernel"),
     ("ir/src/eval/", &["kernel"], "the attribute that holds a kernel"),
     ("ir/src/op/mod.rs", &["kernel"], "the kind of the attribute that holds a kernel"),

@@ -16,6 +16,8 @@ pub(crate) struct Choices {
     pub(super) streams: bool,
     /// Lines of results are asked for a pass before they are written.
     pub(super) prefetches: bool,
+    /// Rows of a table are asked for some rows before they are taken.
+    pub(super) takes_ahead: bool,
 }
 
 impl Choices {
@@ -26,6 +28,7 @@ impl Choices {
             rows: row_pairs::rows(target, plan, facts),
             streams: own && has_streams(plan) && !goes_over_less(plan, target.streamed_from, facts),
             prefetches: own && prefetch::pays(target, plan, facts),
+            takes_ahead: own && prefetch::takes_ahead(target, plan, facts),
         }
     }
 }

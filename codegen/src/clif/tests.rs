@@ -17,7 +17,7 @@ fn emits(target: &Target, sample: &Sample) -> Result<(), String> {
     function.signature = signature(target.isa.default_call_conv());
     let mut context = FunctionBuilderContext::new();
     let builder = FunctionBuilder::new(&mut function, &mut context);
-    let choices = Choices { rows: 1, streams: false, prefetches: false };
+    let choices = Choices { rows: 1, streams: false, prefetches: false, takes_ahead: false };
     let table = SizeTable::default();
     let mut emitter = Emitter::new(builder, target, (&sample.plan, choices), &table);
     let mut row = Row::new(&emitter, &sample.plan.stages[0], &sample.cut);

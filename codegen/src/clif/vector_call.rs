@@ -64,11 +64,7 @@ impl Emitter<'_> {
                 phase,
                 rows: rows.iter().zip(&self.states).map(turn).collect(),
                 temporaries: self.temporaries,
-                prefetched: asked
-                    .iter()
-                    .filter(|_| number == 0)
-                    .map(|a| a.dtype.bytes() as u8)
-                    .collect(),
+                prefetched: asked.iter().filter(|_| number == 0).map(Asked::prefetched).collect(),
                 initialises: cut.phases.len() == 1,
                 area,
                 streams: self.choices.streams,
@@ -92,7 +88,7 @@ impl Emitter<'_> {
     fn fill_cells(&mut self, rows: &[Row<'_>], compiled: &Compiled, asked: &[Asked], area: i32) {
         for (number, (turn, cell)) in compiled.cells.iter().enumerate() {
             let value = match cell {
-                Cell::Prefetch(number) => Some(self.asked_row(&asked[*number])),
+                Cell::Prefetch(number) => Some(self.asked_row(&rows[0], &asked[*number])),
                 _ => rows[usize::from(*turn)].cell(self, *cell),
             };
             if let Some(value) = value {

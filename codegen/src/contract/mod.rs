@@ -13,12 +13,17 @@
     reason = "contractions use vector instructions and the pointers of their callers"
 )]
 
+mod attend;
+mod beside;
 mod blocking;
+mod correlate;
+mod image;
 mod micro;
 mod operand;
 mod pack;
 mod panels;
 mod prefetch;
+mod rooms;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -26,10 +31,14 @@ mod tests;
 pub(crate) mod versus;
 mod windows;
 
+pub(crate) use attend::{Dropped, Place, Problem, Unit, attend, cut, most_cuts, numbers};
 pub(crate) use blocking::Cpu;
+pub(crate) use correlate::{Correlation, SideBySide};
+pub(crate) use image::Image;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
 pub(crate) use prefetch::Prefetch;
+pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 
 use crate::machine::InstructionSet;
@@ -95,25 +104,20 @@ pub(crate) unsafe fn contract(
     if rows.is_empty() || cols.is_empty() {
         return;
     }
-    let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
-    // Lines of the left operand are rows, of the right one columns.
-    let (a, b) = (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
-    let work = if traded {
-        Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, prefetched: &[] }
-    } else {
-        Work { cpu, rows, cols, k, a, b, traded, prefetched }
-    };
-    #[cfg(target_arch = "x86_64")]
-    if acc == DType::F32
-        && let Some(columns) = work.along_k()
-    {
-        // SAFETY: the caller's contract.
-        unsafe { work.run_few(columns, scratch, epilogue) };
-        return;
-    }
-    with_engine!(cpu, acc, work.in_pairs(), E => {
-        // SAFETY: the caller's contract.
-        unsafe { work.run::<E>(scratch, epilogue) }
+    let work = Work::new(cpu, rows, cols, k, [a, b], prefetched);
+    let rooms = || work.all_rooms(acc);
+    scratch.held_to(rooms, |scratch| {
+        #[cfg(target_arch = "x86_64")]
+        if acc == DType::F32
+            && let Some(columns) = work.along_k()
+        {
+            // SAFETY: the caller's contract.
+            return unsafe { work.run_few(columns, scratch, epilogue) };
+        }
+        with_engine!(cpu, acc, work.in_pairs(), E => {
+            // SAFETY: the caller's contract.
+            unsafe { work.run::<E>(scratch, epilogue) }
+        });
     });
 }
 
@@ -184,11 +188,30 @@ struct Work<'a> {
     prefetched: &'a [Prefetch],
 }
 
+impl<'a> Work<'a> {
+    fn new(
+        cpu: &'a Cpu,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        k: usize,
+        [a, b]: [&Source<'a>; 2],
+        prefetched: &'a [Prefetch],
+    ) -> Self {
+        let traded = !b.is_packed() && cols.len() <= FEW_COLUMNS && rows.len() > cols.len();
+        // Lines of the left operand are rows, of the right one columns.
+        let (a, b) =
+            (Operand { source: *a, columns: false }, Operand { source: *b, columns: true });
+        if traded {
+            Work { cpu, rows: cols, cols: rows, k, a: b, b: a, traded, prefetched: &[] }
+        } else {
+            Work { cpu, rows, cols, k, a, b, traded, prefetched }
+        }
+    }
+}
+
 impl Work<'_> {
-    /// # Safety
-    ///
-    /// As [`contract`], and the CPU must be the engine's.
-    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+    /// How it is cut: the blocking, the steps of a part, and whether there is one group of rows.
+    fn cut<E: Engine>(&self) -> (Blocking, usize, bool) {
         let sizes = [self.rows.len(), self.cols.len(), self.k];
         // A panel that few rows use is packed and used in parts that stay in the first-level cache.
         let by_panel = self.rows.len() <= E::ROWS
@@ -197,8 +220,16 @@ impl Work<'_> {
             && self.as_it_lies::<E>().is_none();
         let blocking = Blocking::of::<E>(&self.cpu.caches, sizes, CONTRACT_BLOCK, by_panel);
         let part = if by_panel { blocking.part(CONTRACT_BLOCK) } else { CONTRACT_BLOCK };
-        let all = 0..self.k;
         let one_group = self.rows.len() <= blocking.rows;
+        (blocking, part, one_group)
+    }
+
+    /// # Safety
+    ///
+    /// As [`contract`], and the CPU must be the engine's.
+    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+        let (blocking, part, one_group) = self.cut::<E>();
+        let all = 0..self.k;
         // SAFETY: the caller's contract.
         let left =
             one_group.then(|| unsafe { self.left::<E>(self.rows.clone(), all.clone(), scratch) });
@@ -242,6 +273,16 @@ impl Work<'_> {
         }
     }
 
+    /// The left operand, if it is read as it lies.
+    fn left_as_it_lies<E: Engine>(&self) -> Option<Lines> {
+        let lies = |a: &Lines| {
+            let far = a.across.unsigned_abs().max(a.along.unsigned_abs()) * size_of::<E::Num>();
+            let is_packed_better = far > FAR_APART && self.cols.len() >= MANY_COLUMNS;
+            E::DEPTH == 1 && a.round.is_none() && a.dtype == E::Num::DTYPE && !is_packed_better
+        };
+        self.a.in_memory().filter(lies)
+    }
+
     /// Makes the left operand ready for some rows and steps.
     ///
     /// # Safety
@@ -253,14 +294,9 @@ impl Work<'_> {
         k: Range<usize>,
         scratch: &mut Scratch,
     ) -> Left<E::Num> {
-        if let Some(lines @ Lines { dtype, round: None, across, along, .. }) = self.a.in_memory()
-            && E::DEPTH == 1
-        {
-            let far = across.unsigned_abs().max(along.unsigned_abs()) * size_of::<E::Num>();
-            if dtype == E::Num::DTYPE && !(far > FAR_APART && self.cols.len() >= MANY_COLUMNS) {
-                let base = lines.from(rows.start, k.start).base;
-                return Left::InPlace { base: base.cast(), row: across, step: along };
-            }
+        if let Some(lines) = self.left_as_it_lies::<E>() {
+            let base = lines.from(rows.start, k.start).base;
+            return Left::InPlace { base: base.cast(), row: lines.across, step: lines.along };
         }
         let packed = scratch.left.room::<E::Num>(room::<E>(rows.len(), 1, k.len()));
         let mut least = u16::MAX;

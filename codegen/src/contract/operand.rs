@@ -1,8 +1,10 @@
 //! Where the operands of a contraction come from, and the memory they are packed into.
 
+use super::micro::Engine;
 use super::pack::{Elements, Lines, Wider};
 use super::panels::Panels;
-use super::windows::{Brought, Runs, Seen, bring};
+use super::rooms::Rooms;
+use super::windows::{Brought, Runs, Seen, bring, grow};
 use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -58,6 +60,21 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
+    /// The same from so many elements on, if it is in memory.
+    pub(super) fn moved(self, by: isize) -> Self {
+        match self {
+            Source::Matrix { base, dtype, round, row, col } => {
+                let base = base.wrapping_offset(by * dtype.bytes() as isize);
+                Source::Matrix { base, dtype, round, row, col }
+            }
+            Source::Windows { base, dtype, round, seen } => {
+                let base = base.wrapping_offset(by * dtype.bytes() as isize);
+                Source::Windows { base, dtype, round, seen }
+            }
+            Source::Fill { .. } | Source::Packed { .. } => self,
+        }
+    }
+
     /// True if all values are those of bf16.
     pub(super) fn is_bf16(&self) -> bool {
         match self {
@@ -135,6 +152,25 @@ impl Operand<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
+    /// True if it is packed from where it is seen through windows.
+    pub(super) fn is_packed_through<E: Engine>(&self) -> bool {
+        self.through().is_some_and(|(seen, elements)| E::packs_through(seen, &elements))
+    }
+
+    /// The numbers that [`Operand::lines`] writes to `filled` for so many lines and steps.
+    pub(super) fn filled(&self, lines: usize, steps: usize) -> usize {
+        match self.source {
+            Source::Fill { .. } | Source::Windows { .. } => lines.saturating_mul(steps),
+            Source::Matrix { .. } | Source::Packed { .. } => 0,
+        }
+    }
+
+    /// What is listed of so many lines and steps, if it is seen through windows; see [`Seen::listed`].
+    pub(super) fn listed(&self, lines: usize, steps: usize) -> [usize; 2] {
+        let Source::Windows { seen, .. } = self.source else { return [0; 2] };
+        seen.listed(if self.columns { [steps, lines] } else { [lines, steps] })
+    }
+
     /// All of it, unless it is computed or packed.
     pub(super) fn in_memory(&self) -> Option<Lines> {
         let Source::Matrix { base, dtype, round, row, col } = self.source else { return None };
@@ -152,14 +188,69 @@ pub(crate) struct Scratch {
     pub(super) runs: Runs,
     pub(super) chains: Buffer,
     pub(super) sums: Buffer,
+    /// Where the steps of an image begin.
+    pub(super) steps: Vec<isize>,
 }
 
-#[cfg(test)]
 impl Scratch {
-    /// How much memory it holds.
-    pub(super) fn bytes(&self) -> usize {
+    /// Has so much memory.
+    ///
+    /// # Errors
+    /// The bytes that are not there.
+    pub(crate) fn reserve(&mut self, rooms: &Rooms) -> Result<(), usize> {
+        self.left.grow(rooms.left)?;
+        self.right.grow(rooms.right)?;
+        self.filled.grow(rooms.filled)?;
+        self.chains.grow(rooms.chains)?;
+        self.sums.grow(rooms.sums)?;
+        if self.steps.capacity() < rooms.steps {
+            grow(&mut self.steps, rooms.steps)?;
+        }
+        self.runs.reserve(rooms.listed)
+    }
+
+    /// Runs something that takes no more than `rooms` says. Debug builds reserve that first and hold it to what it said: what is reserved before
+    /// a step is the same.
+    ///
+    /// # Panics
+    /// In debug builds, if it takes more.
+    #[inline(always)]
+    pub(super) fn held_to<T>(
+        &mut self,
+        rooms: impl FnOnce() -> Rooms,
+        run: impl FnOnce(&mut Scratch) -> T,
+    ) -> T {
+        if !cfg!(debug_assertions) {
+            return run(self);
+        }
+        let rooms = rooms();
+        self.reserve(&rooms).unwrap_or_else(|bytes| no_memory(bytes));
+        let lists = self.lists();
+        self.limit([rooms.left, rooms.right, rooms.filled, rooms.chains, rooms.sums]);
+        let result = run(self);
+        self.limit([usize::MAX; 5]);
+        assert_eq!(lists, self.lists(), "lists of windows were not reserved");
+        result
+    }
+
+    /// No more than these bytes may be asked for, in the order of the buffers.
+    fn limit(&mut self, most: [usize; 5]) {
+        let Scratch { left, right, filled, chains, sums, runs: _, steps: _ } = self;
+        let buffers = [left, right, filled, chains, sums];
+        buffers.into_iter().zip(most).for_each(|(buffer, most)| buffer.most = most);
+    }
+}
+
+impl Scratch {
+    /// How much memory it holds, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
         let all = [&self.left, &self.right, &self.filled, &self.chains, &self.sums];
-        all.map(|b| b.0.len()).iter().sum()
+        all.map(|b| b.bytes.len()).iter().sum::<usize>() + self.lists()
+    }
+
+    /// The same of lists alone.
+    fn lists(&self) -> usize {
+        self.runs.bytes() + self.steps.capacity() * size_of::<isize>()
     }
 }
 
@@ -167,18 +258,40 @@ impl Scratch {
 /// time in translated addresses.
 const PAGE: usize = 2 << 20;
 
-#[derive(Default)]
-pub(super) struct Buffer(Bytes);
+pub(super) struct Buffer {
+    bytes: Bytes,
+    /// No more than this may be asked for. Looked at in debug builds.
+    most: usize,
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Buffer { bytes: Bytes::default(), most: usize::MAX }
+    }
+}
 
 impl Buffer {
     /// Room for `n` numbers, aligned to a cache line. What was there may be gone.
     pub(super) fn room<T>(&mut self, n: usize) -> *mut T {
-        let bytes = n * size_of::<T>();
-        if self.0.len() < bytes {
-            let size = if bytes < PAGE / 2 { bytes } else { bytes.next_multiple_of(PAGE) };
-            self.0 = Bytes::default();
-            self.0 = Bytes::to_write(size).unwrap_or_else(|_| no_memory(size));
+        let bytes = n.saturating_mul(size_of::<T>());
+        debug_assert!(bytes <= self.most, "{bytes} bytes, and {} were reserved", self.most);
+        if self.bytes.len() < bytes {
+            self.grow(bytes).unwrap_or_else(|missing| no_memory(missing));
         }
-        self.0.as_mut_ptr().cast()
+        self.bytes.as_mut_ptr().cast()
+    }
+
+    /// Has at least so many bytes. What was there may be gone.
+    ///
+    /// # Errors
+    /// The bytes that are not there.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<(), usize> {
+        if self.bytes.len() < bytes {
+            let whole = bytes.checked_next_multiple_of(PAGE).ok_or(bytes)?;
+            let size = if bytes < PAGE / 2 { bytes } else { whole };
+            self.bytes = Bytes::default();
+            self.bytes = Bytes::to_write(size).map_err(|_| size)?;
+        }
+        Ok(())
     }
 }

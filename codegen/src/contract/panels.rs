@@ -8,6 +8,7 @@ use super::blocking::Cpu;
 use super::micro::Engine;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Wider, pack, panels, room};
+use super::rooms::rooms_to_keep;
 use super::with_engine;
 use crate::machine::InstructionSet;
 use crate::routines::{NarrowFloat, Tiles};
@@ -51,6 +52,11 @@ impl Panels {
         self.width
     }
 
+    /// What is accumulated in.
+    pub(super) fn acc(&self) -> DType {
+        self.acc
+    }
+
     /// How many bytes it takes.
     pub(crate) fn bytes(&self) -> usize {
         let depth = if self.pairs { 2 } else { 1 };
@@ -74,9 +80,13 @@ pub(crate) unsafe fn keep(
     scratch: &mut Scratch,
     to: *mut u8,
 ) -> u16 {
-    with_engine!(cpu, panels.acc, panels.pairs, E => {
-        // SAFETY: the caller's contract.
-        unsafe { keep_with::<E>(Tiles::of(cpu.instructions), panels, piece, b, scratch, to) }
+    let rooms = || rooms_to_keep(cpu, panels);
+    scratch.held_to(rooms, |scratch| {
+        let tiles = Tiles::of(cpu.instructions);
+        with_engine!(cpu, panels.acc, panels.pairs, E => {
+            // SAFETY: the caller's contract.
+            unsafe { keep_with::<E>(tiles, panels, piece, b, scratch, to) }
+        })
     })
 }
 

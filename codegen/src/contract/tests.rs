@@ -1,6 +1,9 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
-use super::{Axis, Bound, Cpu, PIECE, Panels, Prefetch, Scratch, Seen, Source, contract, keep};
+use super::{
+    Axis, Bound, Correlation, Cpu, PIECE, Panels, Prefetch, Scratch, Seen, SideBySide, Source,
+    contract, keep,
+};
 use crate::machine::{InstructionSet, Vectors};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -363,7 +366,11 @@ fn a_steady_state_allocates_nothing() {
     assert_eq!(first, once());
 }
 
-/// Windows of three positions over two channels of five by seven, moved by `stride`, `dilation` apart, with as many zeros around them: the operand and what it is.
+/// Operands that windows see: the first one, and those that begin one, two and more channels behind it.
+const SEEN: usize = 20;
+
+/// Windows of three by three positions over channels of five by twenty-one, moved by `stride`, `dilation` apart, with two zeros around them: the operands, and what
+/// the windows see of all channels.
 fn through_windows(
     dtype: DType,
     round: Option<DType>,
@@ -371,9 +378,11 @@ fn through_windows(
     dilation: isize,
 ) -> (Tensor, Seen, Vec<f64>, [usize; 2]) {
     let (channels, height, width, around) = (60, 5, 21, 2);
-    let x =
-        Tensor { round, ..Tensor::new(dtype, channels * height * width, 40, (width as isize, 1)) };
-    let reach = |size: isize| (size + 2 * around - 2 * dilation - 1) / stride + 1;
+    let x = Tensor {
+        round,
+        ..Tensor::new(dtype, (channels + SEEN) * height * width, 40, (width as isize, 1))
+    };
+    let reach = |size: isize| (size + 2 * around - 2 * dilation.abs() - 1) / stride + 1;
     let (down, across) = (reach(height as isize), reach(width as isize));
     let axis = |extent: isize, stride: isize, bounded: [isize; 2]| Axis {
         extent: extent as usize,
@@ -390,8 +399,8 @@ fn through_windows(
     let bound = |extent: usize| Bound { offset: -around, extent: extent as isize };
     let seen = Seen::new(&rows, &columns, [bound(height), bound(width), Bound::default()]);
     let (k, n) = (channels * 9, (down * across) as usize);
-    let mut all = Vec::with_capacity(k * n);
-    for p in 0..k as isize {
+    let mut all = Vec::new();
+    for p in 0..(k + SEEN * 9) as isize {
         for j in 0..down * across {
             let y = j / across * stride + p / 3 % 3 * dilation - around;
             let x_at = j % across * stride + p % 3 * dilation - around;
@@ -461,6 +470,104 @@ fn operands_seen_through_windows() {
                     }
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn images_have_the_sums_of_windows() {
+    let dtypes = [
+        (DType::F32, None),
+        (DType::BF16, None),
+        (DType::F16, None),
+        (DType::F32, Some(DType::BF16)),
+        (DType::F32, Some(DType::F16)),
+    ];
+    let mut scratch = Scratch::default();
+    for (stride, dilation) in [(1, 1), (2, 1), (1, 2), (3, 2), (1, -1), (2, -1)] {
+        for (dtype, round) in dtypes {
+            let (x, seen, all, [k, n]) = through_windows(dtype, round, stride, dilation);
+            let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
+            let b = Source::Windows { base, dtype, round, seen: &seen };
+            let windows =
+                super::Image::of(&seen, None).expect("windows of a convolution").windows();
+            beside(&x, b, &all, [k, n]);
+            for m in [1, 9, 20] {
+                // Two left operands for three batches, one right operand for all.
+                let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
+                let a = left.source();
+                let work = |cpu| Correlation {
+                    cpu,
+                    acc: DType::F32,
+                    rows: m,
+                    k,
+                    a,
+                    b,
+                    period: 2,
+                    beside: None,
+                };
+                let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
+                for cpu in &Cpu::all() {
+                    let mut found = vec![None; 3 * m * n];
+                    let mut hand =
+                        |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+                            for i in 0..rows * columns.len() {
+                                // SAFETY: so many sums are handed on.
+                                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+                                let (row, column) = (row + i / columns.len(), i % columns.len());
+                                let place = &mut found[row * n + columns.start + column];
+                                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
+                            }
+                        };
+                    let middle = windows[0] / 3;
+                    for part in [0..middle, middle..windows[0]] {
+                        // SAFETY: the tests' tensors hold what their strides span.
+                        unsafe { work(cpu).run((0..3, part), &at, &mut scratch, &mut hand) };
+                    }
+                    for (at, bits) in found.into_iter().enumerate() {
+                        let (row, column) = (at / n, at % n);
+                        let row = row / m % 2 * m + row % m;
+                        let want =
+                            sum(DType::F32, k, |p| left.get(row, p), |p| all[p * n + column]);
+                        assert_eq!(
+                            bits.map(u64::from),
+                            Some(want),
+                            "{dtype} {round:?} by {stride}, {dilation} apart, {m} rows at {at}, {cpu:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same of batches that lie side by side.
+fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2]) {
+    let left = Tensor::new(x.dtype, SEEN * k, 42, (k as isize, 1));
+    let side = SideBySide { count: SEEN, stride: 5 * 21 };
+    let at = |batch: usize| [(batch * k) as isize, (batch * 5 * 21) as isize];
+    let mut scratch = Scratch::default();
+    for cpu in &Cpu::all() {
+        let (a, acc, beside) = (left.source(), DType::F32, Some(side));
+        let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside };
+        let mut found = vec![None; SEEN * n];
+        let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+            assert_eq!(columns, 0..n);
+            for i in 0..rows * n {
+                // SAFETY: so many sums are handed on.
+                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+                assert!(found[row * n + i].replace(sum.to_bits()).is_none(), "comes twice");
+            }
+        };
+        for batches in [0..3, 3..SEEN] {
+            // SAFETY: the tests' tensors hold what their strides span.
+            unsafe { work.run((batches, 0..1), &at, &mut scratch, &mut hand) };
+        }
+        for (i, bits) in found.into_iter().enumerate() {
+            let (batch, column) = (i / n, i % n);
+            let right = |p: usize| all[(p + batch * 9) * n + column];
+            let want = sum(DType::F32, k, |p| left.get(batch, p), right);
+            assert_eq!(bits.map(u64::from), Some(want), "batch {batch}, {column}, {cpu:?}");
         }
     }
 }

@@ -3,8 +3,12 @@
 //! A row or a column of such an operand is several axes, and along the last of them elements lie in runs. How far a run goes before a window
 //! leaves the tensor is worked out once for each run, so elements are copied and not looked at.
 
+#[cfg(target_arch = "x86_64")]
+use super::pack::through;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+#[cfg(target_arch = "x86_64")]
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// As many bounds as there are axes that windows of a convolution move over.
 pub(crate) const MOST_BOUNDS: usize = 3;
@@ -50,10 +54,10 @@ impl Default for Bound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// What rows are made of.
-    rows: SmallVec<[Axis; 4]>,
+    pub(super) rows: SmallVec<[Axis; 4]>,
     /// What columns are made of.
-    columns: SmallVec<[Axis; 4]>,
-    bounds: [Bound; MOST_BOUNDS],
+    pub(super) columns: SmallVec<[Axis; 4]>,
+    pub(super) bounds: [Bound; MOST_BOUNDS],
 }
 
 /// The part of a place that rows or columns alone make.
@@ -83,7 +87,7 @@ pub(super) struct Run {
     pub(super) count: usize,
 }
 
-/// Lists that are used again.
+/// Lists that are used again. [`Runs::reserve`] has them hold what a block takes.
 #[derive(Default)]
 pub(super) struct Runs {
     /// Rows or columns, one by one.
@@ -94,7 +98,7 @@ pub(super) struct Runs {
     pub(super) along: Axis,
     /// The pieces of a panel, and for each step the lanes of each that are there.
     #[cfg(target_arch = "x86_64")]
-    pub(super) pieces: Vec<super::pack::through::Piece>,
+    pub(super) pieces: Vec<through::Piece>,
     #[cfg(target_arch = "x86_64")]
     pub(super) masks: Vec<u16>,
 }
@@ -103,6 +107,18 @@ impl Seen {
     /// Of rows and columns that are made of these axes, with those bounds.
     pub(crate) fn new(rows: &[Axis], columns: &[Axis], bounds: [Bound; MOST_BOUNDS]) -> Seen {
         Seen { rows: merged(rows), columns: merged(columns), bounds }
+    }
+
+    /// For a block of so many rows and columns, how many of the ones are listed one by one, and of the others at most run by run.
+    pub(super) fn listed(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
+        let (lines, positions, axes) = if self.is_by_row() {
+            (rows, columns, &self.columns)
+        } else {
+            (columns, rows, &self.rows)
+        };
+        let extent = axes.last().map_or(1, |axis| axis.extent.max(1));
+        // The first and the last run may be parts.
+        [lines, positions.min(positions / extent + 2)]
     }
 
     /// True if rows are read rather than columns: their elements lie closer together.
@@ -163,7 +179,7 @@ fn merged(axes: &[Axis]) -> SmallVec<[Axis; 4]> {
 }
 
 /// The place of a position that is counted through all axes.
-fn place(axes: &[Axis], position: usize) -> Place {
+pub(super) fn place(axes: &[Axis], position: usize) -> Place {
     let mut rest = position;
     let mut place = Place::default();
     for axis in axes.iter().rev() {
@@ -175,6 +191,24 @@ fn place(axes: &[Axis], position: usize) -> Place {
         }
     }
     place
+}
+
+/// How many pieces a panel has at most, and masks for so many steps.
+#[cfg(target_arch = "x86_64")]
+fn of_panel(lines: usize) -> [usize; 2] {
+    let pieces = if lines == 0 { 0 } else { through::WIDTH };
+    [pieces, pieces * lines.min(CONTRACT_BLOCK)]
+}
+
+/// Has an empty list hold so much.
+pub(super) fn grow<T>(list: &mut Vec<T>, count: usize) -> Result<(), usize> {
+    list.clear();
+    list.try_reserve_exact(count).map_err(|_| count.saturating_mul(size_of::<T>()))
+}
+
+/// The bytes that a list has room for.
+fn bytes<T>(list: &Vec<T>) -> usize {
+    list.capacity() * size_of::<T>()
 }
 
 /// A block that was brought together.
@@ -219,6 +253,44 @@ pub(super) unsafe fn bring<T: Copy + Default>(
 }
 
 impl Runs {
+    /// Holds so many lines and runs, as [`Seen::listed`] says, and all that is said of a panel.
+    ///
+    /// # Errors
+    /// The bytes that are not there.
+    pub(super) fn reserve(&mut self, [lines, runs]: [usize; 2]) -> Result<(), usize> {
+        grow(&mut self.outer, lines)?;
+        grow(&mut self.inner, runs)?;
+        #[cfg(target_arch = "x86_64")]
+        {
+            let [pieces, masks] = of_panel(lines);
+            grow(&mut self.pieces, pieces)?;
+            grow(&mut self.masks, masks)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes that [`Runs::reserve`] asks for.
+    pub(super) fn bytes_of([lines, runs]: [usize; 2]) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        let panel = {
+            let [pieces, masks] = of_panel(lines);
+            pieces * size_of::<through::Piece>() + masks * size_of::<u16>()
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let panel = 0;
+        let outer = lines.saturating_mul(size_of::<Place>());
+        outer.saturating_add(runs.saturating_mul(size_of::<Run>())).saturating_add(panel)
+    }
+
+    /// How much memory the lists hold, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        let panel = bytes(&self.pieces) + bytes(&self.masks);
+        #[cfg(not(target_arch = "x86_64"))]
+        let panel = 0;
+        bytes(&self.outer) + bytes(&self.inner) + panel
+    }
+
     /// The rows of some steps.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn place_steps(&mut self, seen: &Seen, steps: Range<usize>) {

@@ -1,8 +1,6 @@
-//! Lines need no plan: what is done with one is precompiled, and threads take some positions before the axis each.
+//! Lines need no plan: what is done with one is precompiled, and threads take some lines each.
 
-use super::facts::Facts;
 use super::numbers::Numbers;
-use super::{Calls, Draft};
 use tracecast_ir::kernel::line::{Layout, Work};
 use tracecast_ir::kernel::{Kernel, Lines};
 use tracecast_ir::{DType, Size};
@@ -40,12 +38,11 @@ impl LinesDispatch<usize> {
         let [outer, length, inner, kept] = self.sizes;
         Layout { outer, length, inner, kept }
     }
-}
 
-/// No plans at all.
-pub(super) fn draft(kernel: &Kernel, facts: Facts) -> Draft<'_> {
-    let calls = Calls { merge_row: false, by_sixteens: false, as_planned: true };
-    Draft::new(kernel, facts, Vec::new(), calls)
+    /// The words that the work takes on each thread.
+    pub(crate) fn words(&self) -> usize {
+        self.work.words(self.dtype, self.layout())
+    }
 }
 
 /// What a run does.

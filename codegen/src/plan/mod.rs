@@ -7,10 +7,12 @@
 //! in modules of their own. `phases` cuts the stages of a finished plan into loops and calls.
 
 pub(crate) mod argmax;
+pub(crate) mod attention;
 pub(crate) mod canonical;
 mod classes;
 pub(crate) mod columns;
 pub(crate) mod contract;
+mod dispatch;
 pub(crate) mod facts;
 mod from_kernel;
 pub(crate) mod lines;
@@ -25,15 +27,13 @@ pub(crate) mod text;
 mod widen_once;
 mod windows;
 
+pub(crate) use dispatch::{BoundDispatch, Dispatch, dispatch};
+
 use crate::error::{Error, Result};
 use columns::Column;
-use contract::{BoundContract, ContractDispatch};
 use facts::Facts;
-use lines::LinesDispatch;
 use max_abs::Largest;
-use nest::{BoundNest, NestDispatch};
-use numbers::{Numbers, SizeTable};
-use scatter::ScatterDispatch;
+use numbers::SizeTable;
 use smallvec::{SmallVec, smallvec};
 use split_row::SplitRow;
 use tracecast_ir::kernel::{
@@ -101,16 +101,6 @@ pub(crate) fn plan(kernel: &Kernel, values: &Values) -> Result<Planned> {
     Ok(Planned { table: SizeTable::of(&plans), plans, dispatch, facts })
 }
 
-/// What a run does with the functions of finished plans.
-fn dispatch(draft: &Draft<'_>) -> Dispatch {
-    match &draft.kernel.form {
-        Form::Nest(form) => Dispatch::Nest(nest::dispatch(draft, form)),
-        Form::Contract(form) => Dispatch::Contract(contract::dispatch(draft, form)),
-        Form::Scatter(form) => Dispatch::Scatter(scatter::dispatch(draft, form)),
-        Form::Lines(form) => Dispatch::Lines(lines::dispatch(draft.kernel, form)),
-    }
-}
-
 /// What listings and tests call the plans before the first transformation.
 pub(crate) const DRAFT: &str = "draft";
 
@@ -130,7 +120,7 @@ pub(crate) fn pipeline<'k>(
         Form::Contract(form) => contract::draft(kernel, form, facts)?,
         Form::Scatter(form) => scatter::draft(kernel, form, facts)?,
         // No functions, which is nothing to transform.
-        Form::Lines(_) => return Ok(lines::draft(kernel, facts)),
+        Form::Lines(_) | Form::Attention(_) => return Ok(Draft::of_no_functions(kernel, facts)),
     };
     let mut reached = DRAFT;
     for transformation in &PIPELINE {
@@ -181,6 +171,12 @@ impl<'k> Draft<'k> {
         Draft { kernel, facts, plans, calls, columns, largest, registers: 0, split_row: None }
     }
 
+    /// Of what is precompiled.
+    fn of_no_functions(kernel: &'k Kernel, facts: Facts) -> Self {
+        let calls = Calls { merge_row: false, by_sixteens: false, as_planned: true };
+        Draft::new(kernel, facts, Vec::new(), calls)
+    }
+
     fn each_plan(&mut self, change: fn(&mut Plan, &Facts)) {
         self.plans.iter_mut().for_each(|plan| change(plan, &self.facts));
     }
@@ -193,45 +189,6 @@ impl<'k> Draft<'k> {
                 plan.aligned = self.facts.proves(plan.row().multiple_of(16));
             }
         }
-    }
-}
-
-/// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
-///
-/// What belongs to the code says sizes by expressions. A binding has numbers in their place ([`Dispatch::at`]).
-#[derive(Debug)]
-pub(crate) enum Dispatch<
-    N = NestDispatch,
-    C = ContractDispatch,
-    S = ScatterDispatch,
-    L = LinesDispatch,
-> {
-    /// One pass over rows and positions.
-    Nest(N),
-    /// A contraction by the precompiled routine.
-    Contract(C),
-    /// Sources added to a copy of the base.
-    Scatter(S),
-    /// Scans and orders by precompiled code.
-    Lines(L),
-}
-
-/// What a run does with sizes that are numbers.
-pub(crate) type BoundDispatch =
-    Dispatch<BoundNest, BoundContract, ScatterDispatch<usize>, LinesDispatch<usize>>;
-
-impl Dispatch {
-    /// For the sizes of a binding.
-    ///
-    /// # Errors
-    /// If a name has no value, or a size is negative or too large.
-    pub(crate) fn at(&self, sizes: &Numbers<'_>) -> std::result::Result<BoundDispatch, String> {
-        Ok(match self {
-            Dispatch::Nest(nest) => Dispatch::Nest(nest.at(sizes)?),
-            Dispatch::Contract(contract) => Dispatch::Contract(contract.at(sizes)?),
-            Dispatch::Scatter(scatter) => Dispatch::Scatter(scatter.at(sizes)?),
-            Dispatch::Lines(lines) => Dispatch::Lines(lines.at(sizes)?),
-        })
     }
 }
 
@@ -390,7 +347,7 @@ pub(crate) struct StridedRows {
     pub(crate) slot: usize,
     /// The bytes of an element.
     pub(crate) size: i64,
-    /// The element; never guarded or indirect.
+    /// The element; never indirect. Where its guards fail the row has the fill.
     pub(crate) access: Access,
     /// How many rows are brought at a time, from a multiple of that number along the last outer axis on: neighbours in memory. A power
     /// of two.

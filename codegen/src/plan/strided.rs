@@ -1,4 +1,5 @@
-//! Gathers operands that step through memory along the row, such as a transposed matrix, into the scratch, so that loops load vectors.
+//! Gathers operands that step through memory along the row, such as a transposed matrix, or of which some positions are not there, such as one that is seen
+//! through windows, into the scratch, so that loops load vectors.
 //!
 //! ```text
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed are gathered together: they share lines of the cache
@@ -7,7 +8,8 @@
 use super::facts::Facts;
 use super::nest::positions_independent;
 use super::{Draft, Place, Plan, Source, StridedRows};
-use tracecast_ir::Size;
+use tracecast_ir::kernel::Access;
+use tracecast_ir::{DType, Size};
 
 /// The positions of a call where rows can be cut: of sixteen rows of f32 they are 64 KiB.
 pub(crate) const POSITIONS: i64 = 1024;
@@ -18,7 +20,7 @@ const WHOLE: i64 = 4096;
 /// Shorter rows are not worth a call.
 const LEAST: i64 = 16;
 
-/// Has loads of the first plan that step along the row find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where
+/// Has loads of the first plan that step along the row, or leave the operand at its ends, find their elements in the scratch. Rows are cut into calls of [`POSITIONS`] where
 /// positions are independent.
 pub(super) fn gather(draft: &mut Draft<'_>) {
     if draft.calls.as_planned {
@@ -59,15 +61,31 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
 /// How a load is brought together, in calls of any number of positions, if it steps along the row and nothing writes what it reads.
 fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<StridedRows> {
     let Place::At(access) = &source.place else { return None };
-    let plain = source.read_only && access.guards.is_empty() && access.indirect.is_empty();
-    if !plain || source.place.row_stride() == 0 || source.place.row_stride() == 1 {
+    if !source.read_only || !access.indirect.is_empty() || source.place.row_stride() == 0 {
         return None;
     }
     let size = source.dtype.bytes() as i64;
+    if !access.guards.is_empty() {
+        let rows =
+            StridedRows { slot: source.slot, size, access: access.clone(), rows: 1, positions: 0 };
+        return is_within(source, access).then_some(rows);
+    }
+    if source.place.row_stride() == 1 {
+        return None;
+    }
     // As many rows as share a line of the cache.
     let several = |extent: Size| extent.number().is_none_or(|extent| extent > 1);
     let neighbours =
         outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && several(extent));
     let rows = if neighbours { 64 / size } else { 1 };
     Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions: 0 })
+}
+
+/// True for a load whose guards let it leave the operand at the ends of a row, or that steps along it, and is filled by bits that are those of an element.
+fn is_within(source: &Source, access: &Access) -> bool {
+    let steps = || access.guards.iter().filter_map(|guard| guard.strides.last().copied());
+    let along = steps().any(|step| step != 0) || source.place.row_stride() != 1;
+    let ahead = steps().all(|step| step.number().is_some_and(|step| step >= 0));
+    let is_scalar = matches!(source.dtype, DType::F32 | DType::F64 | DType::I32 | DType::I64);
+    along && ahead && (access.fill == 0 || is_scalar)
 }

@@ -1,4 +1,4 @@
-//! Precompiled routines for what generated code does badly: functions of many numbers, 16-bit conversions, and random bits.
+//! Precompiled routines for what generated code does badly: functions of many numbers, 16-bit conversions, random bits, and scans.
 //! Contractions are in `contract`.
 //!
 //! The routines are chosen once, by what the CPU has, into a table of pointers ([`Tiles`]) that compiled kernels call. Whatever
@@ -11,19 +11,26 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod gather_rows;
+mod gather_within;
 mod names;
 mod narrow_float;
 mod peak;
 mod portable;
 mod random;
+mod scan;
 #[cfg(test)]
 mod tests;
+mod weigh;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use gather_rows::avx2::transpose;
 pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
 pub(crate) use peak::flops as peak_flops;
+pub(crate) use scan::advance as advance_scan;
+pub(crate) use weigh::{Scoring, Slopes, differentiate, weigh};
 
 use crate::machine::InstructionSet;
 use tracecast_ir::DType;

@@ -1,7 +1,7 @@
 //! [`Routine`]: which precompiled routine generated code calls, the symbol that stands for it in objects and files, and its address in
 //! this process.
 
-use super::{Tiles, narrow_float, one};
+use super::{Tiles, gather_within, narrow_float, one};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -39,6 +39,8 @@ pub(crate) enum Routine {
     Random,
     /// Strided elements of some rows, copied to contiguous rows.
     GatherRows(ElementSize),
+    /// Elements of a row some of which are not there, copied to contiguous ones.
+    GatherWithin(ElementSize),
 }
 
 /// The precision of one number.
@@ -145,7 +147,9 @@ impl Routine {
             tiles.into_iter().chain([Routine::Widen(n)]).chain(single.into_iter().flatten())
         });
         let arithmetic = Precision::ALL.map(|p| [Routine::Floor(p), Routine::MulAdd(p)]);
-        let gathers = ElementSize::ALL.map(Routine::GatherRows);
+        let gathers =
+            ElementSize::ALL.map(|size| [Routine::GatherRows(size), Routine::GatherWithin(size)]);
+        let gathers = gathers.into_iter().flatten();
         let random = [Routine::Random, Routine::RandomTile];
         functions.chain(narrow).chain(arithmetic.into_iter().flatten()).chain(gathers).chain(random)
     }
@@ -178,6 +182,7 @@ impl Routine {
             Routine::RandomTile => tiles.random as *const (),
             Routine::Random => one::random as *const (),
             Routine::GatherRows(size) => tiles.gather_rows(size) as *const (),
+            Routine::GatherWithin(size) => gather_within::of_size(size) as *const (),
         };
         pointer as usize
     }
@@ -204,6 +209,7 @@ impl fmt::Display for Routine {
             Routine::RandomTile => f.write_str("random_tile"),
             Routine::Random => f.write_str("random"),
             Routine::GatherRows(size) => write!(f, "gather_rows_{}", size.bytes()),
+            Routine::GatherWithin(size) => write!(f, "gather_within_{}", size.bytes()),
         }
     }
 }

@@ -218,3 +218,38 @@ fn elements_are_brought_together() {
         }
     }
 }
+
+/// A row of elements of one size, some of which are there.
+fn brought_within<const SIZE: usize>(size: ElementSize, n: usize, there: [usize; 2], step: isize) {
+    let [low, high] = there;
+    let src: Vec<u8> = (0..3 * n * SIZE + 1).map(|i| (i * 7 + i / 251) as u8).collect();
+    let mut dst = vec![0xa5u8; (n + 1) * SIZE + 1];
+    let routine = super::gather_within::of_size(size);
+    let from = src.as_ptr().wrapping_add(1);
+    let fill = 0x1122_3344_5566_7788u64;
+    let to = dst.as_mut_ptr().wrapping_add(1);
+    // SAFETY: both have room for so many positions.
+    unsafe { routine(from, to, n, low, high, step * SIZE as isize, fill) };
+    for p in 0..=n {
+        let wanted = match p {
+            p if p == n => [0xa5; SIZE].to_vec(),
+            p if (low..high).contains(&p) => src[1 + p * step as usize * SIZE..][..SIZE].to_vec(),
+            _ => fill.to_le_bytes()[..SIZE].to_vec(),
+        };
+        assert_eq!(dst[1 + p * SIZE..][..SIZE], wanted, "position {p} of {n}, {there:?}");
+    }
+}
+
+#[test]
+fn elements_that_are_not_there_are_filled() {
+    for n in [1, 5, 16, 40] {
+        for there in [[0, n], [0, 0], [n, n], [1, n], [n / 3, n / 2], [n / 2, n / 2]] {
+            for step in [1, 2, 3] {
+                brought_within::<1>(ElementSize::One, n, there, step);
+                brought_within::<2>(ElementSize::Two, n, there, step);
+                brought_within::<4>(ElementSize::Four, n, there, step);
+                brought_within::<8>(ElementSize::Eight, n, there, step);
+            }
+        }
+    }
+}

@@ -1,12 +1,13 @@
 //! Runs contractions: cuts them into parts for the threads, and hands each part to the precompiled `contract` with its factors and epilogue.
 
 use super::columns::{Accumulators, with_accumulators};
+use super::images::Images;
 use super::max_abs::{Places, with_places};
 use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
-use crate::contract::{Cpu, PIECE, Panels, Prefetch, Seen};
+use crate::contract::{self as products, Cpu, PIECE, Panels, Prefetch, Rooms, Seen, Source};
 use crate::machine::InstructionSet;
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::{Team, part};
@@ -69,6 +70,9 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let operands = invocation.operands;
+    if let Some(images) = Images::of(contract, invocation.target.instructions) {
+        return images.run(contract, invocation);
+    }
     let together = if kept.is_some() { Together::none(contract) } else { Together::of(contract) };
     let cut = cut(contract, invocation.team, &together, kept.is_some());
     let run = ContractRun { contract, invocation, kept, together: &together };
@@ -86,6 +90,64 @@ pub(super) fn run(
 pub(super) fn parts(contract: &BoundContract, team: &Team) -> usize {
     let elements = contract.batch.iter().product::<usize>() * contract.m * contract.n;
     team.parts(elements * contract.cost().max(1), usize::MAX)
+}
+
+/// Into how many parts a run is cut, at most, and what packing in any of them takes.
+pub(super) fn rooms(
+    contract: &BoundContract,
+    instructions: InstructionSet,
+    team: &Team,
+    packing: Option<&Packing>,
+) -> (usize, Rooms) {
+    let cpu = Cpu::with(instructions);
+    if let Some(images) = Images::of(contract, instructions) {
+        return images.rooms(contract, &cpu, team);
+    }
+    let [left, right] = &contract.factors;
+    let left_seen = match left {
+        FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
+        FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
+    };
+    let a = source(left, left_seen.as_ref());
+    let part_rooms = |together: &Together, b: Source<'_>| {
+        let cut = cut(contract, team, together, matches!(b, Source::Packed { .. }));
+        let [down, across] = cut.grid;
+        let of = |i: usize| {
+            let rows = part(contract.m, cut.units[0], down, i / across).len();
+            let cols = part(together.columns(), cut.units[1], across, i % across).len();
+            products::rooms(&cpu, contract.acc, [rows, cols, contract.k], [&a, &b])
+        };
+        (cut.tasks(), (0..down * across).map(of).fold(Rooms::default(), Rooms::max))
+    };
+    let together = Together::of(contract);
+    let right_seen = together.right(right, contract.k).map(|windows| seen(&windows, |_| 0));
+    let (tasks, all) = part_rooms(&together, source(right, right_seen.as_ref()));
+    let Some(packing) = packing else { return (tasks, all) };
+    // The first runs are those without panels. What packs all of them takes a part's room as well.
+    let to_keep = products::rooms_to_keep(&cpu, &packing.panels);
+    let kept = Source::Packed { base: std::ptr::null(), panels: packing.panels, least: u16::MAX };
+    let (tasks_with, all_with) = part_rooms(&Together::none(contract), kept);
+    (tasks.max(tasks_with), all.max(all_with).max(to_keep))
+}
+
+/// A factor that lies nowhere, seen through these windows if there are any.
+pub(super) fn source<'a>(factor: &FactorSource, seen: Option<&'a Seen>) -> Source<'a> {
+    let base = std::ptr::null();
+    match (factor, seen) {
+        (FactorSource::Computed { dtype, .. }, _) => {
+            Source::Fill { fill: &|_, _, _, _, _| {}, dtype: *dtype }
+        }
+        (
+            FactorSource::Plain { dtype, round, .. }
+            | FactorSource::Seen(Windows { dtype, round, .. }),
+            Some(seen),
+        ) => Source::Windows { base, dtype: *dtype, round: *round, seen },
+        (FactorSource::Plain { dtype, round, row, col, .. }, None) => {
+            let (row, col) = (*row as isize, *col as isize);
+            Source::Matrix { base, dtype: *dtype, round: *round, row, col }
+        }
+        (FactorSource::Seen(_), None) => unreachable!("is seen through windows"),
+    }
 }
 
 /// How a contraction keeps its right operand from run to run, if that is made of these operands alone and worth it.

@@ -31,6 +31,16 @@ impl Places {
     }
 }
 
+/// Bytes from a task to the next.
+fn line(values: usize) -> usize {
+    (NUMBER * values).next_multiple_of(64)
+}
+
+/// The bytes of the places of so many tasks.
+pub(crate) fn bytes(all: &[Largest], tasks: usize, segments: usize) -> usize {
+    if all.is_empty() { 0 } else { tasks * (line(all.len() * segments) + NUMBER) }
+}
+
 /// Runs tasks whose functions take such places, for segments whose slots are given.
 pub(crate) fn with_places(
     all: &[Largest],
@@ -39,8 +49,8 @@ pub(crate) fn with_places(
     run: impl FnOnce(Places),
 ) {
     let values = all.len();
-    let line = (NUMBER * values * segments.len()).next_multiple_of(64);
-    with_shared(tasks * (line + NUMBER), |first| {
+    let line = line(values * segments.len());
+    with_shared(bytes(all, tasks, segments.len()), |first| {
         clear(first, tasks * line);
         let places = Places { first, line, values };
         run(places);

@@ -7,16 +7,19 @@
     reason = "this file owns the addresses that compiled code and contractions are given, and the calls with them"
 )]
 
+use super::scratch::Need;
 use crate::code::link::Code;
+pub(super) use crate::contract::Place;
 use crate::contract::{self, Cpu};
 use crate::error::no_memory;
+use crate::routines::{ElementSize, TileFn, Tiles};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::{Reduction, Scalar};
-use tracecast_runtime::{Arg, HostLoan, HostMemory};
+use tracecast_runtime::{Arg, HostLoan, HostMemory, Memory};
 
 /// Where an operand lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,11 @@ impl Address {
     /// The address that many bytes on.
     pub(super) fn offset(self, bytes: isize) -> Address {
         Address(self.0.wrapping_offset(bytes))
+    }
+
+    /// Whether fewer bytes than that lie between two addresses: places of so many bytes there overlap.
+    pub(super) fn is_within(self, other: Address, bytes: usize) -> bool {
+        self.0.addr().abs_diff(other.0.addr()) < bytes
     }
 }
 
@@ -94,21 +102,7 @@ impl Slots {
     pub(crate) fn refill(&mut self, args: &[Arg]) -> tracecast_runtime::Result<()> {
         self.words.truncate(self.sizes);
         for arg in args {
-            let (base, len) = match arg.memory.find::<HostLoan>() {
-                Some(loan) => loan.place(),
-                None => {
-                    let memory = arg.memory.get::<HostMemory>()?;
-                    (memory.as_ptr(), memory.len())
-                }
-            };
-            if arg.offset.checked_add(arg.len).is_none_or(|end| end > len) {
-                let message = format!(
-                    "an operand of {} bytes at {} is not inside its memory",
-                    arg.len, arg.offset
-                );
-                return Err(tracecast_runtime::Error::Device(message));
-            }
-            self.push(Address(base.wrapping_add(arg.offset)));
+            self.push(address_in(&arg.memory, arg.offset, arg.len)?);
         }
         Ok(())
     }
@@ -185,17 +179,132 @@ pub(super) fn combine(reduction: Reduction, scalar: Scalar, first: Address, coun
     unsafe { first.0.copy_from_nonoverlapping(all.to_le_bytes().as_ptr(), size) };
 }
 
+/// Where an operand of that many bytes begins.
+///
+/// # Errors
+/// If it is not in memory of this device, or reaches beyond it.
+pub(super) fn address_in(
+    memory: &Memory,
+    at: usize,
+    bytes: usize,
+) -> tracecast_runtime::Result<Address> {
+    let (base, len) = match memory.find::<HostLoan>() {
+        Some(loan) => loan.place(),
+        None => {
+            let memory = memory.get::<HostMemory>()?;
+            (memory.as_ptr(), memory.len())
+        }
+    };
+    if at.checked_add(bytes).is_none_or(|end| end > len) {
+        let message = format!("an operand of {bytes} bytes at {at} is not inside its memory");
+        return Err(tracecast_runtime::Error::Device(message));
+    }
+    Ok(Address(base.wrapping_add(at)))
+}
+
 /// The bytes of an operand from the first of a part on.
 pub(super) fn bytes<'a>(of: Address, first: usize, count: usize) -> &'a [u8] {
-    // SAFETY: used for the operands of a kernel of lines during its run: their sizes have been checked against the kernel, and nobody
-    // writes an operand that is read.
+    // SAFETY: used for the operands of a kernel of lines and the panels of its thread during its run, and for places that are merged: their
+    // sizes have been checked, and nobody writes an operand that is read, or only after the last use of these bytes. `merge` refuses places
+    // that are written and overlap others in part; one that is the same as one that is read is either the one that it merges in, or written
+    // when all have been read.
     unsafe { std::slice::from_raw_parts(of.0.wrapping_add(first), count) }
 }
 
 /// The bytes of an output that one thread writes, from the first of its part on.
 pub(super) fn bytes_mut<'a>(of: Address, first: usize, count: usize) -> &'a mut [u8] {
-    // SAFETY: as above; the parts of threads do not overlap, and nobody reads an output during the run.
+    // SAFETY: as above; the parts of threads do not overlap, and nobody reads an output during the run, or before the last use of these bytes.
     unsafe { std::slice::from_raw_parts_mut(of.0.wrapping_add(first), count) }
+}
+
+/// So many words of memory that is lent for this run, which one thread uses.
+pub(super) fn words_mut<'a>(of: Address, count: usize) -> &'a mut [u64] {
+    debug_assert!(of.0.cast::<u64>().is_aligned());
+    // SAFETY: used for the part of one thread in memory that is lent for a run and begins at a cache line, as each part does; parts have room
+    // for so many and do not overlap, and any bits are a word.
+    unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
+}
+
+/// So many numbers of memory that is lent for this run, which one thread uses.
+pub(super) fn floats_mut<'a>(of: Address, count: usize) -> &'a mut [f32] {
+    debug_assert!(of.0.cast::<f32>().is_aligned());
+    // SAFETY: as above; what is lent has been written once, and any bits are an f32.
+    unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
+}
+
+/// An operand of attention: its first element lies so many elements from an address.
+pub(super) fn place(of: Address, dtype: DType, offset: isize, strides: [isize; 4]) -> Place {
+    Place { base: of.0.wrapping_offset(offset * dtype.bytes() as isize), dtype, strides }
+}
+
+/// Computes a unit of attention.
+pub(super) fn attend(problem: &contract::Problem<'_>, unit: &contract::Unit, memory: &mut [f32]) {
+    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; operands are those of the kernel, whose places stay inside
+    // for its extents; units share no results.
+    unsafe { contract::attend(problem, unit, memory) }
+}
+
+/// Where elements of some rows lie: the first of them, and how many bytes from a row to the next.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// The first element.
+    pub(super) first: Address,
+    /// From a row to the next.
+    pub(super) step: usize,
+}
+
+/// Copies so many bytes of each of some rows.
+pub(super) fn copy_rows(from: Rows, to: Rows, rows: usize, bytes: usize) {
+    let (rows, bytes) = match from.step == bytes && to.step == bytes {
+        true => (1, rows * bytes),
+        false => (rows, bytes),
+    };
+    match bytes {
+        32 => copy_lines::<32>(from, to, rows),
+        64 => copy_lines::<64>(from, to, rows),
+        _ => {
+            for row in 0..rows {
+                let source = from.first.0.wrapping_add(row * from.step);
+                let target = to.first.0.wrapping_add(row * to.step);
+                // SAFETY: used for lines of an operand and a panel of them: both hold these bytes and do not overlap, and those that are
+                // written are this thread's.
+                unsafe { target.copy_from_nonoverlapping(source, bytes) };
+            }
+        }
+    }
+}
+
+/// As [`copy_rows`], for a number of bytes that vectors have.
+fn copy_lines<const BYTES: usize>(from: Rows, to: Rows, rows: usize) {
+    for row in 0..rows {
+        let source = from.first.0.wrapping_add(row * from.step).cast::<[u8; BYTES]>();
+        // SAFETY: as for `copy_rows`.
+        let line = unsafe { source.read_unaligned() };
+        let target = to.first.0.wrapping_add(row * to.step).cast::<[u8; BYTES]>();
+        // SAFETY: as above.
+        unsafe { target.write_unaligned(line) };
+    }
+}
+
+/// Turns so many elements of some rows, each of that many bytes, into as many rows: the first of all, the second of all, and so on.
+pub(super) fn turn(
+    tiles: &Tiles,
+    bytes: usize,
+    from: Rows,
+    to: Rows,
+    rows: usize,
+    elements: usize,
+) {
+    let size = ElementSize::of(bytes as i64).expect("elements have 1, 2, 4 or 8 bytes");
+    let (step, next) = (from.step as isize, to.step / bytes);
+    // SAFETY: as for `copy_rows`; the routines are those of this CPU.
+    unsafe { tiles.gather_rows(size)(from.first.0, to.first.0, rows, elements, step, next) };
+}
+
+/// Runs a routine over so many elements.
+pub(super) fn over_tile(tile: TileFn, from: Address, to: Address, elements: usize) {
+    // SAFETY: used for panels of this thread, which do not overlap and have room for so many elements.
+    unsafe { tile(from.0, to.0, elements) };
 }
 
 #[derive(Clone, Copy)]
@@ -210,13 +319,23 @@ impl Arena {
     /// Room for that many bytes, aligned to a cache line; what was there is gone.
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Address {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            let more = lines - self.0.len();
-            self.0.try_reserve_exact(more).unwrap_or_else(|_| no_memory(bytes));
-            self.0.resize(lines, Line([0; 8]));
+        if self.0.len() < bytes.div_ceil(size_of::<Line>()) {
+            self.grow(bytes).unwrap_or_else(|missing| no_memory(missing));
         }
         Address(self.0.as_mut_ptr().cast())
+    }
+
+    /// Has at least so many bytes.
+    ///
+    /// # Errors
+    /// The bytes that are not there.
+    fn grow(&mut self, bytes: usize) -> Result<(), usize> {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if let Some(more) = lines.checked_sub(self.0.len()) {
+            self.0.try_reserve_exact(more).map_err(|_| bytes)?;
+            self.0.resize(lines, Line([0; 8]));
+        }
+        Ok(())
     }
 }
 
@@ -224,6 +343,45 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Arena>>> = const { Cell::new(None) };
     static SHARED: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };
     static PACKED: Cell<Option<Box<contract::Scratch>>> = const { Cell::new(None) };
+}
+
+/// A kernel may ask for memory that threads share so many times within each other: for its columns and for its largest values.
+const NESTED: usize = 2;
+
+/// Has this thread keep so much scratch.
+///
+/// # Errors
+/// The bytes that are not there.
+pub(super) fn reserve(need: &Need) -> Result<(), usize> {
+    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let mut shared = SHARED.take();
+    let mut packed = PACKED.take().unwrap_or_default();
+    let done = scratch.grow(need.functions).and_then(|()| {
+        if need.shared > 0 {
+            shared.resize_with(shared.len().max(NESTED), Arena::default);
+        }
+        shared.iter_mut().try_for_each(|arena| arena.grow(need.shared))?;
+        packed.reserve(&need.rooms)
+    });
+    SCRATCH.set(Some(scratch));
+    SHARED.set(shared);
+    PACKED.set(Some(packed));
+    done
+}
+
+/// The bytes that this thread keeps: for compiled functions, for what threads share, for packing.
+pub(super) fn held() -> [usize; 3] {
+    let (scratch, shared, packed) = (SCRATCH.take(), SHARED.take(), PACKED.take());
+    let bytes = |arena: &Arena| arena.0.len() * size_of::<Line>();
+    let held = [
+        scratch.as_ref().map_or(0, |arena| bytes(arena)),
+        shared.iter().map(bytes).sum(),
+        packed.as_ref().map_or(0, |packed| packed.bytes()),
+    ];
+    SCRATCH.set(scratch);
+    SHARED.set(shared);
+    PACKED.set(packed);
+    held
 }
 
 /// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
@@ -304,7 +462,7 @@ pub(super) enum Operand<'a> {
 }
 
 impl Operand<'_> {
-    fn source(&self) -> contract::Source<'_> {
+    pub(super) fn source(&self) -> contract::Source<'_> {
         match self {
             Operand::Matrix { base, dtype, round, row, col } => contract::Source::Matrix {
                 base: base.0.cast_const(),
@@ -370,6 +528,22 @@ pub(super) struct Block {
 /// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
 pub(super) fn prefetched(base: Address, row: isize, cell: usize) -> contract::Prefetch {
     contract::Prefetch { base: base.0.cast_const(), row, cell }
+}
+
+/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`].
+pub(super) fn correlate(
+    work: &contract::Correlation<'_>,
+    batches_and_windows: (Range<usize>, Range<usize>),
+    at: &dyn Fn(usize) -> [isize; 2],
+    epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
+) {
+    let mut packed = PACKED.take().unwrap_or_default();
+    let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+        epilogue(row, rows, columns, Address(sums.cast_mut()))
+    };
+    // SAFETY: as for `contract`, for these batches and windows.
+    unsafe { work.run(batches_and_windows, at, &mut packed, &mut hand) };
+    PACKED.set(Some(packed));
 }
 
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.

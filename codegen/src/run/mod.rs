@@ -1,22 +1,29 @@
 //! What a launch does with the functions of a compiled kernel: an [`Invocation`] says on what and with what, and each form of kernels runs
 //! in a module of its own.
 
+mod attention;
 mod columns;
 mod contract;
+mod images;
 mod lines;
 mod max_abs;
 mod memory;
+mod merge;
 mod nest;
 mod packed_weights;
 mod prefetch;
+mod scan;
 mod scatter;
+mod scratch;
 mod split_row;
 mod together;
 
 pub(crate) use memory::Slots;
+pub(crate) use merge::merge;
 #[cfg(test)]
 pub(crate) use packed_weights::RUNS;
 pub(crate) use packed_weights::{AllPacked, PackedOperand, PackedWeights, Packing};
+pub(crate) use scratch::Need;
 
 use crate::code::cache::Program;
 use crate::plan::{BoundDispatch, Dispatch};
@@ -58,23 +65,31 @@ pub(crate) struct Invocation<'a> {
 pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut Vec<Slots>) {
     match dispatch {
         Dispatch::Nest(nest) => nest::prepare(nest, operands, prepared),
-        Dispatch::Contract(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => {}
+        Dispatch::Contract(_)
+        | Dispatch::Scatter(_)
+        | Dispatch::Lines(_)
+        | Dispatch::Attention(_) => {}
     }
 }
 
 /// The bytes that threads share during a run, if they are many: a binding has room for them, so that no run fails for want of memory half way
 /// through a step.
-pub(crate) fn room(dispatch: &BoundDispatch) -> Option<usize> {
-    let bytes = match dispatch {
+pub(crate) fn room(dispatch: &BoundDispatch, team: &Team) -> Option<usize> {
+    Some(room_bytes(dispatch, team)).filter(|bytes| *bytes >= ROOM_FROM)
+}
+
+/// The bytes that threads share during a run.
+fn room_bytes(dispatch: &BoundDispatch, team: &Team) -> usize {
+    match dispatch {
         Dispatch::Nest(nest) => {
             let row = nest.split_row.as_ref().map_or(0, split_row::bytes);
             row.max(columns::bytes(&nest.columns))
         }
         Dispatch::Contract(contract) => columns::bytes(&contract.columns),
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
-        Dispatch::Lines(_) => 0,
-    };
-    (bytes >= ROOM_FROM).then_some(bytes)
+        Dispatch::Lines(lines) => lines::bytes_of(lines, team),
+        Dispatch::Attention(_) => 0,
+    }
 }
 
 /// How a run keeps something for the next one, if that is worth it and these inputs last.
@@ -85,7 +100,9 @@ pub(crate) fn packing(
 ) -> Option<Packing> {
     match dispatch {
         Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
-        Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => None,
+        Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
+            None
+        }
     }
 }
 
@@ -96,6 +113,7 @@ pub(crate) fn is_shared(dispatch: &BoundDispatch, team: &Team) -> bool {
         Dispatch::Contract(contract) => contract::parts(contract, team),
         Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
         Dispatch::Lines(lines) => lines::parts(lines, team),
+        Dispatch::Attention(attention) => attention::parts(attention, team),
     };
     parts > 1
 }
@@ -105,7 +123,10 @@ impl Invocation<'_> {
     pub(crate) fn pack(&self, to: &PackedOperand) -> u16 {
         match self.dispatch {
             Dispatch::Contract(contract) => contract::pack(contract, self, to),
-            Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) => u16::MAX,
+            Dispatch::Nest(_)
+            | Dispatch::Scatter(_)
+            | Dispatch::Lines(_)
+            | Dispatch::Attention(_) => u16::MAX,
         }
     }
 
@@ -117,6 +138,7 @@ impl Invocation<'_> {
             Dispatch::Contract(contract) => contract::run(contract, self, kept),
             Dispatch::Scatter(scatter) => scatter::run(scatter, self),
             Dispatch::Lines(lines) => lines::run(lines, self),
+            Dispatch::Attention(attention) => attention::run(attention, self),
         }
     }
 

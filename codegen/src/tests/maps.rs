@@ -1,12 +1,15 @@
 //! Maps: every instruction, dtype and odd size.
 
-use super::{Numbers, check, inputs, kernel, load, map, nest, no_loops, sizes, store};
+use super::{
+    CpuDevice, CpuOptions, Numbers, check, inputs, kernel, load, map, nest, no_loops, sizes, store,
+};
 use smallvec::smallvec;
 use tracecast_ir::kernel::{
     Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Sink, Stage,
     Val,
 };
 use tracecast_ir::{DType, Size, TensorType};
+use tracecast_runtime::Device;
 
 const SIZES: [&[usize]; 7] = [&[1], &[7], &[16], &[131], &[3, 5, 17], &[1000], &[4, 300]];
 
@@ -302,7 +305,7 @@ fn gather(rows: usize, n: usize, varying: bool, dtype: DType) -> Kernel {
 fn gathers_and_their_checks() {
     for dtype in [DType::F32, DType::BF16, DType::F16, DType::I64, DType::U8] {
         for varying in [false, true] {
-            for n in [1, 20, 64] {
+            for n in [1, 20, 64, 1000] {
                 let k = gather(7, n, varying, dtype);
                 let mut ins = inputs(&k, 9, false);
                 for (i, at) in ins[1].chunks_mut(8).enumerate() {
@@ -317,6 +320,21 @@ fn gathers_and_their_checks() {
             }
         }
     }
+}
+
+/// Rows of a table that no cache of a core holds are asked for before they are taken; in tests such a cache has 16 KiB.
+#[test]
+fn rows_of_large_tables_are_prefetched() {
+    let device = CpuDevice::new(CpuOptions::default()).unwrap();
+    for (n, varying, expected) in [(64, false, false), (1000, false, true), (1000, true, false)] {
+        let text = device.load(&gather(7, n, varying, DType::F32)).unwrap().text().unwrap();
+        let vectors = text.contains("vector loop");
+        assert_eq!(text.contains("prefetcht0"), expected && vectors, "{n} {varying}: {text}");
+    }
+    let text = device.load(&gather(1 << 20, 1000, false, DType::F32)).unwrap().text().unwrap();
+    let bodies: Vec<&str> = text.split("main").skip(1).collect();
+    assert_eq!(bodies.len(), if text.contains("vector loop") { 2 } else { 0 }, "{text}");
+    assert!(bodies.iter().all(|body| body.contains("prefetcht0")), "{text}");
 }
 
 #[test]

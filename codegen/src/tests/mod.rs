@@ -1,6 +1,7 @@
 //! Runs kernels on CPU devices of every kind and compares the bits with the interpreter's.
 
 mod bodies;
+mod lines;
 mod maps;
 mod named;
 mod packed_weights;

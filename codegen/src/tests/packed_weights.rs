@@ -137,7 +137,7 @@ fn a_copy_is_no_larger_than_the_values() {
     let device = &DEVICES[0];
     let mut kernel = product(&[4], [5, 96, 64], DType::F16, Left::Plain);
     let bytes =
-        |kernel: &Kernel, lasting: &[usize]| device.load(kernel).unwrap().kept_bytes(lasting);
+        |kernel: &Kernel, lasting: &[usize]| device.load(kernel).unwrap().kept_bytes(lasting, &[]);
     let whole = bytes(&kernel, &[1, 2]);
     assert!((4 * 96 * 64 * 2..=4 * 96 * 64 * 4).contains(&whole), "{whole}");
     assert_eq!([bytes(&kernel, &[]), bytes(&kernel, &[0, 2])], [0, 0]);

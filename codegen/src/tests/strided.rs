@@ -1,7 +1,9 @@
 //! Operands that step through memory along the row.
 
 use super::{check, inputs, load, nest, no_loops, store, strides};
-use tracecast_ir::kernel::{Body, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage};
+use tracecast_ir::kernel::{
+    Body, Form, Guard, Kernel, Nest, Over, Reduction, Scalar, ScalarOp, Sink, Stage,
+};
 use tracecast_ir::{DType, Size, TensorType};
 
 /// Sizes of outer axes and of the row.
@@ -120,4 +122,47 @@ fn an_operand_that_is_replaced_is_read_where_it_is() {
     let mut k = sum(&extents, Lie::Transposed, DType::F32, false);
     k.outputs[0].update = Some(1);
     check(&k, &inputs(&k, 3, false));
+}
+
+/// `x + b`, where `x` is read from two positions behind on, or `step` apart, and has the fill where that leaves its row, or its first outer row.
+fn seen_from_afar(extents: &[usize], step: i64, dtype: DType, fill: u64) -> Kernel {
+    let mut k = sum(extents, Lie::Transposed, dtype, false);
+    let Form::Nest(nest) = &mut k.form else { unreachable!("a nest was made") };
+    let row = extents.len() - 1;
+    let mut along = vec![0; extents.len()];
+    along[row] = step;
+    let sizes = |list: &[i64]| list.iter().map(|n| Size::from(*n)).collect();
+    let mut x = load(0, dtype, &strides(extents));
+    x.access.strides[row] = Size::from(step);
+    x.access.offset = Size::from(-2);
+    let end = (extents[row] - 3) as i64;
+    x.access.guards.push(Guard {
+        offset: Size::from(-2),
+        strides: sizes(&along),
+        extent: end.into(),
+    });
+    if row > 0 {
+        let mut outer = vec![0; extents.len()];
+        outer[0] = 1;
+        let extent = Size::from(extents[0] as i64 - 1);
+        x.access.guards.push(Guard { offset: Size::from(0), strides: sizes(&outer), extent });
+    }
+    x.access.fill = fill;
+    nest.loads[0] = x;
+    k
+}
+
+#[test]
+fn operands_that_are_not_there_at_the_ends_of_rows() {
+    use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
+    let ones = [(F32, 1f32.to_bits().into()), (F64, 1f64.to_bits()), (I32, 7), (I64, u64::MAX)];
+    let zeros = [F32, F16, BF16, F64, I64, U8, Bool].map(|dtype| (dtype, 0));
+    for extents in SHAPES {
+        for (dtype, fill) in ones.into_iter().chain(zeros) {
+            for step in [1, 2, 3] {
+                let k = seen_from_afar(extents, step, dtype, fill);
+                check(&k, &inputs(&k, 4, true));
+            }
+        }
+    }
 }

@@ -22,7 +22,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -128,11 +128,7 @@ impl Pool {
             return;
         }
         let job = Job { run: f, parts, panic: Mutex::default() };
-        shared.job.store(from_ref(&job).cast_mut().cast(), Ordering::Relaxed);
-        shared.undone.0.store(parts, Ordering::Relaxed);
-        // Who sees this sees the job.
-        shared.left.0.store(parts - 1, Ordering::SeqCst);
-        shared.wake(parts - 1);
+        shared.give(&job);
         // The caller always begins with the same part, whose data may lie in its processor's cache.
         job.part(0);
         shared.undone.0.fetch_sub(1, Ordering::AcqRel);
@@ -141,6 +137,36 @@ impl Pool {
             // Who was woken may be waiting for this very processor.
             thread::yield_now();
         }
+        shared.wait();
+        drop(caller);
+        let panic = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl Pool {
+    /// Runs `f` once on each of the threads, but not on the caller. Must not be called inside of a job.
+    ///
+    /// # Panics
+    /// If `f` does, once it has come to its end everywhere.
+    pub(crate) fn on_each(&self, f: &(dyn Fn() + Sync)) {
+        let shared = &*self.shared;
+        let caller = shared.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread that has its part waits for the others, so that it takes no second one.
+        let all_have_one = Barrier::new(self.workers.len());
+        let one = |part: usize| {
+            if part > 0 {
+                let done = catch_unwind(AssertUnwindSafe(f));
+                all_have_one.wait();
+                done.unwrap_or_else(|panic| resume_unwind(panic));
+            }
+        };
+        let job = Job { run: &one, parts: 1 + self.workers.len(), panic: Mutex::default() };
+        shared.give(&job);
+        job.part(0);
+        shared.undone.0.fetch_sub(1, Ordering::AcqRel);
         shared.wait();
         drop(caller);
         let panic = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -181,6 +207,15 @@ impl Job<'_> {
 }
 
 impl Shared {
+    /// Gives a job to the threads, but for its first part.
+    fn give(&self, job: &Job<'_>) {
+        self.job.store(from_ref(job).cast_mut().cast(), Ordering::Relaxed);
+        self.undone.0.store(job.parts, Ordering::Relaxed);
+        // Who sees this sees the job.
+        self.left.0.store(job.parts - 1, Ordering::SeqCst);
+        self.wake(job.parts - 1);
+    }
+
     /// Takes a part and does it; false if there is none.
     fn take(&self) -> bool {
         let one_less = |left: usize| left.checked_sub(1);

@@ -43,6 +43,13 @@ impl Team {
         }
     }
 
+    /// Runs `f` once on each thread beside the calling one. Must not be called inside of a part.
+    pub(crate) fn on_others(&self, f: impl Fn() + Sync) {
+        if let Some(pool) = &self.pool {
+            pool.on_each(&f);
+        }
+    }
+
     /// Into how many parts to cut that much work, which can be cut into `most`.
     #[inline]
     pub(crate) fn parts(&self, work: usize, most: usize) -> usize {

@@ -15,6 +15,22 @@ fn check(pool: &Pool, parts: usize) {
 }
 
 #[test]
+fn something_runs_once_on_each_thread_also_beside_jobs() {
+    let pool = Pool::new(3, 4).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..200).for_each(|_| pool.each(4, &|_| std::thread::yield_now())));
+        for _ in 0..50 {
+            let seen = Mutex::new(Vec::new());
+            pool.on_each(&|| seen.lock().unwrap().push(std::thread::current().id()));
+            let mut seen = seen.into_inner().unwrap();
+            seen.sort_unstable_by_key(|id| format!("{id:?}"));
+            seen.dedup();
+            assert!(seen.len() == 3 && !seen.contains(&std::thread::current().id()));
+        }
+    });
+}
+
+#[test]
 fn every_part_is_done_once() {
     for (workers, processors) in [(0, MANY), (1, MANY), (3, MANY), (7, 1)] {
         let pool = Pool::new(workers, processors).unwrap();

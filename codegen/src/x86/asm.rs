@@ -327,9 +327,10 @@ impl Asm {
         self.integer(true, &[0xf7], 0, Rm::Reg(a), Some(bits));
     }
 
-    /// Prefetches a line of the cache for writing. Any address will do.
-    pub(super) fn prefetch(&mut self, line: Mem) {
-        self.integer(false, &[0x0f, 0x0d], 1, Rm::Mem(line), None);
+    /// Prefetches a line of the cache, for writing or to be read. Any address will do.
+    pub(super) fn prefetch(&mut self, line: Mem, written: bool) {
+        let opcode = if written { 0x0d } else { 0x18 };
+        self.integer(false, &[0x0f, opcode], 1, Rm::Mem(line), None);
     }
 
     /// Waits until streamed stores can be seen by others.

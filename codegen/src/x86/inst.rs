@@ -322,8 +322,8 @@ pub(super) enum Op {
     ToF16,
     /// A store.
     Store(Store, MemRef),
-    /// Prefetches a line of the cache for writing.
-    Prefetch(MemRef),
+    /// Prefetches a line of the cache; for writing if that is true.
+    Prefetch(MemRef, bool),
 }
 
 /// One instruction.
@@ -350,6 +350,6 @@ impl Op {
 
     /// True if it has no result.
     pub(super) fn is_store(self) -> bool {
-        matches!(self, Op::Store(..) | Op::Prefetch(_))
+        matches!(self, Op::Store(..) | Op::Prefetch(..))
     }
 }

@@ -113,8 +113,8 @@ pub(crate) struct Task<'a> {
     pub(crate) rows: Vec<RowScratch>,
     /// The offset in the scratch of values that one phase leaves for another.
     pub(crate) temporaries: i32,
-    /// The rows of results to prefetch: the bytes of an element of each.
-    pub(crate) prefetched: Vec<u8>,
+    /// The rows to prefetch.
+    pub(crate) prefetched: Vec<Prefetched>,
     /// The loop initialises its accumulators itself, since a call is the whole of a reduction. Were they stored by the caller, in vectors
     /// of 128 bits, reading them in vectors of 512 bits would defeat store forwarding and wait for all earlier stores.
     pub(crate) initialises: bool,
@@ -148,6 +148,15 @@ impl Task<'_> {
     }
 }
 
+/// A row to prefetch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prefetched {
+    /// Of an element.
+    pub(crate) bytes: u8,
+    /// It will be written, not only read.
+    pub(crate) written: bool,
+}
+
 /// What the caller puts into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
@@ -157,7 +166,7 @@ pub(crate) enum Cell {
     Sink(usize),
     /// A value that is the same along the row, as 32 bits; truth as all of them.
     Uniform(Val),
-    /// The address of a row of results to prefetch, by number.
+    /// The address of a row to prefetch, by number.
     Prefetch(usize),
     /// The number of position 0 of an index, as 32 bits.
     Start(Val),

@@ -67,7 +67,7 @@ pub(super) fn pressure(insts: &[Inst]) -> usize {
         let from = match inst.op {
             Op::Folded(_) if count[at] > 1 => first[at],
             op if op.is_rematerialised() => continue,
-            Op::Acc(_) | Op::Store(..) | Op::Prefetch(_) => continue,
+            Op::Acc(_) | Op::Store(..) | Op::Prefetch(..) => continue,
             _ if inst.fixed.is_some() || count[at] == 0 => continue,
             _ => at,
         };

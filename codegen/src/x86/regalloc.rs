@@ -191,9 +191,9 @@ impl Allocator<'_> {
                 self.asm.vector(TO_HALF, from, 0, Rm::Reg(to), Some(0));
             }
             Op::Store(store, place) => self.store(at, inst, store, place),
-            Op::Prefetch(place) => {
+            Op::Prefetch(place, written) => {
                 let line = self.mem(place);
-                self.asm.prefetch(line);
+                self.asm.prefetch(line, written);
             }
         }
     }

@@ -7,7 +7,7 @@
 use super::frame::PointerFrom;
 use super::functions::{Sequence, sequence};
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Unary, VReg, compare};
-use super::{Cell, RowScratch, Task};
+use super::{Cell, Prefetched, RowScratch, Task};
 use crate::machine::Width;
 use crate::plan::Sink;
 use crate::plan::phases::{Capability, Class, Lanes};
@@ -173,11 +173,11 @@ impl<'a> Select<'a> {
         }
         for turn in 0..task.rows.len() {
             select.tables.row = turn as u8;
-            if kind == BodyKind::Pair {
+            if matches!(kind, BodyKind::Pair | BodyKind::NonTemporal) {
                 task.prefetched
                     .iter()
                     .enumerate()
-                    .for_each(|(number, size)| select.prefetch(number, *size));
+                    .for_each(|(number, row)| select.prefetch(number, *row));
             }
             select.row()?;
         }
@@ -322,13 +322,13 @@ impl<'a> Select<'a> {
         MemRef { base: Base::Pointer { pointer, size: 4 }, offset: self.task.temporaries + offset }
     }
 
-    /// Prefetches the lines of a row of results that belong to the group.
-    fn prefetch(&mut self, number: usize, size: u8) {
+    /// Prefetches the lines of a row that belong to the group.
+    fn prefetch(&mut self, number: usize, Prefetched { bytes: size, written }: Prefetched) {
         let cell = self.tables.cell(Cell::Prefetch(number));
         let pointer = self.tables.pointer(PointerFrom::Cell(cell));
         for offset in (0..self.positions() * i32::from(size)).step_by(LINE) {
             self.push(
-                Op::Prefetch(MemRef { base: Base::Pointer { pointer, size }, offset }),
+                Op::Prefetch(MemRef { base: Base::Pointer { pointer, size }, offset }, written),
                 &[],
                 2,
             );

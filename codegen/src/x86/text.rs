@@ -42,7 +42,9 @@ enum Named {
     /// The address of an operand.
     Slot(usize),
     /// The address of a row of results that is prefetched.
-    Prefetched(usize),
+    Result(usize),
+    /// The address of a row of a table that is prefetched.
+    Taken(usize),
     /// A value of the stage.
     Value(Val),
     /// Whether the guard of a load holds.
@@ -82,7 +84,8 @@ fn named(task: &Task<'_>, cell: Cell) -> Named {
             None => Named::Pattern(sink),
         },
         Cell::Uniform(v) | Cell::Start(v) => Named::Value(v),
-        Cell::Prefetch(number) => Named::Prefetched(number),
+        Cell::Prefetch(number) if task.prefetched[number].written => Named::Result(number),
+        Cell::Prefetch(number) => Named::Taken(number),
         Cell::Guard(v) => Named::Guard(v),
         Cell::First(_) => Named::FirstRow,
         Cell::Pattern(sink) => Named::Pattern(sink),
@@ -94,7 +97,8 @@ impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Named::Slot(slot) => write!(f, "slot{slot}"),
-            Named::Prefetched(number) => write!(f, "result{number}"),
+            Named::Result(number) => write!(f, "result{number}"),
+            Named::Taken(number) => write!(f, "taken{number}"),
             Named::Value(v) => write!(f, "%{v}"),
             Named::Guard(v) => write!(f, "guard of %{v}"),
             Named::FirstRow => f.write_str("first row"),
@@ -178,7 +182,7 @@ impl Body<'_> {
             Op::Store(_, to) => {
                 format!("{name} {}{}, {}", self.memory(to), self.masked(to), all())
             }
-            Op::Prefetch(line) => format!("{name} {}", self.memory(line)),
+            Op::Prefetch(line, _) => format!("{name} {}", self.memory(line)),
         };
         match inst.op.is_store() {
             true => writeln!(f, "    {text}"),
@@ -312,7 +316,8 @@ pub(super) fn mnemonic(op: Op, width: Width, lanes: Lanes) -> &'static str {
         Op::Store(Store::Quarter, _) => "vmovdqu8",
         Op::Store(Store::Eighth, _) => "vpmovqb",
         Op::Store(Store::F16, _) | Op::ToF16 => "vcvtps2ph",
-        Op::Prefetch(_) => "prefetchw",
+        Op::Prefetch(_, true) => "prefetchw",
+        Op::Prefetch(_, false) => "prefetcht0",
         Op::Position { .. } => "vpbroadcastd",
         Op::Binary(how) => binary(how, lanes),
         Op::Unary(Unary::Sqrt) => sized("vsqrtps", "vsqrtpd"),

@@ -5,11 +5,14 @@ use super::{EvalError, Raised, Value};
 use crate::DType;
 use crate::kernel::Kernel;
 use crate::kernel::interpret::scalar::read;
-use crate::kernel::interpret::{Malformed, malformed};
+use crate::kernel::interpret::{Stopped, malformed};
 
-impl From<Malformed> for EvalError {
-    fn from(Malformed(what): Malformed) -> Self {
-        EvalError::Malformed(what)
+impl From<Stopped> for EvalError {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Malformed(what) => EvalError::Malformed(what),
+            Stopped::Memory(what) => EvalError::Memory(what),
+        }
     }
 }
 

@@ -189,10 +189,10 @@ fn a_graph_is_evaluated_node_by_node() {
     let t = Tracer::new("g");
     let x = t.input("x", TensorType::new(DType::BF16, [2, 3]));
     let s = t.state("s", ty(&[]));
-    let mean = x.mean(&[1], false, None);
+    let mean = x.mean(1);
     t.output("mean", mean);
-    t.output("sum", x.add(mean.reshape_to(&[2, 1].into()), None));
-    t.update(s, s.add(None, Some(1.0)));
+    t.output("sum", x.add(mean.reshape_to(&[2, 1].into())));
+    t.update(s, s.add(1.0));
     let g = t.finish().unwrap();
     let mut inputs = HashMap::new();
     inputs
@@ -214,8 +214,8 @@ fn x_ty() -> TensorType {
 fn empty_tensors_and_symbols() {
     let t = Tracer::new("g");
     let x = t.input("x", ty(&[0, 3]));
-    t.output("rows", x.sum(&[1], false, None));
-    t.output("columns", x.sum(&[0], false, None));
+    t.output("rows", x.sum(1));
+    t.output("columns", x.sum(0));
     t.output("cast", x.cast(DType::F16));
     let inputs = HashMap::from([("x".to_owned(), value(&[0, 3], &[]))]);
     let out = graph(&t.finish().unwrap(), &inputs).unwrap();

@@ -4,7 +4,7 @@ use super::named;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::nn::{Curves, Softmaxes};
 use crate::ops::reduce::Reductions;
-use crate::{TensorType, Var};
+use crate::{IntoDims, TensorType, Var};
 
 /// The constants of `selu`.
 const ALPHA: f64 = 1.673_263_242_354_377_2;
@@ -26,8 +26,8 @@ impl<'t> Var<'t> {
             };
             let number = |v: f64| self.tracer().full(TensorType::scalar(self.dtype()), cut(v));
             let (least, most) = (cut(least), cut(most));
-            let low = self.le(None, Some(least)).choose(number(least), self);
-            Ok(low.ge(None, Some(most)).choose(number(most), low))
+            let low = self.le(least).choose(number(least), self);
+            Ok(low.ge(most).choose(number(most), low))
         })
     }
 
@@ -40,9 +40,7 @@ impl<'t> Var<'t> {
     /// `x` above zero, else `slope * x`: [`torch.nn.functional.leaky_relu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html).
     #[track_caller]
     pub fn leaky_relu(self, slope: f64) -> Var<'t> {
-        named(self, "leaky_relu", || {
-            Ok(self.gt(None, Some(0.0)).choose(self, self.mul(None, Some(slope))))
-        })
+        named(self, "leaky_relu", || Ok(self.gt(0.0).choose(self, self.mul(slope))))
     }
 
     /// `x` above the threshold, else the value: [`torch.nn.functional.threshold`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.threshold.html).
@@ -50,7 +48,7 @@ impl<'t> Var<'t> {
     pub fn threshold(self, threshold: f64, value: f64) -> Var<'t> {
         named(self, "threshold", || {
             let value = self.tracer().full(TensorType::scalar(self.dtype()), value);
-            Ok(self.le(None, Some(threshold)).choose(value, self))
+            Ok(self.le(threshold).choose(value, self))
         })
     }
 
@@ -58,7 +56,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn hardshrink(self, lambda: f64) -> Var<'t> {
         named(self, "hardshrink", || {
-            let within = self.ge(None, Some(-lambda)).logical_and(self.le(None, Some(lambda)));
+            let within = self.ge(-lambda).logical_and(self.le(lambda));
             Ok(within.choose(self.tracer().zeros_like(self), self))
         })
     }
@@ -71,38 +69,39 @@ impl<'t> Var<'t> {
                 return Err(format!("`lambda` is {lambda}, expected at least 0"));
             }
             let rest = self.isnan().choose(self, self.tracer().zeros_like(self));
-            let low = self.lt(None, Some(-lambda)).choose(self.add(None, Some(lambda)), rest);
-            Ok(self.gt(None, Some(lambda)).choose(self.sub(None, Some(lambda)), low))
+            let low = self.lt(-lambda).choose(self.add(lambda), rest);
+            Ok(self.gt(lambda).choose(self.sub(lambda), low))
         })
     }
 
     /// `x - tanh(x)`.
     #[track_caller]
     pub fn tanhshrink(self) -> Var<'t> {
-        self.sub(self.tanh(), None)
+        self.sub(self.tanh())
     }
 
     /// `x / (1 + |x|)`.
     #[track_caller]
     pub fn softsign(self) -> Var<'t> {
-        self.div(self.abs().add(None, Some(1.0)), None)
+        self.div(self.abs().add(1.0))
     }
 
     /// [`softmax`](Softmaxes::softmax) of `-x`.
     #[track_caller]
-    pub fn softmin(self, dim: i64, dtype: Option<crate::DType>) -> Var<'t> {
-        self.neg().softmax(dim, dtype)
+    pub fn softmin(self, dim: impl IntoDims) -> Var<'t> {
+        self.neg().softmax(dim)
     }
 
     /// [`softmax`](Softmaxes::softmax), and zeros where all of the axis is minus infinity: a row without anything to attend to.
     #[track_caller]
-    pub fn safe_softmax(self, dim: i64, dtype: Option<crate::DType>) -> Var<'t> {
+    pub fn safe_softmax(self, dim: impl IntoDims) -> Var<'t> {
+        let dim = dim.into();
         named(self, "safe_softmax", || {
             if self.ty().numel() == 0 {
-                return Ok(self.softmax(dim, dtype));
+                return Ok(self.softmax(dim));
             }
-            let masked = self.amax(&[dim], true).eq(None, Some(f64::NEG_INFINITY));
-            let y = masked.choose(self.tracer().zeros_like(self), self).softmax(dim, dtype);
+            let masked = self.amax([dim.one()?].keep()).eq(f64::NEG_INFINITY);
+            let y = masked.choose(self.tracer().zeros_like(self), self).softmax(dim);
             Ok(masked.choose(y.tracer().zeros_like(y), y))
         })
     }

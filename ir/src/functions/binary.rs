@@ -21,13 +21,13 @@ impl<'t> Var<'t> {
                 return Err(format!("{alpha} times integers"));
             }
             if self.dtype() == DType::Bool && other.dtype() == DType::Bool {
-                return Ok(if alpha == 0.0 { self } else { self.add(other, None) });
+                return Ok(if alpha == 0.0 { self } else { self.add(other) });
             }
             if !is_float && alpha < 0.0 {
-                return Ok(self.sub(other.mul(None, Some(-alpha)), None));
+                return Ok(self.sub(other.mul(-alpha)));
             }
             if !is_float {
-                return Ok(self.add(other.mul(None, Some(alpha)), None));
+                return Ok(self.add(other.mul(alpha)));
             }
             let one = self.tracer().full(TensorType::scalar(other.dtype()), 1.0);
             Ok(self.addcmul(other, one, alpha))
@@ -37,7 +37,7 @@ impl<'t> Var<'t> {
     /// The square: `self * self`.
     #[track_caller]
     pub fn square(self) -> Var<'t> {
-        self.pow(None, Some(2.0))
+        self.pow(2.0)
     }
 
     /// The quotient rounded towards zero: [`torch.div`](https://docs.pytorch.org/docs/stable/generated/torch.div.html) with `rounding_mode='trunc'`.
@@ -48,16 +48,16 @@ impl<'t> Var<'t> {
             if is_int(self) && is_int(other) {
                 let either =
                     |x: Var<'t>| if x.dtype() == DType::Bool { x.to(DType::U8) } else { x };
-                return Ok(either(self).div_trunc(either(other), None));
+                return Ok(either(self).div_trunc(either(other)));
             }
-            Ok(self.div(other, None).trunc())
+            Ok(self.div(other).trunc())
         })
     }
 
     /// Whether one of the two holds, and not the other; every number but 0 does.
     #[track_caller]
     pub fn logical_xor(self, other: Var<'t>) -> Var<'t> {
-        self.to(DType::Bool).ne(other.to(DType::Bool), None)
+        self.to(DType::Bool).ne(other.to(DType::Bool))
     }
 
     /// The larger of two numbers, of which one may be NaN: [`torch.fmax`](https://docs.pytorch.org/docs/stable/generated/torch.fmax.html).
@@ -83,8 +83,8 @@ impl<'t> Var<'t> {
     pub fn heaviside(self, values: Var<'t>) -> Var<'t> {
         named(self, "heaviside", || {
             one_dtype(self, values)?;
-            let step = self.gt(None, Some(0.0)).to(self.dtype());
-            Ok(self.eq(None, Some(0.0)).choose(values, step).detach())
+            let step = self.gt(0.0).to(self.dtype());
+            Ok(self.eq(0.0).choose(values, step).detach())
         })
     }
 
@@ -98,7 +98,7 @@ impl<'t> Var<'t> {
             // PyTorch's gradient is the result over the operand, which is NaN where that is infinite.
             let is_finite = x.isfinite();
             let far = is_finite.choose(self.tracer().ones_like(x), x);
-            let size = is_finite.choose(x.abs(), far.mul(far, None).sqrt());
+            let size = is_finite.choose(x.abs(), far.mul(far).sqrt());
             Ok(sign.signbit().choose(size.neg(), size))
         })
     }
@@ -111,7 +111,7 @@ impl<'t> Var<'t> {
             if [rtol, atol].iter().any(|v| v.is_nan() || *v < 0.0) {
                 return Err(format!("`rtol` is {rtol} and `atol` {atol}, expected at least 0"));
             }
-            let mut close = self.eq(other, None);
+            let mut close = self.eq(other);
             if equal_nan {
                 close = close.logical_or(self.isnan().logical_and(other.isnan()));
             }
@@ -119,9 +119,9 @@ impl<'t> Var<'t> {
                 return Ok(close);
             }
             let float = |x: Var<'t>| if x.dtype().is_float() { x } else { x.to(DType::F32) };
-            let most = float(other).mul(None, Some(rtol)).abs().add(None, Some(atol));
-            let gap = float(self).sub(float(other), None).abs();
-            let is_near = gap.isfinite().logical_and(gap.le(most, None));
+            let most = float(other).mul(rtol).abs().add(atol);
+            let gap = float(self).sub(float(other)).abs();
+            let is_near = gap.isfinite().logical_and(gap.le(most));
             Ok(close.logical_or(is_near))
         })
     }
@@ -133,7 +133,7 @@ impl<'t> Var<'t> {
             if self.ty().numel() == 0 {
                 return Ok(self.tracer().full(TensorType::scalar(DType::Bool), 1.0));
             }
-            Ok(self.to(DType::Bool).logical_not().amax(&[], false).logical_not())
+            Ok(self.to(DType::Bool).logical_not().amax(()).logical_not())
         })
     }
 
@@ -145,7 +145,7 @@ impl<'t> Var<'t> {
                 return Ok(self.tracer().full(TensorType::scalar(DType::Bool), 0.0));
             }
             one_dtype(self, other)?;
-            Ok(self.eq(other, None).all_hold())
+            Ok(self.eq(other).all_hold())
         })
     }
 
@@ -155,14 +155,14 @@ impl<'t> Var<'t> {
         named(self, "ldexp", || {
             let by = if other.dtype().is_float() { other } else { other.to(DType::F32) };
             let two = self.tracer().full(by.ty(), 2.0);
-            Ok(self.mul(two.pow(by, None), None))
+            Ok(self.mul(two.pow(by)))
         })
     }
 
     /// [`pow`](Powers::pow) in f64: [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
     #[track_caller]
     pub fn float_power(self, exponent: Var<'t>) -> Var<'t> {
-        self.to(DType::F64).pow(exponent.to(DType::F64), None)
+        self.to(DType::F64).pow(exponent.to(DType::F64))
     }
 
     /// The least common multiple of integers, not negative: [`torch.lcm`](https://docs.pytorch.org/docs/stable/generated/torch.lcm.html).
@@ -170,9 +170,9 @@ impl<'t> Var<'t> {
     pub fn lcm(self, other: Var<'t>) -> Var<'t> {
         named(self, "lcm", || {
             let divisor = self.gcd(other);
-            let zero = divisor.eq(None, Some(0.0));
+            let zero = divisor.eq(0.0);
             let by = zero.choose(self.tracer().ones_like(divisor), divisor);
-            let product = self.div_trunc(by, None).mul(other, None);
+            let product = self.div_trunc(by).mul(other);
             Ok(if product.dtype() == DType::U8 { product } else { product.abs() })
         })
     }

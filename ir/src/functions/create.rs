@@ -20,7 +20,7 @@ impl Tracer {
                 return self.fail("arange", why);
             }
             let at = self.iota(wide, &Shape::new(&[count as i64]), 0);
-            at.mul(None, Some(step)).add(None, Some(start)).to(dtype)
+            at.mul(step).add(start).to(dtype)
         })
     }
 
@@ -32,7 +32,7 @@ impl Tracer {
         }
         self.at_caller(|| {
             let column = self.iota(DType::I64, &Shape::new(&[1, columns]), 1);
-            column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0), None).to(dtype)
+            column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0)).to(dtype)
         })
     }
 
@@ -65,11 +65,11 @@ impl Tracer {
         dtype: DType,
     ) -> Var<'t> {
         self.spaced("logspace", start, end, steps, dtype, |y| {
-            let power = y.mul(None, Some(base.ln())).exp();
+            let power = y.mul(base.ln()).exp();
             // What is an integer but for the last bits is one, so that it becomes one as an integer.
-            let near = power.add(None, Some(0.5)).floor();
-            let rest = power.sub(near, None).abs();
-            let is_whole = rest.lt(near.abs().mul(None, Some(1e-12)), None);
+            let near = power.add(0.5).floor();
+            let rest = power.sub(near).abs();
+            let is_whole = rest.lt(near.abs().mul(1e-12));
             is_whole.choose(near, power).to(dtype)
         })
     }
@@ -98,13 +98,13 @@ impl Tracer {
             let (from, to) = (kept(start).to(DType::F64), kept(end).to(DType::F64));
             let shape = Shape::new(&[steps]);
             let at = self.iota(DType::F64, &shape, 0);
-            let each = to.sub(from, None).div(None, Some((steps - 1).max(1) as f64));
+            let each = to.sub(from).div((steps - 1).max(1) as f64);
             let (from, to, each) =
                 (from.expand_to(&shape), to.expand_to(&shape), each.expand_to(&shape));
-            let first = from.add(at.mul(each, None), None);
+            let first = from.add(at.mul(each));
             // The second half is counted from the end, as PyTorch does.
-            let last = to.sub(at.rsub((steps - 1) as f64).mul(each, None), None);
-            let y = at.lt(None, Some((steps / 2) as f64)).choose(first, last);
+            let last = to.sub(at.rsub((steps - 1) as f64).mul(each));
+            let y = at.lt((steps / 2) as f64).choose(first, last);
             finish(if steps == 1 { from } else { y })
         })
     }

@@ -98,7 +98,7 @@ impl<'t> Var<'t> {
         let (low, mut high) = (vec![0; last + 1], vec![0; last + 1]);
         high[last] = along - count;
         let spread = diagonal.pad(&low, &high, 0.0).unsqueeze(other);
-        Ok(self.below()?.eq(None, Some(offset as f64)).choose(spread, self))
+        Ok(self.below()?.eq(offset as f64).choose(spread, self))
     }
 
     /// For each place of a matrix its column minus its row.
@@ -110,14 +110,14 @@ impl<'t> Var<'t> {
         let (rows, columns) = (self.size(rank - 2), self.size(rank - 1));
         let row = self.tracer().iota(DType::I64, &Shape::new(&[rows, 1.into()]), 0);
         let column = self.tracer().iota(DType::I64, &Shape::new(&[1.into(), columns]), 1);
-        Ok(column.sub(row, None))
+        Ok(column.sub(row))
     }
 
     /// Zeros above a diagonal: [`torch.tril`](https://docs.pytorch.org/docs/stable/generated/torch.tril.html).
     #[track_caller]
     pub fn tril(self, diagonal: i64) -> Var<'t> {
         named(self, "tril", || {
-            let kept = self.below()?.le(None, Some(diagonal as f64));
+            let kept = self.below()?.le(diagonal as f64);
             Ok(kept.choose(self, self.tracer().zeros_like(self)))
         })
     }
@@ -126,7 +126,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn triu(self, diagonal: i64) -> Var<'t> {
         named(self, "triu", || {
-            let kept = self.below()?.ge(None, Some(diagonal as f64));
+            let kept = self.below()?.ge(diagonal as f64);
             Ok(kept.choose(self, self.tracer().zeros_like(self)))
         })
     }

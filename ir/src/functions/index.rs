@@ -29,7 +29,7 @@ impl<'t> Var<'t> {
                 return Err(format!("`index` is {}, expected one axis", index.ty()));
             }
             if self.rank() == 0 {
-                return Ok(self.reshape(&[1]).picked(0, index).reshape_to(&Shape::scalar()));
+                return Ok(self.reshape([1]).picked(0, index).reshape_to(&Shape::scalar()));
             }
             Ok(self.picked(axis(self, dim)?, index))
         })
@@ -48,7 +48,7 @@ impl<'t> Var<'t> {
                 ));
             }
             let at = self.tracer().iota(start.dtype(), &Shape::new(&[length]), 0);
-            Ok(self.picked(axis, at.add(start.reshape(&[1]).wrapped(n), None)))
+            Ok(self.picked(axis, at.add(start.reshape([1]).wrapped(n))))
         })
     }
 
@@ -110,7 +110,7 @@ impl<'t> Var<'t> {
                 return Err("takes rows and their elements".to_owned());
             }
             let short = self.detach().renorm(order, 0, most);
-            Ok(short.add(self.sub(self.detach(), None), None))
+            Ok(short.add(self.sub(self.detach())))
         })
     }
 
@@ -130,7 +130,7 @@ impl<'t> Var<'t> {
     /// Indices below zero counted from the end of `n` positions.
     #[track_caller]
     pub(super) fn wrapped(self, n: i64) -> Var<'t> {
-        self.lt(None, Some(0.0)).choose(self.add(None, Some(n as f64)), self)
+        self.lt(0.0).choose(self.add(n as f64), self)
     }
 
     /// With `src` at position `index` of an axis: [`torch.select_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.select_scatter.html).
@@ -148,7 +148,7 @@ impl<'t> Var<'t> {
             if src.shape() != one {
                 return Err(format!("`src` is {}", src.ty()));
             }
-            let here = self.places(axis)?.eq(None, Some(at as f64));
+            let here = self.places(axis)?.eq(at as f64);
             Ok(here.choose(src.to(self.dtype()), self))
         })
     }
@@ -182,12 +182,12 @@ impl<'t> Var<'t> {
                 return Ok(self);
             }
             let places = self.places(axis)?;
-            let which = places.sub(None, Some(from as f64)).div_trunc(None, Some(step as f64));
+            let which = places.sub(from as f64).div_trunc(step as f64);
             let last = self.tracer().full(which.ty(), (count - 1) as f64);
             let which = which.minimum(last).maximum(self.tracer().zeros_like(which));
-            let at = which.mul(None, Some(step as f64)).add(None, Some(from as f64));
+            let at = which.mul(step as f64).add(from as f64);
             let spread = src.to(self.dtype()).picked(axis, which.ravel());
-            Ok(at.eq(places, None).choose(spread, self))
+            Ok(at.eq(places).choose(spread, self))
         })
     }
 
@@ -218,7 +218,7 @@ impl<'t> Var<'t> {
             let start = self.tracer().full(crate::TensorType::scalar(DType::I64), offset as f64);
             let at = strides.iter().enumerate().fold(start.expand_to(&shape), |at, (i, stride)| {
                 let along = self.tracer().iota(DType::I64, &shape, i);
-                at.add(along.mul(None, Some(*stride as f64)), None)
+                at.add(along.mul(*stride as f64))
             });
             Ok(flat.picked(0, at.ravel()).reshape_to(&shape))
         })

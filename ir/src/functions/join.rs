@@ -78,7 +78,7 @@ pub fn dstack<'t>(xs: &[Var<'t>]) -> Var<'t> {
 #[track_caller]
 pub fn column_stack<'t>(xs: &[Var<'t>]) -> Var<'t> {
     joined(xs, "column_stack", |xs| {
-        let column = |x: &Var<'t>| if x.rank() < 2 { x.reshape(&[-1, 1]) } else { *x };
+        let column = |x: &Var<'t>| if x.rank() < 2 { x.reshape([-1, 1]) } else { *x };
         Ok(cat(&xs.iter().map(column).collect::<Vec<_>>(), 1))
     })
 }
@@ -98,7 +98,7 @@ pub fn block_diag<'t>(xs: &[Var<'t>]) -> Var<'t> {
         let mut before = Size::from(0);
         let rows = each.iter().map(|x| {
             let behind = all - before - x.size(1);
-            let row = x.pad(&[Size::from(0), before], &[Size::from(0), behind], 0.0);
+            let row = x.pad([Size::from(0), before], [Size::from(0), behind], 0.0);
             before += x.size(1);
             row
         });

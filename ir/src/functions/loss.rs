@@ -6,15 +6,15 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::length::Lengths;
 use crate::ops::nn::{Curves, Norms};
 use crate::ops::reduce::Reductions;
-use crate::{DType, Var};
+use crate::{DType, IntoDims, Var};
 
 impl<'t> Var<'t> {
     /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
     #[track_caller]
     fn reduced(self, name: &str, reduction: Option<&str>) -> Var<'t> {
         named(self, name, || match reduction.unwrap_or("mean") {
-            "mean" => Ok(self.mean(&[], false, None)),
-            "sum" => Ok(self.sum(&[], false, None)),
+            "mean" => Ok(self.mean(())),
+            "sum" => Ok(self.sum(())),
             "none" => Ok(self),
             other => Err(format!("`reduction` is {other:?}")),
         })
@@ -41,12 +41,10 @@ impl<'t> Var<'t> {
             }
             // The bound has no gradient, and the variance its own below it.
             let low = variance.detach().clamp_to(Some(eps), None);
-            let bounded = low.add(variance.sub(variance.detach(), None), None);
-            let gap = self.sub(target, None);
-            let each =
-                bounded.log().add(gap.square().div(bounded, None), None).mul(None, Some(0.5));
-            let each =
-                if full { each.add(None, Some(0.5 * std::f64::consts::TAU.ln())) } else { each };
+            let bounded = low.add(variance.sub(variance.detach()));
+            let gap = self.sub(target);
+            let each = bounded.log().add(gap.square().div(bounded)).mul(0.5);
+            let each = if full { each.add(0.5 * std::f64::consts::TAU.ln()) } else { each };
             Ok(each.reduced("gaussian_nll_loss", reduction))
         })
     }
@@ -60,50 +58,58 @@ impl<'t> Var<'t> {
         reduction: Option<&str>,
     ) -> Var<'t> {
         named(self, "multilabel_soft_margin_loss", || {
-            let other = target.rsub(1.0).mul(self.neg().log_sigmoid(), None);
-            let each = target.mul(self.log_sigmoid(), None).add(other, None).neg();
-            let each = weight.map_or(each, |weight| each.mul(weight, None));
-            Ok(each.mean(&[-1], false, None).reduced("multilabel_soft_margin_loss", reduction))
+            let other = target.rsub(1.0).mul(self.neg().log_sigmoid());
+            let each = target.mul(self.log_sigmoid()).add(other).neg();
+            let each = weight.map_or(each, |weight| each.mul(weight));
+            Ok(each.mean(-1).reduced("multilabel_soft_margin_loss", reduction))
         })
     }
 
     /// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
     #[track_caller]
     pub fn pairwise_distance(self, other: Var<'t>, p: f64, eps: f64, keepdim: bool) -> Var<'t> {
-        let gap = self.sub(other, None);
+        let gap = self.sub(other);
         let gap = if gap.dtype().is_float() { gap } else { gap.to(DType::F32) };
-        let gap = gap.add(None, Some(eps));
-        gap.linalg_vector_norm(Some(p), &[-1], keepdim, None)
+        let gap = gap.add(eps);
+        gap.vector_norm([-1].kept(keepdim), p)
     }
 
     /// Divided by its norm of order `p` along an axis, which is at least `eps`: [`torch.nn.functional.normalize`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.normalize.html).
     #[track_caller]
     pub fn normalize(self, p: f64, dim: i64, eps: f64) -> Var<'t> {
-        let length = self.linalg_vector_norm(Some(p), &[dim], true, None);
-        self.div(length.clamp_to(Some(eps), None), None)
+        let length = self.vector_norm([dim].keep(), p);
+        self.div(length.clamp_to(Some(eps), None))
     }
 
     /// The norm of a matrix in two axes: `"fro"`, or of order 1, -1 and of the infinities the extreme sum of sizes along an axis:
     /// [`torch.linalg.matrix_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.matrix_norm.html) but for singular values.
+    /// The last two axes for `()`.
     #[track_caller]
-    pub fn matrix_norm(self, order: Option<f64>, dim: [i64; 2], keepdim: bool) -> Var<'t> {
+    pub fn matrix_norm(self, dims: impl IntoDims, order: impl Into<Option<f64>>) -> Var<'t> {
+        let (dims, order) = (dims.into(), order.into());
         named(self, "matrix_norm", || {
+            let keep = dims.keeps();
+            let dim = match *dims.list() {
+                [] => [-2, -1],
+                [first, second] => [first, second],
+                _ => return Err(format!("takes two axes, found {:?}", dims.list())),
+            };
             let (first, second) = (super::axis(self, dim[0])?, super::axis(self, dim[1])?);
             let Some(order) = order else {
-                return Ok(self.linalg_vector_norm(None, &dim, keepdim, None));
+                return Ok(self.vector_norm(dim.kept(keep), None));
             };
             let (along, across) = match order {
                 1.0 | -1.0 => (first as i64, second as i64),
                 o if o.is_infinite() => (second as i64, first as i64),
                 _ => return Err(format!("order {order} needs singular values")),
             };
-            let sums = self.linalg_vector_norm(Some(1.0), &[along], true, None);
+            let sums = self.vector_norm([along].keep(), 1.0);
             let extreme = if order > 0.0 {
-                sums.amax(&[across], true)
+                sums.amax([across].keep())
             } else {
-                sums.neg().amax(&[across], true).neg()
+                sums.neg().amax([across].keep()).neg()
             };
-            Ok(if keepdim { extreme } else { extreme.squeeze(&dim) })
+            Ok(if keep { extreme } else { extreme.squeeze(&dim) })
         })
     }
 
@@ -114,7 +120,7 @@ impl<'t> Var<'t> {
             if self.rank() != 2 {
                 return Err("takes a matrix".to_owned());
             }
-            Ok(self.diagonal(0, 0, 1).sum(&[], false, None))
+            Ok(self.diagonal(0, 0, 1).sum(()))
         })
     }
 

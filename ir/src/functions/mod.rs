@@ -5,20 +5,24 @@
 //! Dims may count from the end everywhere. Results are values of their own: nothing here is a view of memory.
 
 mod activation;
+mod attention;
 mod binary;
 mod create;
 mod diagonal;
 mod index;
 mod join;
 mod loss;
+mod norm;
 mod number;
 mod order;
 mod pad;
 mod pick;
+mod pool;
 mod product;
 mod put;
 mod random;
 mod reduce;
+mod resize;
 mod search;
 mod split;
 mod view;

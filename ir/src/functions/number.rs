@@ -23,12 +23,11 @@ impl<'t> Var<'t> {
                 return Ok(self);
             }
             let (t, ty) = (self.tracer(), self.ty());
-            let above = |rest| self.gt(None, Some(0.0)).choose(t.full(ty.clone(), 1.0), rest);
+            let above = |rest| self.gt(0.0).choose(t.full(ty.clone(), 1.0), rest);
             if ty.dtype == DType::U8 {
                 return Ok(above(t.zeros_like(self)));
             }
-            let below =
-                self.lt(None, Some(0.0)).choose(t.full(ty.clone(), -1.0), t.zeros_like(self));
+            let below = self.lt(0.0).choose(t.full(ty.clone(), -1.0), t.zeros_like(self));
             Ok(above(below))
         })
     }
@@ -36,13 +35,13 @@ impl<'t> Var<'t> {
     /// Angles in degrees as radians: [`torch.deg2rad`](https://docs.pytorch.org/docs/stable/generated/torch.deg2rad.html).
     #[track_caller]
     pub fn deg2rad(self) -> Var<'t> {
-        self.to_float().mul(None, Some(std::f64::consts::PI / 180.0))
+        self.to_float().mul(std::f64::consts::PI / 180.0)
     }
 
     /// Angles in radians as degrees: [`torch.rad2deg`](https://docs.pytorch.org/docs/stable/generated/torch.rad2deg.html).
     #[track_caller]
     pub fn rad2deg(self) -> Var<'t> {
-        self.to_float().mul(None, Some(180.0 / std::f64::consts::PI))
+        self.to_float().mul(180.0 / std::f64::consts::PI)
     }
 
     /// As it is if it is of floats, else in f32.
@@ -59,7 +58,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn isnan(self) -> Var<'t> {
         named(self, "isnan", || {
-            Ok(if self.dtype().is_float() { self.ne(self, None) } else { self.always(false) })
+            Ok(if self.dtype().is_float() { self.ne(self) } else { self.always(false) })
         })
     }
 
@@ -68,7 +67,7 @@ impl<'t> Var<'t> {
     pub fn isinf(self) -> Var<'t> {
         named(self, "isinf", || {
             let is_float = self.dtype().is_float();
-            Ok(if is_float { self.abs().eq(None, Some(f64::INFINITY)) } else { self.always(false) })
+            Ok(if is_float { self.abs().eq(f64::INFINITY) } else { self.always(false) })
         })
     }
 
@@ -78,7 +77,7 @@ impl<'t> Var<'t> {
         named(self, "is_infinity", || {
             let infinity = if is_negative { f64::NEG_INFINITY } else { f64::INFINITY };
             let is_float = self.dtype().is_float();
-            Ok(if is_float { self.eq(None, Some(infinity)) } else { self.always(false) })
+            Ok(if is_float { self.eq(infinity) } else { self.always(false) })
         })
     }
 
@@ -87,7 +86,7 @@ impl<'t> Var<'t> {
     pub fn isfinite(self) -> Var<'t> {
         named(self, "isfinite", || {
             let is_float = self.dtype().is_float();
-            Ok(if is_float { self.abs().lt(None, Some(f64::INFINITY)) } else { self.always(true) })
+            Ok(if is_float { self.abs().lt(f64::INFINITY) } else { self.always(true) })
         })
     }
 
@@ -99,12 +98,12 @@ impl<'t> Var<'t> {
             if matches!(self.dtype(), DType::Bool | DType::U8) {
                 return Ok(self.always(false));
             }
-            let below = self.lt(None, Some(0.0));
+            let below = self.lt(0.0);
             if !self.dtype().is_float() {
                 return Ok(below);
             }
-            let inverse = self.tracer().ones_like(self).div(self, None);
-            Ok(below.logical_or(inverse.eq(None, Some(f64::NEG_INFINITY))))
+            let inverse = self.tracer().ones_like(self).div(self);
+            Ok(below.logical_or(inverse.eq(f64::NEG_INFINITY)))
         })
     }
 
@@ -140,7 +139,7 @@ impl<'t> Var<'t> {
     pub fn trunc(self) -> Var<'t> {
         named(self, "trunc", || {
             let is_float = self.dtype().is_float();
-            let cut = || self.lt(None, Some(0.0)).choose(self.ceil(), self.floor());
+            let cut = || self.lt(0.0).choose(self.ceil(), self.floor());
             Ok(if is_float { cut() } else { self.floor() })
         })
     }
@@ -148,7 +147,7 @@ impl<'t> Var<'t> {
     /// What lies behind the point, with the sign of the number: [`torch.frac`](https://docs.pytorch.org/docs/stable/generated/torch.frac.html).
     #[track_caller]
     pub fn frac(self) -> Var<'t> {
-        self.sub(self.trunc(), None)
+        self.sub(self.trunc())
     }
 
     /// The nearest integral number, the even one of two: [`torch.round`](https://docs.pytorch.org/docs/stable/generated/torch.round.html).
@@ -159,15 +158,15 @@ impl<'t> Var<'t> {
                 return Ok(self.floor());
             }
             let low = self.floor();
-            let rest = self.sub(low, None).detach();
-            let half = low.mul(None, Some(0.5));
-            let is_odd = half.floor().ne(half, None);
-            let tie = rest.eq(None, Some(0.5));
-            let up = rest.gt(None, Some(0.5)).logical_or(tie.logical_and(is_odd));
-            let y = up.choose(low.add(None, Some(1.0)), low);
+            let rest = self.sub(low).detach();
+            let half = low.mul(0.5);
+            let is_odd = half.floor().ne(half);
+            let tie = rest.eq(0.5);
+            let up = rest.gt(0.5).logical_or(tie.logical_and(is_odd));
+            let y = up.choose(low.add(1.0), low);
             // Of what becomes zero the sign stays.
-            let zero = self.detach().mul(None, Some(0.0));
-            Ok(y.eq(None, Some(0.0)).choose(zero, y))
+            let zero = self.detach().mul(0.0);
+            Ok(y.eq(0.0).choose(zero, y))
         })
     }
 
@@ -178,12 +177,12 @@ impl<'t> Var<'t> {
             if decimals == 0 || !self.dtype().is_float() {
                 return Ok(self.round());
             }
-            let power = Some(10f64.powi(decimals.unsigned_abs().min(400) as i32));
+            let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
             let x = self.detach().to(self.dtype().compute());
             let y = if decimals > 0 {
-                x.mul(None, power).round().div(None, power)
+                x.mul(power).round().div(power)
             } else {
-                x.div(None, power).round().mul(None, power)
+                x.div(power).round().mul(power)
             };
             Ok(y.to(self.dtype()))
         })
@@ -198,7 +197,7 @@ impl<'t> Var<'t> {
             }
             let within = |x: Var<'t>, bound: Option<Var<'t>>, of_least: bool| {
                 bound.map_or(x, |m| {
-                    let beyond = if of_least { x.lt(m, None) } else { x.gt(m, None) };
+                    let beyond = if of_least { x.lt(m) } else { x.gt(m) };
                     beyond.logical_or(m.isnan()).choose(m, x)
                 })
             };
@@ -222,7 +221,7 @@ impl<'t> Var<'t> {
             if !self.dtype().is_float() {
                 return Ok(y);
             }
-            let is_bound = self.eq(None, Some(least)).logical_or(self.eq(None, Some(most)));
+            let is_bound = self.eq(least).logical_or(self.eq(most));
             Ok(is_bound.choose(y.detach(), y))
         })
     }

@@ -89,14 +89,14 @@ impl<'t> Var<'t> {
         }
         let t = self.tracer();
         let at = t.iota(DType::I64, &Shape::new(&[before + n + behind]), 0);
-        let at = at.sub(None, Some(before as f64));
+        let at = at.sub(before as f64);
         let number = |v: i64| t.full(at.ty(), v as f64);
         let last = (n - 1) as f64;
         let index = match mode {
-            PadMode::Reflect => at.abs().sub(None, Some(last)).abs().rsub(last),
+            PadMode::Reflect => at.abs().sub(last).abs().rsub(last),
             PadMode::Circular => {
-                let behind = at.ge(None, Some(n as f64));
-                behind.choose(at.sub(None, Some(n as f64)), at).wrapped(n)
+                let behind = at.ge(n as f64);
+                behind.choose(at.sub(n as f64), at).wrapped(n)
             }
             _ => at.maximum(number(0)).minimum(number(n - 1)),
         };

@@ -75,7 +75,7 @@ impl<'t> Var<'t> {
         for (axis, of) in places {
             let n = size(self, *axis)?;
             let of = of.to(DType::I64).check_range(-n, n, None).wrapped(n).expand_to(&shape);
-            at = Some(at.map_or(of, |at| at.mul(None, Some(n as f64)).add(of, None)));
+            at = Some(at.map_or(of, |at| at.mul(n as f64).add(of)));
             whole *= n;
         }
         let at = at.ok_or("no positions")?;

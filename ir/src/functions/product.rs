@@ -6,7 +6,7 @@ use crate::ops::linalg::{Products, product};
 use crate::ops::products::MatrixProducts;
 use crate::ops::reduce::Reductions;
 use crate::ops::view::{Views, cat};
-use crate::{Shape, Size, Var};
+use crate::{IntoDims, Shape, Size, Var};
 
 impl<'t> Var<'t> {
     /// Each element of a vector times each of another: [`torch.outer`](https://docs.pytorch.org/docs/stable/generated/torch.outer.html).
@@ -16,7 +16,7 @@ impl<'t> Var<'t> {
             if self.rank() != 1 || other.rank() != 1 {
                 return Err(format!("takes two vectors, found {}", other.ty()));
             }
-            Ok(self.unsqueeze(1).mul(other.unsqueeze(0), None))
+            Ok(self.unsqueeze(1).mul(other.unsqueeze(0)))
         })
     }
 
@@ -25,7 +25,7 @@ impl<'t> Var<'t> {
     pub fn inner(self, other: Var<'t>) -> Var<'t> {
         named(self, "inner", || {
             if self.rank() == 0 || other.rank() == 0 {
-                return Ok(self.mul(other, None));
+                return Ok(self.mul(other));
             }
             Ok(self.tensordot(other, &[-1], &[-1]))
         })
@@ -63,14 +63,14 @@ impl<'t> Var<'t> {
             }
             if count(&outer) == 1 && count(&more) == 1 {
                 // One number: autocast has no word about it.
-                let y = other.permute(&order(&b, &columns)).reshape(&[count(&inner)]);
-                let x = self.permute(&order(&a, &rows)).reshape(&[count(&inner)]);
-                let y = x.mul(y, None);
+                let y = other.permute(order(&b, &columns)).reshape([count(&inner)]);
+                let x = self.permute(order(&a, &rows)).reshape([count(&inner)]);
+                let y = x.mul(y);
                 let shape = outer.iter().chain(&more).copied().collect();
-                return Ok(y.sum(&[], false, Some(y.dtype())).reshape_to(&shape));
+                return Ok(y.sum(().dtype(y.dtype())).reshape_to(&shape));
             }
-            let x = self.permute(&order(&rows, &a)).reshape(&[count(&outer), count(&inner)]);
-            let y = other.permute(&order(&b, &columns)).reshape(&[count(&inner), count(&more)]);
+            let x = self.permute(order(&rows, &a)).reshape([count(&outer), count(&inner)]);
+            let y = other.permute(order(&b, &columns)).reshape([count(&inner), count(&more)]);
             Ok(x.mm(y).reshape_to(&outer.iter().chain(&more).copied().collect()))
         })
     }
@@ -86,9 +86,9 @@ impl<'t> Var<'t> {
         for (mine, theirs) in mine.iter().zip(theirs) {
             let (a, b) = (x.size(axis(x, *mine)?), y.size(axis(y, *theirs)?));
             if a == 1 && b != 1 {
-                y = y.sum(&[*theirs], true, Some(y.dtype()));
+                y = y.sum([*theirs].keep().dtype(y.dtype()));
             } else if b == 1 && a != 1 {
-                x = x.sum(&[*mine], true, Some(x.dtype()));
+                x = x.sum([*mine].keep().dtype(x.dtype()));
             }
             are_summed |= a != b && (a == 1 || b == 1);
         }
@@ -137,7 +137,7 @@ impl<'t> Var<'t> {
             let left: Vec<Size> = a.iter().flat_map(|n| [*n, one]).collect();
             let right: Vec<Size> = b.iter().flat_map(|n| [one, *n]).collect();
             let whole: Vec<Size> = a.iter().zip(&b).map(|(a, b)| *a * *b).collect();
-            Ok(self.reshape(&left).mul(other.reshape(&right), None).reshape(&whole))
+            Ok(self.reshape(&left).mul(other.reshape(&right)).reshape(&whole))
         })
     }
 
@@ -153,8 +153,8 @@ impl<'t> Var<'t> {
                 return Err(format!("axis {dim} is not of size 3, beside {}", other.ty()));
             }
             let turned = |x: Var<'t>, by: i64| x.roll(&[-by], &[axis as i64]);
-            let first = turned(self, 1).mul(turned(other, 2), None);
-            Ok(first.sub(turned(self, 2).mul(turned(other, 1), None), None))
+            let first = turned(self, 1).mul(turned(other, 2));
+            Ok(first.sub(turned(self, 2).mul(turned(other, 1))))
         })
     }
 
@@ -168,13 +168,13 @@ impl<'t> Var<'t> {
             }
             // [.., out, in2] and then along in2 with the second operand. Autocast has no word about it.
             let (out, own, second) = (weight.size(0), weight.size(1), weight.size(2));
-            let table = weight.permute(&[1, 0, 2]).reshape(&[own, out * second]);
+            let table = weight.permute([1, 0, 2]).reshape([own, out * second]);
             let outer = self.shape()[..self.rank() - 1].to_vec();
-            let rows = self.reshape(&[outer.iter().product::<Size>(), own]);
+            let rows = self.reshape([outer.iter().product::<Size>(), own]);
             let shape: Shape = outer.iter().chain([&out, &second]).copied().collect();
             let half = product(rows, table).reshape_to(&shape);
-            let y = half.mul(other.unsqueeze(-2), None).sum(&[-1], false, Some(half.dtype()));
-            Ok(bias.map_or(y, |bias| y.add(bias, None)))
+            let y = half.mul(other.unsqueeze(-2)).sum([-1].dtype(half.dtype()));
+            Ok(bias.map_or(y, |bias| y.add(bias)))
         })
     }
 }
@@ -335,7 +335,7 @@ fn summed<'t>(
     if gone.is_empty() {
         return (label, x);
     }
-    let y = x.sum(&gone, false, Some(x.dtype()));
+    let y = x.sum((&gone).dtype(x.dtype()));
     (label.into_iter().filter(|c| is_needed(c)).collect(), y)
 }
 
@@ -370,7 +370,7 @@ fn joined<'t>(
         let place = |c: &char| label.iter().position(|l| l == c).map(|i| i as i64);
         let order: Option<Vec<i64>> = names.iter().map(place).collect();
         let x = x.permute(&order.ok_or("a label is missing")?).expand(&sizes(&names));
-        Ok::<_, String>(x.reshape(&groups.map(count)))
+        Ok::<_, String>(x.reshape(groups.map(count)))
     };
     if inner.is_empty() {
         // Nothing is summed: no product of matrices, and autocast has no word about it.
@@ -381,7 +381,7 @@ fn joined<'t>(
         let y = y.reshape(&one([count(&batch), 1.into(), count(&columns)]));
         let label = [batch, rows, columns].concat();
         let shape: Shape = sizes(&label).into_iter().collect();
-        return Ok((label, x.mul(y, None).reshape_to(&shape)));
+        return Ok((label, x.mul(y).reshape_to(&shape)));
     }
     let x = shaped(&a, [&batch, &rows, &inner])?;
     let y = shaped(&b, [&batch, &inner, &columns])?;
@@ -418,7 +418,7 @@ pub fn diff<'t>(
             }
             let (next, first) = (part(1, whole), part(0, whole - 1));
             let is_bool = y.dtype() == crate::DType::Bool;
-            y = if is_bool { next.ne(first, None) } else { next.sub(first, None) };
+            y = if is_bool { next.ne(first) } else { next.sub(first) };
         }
         Ok(y)
     })

@@ -49,7 +49,7 @@ impl<'t> Var<'t> {
                     found.0, found.1
                 ));
             }
-            let x = if self.rank() == 0 { self.reshape(&[1]) } else { self };
+            let x = if self.rank() == 0 { self.reshape([1]) } else { self };
             let axis = axis(x, dim)?;
             let n = size(x, axis)?;
             let index = index.check_range(-n, n, None).wrapped(n);
@@ -110,12 +110,12 @@ impl<'t> Var<'t> {
             let flat = mask.ravel();
             // How many places come before each one: the number of its element.
             let ones = flat.to(DType::I64);
-            let number = ones.scan(0, Some(Reduction::Sum.name()), false).sub(ones, None);
+            let number = ones.scan(0, Some(Reduction::Sum.name()), false).sub(ones);
             let zero = self.tracer().zeros_like(number);
             // Where the mask does not hold nothing is taken, and there may be nothing.
             let none = self.tracer().full(TensorType::new(source.dtype(), [1]), 0.0);
             let from = cat(&[none, source], 0);
-            let at = flat.choose(number.add(None, Some(1.0)), zero);
+            let at = flat.choose(number.add(1.0), zero);
             Ok(mask.choose(from.gather(at, 0).reshape_to(&shape), x))
         })
     }

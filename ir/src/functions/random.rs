@@ -29,9 +29,9 @@ impl<'t> Var<'t> {
             let both = self.even(rng, &pair, stream);
             // The logarithm is of numbers above zero, up to and with 1.
             let (first, second) = (both.select(0, 0).rsub(1.0), both.select(0, 1));
-            let radius = first.log().mul(None, Some(-2.0)).sqrt();
-            let angle = second.mul(None, Some(std::f64::consts::TAU)).cos();
-            let y = radius.mul(angle, None).mul(None, Some(std)).add(None, Some(mean));
+            let radius = first.log().mul(-2.0).sqrt();
+            let angle = second.mul(std::f64::consts::TAU).cos();
+            let y = radius.mul(angle).mul(std).add(mean);
             Ok(y.to(self.dtype()))
         })
     }
@@ -44,7 +44,7 @@ impl<'t> Var<'t> {
                 return Err(format!("the rate is {rate}, expected above 0"));
             }
             let even = self.even(rng, &self.shape(), stream).rsub(1.0);
-            Ok(even.log().div(None, Some(-rate)).to(self.dtype()))
+            Ok(even.log().div(-rate).to(self.dtype()))
         })
     }
 
@@ -57,7 +57,7 @@ impl<'t> Var<'t> {
                 return Err(format!("from {low} up to {high} are not 1 to 2^24 numbers"));
             }
             let even = self.even(rng, &self.shape(), stream).to(DType::F64);
-            let y = even.mul(None, Some(count as f64)).floor().add(None, Some(low as f64));
+            let y = even.mul(count as f64).floor().add(low as f64);
             Ok(y.to(self.dtype()))
         })
     }
@@ -70,7 +70,7 @@ impl<'t> Var<'t> {
                 return Err("takes floating point".to_owned());
             }
             let even = self.even(rng, &self.shape(), stream).to(self.dtype());
-            Ok(even.lt(self.detach(), None).to(self.dtype()))
+            Ok(even.lt(self.detach()).to(self.dtype()))
         })
     }
 
@@ -85,7 +85,7 @@ impl<'t> Var<'t> {
             let size = |(i, n): (usize, &Size)| if i < 2 { *n } else { one };
             let shape: Shape = self.shape().iter().enumerate().map(size).collect();
             let ones = self.tracer().full(TensorType { dtype: self.dtype(), shape }, 1.0);
-            Ok(self.mul(ones.dropout(rng, p, stream), None))
+            Ok(self.mul(ones.dropout(rng, p, stream)))
         })
     }
 }

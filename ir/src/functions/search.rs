@@ -48,7 +48,7 @@ impl<'t> Var<'t> {
             if shape.numel() == 0 {
                 return Ok(self.tracer().full(TensorType { dtype: DType::I64, shape }, 0.0));
             }
-            let values = if outer == 0 { values.reshape(&[-1]) } else { values };
+            let values = if outer == 0 { values.reshape([-1]) } else { values };
             let sorted = sorter.map_or(self, |sorter| self.gather(sorter, -1));
             Ok(sorted.places_of(values, right)?.reshape_to(&shape))
         })
@@ -60,11 +60,11 @@ impl<'t> Var<'t> {
         let mut place = self.tracer().full(values.ty().with_dtype(DType::I64), 0.0);
         let mut step = if length == 0 { 0 } else { 1 << length.ilog2() };
         while step > 0 {
-            let next = place.add(None, Some(step as f64));
-            let inside = next.le(None, Some(length as f64));
-            let last = next.sub(None, Some(1.0)).clamp_to(None, Some((length - 1) as f64));
+            let next = place.add(step as f64);
+            let inside = next.le(length as f64);
+            let last = next.sub(1.0).clamp_to(None, Some((length - 1) as f64));
             let found = self.gather(last, -1);
-            let is_behind = if right { found.gt(values, None) } else { found.ge(values, None) };
+            let is_behind = if right { found.gt(values) } else { found.ge(values) };
             place = inside.logical_and(is_behind.logical_not()).choose(next, place);
             step /= 2;
         }
@@ -87,18 +87,18 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn isin(self, others: Var<'t>, invert: bool) -> Var<'t> {
         named(self, "isin", || {
-            let flat = others.reshape(&[-1]);
+            let flat = others.reshape([-1]);
             let is_few = flat.size(0).number().is_none_or(|count| count <= COMPARED);
             let is_in = if is_few || self.dtype() != others.dtype() {
                 let sizes: Vec<Size> =
                     self.shape().iter().copied().chain([Size::from(1)]).collect();
-                self.reshape_to(&Shape::new(&sizes)).eq(flat, None).any(&[-1], false)
+                self.reshape_to(&Shape::new(&sizes)).eq(flat).any(-1)
             } else {
                 let (sorted, _) = flat.sort(0, false);
                 let last = size(sorted, 0)? - 1;
                 let place = sorted.searchsorted(self, None, false);
-                let place = place.clamp_to(None, Some(last as f64)).reshape(&[-1]);
-                sorted.gather(place, 0).reshape_to(&self.shape()).eq(self, None)
+                let place = place.clamp_to(None, Some(last as f64)).reshape([-1]);
+                sorted.gather(place, 0).reshape_to(&self.shape()).eq(self)
             };
             Ok(if invert { is_in.logical_not() } else { is_in })
         })

@@ -139,7 +139,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn unfold(self, dim: i64, window: i64, step: i64) -> Var<'t> {
         named(self, "unfold", || {
-            let x = if self.rank() == 0 { self.reshape(&[1]) } else { self };
+            let x = if self.rank() == 0 { self.reshape([1]) } else { self };
             let axis = axis(x, dim)?;
             let n = size(x, axis)?;
             if window < 0 || window > n || step < 1 {

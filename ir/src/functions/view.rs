@@ -84,7 +84,7 @@ impl<'t> Var<'t> {
                 return Err(format!("axis {start} lies behind axis {end}"));
             }
             if shape.rank() == 0 {
-                return Ok(self.reshape(&[1]));
+                return Ok(self.reshape([1]));
             }
             let one: Size = shape[from..=to].iter().product();
             let sizes = shape[..from].iter().chain([&one]).chain(&shape[to + 1..]).copied();
@@ -245,7 +245,7 @@ impl<'t> Var<'t> {
             let axes: Vec<i64> = (0..mine.rank()).filter(summed).map(|i| i as i64).collect();
             let is_whole = self.dtype().is_float() && axes.is_empty();
             let whole = is_whole || mine.rank() > 0 && mine == shape;
-            let y = if whole { self } else { self.sum(&axes, false, None) };
+            let y = if whole { self } else { self.sum(&axes) };
             Ok(y.reshape_to(&shape))
         })
     }

@@ -80,7 +80,7 @@ impl<'t> Var<'t> {
             }
             let counts = moves.counts(&shape[rank - 2..])?;
             let windows =
-                self.windows(&moves.size, &counts, &moves.stride, &moves.dilation, &moves.padding);
+                self.windows(moves.size, counts, moves.stride, moves.dilation, moves.padding);
             let rows = shape[rank - 3] * moves.size[0] * moves.size[1];
             let sizes = shape[..rank - 3].iter().copied().chain([rows, counts[0] * counts[1]]);
             Ok(windows.reshape_to(&sizes.collect()))

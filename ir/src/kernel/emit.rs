@@ -5,6 +5,7 @@ use super::{Access, Body, Check, Cmp, Guard, Inst, Load, Scalar, ScalarOp, Val};
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::hash::FxHashMap;
 use crate::op::{Body as OpBody, Lower, MapCx, Position};
+use crate::ops::source::are_positions;
 use crate::ops::view::PAD;
 use crate::{DType, Number, Size, Source, TensorType};
 use smallvec::{SmallVec, smallvec};
@@ -299,7 +300,10 @@ impl<'a> Emitter<'a> {
         if size == 0 {
             return Err("gathers from an axis of size 0".to_owned());
         }
-        let at = self.checked_index(node, raw, size);
+        let at = match are_positions(self.graph, args[1], size) {
+            true => self.body.convert(raw, Scalar::I64),
+            false => self.checked_index(node, raw, size),
+        };
         let strides = smallvec![Size::from(0); self.rank];
         let place = Position { strides, index: Some(at), ..Position::default() };
         self.emit(args[0], &gathered(&x.shape, axis, axes, place))

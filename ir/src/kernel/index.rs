@@ -221,8 +221,8 @@ mod tests {
     fn a_split_is_affine_and_a_merge_is_linear() {
         let t = Tracer::new("g");
         let x = t.input("x", TensorType::new(DType::F32, [6, 4]));
-        let split = x.reshape(&[2, 3, 1, 4]);
-        let merged = x.reshape(&[24]);
+        let split = x.reshape([2, 3, 1, 4]);
+        let merged = x.reshape([24]);
         t.with_graph(|g| {
             let Some(Index::Axes(axes)) = through(g, split.id().node, &Index::identity(4, 4))
             else {

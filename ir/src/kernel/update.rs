@@ -2,13 +2,27 @@
 
 use super::build::Built;
 use super::{Access, Form, Nest, Over, ScalarOp, Sink, Stage};
-use crate::graph::{Graph, NodeId, Role, ValueId};
+use crate::graph::{Graph, NodeId, Port, Role, ValueId};
 use crate::op::{Body, Compares, Facts, Intrinsic, Lower, WithItself};
 
 /// Sets [`Output::update`](super::Output::update) where the graph and the kernel allow it: everything that is read of the old state is
 /// read in the stage that writes the new one, at the same position.
 pub(super) fn mark(graph: &Graph, built: &mut Built) {
-    let Form::Nest(nest) = &built.kernel.form else { return };
+    let nest = match &built.kernel.form {
+        Form::Nest(nest) => nest,
+        Form::Scatter(scatter) => {
+            // What is there already need not be copied there.
+            let base = scatter.base.filter(|base| {
+                let replaces = |port: &Port| built.inputs[*base].node == port.node;
+                built.kernel.checks.is_empty()
+                    && scatter.loads.iter().all(|load| load.input != *base)
+                    && graph.updated_by(built.outputs[0]).is_some_and(replaces)
+            });
+            built.kernel.outputs[0].update = base;
+            return;
+        }
+        Form::Contract(_) | Form::Lines(_) | Form::Attention(_) => return,
+    };
     if nest.segments.len() > 1 {
         return;
     }

@@ -76,10 +76,8 @@ impl Across {
     /// # Panics
     /// If there is no rank, the lengths differ, or the dtype is no number.
     pub fn combine(self, dtype: DType, ranks: &[&[u8]], into: &mut [u8]) {
-        let (first, others) = ranks.split_first().expect("there is a rank");
-        assert!(first.len() == into.len(), "every rank gives as many bytes");
-        into.copy_from_slice(first);
-        self.combine_in_place(dtype, &[], into, others);
+        assert!(!ranks.is_empty(), "there is a rank");
+        self.combined(dtype, Ranks { before: ranks, own: into, counts: false, after: &[] });
     }
 
     /// As [`combine`](Across::combine), where the elements of one rank lie where the result goes: those of the ranks `before` it and `after` it.
@@ -87,10 +85,13 @@ impl Across {
     /// # Panics
     /// If the lengths differ, or the dtype is no number.
     pub fn combine_in_place(self, dtype: DType, before: &[&[u8]], own: &mut [u8], after: &[&[u8]]) {
-        let mut others = before.iter().chain(after);
-        assert!(others.all(|r| r.len() == own.len()), "every rank gives as many bytes");
-        let ranks = Ranks { before, own, after };
-        let count = before.len() + 1 + after.len();
+        self.combined(dtype, Ranks { before, own, counts: true, after });
+    }
+
+    fn combined(self, dtype: DType, ranks: Ranks<'_>) {
+        let mut others = ranks.before.iter().chain(ranks.after);
+        assert!(others.all(|r| r.len() == ranks.own.len()), "every rank gives as many bytes");
+        let count = ranks.before.len() + usize::from(ranks.counts) + ranks.after.len();
         match dtype {
             DType::F32 => {
                 let by = count as f32;
@@ -134,7 +135,7 @@ impl Across {
         write: impl Fn(T) -> [u8; N],
         divided: impl Fn(T) -> T,
     ) where
-        T: Copy + PartialOrd + std::ops::Add<Output = T>,
+        T: Copy + Default + PartialOrd + std::ops::Add<Output = T>,
     {
         let is_nan = |a: T| a.partial_cmp(&a).is_none();
         let max = |a: T, b: T| if is_nan(a) || b <= a { a } else { b };
@@ -146,42 +147,55 @@ impl Across {
     }
 }
 
-/// The elements of all ranks, one of which has them where the result goes.
+/// The elements of all ranks, one of which may have them where the result goes.
 struct Ranks<'a> {
     before: &'a [&'a [u8]],
     own: &'a mut [u8],
+    /// False if there is only room for the result.
+    counts: bool,
     after: &'a [&'a [u8]],
 }
 
 /// What joins two numbers, and what is done with the last.
 struct Rule<J, E>(J, E);
 
-/// How many elements of all ranks are combined before the next are read, so that they stay in the nearest cache.
-const BLOCK: usize = 1024;
+/// So many elements are combined at once, in registers.
+const LANES: usize = 32;
 
-fn fold<T: Copy, const N: usize>(
-    Ranks { before, own, after }: Ranks<'_>,
+fn fold<T: Copy + Default, const N: usize>(
+    Ranks { before, own, counts, after }: Ranks<'_>,
     read: impl Fn([u8; N]) -> T,
     write: impl Fn(T) -> [u8; N],
     Rule(join, end): Rule<impl Fn(T, T) -> T, impl Fn(T) -> T>,
 ) {
-    let mut sums: Vec<T> = Vec::with_capacity(BLOCK);
-    for (i, own) in own.chunks_mut(BLOCK * N).enumerate() {
-        let here = i * BLOCK * N..i * BLOCK * N + own.len();
-        let numbers = |bytes: &[u8], sums: &mut Vec<T>| {
-            let bytes = bytes.as_chunks::<N>().0;
-            if sums.is_empty() {
-                sums.extend(bytes.iter().map(|bytes| read(*bytes)));
-            } else {
-                sums.iter_mut().zip(bytes).for_each(|(sum, x)| *sum = join(*sum, read(*x)));
+    let (blocks, rest) = own.as_chunks_mut::<N>().0.as_chunks_mut::<LANES>();
+    let done = blocks.len() * LANES;
+    for (at, own) in blocks.iter_mut().enumerate() {
+        let (mut sums, mut is_first) = ([T::default(); LANES], true);
+        let mut take = |numbers: &[[u8; N]; LANES]| {
+            for (sum, x) in sums.iter_mut().zip(numbers) {
+                *sum = if is_first { read(*x) } else { join(*sum, read(*x)) };
             }
+            is_first = false;
         };
-        sums.clear();
-        before.iter().for_each(|rank| numbers(&rank[here.clone()], &mut sums));
-        numbers(own, &mut sums);
-        after.iter().for_each(|rank| numbers(&rank[here.clone()], &mut sums));
-        let places = own.as_chunks_mut::<N>().0.iter_mut();
-        places.zip(&sums).for_each(|(place, sum)| *place = write(end(*sum)));
+        for rank in before {
+            take(&rank.as_chunks::<N>().0.as_chunks::<LANES>().0[at]);
+        }
+        if counts {
+            take(own);
+        }
+        for rank in after {
+            take(&rank.as_chunks::<N>().0.as_chunks::<LANES>().0[at]);
+        }
+        own.iter_mut().zip(sums).for_each(|(place, sum)| *place = write(end(sum)));
+    }
+    for (at, own) in rest.iter_mut().enumerate() {
+        let number = |rank: &&[u8]| read(rank.as_chunks::<N>().0[done + at]);
+        let own_number = counts.then(|| read(*own));
+        let numbers = before.iter().map(number).chain(own_number).chain(after.iter().map(number));
+        if let Some(sum) = numbers.reduce(&join) {
+            *own = write(end(sum));
+        }
     }
 }
 
@@ -234,10 +248,10 @@ mod tests {
     #[test]
     fn many_elements_and_integers() {
         let ranks: Vec<Vec<u8>> = (0..3i32)
-            .map(|r| (0..3000).flat_map(|i| (i * r + r).to_le_bytes()).collect())
+            .map(|r| (0..3011).flat_map(|i| (i * r + r).to_le_bytes()).collect())
             .collect();
         let ranks: Vec<&[u8]> = ranks.iter().map(|b| &b[..]).collect();
-        let mut into = vec![0; 12_000];
+        let mut into = vec![0; 12_044];
         Across::Sum.combine(DType::I32, &ranks, &mut into);
         for (i, bytes) in into.as_chunks::<4>().0.iter().enumerate() {
             assert_eq!(i32::from_le_bytes(*bytes), 3 * i as i32 + 3);

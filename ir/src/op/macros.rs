@@ -2,9 +2,10 @@
 
 /// Defines ops: a `static` [`OpDef`](crate::OpDef) for each, the list `OPS`, and a trait with a method on [`Var`](crate::Var) for each.
 ///
-/// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand; attributes
-/// follow a semicolon with their [`AttrKind`](crate::op::AttrKind). `facts` may be left out: then none are stated. The macro has no
-/// logic of its own.
+/// The first operand is the method's receiver. `name: optional` and `name: list` mark the other kinds of operand, and
+/// `name: optional | OptFloat` one in whose place a number may stand, the attribute `scalar` of that kind; attributes follow a semicolon
+/// with their [`AttrKind`](crate::op::AttrKind). Those in brackets are given as one argument, the [`Dims`](crate::Dims) of a reduction.
+/// `facts` may be left out: then none are stated. The macro has no logic of its own.
 ///
 /// ```
 /// use tracecast_ir::op::{core, map, rule, Dispatch, Domain, FLOATS};
@@ -31,7 +32,8 @@ macro_rules! ops {
     (trait $trait:ident; $(
         $(#[doc = $doc:literal])+
         $NAME:ident = $method:ident $(as $name:literal)? (
-            $first:ident $(, $arg:ident $(: $kind:ident)?)* $(; $($attr:ident : $akind:ident),+)?
+            $first:ident $(, $arg:ident $(: $kind:ident $(| $number:ident)?)?)*
+            $(; $([$dim:ident : $dkind:ident $(, $carried:ident : $ckind:ident)*] $(,)?)? $($attr:ident : $akind:ident),*)?
         ) -> ($($result:ident),+) {
             dispatch: $dispatch:expr,
             infer: $infer:expr,
@@ -51,7 +53,16 @@ macro_rules! ops {
                         $crate::op::Operand { name: stringify!($first), kind: $crate::op::OperandKind::One },
                         $($crate::op::Operand { name: stringify!($arg), kind: $crate::operand_kind!($($kind)?) }),*
                     ],
-                    attrs: &[$($($crate::op::AttrDef { name: stringify!($attr), kind: $crate::op::AttrKind::$akind }),+)?],
+                    attrs: &[
+                        $($($($crate::op::AttrDef { name: "scalar", kind: $crate::op::AttrKind::$number },)?)?)*
+                        $(
+                            $(
+                                $crate::op::AttrDef { name: stringify!($dim), kind: $crate::op::AttrKind::$dkind },
+                                $($crate::op::AttrDef { name: stringify!($carried), kind: $crate::op::AttrKind::$ckind },)*
+                            )?
+                            $($crate::op::AttrDef { name: stringify!($attr), kind: $crate::op::AttrKind::$akind },)*
+                        )?
+                    ],
                     results: &[$(stringify!($result)),+],
                 },
                 dispatch: $dispatch,
@@ -66,6 +77,18 @@ macro_rules! ops {
         /// The ops of this family.
         pub static OPS: &[&$crate::op::OpDef] = &[$(&$NAME),+];
 
+        /// How each of them is called on its first operand, in the same order.
+        pub static METHODS: &[$crate::op::Method] = &[$(
+            $crate::op::Method {
+                receiver: stringify!($first),
+                name: stringify!($method),
+                arguments: &[
+                    $(stringify!($arg),)*
+                    $($(stringify!($dim),)? $(stringify!($attr),)*)?
+                ],
+            }
+        ),+];
+
         /// The ops of this family as methods.
         pub trait $trait<'t>: Copy {
             /// Records an op with `self` as the first operand.
@@ -77,15 +100,18 @@ macro_rules! ops {
                 #[track_caller]
                 fn $method(
                     self
-                    $(, $arg: impl $crate::OperandOf<'t>)*
-                    $($(, $attr: $crate::attr_type!($akind))+)?
+                    $(, $arg: impl $crate::OperandOf<'t, $crate::operand_given!($($kind $($number)?)?)>)*
+                    $($(, $dim: impl $crate::IntoDims)? $(, $attr: $crate::attr_type!($akind))*)?
                 ) -> $crate::Var<'t> {
                     #[allow(unused_mut, reason = "ops without further operands or attributes")]
                     let mut rest = $crate::Args::new();
-                    $(rest.push($arg);)*
                     #[allow(unused_mut, reason = "ops without further operands or attributes")]
                     let mut attrs = $crate::Attrs::new();
-                    $($($crate::IntoAttr::put($attr, stringify!($attr), &mut attrs);)+)?
+                    $(rest.take($arg, &mut attrs);)*
+                    $(
+                        $($crate::Dims::put($dim.into(), stringify!($dim), $crate::op::AttrKind::$dkind, &mut attrs);)?
+                        $($crate::IntoAttr::put($crate::attr_value!($akind $attr), stringify!($attr), &mut attrs);)*
+                    )?
                     self.record(&$NAME, rest, attrs)
                 }
             )+
@@ -139,19 +165,61 @@ macro_rules! operand_kind {
     };
 }
 
+/// What an operand can be given as. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! operand_given {
+    () => {
+        $crate::given::One
+    };
+    (optional) => {
+        $crate::given::Optional
+    };
+    (list) => {
+        $crate::given::List
+    };
+    (optional $number:ident) => {
+        $crate::given::OrNumber
+    };
+}
+
+/// An attribute as it is stored. A part of [`ops!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! attr_value {
+    (Ints $value:ident) => {
+        $value.as_ref()
+    };
+    (OptInt $value:ident) => {
+        Into::<Option<i64>>::into($value)
+    };
+    (OptFloat $value:ident) => {
+        Into::<Option<f64>>::into($value)
+    };
+    (OptNumber $value:ident) => {
+        Into::<Option<f64>>::into($value)
+    };
+    (OptDType $value:ident) => {
+        Into::<Option<$crate::DType>>::into($value)
+    };
+    ($kind:ident $value:ident) => {
+        $value
+    };
+}
+
 /// The Rust type of an attribute. A part of [`ops!`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! attr_type {
     (Bool) => { bool };
     (Int) => { i64 };
-    (OptInt) => { Option<i64> };
+    (OptInt) => { impl Into<Option<i64>> };
     (Float) => { f64 };
-    (OptFloat) => { Option<f64> };
-    (OptNumber) => { Option<f64> };
+    (OptFloat) => { impl Into<Option<f64>> };
+    (OptNumber) => { impl Into<Option<f64>> };
     (DType) => { $crate::DType };
-    (OptDType) => { Option<$crate::DType> };
-    (Ints) => { &[i64] };
+    (OptDType) => { impl Into<Option<$crate::DType>> };
+    (Ints) => { impl AsRef<[i64]> };
     (Size) => { impl $crate::IntoSize };
     (Sizes) => { impl $crate::IntoSizes };
     (OptFloats) => { Option<&[f64]> };

@@ -17,6 +17,7 @@ pub use facts::{Compares, Facts, Intrinsic, Magnitude, Signs, WithItself};
 pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
 
+use crate::kernel::attention::Pass;
 use crate::kernel::{Combiner, Val};
 use crate::policy::Policy;
 use crate::{DType, Var};
@@ -64,6 +65,17 @@ pub type ExpandFn = dyn for<'a, 't> Fn(&ExpandCx<'a, 't>) -> SmallVec<[Var<'t>; 
 pub type MapFn = dyn for<'a, 'b> Fn(&mut MapCx<'a>, &'b [Val]) -> Val + Send + Sync;
 /// Gradients, one per flat operand; `None` is zero.
 pub type Grads<'t> = SmallVec<[Option<Var<'t>>; 4]>;
+
+/// How an op is called in Rust on its first operand.
+#[derive(Clone, Copy, Debug)]
+pub struct Method {
+    /// The first operand's name.
+    pub receiver: &'static str,
+    /// The method's name.
+    pub name: &'static str,
+    /// The names of what it takes.
+    pub arguments: &'static [&'static str],
+}
 
 /// The record of an op.
 pub struct OpDef {
@@ -389,8 +401,12 @@ pub enum Lower {
     Contract,
     /// Combines sources with the elements of a base along `dim` where the index operand says.
     Scatter(Combiner),
+    /// Puts its second operand into the first, along `dim` from `start` on.
+    PutSlice,
     /// Takes the lines of its operands along `dim` as wholes.
     Lines(Along),
+    /// Weighs values by how queries meet keys, or gives the gradients of that.
+    Attention(Pass),
     /// A port.
     Port,
     /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see

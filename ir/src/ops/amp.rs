@@ -73,7 +73,7 @@ UNSCALED = unscaled(g, inv) -> (y) {
         infer::arithmetic(cx)
     },
     body:     core(
-        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[1], None)), Some(cx.dy().mul(cx.args[0], None))]),
+        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[1])), Some(cx.dy().mul(cx.args[0]))]),
         map(&|cx, x| cx.body.binary(ScalarOp::Mul, x[0], x[1])),
     ),
     rounding: Rounding::result("the result; each gradient"),
@@ -96,14 +96,14 @@ UPDATE_SCALE = update_scale(scale, tracker, found; growth_factor: Float, backoff
     },
     body:     composite_own(Some(Grad::Zero), &|cx| {
         let (scale, tracker, found) = (cx.args[0], cx.args[1], cx.args[2]);
-        let times = |factor: &str| scale.to(DType::F64).mul(None, cx.attrs.float(factor)).to(DType::F32);
+        let times = |factor: &str| scale.to(DType::F64).mul(cx.attrs.float(factor).expect("required")).to(DType::F32);
         let interval = cx.attrs.int("growth_interval").expect("required");
-        let overflow = found.ne(None, Some(0.0));
-        let (grown, count) = (times("growth_factor"), tracker.add(None, Some(1.0)));
+        let overflow = found.ne(0.0);
+        let (grown, count) = (times("growth_factor"), tracker.add(1.0));
         // A count of 32 bits never reaches a longer interval.
         let due = match i32::try_from(interval) {
-            Ok(interval) => count.eq(None, Some(f64::from(interval))),
-            Err(_) => count.ne(Some(count), None),
+            Ok(interval) => count.eq(f64::from(interval)),
+            Err(_) => count.ne(count),
         };
         let kept = due.logical_and(finite(grown)).choose(grown, scale);
         let zero = cx.tracer.zeros_like(tracker);
@@ -124,7 +124,7 @@ RECIPROCAL_SCALE = reciprocal_scale(scale) -> (inv) {
     },
     body:     composite_own(Some(Grad::Zero), &|cx| {
         let wide = cx.args[0].cast(DType::F64);
-        smallvec![cx.tracer.ones_like(wide).div(wide, None).cast(DType::F32)]
+        smallvec![cx.tracer.ones_like(wide).div(wide).cast(DType::F32)]
     }),
     rounding: Rounding::result("the result, from f64"),
     facts:    Facts::new().intrinsic(Intrinsic::ScaleInverse),
@@ -149,16 +149,16 @@ fn one(cx: &InferCx<'_>, i: usize, dtype: DType) -> Result<(), String> {
 }
 
 fn scaled<'t>(g: Var<'t>, inv: Var<'t>) -> Var<'t> {
-    g.mul(inv.to(g.dtype()), None)
+    g.mul(inv.to(g.dtype()))
 }
 
 fn finite(x: Var<'_>) -> Var<'_> {
-    x.abs().lt(None, Some(f64::INFINITY))
+    x.abs().lt(f64::INFINITY)
 }
 
 fn found(g: Var<'_>) -> Var<'_> {
     if g.ty().numel() == 0 {
         return g.tracer().full(TensorType::scalar(DType::F32), 0.0);
     }
-    finite(g).logical_not().cast(DType::F32).amax(&[], false)
+    finite(g).logical_not().cast(DType::F32).amax(())
 }

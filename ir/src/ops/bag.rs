@@ -10,7 +10,7 @@ use super::scatter::Scatters;
 use super::view::Views;
 use crate::kernel::Reduction;
 use crate::op::{Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, Rounding, composite_own};
-use crate::{Attrs, DType, Shape, Size, TensorType, Var};
+use crate::{Attrs, DType, IntoDims, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait Bags;
@@ -29,9 +29,9 @@ EMBEDDING_BAG = embedding_bag(weight, indices, offsets: optional, per_sample_wei
         let (padding, scale) = (cx.attrs.int("padding_idx"), cx.attrs.bool("scale_grad_by_freq"));
         let mut rows = weight.embedding_rows(indices, padding, scale).to(wide);
         if let Some(weights) = cx.get(3) {
-            rows = rows.mul(weights.to(wide).unsqueeze(-1), None);
+            rows = rows.mul(weights.to(wide).unsqueeze(-1));
         }
-        let counts = padding.map(|padding| indices.ne(None, Some(padding as f64)));
+        let counts = padding.map(|padding| indices.ne(padding as f64));
         let taken = Taken { rows, counts, mode: Mode::of(cx.attrs).unwrap_or(Mode::Mean) };
         let y = match cx.get(2) {
             None => taken.rows_of_bags(),
@@ -142,14 +142,14 @@ impl<'t> Taken<'t> {
             };
             return t.full(ty, 0.0);
         }
-        let count = self.counts.map(|counts| counts.to(rows.dtype()).sum(&[1], true, None));
+        let count = self.counts.map(|counts| counts.to(rows.dtype()).sum([1].keep()));
         match (self.mode, count) {
-            (Mode::Sum, _) => self.counted(0.0).sum(&[1], false, None),
-            (Mode::Mean, None) => rows.mean(&[1], false, None),
-            (Mode::Max, None) => rows.amax(&[1], false),
+            (Mode::Sum, _) => self.counted(0.0).sum(1),
+            (Mode::Mean, None) => rows.mean(1),
+            (Mode::Max, None) => rows.amax(1),
             (mode, Some(count)) => self.reduced(mode, count, |filled| match mode {
-                Mode::Max => filled.amax(&[1], false),
-                _ => filled.sum(&[1], false, None),
+                Mode::Max => filled.amax(1),
+                _ => filled.sum(1),
             }),
         }
     }
@@ -164,9 +164,9 @@ impl<'t> Taken<'t> {
         let t = self.rows.tracer();
         if mode == Mode::Max {
             let most = reduce(self.counted(f64::NEG_INFINITY));
-            return count.eq(None, Some(0.0)).choose(t.zeros_like(most), most);
+            return count.eq(0.0).choose(t.zeros_like(most), most);
         }
-        reduce(self.counted(0.0)).div(count.maximum(t.full(count.ty(), 1.0)), None)
+        reduce(self.counted(0.0)).div(count.maximum(t.full(count.ty(), 1.0)))
     }
 
     /// Each bag from one of the offsets to the next one.
@@ -179,7 +179,7 @@ impl<'t> Taken<'t> {
         let marks = full(DType::I64, &[length + 1], 0.0);
         let marks = marks.scatter_add(offsets, full(DType::I64, &[begun], 1.0), 0);
         let bag = marks.slice(0, 0, length, 1).scan(0, Some(Reduction::Sum.name()), false);
-        let bag = bag.sub(None, Some(1.0));
+        let bag = bag.sub(1.0);
         let index = along(bag, &rows.shape(), 0);
         let sums =
             |filled: Var<'t>| full(dtype, &[begun, width], 0.0).scatter_add(index, filled, 0);

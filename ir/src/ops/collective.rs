@@ -150,7 +150,7 @@ fn reduced<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     if across != Across::Max {
         return smallvec![Some(of_all(cx.dy(), across))];
     }
-    let has_it = cx.args[0].eq(Some(cx.outs[0]), None).to(cx.dy().dtype());
-    let share = has_it.div(of_all(has_it, Across::Sum), None);
-    smallvec![Some(of_all(cx.dy(), Across::Sum).mul(share, None))]
+    let has_it = cx.args[0].eq(cx.outs[0]).to(cx.dy().dtype());
+    let share = has_it.div(of_all(has_it, Across::Sum));
+    smallvec![Some(of_all(cx.dy(), Across::Sum).mul(share))]
 }

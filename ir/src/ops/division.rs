@@ -18,14 +18,14 @@ crate::ops! { trait Divisions;
 
 /// What is left of `x` by the quotient that is rounded towards zero, with the sign of `x`:
 /// [`torch.fmod`](https://docs.pytorch.org/docs/stable/generated/torch.fmod.html). A zero divisor is a data error for integers.
-FMOD = fmod(x, other: optional; scalar: OptFloat) -> (y) {
+FMOD = fmod(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
         Some(rule(&|cx| {
             let mut grads = smallvec![Some(cx.dy())];
             if let Some(y) = cx.args.get(1) {
-                grads.push(Some(cx.dy().mul(cx.args[0].div(*y, None).trunc(), None).neg()));
+                grads.push(Some(cx.dy().mul(cx.args[0].div(*y).trunc()).neg()));
             }
             grads
         })),
@@ -38,14 +38,14 @@ FMOD = fmod(x, other: optional; scalar: OptFloat) -> (y) {
 
 /// What is left of `x` by the quotient that is rounded down, with the sign of the divisor:
 /// [`torch.remainder`](https://docs.pytorch.org/docs/stable/generated/torch.remainder.html). A zero divisor is a data error for integers.
-REMAINDER = remainder(x, other: optional; scalar: OptFloat) -> (y) {
+REMAINDER = remainder(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(
         Some(rule(&|cx| {
             let mut grads = smallvec![Some(cx.dy())];
             if let Some(y) = cx.args.get(1) {
-                grads.push(Some(cx.dy().mul(cx.args[0].floor_divide(*y, None), None).neg()));
+                grads.push(Some(cx.dy().mul(cx.args[0].floor_divide(*y)).neg()));
             }
             grads
         })),
@@ -61,28 +61,28 @@ REMAINDER = remainder(x, other: optional; scalar: OptFloat) -> (y) {
 
 /// The quotient rounded down: [`torch.floor_divide`](https://docs.pytorch.org/docs/stable/generated/torch.floor_divide.html). A zero
 /// divisor is a data error for integers.
-FLOOR_DIVIDE = floor_divide(x, other: optional; scalar: OptFloat) -> (y) {
+FLOOR_DIVIDE = floor_divide(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     composite(Some(Grad::Zero), &|cx| {
         let (x, y) = (cx.args[0], divisor(cx));
         if !x.dtype().is_float() {
-            let quotient = x.div_trunc(y, None);
-            let rest = x.sub(quotient.mul(y, None), None);
-            let is_below = rest.ne(None, Some(0.0)).logical_and(rest.lt(None, Some(0.0)).ne(y.lt(None, Some(0.0)), None));
-            return smallvec![is_below.choose(quotient.sub(None, Some(1.0)), quotient)];
+            let quotient = x.div_trunc(y);
+            let rest = x.sub(quotient.mul(y));
+            let is_below = rest.ne(0.0).logical_and(rest.lt(0.0).ne(y.lt(0.0)));
+            return smallvec![is_below.choose(quotient.sub(1.0), quotient)];
         }
         // From the exact remainder the quotient is an integer but for one rounding.
-        let (rest, plain) = (left(x, y), x.div(y, None));
-        let whole = x.sub(rest, None).div(y, None);
-        let is_other = rest.lt(None, Some(0.0)).ne(y.lt(None, Some(0.0)), None);
-        let is_below = rest.ne(None, Some(0.0)).logical_and(is_other);
-        let whole = is_below.choose(whole.sub(None, Some(1.0)), whole);
+        let (rest, plain) = (left(x, y), x.div(y));
+        let whole = x.sub(rest).div(y);
+        let is_other = rest.lt(0.0).ne(y.lt(0.0));
+        let is_below = rest.ne(0.0).logical_and(is_other);
+        let whole = is_below.choose(whole.sub(1.0), whole);
         let low = whole.floor();
-        let is_above = whole.sub(low, None).gt(None, Some(0.5));
-        let near = is_above.choose(low.add(None, Some(1.0)), low);
-        let near = whole.eq(None, Some(0.0)).choose(plain.mul(None, Some(0.0)), near);
-        smallvec![y.eq(None, Some(0.0)).choose(plain, near)]
+        let is_above = whole.sub(low).gt(0.5);
+        let near = is_above.choose(low.add(1.0), low);
+        let near = whole.eq(0.0).choose(plain.mul(0.0), near);
+        smallvec![y.eq(0.0).choose(plain, near)]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_number(),
@@ -125,23 +125,23 @@ fn divisor<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
 fn left<'t>(x: Var<'t>, y: Var<'t>) -> Var<'t> {
     let dtype = x.dtype();
     if !dtype.is_float() {
-        return x.sub(x.div_trunc(y, None).mul(y, None), None);
+        return x.sub(x.div_trunc(y).mul(y));
     }
     let (wide, by) = (x.to(DType::F64), y.to(DType::F64).abs());
     // The quotient of two f32 has at most 2^277, and of each step's 2^50 all digits are known.
     let steps = if dtype == DType::F64 { 1 } else { 6 };
     let mut rest = wide.abs();
     for step in (0..steps).rev() {
-        let by = by.mul(None, Some(2f64.powi(50 * step)));
-        let quotient = rest.div(by, None).floor();
-        let next = quotient.neg().mul_add(rest, by, None);
-        let next = next.lt(None, Some(0.0)).choose(next.add(by, None), next);
-        rest = next.ge(by, None).choose(next.sub(by, None), next);
+        let by = by.mul(2f64.powi(50 * step));
+        let quotient = rest.div(by).floor();
+        let next = quotient.neg().mul_add(rest, by);
+        let next = next.lt(0.0).choose(next.add(by), next);
+        rest = next.ge(by).choose(next.sub(by), next);
     }
     if dtype == DType::F64 {
         // Of a quotient beyond 2^53 the last digits are not known: then nothing is left.
-        let is_known = rest.ge(None, Some(0.0)).logical_and(rest.lt(by, None));
-        let is_lost = is_known.logical_not().logical_and(by.gt(None, Some(0.0)));
+        let is_known = rest.ge(0.0).logical_and(rest.lt(by));
+        let is_lost = is_known.logical_not().logical_and(by.gt(0.0));
         let zero = rest.tracer().zeros_like(rest);
         rest = is_lost.logical_and(wide.isfinite()).choose(zero, rest);
     }
@@ -152,6 +152,6 @@ fn left<'t>(x: Var<'t>, y: Var<'t>) -> Var<'t> {
 
 /// A remainder with the sign of the divisor.
 fn with_sign_of<'t>(rest: Var<'t>, y: Var<'t>) -> Var<'t> {
-    let is_other = rest.lt(None, Some(0.0)).ne(y.lt(None, Some(0.0)), None);
-    rest.ne(None, Some(0.0)).logical_and(is_other).choose(rest.add(y, None), rest)
+    let is_other = rest.lt(0.0).ne(y.lt(0.0));
+    rest.ne(0.0).logical_and(is_other).choose(rest.add(y), rest)
 }

@@ -2,7 +2,7 @@
 
 use super::families;
 use crate::kernel::Function;
-use crate::op::{Body, Dispatch, Grad, Inside, Lower, OpDef, Operand, OperandKind, View};
+use crate::op::{Body, Dispatch, Grad, Inside, Lower, Method, OpDef, Operand, OperandKind, View};
 use crate::policy::{DeviceType, PolicyTable};
 use std::fmt::Write;
 
@@ -18,10 +18,10 @@ then false.
 /// how it is made.
 pub fn docs() -> String {
     let mut page = HEAD.to_owned();
-    for (family, ops) in families() {
-        write_line(&mut page, format_args!("\n## {family}"));
-        for op in ops {
-            write_op(&mut page, op);
+    for family in families() {
+        write_line(&mut page, format_args!("\n## {}", family.name));
+        for (i, op) in family.ops.iter().enumerate() {
+            write_op(&mut page, op, family.methods.get(i));
         }
     }
     write_bounds(&mut page);
@@ -59,13 +59,19 @@ fn write_bounds(page: &mut String) {
     }
 }
 
-fn write_op(page: &mut String, op: &OpDef) {
+fn write_op(page: &mut String, op: &OpDef, method: Option<&Method>) {
     write_line(page, format_args!("\n### `{}`\n\n```text\n{}\n```\n", op.name, signature(op)));
     for line in op.doc.trim_end().lines() {
         let line = line.strip_prefix(' ').unwrap_or(line);
         write_line(page, format_args!("{}", without_links(line)));
     }
     write_line(page, format_args!("\n* Rounds: {}.", op.rounding));
+    if let Some(method) = method {
+        write_line(page, format_args!("* In Rust: `{}`.", called(method)));
+    }
+    if let Some(name) = in_pytorch(op) {
+        write_line(page, format_args!("* In PyTorch: `{name}`."));
+    }
     write_line(page, format_args!("* Precision: {}.", precision(op)));
     write_line(page, format_args!("* Made of: {}.", made_of(&op.body)));
     write_line(page, format_args!("* Gradient: {}.", gradient(&op.body)));
@@ -77,6 +83,12 @@ fn write_op(page: &mut String, op: &OpDef) {
 
 fn write_line(page: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(page, "{text}").expect("writing to a string cannot fail");
+}
+
+/// `x.name(arguments)`. A method that gives the first of several results is named for it, beside one that gives them all.
+fn called(method: &Method) -> String {
+    let name = method.name.strip_suffix("_values").unwrap_or(method.name);
+    format!("{}.{name}({})", method.receiver, method.arguments.join(", "))
 }
 
 /// `name(operands; attributes) -> (results)`.
@@ -96,6 +108,16 @@ fn signature(op: &OpDef) -> String {
         attrs.join(", "),
         op.schema.results.join(", ")
     )
+}
+
+/// The op of PyTorch's dispatcher that autocast meets in its place, if it is one.
+fn in_pytorch(op: &OpDef) -> Option<String> {
+    let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = &op.dispatch
+    else {
+        return None;
+    };
+    let point = if overload.is_empty() { "" } else { "." };
+    Some(format!("aten::{}{point}{overload}", op.name))
 }
 
 /// What the policy tables of cpu and cuda say.
@@ -142,8 +164,9 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::ReduceRow => "a reduction along rows",
         Lower::ReduceColumn => "a reduction down columns",
         Lower::Contract => "a contraction",
-        Lower::Scatter(_) => "a scatter",
+        Lower::Scatter(_) | Lower::PutSlice => "a scatter",
         Lower::Lines(_) => "lines taken as wholes",
+        Lower::Attention(_) => "attention",
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",

@@ -10,7 +10,7 @@ use crate::op::{
     ANY, Compares, Dispatch, Domain, FLOATS, Facts, Grad, InferCx, Intrinsic, Magnitude, MapCx,
     NUMBERS, Rounding, Signs, WithItself, cheap, chosen, core, extremum, map, rule,
 };
-use crate::{Attrs, DType, Number, Var};
+use crate::{Attrs, DType, Number};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -19,7 +19,7 @@ const OURS: Dispatch = Dispatch::Internal;
 crate::ops! { trait Elementwise;
 
 /// The sum of the operands; of truth values whether either holds.
-ADD = add(x, other: optional; scalar: OptNumber) -> (y) {
+ADD = add(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
@@ -32,7 +32,7 @@ ADD = add(x, other: optional; scalar: OptNumber) -> (y) {
 }
 
 /// The first operand minus the second.
-SUB = sub(x, other: optional; scalar: OptNumber) -> (y) {
+SUB = sub(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::arithmetic),
     body:     core(
@@ -68,13 +68,13 @@ RSUB = rsub(x; scalar: Float) -> (y) {
 }
 
 /// The product of the operands; of truth values whether both hold.
-MUL = mul(x, other: optional; scalar: OptNumber) -> (y) {
+MUL = mul(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::promoted),
     body:     core(
         rule(&|cx| match cx.args {
-            [x, y] => smallvec![Some(cx.dy().mul(*y, None)), Some(cx.dy().mul(*x, None))],
-            _ => smallvec![Some(cx.dy().with_number(&MUL, number(cx.attrs)))],
+            [x, y] => smallvec![Some(cx.dy().mul(*y)), Some(cx.dy().mul(*x))],
+            _ => smallvec![Some(cx.dy().mul(number(cx.attrs)))],
         }),
         cheap(&|cx, x| two(cx, x, of_truths(cx, ScalarOp::And, ScalarOp::Mul))),
     ),
@@ -84,16 +84,16 @@ MUL = mul(x, other: optional; scalar: OptNumber) -> (y) {
 }
 
 /// The first operand divided by the second. Integers and truth values are divided in f32.
-DIV = div(x, other: optional; scalar: OptNumber) -> (y) {
+DIV = div(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     core(
         rule(&|cx| match cx.args {
             [_, y] => {
-                let dx = cx.dy().div(*y, None);
-                smallvec![Some(dx), Some(dx.mul(cx.out(), None).neg())]
+                let dx = cx.dy().div(*y);
+                smallvec![Some(dx), Some(dx.mul(cx.out()).neg())]
             }
-            _ => smallvec![Some(cx.dy().with_number(&DIV, number(cx.attrs)))],
+            _ => smallvec![Some(cx.dy().div(number(cx.attrs)))],
         }),
         map(&|cx, x| two(cx, x, ScalarOp::Div)),
     ),
@@ -103,7 +103,7 @@ DIV = div(x, other: optional; scalar: OptNumber) -> (y) {
 }
 
 /// The quotient rounded towards zero; a zero divisor is a data error for integers.
-DIV_TRUNC = div_trunc(x, other: optional; scalar: OptFloat) -> (y) {
+DIV_TRUNC = div_trunc(x, other: optional | OptFloat) -> (y) {
     dispatch: OURS,
     infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
@@ -156,7 +156,7 @@ ABS = abs(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::number,
     body:     core(
-        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[0].sign(), None))]),
+        rule(&|cx| smallvec![Some(cx.dy().mul(cx.args[0].sign()))]),
         chosen(0, &|cx, x| if cx.result.dtype == DType::U8 { x[0] } else { cx.body.unary(ScalarOp::Abs, x[0]) }),
     ),
     rounding: Rounding::NOWHERE,
@@ -168,7 +168,7 @@ ABS = abs(x) -> (y) {
 EXP = exp(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| smallvec![Some(cx.dy().mul(cx.out(), None))]), map(&|cx, x| call(cx, Function::Exp, x[0]))),
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().mul(cx.out()))]), map(&|cx, x| call(cx, Function::Exp, x[0]))),
     rounding: Rounding::result("the result; the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -177,7 +177,7 @@ EXP = exp(x) -> (y) {
 LOG = log(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| smallvec![Some(cx.dy().div(cx.args[0], None))]), map(&|cx, x| call(cx, Function::Log, x[0]))),
+    body:     core(rule(&|cx| smallvec![Some(cx.dy().div(cx.args[0]))]), map(&|cx, x| call(cx, Function::Log, x[0]))),
     rounding: Rounding::result("the result; the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] > 0"] },
 }
@@ -187,7 +187,7 @@ SQRT = sqrt(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
-        rule(&|cx| smallvec![Some(cx.dy().div(cx.out().mul(None, Some(2.0)), None))]),
+        rule(&|cx| smallvec![Some(cx.dy().div(cx.out().mul(2.0)))]),
         map(&|cx, x| cx.body.unary(ScalarOp::Sqrt, x[0])),
     ),
     rounding: Rounding::result("the result; each step of the gradient"),
@@ -201,7 +201,7 @@ RSQRT = rsqrt(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let y = cx.out();
-            smallvec![Some(cx.dy().mul(None, Some(-0.5)).mul(y.mul(y, None).mul(y, None), None))]
+            smallvec![Some(cx.dy().mul(-0.5).mul(y.mul(y).mul(y)))]
         }),
         map(&|cx, x| {
             let one = cx.constant(1.0);
@@ -229,8 +229,8 @@ ERF = erf(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let x = cx.args[0];
-            let slope = x.mul(x, None).neg().exp().mul(None, Some(std::f64::consts::FRAC_2_SQRT_PI));
-            smallvec![Some(slope.mul(cx.dy(), None))]
+            let slope = x.mul(x).neg().exp().mul(std::f64::consts::FRAC_2_SQRT_PI);
+            smallvec![Some(slope.mul(cx.dy()))]
         }),
         map(&|cx, x| call(cx, Function::Erf, x[0])),
     ),
@@ -242,7 +242,7 @@ ERF = erf(x) -> (y) {
 SIN = sin(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| smallvec![Some(cx.args[0].cos().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Sin, x[0]))),
+    body:     core(rule(&|cx| smallvec![Some(cx.args[0].cos().mul(cx.dy()))]), map(&|cx, x| call(cx, Function::Sin, x[0]))),
     rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -251,7 +251,7 @@ SIN = sin(x) -> (y) {
 COS = cos(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| smallvec![Some(cx.args[0].sin().neg().mul(cx.dy(), None))]), map(&|cx, x| call(cx, Function::Cos, x[0]))),
+    body:     core(rule(&|cx| smallvec![Some(cx.args[0].sin().neg().mul(cx.dy()))]), map(&|cx, x| call(cx, Function::Cos, x[0]))),
     rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -290,7 +290,7 @@ RELU = relu(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let zero = cx.tracer.zeros_like(cx.out());
-            smallvec![Some(cx.out().le(None, Some(0.0)).choose(zero, cx.dy()))]
+            smallvec![Some(cx.out().le(0.0).choose(zero, cx.dy()))]
         }),
         chosen(0, &|cx, x| {
             let zero = cx.constant(0.0);
@@ -303,7 +303,7 @@ RELU = relu(x) -> (y) {
 }
 
 /// Whether the operands are equal.
-EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
+EQ = eq(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Eq, false))),
@@ -313,7 +313,7 @@ EQ = eq(x, other: optional; scalar: OptFloat) -> (y) {
 }
 
 /// Whether the operands differ.
-NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
+NE = ne(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Ne, false))),
@@ -323,7 +323,7 @@ NE = ne(x, other: optional; scalar: OptFloat) -> (y) {
 }
 
 /// Whether the first operand is less.
-LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
+LT = lt(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, false))),
@@ -333,7 +333,7 @@ LT = lt(x, other: optional; scalar: OptFloat) -> (y) {
 }
 
 /// Whether the first operand is less or equal.
-LE = le(x, other: optional; scalar: OptFloat) -> (y) {
+LE = le(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, false))),
@@ -343,7 +343,7 @@ LE = le(x, other: optional; scalar: OptFloat) -> (y) {
 }
 
 /// Whether the first operand is greater.
-GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
+GT = gt(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Lt, true))),
@@ -353,7 +353,7 @@ GT = gt(x, other: optional; scalar: OptFloat) -> (y) {
 }
 
 /// Whether the first operand is greater or equal.
-GE = ge(x, other: optional; scalar: OptFloat) -> (y) {
+GE = ge(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| binary(cx, infer::comparison),
     body:     core(Grad::Zero, cheap(&|cx, x| compare(cx, x, Cmp::Le, true))),
@@ -484,60 +484,7 @@ fn of_truths(cx: &MapCx<'_>, truths: ScalarOp, numbers: ScalarOp) -> ScalarOp {
 fn extreme<'t>(cx: &crate::op::GradCx<'_, 't>, of_larger: bool) -> crate::op::Grads<'t> {
     let (x, y) = (cx.args[0], cx.args[1]);
     let zero = cx.tracer.zeros_like(cx.out());
-    let half = x.eq(y, None).choose(cx.dy().mul(None, Some(0.5)), cx.dy());
-    let (less, more) = (x.lt(y, None).choose(zero, half), x.gt(y, None).choose(zero, half));
+    let half = x.eq(y).choose(cx.dy().mul(0.5), cx.dy());
+    let (less, more) = (x.lt(y).choose(zero, half), x.gt(y).choose(zero, half));
     if of_larger { smallvec![Some(less), Some(more)] } else { smallvec![Some(more), Some(less)] }
 }
-
-impl<'t> std::ops::Neg for Var<'t> {
-    type Output = Var<'t>;
-
-    #[track_caller]
-    fn neg(self) -> Var<'t> {
-        Elementwise::neg(self)
-    }
-}
-
-macro_rules! operators {
-    ($($trait:ident $method:ident),+) => { $(
-        impl<'t> std::ops::$trait for Var<'t> {
-            type Output = Var<'t>;
-
-            #[track_caller]
-            fn $method(self, other: Var<'t>) -> Var<'t> {
-                Elementwise::$method(self, other, None)
-            }
-        }
-
-        impl<'t> std::ops::$trait<f64> for Var<'t> {
-            type Output = Var<'t>;
-
-            #[track_caller]
-            fn $method(self, number: f64) -> Var<'t> {
-                Elementwise::$method(self, None, Some(number))
-            }
-        }
-    )+ };
-}
-
-operators!(Add add, Sub sub, Mul mul, Div div);
-
-/// A number on the left: the ops that PyTorch records for it.
-macro_rules! reflected {
-    ($($trait:ident $method:ident: $record:expr),+) => { $(
-        impl<'t> std::ops::$trait<Var<'t>> for f64 {
-            type Output = Var<'t>;
-
-            #[track_caller]
-            fn $method(self, x: Var<'t>) -> Var<'t> {
-                x.tracer().at_caller(|| $record(x, self))
-            }
-        }
-    )+ };
-}
-
-reflected!(
-    Add add: |x: Var<'t>, number| x + number,
-    Sub sub: |x: Var<'t>, number| x.rsub(number),
-    Mul mul: |x: Var<'t>, number| x * number
-);

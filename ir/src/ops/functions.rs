@@ -23,7 +23,7 @@ crate::ops! { trait Functions;
 EXP2 = exp2(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| times(cx, cx.out().mul(None, Some(LN_2)))), map(&|cx, x| call(cx, Function::Exp2, x[0]))),
+    body:     core(rule(&|cx| times(cx, cx.out().mul(LN_2))), map(&|cx, x| call(cx, Function::Exp2, x[0]))),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -32,7 +32,7 @@ EXP2 = exp2(x) -> (y) {
 EXPM1 = expm1(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| times(cx, cx.out().add(None, Some(1.0)))), map(&|cx, x| call(cx, Function::Expm1, x[0]))),
+    body:     core(rule(&|cx| times(cx, cx.out().add(1.0))), map(&|cx, x| call(cx, Function::Expm1, x[0]))),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -41,7 +41,7 @@ EXPM1 = expm1(x) -> (y) {
 LOG1P = log1p(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| over(cx, cx.args[0].add(None, Some(1.0)))), map(&|cx, x| call(cx, Function::Log1p, x[0]))),
+    body:     core(rule(&|cx| over(cx, cx.args[0].add(1.0))), map(&|cx, x| call(cx, Function::Log1p, x[0]))),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] in -0.9 2"] },
 }
@@ -50,7 +50,7 @@ LOG1P = log1p(x) -> (y) {
 LOG2 = log2(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| over(cx, cx.args[0].mul(None, Some(LN_2)))), map(&|cx, x| call(cx, Function::Log2, x[0]))),
+    body:     core(rule(&|cx| over(cx, cx.args[0].mul(LN_2))), map(&|cx, x| call(cx, Function::Log2, x[0]))),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] > 0"] },
 }
@@ -59,7 +59,7 @@ LOG2 = log2(x) -> (y) {
 LOG10 = log10(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
-    body:     core(rule(&|cx| over(cx, cx.args[0].mul(None, Some(LN_10)))), map(&|cx, x| call(cx, Function::Log10, x[0]))),
+    body:     core(rule(&|cx| over(cx, cx.args[0].mul(LN_10))), map(&|cx, x| call(cx, Function::Log10, x[0]))),
     rounding: IN_STEPS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] > 0", "T[40] > 0"] },
 }
@@ -69,7 +69,7 @@ TAN = tan(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
-        rule(&|cx| times(cx, cx.out().mul(cx.out(), None).add(None, Some(1.0)))),
+        rule(&|cx| times(cx, cx.out().mul(cx.out()).add(1.0))),
         map(&|cx, x| call(cx, Function::Tan, x[0])),
     ),
     rounding: IN_STEPS,
@@ -137,7 +137,7 @@ ACOSH = acosh(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let x = cx.args[0];
-            times(cx, x.mul(x, None).add(None, Some(-1.0)).rsqrt())
+            times(cx, x.mul(x).add(-1.0).rsqrt())
         }),
         map(&|cx, x| call(cx, Function::Acosh, x[0])),
     ),
@@ -161,7 +161,7 @@ ERFC = erfc(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let x = cx.args[0];
-            times(cx, x.mul(x, None).neg().exp().mul(None, Some(-FRAC_2_SQRT_PI)))
+            times(cx, x.mul(x).neg().exp().mul(-FRAC_2_SQRT_PI))
         }),
         map(&|cx, x| call(cx, Function::Erfc, x[0])),
     ),
@@ -174,7 +174,7 @@ ERFCX = erfcx as "special_erfcx"(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
-        rule(&|cx| times(cx, cx.args[0].mul(None, Some(2.0)).mul(cx.out(), None).add(None, Some(-FRAC_2_SQRT_PI)))),
+        rule(&|cx| times(cx, cx.args[0].mul(2.0).mul(cx.out()).add(-FRAC_2_SQRT_PI))),
         map(&|cx, x| call(cx, Function::Erfcx, x[0])),
     ),
     rounding: IN_STEPS,
@@ -188,7 +188,7 @@ ERFINV = erfinv(x) -> (y) {
     body:     core(
         rule(&|cx| {
             let y = cx.out();
-            times(cx, y.mul(y, None).exp().mul(None, Some(1.0 / FRAC_2_SQRT_PI)))
+            times(cx, y.mul(y).exp().mul(1.0 / FRAC_2_SQRT_PI))
         }),
         map(&|cx, x| call(cx, Function::Erfinv, x[0])),
     ),
@@ -203,9 +203,9 @@ NDTR = ndtr as "special_ndtr"(x) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let x = cx.args[0];
-            times(cx, x.mul(x, None).mul(None, Some(-0.5)).exp().mul(None, Some(FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5)))
+            times(cx, x.mul(x).mul(-0.5).exp().mul(FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5))
         })),
-        &|cx| smallvec![cx.args[0].mul(None, Some(-FRAC_1_SQRT_2)).erfc().mul(None, Some(0.5))],
+        &|cx| smallvec![cx.args[0].mul(-FRAC_1_SQRT_2).erfc().mul(0.5)],
     ),
     rounding: IN_STEPS,
     facts:    Facts::new().takes_all(),
@@ -219,7 +219,7 @@ NDTRI = ndtri as "special_ndtri"(p) -> (y) {
     body:     core(
         rule(&|cx| {
             let y = cx.out();
-            times(cx, y.mul(y, None).mul(None, Some(0.5)).exp().mul(None, Some(2.0 * SQRT_2 / FRAC_2_SQRT_PI)))
+            times(cx, y.mul(y).mul(0.5).exp().mul(2.0 * SQRT_2 / FRAC_2_SQRT_PI))
         }),
         map(&|cx, x| call(cx, Function::Ndtri, x[0])),
     ),
@@ -233,14 +233,14 @@ LOG_NDTR = log_ndtr as "special_log_ndtr"(x) -> (y) {
     infer:    &infer::float,
     body:     composite(
         Some(rule(&|cx| {
-            over(cx, cx.args[0].mul(None, Some(-FRAC_1_SQRT_2)).erfcx().mul(None, Some(SQRT_2 / FRAC_2_SQRT_PI)))
+            over(cx, cx.args[0].mul(-FRAC_1_SQRT_2).erfcx().mul(SQRT_2 / FRAC_2_SQRT_PI))
         })),
         &|cx| {
             let x = cx.args[0];
-            let scaled = x.mul(None, Some(-FRAC_1_SQRT_2)).erfcx().mul(None, Some(0.5)).log();
-            let below = scaled.sub(x.mul(None, Some(0.5)).mul(x, None), None);
-            let above = x.mul(None, Some(FRAC_1_SQRT_2)).erfc().mul(None, Some(-0.5)).log1p();
-            smallvec![x.lt(None, Some(-1.0)).choose(below, above)]
+            let scaled = x.mul(-FRAC_1_SQRT_2).erfcx().mul(0.5).log();
+            let below = scaled.sub(x.mul(0.5).mul(x));
+            let above = x.mul(FRAC_1_SQRT_2).erfc().mul(-0.5).log1p();
+            smallvec![x.lt(-1.0).choose(below, above)]
         },
     ),
     rounding: IN_STEPS,
@@ -300,18 +300,18 @@ SINC = sinc(x) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let x = cx.args[0];
-            let turned = x.mul(None, Some(PI));
-            let above = turned.mul(turned.cos(), None).sub(turned.sin(), None);
-            let below = x.mul(x, None).mul(None, Some(PI));
+            let turned = x.mul(PI);
+            let above = turned.mul(turned.cos()).sub(turned.sin());
+            let below = x.mul(x).mul(PI);
             let zero = cx.tracer.zeros_like(x);
             // Next to zero the square is zero, too.
-            times(cx, below.eq(None, Some(0.0)).choose(zero, above.div(below, None)))
+            times(cx, below.eq(0.0).choose(zero, above.div(below)))
         })),
         &|cx| {
-            let turned = cx.args[0].mul(None, Some(PI));
-            let is_zero = cx.args[0].eq(None, Some(0.0));
-            let one = cx.tracer.zeros_like(turned).add(None, Some(1.0));
-            smallvec![is_zero.choose(one, turned.sin().div(turned, None))]
+            let turned = cx.args[0].mul(PI);
+            let is_zero = cx.args[0].eq(0.0);
+            let one = cx.tracer.zeros_like(turned).add(1.0);
+            smallvec![is_zero.choose(one, turned.sin().div(turned))]
         },
     ),
     rounding: IN_STEPS,
@@ -327,11 +327,11 @@ LOGIT = logit(x; eps: OptFloat) -> (y) {
         rule(&|cx| {
             let x = cx.args[0];
             let zero = cx.tracer.zeros_like(x);
-            let slope = cx.dy().div(x.mul(x.rsub(1.0), None), None);
+            let slope = cx.dy().div(x.mul(x.rsub(1.0)));
             let eps = cx.attrs.float("eps");
-            let outside = if eps.is_some() { zero } else { zero.add(None, Some(f64::NAN)) };
-            let low = x.lt(None, Some(eps.unwrap_or(0.0)));
-            let high = x.gt(None, Some(1.0 - eps.unwrap_or(0.0)));
+            let outside = if eps.is_some() { zero } else { zero.add(f64::NAN) };
+            let low = x.lt(eps.unwrap_or(0.0));
+            let high = x.gt(1.0 - eps.unwrap_or(0.0));
             smallvec![Some(low.logical_or(high).choose(outside, slope))]
         }),
         map(&|cx, x| {
@@ -358,7 +358,7 @@ ENTR = entr as "special_entr"(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     core(
-        rule(&|cx| times(cx, cx.args[0].log().add(None, Some(1.0)).neg())),
+        rule(&|cx| times(cx, cx.args[0].log().add(1.0).neg())),
         map(&|cx, x| {
             let (zero, infinite) = (cx.constant(0.0), cx.constant(f64::NEG_INFINITY));
             let log = call(cx, Function::Log, x[0]);
@@ -392,18 +392,18 @@ fn trigamma(cx: &mut MapCx<'_>, x: Val) -> Val {
 
 /// The gradient of an op whose derivative is `slope`.
 fn times<'t>(cx: &GradCx<'_, 't>, slope: Var<'t>) -> Grads<'t> {
-    smallvec![Some(cx.dy().mul(slope, None))]
+    smallvec![Some(cx.dy().mul(slope))]
 }
 
 /// The gradient of an op whose derivative is one over `below`.
 fn over<'t>(cx: &GradCx<'_, 't>, below: Var<'t>) -> Grads<'t> {
-    smallvec![Some(cx.dy().div(below, None))]
+    smallvec![Some(cx.dy().div(below))]
 }
 
 /// `1 + sign * x * x`.
 fn beside_one<'t>(cx: &GradCx<'_, 't>, sign: f64) -> Var<'t> {
     let x = cx.args[0];
-    x.mul(x, None).mul(None, Some(sign)).add(None, Some(1.0))
+    x.mul(x).mul(sign).add(1.0)
 }
 
 fn order(attrs: &Attrs) -> i64 {

@@ -47,8 +47,8 @@ impl Tracer {
     #[track_caller]
     pub fn grad<'t>(&'t self, loss: Var<'t>, wrt: &[Var<'t>]) -> Vec<Var<'t>> {
         let mut args = Args::new();
-        args.push(loss);
-        args.push(wrt);
+        args.push([loss]);
+        args.push(wrt.iter().copied());
         let grads: SmallVec<[Var<'t>; 1]> = self.apply(&GRAD, args, Attrs::new());
         if grads.len() == wrt.len() { grads.into_vec() } else { vec![grads[0]; wrt.len()] }
     }

@@ -143,10 +143,10 @@ EMBEDDING_BACKWARD = embedding_backward(dy, indices; rows: Size, padding_idx: Op
             let [none, ones] = [(rows, 0.0), (count, 1.0)]
                 .map(|(n, value)| cx.tracer.full(TensorType::new(wide, [n]), value));
             let taken = none.scatter_add(index, ones, 0).gather(index, 0);
-            source = source.to(wide).div(taken.unsqueeze(1), None);
+            source = source.to(wide).div(taken.unsqueeze(1));
         }
         if let Some(padding) = cx.attrs.int("padding_idx") {
-            let is_padding = index.eq(None, Some(padding as f64)).unsqueeze(1);
+            let is_padding = index.eq(padding as f64).unsqueeze(1);
             source = is_padding.choose(cx.tracer.zeros_like(source), source);
         }
         let zeros = cx.tracer.full(TensorType::new(source.dtype(), [rows, width]), 0.0);
@@ -210,7 +210,7 @@ pub(super) fn padded(cx: &InferCx<'_>, rows: Size) -> Result<(), String> {
 /// Indices of rows, repeated along the `width` elements of each: one axis for the indices, one for the row.
 fn along_rows(indices: Var<'_>, width: Size) -> Var<'_> {
     let count = indices.ty().numel();
-    indices.reshape(&crate::sizes![count, 1]).expand_to(&Shape::new(&[count, width]))
+    indices.reshape(crate::sizes![count, 1]).expand_to(&Shape::new(&[count, width]))
 }
 
 /// The index, and a check; the smallest allowed value where the check fails.
@@ -251,6 +251,6 @@ impl<'t> Var<'t> {
             .with("shape", &shape[..])
             .with("dim", axis as i64);
         let positions = self.tracer().apply(&IOTA, Args::new(), attrs)[0];
-        super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis as i64), None)
+        super::elementwise::Elementwise::eq(positions, self.unsqueeze(axis as i64))
     }
 }

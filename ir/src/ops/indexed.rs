@@ -35,8 +35,8 @@ INDEX_ADD = index_add(x, index, source; dim: Int, alpha: OptFloat) -> (y) {
             let source = match (source.dtype(), alpha) {
                 (_, 1.0) => source,
                 (DType::Bool, _) => source.tracer().zeros_like(source),
-                (DType::U8, alpha) => source.mul(None, Some(alpha.rem_euclid(256.0))),
-                _ => source.mul(None, Some(alpha)),
+                (DType::U8, alpha) => source.mul(alpha.rem_euclid(256.0)),
+                _ => source.mul(alpha),
             };
             x.scatter_add(index, source, dim)
         })
@@ -279,10 +279,10 @@ impl<'t> Places<'_, 't> {
             let n = self.x.size(*axis);
             let index = index.to(DType::I64).check_range(Size::from(0) - n, n, None);
             let n = index.tracer().number(n, DType::I64);
-            let wrapped = index.lt(None, Some(0.0)).choose(index.add(n, None), index);
+            let wrapped = index.lt(0.0).choose(index.add(n), index);
             (wrapped.expand_to(&shape), n)
         });
-        let at = each.reduce(|(at, _), (index, n)| (at.mul(n, None).add(index, None), n));
+        let at = each.reduce(|(at, _), (index, n)| (at.mul(n).add(index), n));
         (at.expect("at least one index").0, shape)
     }
 
@@ -300,7 +300,7 @@ impl<'t> Places<'_, 't> {
         let taken: Shape = before.clone().chain([one]).chain(behind.clone()).collect();
         let spread: Shape = before.chain(ones(mask.rank())).chain(behind).collect();
         let values = values.expand_to(&taken).reshape_to(&spread).expand_to(&shape);
-        let values = if self.accumulate { x.add(values, None) } else { values };
+        let values = if self.accumulate { x.add(values) } else { values };
         mask.reshape_to(&around).expand_to(&shape).choose(values, x)
     }
 }

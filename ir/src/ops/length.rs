@@ -7,7 +7,7 @@ use super::reduce::{Reductions, reduced, spread};
 use crate::op::{
     Dispatch, Domain, FLOATS, Facts, GradCx, Grads, Inferred, Rounding, composite, rule,
 };
-use crate::{DType, Shape, TensorType, Var};
+use crate::{DType, IntoDims, Shape, TensorType, Var};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -18,7 +18,7 @@ crate::ops! { trait Lengths;
 /// The norm of the elements over the axes `dim` (all of them if empty): the `ord`-th root of the sum of their sizes to the power of `ord`,
 /// which is 2 if absent; of infinity the largest size, of minus infinity the smallest, of 0 the count of what is not zero:
 /// [`torch.linalg.vector_norm`](https://docs.pytorch.org/docs/stable/generated/torch.linalg.vector_norm.html).
-LINALG_VECTOR_NORM = linalg_vector_norm(x; ord: OptFloat, dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim: Bool, dtype: OptDType], ord: OptFloat) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
@@ -54,7 +54,7 @@ DIST = dist(x, other; p: OptFloat) -> (y) {
         inferred.results[0].shape = Shape::scalar();
         Ok(inferred)
     },
-    body:     composite(None, &|cx| smallvec![cx.args[0].sub(cx.args[1], None).linalg_vector_norm(cx.attrs.float("p"), &[], false, None)]),
+    body:     composite(None, &|cx| smallvec![cx.args[0].sub(cx.args[1]).vector_norm((), cx.attrs.float("p"))]),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[5] {p = 2.0}"] },
 }
@@ -77,8 +77,8 @@ CDIST = cdist(x1, x2; p: OptFloat) -> (y) {
         Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
     },
     body:     composite(None, &|cx| {
-        let gap = cx.args[0].unsqueeze(-2).sub(cx.args[1].unsqueeze(-3), None);
-        smallvec![gap.linalg_vector_norm(cx.attrs.float("p"), &[-1], false, None)]
+        let gap = cx.args[0].unsqueeze(-2).sub(cx.args[1].unsqueeze(-3));
+        smallvec![gap.vector_norm(-1, cx.attrs.float("p"))]
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[4, 5]", "T[2, 3, 5], T[4, 5] {p = 1.0}"] },
@@ -98,10 +98,10 @@ COSINE_SIMILARITY = cosine_similarity(x1, x2; dim: OptInt, eps: OptFloat) -> (y)
     body:     composite(None, &|cx| {
         let (dim, eps) = (cx.attrs.int("dim").unwrap_or(1), cx.attrs.float("eps").unwrap_or(1e-8));
         let unit = |i: usize| {
-            let length = cx.args[i].linalg_vector_norm(None, &[dim], true, None);
-            cx.args[i].div(length.clamp_to(Some(eps), None), None)
+            let length = cx.args[i].vector_norm([dim].keep(), None);
+            cx.args[i].div(length.clamp_to(Some(eps), None))
         };
-        smallvec![unit(0).mul(unit(1), None).sum(&[dim], false, None)]
+        smallvec![unit(0).mul(unit(1)).sum(dim)]
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0, T[3, 5] != 0", "T[5, 3] != 0, T[5, 3] != 0 {dim = 0}"] },
@@ -128,9 +128,9 @@ RMS_NORM = rms_norm(x, weight: optional; normalized_shape: Sizes, eps: OptFloat)
         let (x, axes) = (cx.args[0], cx.attrs.sizes("normalized_shape").len() as i64);
         let dim: Vec<i64> = (-axes..0).collect();
         let eps = cx.attrs.float("eps").unwrap_or(step_at_one(cx.results[0].dtype.compute()));
-        let scale = x.mul(x, None).mean(&dim, true, None).add(None, Some(eps)).rsqrt();
-        let y = x.mul(scale, None);
-        smallvec![cx.get(1).map_or(y, |weight| y.mul(weight, None))]
+        let scale = x.mul(x).mean((&dim).keep()).add(eps).rsqrt();
+        let y = x.mul(scale);
+        smallvec![cx.get(1).map_or(y, |weight| y.mul(weight))]
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 7], T[7] {normalized_shape = [7], eps = 1e-5}", "T[2, 3, 5] {normalized_shape = [3, 5]}"] },
@@ -152,10 +152,10 @@ RENORM = renorm(x; p: Float, dim: Int, maxnorm: Float) -> (y) {
         let (x, get) = (cx.args[0], |name| cx.attrs.float(name).expect("required"));
         let axis = x.shape().axis(cx.attrs.int("dim").expect("required")).expect("checked when recorded");
         let others: Vec<i64> = (0..x.rank()).filter(|i| *i != axis).map(|i| i as i64).collect();
-        let length = x.linalg_vector_norm(Some(get("p")), &others, true, None);
-        let factor = cx.tracer.full(length.ty(), get("maxnorm")).div(length.add(None, Some(1e-7)), None);
-        let factor = length.gt(None, Some(get("maxnorm"))).choose(factor, cx.tracer.ones_like(length));
-        smallvec![x.mul(factor, None)]
+        let length = x.vector_norm((&others).keep(), get("p"));
+        let factor = cx.tracer.full(length.ty(), get("maxnorm")).div(length.add(1e-7));
+        let factor = length.gt(get("maxnorm")).choose(factor, cx.tracer.ones_like(length));
+        smallvec![x.mul(factor)]
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0 {p = 2.0, dim = 0, maxnorm = 0.5}"] },
@@ -172,15 +172,15 @@ fn step_at_one(dtype: DType) -> f64 {
 
 /// The norm, in f32 or f64, without the reduced axes.
 fn norm<'t>(x: Var<'t>, p: f64, dim: &[i64]) -> Var<'t> {
-    let sum = |x: Var<'t>| x.sum(dim, false, None);
+    let sum = |x: Var<'t>| x.sum(dim);
     let size = x.abs();
     match p {
-        f64::INFINITY => size.amax(dim, false),
-        f64::NEG_INFINITY => size.neg().amax(dim, false).neg(),
-        0.0 => sum(x.ne(None, Some(0.0)).to(x.dtype())),
+        f64::INFINITY => size.amax(dim),
+        f64::NEG_INFINITY => size.neg().amax(dim).neg(),
+        0.0 => sum(x.ne(0.0).to(x.dtype())),
         1.0 => sum(size),
-        2.0 => sum(x.mul(x, None)).sqrt(),
-        p => sum(size.pow(None, Some(p))).pow(None, Some(1.0 / p)),
+        2.0 => sum(x.mul(x)).sqrt(),
+        p => sum(size.pow(p)).pow(1.0 / p),
     }
 }
 
@@ -192,28 +192,28 @@ fn norm_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let spread = |y: Var<'t>| spread(y, shape.clone(), dim);
     let (y, dy) = (spread(cx.out()), spread(cx.dy()));
     let zero = cx.tracer.zeros_like(x);
-    let unless_zero = |of: Var<'t>, v: Var<'t>| of.eq(None, Some(0.0)).choose(zero, v);
-    let power = |x: Var<'t>, p: f64| x.pow(None, Some(p));
+    let unless_zero = |of: Var<'t>, v: Var<'t>| of.eq(0.0).choose(zero, v);
+    let power = |x: Var<'t>, p: f64| x.pow(p);
     let dx = if p == 0.0 {
         zero
     } else if p == 1.0 {
-        dy.mul(x.sign(), None)
+        dy.mul(x.sign())
     } else if p == 2.0 {
-        unless_zero(y, dy.mul(x.div(y, None), None))
+        unless_zero(y, dy.mul(x.div(y)))
     } else if p.is_infinite() {
-        let taken = x.abs().eq(y, None).to(x.dtype());
-        let count = spread(taken.sum(dim, false, None).reshape_to(&cx.out().shape()));
-        x.sign().mul(taken.mul(dy.div(count, None), None), None)
+        let taken = x.abs().eq(y).to(x.dtype());
+        let count = spread(taken.sum(dim).reshape_to(&cx.out().shape()));
+        x.sign().mul(taken.mul(dy.div(count)))
     } else if p < 1.0 {
-        let scaled = unless_zero(x, x.sign().mul(power(x.abs(), p - 1.0), None));
-        scaled.mul(dy.mul(power(y, 1.0 - p), None), None)
+        let scaled = unless_zero(x, x.sign().mul(power(x.abs(), p - 1.0)));
+        scaled.mul(dy.mul(power(y, 1.0 - p)))
     } else {
         let scaled = if p < 2.0 {
-            x.sign().mul(power(x.abs(), p - 1.0), None)
+            x.sign().mul(power(x.abs(), p - 1.0))
         } else {
-            x.mul(power(x.abs(), p - 2.0), None)
+            x.mul(power(x.abs(), p - 2.0))
         };
-        scaled.mul(unless_zero(y, dy.div(power(y, p - 1.0), None)), None)
+        scaled.mul(unless_zero(y, dy.div(power(y, p - 1.0))))
     };
     smallvec![Some(dx.to(from))]
 }

@@ -114,7 +114,7 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             let dy = dy.reshape_to(&Shape::new(&[x.rows().size(0), weight.size(0)]));
             let dx = dy.contract(weight, None).reshape_to(&x.shape());
             let dweight = dy.t().contract(x.rows(), None).reshape_to(&cx.args[1].shape());
-            let dbias = cx.get(2).map(|b| dy.sum(&[0], false, None).reshape_to(&b.shape()));
+            let dbias = cx.get(2).map(|b| dy.sum(0).reshape_to(&b.shape()));
             let mut grads: Grads<'_> = smallvec![Some(dx), Some(dweight)];
             grads.extend(dbias.map(Some));
             grads
@@ -125,12 +125,12 @@ LINEAR = linear(x, weight, bias: optional) -> (y) {
             let y = match cx.get(2) {
                 bias if !from.is_float() => {
                     let y = product(x, weight);
-                    bias.map_or(y, |bias| y.add(bias, None))
+                    bias.map_or(y, |bias| y.add(bias))
                 }
                 None => x.contract(weight, None),
                 Some(bias) => {
                     let wide = from.compute();
-                    x.contract(weight, (wide != from).then_some(wide)).add(bias.to(wide), None).to(from)
+                    x.contract(weight, (wide != from).then_some(wide)).add(bias.to(wide)).to(from)
                 }
             };
             smallvec![y.reshape_to(&cx.results[0].shape)]
@@ -168,8 +168,8 @@ pub(crate) fn product<'t>(x: Var<'t>, other: Var<'t>) -> Var<'t> {
     if x.dtype().is_float() {
         return x.contract(other, None);
     }
-    let parts = x.unsqueeze(-1).mul(other.unsqueeze(-3), None);
-    parts.sum(&[-2], false, None).to(x.dtype())
+    let parts = x.unsqueeze(-1).mul(other.unsqueeze(-3));
+    parts.sum(-2).to(x.dtype())
 }
 
 fn same_inner(must: &Must<'_>, p: Size, q: Size) -> Result<(), String> {

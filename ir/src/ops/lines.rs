@@ -52,7 +52,7 @@ RECURRENCE = recurrence(factor, x; dim: Int, reverse: Bool) -> (y) {
         let (factor, dim, reverse) = (cx.args[0], dim(cx.attrs), cx.attrs.bool("reverse"));
         let dx = shifted(factor, dim, !reverse, 0.0).recurrence(cx.dy(), dim, !reverse);
         let before = shifted(cx.out(), dim, reverse, 0.0);
-        smallvec![Some(dx.mul(before, None)), Some(dx)]
+        smallvec![Some(dx.mul(before)), Some(dx)]
     }), Lower::Lines(Along::Recurrence)),
     rounding: Rounding::result("each result; each step of a gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] in -1 1, T[3, 5] {dim = 1}", "T[4, 3, 2] in -1 1, T[4, 3, 2] {dim = 0, reverse = true}"] },
@@ -139,16 +139,16 @@ fn scan_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         Scan::Prod => {
             let before = shifted(y, dim, reverse, 1.0);
             let behind = shifted(x, dim, !reverse, 0.0).recurrence(cx.dy(), dim, !reverse);
-            Some(before.mul(behind, None))
+            Some(before.mul(behind))
         }
         // The gradient of y[i] is shared as e^(x[k] - y[i]) says, and y grows with i: e^(x[k] - y[k]) times a recurrence over
         // e^(y[k] - y[k + 1]), neither of which can be too large.
         Scan::LogSumExp => {
             let next = shifted(y, dim, !reverse, f64::INFINITY);
             // What stays the same has the factor 1, an infinity too.
-            let factor = y.eq(next, None).choose(cx.tracer.ones_like(y), y.sub(next, None).exp());
+            let factor = y.eq(next).choose(cx.tracer.ones_like(y), y.sub(next).exp());
             let behind = factor.recurrence(cx.dy(), dim, !reverse);
-            Some(x.sub(y, None).exp().mul(behind, None))
+            Some(x.sub(y).exp().mul(behind))
         }
         Scan::ArgMax | Scan::ArgMin | Scan::Recurrence => None,
     }]

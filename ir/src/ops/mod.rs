@@ -23,67 +23,87 @@ pub mod lines;
 pub mod mul_add;
 pub mod neighbour;
 pub mod nn;
+mod operators;
+pub mod pool;
 pub mod power;
 pub mod products;
 pub mod random;
 pub mod reduce;
+pub mod resize;
 pub mod sample;
 pub mod scans;
 pub mod scatter;
 pub mod sorting;
 pub mod source;
 pub mod statistics;
+mod taps;
 pub mod view;
 pub mod windows;
 
 pub use docs::docs;
 
-use crate::op::OpDef;
+use crate::op::{Method, OpDef};
 use crate::policy::KnownOp;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+/// The ops of one file.
+#[derive(Clone, Copy)]
+pub struct Family {
+    /// Of what kind they are.
+    pub name: &'static str,
+    /// The ops.
+    pub ops: &'static [&'static OpDef],
+    /// How each is called in Rust; empty if they are no methods of their first operand.
+    pub methods: &'static [Method],
+}
+
 /// The families in the order of the documentation.
-pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
+pub fn families() -> Vec<Family> {
     vec![
-        ("source", source::OPS),
-        ("elementwise", elementwise::OPS),
-        ("functions", functions::OPS),
-        ("division", division::OPS),
-        ("neighbour", neighbour::OPS),
-        ("power", power::OPS),
-        ("bits", bits::OPS),
-        ("mul_add", mul_add::OPS),
-        ("reduce", reduce::OPS),
-        ("statistics", statistics::OPS),
-        ("view", view::OPS),
-        ("cat", view::CAT_OPS),
-        ("windows", windows::OPS),
-        ("index", index::OPS),
-        ("scatter", scatter::OPS),
-        ("indexed", indexed::OPS),
-        ("bag", bag::OPS),
-        ("lines", lines::OPS),
-        ("scans", scans::OPS),
-        ("sorting", sorting::OPS),
-        ("linalg", linalg::OPS),
-        ("products", products::OPS),
-        ("conv", conv::OPS),
-        ("length", length::OPS),
-        ("activation", nn::activation::OPS),
-        ("curve", nn::curve::OPS),
-        ("softmax", nn::softmax::OPS),
-        ("norm", nn::norm::OPS),
-        ("loss", nn::loss::OPS),
-        ("regression", nn::regression::OPS),
-        ("margin", nn::margin::OPS),
-        ("random", random::OPS),
-        ("cast", cast::OPS),
-        ("amp", amp::OPS),
-        ("grad", grad::OPS),
-        ("custom", custom::OPS),
-        ("collective", collective::OPS),
-        ("fused", fused::OPS),
+        Family { name: "source", ops: source::OPS, methods: &[] },
+        Family { name: "elementwise", ops: elementwise::OPS, methods: elementwise::METHODS },
+        Family { name: "functions", ops: functions::OPS, methods: functions::METHODS },
+        Family { name: "division", ops: division::OPS, methods: division::METHODS },
+        Family { name: "neighbour", ops: neighbour::OPS, methods: neighbour::METHODS },
+        Family { name: "power", ops: power::OPS, methods: power::METHODS },
+        Family { name: "bits", ops: bits::OPS, methods: bits::METHODS },
+        Family { name: "mul_add", ops: mul_add::OPS, methods: mul_add::METHODS },
+        Family { name: "reduce", ops: reduce::OPS, methods: reduce::METHODS },
+        Family { name: "statistics", ops: statistics::OPS, methods: statistics::METHODS },
+        Family { name: "view", ops: view::OPS, methods: view::METHODS },
+        Family { name: "cat", ops: view::CAT_OPS, methods: &[] },
+        Family { name: "windows", ops: windows::OPS, methods: windows::METHODS },
+        Family { name: "index", ops: index::OPS, methods: index::METHODS },
+        Family { name: "scatter", ops: scatter::OPS, methods: scatter::METHODS },
+        Family { name: "indexed", ops: indexed::OPS, methods: indexed::METHODS },
+        Family { name: "bag", ops: bag::OPS, methods: bag::METHODS },
+        Family { name: "lines", ops: lines::OPS, methods: lines::METHODS },
+        Family { name: "scans", ops: scans::OPS, methods: scans::METHODS },
+        Family { name: "sorting", ops: sorting::OPS, methods: sorting::METHODS },
+        Family { name: "linalg", ops: linalg::OPS, methods: linalg::METHODS },
+        Family { name: "products", ops: products::OPS, methods: products::METHODS },
+        Family { name: "conv", ops: conv::OPS, methods: conv::METHODS },
+        Family { name: "pool", ops: pool::OPS, methods: pool::METHODS },
+        Family { name: "resize", ops: resize::OPS, methods: resize::METHODS },
+        Family { name: "length", ops: length::OPS, methods: length::METHODS },
+        Family { name: "activation", ops: nn::activation::OPS, methods: nn::activation::METHODS },
+        Family { name: "curve", ops: nn::curve::OPS, methods: nn::curve::METHODS },
+        Family { name: "softmax", ops: nn::softmax::OPS, methods: nn::softmax::METHODS },
+        Family { name: "attention", ops: nn::attention::OPS, methods: nn::attention::METHODS },
+        Family { name: "norm", ops: nn::norm::OPS, methods: nn::norm::METHODS },
+        Family { name: "batch_norm", ops: nn::batch_norm::OPS, methods: nn::batch_norm::METHODS },
+        Family { name: "group_norm", ops: nn::group_norm::OPS, methods: nn::group_norm::METHODS },
+        Family { name: "loss", ops: nn::loss::OPS, methods: nn::loss::METHODS },
+        Family { name: "regression", ops: nn::regression::OPS, methods: nn::regression::METHODS },
+        Family { name: "margin", ops: nn::margin::OPS, methods: nn::margin::METHODS },
+        Family { name: "random", ops: random::OPS, methods: random::METHODS },
+        Family { name: "cast", ops: cast::OPS, methods: cast::METHODS },
+        Family { name: "amp", ops: amp::OPS, methods: amp::METHODS },
+        Family { name: "grad", ops: grad::OPS, methods: &[] },
+        Family { name: "custom", ops: custom::OPS, methods: &[] },
+        Family { name: "collective", ops: collective::OPS, methods: collective::METHODS },
+        Family { name: "fused", ops: fused::OPS, methods: &[] },
     ]
 }
 
@@ -91,6 +111,10 @@ pub fn families() -> Vec<(&'static str, &'static [&'static OpDef])> {
 pub const FALLTHROUGH: &[&str] = &[
     "abs",
     "acosh",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
     "add",
     "amax",
     "amin",
@@ -100,6 +124,8 @@ pub const FALLTHROUGH: &[&str] = &[
     "asinh",
     "atan",
     "atanh",
+    "avg_pool1d",
+    "avg_pool2d",
     "bernoulli",
     "bitwise_and",
     "bitwise_left_shift",
@@ -148,6 +174,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "logical_or",
     "logit",
     "lt",
+    "max_pool1d",
     "maximum",
     "mean",
     "median",
@@ -195,7 +222,7 @@ pub const FALLTHROUGH: &[&str] = &[
 
 /// Every op of the table.
 pub fn all() -> impl Iterator<Item = &'static OpDef> {
-    families().into_iter().flat_map(|(_, ops)| ops.iter().copied())
+    families().into_iter().flat_map(|family| family.ops.iter().copied())
 }
 
 /// Every op as a review of policy files asks about it ([`review`](crate::policy::review)).
@@ -233,15 +260,21 @@ pub mod prelude {
     pub use super::lines::LineOps;
     pub use super::mul_add::MulAdds;
     pub use super::neighbour::Neighbours;
-    pub use super::nn::{Activations, Curves, Losses, Margins, Norms, Regressions, Softmaxes};
+    pub use super::nn::{
+        Activations, Attentions, BatchNorms, Curves, GroupNorms, Losses, Margins, Norms,
+        Regressions, Softmaxes,
+    };
+    pub use super::pool::Pools;
     pub use super::power::Powers;
     pub use super::products::MatrixProducts;
     pub use super::random::Random;
     pub use super::reduce::Reductions;
+    pub use super::resize::Resizes;
     pub use super::scans::Scans;
     pub use super::scatter::Scatters;
     pub use super::sorting::Sorting;
     pub use super::statistics::Statistics;
     pub use super::view::{Views, cat};
     pub use super::windows::Windowed;
+    pub use crate::IntoDims;
 }

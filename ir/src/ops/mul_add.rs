@@ -6,12 +6,13 @@ use super::elementwise::Elementwise;
 use super::infer;
 use crate::kernel::ScalarOp;
 use crate::op::{Dispatch, Domain, FLOATS, InferCx, Rounding, composite, core, map, rule};
+use crate::{Attrs, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait MulAdds;
 
 /// `x * factor + addend`, rounded once; a number may stand for the factor. In 16 bits the sum is taken in f32 and rounded again.
-MUL_ADD = mul_add(x, addend, factor: optional; scalar: OptFloat) -> (y) {
+MUL_ADD = mul_add(x, addend, factor: optional | OptFloat) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &|cx| {
         either(cx.types.len() == 3, cx)?;
@@ -20,10 +21,10 @@ MUL_ADD = mul_add(x, addend, factor: optional; scalar: OptFloat) -> (y) {
     body:     core(
         rule(&|cx| {
             let factor = cx.args.get(2).copied();
-            let dx = cx.dy().mul(factor, cx.attrs.float("scalar"));
+            let dx = times(cx.dy(), factor, cx.attrs);
             let mut grads = smallvec![Some(dx), Some(cx.dy())];
             if factor.is_some() {
-                grads.push(Some(cx.dy().mul(cx.args[0], None)));
+                grads.push(Some(cx.dy().mul(cx.args[0])));
             }
             grads
         }),
@@ -47,11 +48,11 @@ LERP = lerp(start, end; weight: Float) -> (y) {
     body:     composite(None, &|cx| {
         let (start, end) = (cx.args[0], cx.args[1]);
         let weight = cx.attrs.float("weight").expect("required");
-        let way = end.sub(start, None);
+        let way = end.sub(start);
         smallvec![if weight.abs() < 0.5 {
-            way.mul_add(start, None, Some(weight))
+            way.mul_add(start, weight)
         } else {
-            way.mul_add(end, None, Some(weight - 1.0))
+            way.mul_add(end, weight - 1.0)
         }]
     }),
     rounding: Rounding::RESULT,
@@ -69,11 +70,11 @@ ADDCMUL = addcmul(x, a, b; value: Float) -> (y) {
     },
     body:     composite(None, &|cx| {
         if !cx.results[0].dtype.is_float() {
-            let product = cx.args[1].mul(None, cx.attrs.float("value")).mul(cx.args[2], None);
-            return smallvec![cx.args[0].add(product, None)];
+            let product = cx.args[1].mul(cx.attrs.float("value").expect("required")).mul(cx.args[2]);
+            return smallvec![cx.args[0].add(product)];
         }
-        let scaled = cx.args[1].mul(None, cx.attrs.float("value"));
-        smallvec![scaled.mul_add(cx.args[0], cx.args[2], None)]
+        let scaled = cx.args[1].mul(cx.attrs.float("value").expect("required"));
+        smallvec![scaled.mul_add(cx.args[0], cx.args[2])]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] {value = 0.1}", "T[5], T[3, 1], T[] {value = 1.0}"] },
@@ -93,10 +94,10 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
     },
     body:     composite(None, &|cx| {
         let (start, end, weight) = (cx.args[0], cx.args[1], cx.args[2]);
-        let way = end.sub(start, None);
-        let near = way.mul_add(start, weight, None);
-        let far = way.mul_add(end, weight.sub(None, Some(1.0)), None);
-        smallvec![weight.abs().lt(None, Some(0.5)).choose(near, far)]
+        let way = end.sub(start);
+        let near = way.mul_add(start, weight);
+        let far = way.mul_add(end, weight.sub(1.0));
+        smallvec![weight.abs().lt(0.5).choose(near, far)]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] in 0 1", "T[7], T[7], T[]"] },
@@ -104,7 +105,7 @@ LERP_BY = lerp_by(start, end, weight) -> (y) {
 
 /// `x + value * a / b` from left to right, with the value as an attribute or as a tensor without axes, which 16-bit operands meet
 /// in f32: [`torch.addcdiv`](https://docs.pytorch.org/docs/stable/generated/torch.addcdiv.html).
-ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
+ADDCDIV = addcdiv(x, a, b, value: optional | OptFloat) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &|cx| {
         either(cx.types.len() == 4, cx)?;
@@ -130,8 +131,8 @@ ADDCDIV = addcdiv(x, a, b, value: optional; scalar: OptFloat) -> (y) {
     },
     body:     composite(None, &|cx| {
         let [x, a, b] = [cx.args[0], cx.args[1], cx.args[2]];
-        let scaled = a.mul(cx.args.get(3).copied(), cx.attrs.float("scalar"));
-        smallvec![x.add(scaled.div(b, None), None)]
+        let scaled = times(a, cx.args.get(3).copied(), cx.attrs);
+        smallvec![x.add(scaled.div(b))]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5], T[3, 5] > 0, none {scalar = -0.1}", "T[7], T[7], T[7] > 0, T[]"] },
@@ -146,6 +147,14 @@ fn one_float(cx: &InferCx<'_>) -> infer::Answer {
         return Err(format!("operands are {first} and {other}, expected one dtype"));
     }
     infer::promoted(cx)
+}
+
+/// `x` times the value that was given, or the number in its place.
+fn times<'t>(x: Var<'t>, factor: Option<Var<'t>>, attrs: &Attrs) -> Var<'t> {
+    match factor {
+        Some(factor) => x.mul(factor),
+        None => x.mul(attrs.float("scalar").unwrap_or(1.0)),
+    }
 }
 
 /// Fails unless there is either the optional operand or the attribute `scalar`.

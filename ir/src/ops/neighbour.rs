@@ -19,7 +19,7 @@ NEXTAFTER = nextafter(x, other) -> (y) {
     },
     body:     core(
         rule(&|cx| {
-            let is_equal = cx.args[0].eq(cx.args[1], None);
+            let is_equal = cx.args[0].eq(cx.args[1]);
             smallvec![Some(is_equal.choose(cx.tracer.zeros_like(cx.dy()), cx.dy())), None]
         }),
         map(&|cx, x| beside(cx, x[0], x[1])),

@@ -24,8 +24,8 @@ RECIPROCAL = reciprocal(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float,
     body:     composite(
-        Some(rule(&|cx| smallvec![Some(cx.dy().neg().mul(cx.out().mul(cx.out(), None), None))])),
-        &|cx| smallvec![cx.tracer.ones_like(cx.args[0]).div(cx.args[0], None)],
+        Some(rule(&|cx| smallvec![Some(cx.dy().neg().mul(cx.out().mul(cx.out())))])),
+        &|cx| smallvec![cx.tracer.ones_like(cx.args[0]).div(cx.args[0])],
     ),
     rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0"] },
@@ -33,7 +33,7 @@ RECIPROCAL = reciprocal(x) -> (y) {
 
 /// The operand to the power of the second: [`torch.pow`](https://docs.pytorch.org/docs/stable/generated/torch.pow.html). Integers to a
 /// power below zero are 0, but for 1 and -1.
-POW = pow(x, exponent: optional; scalar: OptFloat) -> (y) {
+POW = pow(x, exponent: optional | OptFloat) -> (y) {
     dispatch: Dispatch::Listed { overload: "Tensor_Tensor" },
     infer:    &|cx| {
         let inferred = binary(cx, infer::arithmetic)?;
@@ -99,14 +99,14 @@ HYPOT = hypot(x, other) -> (y) {
     infer:    &floats,
     body:     composite(
         Some(rule(&|cx| {
-            let part = |i: usize| Some(cx.dy().mul(cx.args[i].div(cx.out(), None), None));
+            let part = |i: usize| Some(cx.dy().mul(cx.args[i].div(cx.out())));
             smallvec![part(0), part(1)]
         })),
         &|cx| {
             let (x, y) = (cx.args[0].abs(), cx.args[1].abs());
             let (large, small) = (x.maximum(y), x.minimum(y));
-            let ratio = large.eq(None, Some(0.0)).choose(large, small.div(large, None));
-            let root = ratio.mul(ratio, None).add(None, Some(1.0)).sqrt().mul(large, None);
+            let ratio = large.eq(0.0).choose(large, small.div(large));
+            let root = ratio.mul(ratio).add(1.0).sqrt().mul(large);
             let is_infinite = x.isinf().logical_or(y.isinf());
             smallvec![is_infinite.choose(cx.tracer.full(x.ty(), f64::INFINITY), root)]
         },
@@ -146,13 +146,13 @@ XLOGY = xlogy(x, other) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let flat = x.eq(None, Some(0.0)).logical_and(y.le(None, Some(0.0)));
+            let flat = x.eq(0.0).logical_and(y.le(0.0));
             let dx = flat.choose(cx.tracer.zeros_like(x), cx.dy().xlogy(y));
-            smallvec![Some(dx), Some(cx.dy().mul(x, None).div(y, None))]
+            smallvec![Some(dx), Some(cx.dy().mul(x).div(y))]
         })),
         &|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let product = x.eq(None, Some(0.0)).choose(cx.tracer.zeros_like(x), x.mul(y.log(), None));
+            let product = x.eq(0.0).choose(cx.tracer.zeros_like(x), x.mul(y.log()));
             smallvec![y.isnan().choose(y, product)]
         },
     ),
@@ -167,13 +167,13 @@ XLOG1PY = xlog1py as "special_xlog1py"(x, other) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let flat = x.eq(None, Some(0.0)).logical_and(y.le(None, Some(-1.0)));
+            let flat = x.eq(0.0).logical_and(y.le(-1.0));
             let dx = flat.choose(cx.tracer.zeros_like(x), cx.dy().xlog1py(y));
-            smallvec![Some(dx), Some(cx.dy().mul(x, None).div(y.add(None, Some(1.0)), None))]
+            smallvec![Some(dx), Some(cx.dy().mul(x).div(y.add(1.0)))]
         })),
         &|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let product = x.eq(None, Some(0.0)).choose(cx.tracer.zeros_like(x), x.mul(y.log1p(), None));
+            let product = x.eq(0.0).choose(cx.tracer.zeros_like(x), x.mul(y.log1p()));
             smallvec![y.isnan().choose(y, product)]
         },
     ),
@@ -188,9 +188,9 @@ ATAN2 = atan2(x, other) -> (y) {
     body:     composite(
         Some(rule(&|cx| {
             let (x, y) = (cx.args[0], cx.args[1]);
-            let scale = x.mul(x, None).add(y.mul(y, None), None).reciprocal();
-            let (dx, dy) = (y.mul(scale, None), x.neg().mul(scale, None));
-            smallvec![Some(cx.dy().mul(dx, None)), Some(cx.dy().mul(dy, None))]
+            let scale = x.mul(x).add(y.mul(y)).reciprocal();
+            let (dx, dy) = (y.mul(scale), x.neg().mul(scale));
+            smallvec![Some(cx.dy().mul(dx)), Some(cx.dy().mul(dy))]
         })),
         &|cx| smallvec![angle(cx.args[0], cx.args[1])],
     ),
@@ -210,8 +210,8 @@ fn floats(cx: &InferCx<'_>) -> infer::Answer {
 fn angle<'t>(height: Var<'t>, place: Var<'t>) -> Var<'t> {
     let number = |v: f64| height.tracer().full(height.ty(), v);
     let (up, along) = (height.abs(), place.abs());
-    let both = |v: f64| up.eq(None, Some(v)).logical_and(along.eq(None, Some(v)));
-    let within = up.div(along, None).atan();
+    let both = |v: f64| up.eq(v).logical_and(along.eq(v));
+    let within = up.div(along).atan();
     let within = both(0.0).choose(number(0.0), within);
     let within = both(f64::INFINITY).choose(number(PI / 4.0), within);
     let whole = place.signbit().choose(within.rsub(PI), within);
@@ -221,16 +221,16 @@ fn angle<'t>(height: Var<'t>, place: Var<'t>) -> Var<'t> {
 /// The powers that PyTorch multiplies.
 fn few(x: Var<'_>, power: f64) -> Option<Var<'_>> {
     let one = || x.tracer().ones_like(x);
-    let square = || x.mul(x, None);
+    let square = || x.mul(x);
     Some(match power {
         0.0 => one(),
         1.0 => x,
         2.0 => square(),
-        3.0 => square().mul(x, None),
+        3.0 => square().mul(x),
         0.5 => x.sqrt(),
         -0.5 => x.rsqrt(),
-        -1.0 => one().div(x, None),
-        -2.0 => one().div(square(), None),
+        -1.0 => one().div(x),
+        -2.0 => one().div(square()),
         _ => return None,
     })
 }
@@ -239,18 +239,18 @@ fn few(x: Var<'_>, power: f64) -> Option<Var<'_>> {
 fn power<'t>(x: Var<'t>, by: Var<'t>) -> Var<'t> {
     let (t, one) = (x.tracer(), x.tracer().ones_like(x));
     let size = x.abs();
-    let plain = size.log().mul(by, None).exp();
-    let is_one = size.eq(None, Some(1.0)).logical_and(by.isnan().logical_not());
+    let plain = size.log().mul(by).exp();
+    let is_one = size.eq(1.0).logical_and(by.isnan().logical_not());
     let plain = is_one.choose(one, plain);
-    let half = by.mul(None, Some(0.5));
-    let is_whole = by.floor().eq(by, None);
-    let is_odd = is_whole.logical_and(half.floor().ne(half, None));
+    let half = by.mul(0.5);
+    let is_whole = by.floor().eq(by);
+    let is_odd = is_whole.logical_and(half.floor().ne(half));
     let signed = is_odd.logical_and(x.signbit()).choose(plain.neg(), plain);
-    let is_below = x.lt(None, Some(0.0)).logical_and(x.isinf().logical_not());
+    let is_below = x.lt(0.0).logical_and(x.isinf().logical_not());
     let is_none =
         is_below.logical_and(is_whole.logical_not()).logical_and(by.isnan().logical_not());
     let y = is_none.choose(t.full(x.ty(), f64::NAN), signed);
-    by.eq(None, Some(0.0)).logical_or(x.eq(None, Some(1.0))).choose(one, y)
+    by.eq(0.0).logical_or(x.eq(1.0)).choose(one, y)
 }
 
 fn power_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
@@ -260,30 +260,30 @@ fn power_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
         if v == 0.0 {
             return smallvec![Some(cx.tracer.zeros_like(x))];
         }
-        return smallvec![Some(dy.mul(x.pow(None, Some(v - 1.0)).mul(None, Some(v)), None))];
+        return smallvec![Some(dy.mul(x.pow(v - 1.0).mul(v)))];
     };
     let zero = cx.tracer.zeros_like(x);
-    let slope = by.mul(x.pow(by.sub(None, Some(1.0)), None), None);
-    let dx = by.eq(None, Some(0.0)).choose(zero, dy.mul(slope, None));
-    let flat = x.eq(None, Some(0.0)).logical_and(by.ge(None, Some(0.0)));
-    smallvec![Some(dx), Some(dy.mul(flat.choose(zero, cx.out().mul(x.log(), None)), None))]
+    let slope = by.mul(x.pow(by.sub(1.0)));
+    let dx = by.eq(0.0).choose(zero, dy.mul(slope));
+    let flat = x.eq(0.0).logical_and(by.ge(0.0));
+    smallvec![Some(dx), Some(dy.mul(flat.choose(zero, cx.out().mul(x.log()))))]
 }
 
 /// `log(exp(unit * x) + exp(unit * y)) / unit`.
 fn of_sum<'t>(x: Var<'t>, y: Var<'t>, unit: f64) -> Var<'t> {
     let largest = x.maximum(y);
-    let gap = x.sub(y, None).abs().mul(None, Some(-unit)).exp();
-    let rest = gap.log1p().div(None, Some(unit));
-    let is_same = x.isinf().logical_and(x.eq(y, None));
-    is_same.choose(x, largest.add(rest, None))
+    let gap = x.sub(y).abs().mul(-unit).exp();
+    let rest = gap.log1p().div(unit);
+    let is_same = x.isinf().logical_and(x.eq(y));
+    is_same.choose(x, largest.add(rest))
 }
 
 /// What of the gradient of [`of_sum`] each operand gets.
 fn share<'t>(cx: &GradCx<'_, 't>, unit: f64) -> Grads<'t> {
     let (x, y) = (cx.args[0], cx.args[1]);
     let part = |mine: Var<'t>, other: Var<'t>| {
-        let ratio = other.sub(mine, None).mul(None, Some(unit)).exp();
-        Some(cx.dy().div(ratio.add(None, Some(1.0)), None))
+        let ratio = other.sub(mine).mul(unit).exp();
+        Some(cx.dy().div(ratio.add(1.0)))
     };
     smallvec![part(x, y), part(y, x)]
 }

@@ -9,7 +9,7 @@ use super::reduce::Reductions;
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, Rounding, composite, composite_own,
 };
-use crate::{DType, Results, Shape, Size, TensorType, Var};
+use crate::{DType, IntoDims, Results, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -96,7 +96,7 @@ ADDBMM = addbmm(x, batch1, batch2; beta: OptFloat, alpha: OptFloat) -> (y) {
     },
     body:     composite_own(None, &|cx| {
         let all = wide(cx.args[1], cx.args[2]);
-        added(cx, all.sum(&[0], false, Some(all.dtype())))
+        added(cx, all.sum([0].dtype(all.dtype())))
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[2, 3, 5], T[2, 5, 4] {alpha = 2.0}"] },
@@ -126,7 +126,7 @@ ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
         let casts = cx.types.iter().map(|t| (t.dtype != dtype).then_some(dtype)).collect();
         Ok(Inferred { casts, ..Inferred::one(TensorType { dtype, shape }) })
     },
-    body:     composite(None, &|cx| added(cx, cx.args[1].unsqueeze(1).mul(cx.args[2].unsqueeze(0), None))),
+    body:     composite(None, &|cx| added(cx, cx.args[1].unsqueeze(1).mul(cx.args[2].unsqueeze(0)))),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 4], T[3], T[4] {beta = 0.5, alpha = 2.0}"] },
 }
@@ -143,8 +143,8 @@ LINALG_VECDOT = linalg_vecdot(x, y; dim: OptInt) -> (z) {
         Ok(inferred)
     },
     body:     composite(None, &|cx| {
-        let all = cx.args[0].mul(cx.args[1], None);
-        smallvec![all.sum(&[cx.attrs.int("dim").unwrap_or(-1)], false, Some(all.dtype()))]
+        let all = cx.args[0].mul(cx.args[1]);
+        smallvec![all.sum([cx.attrs.int("dim").unwrap_or(-1)].dtype(all.dtype()))]
     }),
     rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]", "T[3, 5], T[3, 5] {dim = 0}"] },
@@ -206,11 +206,11 @@ fn wide<'t>(x: Var<'t>, y: Var<'t>) -> Var<'t> {
 /// `beta * x + alpha * product`, rounded to the dtype of the result.
 fn added<'t>(cx: &ExpandCx<'_, 't>, product: Var<'t>) -> Results<'t> {
     let factor = |name| cx.attrs.float(name).unwrap_or(1.0);
-    let scaled = |x: Var<'t>, by: f64| if by == 1.0 { x } else { x.mul(None, Some(by)) };
+    let scaled = |x: Var<'t>, by: f64| if by == 1.0 { x } else { x.mul(by) };
     let y = scaled(product, factor("alpha"));
     let y = match factor("beta") {
         0.0 => y,
-        beta => scaled(cx.args[0].to(y.dtype()), beta).add(y, None),
+        beta => scaled(cx.args[0].to(y.dtype()), beta).add(y),
     };
     let to =
         if y.dtype() == cx.results[0].dtype.compute() { y.dtype() } else { cx.results[0].dtype };

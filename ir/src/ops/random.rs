@@ -76,7 +76,7 @@ UNIFORM = uniform(x, rng; from: Float, to: Float, stream: Int) -> (y) {
         let (from, to) = (cx.attrs.float("from").expect("required"), cx.attrs.float("to").expect("required"));
         let wide = cx.results[0].dtype.compute();
         let unit = draw(cx.args[1], &cx.results[0].shape, cx.attrs.int("stream").expect("required")).to(wide);
-        smallvec![unit.mul(None, Some(to - from)).add(None, Some(from))]
+        smallvec![unit.mul(to - from).add(from)]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().intrinsic(Intrinsic::Random),
@@ -93,7 +93,7 @@ BERNOULLI = bernoulli(x, rng; p: Float, stream: Int) -> (y) {
     },
     body:     composite(Some(Grad::Zero), &|cx| {
         let unit = draw(cx.args[1], &cx.results[0].shape, cx.attrs.int("stream").expect("required"));
-        smallvec![unit.lt(None, cx.attrs.float("p")).to(cx.results[0].dtype)]
+        smallvec![unit.lt(cx.attrs.float("p").expect("required")).to(cx.results[0].dtype)]
     }),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().intrinsic(Intrinsic::Random),
@@ -119,7 +119,7 @@ DROPOUT = dropout(x, rng; p: Float, stream: Int) -> (y, mask) {
         &|cx| {
             let p = cx.attrs.float("p").expect("required");
             let unit = draw(cx.args[1], &cx.results[0].shape, cx.attrs.int("stream").expect("required"));
-            let mask = unit.ge(None, Some(p));
+            let mask = unit.ge(p);
             smallvec![keep(cx.args[0], mask, p), mask]
         },
     ),
@@ -151,7 +151,7 @@ fn draw<'t>(rng: Var<'t>, shape: &Shape, stream: i64) -> Var<'t> {
     let mut element = part(2);
     for axis in 0..shape.rank() {
         let at = rng.tracer().iota(DType::I64, shape, axis);
-        element = element.add(Some(at.mul(Some(part(3 + axis as i64)), None)), None);
+        element = element.add(at.mul(part(3 + axis as i64)));
     }
     part(0).random_at(part(1), element, stream)
 }
@@ -159,7 +159,7 @@ fn draw<'t>(rng: Var<'t>, shape: &Shape, stream: i64) -> Var<'t> {
 /// `x` times the mask, which is exact, times the scale.
 fn keep<'t>(x: Var<'t>, mask: Var<'t>, p: f64) -> Var<'t> {
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
-    x.mul(mask.cast(x.dtype()), None).mul(None, Some(scale))
+    x.mul(mask.cast(x.dtype())).mul(scale)
 }
 
 fn seeded(cx: &InferCx<'_>) -> Result<(), String> {

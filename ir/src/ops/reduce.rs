@@ -4,7 +4,7 @@
 //! The order of accumulation is that of [`kernel`](crate::kernel): along rows in lanes and chunks, down columns in chunks.
 
 use super::cast::Cast;
-use super::elementwise::{DIV, Elementwise};
+use super::elementwise::Elementwise;
 use super::infer;
 use super::lines::{LineOps, shifted};
 use super::view::Views;
@@ -23,7 +23,7 @@ crate::ops! { trait Reductions;
 /// The sum over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once. Integers and bool are summed in i64.
 ///
 /// With `dtype`, operand and result are of that dtype.
-SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+SUM = sum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
     dispatch: Dispatch::Listed { overload: "dim_IntList" },
     infer:    &|cx| {
         let x = cx.operand(0);
@@ -44,7 +44,7 @@ SUM = sum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
 }
 
 /// The mean over the axes `dim` (all of them if empty), in f32 for 16-bit floats, rounded once.
-MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+MEAN = mean(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
     dispatch: Dispatch::Listed { overload: "dim" },
     infer:    &|cx| {
         let dtype = cx.attrs.dtype("dtype").unwrap_or(cx.operand(0).dtype);
@@ -57,13 +57,13 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
         Some(rule(&|cx| {
             let x = cx.args[0].ty();
             let count = averaged(&x.shape, &cx.out().shape(), cx.attrs.ints("dim"));
-            smallvec![Some(spread(cx.dy().with_number(&DIV, count), x.shape, cx.attrs.ints("dim")).to(x.dtype))]
+            smallvec![Some(spread(cx.dy().div(count), x.shape, cx.attrs.ints("dim")).to(x.dtype))]
         })),
         &|cx| {
             let (wide, x) = (cx.results[0].dtype.compute(), cx.args[0]);
             let count = averaged(&x.shape(), &cx.results[0].shape, cx.attrs.ints("dim"));
             let total = reduce(x.to(wide), cx.attrs.ints("dim"), Reduction::Sum);
-            smallvec![total.with_number(&DIV, count).reshape_to(&cx.results[0].shape)]
+            smallvec![total.div(count).reshape_to(&cx.results[0].shape)]
         },
     ),
     rounding: Rounding::result("the result; the gradient once"),
@@ -74,7 +74,7 @@ MEAN = mean(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
 /// The product over the axis `dim` (of all elements if absent), in f32 for 16-bit floats, rounded once. Integers and bool are multiplied in i64.
 ///
 /// With `dtype`, operand and result are of that dtype. The gradient is the product of the other elements, of which any may be zero.
-PROD = prod(x; dim: OptInt, keepdim: Bool, dtype: OptDType) -> (y) {
+PROD = prod(x; [dim: OptInt, keepdim: Bool, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
         let own = if cx.operand(0).dtype.is_float() { cx.operand(0).dtype } else { DType::I64 };
@@ -95,7 +95,7 @@ PROD = prod(x; dim: OptInt, keepdim: Bool, dtype: OptDType) -> (y) {
 }
 
 /// The largest element over the axes `dim` (all of them if empty); NaN if there is one. Equal largest elements share the gradient.
-AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
+AMAX = amax(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "largest"),
     body:     composite(
@@ -110,7 +110,7 @@ AMAX = amax(x; dim: Ints, keepdim: Bool) -> (y) {
 }
 
 /// The smallest element over the axes `dim` (all of them if empty); NaN if there is one. Equal smallest elements share the gradient.
-AMIN = amin(x; dim: Ints, keepdim: Bool) -> (y) {
+AMIN = amin(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| extreme_type(cx, "smallest"),
     body:     composite(
@@ -125,7 +125,7 @@ AMIN = amin(x; dim: Ints, keepdim: Bool) -> (y) {
 }
 
 /// The position of the first largest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the largest.
-ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
+ARGMAX = argmax(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| position_type(cx, "largest"),
     body:     composite(Some(Grad::Zero), &|cx| smallvec![position(cx, Reduction::ArgMax)]),
@@ -134,7 +134,7 @@ ARGMAX = argmax(x; dim: OptInt, keepdim: Bool) -> (y) {
 }
 
 /// The position of the first smallest element along axis `dim` (of all elements in row-major order if absent), as i64. NaN counts as the smallest.
-ARGMIN = argmin(x; dim: OptInt, keepdim: Bool) -> (y) {
+ARGMIN = argmin(x; [dim: OptInt, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| position_type(cx, "smallest"),
     body:     composite(Some(Grad::Zero), &|cx| smallvec![position(cx, Reduction::ArgMin)]),
@@ -265,7 +265,7 @@ fn position<'t>(cx: &ExpandCx<'_, 't>, reduction: Reduction) -> Var<'t> {
     let x = cx.args[0];
     let rank = x.rank();
     let y = match cx.attrs.int("dim").filter(|_| rank > 0) {
-        None => x.reshape(&[-1]),
+        None => x.reshape([-1]),
         Some(dim) => {
             let axis = x.shape().axis(dim).unwrap_or(0);
             let mut order: SmallVec<[i64; 4]> = (0..rank as i64).collect();
@@ -311,7 +311,7 @@ fn reduction_gradient<'t>(cx: &GradCx<'_, 't>, dim: &[i64]) -> Option<Var<'t>> {
     match reduction(cx.attrs).ok()? {
         Reduction::Sum => Some(spread(cx.dy(), shape, dim)),
         Reduction::Max | Reduction::Min => Some(shared(x, cx.out(), cx.dy(), dim)),
-        Reduction::Prod => Some(spread(cx.dy(), shape, dim).mul(product_of_others(x, dim), None)),
+        Reduction::Prod => Some(spread(cx.dy(), shape, dim).mul(product_of_others(x, dim))),
         Reduction::ArgMax | Reduction::ArgMin => None,
     }
 }
@@ -326,7 +326,7 @@ fn product_of_others<'t>(x: Var<'t>, dim: &[i64]) -> Var<'t> {
             let products = x.scan(dim, Some(Reduction::Prod.name()), reverse);
             shifted(products, dim, reverse, 1.0)
         };
-        return from(false).mul(from(true), None);
+        return from(false).mul(from(true));
     }
     // The reduced axes as one, behind the others.
     let kept = (0..shape.rank()).filter(|a| !axes.contains(a));
@@ -334,7 +334,7 @@ fn product_of_others<'t>(x: Var<'t>, dim: &[i64]) -> Var<'t> {
     let back: SmallVec<[i64; 4]> = (0..order.len())
         .map(|a| order.iter().position(|o| *o == a).map_or(0, |place| place as i64))
         .collect();
-    let moved = x.permute(&order.iter().map(|a| *a as i64).collect::<SmallVec<[i64; 4]>>());
+    let moved = x.permute(order.iter().map(|a| *a as i64).collect::<SmallVec<[i64; 4]>>());
     let outer = order.len() - axes.len();
     let mut sizes: SmallVec<[Size; 4]> = SmallVec::from_slice(&moved.shape()[..outer]);
     sizes.push(moved.shape()[outer..].iter().product());
@@ -344,9 +344,9 @@ fn product_of_others<'t>(x: Var<'t>, dim: &[i64]) -> Var<'t> {
 
 /// The gradient of an extreme `y` of `x`: equal extremes share `dy`.
 fn shared<'t>(x: Var<'t>, y: Var<'t>, dy: Var<'t>, dim: &[i64]) -> Var<'t> {
-    let taken = x.eq(spread(y, x.shape(), dim), None).cast(x.dtype());
-    let count = taken.sum(dim, false, None).reshape_to(&dy.shape());
-    taken.mul(spread(dy.div(count, None), x.shape(), dim), None)
+    let taken = x.eq(spread(y, x.shape(), dim)).cast(x.dtype());
+    let count = taken.sum(dim).reshape_to(&dy.shape());
+    taken.mul(spread(dy.div(count), x.shape(), dim))
 }
 
 /// A reduced value at every position it came from.

@@ -3,13 +3,13 @@
 use super::index::Indexing;
 use super::infer;
 use super::lines::LineOps;
-use super::sorting::pair;
+use super::sorting::both;
 use super::view::Views;
 use crate::kernel::line::Scan;
 use crate::op::{
     ANY, Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, NUMBERS, Rounding, composite_own,
 };
-use crate::{Attrs, DType, Var};
+use crate::{DType, Var};
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -18,7 +18,7 @@ crate::ops! { trait Scans;
 
 /// The sum of each element and those before it along axis `dim`, accumulated in f64 for f32 and in f32 for 16-bit floats. Integers and
 /// bool are summed in i64. With `dtype`, operand and result are of that dtype.
-CUMSUM = cumsum(x; dim: Int, dtype: OptDType) -> (y) {
+CUMSUM = cumsum(x; [dim: Int, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &accumulated,
     body:     composite_own(None, &|cx| so_far(cx, Scan::Sum)),
@@ -27,7 +27,7 @@ CUMSUM = cumsum(x; dim: Int, dtype: OptDType) -> (y) {
 }
 
 /// The product of each element and those before it along axis `dim`, accumulated as in [`CUMSUM`].
-CUMPROD = cumprod(x; dim: Int, dtype: OptDType) -> (y) {
+CUMPROD = cumprod(x; [dim: Int, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &accumulated,
     body:     composite_own(None, &|cx| so_far(cx, Scan::Prod)),
@@ -71,13 +71,13 @@ impl<'t> Var<'t> {
     /// The largest of each element and those before it along axis `dim`, and its position, the last of equal ones.
     #[track_caller]
     pub fn cummax(self, dim: i64) -> (Var<'t>, Var<'t>) {
-        pair(self, &CUMMAX, Attrs::new().with("dim", dim))
+        both(self.cummax_values(dim))
     }
 
     /// The smallest of each element and those before it along axis `dim`, and its position, the last of equal ones.
     #[track_caller]
     pub fn cummin(self, dim: i64) -> (Var<'t>, Var<'t>) {
-        pair(self, &CUMMIN, Attrs::new().with("dim", dim))
+        both(self.cummin_values(dim))
     }
 }
 
@@ -112,7 +112,7 @@ fn extreme<'t>(cx: &ExpandCx<'_, 't>, scan: Scan) -> SmallVec<[Var<'t>; 1]> {
 pub(super) fn picked<'t>(x: Var<'t>, indices: Var<'t>, dim: i64) -> Var<'t> {
     match x.rank() {
         _ if indices.ty().numel() == 0 => x.tracer().full(indices.ty().with_dtype(x.dtype()), 0.0),
-        0 => x.reshape(&[1]).gather(indices.reshape(&[1]), 0).reshape_to(&x.shape()),
+        0 => x.reshape([1]).gather(indices.reshape([1]), 0).reshape_to(&x.shape()),
         _ => x.gather(indices, dim),
     }
 }

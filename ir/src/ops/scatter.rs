@@ -7,8 +7,11 @@ use super::cast::Cast;
 use super::division::Divisions;
 use super::elementwise::Elementwise;
 use super::index::{Indexing, scattered};
+use super::view::Views;
 use crate::kernel::Combiner;
-use crate::op::{ANY, Dispatch, Domain, GradCx, Grads, Lower, Rounding, composite, core, rule};
+use crate::op::{
+    ANY, Dispatch, Domain, GradCx, Grads, Inferred, Lower, Rounding, composite, core, rule,
+};
 use crate::{Attrs, DType, Var};
 use smallvec::smallvec;
 use std::str::FromStr;
@@ -27,6 +30,34 @@ SCATTER = scatter(x, index, src; dim: Int) -> (y) {
     body:     core(rule(&|cx| put_gradient(cx)), Lower::Scatter(Combiner::Set)),
     rounding: Rounding::NOWHERE,
     domain:   Domain { dtypes: ANY, samples: &["T[5, 3], i64[7, 3] in 0 5, T[7, 3] {dim = 0}", "T[4, 6], i32[3, 9] in 0 6, T[3, 9] {dim = 1}", "T[3], i64[2] in 0 3, T[2] {dim = 0}", "T[], i64[] in 0 1, T[] {dim = 0}"] },
+}
+
+/// `x` with `src` in the place of as many positions along axis `dim`, from `start` on, which may depend on names. Where the result is the next value of the state `x`,
+/// nothing else of that is touched.
+PUT_SLICE = put_slice(x, src; dim: Int, start: Size) -> (y) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let (x, src) = (cx.operand(0), cx.operand(1));
+        let axis = x.shape.axis(cx.attrs.int("dim").unwrap_or(0))?;
+        let start = cx.attrs.size("start").expect("required");
+        let fits = |i: usize| i == axis || cx.must.equal(x.shape[i], src.shape[i]);
+        if x.dtype != src.dtype || x.shape.rank() != src.shape.rank() || x.shape.rank() == 0 || !(0..x.shape.rank()).all(fits) {
+            return Err(format!("{src} does not fit into {x} along axis {axis}"));
+        }
+        if !cx.must.hold(start.at_least(0)) || !cx.must.hold(x.shape[axis].at_least(start + src.shape[axis])) {
+            return Err(format!("{x} is full: there are not {} positions from {start} on along axis {axis}", src.shape[axis]));
+        }
+        Ok(Inferred::one(x.clone()))
+    },
+    body:     core(rule(&|cx| {
+        let (src, dim) = (cx.args[1].ty(), dim(cx));
+        let start = cx.attrs.size("start").expect("required");
+        let length = src.shape[src.shape.axis(dim).expect("checked when recorded")];
+        let dx = cx.dy().put_slice(cx.tracer.full(src, 0.0), dim, start);
+        smallvec![Some(dx), Some(cx.dy().slice(dim, start, start + length, 1))]
+    }), Lower::PutSlice),
+    rounding: Rounding::NOWHERE,
+    domain:   Domain { dtypes: ANY, samples: &["T[5, 3], T[2, 3] {dim = 0, start = 1}", "T[2, 6, 3], T[2, 6, 3] {dim = 1, start = 0}", "T[2, 6], T[2, 1] {dim = 1, start = 5}"] },
 }
 
 /// As `scatter_add`, with products in the place of sums.
@@ -168,11 +199,7 @@ impl Reduce {
                 let before = full(x, f64::from(u8::from(include_self)));
                 let count = before.scatter_add(index, full(src, 1.0), dim);
                 let count = count.maximum(full(x, 1.0));
-                if x.dtype().is_float() {
-                    total.div(count, None)
-                } else {
-                    total.floor_divide(count, None)
-                }
+                if x.dtype().is_float() { total.div(count) } else { total.floor_divide(count) }
             }
         }
     }
@@ -190,7 +217,7 @@ fn put_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let number = cx.tracer.iota(DType::I64, &ty.shape, axis);
     let none = cx.tracer.full(cx.args[0].ty().with_dtype(DType::I64), 0.0);
     let last = none.scatter(index, number, dim).gather(index, dim);
-    let dsrc = last.eq(number, None).choose(dy.gather(index, dim), zero);
+    let dsrc = last.eq(number).choose(dy.gather(index, dim), zero);
     smallvec![Some(dx), None, Some(dsrc)]
 }
 
@@ -199,16 +226,16 @@ fn product_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let (x, index, src, dim) = (cx.args[0], cx.args[1], cx.args[2], dim(cx));
     let (y, dy) = (cx.out(), cx.dy());
     let without = |v: Var<'t>, is: Var<'t>| is.choose(cx.tracer.full(v.ty(), 1.0), v);
-    let is_zero = |v: Var<'t>| v.eq(None, Some(0.0));
+    let is_zero = |v: Var<'t>| v.eq(0.0);
     let others = without(x, is_zero(x));
-    let dx = dy.mul(others.scatter_mul(index, src, dim), None).div(others, None);
+    let dx = dy.mul(others.scatter_mul(index, src, dim)).div(others);
     // The only zero among the sources of a place has the product of the others; of several zeros each leaves another one.
     let zeros = is_zero(src).cast(x.dtype());
     let zeros = cx.tracer.zeros_like(x).scatter_add(index, zeros, dim).gather(index, dim);
-    let is_only = is_zero(src).logical_and(zeros.eq(None, Some(1.0)));
+    let is_only = is_zero(src).logical_and(zeros.eq(1.0));
     let rest = x.scatter_mul(index, without(src, is_only), dim);
-    let quotient = dy.mul(y, None).gather(index, dim).div(without(src, is_zero(src)), None);
-    let dsrc = is_only.choose(dy.mul(rest, None).gather(index, dim), quotient);
+    let quotient = dy.mul(y).gather(index, dim).div(without(src, is_zero(src)));
+    let dsrc = is_only.choose(dy.mul(rest).gather(index, dim), quotient);
     smallvec![Some(dx), None, Some(dsrc)]
 }
 
@@ -216,10 +243,10 @@ fn product_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
 fn extreme_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     let (x, index, src, dim) = (cx.args[0], cx.args[1], cx.args[2], dim(cx));
     let y = cx.out();
-    let taken = x.eq(y, None).cast(x.dtype());
-    let sent = src.eq(y.gather(index, dim), None).cast(x.dtype());
-    let share = cx.dy().div(taken.scatter_add(index, sent, dim), None);
-    smallvec![Some(taken.mul(share, None)), None, Some(sent.mul(share.gather(index, dim), None))]
+    let taken = x.eq(y).cast(x.dtype());
+    let sent = src.eq(y.gather(index, dim)).cast(x.dtype());
+    let share = cx.dy().div(taken.scatter_add(index, sent, dim));
+    smallvec![Some(taken.mul(share)), None, Some(sent.mul(share.gather(index, dim)))]
 }
 
 fn dim(cx: &GradCx<'_, '_>) -> i64 {

@@ -8,10 +8,9 @@ use super::reduce::Reductions;
 use super::scans::picked;
 use super::view::Views;
 use crate::op::{
-    ANY, Dispatch, Domain, ExpandCx, Grad, InferCx, Inferred, NUMBERS, OpDef, Rounding,
-    composite_own,
+    ANY, Dispatch, Domain, ExpandCx, Grad, InferCx, Inferred, NUMBERS, Rounding, composite_own,
 };
-use crate::{Args, Attrs, DType, Shape, Size, TensorType, Var};
+use crate::{Attrs, DType, IntoDims, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -81,7 +80,7 @@ TOPK = topk_values as "topk"(x; k: Int, dim: Int, smallest: Bool) -> (values, in
 }
 
 /// The `k`-th smallest element along axis `dim`, counted from 1, and its position.
-KTHVALUE = kthvalue_values as "kthvalue"(x; k: Int, dim: Int, keepdim: Bool) -> (values, indices) {
+KTHVALUE = kthvalue_values as "kthvalue"(x; [dim: Int, keepdim: Bool], k: Int) -> (values, indices) {
     dispatch: LISTED,
     infer:    &|cx| {
         let k = cx.attrs.int("k").unwrap_or(0);
@@ -103,19 +102,19 @@ KTHVALUE = kthvalue_values as "kthvalue"(x; k: Int, dim: Int, keepdim: Bool) -> 
 }
 
 /// The element in the middle of those along axis `dim`, the lower one of two, and its position; a NaN if there is one.
-MEDIAN = median_values as "median"(x; dim: Int, keepdim: Bool) -> (values, indices) {
+MEDIAN = median_values as "median"(x; [dim: Int, keepdim: Bool]) -> (values, indices) {
     dispatch: Dispatch::Listed { overload: "dim" },
     infer:    &one_of_each,
     body:     composite_own(None, &|cx| middle(cx, |numbers, others| {
         // Behind the numbers stands the first NaN.
-        others.eq(None, Some(0.0)).choose(half(numbers), numbers)
+        others.eq(0.0).choose(half(numbers), numbers)
     })),
     rounding: PICKED,
     domain:   Domain { dtypes: NUMBERS, samples: &["T[3, 5] {dim = 1}", "T[6, 3] {dim = 0, keepdim = true}"] },
 }
 
 /// The element in the middle of the numbers along axis `dim`, the lower one of two, and its position; a NaN if there is no number.
-NANMEDIAN = nanmedian_values as "nanmedian"(x; dim: Int, keepdim: Bool) -> (values, indices) {
+NANMEDIAN = nanmedian_values as "nanmedian"(x; [dim: Int, keepdim: Bool]) -> (values, indices) {
     dispatch: Dispatch::Listed { overload: "dim" },
     infer:    &one_of_each,
     body:     composite_own(None, &|cx| middle(cx, |numbers, _| half(numbers))),
@@ -137,39 +136,38 @@ impl<'t> Var<'t> {
     /// ```
     #[track_caller]
     pub fn sort(self, dim: i64, descending: bool) -> (Var<'t>, Var<'t>) {
-        pair(self, &SORT, Attrs::new().with("dim", dim).with("descending", descending))
+        both(self.sort_values(dim, descending))
     }
 
     /// The `k` largest elements along axis `dim`, the largest first, and their positions; with `smallest` the smallest ones.
     #[track_caller]
     pub fn topk(self, k: i64, dim: i64, smallest: bool) -> (Var<'t>, Var<'t>) {
-        pair(self, &TOPK, Attrs::new().with("k", k).with("dim", dim).with("smallest", smallest))
+        both(self.topk_values(k, dim, smallest))
     }
 
     /// The `k`-th smallest element along axis `dim`, counted from 1, and its position.
     #[track_caller]
-    pub fn kthvalue(self, k: i64, dim: i64, keepdim: bool) -> (Var<'t>, Var<'t>) {
-        pair(self, &KTHVALUE, Attrs::new().with("k", k).with("dim", dim).with("keepdim", keepdim))
+    pub fn kthvalue(self, k: i64, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
+        both(self.kthvalue_values(dim, k))
     }
 
     /// The element in the middle of those along axis `dim`, the lower one of two, and its position; a NaN if there is one.
     #[track_caller]
-    pub fn median(self, dim: i64, keepdim: bool) -> (Var<'t>, Var<'t>) {
-        pair(self, &MEDIAN, Attrs::new().with("dim", dim).with("keepdim", keepdim))
+    pub fn median(self, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
+        both(self.median_values(dim))
     }
 
     /// As [`median`](Var::median), of the numbers alone; a NaN if there is none.
     #[track_caller]
-    pub fn nanmedian(self, dim: i64, keepdim: bool) -> (Var<'t>, Var<'t>) {
-        pair(self, &NANMEDIAN, Attrs::new().with("dim", dim).with("keepdim", keepdim))
+    pub fn nanmedian(self, dim: impl IntoDims) -> (Var<'t>, Var<'t>) {
+        both(self.nanmedian_values(dim))
     }
 }
 
-/// Both results of an op of one operand.
-#[track_caller]
-pub(super) fn pair<'t>(x: Var<'t>, op: &'static OpDef, attrs: Attrs) -> (Var<'t>, Var<'t>) {
-    let results = x.tracer().apply(op, Args::new().after(x), attrs);
-    (results[0], results[1])
+/// Both results of an op, of which the first is given.
+pub(super) fn both(first: Var<'_>) -> (Var<'_>, Var<'_>) {
+    let results = first.results();
+    (first, results[results.len() - 1])
 }
 
 /// The axis that an op is along: the last one where none is named.
@@ -216,7 +214,7 @@ fn chosen<'t>(cx: &ExpandCx<'_, 't>, x: Var<'t>, indices: Var<'t>) -> SmallVec<[
 
 /// The middle of that many elements, the lower one of two; 0 of none.
 fn half(count: Var<'_>) -> Var<'_> {
-    count.sub(None, Some(1.0)).div_trunc(None, Some(2.0))
+    count.sub(1.0).div_trunc(2.0)
 }
 
 /// The elements of the ranks that `rank` makes of how many numbers and how many NaN a line has.
@@ -224,9 +222,9 @@ fn middle<'t>(
     cx: &ExpandCx<'_, 't>,
     rank: impl Fn(Var<'t>, Var<'t>) -> Var<'t>,
 ) -> SmallVec<[Var<'t>; 1]> {
-    let x = if cx.args[0].rank() == 0 { cx.args[0].reshape(&[1]) } else { cx.args[0] };
+    let x = if cx.args[0].rank() == 0 { cx.args[0].reshape([1]) } else { cx.args[0] };
     let dim = dim(cx.attrs);
-    let count = |holds: Var<'t>| holds.sum(&[dim], true, None);
-    let rank = rank(count(x.eq(x, None)), count(x.ne(x, None)));
+    let count = |holds: Var<'t>| holds.sum([dim].keep());
+    let rank = rank(count(x.eq(x)), count(x.ne(x)));
     chosen(cx, x, x.order(dim, false, None).gather(rank, dim))
 }

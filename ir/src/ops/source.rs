@@ -1,13 +1,13 @@
 //! Values that come from outside or from attributes alone: `input`, `constant`, `iota`.
 
 use super::infer;
-use crate::graph::{Groups, Node};
+use crate::graph::{Graph, Groups, Node, ValueId};
 use crate::kernel::ScalarOp;
 use crate::op::{
     ANY, AttrDef, AttrKind, Body, Dispatch, Domain, Facts, Func, Inferred, Intrinsic, Lower, MapCx,
     NUMBERS, OpDef, OpName, Rounding, Schema, map,
 };
-use crate::{Args, Attrs, DType, Must, Number, Shape, TensorType, Tracer, Var};
+use crate::{Args, Attrs, DType, Must, Number, Shape, Size, TensorType, Tracer, Var};
 
 /// A value from outside: a port of the graph.
 pub static INPUT: OpDef = OpDef {
@@ -146,6 +146,23 @@ const MOST_IN_CODE: usize = 8;
 pub fn is_data(node: &Node) -> bool {
     node.op.intrinsic() == Some(Intrinsic::Constant)
         && node.attrs.floats("data").len() > MOST_IN_CODE
+}
+
+/// True if all elements are numbers known when tracing, which are positions of an axis of that size.
+pub(crate) fn are_positions(graph: &Graph, mut value: ValueId, size: Size) -> bool {
+    let Some(size) = size.number() else { return false };
+    loop {
+        let node = graph.node(value.node);
+        match &node.op.def().body {
+            Body::Core { kernel: Lower::View(_), .. } => value = graph.args(value.node)[0],
+            _ if node.op.intrinsic() == Some(Intrinsic::Constant) => break,
+            _ => return false,
+        }
+    }
+    let attrs = &graph.node(value.node).attrs;
+    let one = attrs.float("value");
+    let mut all = attrs.floats("data").iter().copied().chain(one);
+    all.all(|number| (0.0..size as f64).contains(&number))
 }
 
 /// One number, or a search for the element's number by halving.

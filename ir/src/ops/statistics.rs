@@ -1,18 +1,18 @@
 //! What is made of several reductions and rounded once: `logsumexp`, `var`, `std`, with the mean beside them, `nansum`, `quantile`.
 
-use super::elementwise::{DIV, Elementwise, MUL};
+use super::elementwise::Elementwise;
 use super::index::Indexing;
 use super::infer;
 use super::mul_add::MulAdds;
 use super::reduce::{Reductions, along, averaged, reduce, reduced, spread};
-use super::sorting::pair;
+use super::sorting::both;
 use super::view::Views;
 use crate::kernel::Reduction;
 use crate::op::{
     ANY, Dispatch, Domain, ExpandCx, FLOATS, Facts, GradCx, Grads, InferCx, Inferred, Rounding,
     composite, composite_own, rule,
 };
-use crate::{Attrs, DType, Number, Size, TensorType, Var};
+use crate::{Attrs, DType, IntoDims, Number, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -23,7 +23,7 @@ crate::ops! { trait Statistics;
 
 /// The logarithm of the sum of the powers of `e` over the axes `dim` (all of them if empty), taken from their largest, so that none is too
 /// large. Integers are computed in f32.
-LOGSUMEXP = logsumexp(x; dim: Ints, keepdim: Bool) -> (y) {
+LOGSUMEXP = logsumexp(x; [dim: Ints, keepdim: Bool]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
         let x = cx.operand(0);
@@ -35,17 +35,17 @@ LOGSUMEXP = logsumexp(x; dim: Ints, keepdim: Bool) -> (y) {
         Some(rule(&|cx| {
             let (x, dim) = (wide(cx.args[0]), cx.attrs.ints("dim"));
             let over = |y| spread(wide(y), x.shape(), dim);
-            let share = x.sub(over(cx.out()), None).exp();
-            smallvec![Some(over(cx.dy()).mul(share, None).to(cx.args[0].dtype()))]
+            let share = x.sub(over(cx.out())).exp();
+            smallvec![Some(over(cx.dy()).mul(share).to(cx.args[0].dtype()))]
         })),
         &|cx| {
             let (x, dim) = (cx.args[0], cx.attrs.ints("dim"));
             let most = reduce(x, dim, Reduction::Max);
             // An infinity is not subtracted: it would make NaN of itself.
-            let is_infinite = most.abs().eq(None, Some(f64::INFINITY));
+            let is_infinite = most.abs().eq(f64::INFINITY);
             let most = is_infinite.choose(cx.tracer.zeros_like(most), most);
-            let sum = reduce(x.sub(spread(most, x.shape(), dim), None).exp(), dim, Reduction::Sum);
-            smallvec![sum.log().add(most, None).reshape_to(&cx.results[0].shape)]
+            let sum = reduce(x.sub(spread(most, x.shape(), dim)).exp(), dim, Reduction::Sum);
+            smallvec![sum.log().add(most).reshape_to(&cx.results[0].shape)]
         },
     ),
     rounding: ONCE,
@@ -55,7 +55,7 @@ LOGSUMEXP = logsumexp(x; dim: Ints, keepdim: Bool) -> (y) {
 
 /// The variance over the axes `dim` (all of them if empty): the sum of the squared distances from the mean, divided by the count less
 /// `correction`, which is 1 if absent.
-VAR = var(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (y) {
+VAR = var(x; [dim: Ints, keepdim: Bool], correction: OptFloat) -> (y) {
     dispatch: CORRECTED,
     infer:    &spread_type,
     body:     composite(Some(rule(&|cx| smallvec![Some(variance_gradient(cx, cx.dy()))])), &|cx| {
@@ -67,7 +67,7 @@ VAR = var(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (y) {
 }
 
 /// The standard deviation: the square root of [`VAR`]. Where it is zero, so is the gradient.
-STD = std(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (y) {
+STD = std(x; [dim: Ints, keepdim: Bool], correction: OptFloat) -> (y) {
     dispatch: CORRECTED,
     infer:    &spread_type,
     body:     composite(Some(rule(&|cx| smallvec![Some(deviation_gradient(cx, cx.dy()))])), &|cx| {
@@ -79,7 +79,7 @@ STD = std(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (y) {
 }
 
 /// [`VAR`], and the mean beside it.
-VAR_MEAN = var_mean_values as "var_mean"(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (variance, mean) {
+VAR_MEAN = var_mean_values as "var_mean"(x; [dim: Ints, keepdim: Bool], correction: OptFloat) -> (variance, mean) {
     dispatch: CORRECTED,
     infer:    &two_spread_types,
     body:     composite(Some(rule(&|cx| with_mean_gradient(cx, variance_gradient))), &|cx| {
@@ -92,7 +92,7 @@ VAR_MEAN = var_mean_values as "var_mean"(x; dim: Ints, correction: OptFloat, kee
 }
 
 /// [`STD`], and the mean beside it.
-STD_MEAN = std_mean_values as "std_mean"(x; dim: Ints, correction: OptFloat, keepdim: Bool) -> (deviation, mean) {
+STD_MEAN = std_mean_values as "std_mean"(x; [dim: Ints, keepdim: Bool], correction: OptFloat) -> (deviation, mean) {
     dispatch: CORRECTED,
     infer:    &two_spread_types,
     body:     composite(Some(rule(&|cx| with_mean_gradient(cx, deviation_gradient))), &|cx| {
@@ -107,7 +107,7 @@ STD_MEAN = std_mean_values as "std_mean"(x; dim: Ints, correction: OptFloat, kee
 /// The sum of the elements over the axes `dim` (all of them if empty) that are no NaN. Integers and bool are summed in i64.
 ///
 /// With `dtype`, operand and result are of that dtype.
-NANSUM = nansum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
+NANSUM = nansum(x; [dim: Ints, keepdim: Bool, dtype: OptDType]) -> (y) {
     dispatch: LISTED,
     infer:    &|cx| {
         let own = if cx.operand(0).dtype.is_float() { cx.operand(0).dtype } else { DType::I64 };
@@ -115,8 +115,8 @@ NANSUM = nansum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
     },
     body:     composite(None, &|cx| {
         let x = cx.args[0];
-        let numbers = if x.dtype().is_float() { x.eq(x, None).choose(x, cx.tracer.zeros_like(x)) } else { x };
-        smallvec![numbers.sum(cx.attrs.ints("dim"), cx.attrs.bool("keepdim"), Some(cx.results[0].dtype.compute()))]
+        let numbers = if x.dtype().is_float() { x.eq(x).choose(x, cx.tracer.zeros_like(x)) } else { x };
+        smallvec![numbers.sum(cx.attrs.ints("dim").kept(cx.attrs.bool("keepdim")).dtype(cx.results[0].dtype.compute()))]
     }),
     rounding: Rounding::result("the result; the gradient nowhere"),
     domain:   Domain { dtypes: ANY, samples: &["T[3, 5] {dim = [1]}", "T[2, 3, 4] {dim = [0], keepdim = true}", "T[2, 3] {dim = []}"] },
@@ -127,7 +127,7 @@ NANSUM = nansum(x; dim: Ints, keepdim: Bool, dtype: OptDType) -> (y) {
 ///
 /// `interpolation` says what lies between two elements: `"linear"` (if absent), `"lower"`, `"higher"`, `"midpoint"` or `"nearest"`. A share
 /// outside of 0 to 1 is a data error.
-QUANTILE = quantile(x, q; dim: OptInt, keepdim: Bool, interpolation: OptStr) -> (y) {
+QUANTILE = quantile(x, q; [dim: OptInt, keepdim: Bool], interpolation: OptStr) -> (y) {
     dispatch: LISTED,
     infer:    &quantile_type,
     body:     composite_own(None, &|cx| smallvec![quantile(cx)]),
@@ -145,36 +145,26 @@ impl<'t> Var<'t> {
     ///
     /// let tracer = Tracer::new("g");
     /// let x = tracer.constant(DType::F32, &[2, 2], &[1.0, 3.0, 5.0, 5.0]);
-    /// let (variance, mean) = x.var_mean(&[1], None, false);
+    /// let (variance, mean) = x.var_mean(1, None);
     /// assert_eq!((variance.rank(), mean.rank()), (1, 1));
     /// ```
     #[track_caller]
     pub fn var_mean(
         self,
-        dim: &[i64],
-        correction: Option<f64>,
-        keepdim: bool,
+        dims: impl IntoDims,
+        correction: impl Into<Option<f64>>,
     ) -> (Var<'t>, Var<'t>) {
-        pair(self, &VAR_MEAN, spread_attrs(dim, correction, keepdim))
+        both(self.var_mean_values(dims, correction))
     }
 
     /// The standard deviation over the axes `dim` (all of them if empty), with the count less `correction`, and the mean.
     #[track_caller]
     pub fn std_mean(
         self,
-        dim: &[i64],
-        correction: Option<f64>,
-        keepdim: bool,
+        dims: impl IntoDims,
+        correction: impl Into<Option<f64>>,
     ) -> (Var<'t>, Var<'t>) {
-        pair(self, &STD_MEAN, spread_attrs(dim, correction, keepdim))
-    }
-}
-
-fn spread_attrs(dim: &[i64], correction: Option<f64>, keepdim: bool) -> Attrs {
-    let attrs = Attrs::new().with("dim", dim).with("keepdim", keepdim);
-    match correction {
-        Some(correction) => attrs.with("correction", correction),
-        None => attrs,
+        both(self.std_mean_values(dims, correction))
     }
 }
 
@@ -205,27 +195,27 @@ fn divided<'t>(sum: Var<'t>, x: Var<'t>, result: &TensorType, attrs: &Attrs) -> 
     let degrees = match averaged(&x.shape(), &result.shape, attrs.ints("dim")) {
         Number::Size(count) => {
             let count = sum.tracer().number(count, DType::F64);
-            count.sub(None, Some(correction)).clamp_to(Some(0.0), None).to(sum.dtype())
+            count.sub(correction).clamp_to(Some(0.0), None).to(sum.dtype())
         }
         count => {
             let degrees = (count.value().unwrap_or(0.0) - correction).max(0.0);
-            return sum.with_number(&DIV, Number::F64(degrees));
+            return sum.div(Number::F64(degrees));
         }
     };
-    sum.div(degrees, None)
+    sum.div(degrees)
 }
 
 /// The distances from the mean over the axes `dim`, and the mean with these axes.
 fn distances<'t>(x: Var<'t>, dim: &[i64]) -> (Var<'t>, Var<'t>) {
-    let mean = x.mean(dim, true, None);
-    (x.sub(mean, None), mean)
+    let mean = x.mean(dim.keep());
+    (x.sub(mean), mean)
 }
 
 /// The variance and the mean, in the shapes of results.
 fn variance<'t>(cx: &ExpandCx<'_, 't>) -> (Var<'t>, Var<'t>) {
     let (x, dim, ty) = (cx.args[0], cx.attrs.ints("dim"), &cx.results[0]);
     let (away, mean) = distances(x, dim);
-    let sum = reduce(away.mul(away, None), dim, Reduction::Sum);
+    let sum = reduce(away.mul(away), dim, Reduction::Sum);
     let variance = divided(sum, x, ty, cx.attrs);
     (variance.reshape_to(&ty.shape), mean.reshape_to(&ty.shape))
 }
@@ -234,16 +224,16 @@ fn variance<'t>(cx: &ExpandCx<'_, 't>) -> (Var<'t>, Var<'t>) {
 fn variance_gradient<'t>(cx: &GradCx<'_, 't>, dy: Var<'t>) -> Var<'t> {
     let (x, dim) = (wide(cx.args[0]), cx.attrs.ints("dim"));
     let dy = divided(wide(dy), x, &cx.outs[0].ty(), cx.attrs);
-    let slope = spread(dy.mul(None, Some(2.0)), x.shape(), dim);
-    slope.mul(distances(x, dim).0, None).to(cx.args[0].dtype())
+    let slope = spread(dy.mul(2.0), x.shape(), dim);
+    slope.mul(distances(x, dim).0).to(cx.args[0].dtype())
 }
 
 /// The gradient of a standard deviation, from its own: zero where the deviation is.
 fn deviation_gradient<'t>(cx: &GradCx<'_, 't>, dy: Var<'t>) -> Var<'t> {
     let deviation = wide(cx.outs[0]);
-    let slope = wide(dy).div(deviation.mul(None, Some(2.0)), None);
+    let slope = wide(dy).div(deviation.mul(2.0));
     let zero = cx.tracer.zeros_like(slope);
-    variance_gradient(cx, deviation.eq(None, Some(0.0)).choose(zero, slope))
+    variance_gradient(cx, deviation.eq(0.0).choose(zero, slope))
 }
 
 /// The gradient of a first result and of a mean.
@@ -255,10 +245,10 @@ fn with_mean_gradient<'t>(
     let first = cx.dys[0].map(|dy| of_first(cx, dy));
     let second = cx.dys[1].map(|dy| {
         let count = averaged(&x.shape(), &dy.shape(), dim);
-        spread(wide(dy).with_number(&DIV, count), x.shape(), dim).to(x.dtype())
+        spread(wide(dy).div(count), x.shape(), dim).to(x.dtype())
     });
     smallvec![match (first, second) {
-        (Some(first), Some(second)) => Some(first.add(second, None)),
+        (Some(first), Some(second)) => Some(first.add(second)),
         (first, second) => first.or(second),
     }]
 }
@@ -290,7 +280,7 @@ fn quantile_type(cx: &InferCx<'_>) -> infer::Answer {
 fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, q) = (cx.args[0], cx.args[1]);
     let lines = match cx.attrs.int("dim").filter(|_| x.rank() > 0) {
-        None => x.reshape(&[-1]),
+        None => x.reshape([-1]),
         Some(dim) => x.movedim(&[dim], &[-1]),
     };
     let (sorted, _) = lines.sort(-1, false);
@@ -300,10 +290,10 @@ fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     sizes[sorted.rank() - 1] = q.ty().numel();
     let shape = crate::Shape::new(&sizes);
     let last = Number::Size(length - 1);
-    let rank = q.reshape(&[-1]).with_number(&MUL, last).expand_to(&shape);
+    let rank = q.reshape([-1]).mul(last).expand_to(&shape);
     let most = sorted.slice(-1, length - 1, length, 1);
-    let is_nan = most.ne(most, None).expand_to(&shape);
-    let end = cx.tracer.ones_like(rank).with_number(&MUL, last);
+    let is_nan = most.ne(most).expand_to(&shape);
+    let end = cx.tracer.ones_like(rank).mul(last);
     let rank = is_nan.choose(end, rank);
     let at = |place: Var<'t>| sorted.gather(place.to(DType::I64), -1);
     let y = match cx.attrs.str("interpolation").unwrap_or("linear") {
@@ -313,7 +303,7 @@ fn quantile<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
         how => {
             let below = rank.floor();
             let half = || cx.tracer.full(rank.ty(), 0.5);
-            let way = if how == "midpoint" { half() } else { rank.sub(below, None) };
+            let way = if how == "midpoint" { half() } else { rank.sub(below) };
             at(below).lerp_by(at(rank.ceil()), way)
         }
     };

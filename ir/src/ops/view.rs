@@ -217,9 +217,9 @@ pub fn cat<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
         let types: Vec<TensorType> = xs.iter().map(|x| x.ty()).collect();
         let dtype = infer::promote(types.iter()).unwrap_or(first.dtype());
         let left = xs.iter().filter(|x| !is_nothing(x)).map(|x| x.to(dtype));
-        args.push(&left.collect::<Vec<_>>()[..]);
+        args.push(left);
     } else {
-        args.push(xs);
+        args.push(xs.iter().copied());
     }
     first.tracer().apply(&CAT, args, Attrs::new().with("dim", dim))[0]
 }
@@ -407,10 +407,6 @@ impl<'t> Var<'t> {
         };
         let axes: SmallVec<[i64; 4]> =
             (0..mine.rank()).filter(|&i| is_summed(i)).map(|i| i as i64).collect();
-        if axes.is_empty() {
-            self.reshape_to(shape)
-        } else {
-            self.sum(&axes, false, None).reshape_to(shape)
-        }
+        if axes.is_empty() { self.reshape_to(shape) } else { self.sum(&axes[..]).reshape_to(shape) }
     }
 }

@@ -82,6 +82,23 @@ impl Windows {
         }
     }
 
+    /// The positions in a window that some window has on an axis of that size, and few others.
+    fn seeing(&self, axis: usize, size: Size) -> std::ops::Range<i64> {
+        let all = 0..self.size[axis];
+        let (Some(count), Some(size)) = (self.count[axis].number(), size.number()) else {
+            return all;
+        };
+        // `k * dilation` lies between what reaches the first element from the last window, and the last element from the first one.
+        let (low, dilation) = (i128::from(self.low[axis]), i128::from(self.dilation[axis]));
+        let reach = i128::from(count - 1) * i128::from(self.stride[axis]);
+        let (least, most) = (low - reach, low + i128::from(size) - 1);
+        let [from, to] = if dilation > 0 { [least, most] } else { [-most, -least] };
+        let step = dilation.abs();
+        let from = (from + step - 1).div_euclid(step).clamp(0, i128::from(all.end));
+        let to = (to.div_euclid(step) + 1).clamp(from, i128::from(all.end));
+        from as i64..to as i64
+    }
+
     /// The position in the operand for a window and a position in it.
     pub(crate) fn position(&self, axis: usize, window: &Position, within: &Position) -> Position {
         let (stride, dilation) = (Size::from(self.stride[axis]), Size::from(self.dilation[axis]));
@@ -106,7 +123,8 @@ fn infer_windows(cx: &InferCx<'_>) -> infer::Answer {
             return Err(format!("stride {stride} and dilation {dilation} move no window"));
         }
         let low = windows.low[axis];
-        let far = [low, dilation, stride].iter().any(|n| n.unsigned_abs() > 1 << 40);
+        let size = windows.size[axis];
+        let far = [size, low, dilation, stride].iter().any(|n| n.unsigned_abs() > 1 << 40);
         if far || windows.seen(axis).iter().any(|at| at.is_out_of_range()) {
             return Err(format!("windows along axis {} reach too far", windows.first + axis));
         }
@@ -159,10 +177,10 @@ impl<'t> Var<'t> {
             let part = dy.slice(0, k, k + 1, 1);
             let flat: Shape = lead.iter().copied().chain([dy.size(rank - 1)]).collect();
             let part = part.reshape_to(&flat);
-            let moved = part.windows(&[1], &[size], &[1], &[1], &[k * dilation - low]);
+            let moved = part.windows([1], [size], [1], [1], [k * dilation - low]);
             moved.reshape_to(&lead.iter().copied().chain([size]).collect())
         };
-        let sum = (0..windows.size[axis]).map(one).reduce(|sum, part| sum.add(part, None));
+        let sum = windows.seeing(axis, size).map(one).reduce(|sum, part| sum.add(part));
         let shape: Shape = lead.iter().copied().chain([size]).collect();
         let sum = sum.unwrap_or_else(|| {
             self.tracer().full(TensorType { dtype: self.dtype(), shape: shape.clone() }, 0.0)
@@ -185,5 +203,39 @@ impl<'t> Var<'t> {
         merged[rank - 1] = shape[rank - 1] * Size::from(stride);
         let spread = self.reshape(&apart).pad(&vec![0; rank + 1], &high, 0.0);
         spread.reshape(&merged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_that_no_window_has_are_left_out_of_a_gradient() {
+        let seeing = |size: i64, count: i64, [stride, dilation, low]: [i64; 3], of: i64| {
+            let windows = Windows {
+                first: 0,
+                size: vec![size],
+                count: vec![Size::from(count)],
+                stride: vec![stride],
+                dilation: vec![dilation],
+                low: vec![low],
+            };
+            windows.seeing(0, Size::from(of))
+        };
+        assert_eq!(seeing(3, 4, [2, 1, 1], 7), 0..3);
+        assert_eq!(seeing(i64::from(i32::MAX), 4, [2, 1, 1], 7), 0..8);
+        assert_eq!(seeing(100, 5, [1, -2, -30], 6), 13..18);
+        assert_eq!(seeing(5, 2, [1, 1, 90], 6), 5..5);
+        for [size, count, stride, dilation, low, of] in
+            [[9, 4, 3, 2, 5, 4], [9, 2, 1, -3, -11, 6], [7, 3, 2, 4, 9, 5]]
+        {
+            let range = seeing(size, count, [stride, dilation, low], of);
+            for k in 0..size {
+                let is_seen =
+                    (0..count).any(|o| (0..of).contains(&(o * stride + k * dilation - low)));
+                assert!(!is_seen || range.contains(&k), "{k} of {range:?}");
+            }
+        }
     }
 }

@@ -374,6 +374,12 @@ impl<'a> Must<'a> {
         a == b || a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.equal(*a, *b))
     }
 
+    /// The number that a size is, perhaps by a guard.
+    pub fn number(&self, size: Size) -> Option<i64> {
+        let known = size.number();
+        known.or_else(|| self.sizes.hint(size).ok().filter(|n| self.hold(size.equals(*n))))
+    }
+
     /// What was taken for granted.
     pub fn taken(self) -> SmallVec<[Claim; 2]> {
         self.taken.map(RefCell::into_inner).unwrap_or_default()

@@ -231,11 +231,11 @@ impl<'t> Recorder<'t, '_> {
                 _ => {}
             }
             if cursor.at('[') {
-                args.push(self.list(cursor)?.as_slice());
+                args.push(self.list(cursor)?);
             } else if cursor.accept_word("none") {
                 args.push(None);
             } else {
-                args.push(self.value(cursor)?);
+                args.push([self.value(cursor)?]);
             }
             if args.vars.len() > usize::from(u16::MAX) {
                 return Err(cursor.fail(at, format!("an op takes at most {} values", u16::MAX)));

@@ -34,9 +34,9 @@ fn traced_programs_round_trip() {
     let t = Tracer::new("step");
     let (region, _) = Region::default().enter(DeviceType::Cpu, None, true, None).unwrap();
     let x = t.port("x", TensorType::new(DType::F32, [4, 3]), Role::Input, true, DeviceType::Cpu);
-    let y = t.scope("block", || t.in_region(&region, || x.mul(x, None)));
+    let y = t.scope("block", || t.in_region(&region, || x.mul(x)));
     let late = t.param("w", TensorType::new(DType::BF16, [3]));
-    let z = t.at(Source::Unknown, || y.add(late, None));
+    let z = t.at(Source::Unknown, || y.add(late));
     t.update(late, t.full(late.ty(), f64::NAN));
     t.output("z", z);
     let text = t.finish().unwrap().to_string();
@@ -203,7 +203,7 @@ fn long(n: usize) -> Graph {
     let x = t.input("x", TensorType::new(DType::F32, [8]));
     let mut last = [x; 3];
     for i in 0..n {
-        let next = t.scope("s", || last[0].mul(last[i % 3], None).add(None, Some(0.5)));
+        let next = t.scope("s", || last[0].mul(last[i % 3]).add(0.5));
         last = [next, last[0], last[1]];
     }
     t.output("y", last[0]);

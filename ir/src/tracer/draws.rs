@@ -98,10 +98,8 @@ impl Tracer {
         let strides: Vec<usize> = (0..all.len()).map(|i| all[i + 1..].iter().product()).collect();
         let of_row = own[axis] / rows * strides[axis];
         args.vars[1] = self.at_caller(|| {
-            let element = self
-                .var(first)
-                .mul(None, Some(of_row as f64))
-                .reshape_to(&Shape::from_iter([1usize]));
+            let element =
+                self.var(first).mul(of_row as f64).reshape_to(&Shape::from_iter([1usize]));
             let strides: Vec<f64> = strides.iter().map(|stride| *stride as f64).collect();
             let strides = self.constant(DType::I64, &[strides.len()], &strides);
             cat(&[rng, element, strides], 0)

@@ -36,7 +36,7 @@ impl Tracer {
     /// let t = Tracer::new("means");
     /// let batch = t.size_in("batch", 1..=64);
     /// let x = t.input("x", TensorType::new(DType::F32, sizes![batch, 784]));
-    /// t.output("mean", x.mean(&[1], false, None));
+    /// t.output("mean", x.mean(1));
     /// let graph = t.finish().unwrap();
     /// assert!(graph.to_string().contains("size batch = 32 in 1..=64"));
     /// ```
@@ -174,13 +174,20 @@ impl Tracer {
     }
 }
 
+impl AsRef<Tracer> for Tracer {
+    fn as_ref(&self) -> &Tracer {
+        self
+    }
+}
+
 impl Size {
     /// The number that it is, in a program that then holds for this number alone: the guard `length == 60`. For loops of the host language over
     /// positions, and for whatever else needs a number when it is recorded.
     ///
     /// 1 for the size of a failed op.
     #[track_caller]
-    pub fn pin(self, t: &Tracer) -> usize {
+    pub fn pin(self, t: &impl AsRef<Tracer>) -> usize {
+        let t = t.as_ref();
         if let Some(number) = self.number() {
             return usize::try_from(number).unwrap_or_default();
         }

@@ -53,7 +53,7 @@ fn says(message: &str, parts: &[&str]) {
 
 #[test]
 fn v1_nothing_is_promoted_silently() {
-    let graph = traced(|_, x| x.cast(DType::F16).add(x, None));
+    let graph = traced(|_, x| x.cast(DType::F16).add(x));
     let message = verify(graph, Stage::Cast).expect_err("an implicit promotion").to_string();
     says(
         &message,
@@ -108,7 +108,7 @@ fn v4_autocast_casts_to_the_dtype_of_the_region() {
 fn v5_a_step_can_follow_itself() {
     let t = Tracer::explicit("step");
     let state = t.state("state", TensorType::scalar(DType::BF16));
-    let next = state.add(state, None);
+    let next = state.add(state);
     t.output("y", next.cast(DType::F32));
     t.update(state, next);
     let message = wrong(t.finish().unwrap(), Stage::Cast, |g| g.updates[0].1 = g.outputs[0].1);
@@ -141,7 +141,7 @@ fn v8_kernels_accumulate_no_narrower_than_what_they_add() {
         let vars: Vec<Var<'_>> =
             types.iter().enumerate().map(|(i, ty)| t.input(&format!("x{i}"), ty.clone())).collect();
         let mut args = crate::Args::new();
-        args.push(&vars[..]);
+        args.push(vars.iter().copied());
         let attrs = Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)));
         t.output("y", t.apply(&crate::ops::fused::KERNEL, args, attrs)[0]);
         verify(t.finish().unwrap(), Stage::Fused).map(|_| ()).map_err(|e| e.to_string())

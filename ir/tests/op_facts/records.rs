@@ -193,7 +193,7 @@ fn gradients_are_divided_by_the_scale_in_one_way() {
     let inverse = Value::from_f64s(TensorType::scalar(DType::F32), &[0.125]).unwrap();
     let t = Tracer::explicit("product");
     let (x, by) = (t.input("x", g.ty.clone()), t.input("by", inverse.ty.clone()));
-    t.output("y", x.mul(by.expand_to(&g.ty.shape), None));
+    t.output("y", x.mul(by.expand_to(&g.ty.shape)));
     let inputs = [("x", &g), ("by", &inverse)].map(|(name, v)| (name.to_owned(), v.clone()));
     let product = eval::graph(&t.finish().unwrap(), &HashMap::from(inputs)).unwrap();
     let product = &product.outputs[0].1;

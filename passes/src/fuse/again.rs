@@ -99,7 +99,12 @@ impl<'g, 'a> Prices<'g, 'a> {
             prices.as_they_lie.extend(flag);
             let operands = form(graph, reader).map(FormKind::operands);
             let as_it_lies = |of: &Operands| {
-                matches!(of, Operands::InOwnOrder { .. } | Operands::InMemory { .. })
+                matches!(
+                    of,
+                    Operands::InOwnOrder { .. }
+                        | Operands::InMemory { .. }
+                        | Operands::SeenInMemory { .. }
+                )
             };
             if operands.as_ref().is_some_and(as_it_lies) {
                 prices.as_they_lie.extend(read.clone());

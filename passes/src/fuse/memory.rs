@@ -89,8 +89,11 @@ pub(super) fn memory(
         let kernel = outputs.first().and_then(|v| maker.get(v)).map(|k| place[k]);
         for &member in &group.members {
             let (inline, read) = behind(graph, fused, group, member);
-            if let Some(Operands::InOwnOrder { why } | Operands::InMemory { why }) =
-                form(graph, member).map(FormKind::operands)
+            if let Some(
+                Operands::InOwnOrder { why }
+                | Operands::InMemory { why }
+                | Operands::SeenInMemory { why },
+            ) = form(graph, member).map(FormKind::operands)
             {
                 factors.extend(read.into_iter().map(|factor| (factor, why)));
             }

@@ -3,7 +3,7 @@
 use super::program::Program;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
-use tracecast_ir::kernel::build::{domain, factors, is_zeros, lowering, own_index};
+use tracecast_ir::kernel::build::{domain, factors, is_zeros, lowering, own_index, seen};
 use tracecast_ir::kernel::index::{self, Index, linear, seen_through, through};
 use tracecast_ir::kernel::{FormKind, Operands};
 use tracecast_ir::op::{Intrinsic, Lower, Position};
@@ -293,6 +293,15 @@ impl Reach {
                 }
                 todo.extend(args[1..].iter().map(|source| (source.node, own.clone())));
             }
+            Some(lower) if takes_seen(lower) => {
+                for arg in args {
+                    match seen(graph, arg, &|at| self.inline[at.index()]) {
+                        Ok((leaf, _)) => read(Read { node: leaf.node, at: At::Elsewhere }),
+                        Err(node) => stuck(node),
+                    }
+                }
+                return;
+            }
             Some(lower) if takes_memory(lower) => {
                 for arg in args {
                     if self.inline[arg.node.index()] {
@@ -420,6 +429,12 @@ fn gathered(graph: &Graph, n: NodeId, own: &Index, rank: usize) -> Option<Index>
 fn takes_memory(lower: &Lower) -> bool {
     FormKind::begun_by(lower)
         .is_some_and(|form| matches!(form.operands(), Operands::InMemory { .. }))
+}
+
+/// True for an op that takes its operands as they are seen in memory through views.
+fn takes_seen(lower: &Lower) -> bool {
+    FormKind::begun_by(lower)
+        .is_some_and(|form| matches!(form.operands(), Operands::SeenInMemory { .. }))
 }
 
 /// True for an op that takes its first operand as a whole and the others at the position of its loops.

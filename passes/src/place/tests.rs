@@ -27,9 +27,9 @@ fn program(dice: &mut Dice) -> Verified {
             0 => a.relu(),
             1 => a.neg(),
             2 => a.abs(),
-            3..=5 => a.permute(&[1, 0]),
-            6 => a.gt(b, None).choose(a, b),
-            7 => a.slice(0, 0, 8, 1).pad(&[0, 0], &[8, 0], dice.unit()),
+            3..=5 => a.permute([1, 0]),
+            6 => a.gt(b).choose(a, b),
+            7 => a.slice(0, 0, 8, 1).pad([0, 0], [8, 0], dice.unit()),
             _ => a.tanh(),
         });
     }
@@ -40,7 +40,7 @@ fn program(dice: &mut Dice) -> Verified {
                 0 => rounded.contract(w, None),
                 1 => rounded.cast(DType::F32).reduce_row(Some("sum")),
                 2 => rounded,
-                3 => rounded.cast(DType::F32).permute(&[1, 0]).exp(),
+                3 => rounded.cast(DType::F32).permute([1, 0]).exp(),
                 4 => *value,
                 _ => value.exp(),
             };

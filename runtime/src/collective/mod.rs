@@ -1,19 +1,24 @@
 //! [`Collective`]: what the ranks of a parallel run do together, as a run sees it: bytes that are started on their way, and waited for.
 //!
 //! [`Group`] is the one implementation of the exchanges themselves, over a [`Transport`] that carries bytes from rank to rank: [`threads`] within
-//! a process, MPI in a crate of its own. So sums have the same bits whatever carries them.
+//! a process, MPI in a crate of its own. So sums have the same bits whatever carries them. Ranks of one process see each other's memory, and
+//! [`reduce`](Collective::reduce) values where they lie.
 
 mod agree;
+mod exchanging;
 mod group;
 mod one;
 mod threads;
+mod together;
 
 pub use agree::{agree, gather_texts};
 pub use group::{Group, Lost, Message, Transport};
 pub use one::OneRank;
 pub use threads::threads;
 
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::memory::Span;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -66,6 +71,22 @@ pub trait Collective: fmt::Debug + Send + Sync {
     fn wait(&self, pending: Pending) -> Result<Done> {
         pending.wait()
     }
+
+    /// True if ranks see each other's memory, as those of one process do: they can then [`reduce`](Collective::reduce) values where they lie.
+    fn sees_memory(&self) -> bool {
+        false
+    }
+
+    /// Reduces values where they lie, together with all ranks: on the calling thread, which gets the results without a copy. What was started before comes
+    /// first. A rank may have started the same as a [transfer](Transfer::Reduce) of bytes: then all exchange bytes, with the same result.
+    ///
+    /// When this returns, even with an error, no other rank uses the places any more.
+    ///
+    /// # Errors
+    /// As [`wait`](Collective::wait); if ranks do not see each other's memory.
+    fn reduce(&self, _reduction: &Reduction<'_>) -> Result<Flight> {
+        Err(Error::Parallel("the ranks do not see each other's memory".to_owned()))
+    }
 }
 
 /// A rank that several take in turn, as programs do that train one after another.
@@ -89,6 +110,14 @@ impl<C: Collective + ?Sized> Collective for Arc<C> {
     fn wait(&self, pending: Pending) -> Result<Done> {
         (**self).wait(pending)
     }
+
+    fn sees_memory(&self) -> bool {
+        (**self).sees_memory()
+    }
+
+    fn reduce(&self, reduction: &Reduction<'_>) -> Result<Flight> {
+        (**self).reduce(reduction)
+    }
 }
 
 /// What becomes of the bytes that all ranks give.
@@ -108,6 +137,49 @@ pub enum Transfer {
     },
     /// Everybody gets those of all ranks, one after another.
     Gather,
+}
+
+/// Values of a rank that are [reduced](Collective::reduce) where they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction<'a> {
+    /// How they are combined.
+    pub across: Across,
+    /// What they are.
+    pub dtype: DType,
+    /// What the reduction belongs to.
+    pub label: Label,
+    /// Since when the operands are there.
+    pub ready: Instant,
+    /// Where they are, and where the results go.
+    pub places: &'a Arc<Places>,
+    /// The device whose memory that is, which [merges](Device::merges).
+    pub device: &'a dyn Device,
+}
+
+/// Where a rank has what ranks reduce, and where it wants the results: as many bytes of both, in their order. A result may take the place of its
+/// operand; otherwise no two of them overlap.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// The operands.
+    pub operands: Vec<Span>,
+    /// The results.
+    pub results: Vec<Span>,
+}
+
+impl Places {
+    /// The bytes of all operands.
+    pub fn bytes(&self) -> usize {
+        self.operands.iter().map(|span| span.len).sum()
+    }
+}
+
+/// When an exchange took place.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight {
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
 }
 
 /// What a transfer belongs to. Ranks whose labels differ do not do the same, which is an error that says so.

@@ -1,6 +1,6 @@
 //! [`OneRank`]: a run that is alone.
 
-use super::{Collective, Done, Label, Pending, Transfer};
+use super::{Collective, Done, Flight, Label, Pending, Reduction, Transfer};
 use crate::error::Result;
 use std::time::Instant;
 
@@ -25,4 +25,20 @@ impl Collective for OneRank {
     }
 
     fn give_up(&self, _: Label, _: &str) {}
+
+    fn sees_memory(&self) -> bool {
+        true
+    }
+
+    fn reduce(&self, reduction: &Reduction<'_>) -> Result<Flight> {
+        let Reduction { ready, places, device, .. } = *reduction;
+        for (from, to) in places.operands.iter().zip(&places.results) {
+            if !from.memory.same(&to.memory) || from.at != to.at {
+                let (from_at, to_at) = ((&from.memory, from.at), (&to.memory, to.at));
+                // Of one rank, the merged is what it has.
+                device.merge(&[from_at], &[to_at], from.len, &mut |_, _, _| ())?;
+            }
+        }
+        Ok(Flight { began: ready, ended: ready })
+    }
 }

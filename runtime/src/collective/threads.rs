@@ -1,7 +1,10 @@
 //! [`threads`]: ranks within one process, for tests and for one machine.
 
+use super::exchanging::Exchanging;
 use super::group::{Group, Lost, Message, Transport};
+use super::together::{Table, Together};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,14 +25,27 @@ pub fn threads(size: usize, deadline: Duration) -> Vec<Group> {
             told: None,
         }),
         changed: (0..size).map(|_| Condvar::new()).collect(),
+        changes: (0..size).map(|_| Line::default()).collect(),
     });
+    let table = Arc::new(Table::new(size));
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let linger = if size <= processors { LINGER } else { Duration::ZERO };
     let rank = |rank| {
-        let post = post.clone();
-        let make = move || Ok(Mailbox { rank, post, spare: Vec::new() });
-        Group::new(make, deadline).expect("a thread for each rank")
+        let mailbox = |linger| Mailbox { rank, post: post.clone(), spare: Vec::new(), linger };
+        // The thread of a rank has no processor to itself.
+        let own = mailbox(Duration::ZERO);
+        let group = Group::new(move || Ok(own), deadline).expect("a thread for each rank");
+        let together = Exchanging::new(mailbox(linger), deadline, group.failed.clone());
+        group.with(Together::new(table.clone(), together))
     };
     (0..size).map(rank).collect()
 }
+
+/// How long a rank that reduces looks for what others send before it sleeps, if each has a processor: waking it takes as much as a tenth of a
+/// millisecond, and ranks with as much work come at nearly the same time.
+const LINGER: Duration = Duration::from_millis(1);
+/// How often it looks before it looks at the clock.
+const LOOKS: usize = 64;
 
 /// Messages on their way.
 struct Post {
@@ -37,7 +53,14 @@ struct Post {
     boxes: Mutex<Boxes>,
     /// For each rank: a message for it has come, or somebody has left.
     changed: Vec<Condvar>,
+    /// For each rank, how often that was so.
+    changes: Vec<Line>,
 }
+
+/// A number on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
 
 struct Boxes {
     /// Those from `a` to `b` at `a * size + b`.
@@ -48,11 +71,13 @@ struct Boxes {
 }
 
 /// The side of one rank.
-struct Mailbox {
+pub(super) struct Mailbox {
     rank: usize,
     post: Arc<Post>,
     /// Memory of messages that have come, for some that go.
     spare: Vec<Vec<u8>>,
+    /// How long it looks for messages before it sleeps.
+    linger: Duration,
 }
 
 /// So many of them are kept for each rank.
@@ -63,9 +88,36 @@ impl Mailbox {
         self.post.boxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says that something has changed for a rank.
+    fn call(&self, rank: usize) {
+        self.post.changes[rank].0.fetch_add(1, Ordering::Release);
+        self.post.changed[rank].notify_all();
+    }
+
+    fn call_all(&self) {
+        (0..self.post.size).for_each(|rank| self.call(rank));
+    }
+
+    /// Looks for a change for a while: whether there is one.
+    fn look(&self, seen: u64) -> bool {
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if self.post.changes[self.rank].0.load(Ordering::Acquire) != seen {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() >= self.linger {
+                return false;
+            }
+        }
+    }
+
     /// The next message from a rank.
     fn next(&self, from: usize, until: Instant) -> Result<Vec<u8>, Lost> {
         let mut boxes = self.boxes();
+        let mut looks = !self.linger.is_zero();
         loop {
             if let Some(message) = boxes.messages[from * self.post.size + self.rank].pop_front() {
                 return Ok(message);
@@ -79,6 +131,13 @@ impl Mailbox {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Lost::Late(from));
+            }
+            if looks {
+                let seen = self.post.changes[self.rank].0.load(Ordering::Acquire);
+                drop(boxes);
+                looks = self.look(seen);
+                boxes = self.boxes();
+                continue;
             }
             let changed = self.post.changed[self.rank].wait_timeout(boxes, left);
             boxes = changed.unwrap_or_else(PoisonError::into_inner).0;
@@ -102,13 +161,21 @@ impl Transport for Mailbox {
         receive: &[Message],
         until: Instant,
     ) -> Result<(), Lost> {
-        for Message { rank, buffer, range } in send {
+        let copied = send.iter().map(|Message { rank, buffer, range }| {
             let mut message = self.spare.pop().unwrap_or_default();
             message.clear();
             message.extend_from_slice(&buffers[*buffer][range.clone()]);
-            self.boxes().messages[self.rank * self.post.size + rank].push_back(message);
-            self.post.changed[*rank].notify_one();
+            (*rank, message)
+        });
+        let copied: Vec<(usize, Vec<u8>)> = copied.collect();
+        {
+            // All at once: if one rank has what it waits for, and fails at what follows, the others have it as well.
+            let mut boxes = self.boxes();
+            for (rank, message) in copied {
+                boxes.messages[self.rank * self.post.size + rank].push_back(message);
+            }
         }
+        send.iter().for_each(|message| self.call(message.rank));
         for Message { rank, buffer, range } in receive {
             let message = self.next(*rank, until)?;
             let room = &mut buffers[*buffer][range.clone()];
@@ -126,13 +193,13 @@ impl Transport for Mailbox {
 
     fn give_up(&mut self, why: &[u8]) {
         self.boxes().told.get_or_insert_with(|| why.to_vec());
-        self.post.changed.iter().for_each(Condvar::notify_all);
+        self.call_all();
     }
 }
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
         self.boxes().left[self.rank] = true;
-        self.post.changed.iter().for_each(Condvar::notify_all);
+        self.call_all();
     }
 }

@@ -9,7 +9,7 @@ pub use backend::Backend;
 pub use id::DeviceId;
 
 use crate::Memory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::fmt::Debug;
 use std::time::Duration;
 use tracecast_ir::eval::Bytes;
@@ -104,7 +104,32 @@ pub trait Device: Debug + Send + Sync {
     fn takes_loans(&self) -> bool {
         false
     }
+
+    /// True if [`merge`](Device::merge) works on its memory, beside that of any device that says so: ranks within a process then reduce values where
+    /// they lie. Otherwise these are copied to the host and back.
+    fn merges(&self) -> bool {
+        false
+    }
+
+    /// Makes one of what lies at several places: `with` is given the bytes from each place of `from` on, some at a time and `len` in all, and what it makes of
+    /// them is written to every place of `to`. Places are memory and where in it. Nobody else uses these bytes meanwhile; a place of `from` may be one of
+    /// `to`, and overlaps no other.
+    ///
+    /// # Errors
+    /// If a place is not in such memory, or reaches beyond it.
+    fn merge(
+        &self,
+        _from: &[(&Memory, usize)],
+        _to: &[(&Memory, usize)],
+        _len: usize,
+        _with: &mut Merging<'_>,
+    ) -> Result<()> {
+        Err(Error::Device(format!("{} merges no memory", self.name())))
+    }
 }
+
+/// Replaces the bytes of one place by what those of all amount to: it is given those of the places before it, its own, and those of the places after it.
+pub type Merging<'a> = dyn FnMut(&[&[u8]], &mut [u8], &[&[u8]]) + 'a;
 
 /// A compiled kernel.
 pub trait Launch: Send + Sync {
@@ -118,9 +143,15 @@ pub trait Launch: Send + Sync {
     /// If the device cannot use that memory, or has no code for these sizes.
     fn bind(&self, args: &[Arg], sizes: &[i64]) -> Result<Box<dyn Bound>>;
 
-    /// How many bytes a binding keeps besides its operands, if the inputs at those places are [lasting](Arg::lasting): what it makes of
+    /// How many bytes a binding of these sizes, given as [`bind`](Launch::bind) gets them, keeps besides its operands, if the inputs at those places are [lasting](Arg::lasting): what it makes of
     /// them in one run for the next.
-    fn kept_bytes(&self, _lasting: &[usize]) -> usize {
+    fn kept_bytes(&self, _lasting: &[usize], _sizes: &[i64]) -> usize {
+        0
+    }
+
+    /// How many bytes a run takes on its threads besides operands and what the binding keeps, for sizes as [`bind`](Launch::bind) gets them. Threads
+    /// use them for one kernel after another.
+    fn scratch_bytes(&self, _sizes: &[i64]) -> usize {
         0
     }
 
@@ -211,10 +242,19 @@ pub trait Bound: Send + Sync {
         true
     }
 
+    /// Has on this thread, and on those that help it, what runs need beside operands and what the binding has. The runtime asks for it before
+    /// a step begins, on the thread that launches it: a step that has begun is not to end for want of memory. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    fn reserve(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Runs it. Allocates nothing.
     ///
     /// # Errors
-    /// [`Error::Data`](crate::Error::Data) if a check of the kernel was raised; outputs then hold anything.
+    /// [`Error::Data`] if a check of the kernel was raised; outputs then hold anything.
     fn run(&self) -> Result<()>;
 }
 

@@ -1,11 +1,12 @@
-//! The steps of a run in which ranks exchange values: one begins a bucket with its operands, one waits for its results.
+//! The steps of a run in which ranks exchange values: one begins a bucket with its operands, one waits for its results. Where ranks see each other's
+//! memory, the second does all of it.
 
 use super::Timing;
 use crate::buckets::Bucket;
-use crate::collective::{Collective, Done, Label, Pending};
+use crate::collective::{Collective, Done, Flight, Label, Pending, Places, Reduction, Transfer};
 use crate::device::{Bound, Device};
 use crate::error::{Error, Result};
-use crate::memory::Memory;
+use crate::memory::Span;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,7 +19,8 @@ pub struct ExchangeTiming {
     pub name: String,
     /// The bytes that this rank gave.
     pub bytes: usize,
-    /// From when its operands were there until its results were, counted from the start of the run.
+    /// From when it began until its results were there, counted from the start of the run. Values that are [reduced](crate::Collective::reduce) where they
+    /// lie are so while the run waits for them.
     pub flight: Timing,
     /// When the run came to need the results, and how long it waited.
     pub wait: Timing,
@@ -30,6 +32,9 @@ pub(super) struct Ranks {
     pub(super) collective: Arc<dyn Collective>,
     /// A number that stands for the program.
     pub(super) program: u64,
+    /// True if values are reduced where they lie. Then all that the program exchanges are reductions: others begin in another order than they are
+    /// waited for.
+    in_memory: bool,
     /// The number of the next step.
     step: AtomicU64,
     /// Held by a run from its beginning to its end.
@@ -41,6 +46,8 @@ pub(super) struct Ranks {
 #[derive(Debug)]
 struct Run {
     origin: Instant,
+    /// When the operands of each were there.
+    ready: Vec<Instant>,
     flying: Vec<Option<Pending>>,
     /// Memory of earlier runs.
     spare: Vec<Vec<u8>>,
@@ -48,20 +55,29 @@ struct Run {
 }
 
 impl Ranks {
-    pub(super) fn new(collective: Arc<dyn Collective>, program: u64, buckets: &[Bucket]) -> Self {
+    pub(super) fn new(
+        collective: Arc<dyn Collective>,
+        program: u64,
+        buckets: &[Bucket],
+        device: &dyn Device,
+    ) -> Self {
         let idle = |bucket: &Bucket| ExchangeTiming {
             name: bucket.name.clone(),
             bytes: 0,
             flight: Timing::default(),
             wait: Timing::default(),
         };
+        let origin = Instant::now();
         let run = Run {
-            origin: Instant::now(),
+            origin,
+            ready: vec![origin; buckets.len()],
             flying: buckets.iter().map(|_| None).collect(),
             spare: vec![Vec::new(); buckets.len()],
             timings: buckets.iter().map(idle).collect(),
         };
+        let alike = buckets.iter().all(|bucket| bucket.what == Exchange::AllReduce);
         Ranks {
+            in_memory: collective.sees_memory() && device.merges() && alike,
             collective,
             program,
             step: AtomicU64::new(0),
@@ -98,16 +114,13 @@ impl Ranks {
     }
 }
 
-/// A place of a value: memory, an offset, a length.
-pub(super) type At = (Memory, usize, usize);
-
-/// A bucket with the places of its operands, or of its results.
+/// A bucket with the places of its operands, and once it is waited for those of its results.
 pub(super) struct Tied {
     pub(super) ranks: Arc<Ranks>,
     pub(super) device: Arc<dyn Device>,
     pub(super) bucket: Bucket,
     pub(super) number: usize,
-    pub(super) places: Vec<At>,
+    pub(super) places: Arc<Places>,
 }
 
 /// Begins the exchange.
@@ -116,6 +129,13 @@ pub(super) struct Begin(pub(super) Tied);
 /// Waits for its results.
 pub(super) struct Finish(pub(super) Tied);
 
+impl Tied {
+    fn label(&self) -> Label {
+        let (program, step) = (self.ranks.program, self.ranks.step.load(Ordering::Relaxed));
+        Label { program, step, bucket: self.number as u64 }
+    }
+}
+
 impl Bound for Begin {
     fn is_shared(&self) -> bool {
         false
@@ -123,21 +143,25 @@ impl Bound for Begin {
 
     fn run(&self) -> Result<()> {
         let Tied { ranks, device, bucket, number, places } = &self.0;
-        let mut data = std::mem::take(&mut ranks.run().spare[*number]);
-        data.resize(places.iter().map(|(.., len)| len).sum(), 0);
-        let mut rest = &mut data[..];
-        for (memory, at, len) in places {
-            let (part, tail) = rest.split_at_mut(*len);
-            device.download(memory, *at, part)?;
-            rest = tail;
-        }
-        let (program, step) = (ranks.program, ranks.step.load(Ordering::Relaxed));
-        let label = Label { program, step, bucket: *number as u64 };
-        let bytes = data.len();
-        let pending = ranks.collective.start(bucket.transfer, label, data)?;
+        let bytes = places.bytes();
+        let pending = match ranks.in_memory {
+            true => None,
+            false => {
+                let mut data = std::mem::take(&mut ranks.run().spare[*number]);
+                data.resize(bytes, 0);
+                let mut rest = &mut data[..];
+                for Span { memory, at, len } in &places.operands {
+                    let (part, tail) = rest.split_at_mut(*len);
+                    device.download(memory, *at, part)?;
+                    rest = tail;
+                }
+                Some(ranks.collective.start(bucket.transfer, self.0.label(), data)?)
+            }
+        };
         let mut run = ranks.run();
         run.timings[*number].bytes = bytes;
-        run.flying[*number] = Some(pending);
+        run.ready[*number] = Instant::now();
+        run.flying[*number] = pending;
         Ok(())
     }
 }
@@ -148,17 +172,43 @@ impl Bound for Finish {
     }
 
     fn run(&self) -> Result<()> {
-        let Tied { ranks, device, bucket, number, places } = &self.0;
-        let (pending, origin) = {
-            let mut run = ranks.run();
-            (run.flying[*number].take(), run.origin)
-        };
-        let none = || Error::Parallel(format!("{} has not begun", bucket.name));
+        let Tied { ranks, number, .. } = &self.0;
         let waits = Instant::now();
-        let Done { data, began, ended } = ranks.collective.wait(pending.ok_or_else(none)?)?;
+        let Flight { began, ended } = match ranks.in_memory {
+            true => self.reduce()?,
+            false => self.take()?,
+        };
+        let mut run = ranks.run();
+        let origin = run.origin;
         let since = |at: Instant| at.saturating_duration_since(origin);
+        let timing = &mut run.timings[*number];
+        timing.flight =
+            Timing { start: since(began), time: ended.saturating_duration_since(began) };
+        timing.wait = Timing { start: since(waits), time: waits.elapsed() };
+        Ok(())
+    }
+}
+
+impl Finish {
+    /// Reduces the values where they lie.
+    fn reduce(&self) -> Result<Flight> {
+        let Tied { ranks, device, bucket, number, places } = &self.0;
+        let Transfer::Reduce { across, dtype } = bucket.transfer else {
+            return Err(Error::Parallel(format!("{} is no reduction", bucket.name)));
+        };
+        let ready = ranks.run().ready[*number];
+        let (label, device) = (self.0.label(), &**device);
+        ranks.collective.reduce(&Reduction { across, dtype, label, ready, places, device })
+    }
+
+    /// Waits for the bytes that were exchanged, and takes them.
+    fn take(&self) -> Result<Flight> {
+        let Tied { ranks, device, bucket, number, places } = &self.0;
+        let pending = ranks.run().flying[*number].take();
+        let none = || Error::Parallel(format!("{} has not begun", bucket.name));
+        let Done { data, began, ended } = ranks.collective.wait(pending.ok_or_else(none)?)?;
         let mut from = self.own_part(data.len());
-        for (memory, at, len) in places {
+        for Span { memory, at, len } in &places.results {
             match &mut from {
                 Some(from) => {
                     device.upload(&data[*from..*from + len], memory, *at)?;
@@ -167,17 +217,9 @@ impl Bound for Finish {
                 None => device.upload(&vec![0; *len], memory, *at)?,
             }
         }
-        let mut run = ranks.run();
-        let timing = &mut run.timings[*number];
-        timing.flight =
-            Timing { start: since(began), time: ended.saturating_duration_since(began) };
-        timing.wait = Timing { start: since(waits), time: waits.elapsed() };
-        run.spare[*number] = data;
-        Ok(())
+        ranks.run().spare[*number] = data;
+        Ok(Flight { began, ended })
     }
-}
-
-impl Finish {
     /// Where the part that this rank keeps begins in what the ranks made of their bytes; `None` if it keeps nothing of it.
     fn own_part(&self, len: usize) -> Option<usize> {
         let Tied { ranks, bucket, .. } = &self.0;

@@ -125,12 +125,14 @@ impl Executable {
             let lasting = |(i, operand)| program.layout.is_lasting(operand).then_some(i);
             let lasting: Vec<usize> =
                 step.operands.iter().enumerate().filter_map(lasting).collect();
-            step.work.kernel().map_or(0, |kernel| launches[kernel].kept_bytes(&lasting))
+            let kept = |kernel: usize| launches[kernel].kept_bytes(&lasting, &sizes[kernel]);
+            step.work.kernel().map_or(0, kept)
         };
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         let alone = program.ranks() == Some(1);
-        let ranks =
-            alone.then(|| Arc::new(Ranks::new(Arc::new(OneRank), 0, &program.parts.buckets)));
+        let buckets = &program.parts.buckets;
+        let one = || Arc::new(Ranks::new(Arc::new(OneRank), 0, buckets, &*device));
+        let ranks = alone.then(one);
         Executable {
             ranks,
             program,
@@ -170,7 +172,7 @@ impl Executable {
             )));
         }
         let buckets = &self.program.parts.buckets;
-        self.ranks = Some(Arc::new(Ranks::new(collective, program, buckets)));
+        self.ranks = Some(Arc::new(Ranks::new(collective, program, buckets, &*self.device)));
         self.pool = Mutex::default();
         Ok(self)
     }
@@ -257,7 +259,9 @@ impl Executable {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device, !lasting)?);
         }
-        let mut workspace = self.workspace(states).map_err(|error| self.short_of_memory(error))?;
+        let short = |error| self.short_of_memory(error);
+        let mut workspace = self.workspace(states).map_err(short)?;
+        self.reserve(&mut workspace).map_err(short)?;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
@@ -427,6 +431,14 @@ impl Executable {
     /// the same for some runs. So much is kept for each of the last two stores that it ran on; threads that run it on the same memory share it.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
+    }
+
+    /// The bytes that a run takes on the threads of the device besides [`peak_bytes`](Executable::peak_bytes): what the kernel needs that needs most. Threads keep
+    /// them, for whatever they run next.
+    pub fn scratch_bytes(&self) -> usize {
+        let kernels = self.program.layout.steps.iter().filter_map(|step| step.work.kernel());
+        let bytes = |kernel: usize| self.launches[kernel].scratch_bytes(&self.sizes[kernel]);
+        kernels.map(bytes).max().unwrap_or(0)
     }
 
     /// The bytes of the code of its kernels, as far as the device keeps account of that.

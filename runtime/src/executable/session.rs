@@ -169,6 +169,9 @@ impl Executable {
             Ok(())
         });
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
+        let ready = ready.and_then(|()| {
+            self.reserve(&mut workspace).map_err(|error| self.short_of_memory(error))
+        });
         let done = ready
             .and_then(|()| self.step(&workspace, kept, &tensor, &mut |kernel, _| kernel.run()));
         (done, workspace.arena.take())

@@ -4,11 +4,14 @@ use super::arenas::Arena;
 use super::exchange::{Begin, Finish, Tied};
 use super::{Executable, Pool};
 use crate::buckets::Work;
+use crate::collective::Places;
 use crate::device::{Arg, Bound};
 use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
 use crate::loan::HostLoan;
-use crate::memory::Memory;
+use crate::memory::{Memory, Span};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory of one run at a time.
 pub(super) struct Workspace {
@@ -29,6 +32,16 @@ pub(super) struct Binding {
     pub(super) kernels: Vec<Box<dyn Bound>>,
     /// True if one of them runs on several threads.
     pub(super) is_shared: bool,
+    /// The number of the thread on which they have reserved what they need.
+    reserved_on: u64,
+}
+
+thread_local! {
+    /// Of this thread: no two have the same.
+    static NUMBER: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
 }
 
 /// Bindings kept per workspace: where fresh memory replaces state, two sets of memories take turns.
@@ -114,6 +127,19 @@ impl Executable {
         Ok(())
     }
 
+    /// Has the kernels of the first binding reserve what they need on this thread: no step fails half way for want of it.
+    pub(super) fn reserve(&self, workspace: &mut Workspace) -> Result<()> {
+        let here = NUMBER.with(|number| *number);
+        match workspace.bindings.first_mut() {
+            Some(binding) if binding.reserved_on != here => {
+                binding.kernels.iter().try_for_each(|kernel| kernel.reserve())?;
+                binding.reserved_on = here;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn new_workspace(&self) -> Result<Workspace> {
         let layout = &self.program.layout;
         let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
@@ -133,7 +159,10 @@ impl Executable {
             fresh: workspace.fresh.clone(),
             kernels: Vec::new(),
             is_shared: false,
+            reserved_on: 0,
         };
+        // The places of the operands of what has begun.
+        let mut begun = vec![Vec::new(); self.program.parts.buckets.len()];
         for step in &self.program.layout.steps {
             let arg = |operand: &Operand| {
                 let (memory, offset) = self.locate(operand.place, workspace, &binding);
@@ -144,8 +173,16 @@ impl Executable {
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
             let bound = match step.work {
                 Work::Kernel(kernel) => self.launches[kernel].bind(&args, &self.sizes[kernel])?,
-                Work::Begin(bucket) => Box::new(Begin(self.tied(bucket, args)?)),
-                Work::Finish(bucket) => Box::new(Finish(self.tied(bucket, args)?)),
+                Work::Begin(bucket) => {
+                    begun[bucket] = spans(args);
+                    let places = Places { operands: begun[bucket].clone(), results: Vec::new() };
+                    Box::new(Begin(self.tied(bucket, places)?))
+                }
+                Work::Finish(bucket) => {
+                    let operands = std::mem::take(&mut begun[bucket]);
+                    let places = Places { operands, results: spans(args) };
+                    Box::new(Finish(self.tied(bucket, places)?))
+                }
             };
             binding.is_shared |= bound.is_shared();
             binding.kernels.push(bound);
@@ -153,15 +190,20 @@ impl Executable {
         Ok(binding)
     }
 
-    /// An exchange at the places of its operands, or of its results.
-    fn tied(&self, number: usize, args: Vec<Arg>) -> Result<Tied> {
+    /// An exchange at these places.
+    fn tied(&self, number: usize, places: Places) -> Result<Tied> {
         let none = || Error::Parallel(format!("@{} runs alone", self.program.name()));
         Ok(Tied {
             ranks: self.ranks.clone().ok_or_else(none)?,
             device: self.device.clone(),
             bucket: self.program.parts.buckets[number].clone(),
             number,
-            places: args.into_iter().map(|arg| (arg.memory, arg.offset, arg.len)).collect(),
+            places: Arc::new(places),
         })
     }
+}
+
+/// Where operands lie.
+fn spans(args: Vec<Arg>) -> Vec<Span> {
+    args.into_iter().map(|arg| Span { memory: arg.memory, at: arg.offset, len: arg.len }).collect()
 }

@@ -136,7 +136,7 @@ pub(crate) fn limit(n: usize) -> Kernel {
 /// Records a kernel.
 pub(crate) fn launch<'t>(t: &'t Tracer, kernel: Kernel, inputs: &[Var<'t>]) -> Vec<Var<'t>> {
     let mut args = Args::new();
-    args.push(inputs);
+    args.push(inputs.iter().copied());
     t.apply(&KERNEL, args, Attrs::new().with("kernel", Attr::Kernel(Arc::new(kernel)))).into_vec()
 }
 

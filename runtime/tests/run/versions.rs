@@ -64,7 +64,7 @@ impl Launch for Watching<Box<dyn Launch>> {
     }
 
     /// Ten bytes for each, to be counted.
-    fn kept_bytes(&self, lasting: &[usize]) -> usize {
+    fn kept_bytes(&self, lasting: &[usize], _: &[i64]) -> usize {
         10 * lasting.len()
     }
 }

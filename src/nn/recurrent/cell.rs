@@ -5,7 +5,6 @@ use crate::nn::linear::within;
 use crate::nn::{Context, Layer};
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::linalg::Products;
-use tracecast_ir::ops::view::Views;
 use tracecast_ir::{DType, Size, TensorType, Var};
 
 /// What is computed from the gates of a step.
@@ -97,25 +96,32 @@ impl<'t> Step<'t> {
     /// The state after a step, from what its input contributes to the gates.
     pub(super) fn next(&self, gates: Var<'t>, state: State<'t>) -> State<'t> {
         let from_h = state.h.linear(self.hh, self.biases[1]);
-        let gate = |of: Var<'t>, i: i64| of.slice(-1, i * self.hidden, (i + 1) * self.hidden, 1);
         match self.kind {
             Kind::Rnn(Nonlinearity::Tanh) => State { h: (gates + from_h).tanh(), c: None },
             Kind::Rnn(Nonlinearity::Relu) => State { h: (gates + from_h).relu(), c: None },
             Kind::Gru => {
+                let [gates, from_h] = [gates, from_h].map(|all| self.apart(all));
+                let gate = |of: Var<'t>, i: i64| of.select(-2, i);
                 let reset = (gate(gates, 0) + gate(from_h, 0)).sigmoid();
                 let keep = (gate(gates, 1) + gate(from_h, 1)).sigmoid();
                 let new = (gate(gates, 2) + reset * gate(from_h, 2)).tanh();
                 State { h: new + keep * (state.h - new), c: None }
             }
             Kind::Lstm => {
-                let all = gates + from_h;
-                let [i, f, o] = [0, 1, 3].map(|at| gate(all, at).sigmoid());
-                let new = i * gate(all, 2).tanh();
+                let all = self.apart(gates + from_h);
+                let [i, f, o] = [0, 1, 3].map(|at| all.select(-2, at).sigmoid());
+                let new = i * all.select(-2, 2).tanh();
                 let c = state.c.map_or(new, |c| f * c + new);
                 let h = o * c.tanh();
                 State { h: self.hr.map_or(h, |hr| h.linear(hr, None)), c: Some(c) }
             }
         }
+    }
+
+    /// The gates along an axis of their own: what belongs to one of them is rows in gradients, too, and no part of a row.
+    fn apart(&self, all: Var<'t>) -> Var<'t> {
+        let gates = i64::try_from(self.kind.gates()).unwrap_or(i64::MAX);
+        all.unflatten(-1, &[gates, self.hidden])
     }
 
     /// The state before the first step, of zeros, for an input of this shape but for its last axis.

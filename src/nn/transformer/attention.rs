@@ -2,11 +2,12 @@
 
 use crate::entry::Start;
 use crate::nn::init;
-use crate::nn::{Context, Dropout, Layer, Linear, Module, Values};
+use crate::nn::{Context, Dropout, Layer, Linear, Module, Values, dropout};
 use tracecast_ir::functions::PadMode;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::linalg::Products;
-use tracecast_ir::ops::nn::Softmaxes;
+use tracecast_ir::ops::nn::{Attentions, Softmaxes};
+use tracecast_ir::ops::random::Random;
 use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::ops::view::{Views, cat};
 use tracecast_ir::{DType, Shape, Size, TensorType, Var};
@@ -345,9 +346,10 @@ impl MultiheadAttention {
         let front = |x: Var<'t>| match (is_batch, self.batch_first) {
             (false, _) => x.unsqueeze(0),
             (true, true) => x,
-            (true, false) => x.permute(&[1, 0, 2]),
+            (true, false) => x.permute([1, 0, 2]),
         };
-        let [scores, v] = cx.here(|| {
+        let drawn = dropout::draw(cx, self.dropout);
+        cx.here(|| {
             // The same tensor stays the same, so that one product does for all.
             let [query, key, value] = [given.query, given.key, given.value];
             let q = front(query);
@@ -360,21 +362,58 @@ impl MultiheadAttention {
             let [q, k, v] = parameters.project(self.width, [q, k, v]);
             let (k, v) = self.lengthened(parameters, k, v);
             let [q, k, v] = [q, k, v].map(|x| self.in_heads(x));
-            let scale = ((self.heads as f64) / (self.width as f64)).sqrt();
-            let scores = q.mul(None, Some(scale)).matmul(k.permute(&[0, 1, 3, 2]));
-            [self.masked(scores, given), v]
-        });
-        let weights = cx.here(|| scores.softmax(-1, None));
-        let weights = Dropout::new(self.dropout).forward(cx, weights);
-        cx.here(|| {
-            let mixed = weights.matmul(v).permute(&[0, 2, 1, 3]).flatten(2, 3);
-            let weights = if self.per_head { weights } else { weights.mean(&[1], false, None) };
+            let mask = match self.mask(given, [q, k]) {
+                Ok(mask) => mask,
+                Err(why) => {
+                    let failed = q.tracer().fail("MultiheadAttention", why);
+                    return (failed, failed);
+                }
+            };
+            let (rng, stream) = drawn.map_or((None, 0), |(rng, stream)| (Some(rng), stream));
+            let p = if rng.is_some() { self.dropout } else { 0.0 };
+            let seen = if self.is_causal(given) { None } else { mask };
+            let is_causal = mask.is_some() && seen.is_none();
+            let mixed =
+                q.scaled_dot_product_attention(k, v, seen, rng, p, is_causal, None, false, stream);
+            let mixed = mixed.permute([0, 2, 1, 3]).flatten(2, 3);
+            let weights = self.weights([q, k], mask, drawn);
             match (is_batch, self.batch_first) {
                 (false, _) => (mixed.select(0, 0), weights.select(0, 0)),
                 (true, true) => (mixed, weights),
-                (true, false) => (mixed.permute(&[1, 0, 2]), weights),
+                (true, false) => (mixed.permute([1, 0, 2]), weights),
             }
         })
+    }
+
+    /// True if queries see the keys up to their own position, and nothing else says what they see.
+    fn is_causal(&self, given: &Attend<'_>) -> bool {
+        let Masks { mask, padding, causal } = given.masks;
+        causal && mask.is_none() && padding.is_none() && !self.bias_kv && !self.zero
+    }
+
+    /// The weights of keys, which nothing but a result of their own needs: the same as those that values are weighed by, for each head or their mean.
+    fn weights<'t>(
+        &self,
+        [q, k]: [Var<'t>; 2],
+        mask: Option<Var<'t>>,
+        drawn: Option<(Var<'t>, i64)>,
+    ) -> Var<'t> {
+        let scale = ((self.heads as f64) / (self.width as f64)).sqrt();
+        let scores = q.mul(scale).matmul(k.permute([0, 1, 3, 2]));
+        let scores = match mask {
+            Some(mask) if mask.dtype() == DType::Bool => {
+                let never = TensorType::scalar(scores.dtype());
+                mask.choose(scores, q.tracer().full(never, f64::NEG_INFINITY))
+            }
+            Some(mask) => scores + mask,
+            None => scores,
+        };
+        let weights = scores.softmax(-1);
+        let weights = match drawn {
+            Some((rng, stream)) => weights.dropout(rng, self.dropout, stream),
+            None => weights,
+        };
+        if self.per_head { weights } else { weights.mean(1) }
     }
 
     /// Keys and values with those behind that belong to the layer.
@@ -403,56 +442,65 @@ impl MultiheadAttention {
     /// `[N, L, width]` as `[N, heads, L, width / heads]`.
     fn in_heads<'t>(&self, x: Var<'t>) -> Var<'t> {
         let (heads, each) = (Size::from(self.heads), Size::from(self.width / self.heads));
-        x.reshape(&[x.size(0), x.size(1), heads, each]).permute(&[0, 2, 1, 3])
+        x.reshape([x.size(0), x.size(1), heads, each]).permute([0, 2, 1, 3])
     }
 
-    /// Scores `[N, heads, L, S]` where a query sees a key.
-    fn masked<'t>(&self, scores: Var<'t>, given: &Attend<'t>) -> Var<'t> {
-        let t = scores.tracer();
-        let [n, heads, l, _] = [0, 1, 2, 3].map(|axis| scores.size(axis));
+    /// Which keys a query sees, over `[N, heads, L, S]` or what broadcasts to it: truth values, or floats that are added to the scores.
+    fn mask<'t>(
+        &self,
+        given: &Attend<'t>,
+        [q, k]: [Var<'t>; 2],
+    ) -> Result<Option<Var<'t>>, String> {
+        let t = q.tracer();
+        let [n, heads, l] = [0, 1, 2].map(|axis| q.size(axis));
         let one = Size::from(1);
         let more = i64::from(self.bias_kv) + i64::from(self.zero);
-        // What belongs to the layer is seen by all.
-        let longer = |mask: Var<'t>| match more {
-            0 => mask,
-            more => mask.pad_last(&[0, more], PadMode::Constant(0.0)),
-        };
-        let mut y = scores;
-        let never = || t.full(TensorType::scalar(scores.dtype()), f64::NEG_INFINITY);
-        let mut put = |mask: Var<'t>, shape: [Size; 4]| {
-            let mask = longer(mask);
-            let mask = mask.reshape(&[shape[0], shape[1], shape[2], mask.size(mask.rank() - 1)]);
-            y = if mask.dtype() == DType::Bool { mask.choose(never(), y) } else { y + mask };
+        let mut all: Vec<Var<'t>> = Vec::new();
+        let mut put = |mask: Var<'t>, shape: [Size; 3]| {
+            // What belongs to the layer is seen by all.
+            let mask = match more {
+                0 => mask,
+                more => mask.pad_last(&[0, more], PadMode::Constant(0.0)),
+            };
+            let keys = mask.size(mask.rank() - 1);
+            let mask = mask.reshape([shape[0], shape[1], shape[2], keys]);
+            all.push(if mask.dtype() == DType::Bool { mask.logical_not() } else { mask });
         };
         for mask in [given.masks.mask, given.masks.padding].into_iter().flatten() {
             if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
-                let why = format!("takes masks of bool or floating point, found {}", mask.ty());
-                return t.fail("MultiheadAttention", why);
+                return Err(format!("takes masks of bool or floating point, found {}", mask.ty()));
             }
         }
         if let Some(mask) = given.masks.mask.filter(|mask| !mask.is_poison()) {
             match mask.rank() {
-                2 => put(mask, [one, one, l, one]),
-                3 => put(mask, [n, heads, l, one]),
-                _ => {
-                    let why = format!("takes a mask of 2 or 3 axes, found {}", mask.ty());
-                    return t.fail("MultiheadAttention", why);
-                }
+                2 => put(mask, [one, one, l]),
+                3 => put(mask, [n, heads, l]),
+                _ => return Err(format!("takes a mask of 2 or 3 axes, found {}", mask.ty())),
             }
         }
         if let Some(padding) = given.masks.padding.filter(|padding| !padding.is_poison()) {
             if !(1..=2).contains(&padding.rank()) {
-                let why = format!("takes padding of 1 or 2 axes, found {}", padding.ty());
-                return t.fail("MultiheadAttention", why);
+                return Err(format!("takes padding of 1 or 2 axes, found {}", padding.ty()));
             }
-            put(padding, [n, one, one, one]);
+            put(padding, [n, one, one]);
         }
         if given.masks.causal {
-            let s = given.key.size(if given.key.rank() == 3 && self.batch_first { 1 } else { 0 });
+            let s = k.size(2) - more;
             let row = t.iota(DType::I64, &Shape::from([l, one]), 0);
             let column = t.iota(DType::I64, &Shape::from([one, s]), 1);
-            put(column.gt(row, None), [one, one, l, one]);
+            put(column.gt(row), [one, one, l]);
         }
-        y
+        let zero_or_never = |mask: Var<'t>, like: Var<'t>| {
+            let number = |x: f64| t.full(TensorType::scalar(like.dtype()), x);
+            mask.choose(number(0.0), number(f64::NEG_INFINITY))
+        };
+        Ok(all.into_iter().reduce(|a, b| {
+            match (a.dtype() == DType::Bool, b.dtype() == DType::Bool) {
+                (true, true) => a.logical_and(b),
+                (true, false) => zero_or_never(a, b) + b,
+                (false, true) => a + zero_or_never(b, a),
+                (false, false) => a + b,
+            }
+        }))
     }
 }

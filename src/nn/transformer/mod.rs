@@ -2,10 +2,12 @@
 
 mod attention;
 mod block;
+mod cache;
 mod model;
 
 pub use attention::{Attend, MultiheadAttention};
 pub use block::{Source, Target, TransformerDecoderLayer, TransformerEncoderLayer};
+pub use cache::KvCache;
 pub use model::{Transformer, TransformerDecoder, TransformerEncoder, Translate};
 
 use crate::nn::{Context, Gelu, Module, Relu};

@@ -169,7 +169,7 @@ impl Curve {
                 sorted.sort_unstable();
                 let rates = (1..).map(|passed| rate * factor.powi(passed));
                 sorted.iter().zip(rates).fold(number(*rate), |so_far, (milestone, rate)| {
-                    step.ge(None, Some(*milestone as f64)).choose(number(rate), so_far)
+                    step.ge(*milestone as f64).choose(number(rate), so_far)
                 })
             }
             Curve::Exponential { rate, factor } => power(*factor, step) * *rate,
@@ -181,7 +181,7 @@ impl Curve {
             Curve::Then(first, at, second) => {
                 let later = step - *at as f64;
                 let later = later.maximum(t.zeros_like(step));
-                step.lt(None, Some(*at as f64)).choose(first.at(step), second.at(later))
+                step.lt(*at as f64).choose(first.at(step), second.at(later))
             }
         }
     }

@@ -120,7 +120,7 @@ impl OneCycle {
             };
             rate = Some(match rate {
                 None => (here, end),
-                Some((before, until)) => (step.le(None, Some(until)).choose(before, here), end),
+                Some((before, until)) => (step.le(until).choose(before, here), end),
             });
             start = end;
         }

@@ -62,7 +62,7 @@ impl Compiled {
         if draws {
             let part = rows.own.unwrap_or(1) / recipe.parts;
             let first = trace.input_of(FIRST, TensorType::scalar(DType::I64));
-            trace.draw_parts(part, rows.all / recipe.parts, first, whole);
+            trace.tracer().draw_parts(part, rows.all / recipe.parts, first, whole);
         }
         trace.run(|t| recipe.record_on(t, &share))?;
         let traced = trace.finish()?;
@@ -250,7 +250,7 @@ fn drawn(
     share: &Share,
 ) -> Result<Vec<Shape>> {
     let trace = Trace::new("train", options, with_rows(types, &rows.divided, rows.all))?;
-    trace.note_draws();
+    trace.tracer().note_draws();
     trace.run(|t| recipe.record_on(t, share))?;
-    Ok(trace.noted_draws())
+    Ok(trace.tracer().noted_draws())
 }

@@ -2,6 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::calls::Called;
+use tracecast_ir::IntoDims;
 
 /// The results, if `name` is one of those.
 pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
@@ -18,8 +19,8 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             "softshrink" => x.softshrink(float(1, "lambd", 0.5)?),
             "tanhshrink" => x.tanhshrink(),
             "softsign" => x.softsign(),
-            "softmin" => x.softmin(a.int(1, "dim")?, a.dtype(3, "dtype")?),
-            "_safe_softmax" => x.safe_softmax(a.int(1, "dim")?, a.dtype(2, "dtype")?),
+            "softmin" => x.softmin([a.int(1, "dim")?].dtype(a.dtype(3, "dtype")?)),
+            "_safe_softmax" => x.safe_softmax([a.int(1, "dim")?].dtype(a.dtype(2, "dtype")?)),
             "celu" => x.celu(float(1, "alpha", 1.0)?),
             "selu" => x.selu(),
             _ => return Err(String::new()),

@@ -20,19 +20,19 @@ fn scaled<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             ("sub", Some(alpha)) => x.add_scaled(a.tensor(1, "other")?, -alpha),
             ("rsub", Some(alpha)) => a.tensor(1, "other")?.add_scaled(x, -alpha),
             ("rsub", None) => match a.tensor(1, "other") {
-                Ok(other) => other.sub(x, None),
+                Ok(other) => other.sub(x),
                 Err(_) => x.rsub(a.float(1, "other")?),
             },
             _ => match (a.text(2, "rounding_mode")?, a.opt_tensor(1, "other")) {
-                (Some("floor"), Ok(other)) => x.floor_divide(other, None),
+                (Some("floor"), Ok(Some(other))) => x.floor_divide(other),
                 (Some("trunc"), Ok(Some(other))) => x.divided_towards_zero(other),
                 (Some("trunc"), _) => {
                     let (x, other) = x.beside(a.float(1, "other")?);
                     x.divided_towards_zero(other)
                 }
-                (Some(_), _) => x.floor_divide(None, a.opt_float(1, "other")?),
-                (None, Ok(other)) => x.div(other, None),
-                (None, Err(_)) => x.div(None, a.opt_float(1, "other")?),
+                (Some(_), _) => x.floor_divide(a.float(1, "other")?),
+                (None, Ok(Some(other))) => x.div(other),
+                (None, _) => x.div(a.float(1, "other")?),
             },
         }])
     };
@@ -78,10 +78,10 @@ fn with_numbers<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             (Ok(x), Err(why)) => {
                 let number = a.float(1, second).map_err(|_| why)?;
                 match name {
-                    "pow" => return Ok(vec![x.pow(None, Some(number))]),
-                    "fmod" => return Ok(vec![x.fmod(None, Some(number))]),
-                    "remainder" => return Ok(vec![x.remainder(None, Some(number))]),
-                    "floor_divide" => return Ok(vec![x.floor_divide(None, Some(number))]),
+                    "pow" => return Ok(vec![x.pow(number)]),
+                    "fmod" => return Ok(vec![x.fmod(number)]),
+                    "remainder" => return Ok(vec![x.remainder(number)]),
+                    "floor_divide" => return Ok(vec![x.floor_divide(number)]),
                     "heaviside" | "isclose" | "allclose" | "equal" => {
                         return Err(format!("takes a tensor `{second}`"));
                     }
@@ -97,7 +97,7 @@ fn with_numbers<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         };
         Ok(vec![match name {
             "heaviside" => x.heaviside(y),
-            "pow" => x.pow(y, None),
+            "pow" => x.pow(y),
             "float_power" => x.float_power(y),
             "copysign" => x.copysign(y),
             "xlogy" => x.xlogy(y),
@@ -107,9 +107,9 @@ fn with_numbers<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             "bitwise_xor" => x.bitwise_xor(y),
             "bitwise_left_shift" => x.bitwise_left_shift(y),
             "bitwise_right_shift" => x.bitwise_right_shift(y),
-            "fmod" => x.fmod(y, None),
-            "remainder" => x.remainder(y, None),
-            "floor_divide" => x.floor_divide(y, None),
+            "fmod" => x.fmod(y),
+            "remainder" => x.remainder(y),
+            "floor_divide" => x.floor_divide(y),
             "equal" => x.equal(y),
             _ => {
                 let rtol = a.opt_float(2, "rtol")?.unwrap_or(1e-5);

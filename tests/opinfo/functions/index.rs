@@ -32,7 +32,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
             "index_put" => {
                 let indices = a.tensors(1, "indices")?;
                 let (values, accumulate) = (a.tensor(2, "values")?, a.flag(3, "accumulate")?);
-                x.index_put(&indices[..], values, &[], accumulate.unwrap_or(false))
+                x.index_put(&indices[..], values, [], accumulate.unwrap_or(false))
             }
             "put" => {
                 let (index, source) = (a.tensor(1, "index")?, a.tensor(2, "source")?);

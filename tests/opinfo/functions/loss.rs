@@ -22,7 +22,7 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
                 let of_log = a.flag(5, "log_target")?.unwrap_or(false);
                 if reduction == Some("batchmean") {
                     let total = x.kl_div(target, Some("sum"), of_log);
-                    total.div(None, Some(x.size(0).get() as f64))
+                    total.div(x.size(0).get() as f64)
                 } else {
                     x.kl_div(target, reduction, of_log)
                 }

@@ -1,15 +1,19 @@
 //! Calls whose form here is another one than PyTorch's: functions made of ops, and ops with other arguments.
 
 mod activation;
+mod attention;
 mod binary;
 mod conv;
 mod create;
 mod index;
 mod loss;
+mod norm;
 mod number;
+mod pool;
 mod product;
 mod random;
 mod reduce;
+mod resize;
 mod sort;
 mod view;
 
@@ -23,11 +27,15 @@ pub(crate) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
     casts(name, a)
         .or_else(|| arithmetic(name, a))
         .or_else(|| activation::call(name, a))
+        .or_else(|| attention::call(name, a))
         .or_else(|| binary::call(name, a))
         .or_else(|| conv::call(name, a))
         .or_else(|| product::call(name, a))
         .or_else(|| random::call(name, a))
         .or_else(|| loss::call(name, a))
+        .or_else(|| norm::call(name, a))
+        .or_else(|| pool::call(name, a))
+        .or_else(|| resize::call(name, a))
         .or_else(|| create::call(name, a))
         .or_else(|| index::call(name, a))
         .or_else(|| number::call(name, a))
@@ -73,7 +81,7 @@ fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             }
             "addcdiv" => {
                 let value = a.opt_float(3, "value")?.unwrap_or(1.0);
-                x.addcdiv(a.tensor(1, "tensor1")?, a.tensor(2, "tensor2")?, None, Some(value))
+                x.addcdiv(a.tensor(1, "tensor1")?, a.tensor(2, "tensor2")?, value)
             }
             "lerp" => match a.tensor(2, "weight") {
                 Ok(weight) => x.lerp_by(a.tensor(1, "end")?, weight),

@@ -18,7 +18,7 @@ fn unary<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         "isfinite" => Var::isfinite,
         "isposinf" => |x| x.is_infinity(false),
         "isneginf" => |x| x.is_infinity(true),
-        "isreal" => |x| x.eq(x, None).logical_or(x.ne(x, None)),
+        "isreal" => |x| x.eq(x).logical_or(x.ne(x)),
         "signbit" => Var::signbit,
         "ceil" => Var::ceil,
         "trunc" => Var::trunc,

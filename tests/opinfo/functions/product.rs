@@ -134,7 +134,7 @@ fn norm<'t>(name: &str, a: &Arguments<'_, 't>) -> Result<tracecast_ir::Var<'t>, 
         if number.is_some_and(|n| n.abs() == 2.0) {
             return Err("no singular values".to_owned());
         }
-        return Ok(x.matrix_norm(number, matrix, keepdim));
+        return Ok(x.matrix_norm(matrix.kept(keepdim), number));
     }
-    Ok(x.linalg_vector_norm(number, &dim.unwrap_or_default(), keepdim, dtype))
+    Ok(x.vector_norm((&dim.unwrap_or_default()).kept(keepdim).dtype(dtype), number))
 }

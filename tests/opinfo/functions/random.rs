@@ -69,12 +69,12 @@ fn drawn<'t>(name: &str, a: &Arguments<'_, 't>) -> Called<'t> {
                 let x = mean.clone().or_else(|_| std.clone())?;
                 let unit = x.normal(rng, 0.0, 1.0, 0);
                 let unit = match &std {
-                    Ok(std) => unit.mul(*std, None),
-                    Err(_) => unit.mul(None, Some(a.float(1, "std")?)),
+                    Ok(std) => unit.mul(*std),
+                    Err(_) => unit.mul(a.float(1, "std")?),
                 };
                 match mean {
-                    Ok(mean) => unit.add(mean, None),
-                    Err(_) => unit.add(None, Some(a.float(0, "mean")?)),
+                    Ok(mean) => unit.add(mean),
+                    Err(_) => unit.add(a.float(0, "mean")?),
                 }
             }
         },

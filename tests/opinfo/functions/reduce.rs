@@ -19,12 +19,12 @@ fn over_axes<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         let dim = a.opt_ints(1, "dim")?.unwrap_or_default();
         let keepdim = a.flag(2, "keepdim")?.unwrap_or(false);
         Ok(vec![match name {
-            "any" => x.any(&dim, keepdim),
-            "all" => x.all(&dim, keepdim),
+            "any" => x.any((&dim).kept(keepdim)),
+            "all" => x.all((&dim).kept(keepdim)),
             "count_nonzero" => x.count_nonzero(&dim),
-            "nanmean" => x.nanmean(&dim, keepdim, a.dtype(NAMED, "dtype")?),
+            "nanmean" => x.nanmean((&dim).kept(keepdim).dtype(a.dtype(NAMED, "dtype")?)),
             _ => {
-                let (least, most) = x.aminmax(dim.first().copied(), keepdim);
+                let (least, most) = x.aminmax(dim.first().copied().kept(keepdim));
                 return Ok(vec![least, most]);
             }
         }])
@@ -39,13 +39,13 @@ fn found<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         let keepdim = a.flag(2, "keepdim")?.unwrap_or(false);
         let dim = a.opt_int(1, "dim")?;
         let (values, indices) = match (name, dim) {
-            ("max", Some(dim)) => x.max(dim, keepdim),
-            ("min", Some(dim)) => x.min(dim, keepdim),
-            ("median", Some(dim)) => x.median(dim, keepdim),
-            ("nanmedian", Some(dim)) => x.nanmedian(dim, keepdim),
-            ("mode", dim) => x.mode(dim.unwrap_or(-1), keepdim),
-            ("max", None) => return Ok(vec![x.amax(&[], false)]),
-            ("min", None) => return Ok(vec![x.amin(&[], false)]),
+            ("max", Some(dim)) => x.max(dim.kept(keepdim)),
+            ("min", Some(dim)) => x.min(dim.kept(keepdim)),
+            ("median", Some(dim)) => x.median(dim.kept(keepdim)),
+            ("nanmedian", Some(dim)) => x.nanmedian(dim.kept(keepdim)),
+            ("mode", dim) => x.mode(dim.unwrap_or(-1).kept(keepdim)),
+            ("max", None) => return Ok(vec![x.amax(())]),
+            ("min", None) => return Ok(vec![x.amin(())]),
             ("median", None) => return Ok(vec![x.median_of_all()]),
             _ => return Ok(vec![x.nanmedian_of_all()]),
         };
@@ -67,11 +67,14 @@ fn spread<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             None => a.opt_float(NAMED, "correction")?,
         };
         Ok(match name {
-            "var" => vec![x.var(&dim, correction, keepdim)],
-            "std" => vec![x.std(&dim, correction, keepdim)],
+            "var" => vec![x.var((&dim).kept(keepdim), correction)],
+            "std" => vec![x.std((&dim).kept(keepdim), correction)],
             _ => {
-                let both = if name == "var_mean" { Var::var_mean } else { Var::std_mean };
-                let (first, mean) = both(x, &dim, correction, keepdim);
+                let dims = (&dim).kept(keepdim);
+                let (first, mean) = match name {
+                    "var_mean" => x.var_mean(dims, correction),
+                    _ => x.std_mean(dims, correction),
+                };
                 vec![first, mean]
             }
         })
@@ -85,5 +88,5 @@ fn quantile<'t>(x: Var<'t>, a: &Arguments<'_, 't>) -> Called<'t> {
         _ => a.t.full(TensorType::scalar(x.dtype()), a.float(1, "q")?),
     };
     let (dim, how) = (a.opt_int(2, "dim")?, a.text(NAMED, "interpolation")?);
-    Ok(vec![x.quantile(q, dim, a.flag(3, "keepdim")?.unwrap_or(false), how)])
+    Ok(vec![x.quantile(q, dim.kept(a.flag(3, "keepdim")?.unwrap_or(false)), how)])
 }

@@ -33,7 +33,7 @@ fn ordered<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
                 let smallest = !flag(3, "largest")?.unwrap_or(true);
                 x.topk(a.int(1, "k")?, dim(2)?, smallest)
             }
-            _ => x.kthvalue(a.int(1, "k")?, dim(2)?, flag(3, "keepdim")?.unwrap_or(false)),
+            _ => x.kthvalue(a.int(1, "k")?, (dim(2)?).kept(flag(3, "keepdim")?.unwrap_or(false))),
         };
         Ok(vec![values, indices])
     };

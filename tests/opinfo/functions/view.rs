@@ -83,7 +83,7 @@ fn shapes<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             "permute" => x.permute(&a.sizes(1, "dims")?),
             "transpose" => x.transpose(a.int(1, "dim0")?, a.int(2, "dim1")?),
             "t" if x.rank() > 2 => x.tracer().fail("t", "takes a matrix"),
-            "t" | "T" => x.permute(&(0..x.rank() as i64).rev().collect::<Vec<_>>()),
+            "t" | "T" => x.permute((0..x.rank() as i64).rev().collect::<Vec<_>>()),
             "mT" => x.m_t(),
             "movedim" => x.movedim(&a.ints(1, "source")?, &a.ints(2, "destination")?),
             "squeeze" if matches!(a.ints(1, "dim").as_deref(), Ok([])) => x,

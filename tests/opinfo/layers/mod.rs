@@ -1,5 +1,6 @@
 //! Recorded layers: what they were made with, the names and types of their state, and what they answer.
 
+mod channels;
 mod plain;
 mod settings;
 mod several;
@@ -28,7 +29,9 @@ type Made = Option<Result<Box<dyn Played>, String>>;
 /// The program of a call and of its gradients, and the number of results.
 pub(crate) fn recorded(case: &Case, layer: &Recorded) -> Result<(Graph, usize), Ran> {
     let settings = Settings::new(case, layer);
-    let made = plain::made(&case.op, &settings).or_else(|| several::made(&case.op, &settings));
+    let made = plain::made(&case.op, &settings)
+        .or_else(|| channels::made(&case.op, &settings))
+        .or_else(|| several::made(&case.op, &settings));
     let made = made.unwrap_or_else(|| Err(format!("no layer `{}`", case.op)));
     let made = made.and_then(|made| settings.left().map_or(Ok(made), Err));
     let made = made.map_err(Ran::NoCall)?;
@@ -58,7 +61,7 @@ fn record(t: &Trace, case: &Case, layer: &Recorded, made: &dyn Played) -> Result
     let tracer = t.tracer();
     let arguments = Arguments::new(tracer, case);
     let cx = if layer.training { Context::training(t) } else { Context::evaluation(t) };
-    let results = match case.autocast {
+    let mut results = match case.autocast {
         None => made.play(&cx, &arguments)?,
         Some(low) => {
             let region = Region::default().with_device(DeviceType::Cpu, true, low);
@@ -67,6 +70,10 @@ fn record(t: &Trace, case: &Case, layer: &Recorded, made: &dyn Played) -> Result
     };
     if let Some(left) = arguments.left() {
         return Err(format!("`{}` takes no {left}", case.op));
+    }
+    for name in &case.written {
+        let (_, value) = layer.state.iter().find(|(known, _)| known == name).ok_or("no state")?;
+        results.push(tracer.last(t.state_of(name, value.ty.clone())));
     }
     let params = t.params().into_iter();
     let named = params.filter_map(|v| Some((format!("state/{}", t.name_of(v)?), v)));

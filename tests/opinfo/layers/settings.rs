@@ -43,6 +43,12 @@ impl<'c> Settings<'c> {
         })
     }
 
+    /// Whether there is such an argument, if only None.
+    pub(crate) fn given(&self, at: usize, name: &str) -> bool {
+        let is_named = self.list.iter().any(|given| given.name.as_deref() == Some(name));
+        is_named || self.list.get(at).is_some_and(|given| given.name.is_none())
+    }
+
     pub(crate) fn float(&self, at: usize, name: &str) -> Result<Option<f64>, String> {
         let read = |arg| number(arg).ok_or_else(|| format!("takes a number `{name}`"));
         self.get(at, name).map(read).transpose()
@@ -64,6 +70,24 @@ impl<'c> Settings<'c> {
 
     pub(crate) fn ints(&self, at: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
         let read = |arg| integers(arg).ok_or_else(|| format!("takes integers `{name}`"));
+        self.get(at, name).map(read).transpose()
+    }
+
+    /// Integers, of which some may be None.
+    pub(crate) fn opt_ints(
+        &self,
+        at: usize,
+        name: &str,
+    ) -> Result<Option<Vec<Option<i64>>>, String> {
+        let one = |arg: &Arg| match arg {
+            Arg::Int(n) => Ok(Some(*n)),
+            Arg::None => Ok(None),
+            _ => Err(format!("takes integers `{name}`")),
+        };
+        let read = |arg: &Arg| match arg {
+            Arg::List(list) | Arg::Tuple(list) => list.iter().map(one).collect(),
+            arg => one(arg).map(|n| vec![n]),
+        };
         self.get(at, name).map(read).transpose()
     }
 

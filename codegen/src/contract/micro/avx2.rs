@@ -1,6 +1,8 @@
 //! Engines for AVX2, FMA and F16C.
 
 use super::super::pack::{Lines, x86::pack_f32};
+use super::lanes::{Lanes, lanes};
+use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
@@ -112,6 +114,14 @@ impl Engine for Avx2F32 {
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
     }
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { taps_f32(rows, vectors, taps) }
+    }
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { lanes_f32(lines, columns, lanes) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
@@ -137,6 +147,14 @@ impl Engine for Avx2F64 {
         // SAFETY: the caller's contract.
         unsafe { strip_f64(rows, vectors, strip) }
     }
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { taps_f64(rows, vectors, taps) }
+    }
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { lanes_f64(lines, columns, lanes) }
+    }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -147,4 +165,24 @@ unsafe fn strip_f32<C: Cell<x86::__m256>>(rows: usize, vectors: usize, strip: &S
 #[target_feature(enable = "avx2,fma")]
 unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
     sizes!(x86::__m256d, Same, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
+    taps!(x86::__m256, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
+    taps!(x86::__m256d, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn lanes_f32(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
+    lanes!(x86::__m256, lines, columns, of, [3 by 3])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn lanes_f64(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
+    lanes!(x86::__m256d, lines, columns, of, [3 by 3])
 }

@@ -3,6 +3,8 @@
 use super::super::pack::{Elements, Lines, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
+use super::lanes::{Lanes, lanes};
+use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -82,6 +84,14 @@ impl Engine for Avx512F32 {
             _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
         }
     }
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { taps_f32(rows, vectors, taps) }
+    }
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { lanes_f32(lines, columns, lanes) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
         if lines.along == 1 && k <= SHORT {
@@ -91,6 +101,9 @@ impl Engine for Avx512F32 {
         }
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
+    }
+    fn packs_through(seen: &Seen, from: &Elements) -> bool {
+        through::is_packed_to_f32(seen, from)
     }
     unsafe fn pack_through(
         seen: &Seen,
@@ -122,6 +135,14 @@ impl Engine for Avx512F64 {
         // SAFETY: the caller's contract.
         unsafe { strip_f64(rows, vectors, strip) }
     }
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { taps_f64(rows, vectors, taps) }
+    }
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { lanes_f64(lines, columns, lanes) }
+    }
 }
 
 #[target_feature(enable = "avx512f")]
@@ -132,4 +153,24 @@ unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &S
 #[target_feature(enable = "avx512f")]
 unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
     sizes!(x86::__m512d, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
+    taps!(x86::__m512, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
+    taps!(x86::__m512d, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn lanes_f32(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
+    lanes!(x86::__m512, lines, columns, of, [3 by 3 5 by 5])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn lanes_f64(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
+    lanes!(x86::__m512d, lines, columns, of, [3 by 3 5 by 5])
 }

@@ -8,19 +8,23 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod few;
+pub(super) mod lanes;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod pairs;
 pub(super) mod portable;
+pub(super) mod taps;
 
 use super::pack::{Elements, Lines, Wider, pack_singly};
 use super::windows::{Runs, Seen};
+use lanes::Lanes;
 use std::ops::Range;
+use taps::Taps;
 use tracecast_ir::DType;
 
 /// An accumulator type.
-pub(super) trait Number: Copy + 'static {
+pub(super) trait Number: Copy + std::ops::Add<Output = Self> + 'static {
     const ZERO: Self;
 }
 
@@ -82,6 +86,20 @@ pub(super) trait Engine {
     /// the strip's `cell`.
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>);
 
+    /// As [`Engine::strip`], of columns that lie in an image, in numbers of one step.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
+
+    /// Goes on with the chains of so many lines of so many columns, a vector each.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. What steps and columns span must be readable, and chains writable.
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, Self::Num>);
+
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.
     ///
@@ -95,6 +113,11 @@ pub(super) trait Engine {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
         u16::MAX
+    }
+
+    /// True if [`Engine::pack_through`] packs such columns; otherwise they are brought together first.
+    fn packs_through(_seen: &Seen, _from: &Elements) -> bool {
+        false
     }
 
     /// Packs columns that are seen through windows into panels, for some steps, in the way of [`Engine::pack`]; `None` if they have to be brought together

@@ -1,5 +1,7 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
+use super::lanes::{Lanes, lanes};
+use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
 use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
@@ -76,6 +78,13 @@ impl Engine for NeonF32 {
             sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
         }
     }
+    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
+        type V = arm::float32x4_t;
+        taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
+    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
+        lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
+    }
 }
 
 /// f64 with NEON.
@@ -95,5 +104,12 @@ impl Engine for NeonF64 {
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
         type V = arm::float64x2_t;
         sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
+    unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
+        type V = arm::float64x2_t;
+        taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
+    unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
+        lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])
     }
 }

@@ -7,6 +7,9 @@
 
 use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
 use super::super::windows::{Runs, Seen};
+use super::avx512::Avx512F32;
+use super::lanes::Lanes;
+use super::taps::Taps;
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -102,9 +105,20 @@ impl Engine for PairsF32 {
             unsafe { strip_pairs(rows, vectors, strip) }
         }
     }
+    unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::taps(rows, vectors, taps) }
+    }
+    unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::lanes(lines, columns, lanes) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { pack_pairs(lines, count, k, dst.cast(), ld) }
+    }
+    fn packs_through(seen: &Seen, _: &Elements) -> bool {
+        through::is_packed_to_pairs(seen)
     }
     unsafe fn pack_through(
         seen: &Seen,

@@ -10,8 +10,8 @@ use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// Columns of a panel: two vectors.
-const WIDTH: usize = 32;
+/// Columns of a panel: two vectors. There are no more pieces of a panel than this.
+pub(in crate::contract) const WIDTH: usize = 32;
 /// As many columns as a vector has lanes.
 const LANES: usize = 16;
 
@@ -26,6 +26,17 @@ pub(in crate::contract) struct Piece {
     lanes: u16,
 }
 
+/// True if [`pack_f32`] packs such columns of such elements.
+pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
+    let round = [None, Some(DType::BF16), Some(DType::F16)];
+    seen.has_neighbours()
+        && match from.dtype {
+            DType::F32 => round.contains(&from.round),
+            DType::BF16 | DType::F16 => from.round.is_none(),
+            _ => false,
+        }
+}
+
 /// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns do not lie side by side.
 ///
 /// # Safety
@@ -38,7 +49,7 @@ pub(in crate::contract) unsafe fn pack_f32(
     runs: &mut Runs,
     dst: *mut f32,
 ) -> Option<u16> {
-    if !seen.has_neighbours() {
+    if !is_packed_to_f32(seen, &from) {
         return None;
     }
     let to = dst.cast();
@@ -62,6 +73,11 @@ pub(in crate::contract) unsafe fn pack_f32(
     Some(u16::MAX)
 }
 
+/// True if [`pack_pairs`] packs such columns.
+pub(in crate::contract) fn is_packed_to_pairs(seen: &Seen) -> bool {
+    seen.has_neighbours()
+}
+
 /// The same into pairs of bf16, of elements whose values are those of bf16. Returns the least of their magnitudes.
 ///
 /// # Safety
@@ -74,7 +90,7 @@ pub(in crate::contract) unsafe fn pack_pairs(
     runs: &mut Runs,
     dst: *mut f32,
 ) -> Option<u16> {
-    if !seen.has_neighbours() {
+    if !is_packed_to_pairs(seen) {
         return None;
     }
     let to = dst.cast();

@@ -78,6 +78,7 @@ impl Display for DraftText<'_> {
             Form::Contract(contract) => show_contract(f, kernel, contract)?,
             Form::Scatter(scatter) => show_scatter(f, draft, scatter.base)?,
             Form::Lines(lines) => writeln!(f, "  {}", lines.work)?,
+            Form::Attention(_) => {}
         }
         match run {
             Some(Dispatch::Nest(run)) => show_shares(f, draft, &run)?,
@@ -88,6 +89,7 @@ impl Display for DraftText<'_> {
             Some(Dispatch::Lines(_)) => {
                 f.write_str("  threads share positions before the axis\n")?
             }
+            Some(Dispatch::Attention(_)) => f.write_str("  threads share heads and queries\n")?,
             Some(Dispatch::Contract(_)) | None => {}
         }
         for answer in draft.facts.asked() {

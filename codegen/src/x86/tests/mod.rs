@@ -360,11 +360,15 @@ fn lanes_that_are_left_out() {
 #[test]
 fn integer_instructions() {
     let m = Mem { base: R11, index: Some((RSI, 1)), displacement: 0 };
-    let cases: [(&str, Instruction); 13] = [
+    let cases: [(&str, Instruction); 14] = [
         ("sfence", one(Asm::fence)),
         (
             "prefetchw",
-            one(|asm| asm.prefetch(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 })),
+            one(|asm| asm.prefetch(Mem { base: 9, index: Some((RAX, 1)), displacement: 64 }, true)),
+        ),
+        (
+            "prefetcht0",
+            one(|asm| asm.prefetch(Mem { base: 12, index: None, displacement: 0 }, false)),
         ),
         ("test", one(|asm| asm.test(R11, 31))),
         ("mov", one(|asm| asm.mov(12, RSI))),

@@ -4,6 +4,7 @@
 //! one axis shorter (or with a last axis of size 1) once per row. Everything else a member needs is either computed again where it
 //! is needed ([`Context::inline`]) or loaded.
 
+mod attention;
 mod contract;
 mod factors;
 mod largest;
@@ -18,6 +19,8 @@ use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Intrinsic, Lower, OpName, View};
 use crate::ops;
 use crate::{Shape, Size};
+pub(super) use attention::build as attention;
+pub use attention::seen;
 pub(super) use contract::build as contract;
 pub use factors::{FactorLoops, factors};
 pub use largest::{Largest, largest};

@@ -9,7 +9,7 @@ use crate::kernel::build;
 use crate::kernel::cost::{Reads, arithmetic, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place};
 use crate::kernel::interpret::scalar::{Bits, write};
-use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
+use crate::kernel::interpret::{Failed, Machine, Stopped, each_position, malformed, of, room};
 use crate::kernel::{
     Body, Inst, Kernel, Load, Reduction, Scalar, ScalarOp, Sink, Stage, Val, math,
 };
@@ -122,10 +122,10 @@ impl Loops for Contract {
         _: &Kernel,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Result<Failed, Malformed> {
+    ) -> Result<Failed, Stopped> {
         let c = self;
         let axes = c.batch.len();
-        let mut run = Run::new(c, inputs);
+        let mut run = Run::new(c, inputs)?;
         let mut values = Vec::new();
         let [m, n, k] = [c.m, c.n, c.k].map(Size::get);
         each_position(&numbers(&c.batch), |batch| {
@@ -257,22 +257,20 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(c: &'a Contract, inputs: &'a [&'a [u8]]) -> Self {
+    fn new(c: &'a Contract, inputs: &'a [&'a [u8]]) -> Result<Self, Stopped> {
         let extents: Vec<usize> =
             c.batch.iter().copied().chain([c.m, c.n]).map(Size::get).collect();
         let (body, sinks) = (&c.epilogue.body, &c.epilogue.sinks);
-        let columns = sinks.iter().map(|sink| column(body, sink, &extents).unwrap_or_default());
-        Run {
-            c,
-            machine: Machine::new(inputs, extents.len()),
-            largest: vec![0; sinks.len()],
-            columns: columns.collect(),
-            extents,
-        }
+        let columns = sinks
+            .iter()
+            .map(|sink| Ok(column(body, sink, &extents)?.unwrap_or_default()))
+            .collect::<Result<_, Stopped>>()?;
+        let (machine, largest) = (Machine::new(inputs, extents.len()), vec![0; sinks.len()]);
+        Ok(Run { c, machine, largest, columns, extents })
     }
 
     /// What becomes of the results at one position.
-    fn sinks(&mut self, values: &[Bits], outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+    fn sinks(&mut self, values: &[Bits], outputs: &mut [&mut [u8]]) -> Result<(), Stopped> {
         let body = &self.c.epilogue.body;
         for (number, sink) in self.c.epilogue.sinks.iter().enumerate() {
             match sink {
@@ -303,7 +301,7 @@ impl<'a> Run<'a> {
     }
 
     /// Stores what is known after the last position.
-    fn finish(&self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+    fn finish(&self, outputs: &mut [&mut [u8]]) -> Result<(), Stopped> {
         for (number, sink) in self.c.epilogue.sinks.iter().enumerate() {
             let (output, dtype, value) = match sink {
                 Sink::Largest { value, output } => {
@@ -333,8 +331,8 @@ fn factor(
     factor: &Factor,
     axes: usize,
     sizes: &[usize],
-) -> Result<Vec<Bits>, Malformed> {
-    let mut all = Vec::with_capacity(product(sizes) as usize);
+) -> Result<Vec<Bits>, Stopped> {
+    let mut all = room(usize::try_from(product(sizes)).unwrap_or(usize::MAX))?;
     let mut values = Vec::new();
     each_position(sizes, |position| {
         machine.position.truncate(axes);

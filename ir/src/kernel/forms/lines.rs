@@ -3,7 +3,7 @@
 use super::{Grouping, Joins, Loops, Operands};
 use crate::Size;
 use crate::kernel::cost::Reads;
-use crate::kernel::interpret::{Failed, Malformed};
+use crate::kernel::interpret::{Failed, Stopped, malformed, repeated};
 use crate::kernel::line::{Layout, Scan, Work};
 use crate::kernel::{Body, Kernel, Scalar, build};
 use std::fmt::{self, Formatter};
@@ -53,12 +53,15 @@ impl Loops for Lines {
         kernel: &Kernel,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Result<Failed, Malformed> {
+    ) -> Result<Failed, Stopped> {
         let (Some(x), [output]) = (kernel.inputs.first(), outputs) else {
-            return Err(Malformed("lines have an operand and one output".to_owned()));
+            return Err(malformed("lines have an operand and one output"));
         };
-        let operands = self.work.operands(inputs).map_err(Malformed)?;
-        self.work.run(x.dtype, self.layout(), &operands, output).map_err(Malformed)?;
+        let operands = self.work.operands(inputs).map_err(Stopped::Malformed)?;
+        let layout = self.layout();
+        let mut words = repeated(0, self.work.words(x.dtype, layout))?;
+        let done = self.work.run(x.dtype, layout, &operands, output, &mut words);
+        done.map_err(Stopped::Malformed)?;
         Ok(None)
     }
 

@@ -3,11 +3,13 @@
 //! A form stands in one file: its loops, their evaluation, cost and text, and what they accumulate. A new one is a variant of [`Form`] and
 //! of [`FormKind`] here, and a file; `docs/kernels.md` lists its places in other crates.
 
+mod attention;
 mod contract;
 mod lines;
 mod nest;
 mod scatter;
 
+pub use attention::Attention;
 pub use contract::{Contract, Factor, Split};
 pub use lines::Lines;
 pub use nest::{Nest, Segment};
@@ -15,7 +17,7 @@ pub use scatter::{Combiner, Scatter};
 
 use super::build::{Built, Context, Group};
 use super::cost::Reads;
-use super::interpret::{Failed, Malformed};
+use super::interpret::{Failed, Stopped};
 use super::{Access, Body, Guard, Kernel, Load, Scalar, Sink, Stage, Val};
 use crate::graph::{Graph, NodeId};
 use crate::op::Lower;
@@ -33,6 +35,8 @@ pub enum Form {
     Scatter(Scatter),
     /// Scans and orders.
     Lines(Lines),
+    /// Attention.
+    Attention(Attention),
 }
 
 impl Form {
@@ -43,6 +47,7 @@ impl Form {
             Form::Contract(_) => FormKind::Contract,
             Form::Scatter(_) => FormKind::Scatter,
             Form::Lines(_) => FormKind::Lines,
+            Form::Attention(_) => FormKind::Attention,
         }
     }
 
@@ -53,6 +58,7 @@ impl Form {
             Form::Contract(contract) => contract,
             Form::Scatter(scatter) => scatter,
             Form::Lines(lines) => lines,
+            Form::Attention(attention) => attention,
         }
     }
 
@@ -63,6 +69,7 @@ impl Form {
             Form::Contract(contract) => contract,
             Form::Scatter(scatter) => scatter,
             Form::Lines(lines) => lines,
+            Form::Attention(attention) => attention,
         }
     }
 }
@@ -78,12 +85,19 @@ pub enum FormKind {
     Scatter,
     /// Scans and orders.
     Lines,
+    /// Attention.
+    Attention,
 }
 
 impl FormKind {
     /// All of them.
-    pub const ALL: [FormKind; 4] =
-        [FormKind::Nest, FormKind::Contract, FormKind::Scatter, FormKind::Lines];
+    pub const ALL: [FormKind; 5] = [
+        FormKind::Nest,
+        FormKind::Contract,
+        FormKind::Scatter,
+        FormKind::Lines,
+        FormKind::Attention,
+    ];
 
     /// The form whose kernels an op of that lowering begins; `None` for what becomes no kernel.
     pub fn begun_by(lower: &Lower) -> Option<FormKind> {
@@ -97,8 +111,9 @@ impl FormKind {
             | Lower::ReduceRow
             | Lower::ReduceColumn => Some(FormKind::Nest),
             Lower::Contract => Some(FormKind::Contract),
-            Lower::Scatter(_) => Some(FormKind::Scatter),
+            Lower::Scatter(_) | Lower::PutSlice => Some(FormKind::Scatter),
             Lower::Lines(_) => Some(FormKind::Lines),
+            Lower::Attention(_) => Some(FormKind::Attention),
             Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }
     }
@@ -119,6 +134,7 @@ impl FormKind {
             FormKind::Contract => &contract::GROUPING,
             FormKind::Scatter => &scatter::GROUPING,
             FormKind::Lines => &lines::GROUPING,
+            FormKind::Attention => &attention::GROUPING,
         }
     }
 }
@@ -161,6 +177,11 @@ pub enum Operands {
         /// Why it has to, in the words of explanations.
         why: &'static str,
     },
+    /// Each in an order of its own, as it lies in memory or is seen there through views.
+    SeenInMemory {
+        /// Why it has to, in the words of explanations.
+        why: &'static str,
+    },
     /// The first as a whole before anything else, if it is not of zeros; the others at the position of the loops.
     BaseAndSources,
 }
@@ -176,7 +197,7 @@ pub(crate) trait Loops {
         kernel: &Kernel,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Result<Failed, Malformed>;
+    ) -> Result<Failed, Stopped>;
 
     /// The operations of a run of a kernel without names; what it reads is added to `reads`.
     fn cost(&self, kernel: &Kernel, reads: &mut Reads) -> u64;

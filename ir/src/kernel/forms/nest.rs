@@ -9,7 +9,9 @@ use crate::kernel::build;
 use crate::kernel::cost::{Reads, of_stage, product};
 use crate::kernel::interpret::reduce::{Column, column, finish, kept_place, row};
 use crate::kernel::interpret::scalar::{Bits, write};
-use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
+use crate::kernel::interpret::{
+    Failed, Machine, Stopped, each_position, malformed, of, repeated, room,
+};
 use crate::kernel::{Body, Kernel, Load, Over, Reduction, Scalar, Sink, Stage};
 use crate::op::Lower;
 use crate::text::{Code, commas};
@@ -83,7 +85,7 @@ impl Loops for Nest {
         _: &Kernel,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Result<Failed, Malformed> {
+    ) -> Result<Failed, Stopped> {
         let mut failed: Failed = None;
         for segment in &self.segments {
             let mut run = NestRun::new(self, segment, inputs)?;
@@ -209,17 +211,14 @@ struct NestRun<'a> {
 }
 
 impl<'a> NestRun<'a> {
-    fn new(
-        nest: &'a Nest,
-        segment: &'a Segment,
-        inputs: &'a [&'a [u8]],
-    ) -> Result<Self, Malformed> {
+    fn new(nest: &'a Nest, segment: &'a Segment, inputs: &'a [&'a [u8]]) -> Result<Self, Stopped> {
         let extents = numbers(&segment.extents);
         let Some(row) = extents.last() else { return Err(malformed("a nest has no row")) };
         let mut machine = Machine::new(inputs, extents.len());
         machine.slots = segment.inputs.clone();
         machine.registers = vec![0; nest.registers.len()];
-        machine.rows = vec![vec![0; *row]; nest.buffers.len()];
+        let rows = nest.buffers.iter().map(|_| repeated(0, *row));
+        machine.rows = rows.collect::<Result<_, _>>()?;
         let mut columns = Vec::new();
         let mut largest = BTreeMap::new();
         for stage in &nest.stages {
@@ -227,7 +226,7 @@ impl<'a> NestRun<'a> {
                 if let Sink::Largest { value, output } = sink {
                     largest.insert(*output, (stage.body.ty(*value), 0));
                 }
-                columns.extend(column(&stage.body, sink, &extents));
+                columns.extend(column(&stage.body, sink, &extents)?);
             }
         }
         Ok(NestRun { nest, segment, extents, machine, columns, largest, values: Vec::new() })
@@ -237,7 +236,7 @@ impl<'a> NestRun<'a> {
         &self,
         outputs: &'o mut [&mut [u8]],
         slot: usize,
-    ) -> Result<&'o mut [u8], Malformed> {
+    ) -> Result<&'o mut [u8], Stopped> {
         self.segment
             .outputs
             .get(slot)
@@ -246,12 +245,16 @@ impl<'a> NestRun<'a> {
     }
 
     /// All stages of the row at the current outer position.
-    fn row(&mut self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+    fn row(&mut self, outputs: &mut [&mut [u8]]) -> Result<(), Stopped> {
         let (nest, inner) = (self.nest, self.extents.len() - 1);
         let mut column = 0;
         for stage in &nest.stages {
             let count = if stage.over == Over::Once { 1 } else { self.extents[inner] };
-            let mut reduced = vec![Vec::new(); stage.sinks.len()];
+            let values = |sink: &Sink| match sink {
+                Sink::Reduce { .. } => room(count),
+                _ => Ok(Vec::new()),
+            };
+            let mut reduced = stage.sinks.iter().map(values).collect::<Result<Vec<_>, _>>()?;
             for position in 0..count {
                 self.machine.position[inner] = position as i64;
                 let mut values = std::mem::take(&mut self.values);
@@ -288,7 +291,7 @@ impl<'a> NestRun<'a> {
         reduced: &mut [Vec<Bits>],
         mut column: usize,
         outputs: &mut [&mut [u8]],
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), Stopped> {
         for (sink, reduced) in stage.sinks.iter().zip(reduced) {
             match sink {
                 Sink::Store { output, dtype, access, value } => {
@@ -336,7 +339,7 @@ impl<'a> NestRun<'a> {
     }
 
     /// Stores the largest values.
-    fn largest(&self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+    fn largest(&self, outputs: &mut [&mut [u8]]) -> Result<(), Stopped> {
         for (output, (ty, largest)) in &self.largest {
             let to = self.output(outputs, *output)?;
             write(to, ty.dtype(), 0, *ty, *largest)
@@ -346,7 +349,7 @@ impl<'a> NestRun<'a> {
     }
 
     /// Stores what has come down the columns.
-    fn columns(&self, outputs: &mut [&mut [u8]]) -> Result<(), Malformed> {
+    fn columns(&self, outputs: &mut [&mut [u8]]) -> Result<(), Stopped> {
         let sinks = self
             .nest
             .stages

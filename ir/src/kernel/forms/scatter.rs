@@ -5,7 +5,7 @@ use crate::Size;
 use crate::kernel::build;
 use crate::kernel::cost::{Reads, arithmetic, product};
 use crate::kernel::interpret::scalar::{Bits, apply, convert, read, write};
-use crate::kernel::interpret::{Failed, Machine, Malformed, each_position, malformed, of};
+use crate::kernel::interpret::{Failed, Machine, Stopped, each_position, malformed, of, room};
 use crate::kernel::{Access, Body, Kernel, Load, Scalar, ScalarOp, Val};
 use crate::text::{Code, commas};
 use smallvec::SmallVec;
@@ -108,7 +108,7 @@ impl Loops for Scatter {
         kernel: &Kernel,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Result<Failed, Malformed> {
+    ) -> Result<Failed, Stopped> {
         let s = self;
         let (Some(declared), Some(output)) = (kernel.outputs.first(), outputs.first_mut()) else {
             return Err(malformed("a scatter has no output"));
@@ -123,8 +123,10 @@ impl Loops for Scatter {
                 .and_then(|b| read(b, dtype, i as i64))
                 .ok_or_else(|| malformed("a base is too small")),
         };
-        let mut elements =
-            (0..declared.ty.numel().get()).map(base).collect::<Result<Vec<Bits>, _>>()?;
+        let mut elements: Vec<Bits> = room(declared.ty.numel().get())?;
+        for i in 0..declared.ty.numel().get() {
+            elements.push(base(i)?);
+        }
         let mut machine = Machine::new(inputs, s.extents.len());
         let mut values = Vec::new();
         each_position(&numbers(&s.extents), |position| {

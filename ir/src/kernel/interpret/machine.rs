@@ -1,7 +1,7 @@
 //! Runs straight-line code at one position.
 
 use super::scalar::{Bits, apply, read};
-use super::{Failed, Malformed, malformed};
+use super::{Failed, Stopped, malformed};
 use crate::Size;
 use crate::kernel::{Access, Body, Guard, Load, ScalarOp, Val};
 
@@ -43,7 +43,7 @@ impl<'a> Machine<'a> {
         body: &Body,
         loads: &[Load],
         values: &mut Vec<Bits>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), Stopped> {
         values.clear();
         for inst in &body.insts {
             let mut args = [0; 3];
@@ -101,7 +101,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, Malformed> {
+    fn load(&self, load: &Load, indices: &[Val], values: &[Bits]) -> Result<Bits, Stopped> {
         let Some(at) = self.place(&load.access, indices, values) else {
             return Ok(load.access.fill);
         };
@@ -141,8 +141,8 @@ impl<'a> Machine<'a> {
 /// Counts row-major through positions; the last axis runs fastest.
 pub(crate) fn each_position(
     extents: &[usize],
-    mut body: impl FnMut(&[i64]) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+    mut body: impl FnMut(&[i64]) -> Result<(), Stopped>,
+) -> Result<(), Stopped> {
     if extents.contains(&0) {
         return Ok(());
     }

@@ -13,17 +13,37 @@ use scalar::Bits;
 /// The number of a check that failed, and what it found.
 pub(crate) type Failed = Option<(u32, Option<i64>)>;
 
-/// Why a kernel means nothing: it is not what the kernel builder makes.
+/// Why a kernel is not evaluated to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) String);
+pub(crate) enum Stopped {
+    /// It means nothing: it is not what the kernel builder makes.
+    Malformed(String),
+    /// There is not enough memory.
+    Memory(String),
+}
 
 /// The kernel is not what the kernel builder makes.
-pub(crate) fn malformed(what: &str) -> Malformed {
-    Malformed(what.to_owned())
+pub(crate) fn malformed(what: &str) -> Stopped {
+    Stopped::Malformed(what.to_owned())
+}
+
+/// Room for so many values.
+pub(crate) fn room<T>(count: usize) -> Result<Vec<T>, Stopped> {
+    let mut room = Vec::new();
+    let short = |error| Stopped::Memory(format!("memory for {count} values: {error}"));
+    room.try_reserve_exact(count).map_err(short)?;
+    Ok(room)
+}
+
+/// So many times a value.
+pub(crate) fn repeated<T: Clone>(value: T, count: usize) -> Result<Vec<T>, Stopped> {
+    let mut all = room(count)?;
+    all.resize(count, value);
+    Ok(all)
 }
 
 /// A value of a body.
-pub(crate) fn of(values: &[Bits], value: u32) -> Result<Bits, Malformed> {
+pub(crate) fn of(values: &[Bits], value: u32) -> Result<Bits, Stopped> {
     values
         .get(value as usize)
         .copied()

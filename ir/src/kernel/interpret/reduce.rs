@@ -1,7 +1,7 @@
 //! Reductions in the order the language fixes (see [`kernel`](crate::kernel)).
 
 use super::scalar::{Bits, apply, compare, is_nan, write};
-use super::{Malformed, malformed};
+use super::{Stopped, malformed, repeated};
 use crate::DType;
 use crate::kernel::{
     Body, COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, Scalar, Sink,
@@ -94,10 +94,15 @@ impl Column {
 }
 
 /// The columns of a sink, if it is one down them.
-pub(crate) fn column(body: &Body, sink: &Sink, extents: &[usize]) -> Option<Vec<Column>> {
-    let Sink::Column { reduction, value, kept, .. } = sink else { return None };
-    let count = extents.iter().zip(kept).filter(|(_, k)| **k).map(|(n, _)| n).product();
-    Some(vec![Column::new(*reduction, body.ty(*value)); count])
+pub(crate) fn column(
+    body: &Body,
+    sink: &Sink,
+    extents: &[usize],
+) -> Result<Option<Vec<Column>>, Stopped> {
+    let Sink::Column { reduction, value, kept, .. } = sink else { return Ok(None) };
+    let mut kept = extents.iter().zip(kept).filter(|(_, k)| **k).map(|(n, _)| n);
+    let count = kept.try_fold(1usize, |all, n| all.checked_mul(*n)).unwrap_or(usize::MAX);
+    repeated(Column::new(*reduction, body.ty(*value)), count).map(Some)
 }
 
 /// The number of the column at a position.
@@ -111,7 +116,7 @@ pub(crate) fn finish<'a>(
     to: &mut [u8],
     (dtype, ty): (DType, Scalar),
     columns: impl Iterator<Item = &'a Column>,
-) -> Result<(), Malformed> {
+) -> Result<(), Stopped> {
     for (at, column) in columns.enumerate() {
         write(to, dtype, at as i64, ty, column.finish())
             .ok_or_else(|| malformed("a column is outside of its output"))?;

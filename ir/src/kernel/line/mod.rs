@@ -13,6 +13,7 @@ mod scan;
 
 use crate::DType;
 use element::with_element;
+pub use scan::{Scanner, panel_dtype};
 use smallvec::{SmallVec, smallvec};
 use std::fmt;
 use std::str::FromStr;
@@ -111,7 +112,18 @@ pub struct Layout {
 }
 
 impl Work {
-    /// Does the work for whole lines: `inputs` are elements of `dtype`, `output` is as long as `layout` says.
+    /// How many words of memory the work takes beside its operands, however many lines there are: an order has the keys of a line there.
+    pub fn words(self, dtype: DType, layout: Layout) -> usize {
+        if let Work::Order { .. } = self {
+            with_element!(dtype, T => {
+                return order::words::<T>(layout);
+            });
+        }
+        0
+    }
+
+    /// Does the work for whole lines: `inputs` are elements of `dtype`, `output` is as long as `layout` says. What `words` hold is of no
+    /// importance; there are as many as [`words`](Work::words) says, or more.
     ///
     /// # Errors
     /// If the buffers are not of these sizes, or there is no such work for the dtype.
@@ -121,6 +133,7 @@ impl Work {
         layout: Layout,
         inputs: &[&[u8]],
         output: &mut [u8],
+        words: &mut [u64],
     ) -> Result<(), String> {
         let Layout { outer, length, inner, kept } = layout;
         let operands = if self.takes_two() { 2 } else { 1 };
@@ -128,16 +141,20 @@ impl Work {
         let fit = inputs.len() == operands
             && inputs.iter().all(|i| i.len() == outer * length * inner * dtype.bytes())
             && output.len() == outer * kept * inner * to.bytes()
+            && words.len() >= self.words(dtype, layout)
             && kept <= length
             && (kept == length || matches!(self, Work::Order { .. }));
         if !fit {
             return Err(format!("operands of {self} are not of the sizes of its lines"));
         }
-        with_element!(dtype, T => {
-            match self {
-                Work::Scan { scan, reverse } => scan::run::<T>(scan, reverse, layout, inputs, output),
-                Work::Order { descending } => order::run::<T>(descending, layout, inputs[0], output),
+        let descending = match self {
+            Work::Order { descending } => descending,
+            Work::Scan { scan, reverse } => {
+                return scan::run(scan, reverse, dtype, layout, inputs, output);
             }
+        };
+        with_element!(dtype, T => {
+            order::run::<T>(descending, layout, inputs[0], output, words);
             return Ok(());
         });
         Err(format!("there is no {self} of {dtype}"))
@@ -180,13 +197,14 @@ mod tests {
         let inputs: Vec<_> = inputs.iter().map(|i| bytes(i, f32::to_le_bytes)).collect();
         let inputs: Vec<&[u8]> = inputs.iter().map(|i| &i[..]).collect();
         let mut out = vec![0; layout.outer * layout.kept * layout.inner * 4];
-        work.run(DType::F32, layout, &inputs, &mut out).unwrap();
+        work.run(DType::F32, layout, &inputs, &mut out, &mut []).unwrap();
         out.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
     fn positions(work: Work, layout: Layout, x: &[f32]) -> Vec<i64> {
         let mut out = vec![0; layout.outer * layout.kept * layout.inner * 8];
-        work.run(DType::F32, layout, &[&bytes(x, f32::to_le_bytes)], &mut out).unwrap();
+        let mut words = vec![7; work.words(DType::F32, layout)];
+        work.run(DType::F32, layout, &[&bytes(x, f32::to_le_bytes)], &mut out, &mut words).unwrap();
         out.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
@@ -276,7 +294,8 @@ mod tests {
                     let wide: Vec<u8> =
                         x.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
                     let mut out = vec![0; kept * 8];
-                    work.run(DType::F64, layout, &[&wide], &mut out).unwrap();
+                    let mut words = vec![7; work.words(DType::F64, layout)];
+                    work.run(DType::F64, layout, &[&wide], &mut out, &mut words).unwrap();
                     let wide: Vec<i64> = out
                         .chunks_exact(8)
                         .map(|b| i64::from_le_bytes(b.try_into().unwrap()))
@@ -290,7 +309,10 @@ mod tests {
     #[test]
     fn buffers_of_other_sizes_are_refused() {
         let mut out = [0; 8];
-        let error = scan(Scan::Sum).run(DType::F32, row(3), &[&[0; 12]], &mut out).unwrap_err();
-        assert!(error.contains("scan sum"), "{error}");
+        let sum = scan(Scan::Sum).run(DType::F32, row(3), &[&[0; 12]], &mut out, &mut []);
+        assert!(sum.is_err_and(|error| error.contains("scan sum")));
+        let (order, mut out) = (Work::Order { descending: false }, [0; 24]);
+        let order = order.run(DType::F32, row(3), &[&[0; 12]], &mut out, &mut [0; 2]);
+        assert!(order.is_err_and(|error| error.contains("order ascending")));
     }
 }

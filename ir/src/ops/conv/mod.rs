@@ -155,11 +155,12 @@ fn expanded<'t>(cx: &ExpandCx<'_, 't>, transposed: bool) -> Results<'t> {
     let (bias, result) = (cx.get(2), &cx.results[0]);
     let wide = bias.is_some();
     let y = if transposed {
-        input_gradient(x, weight, &geometry.moves(), &geometry.to, wide)
+        let y = input_gradient(x, weight, &geometry.moves(), &geometry.to, wide);
+        biased(y, bias, result.dtype)
     } else {
-        correlated(x, weight, &geometry.moves(), &geometry.to, wide)
+        correlated(x, weight, &geometry.moves(), &geometry.to, wide, bias)
     };
-    smallvec![biased(y, bias, result.dtype).reshape_to(&result.shape)]
+    smallvec![y.reshape_to(&result.shape)]
 }
 
 fn gradients<'t>(cx: &GradCx<'_, 't>, transposed: bool) -> Grads<'t> {
@@ -170,7 +171,7 @@ fn gradients<'t>(cx: &GradCx<'_, 't>, transposed: bool) -> Grads<'t> {
     let (parts, moves) = (weight.reshape_to(&geometry.weight()), geometry.moves());
     let (dx, dweight) = if transposed {
         (
-            correlated(dy, parts, &moves, &geometry.from, false),
+            correlated(dy, parts, &moves, &geometry.from, false, None),
             weight_gradient(dy, grouped, &geometry.kernel, &moves),
         )
     } else {
@@ -184,7 +185,7 @@ fn gradients<'t>(cx: &GradCx<'_, 't>, transposed: bool) -> Grads<'t> {
     if cx.get(2).is_some() {
         let channels = Shape::new(&[geometry.channels[1] * geometry.groups]);
         let axes: Vec<i64> = [0].into_iter().chain(3..dy.rank() as i64).collect();
-        grads.push(Some(dy.sum(&axes, false, None).reshape_to(&channels)));
+        grads.push(Some(dy.sum(&axes).reshape_to(&channels)));
     }
     grads
 }

@@ -17,13 +17,15 @@ pub(super) struct Moves<'a> {
     pub(super) low: &'a [i64],
 }
 
-/// The convolution of `x` with `weight`, in f32 for 16-bit floats if `wide`: `count` windows along each axis.
+/// The convolution of `x` with `weight`, in f32 for 16-bit floats if `wide`: `count` windows along each axis. A bias is added to the sums before these are laid
+/// out as windows are: so it is part of the product's epilogue.
 pub(super) fn correlated<'t>(
     x: Var<'t>,
     weight: Var<'t>,
     moves: &Moves<'_>,
     count: &[Size],
     wide: bool,
+    bias: Option<Var<'t>>,
 ) -> Var<'t> {
     let (shape, kernel) = (weight.shape(), kernel_of(weight));
     let seen = windowed(x, &kernel, moves, count);
@@ -31,7 +33,10 @@ pub(super) fn correlated<'t>(
     let terms = shape[2..].iter().product::<Size>();
     let seen = seen.reshape_to(&lead.iter().copied().chain([terms, positions]).collect());
     let rows = weight.reshape_to(&Shape::new(&[shape[0], shape[1], terms]));
-    let y = multiplied(rows, seen, wide);
+    let mut y = multiplied(rows, seen, wide);
+    if bias.is_some() {
+        y = biased(y, bias, x.dtype());
+    }
     y.reshape_to(&lead.iter().chain([&shape[1]]).chain(count).copied().collect())
 }
 
@@ -194,7 +199,7 @@ fn one_phase<'t>(
     let (dilation, low): (Vec<i64>, Vec<i64>) =
         (dilation.collect(), phases.iter().map(|p| p.low).collect());
     let moves = Moves { stride: &stride, dilation: &dilation, low: &low };
-    correlated(dy, part.permute(&order), &moves, counts, wide).reshape_to(&shape)
+    correlated(dy, part.permute(&order), &moves, counts, wide, None).reshape_to(&shape)
 }
 
 /// The sizes of the windows of a weight.
@@ -228,5 +233,5 @@ pub(super) fn biased<'t>(y: Var<'t>, bias: Option<Var<'t>>, dtype: DType) -> Var
     let Some(bias) = bias else { return y.to(dtype) };
     let ones = (3..y.rank()).map(|_| Size::from(1));
     let shape: Shape = [y.size(1), y.size(2)].into_iter().chain(ones).collect();
-    y.add(bias.to(y.dtype()).reshape_to(&shape), None).to(dtype)
+    y.add(bias.to(y.dtype()).reshape_to(&shape)).to(dtype)
 }

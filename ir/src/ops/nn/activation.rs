@@ -21,7 +21,7 @@ TANH_BACKWARD = tanh_backward(dy, y) -> (dx) {
     infer:    &alike,
     body:     composite(None, &|cx| {
         let (dy, y) = (cx.args[0], cx.args[1]);
-        smallvec![dy.mul(y.mul(y, None).rsub(1.0), None)]
+        smallvec![dy.mul(y.mul(y).rsub(1.0))]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -34,7 +34,7 @@ SIGMOID_BACKWARD = sigmoid_backward(dy, y) -> (dx) {
     infer:    &alike,
     body:     composite(None, &|cx| {
         let (dy, y) = (cx.args[0], cx.args[1]);
-        smallvec![dy.mul(y.rsub(1.0), None).mul(y, None)]
+        smallvec![dy.mul(y.rsub(1.0)).mul(y)]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -55,9 +55,9 @@ GELU = gelu(x; approximate: OptStr) -> (y) {
         &|cx| {
             let x = cx.args[0];
             smallvec![if by_tanh(cx.attrs.str("approximate")) == Ok(true) {
-                x.div(argument(x, -1.0).exp().add(None, Some(1.0)), None)
+                x.div(argument(x, -1.0).exp().add(1.0))
             } else {
-                x.mul(None, Some(0.5)).mul(half_erf(x).add(None, Some(1.0)), None)
+                x.mul(0.5).mul(half_erf(x).add(1.0))
             }]
         },
     ),
@@ -77,15 +77,15 @@ GELU_BACKWARD = gelu_backward(dy, x; approximate: OptStr) -> (dx) {
         let (dy, x) = (cx.args[0], cx.args[1]);
         let slope = if by_tanh(cx.attrs.str("approximate")) == Ok(true) {
             let below = argument(x, 1.0).sigmoid();
-            let inside = x.mul(x, None).mul(None, Some(6.0 * CUBE * SLOPE)).add(None, Some(2.0 * SLOPE));
-            let rise = x.mul(inside, None).mul(below.rsub(1.0), None).add(None, Some(1.0));
-            below.mul(rise, None)
+            let inside = x.mul(x).mul(6.0 * CUBE * SLOPE).add(2.0 * SLOPE);
+            let rise = x.mul(inside).mul(below.rsub(1.0)).add(1.0);
+            below.mul(rise)
         } else {
-            let below = half_erf(x).add(None, Some(1.0)).mul(None, Some(0.5));
-            let density = x.mul(x, None).mul(None, Some(-0.5)).exp().mul(None, Some(FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5));
-            below.add(x.mul(density, None), None)
+            let below = half_erf(x).add(1.0).mul(0.5);
+            let density = x.mul(x).mul(-0.5).exp().mul(FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5);
+            below.add(x.mul(density))
         };
-        smallvec![dy.mul(slope, None)]
+        smallvec![dy.mul(slope)]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -98,7 +98,7 @@ SILU = silu(x) -> (y) {
     infer:    &infer::float_only,
     body:     composite(
         Some(rule(&|cx| smallvec![Some(cx.dy().silu_backward(cx.args[0]))])),
-        &|cx| smallvec![cx.args[0].div(cx.args[0].neg().exp().add(None, Some(1.0)), None)],
+        &|cx| smallvec![cx.args[0].div(cx.args[0].neg().exp().add(1.0))],
     ),
     rounding: Rounding::result("the result; the gradient once"),
     facts:    Facts::new().takes_all(),
@@ -112,7 +112,7 @@ SILU_BACKWARD = silu_backward(dy, x) -> (dx) {
     body:     composite(None, &|cx| {
         let (dy, x) = (cx.args[0], cx.args[1]);
         let s = x.sigmoid();
-        smallvec![dy.mul(s, None).mul(x.mul(s.rsub(1.0), None).add(None, Some(1.0)), None)]
+        smallvec![dy.mul(s).mul(x.mul(s.rsub(1.0)).add(1.0))]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -148,9 +148,9 @@ fn by_tanh(approximate: Option<&str>) -> Result<bool, String> {
 /// steps, and nothing cancels where `tanh u` is close to -1.
 fn argument(x: Var<'_>, sign: f64) -> Var<'_> {
     let slope = sign * 2.0 * SLOPE;
-    x.mul(x.mul(x, None).mul(None, Some(slope * CUBE)).add(None, Some(slope)), None)
+    x.mul(x.mul(x).mul(slope * CUBE).add(slope))
 }
 
 fn half_erf(x: Var<'_>) -> Var<'_> {
-    x.mul(None, Some(FRAC_1_SQRT_2)).erf()
+    x.mul(FRAC_1_SQRT_2).erf()
 }

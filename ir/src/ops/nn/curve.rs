@@ -22,10 +22,10 @@ ELU = elu(x; alpha: OptFloat, scale: OptFloat, input_scale: OptFloat) -> (y) {
     body:     composite(None, &|cx| {
         let get = |name| cx.attrs.float(name).unwrap_or(1.0);
         let (x, alpha, scale) = (cx.args[0], get("alpha"), get("scale"));
-        let is_low = x.le(None, Some(0.0));
+        let is_low = x.le(0.0);
         let low = is_low.choose(x, cx.tracer.zeros_like(x));
-        let fall = low.mul(None, Some(get("input_scale"))).expm1();
-        smallvec![is_low.choose(fall.mul(None, Some(alpha * scale)), x.mul(None, Some(scale)))]
+        let fall = low.mul(get("input_scale")).expm1();
+        smallvec![is_low.choose(fall.mul(alpha * scale), x.mul(scale))]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] {alpha = 0.5, scale = 1.5, input_scale = 2.0}"] },
@@ -48,7 +48,7 @@ SOFTPLUS = softplus(x; beta: OptFloat, threshold: OptFloat) -> (y) {
 MISH = mish(x) -> (y) {
     dispatch: LISTED,
     infer:    &infer::float_only,
-    body:     composite(None, &|cx| smallvec![cx.args[0].mul(rectified(cx.args[0], 1.0, 20.0).tanh(), None)]),
+    body:     composite(None, &|cx| smallvec![cx.args[0].mul(rectified(cx.args[0], 1.0, 20.0).tanh())]),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
 }
@@ -60,7 +60,7 @@ LOG_SIGMOID = log_sigmoid(x) -> (y) {
     body:     composite(None, &|cx| {
         let x = cx.args[0];
         let rest = x.abs().neg().exp().log1p();
-        smallvec![x.minimum(cx.tracer.zeros_like(x)).sub(rest, None)]
+        smallvec![x.minimum(cx.tracer.zeros_like(x)).sub(rest)]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40]"] },
@@ -74,8 +74,8 @@ HARDSWISH = hardswish(x) -> (y) {
         Some(rule(&|cx| smallvec![Some(cx.dy().hardswish_backward(cx.args[0]))])),
         &|cx| {
             let x = cx.args[0];
-            let rise = x.add(None, Some(3.0)).clamp_to(Some(0.0), Some(6.0));
-            smallvec![x.mul(rise, None).div(None, Some(6.0))]
+            let rise = x.add(3.0).clamp_to(Some(0.0), Some(6.0));
+            smallvec![x.mul(rise).div(6.0)]
         },
     ),
     rounding: Rounding::result("the result; the gradient once"),
@@ -88,9 +88,9 @@ HARDSWISH_BACKWARD = hardswish_backward(dy, x) -> (dx) {
     infer:    &alike,
     body:     composite(None, &|cx| {
         let (dy, x) = (cx.args[0], cx.args[1]);
-        let bend = dy.mul(x.div(None, Some(3.0)).add(None, Some(0.5)), None);
-        let above = x.lt(None, Some(3.0)).choose(bend, dy);
-        smallvec![x.le(None, Some(-3.0)).choose(cx.tracer.zeros_like(dy), above)]
+        let bend = dy.mul(x.div(3.0).add(0.5));
+        let above = x.lt(3.0).choose(bend, dy);
+        smallvec![x.le(-3.0).choose(cx.tracer.zeros_like(dy), above)]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[40], T[40] in -2.9 2.9"] },
@@ -103,9 +103,9 @@ HARDSIGMOID = hardsigmoid(x) -> (y) {
     body:     composite(None, &|cx| {
         // A NaN stays one and has no gradient.
         let x = cx.args[0].isnan().choose(cx.args[0].detach(), cx.args[0]);
-        let rise = x.add(None, Some(3.0)).div(None, Some(6.0));
+        let rise = x.add(3.0).div(6.0);
         let (zero, one) = (cx.tracer.zeros_like(x), cx.tracer.ones_like(x));
-        smallvec![x.le(None, Some(-3.0)).choose(zero, x.ge(None, Some(3.0)).choose(one, rise))]
+        smallvec![x.le(-3.0).choose(zero, x.ge(3.0).choose(one, rise))]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5]", "T[40] in -5 5"] },
@@ -127,7 +127,7 @@ GLU = glu(x; dim: Int) -> (y) {
         let axis = x.shape().axis(cx.attrs.int("dim").expect("required")).expect("checked when recorded");
         let half = cx.results[0].shape[axis];
         let part = |from: Size| x.slice(axis as i64, from, from + half, 1);
-        smallvec![part(0.into()).mul(part(half).sigmoid(), None)]
+        smallvec![part(0.into()).mul(part(half).sigmoid())]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 6] {dim = 1}", "T[4, 5] {dim = 0}"] },
@@ -156,7 +156,7 @@ PRELU = prelu(x, weight) -> (y) {
             along[1] = weight.ty().numel();
         }
         let slope = weight.reshape(&along).expand_to(&x.shape());
-        smallvec![x.gt(None, Some(0.0)).choose(x, x.mul(slope, None))]
+        smallvec![x.gt(0.0).choose(x, x.mul(slope))]
     }),
     rounding: Rounding::RESULT,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[5]", "T[7], T[1]"] },
@@ -165,10 +165,10 @@ PRELU = prelu(x, weight) -> (y) {
 
 /// `log(1 + exp(beta * x)) / beta`, by pieces.
 fn rectified(x: Var<'_>, beta: f64, threshold: f64) -> Var<'_> {
-    let scaled = x.mul(None, Some(beta));
-    let large = scaled.gt(None, Some(threshold));
+    let scaled = x.mul(beta);
+    let large = scaled.gt(threshold);
     let low = large.choose(x.tracer().zeros_like(x), scaled);
-    large.choose(x, low.exp().log1p().div(None, Some(beta)))
+    large.choose(x, low.exp().log1p().div(beta))
 }
 
 /// The axis that is halved, and half of its size.

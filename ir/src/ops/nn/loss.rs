@@ -7,12 +7,12 @@ use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Intrinsic, Rounding, composite,
     composite_own, rule,
 };
-use crate::ops::elementwise::{ADD, DIV, Elementwise, MUL};
+use crate::ops::elementwise::Elementwise;
 use crate::ops::index::Indexing;
 use crate::ops::infer;
 use crate::ops::nn::Softmaxes;
 use crate::ops::reduce::Reductions;
-use crate::{Attrs, Must, Number, Results, Shape, Size, TensorType, Var};
+use crate::{Attrs, IntoDims, Must, Number, Results, Shape, Size, TensorType, Var};
 use smallvec::{SmallVec, smallvec};
 
 /// The target that does not count, if the attribute `ignore_index` does not name another.
@@ -76,14 +76,14 @@ NLL_LOSS_BACKWARD = nll_loss_backward(dy, target, total, weight: optional; class
         let axis = class_axis(shape.rank());
         let mut slope = dy.neg();
         match Reduction::of(cx.attrs) {
-            Ok(Reduction::Mean) => slope = slope.div(total, None),
+            Ok(Reduction::Mean) => slope = slope.div(total),
             Ok(Reduction::None) => slope = slope.unsqueeze(axis as i64),
             _ => {}
         }
         if let Some(weight) = cx.get(3) {
-            slope = slope.mul(along_classes(weight, shape.rank()), None);
+            slope = slope.mul(along_classes(weight, shape.rank()));
         }
-        let counts = target.ne(None, Some(ignored(cx.attrs) as f64)).unsqueeze(axis as i64);
+        let counts = target.ne(ignored(cx.attrs) as f64).unsqueeze(axis as i64);
         let hot = target.one_hot(axis, shape[axis]).logical_and(counts);
         let zero = cx.tracer.full(TensorType::scalar(slope.dtype()), 0.0);
         smallvec![hot.choose(slope, zero)]
@@ -137,11 +137,11 @@ MSE_LOSS = mse_loss(x, target; reduction: OptStr) -> (loss) {
         Ok(inferred)
     },
     body:     composite(None, &|cx| {
-        let gap = cx.args[0].sub(cx.args[1], None);
-        let each = gap.mul(gap, None);
+        let gap = cx.args[0].sub(cx.args[1]);
+        let each = gap.mul(gap);
         smallvec![match Reduction::of(cx.attrs) {
-            Ok(Reduction::Mean) => each.mean(&[], false, None),
-            Ok(Reduction::Sum) => each.sum(&[], false, None),
+            Ok(Reduction::Mean) => each.mean(()),
+            Ok(Reduction::Sum) => each.sum(()),
             _ => each,
         }]
     }),
@@ -231,20 +231,20 @@ fn picked<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let target = target.check_range(0, classes, Some(ignored(cx.attrs)));
     let hot = target.one_hot(axis, classes);
     let zero = cx.tracer.full(TensorType::scalar(wide), 0.0);
-    let pick = |x: Var<'t>| hot.choose(x, zero).sum(&[axis as i64], false, None);
-    let counts = target.ne(None, Some(ignored(cx.attrs) as f64));
+    let pick = |x: Var<'t>| hot.choose(x, zero).sum(axis as i64);
+    let counts = target.ne(ignored(cx.attrs) as f64);
     let (each, share) = match cx.get(2) {
         None => (pick(logp).neg(), counts.to(wide)),
         Some(weight) => {
             let share = pick(along_classes(weight, logp.rank()));
-            (pick(logp).neg().mul(share, None), counts.choose(share, zero))
+            (pick(logp).neg().mul(share), counts.choose(share, zero))
         }
     };
-    let (each, total) = (counts.choose(each, zero), share.sum(&[], false, None));
+    let (each, total) = (counts.choose(each, zero), share.sum(()));
     let loss = match Reduction::of(cx.attrs) {
         Ok(Reduction::None) => each,
-        Ok(Reduction::Sum) => each.sum(&[], false, None),
-        _ => each.sum(&[], false, None).div(total, None),
+        Ok(Reduction::Sum) => each.sum(()),
+        _ => each.sum(()).div(total),
     };
     smallvec![loss, total]
 }
@@ -255,13 +255,9 @@ fn cross_entropy<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let axis = class_axis(x.rank());
     let smoothing = cx.attrs.float("label_smoothing").unwrap_or(0.0);
     let even = Number::Ratio(smoothing, x.size(axis));
-    let logp = x.log_softmax(axis as i64, Some(x.dtype()));
+    let logp = x.log_softmax([axis as i64].dtype(x.dtype()));
     if is_probabilities(&x.ty(), &target.ty()) {
-        let target = if smoothing > 0.0 {
-            (target * (1.0 - smoothing)).with_number(&ADD, even)
-        } else {
-            target
-        };
+        let target = if smoothing > 0.0 { (target * (1.0 - smoothing)).add(even) } else { target };
         return expected(cx, logp, target);
     }
     let loss =
@@ -270,15 +266,15 @@ fn cross_entropy<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
         return loss;
     }
     let weighted = weight.map_or(logp, |w| logp * along_classes(w, logp.rank()));
-    let each = -weighted.sum(&[axis as i64], false, None);
-    let counts = target.ne(None, Some(ignored(cx.attrs) as f64));
+    let each = -weighted.sum(axis as i64);
+    let counts = target.ne(ignored(cx.attrs) as f64);
     let each = counts.choose(each, cx.tracer.full(TensorType::scalar(each.dtype()), 0.0));
     let smooth = match Reduction::of(cx.attrs) {
         Ok(Reduction::None) => each,
-        Ok(Reduction::Sum) => each.sum(&[], false, None),
-        _ => each.sum(&[], false, None) / loss.result(1).to(each.dtype()),
+        Ok(Reduction::Sum) => each.sum(()),
+        _ => each.sum(()) / loss.result(1).to(each.dtype()),
     };
-    loss * (1.0 - smoothing) + smooth.with_number(&MUL, even)
+    loss * (1.0 - smoothing) + smooth.mul(even)
 }
 
 /// Cross entropy with probabilities as the target.
@@ -287,8 +283,8 @@ fn expected<'t>(cx: &ExpandCx<'_, 't>, logp: Var<'t>, target: Var<'t>) -> Var<'t
     let terms = logp * target;
     let terms = cx.get(2).map_or(terms, |w| terms * along_classes(w, logp.rank()));
     match Reduction::of(cx.attrs) {
-        Ok(Reduction::None) => -terms.sum(&[axis as i64], false, None),
-        Ok(Reduction::Sum) => -terms.sum(&[], false, None),
+        Ok(Reduction::None) => -terms.sum(axis as i64),
+        Ok(Reduction::Sum) => -terms.sum(()),
         _ => {
             let each: Shape =
                 (0..logp.rank()).filter(|i| *i != axis).map(|i| logp.size(i)).collect();
@@ -296,7 +292,7 @@ fn expected<'t>(cx: &ExpandCx<'_, 't>, logp: Var<'t>, target: Var<'t>) -> Var<'t
                 (Some(all), Some(classes)) => Number::F64(all as f64 / classes.max(1) as f64),
                 _ => Number::Size(each.numel()),
             };
-            (-terms.sum(&[], false, None)).with_number(&DIV, count)
+            (-terms.sum(())).div(count)
         }
     }
 }

@@ -46,15 +46,15 @@ MULTI_MARGIN_LOSS = multi_margin_loss(x, target, weight: optional; p: OptFloat, 
         let (rows, classes) = (x.size(0), x.size(1));
         let target = cx.args[1].reshape_to(&Shape::new(&[rows, 1.into()]));
         let own = x.gather(target, 1);
-        let gap = above_zero(x.sub(own, None).add(None, Some(cx.attrs.float("margin").unwrap_or(1.0))));
-        let gap = if cx.attrs.float("p") == Some(2.0) { gap.mul(gap, None) } else { gap };
-        let is_own = cx.tracer.iota(DType::I64, &Shape::new(&[1.into(), classes]), 1).eq(target, None);
+        let gap = above_zero(x.sub(own).add(cx.attrs.float("margin").unwrap_or(1.0)));
+        let gap = if cx.attrs.float("p") == Some(2.0) { gap.mul(gap) } else { gap };
+        let is_own = cx.tracer.iota(DType::I64, &Shape::new(&[1.into(), classes]), 1).eq(target);
         let mut each = is_own.choose(cx.tracer.zeros_like(gap), gap);
         if let Some(weight) = cx.get(2) {
             let all = weight.unsqueeze(0).expand_to(&x.shape());
-            each = each.mul(all.gather(target, 1), None);
+            each = each.mul(all.gather(target, 1));
         }
-        finish(cx, each.mean(&[1], false, None), &cx.args[1].shape())
+        finish(cx, each.mean(1), &cx.args[1].shape())
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -83,17 +83,17 @@ MULTILABEL_MARGIN_LOSS = multilabel_margin_loss(x, target; reduction: OptStr) ->
             t.iota(DType::I64, &Shape::new(&shape), dim)
         };
         // [row, label, earlier label]: whether one up to it is below zero.
-        let ended = target.lt(None, Some(0.0)).unsqueeze(1).logical_and(places(2).le(places(1), None));
-        let ended = ended.amax(&[2], false);
+        let ended = target.lt(0.0).unsqueeze(1).logical_and(places(2).le(places(1)));
+        let ended = ended.amax(2);
         let safe = ended.choose(t.zeros_like(target), target);
         // [row, label, class]
-        let named = safe.unsqueeze(2).eq(places(2), None).logical_and(ended.logical_not().unsqueeze(2));
-        let is_label = named.amax(&[1], false);
+        let named = safe.unsqueeze(2).eq(places(2)).logical_and(ended.logical_not().unsqueeze(2));
+        let is_label = named.amax(1);
         let own = x.gather(safe, 1);
-        let gap = above_zero(x.unsqueeze(1).sub(own.unsqueeze(2), None).add(None, Some(1.0)));
+        let gap = above_zero(x.unsqueeze(1).sub(own.unsqueeze(2)).add(1.0));
         let is_left_out = ended.unsqueeze(2).logical_or(is_label.unsqueeze(1));
-        let each = is_left_out.choose(t.zeros_like(gap), gap).sum(&[1], false, None);
-        finish(cx, each.mean(&[1], false, None), &outer_of(&classes_of(&cx.args[0].ty())).unwrap_or(Shape::scalar()))
+        let each = is_left_out.choose(t.zeros_like(gap), gap).sum(1);
+        finish(cx, each.mean(1), &outer_of(&classes_of(&cx.args[0].ty())).unwrap_or(Shape::scalar()))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -127,7 +127,7 @@ TRIPLET_MARGIN_LOSS = triplet_margin_loss(x, positive, negative; margin: OptFloa
         if cx.attrs.bool("swap") {
             far = far.minimum(distance(positive, negative, p, eps));
         }
-        let gap = near.sub(far, None).add(None, Some(cx.attrs.float("margin").unwrap_or(1.0)));
+        let gap = near.sub(far).add(cx.attrs.float("margin").unwrap_or(1.0));
         let shape = gap.shape();
         finish(cx, above_zero(gap), &shape)
     }),
@@ -155,14 +155,14 @@ COSINE_EMBEDDING_LOSS = cosine_embedding_loss(x1, x2, target; margin: OptFloat, 
     },
     body:     composite(None, &|cx| {
         let (x, other, target) = (cx.args[0], cx.args[1], cx.args[2]);
-        let cos = product(x, other).div(squared(x).mul(squared(other), None).sqrt(), None);
-        let far = above_zero(cos.sub(None, Some(cx.attrs.float("margin").unwrap_or(0.0))));
+        let cos = product(x, other).div(squared(x).mul(squared(other)).sqrt());
+        let far = above_zero(cos.sub(cx.attrs.float("margin").unwrap_or(0.0)));
         let zero = cx.tracer.zeros_like(cos);
-        let near = target.eq(None, Some(1.0)).choose(cos.rsub(1.0), zero);
+        let near = target.eq(1.0).choose(cos.rsub(1.0), zero);
         // No byte is -1.
         let each = match target.dtype() {
             DType::U8 => near,
-            _ => near.add(target.eq(None, Some(-1.0)).choose(far, zero), None),
+            _ => near.add(target.eq(-1.0).choose(far, zero)),
         };
         let shape = each.shape();
         finish(cx, each, &shape)
@@ -175,17 +175,17 @@ COSINE_EMBEDDING_LOSS = cosine_embedding_loss(x1, x2, target; margin: OptFloat, 
 
 /// The norm of order `p` of `a - b + eps` for each row.
 fn distance<'t>(a: Var<'t>, b: Var<'t>, p: f64, eps: f64) -> Var<'t> {
-    a.sub(b, None).add(None, Some(eps)).linalg_vector_norm(Some(p), &[-1], false, None)
+    a.sub(b).add(eps).vector_norm(-1, p)
 }
 
 /// The product of the vectors along the last axis.
 fn product<'t>(a: Var<'t>, b: Var<'t>) -> Var<'t> {
-    a.mul(b, None).sum(&[-1], false, None)
+    a.mul(b).sum(-1)
 }
 
 /// The square of the length of each row, above zero.
 fn squared(a: Var<'_>) -> Var<'_> {
-    product(a, a).add(None, Some(1e-12))
+    product(a, a).add(1e-12)
 }
 
 /// A tensor without axes is a row of one class.
@@ -221,7 +221,7 @@ fn of_rows(cx: &InferCx<'_>, dtype: DType, outer: Shape) -> infer::Answer {
 
 /// One row or several as several.
 fn as_rows(x: Var<'_>) -> Var<'_> {
-    let x = if x.rank() == 0 { x.reshape(&[1]) } else { x };
+    let x = if x.rank() == 0 { x.reshape([1]) } else { x };
     let width = x.size(x.rank() - 1);
     let rows = if x.rank() == 2 { x.size(0) } else { Size::from(1) };
     x.reshape_to(&Shape::new(&[rows, width]))
@@ -231,12 +231,12 @@ fn as_rows(x: Var<'_>) -> Var<'_> {
 fn finish<'t>(cx: &ExpandCx<'_, 't>, each: Var<'t>, outer: &Shape) -> Results<'t> {
     smallvec![match Reduction::of(cx.attrs) {
         Ok(Reduction::None) => each.reshape_to(outer),
-        Ok(Reduction::Sum) => each.sum(&[], false, None),
-        _ => each.mean(&[], false, None),
+        Ok(Reduction::Sum) => each.sum(()),
+        _ => each.mean(()),
     }]
 }
 
 /// `x` where it is above zero.
 fn above_zero(x: Var<'_>) -> Var<'_> {
-    x.gt(None, Some(0.0)).choose(x, x.tracer().zeros_like(x))
+    x.gt(0.0).choose(x, x.tracer().zeros_like(x))
 }

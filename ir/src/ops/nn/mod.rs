@@ -4,7 +4,10 @@
 //! has, from the same saved results.
 
 pub mod activation;
+pub mod attention;
+pub mod batch_norm;
 pub mod curve;
+pub mod group_norm;
 pub mod loss;
 pub mod margin;
 pub mod norm;
@@ -12,7 +15,10 @@ pub mod regression;
 pub mod softmax;
 
 pub use activation::Activations;
+pub use attention::Attentions;
+pub use batch_norm::BatchNorms;
 pub use curve::Curves;
+pub use group_norm::GroupNorms;
 pub use loss::Losses;
 pub use margin::Margins;
 pub use norm::Norms;

@@ -4,10 +4,10 @@ use super::activation::same_type;
 use crate::op::{
     Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Rounding, composite, rule,
 };
-use crate::ops::elementwise::{DIV, Elementwise};
+use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::reduce::Reductions;
-use crate::{Attrs, DType, Must, Number, Shape, Size, TensorType, Var};
+use crate::{Attrs, DType, IntoDims, Must, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 crate::ops! { trait Norms;
@@ -99,16 +99,16 @@ fn one_row(x: Var<'_>) -> Var<'_> {
 
 fn forward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
     let x = cx.args[0].reshape_to(&rows(&cx.args[0].ty(), cx.attrs));
-    let mean = x.mean(&[1], true, None);
-    let centred = x.sub(mean, None);
-    let variance = centred.mul(centred, None).mean(&[1], true, None);
-    let rstd = variance.add(None, cx.attrs.float("eps")).rsqrt();
-    let mut y = centred.mul(rstd, None);
+    let mean = x.mean([1].keep());
+    let centred = x.sub(mean);
+    let variance = centred.mul(centred).mean([1].keep());
+    let rstd = variance.add(cx.attrs.float("eps").expect("required")).rsqrt();
+    let mut y = centred.mul(rstd);
     if let Some(weight) = cx.get(1) {
-        y = y.mul(one_row(weight), None);
+        y = y.mul(one_row(weight));
     }
     if let Some(bias) = cx.get(2) {
-        y = y.add(one_row(bias), None);
+        y = y.add(one_row(bias));
     }
     [y, mean, rstd].iter().zip(cx.results).map(|(v, t)| v.reshape_to(&t.shape)).collect()
 }
@@ -118,13 +118,12 @@ fn backward<'t>(cx: &ExpandCx<'_, 't>) -> crate::Results<'t> {
     let one = Shape::from(crate::sizes![shape[0], 1]);
     let (dy, x) = (cx.args[0].reshape_to(&shape), cx.args[1].reshape_to(&shape));
     let (mean, rstd) = (cx.args[2].reshape_to(&one), cx.args[3].reshape_to(&one));
-    let normal = x.sub(mean, None).mul(rstd, None);
-    let g = cx.get(4).map_or(dy, |weight| dy.mul(one_row(weight), None));
-    let along = g.mul(normal, None).mean(&[1], true, None);
-    let dx =
-        g.sub(g.mean(&[1], true, None), None).sub(normal.mul(along, None), None).mul(rstd, None);
-    let dweight = dy.mul(normal, None).sum(&[0], false, None);
-    let dbias = dy.sum(&[0], false, None);
+    let normal = x.sub(mean).mul(rstd);
+    let g = cx.get(4).map_or(dy, |weight| dy.mul(one_row(weight)));
+    let along = g.mul(normal).mean([1].keep());
+    let dx = g.sub(g.mean([1].keep())).sub(normal.mul(along)).mul(rstd);
+    let dweight = dy.mul(normal).sum(0);
+    let dbias = dy.sum(0);
     [dx, dweight, dbias].iter().zip(cx.results).map(|(v, t)| v.reshape_to(&t.shape)).collect()
 }
 
@@ -148,14 +147,14 @@ fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
     // The statistics are results too: gradients of gradients arrive here.
     let n = rows(&x.ty(), cx.attrs)[1];
     let wide = x.to(mean.dtype());
-    let through_mean = cx.dys[1].map(|d| d.with_number(&DIV, n.into()));
+    let through_mean = cx.dys[1].map(|d| d.div(n));
     let through_rstd = cx.dys[2].map(|d| {
-        let cube = rstd.mul(rstd, None).mul(rstd, None);
-        wide.sub(mean, None).mul(d.mul(cube, None).with_number(&DIV, Number::Size(-n)), None)
+        let cube = rstd.mul(rstd).mul(rstd);
+        wide.sub(mean).mul(d.mul(cube).div(-n))
     });
     for part in [through_mean, through_rstd].into_iter().flatten() {
         let part = part.expand_to(&x.shape()).to(x.dtype());
-        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part, None)));
+        grads[0] = Some(grads[0].map_or(part, |dx| dx.add(part)));
     }
     grads
 }

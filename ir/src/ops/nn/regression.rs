@@ -10,7 +10,7 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::power::Powers;
 use crate::ops::reduce::Reductions;
-use crate::{DType, Results, Shape, Var};
+use crate::{DType, IntoDims, Results, Shape, Var};
 use smallvec::smallvec;
 
 const LISTED: Dispatch = Dispatch::Listed { overload: "" };
@@ -23,7 +23,7 @@ crate::ops! { trait Regressions;
 L1_LOSS = l1_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
-    body:     composite(None, &|cx| finish(cx, cx.args[0].sub(cx.args[1], None).abs())),
+    body:     composite(None, &|cx| finish(cx, cx.args[0].sub(cx.args[1]).abs())),
     rounding: ROUNDED,
     facts:    LOSS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]", "T[3, 5], T[3, 5] {reduction = \"none\"}"] },
@@ -37,12 +37,12 @@ SMOOTH_L1_LOSS = smooth_l1_loss(x, target; reduction: OptStr, beta: OptFloat) ->
         reduced(cx)
     },
     body:     composite(None, &|cx| {
-        let (d, beta) = (cx.args[0].sub(cx.args[1], None), cx.attrs.float("beta").unwrap_or(1.0));
+        let (d, beta) = (cx.args[0].sub(cx.args[1]), cx.attrs.float("beta").unwrap_or(1.0));
         if beta == 0.0 {
             return finish(cx, d.abs());
         }
-        let near = d.mul(d, None).mul(None, Some(0.5)).div(None, Some(beta));
-        finish(cx, d.abs().lt(None, Some(beta)).choose(near, d.abs().sub(None, Some(0.5 * beta))))
+        let near = d.mul(d).mul(0.5).div(beta);
+        finish(cx, d.abs().lt(beta).choose(near, d.abs().sub(0.5 * beta)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -57,9 +57,9 @@ HUBER_LOSS = huber_loss(x, target; reduction: OptStr, delta: OptFloat) -> (loss)
         reduced(cx)
     },
     body:     composite(None, &|cx| {
-        let (d, delta) = (cx.args[0].sub(cx.args[1], None), cx.attrs.float("delta").unwrap_or(1.0));
-        let far = d.abs().sub(None, Some(0.5 * delta)).mul(None, Some(delta));
-        finish(cx, d.abs().le(None, Some(delta)).choose(d.mul(d, None).mul(None, Some(0.5)), far))
+        let (d, delta) = (cx.args[0].sub(cx.args[1]), cx.attrs.float("delta").unwrap_or(1.0));
+        let far = d.abs().sub(0.5 * delta).mul(delta);
+        finish(cx, d.abs().le(delta).choose(d.mul(d).mul(0.5), far))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -73,7 +73,7 @@ BINARY_CROSS_ENTROPY = binary_cross_entropy(x, target, weight: optional; reducti
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);
         let other = x.rsub(1.0);
-        let each = target.sub(None, Some(1.0)).mul(bounded_log(other), None).sub(target.mul(bounded_log(x), None), None);
+        let each = target.sub(1.0).mul(bounded_log(other)).sub(target.mul(bounded_log(x)));
         finish(cx, weighed(each, cx.get(2)))
     }),
     rounding: ROUNDED,
@@ -91,9 +91,9 @@ BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, w
         let log = soft_log(x);
         let log = match cx.get(3) {
             None => log,
-            Some(weight) => log.mul(weight.sub(None, Some(1.0)).mul(target, None).add(None, Some(1.0)), None),
+            Some(weight) => log.mul(weight.sub(1.0).mul(target).add(1.0)),
         };
-        let each = target.rsub(1.0).mul(x, None).sub(log, None);
+        let each = target.rsub(1.0).mul(x).sub(log);
         finish(cx, weighed(each, cx.get(2)))
     }),
     rounding: ROUNDED,
@@ -105,7 +105,7 @@ BINARY_CROSS_ENTROPY_WITH_LOGITS = binary_cross_entropy_with_logits(x, target, w
 SOFT_MARGIN_LOSS = soft_margin_loss(x, target; reduction: OptStr) -> (loss) {
     dispatch: LISTED,
     infer:    &reduced,
-    body:     composite(None, &|cx| finish(cx, soft_log(cx.args[0].mul(cx.args[1], None)).neg())),
+    body:     composite(None, &|cx| finish(cx, soft_log(cx.args[0].mul(cx.args[1])).neg())),
     rounding: ROUNDED,
     facts:    LOSS,
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5]"] },
@@ -118,12 +118,12 @@ KL_DIV = kl_div(x, target; reduction: OptStr, log_target: Bool) -> (loss) {
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);
         if cx.attrs.bool("log_target") {
-            return finish(cx, target.exp().mul(target.sub(x, None), None));
+            return finish(cx, target.exp().mul(target.sub(x)));
         }
-        let is_zero = target.eq(None, Some(0.0));
+        let is_zero = target.eq(0.0);
         let safe = is_zero.choose(cx.tracer.ones_like(target), target);
         let own = is_zero.choose(cx.tracer.zeros_like(target), safe.xlogy(safe));
-        finish(cx, own.sub(target.mul(x, None), None))
+        finish(cx, own.sub(target.mul(x)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -148,9 +148,9 @@ MARGIN_RANKING_LOSS = margin_ranking_loss(x, other, target; margin: OptFloat, re
     },
     body:     composite(None, &|cx| {
         // Integers wrap before the margin is added.
-        let gap = cx.args[0].sub(cx.args[1], None).mul(cx.args[2].neg(), None);
+        let gap = cx.args[0].sub(cx.args[1]).mul(cx.args[2].neg());
         let gap = gap.to(cx.results[0].dtype.compute());
-        finish(cx, above_zero(gap.add(None, Some(cx.attrs.float("margin").unwrap_or(0.0)))))
+        finish(cx, above_zero(gap.add(cx.attrs.float("margin").unwrap_or(0.0))))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -164,8 +164,8 @@ HINGE_EMBEDDING_LOSS = hinge_embedding_loss(x, target; margin: OptFloat, reducti
     body:     composite(None, &|cx| {
         let (x, target, zero) = (cx.args[0], cx.args[1], cx.tracer.zeros_like(cx.args[0]));
         let low = above_zero(x.rsub(cx.attrs.float("margin").unwrap_or(1.0)));
-        let low = target.ne(None, Some(1.0)).choose(low, zero);
-        finish(cx, low.add(target.ne(None, Some(-1.0)).choose(x, zero), None))
+        let low = target.ne(1.0).choose(low, zero);
+        finish(cx, low.add(target.ne(-1.0).choose(x, zero)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -180,19 +180,19 @@ POISSON_NLL_LOSS = poisson_nll_loss(x, target; log_input: Bool, full: Bool, eps:
     body:     composite(None, &|cx| {
         let (x, target) = (cx.args[0], cx.args[1]);
         let each = if cx.attrs.bool("log_input") {
-            x.exp().sub(target.mul(x, None), None)
+            x.exp().sub(target.mul(x))
         } else {
-            let log = x.add(None, Some(cx.attrs.float("eps").unwrap_or(1e-8))).log();
-            x.sub(target.mul(log, None), None)
+            let log = x.add(cx.attrs.float("eps").unwrap_or(1e-8)).log();
+            x.sub(target.mul(log))
         };
         if !cx.attrs.bool("full") {
             return finish(cx, each);
         }
-        let is_small = target.le(None, Some(1.0));
+        let is_small = target.le(1.0);
         let safe = is_small.choose(cx.tracer.ones_like(target), target);
-        let half = safe.mul(None, Some(std::f64::consts::TAU)).log().mul(None, Some(0.5));
-        let term = safe.mul(safe.log(), None).sub(safe, None).add(half, None);
-        finish(cx, each.add(is_small.choose(cx.tracer.zeros_like(target), term), None))
+        let half = safe.mul(std::f64::consts::TAU).log().mul(0.5);
+        let term = safe.mul(safe.log()).sub(safe).add(half);
+        finish(cx, each.add(is_small.choose(cx.tracer.zeros_like(target), term)))
     }),
     rounding: ROUNDED,
     facts:    LOSS,
@@ -226,13 +226,13 @@ fn finish<'t>(cx: &ExpandCx<'_, 't>, each: Var<'t>) -> Results<'t> {
     let dtype: Option<DType> = Some(each.dtype());
     smallvec![match Reduction::of(cx.attrs) {
         Ok(Reduction::None) => each,
-        Ok(Reduction::Sum) => each.sum(&[], false, dtype),
-        _ => each.mean(&[], false, None),
+        Ok(Reduction::Sum) => each.sum(().dtype(dtype)),
+        _ => each.mean(()),
     }]
 }
 
 fn weighed<'t>(each: Var<'t>, weight: Option<Var<'t>>) -> Var<'t> {
-    weight.map_or(each, |weight| each.mul(weight, None))
+    weight.map_or(each, |weight| each.mul(weight))
 }
 
 /// A logarithm, at least -100.
@@ -242,8 +242,8 @@ fn bounded_log(x: Var<'_>) -> Var<'_> {
 
 /// `log(sigmoid(x))`.
 fn soft_log(x: Var<'_>) -> Var<'_> {
-    let rest = x.abs().neg().exp().add(None, Some(1.0)).log();
-    x.minimum(x.tracer().zeros_like(x)).sub(rest, None)
+    let rest = x.abs().neg().exp().add(1.0).log();
+    x.minimum(x.tracer().zeros_like(x)).sub(rest)
 }
 
 /// `x` where it is not below zero: there its gradient is whole.

@@ -9,7 +9,7 @@ use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::ops::reduce::Reductions;
-use crate::{DType, Var};
+use crate::{DType, IntoDims, Var};
 use smallvec::smallvec;
 
 const INT: Dispatch = Dispatch::Listed { overload: "int" };
@@ -19,7 +19,7 @@ crate::ops! { trait Softmaxes;
 /// Along axis `dim`, `exp(x - max x) / Σ exp(x - max x)`.
 ///
 /// With `dtype`, `x` is converted to it first.
-SOFTMAX = softmax(x; dim: Int, dtype: OptDType) -> (y) {
+SOFTMAX = softmax(x; [dim: Int, dtype: OptDType]) -> (y) {
     dispatch: INT,
     infer:    &converted,
     body:     composite(
@@ -30,7 +30,7 @@ SOFTMAX = softmax(x; dim: Int, dtype: OptDType) -> (y) {
                 return smallvec![x];
             }
             let e = below_peak(x, dim).exp();
-            smallvec![e.div(e.sum(&[dim], true, None), None)]
+            smallvec![e.div(e.sum([dim].keep()))]
         },
     ),
     rounding: Rounding::result("the operand to `dtype`, if given; the result; the gradient once"),
@@ -44,8 +44,8 @@ SOFTMAX_BACKWARD = softmax_backward(dy, y; dim: Int) -> (dx) {
     infer:    &along,
     body:     composite(None, &|cx| {
         let (dy, y) = (cx.args[0], cx.args[1]);
-        let total = dy.mul(y, None).sum(&[dim(cx.attrs)], true, None);
-        smallvec![dy.sub(total, None).mul(y, None)]
+        let total = dy.mul(y).sum([dim(cx.attrs)].keep());
+        smallvec![dy.sub(total).mul(y)]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -55,7 +55,7 @@ SOFTMAX_BACKWARD = softmax_backward(dy, y; dim: Int) -> (dx) {
 /// The logarithm of [`SOFTMAX`]: along axis `dim`, `x - max x - log Σ exp(x - max x)`.
 ///
 /// With `dtype`, `x` is converted to it first.
-LOG_SOFTMAX = log_softmax(x; dim: Int, dtype: OptDType) -> (y) {
+LOG_SOFTMAX = log_softmax(x; [dim: Int, dtype: OptDType]) -> (y) {
     dispatch: INT,
     infer:    &converted,
     body:     composite(
@@ -66,7 +66,7 @@ LOG_SOFTMAX = log_softmax(x; dim: Int, dtype: OptDType) -> (y) {
                 return smallvec![x];
             }
             let lower = below_peak(x, dim);
-            smallvec![lower.sub(lower.exp().sum(&[dim], true, None).log(), None)]
+            smallvec![lower.sub(lower.exp().sum([dim].keep()).log())]
         },
     ),
     rounding: Rounding::result("the operand to `dtype`, if given; the result; the gradient once"),
@@ -80,8 +80,8 @@ LOG_SOFTMAX_BACKWARD = log_softmax_backward(dy, y; dim: Int) -> (dx) {
     infer:    &along,
     body:     composite(None, &|cx| {
         let (dy, y) = (cx.args[0], cx.args[1]);
-        let total = dy.sum(&[dim(cx.attrs)], true, None);
-        smallvec![dy.sub(y.exp().mul(total, None), None)]
+        let total = dy.sum([dim(cx.attrs)].keep());
+        smallvec![dy.sub(y.exp().mul(total))]
     }),
     rounding: Rounding::RESULT,
     facts:    Facts::new().takes_all(),
@@ -123,7 +123,7 @@ fn operand<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
 
 /// `x` minus its largest element, through which no gradient flows.
 fn below_peak(x: Var<'_>, dim: i64) -> Var<'_> {
-    x.sub(x.amax(&[dim], true).detach(), None)
+    x.sub(x.amax([dim].keep()).detach())
 }
 
 fn gradient<'t>(cx: &GradCx<'_, 't>, of: impl Fn(Var<'t>, Var<'t>, i64) -> Var<'t>) -> Grads<'t> {

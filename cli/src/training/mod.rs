@@ -1,5 +1,7 @@
 //! Training the example model in one precision: the step, the loop around it, and what is measured.
 
+pub(crate) mod network;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,10 +9,10 @@ use std::time::Instant;
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use tracecast::checkpoint::Load;
-use tracecast::nn::{Linear, Relu, Sequential};
 use tracecast::prelude::{AdamW, Reductions, ScalerOptions, Shorthand};
 use tracecast::{DType, Graph, Options, Store, Tensor, TrainStep};
 
+use self::network::Network;
 use crate::dataset::{Dataset, Shuffle, Split};
 use crate::failure::{Failure, note};
 use crate::report::{Outcome, median};
@@ -18,9 +20,6 @@ use crate::target::shown;
 
 /// Rows of a batch; the last batch of an epoch has what is left.
 pub(crate) const BATCH: usize = 32;
-
-/// Width of the hidden layer.
-const HIDDEN: usize = 128;
 
 /// Learning rate; betas, eps and weight decay are the defaults of AdamW.
 const RATE: f64 = 1e-3;
@@ -39,6 +38,8 @@ pub(crate) enum Mode {
 /// What the user chose about a training run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
+    /// What is trained.
+    pub(crate) network: Network,
     /// Decides about the first parameters and the order of the rows.
     pub(crate) seed: u64,
     /// How often each row is seen.
@@ -104,12 +105,14 @@ impl Mode {
         }
     }
 
-    /// A multilayer perceptron with one hidden layer, cross entropy, AdamW, in this precision.
-    pub(crate) fn step(self, data: &Dataset, options: Options) -> Result<TrainStep, Failure> {
-        let model = Sequential::new()
-            .named("hidden", Linear::new(data.width, HIDDEN))
-            .named("relu", Relu)
-            .named("out", Linear::new(HIDDEN, data.classes));
+    /// The network with cross entropy and AdamW, in this precision.
+    pub(crate) fn step(
+        self,
+        network: Network,
+        data: &Dataset,
+        options: Options,
+    ) -> Result<TrainStep, Failure> {
+        let model = network.model(data)?;
         let step = TrainStep::new(model, |t, model| {
             model.forward(t.input("x")).cross_entropy(t.input("y"))
         })
@@ -125,7 +128,7 @@ impl Mode {
 
     /// The step as it is traced for a whole batch.
     pub(crate) fn graph(self, split: &Split, settings: &Settings) -> Result<Graph, Failure> {
-        let step = self.step(&split.train, settings.options.clone())?;
+        let step = self.step(settings.network, &split.train, settings.options.clone())?;
         let mut store = Store::new();
         step.init(&mut store, settings.seed)?;
         let rows: Vec<usize> = (0..split.train.len().min(BATCH)).collect();
@@ -174,7 +177,7 @@ impl Mode {
         progress: &ProgressBar,
     ) -> Result<Outcome, Failure> {
         let options = shown(settings.options.clone(), Some(progress.clone()));
-        let step = self.step(&split.train, options)?;
+        let step = self.step(settings.network, &split.train, options)?;
         let mut store = Store::new();
         let mut so_far = self.start(&step, &mut store, settings)?;
         let compile_ms = prepare(&step, &store, &split.train)?;
@@ -247,9 +250,8 @@ pub(crate) fn accuracy(
     data: &Dataset,
     rows: Range<usize>,
 ) -> Result<f64, Failure> {
-    let evaluation = step.evaluation(|t, model| {
-        t.output("class", model.forward(t.input("x")).argmax(Some(1), false))
-    });
+    let evaluation =
+        step.evaluation(|t, model| t.output("class", model.forward(t.input("x")).argmax(1)));
     let mut right = 0;
     let count = rows.len();
     for rows in rows.collect::<Vec<usize>>().chunks(BATCH) {

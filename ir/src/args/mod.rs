@@ -1,8 +1,12 @@
 //! Operands and attributes on their way into a [`Tracer`](crate::Tracer).
 
+mod dims;
+
+pub use dims::{Dims, IntoDims};
+
 use crate::graph::Groups;
 use crate::op::{AttrKind, OperandKind, Schema};
-use crate::{Attr, Attrs, DType, Shape, Size, Var};
+use crate::{Attr, Attrs, DType, Number, Shape, Size, Var};
 use smallvec::SmallVec;
 
 /// The results of one op.
@@ -17,32 +21,62 @@ pub struct Args<'t> {
     pub groups: Groups,
 }
 
-/// What can be given for an operand: a value, perhaps a value, or several.
-pub trait OperandOf<'t> {
-    /// Appends the values and returns how many.
-    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16;
+/// What the operands of a schema can be given as: the parameter of [`OperandOf`].
+pub mod given {
+    /// A value.
+    pub enum One {}
+    /// A value, or none.
+    pub enum Optional {}
+    /// Several values.
+    pub enum List {}
+    /// A value, or a number in its place.
+    pub enum OrNumber {}
 }
 
-impl<'t> OperandOf<'t> for Var<'t> {
-    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
-        to.push(self);
-        1
-    }
+/// What can be given for an operand of kind `K`, one of [`given`].
+pub trait OperandOf<'t, K> {
+    /// Appends the values and returns how many; a number is the attribute `scalar`.
+    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>, attrs: &mut Attrs) -> u16;
 }
 
-impl<'t> OperandOf<'t> for Option<Var<'t>> {
-    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
-        to.extend(self);
-        u16::from(self.is_some())
-    }
+macro_rules! values {
+    ($([$($bounds:tt)*] $kind:ident as $ty:ty: |$given:ident| $values:expr),+ $(,)?) => { $(
+        impl<'t, $($bounds)*> OperandOf<'t, given::$kind> for $ty {
+            fn append(self, to: &mut SmallVec<[Var<'t>; 4]>, _: &mut Attrs) -> u16 {
+                let before = to.len();
+                let $given = self;
+                to.extend($values);
+                (to.len() - before) as u16
+            }
+        }
+    )+ };
 }
 
-impl<'t> OperandOf<'t> for &[Var<'t>] {
-    fn append(self, to: &mut SmallVec<[Var<'t>; 4]>) -> u16 {
-        to.extend_from_slice(self);
-        self.len() as u16
-    }
+values! {
+    [] One as Var<'t>: |x| [x],
+    [] One as &Var<'t>: |x| [*x],
+    [] Optional as Var<'t>: |x| [x],
+    [] Optional as &Var<'t>: |x| [*x],
+    [] Optional as Option<Var<'t>>: |x| x,
+    [] List as &[Var<'t>]: |x| x.iter().copied(),
+    [const N: usize] List as &[Var<'t>; N]: |x| x.iter().copied(),
+    [const N: usize] List as [Var<'t>; N]: |x| x,
+    [] OrNumber as Var<'t>: |x| [x],
+    [] OrNumber as &Var<'t>: |x| [*x],
 }
+
+macro_rules! numbers {
+    ($($ty:ty),+) => { $(
+        impl<'t> OperandOf<'t, given::OrNumber> for $ty {
+            fn append(self, _: &mut SmallVec<[Var<'t>; 4]>, attrs: &mut Attrs) -> u16 {
+                attrs.set("scalar", self);
+                0
+            }
+        }
+    )+ };
+}
+
+numbers!(f64, i64, Number, Size);
 
 impl<'t> Args<'t> {
     /// No operands.
@@ -60,9 +94,16 @@ impl<'t> Args<'t> {
         Args { vars: SmallVec::from_slice(vars), groups: groups.clone() }
     }
 
-    /// Appends an operand.
-    pub fn push(&mut self, operand: impl OperandOf<'t>) {
-        let count = operand.append(&mut self.vars);
+    /// Appends an operand: a value, perhaps a value, several.
+    pub fn push(&mut self, operand: impl IntoIterator<Item = Var<'t>>) {
+        let before = self.vars.len();
+        self.vars.extend(operand);
+        self.groups.push((self.vars.len() - before) as u16);
+    }
+
+    /// Appends what was given for an operand of kind `K`; a number becomes an attribute.
+    pub fn take<K>(&mut self, operand: impl OperandOf<'t, K>, attrs: &mut Attrs) {
+        let count = operand.append(&mut self.vars, attrs);
         self.groups.push(count);
     }
 
@@ -239,6 +280,10 @@ macro_rules! many_sizes {
 }
 
 many_sizes! {
+    [const N: usize] [i64; N],
+    [const N: usize] [i32; N],
+    [const N: usize] [usize; N],
+    [const N: usize] [Size; N],
     [const N: usize] &[i64; N],
     [const N: usize] &[i32; N],
     [const N: usize] &[usize; N],

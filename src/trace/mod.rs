@@ -1,5 +1,7 @@
 //! [`trace`] and [`Trace`]: running a closure once to record what it computes.
 
+mod record;
+
 use crate::entry::Entry;
 use crate::error::Result;
 use crate::home::Home;
@@ -7,7 +9,6 @@ use crate::names::AxisNames;
 use crate::options::Options;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -380,7 +381,7 @@ impl Trace {
     /// Runs `body` under this autocast state as if outside of every region: what is opened inside is an outermost one.
     pub(crate) fn afresh<R>(&self, region: Region, body: impl FnOnce() -> R) -> R {
         let _depth = Depth { of: &self.depth, outer: self.depth.replace(0) };
-        if region.is_off() && !self.policies().parity() {
+        if region.is_off() && !self.tracer.policies().parity() {
             return self.tracer.in_region(&region, body);
         }
         self.inside(region, body)
@@ -438,14 +439,6 @@ impl Trace {
         let names: Vec<_> = known.keys().map(|known| format!("`{known}`")).collect();
         let list = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
         self.tracer.fail(what, format!("`{name}` {why} {list}"))
-    }
-}
-
-impl Deref for Trace {
-    type Target = Tracer;
-
-    fn deref(&self) -> &Tracer {
-        &self.tracer
     }
 }
 

@@ -1,0 +1,109 @@
+//! How attention compares with PyTorch's: a batch of four, eight heads of 64 numbers, several lengths, on two threads.
+//!
+//! `cargo bench --bench attention [-- PART [ROUNDS]]` takes the rows whose name contains `PART`, such as `causal`: forward, and forward with the gradients of
+//! queries, keys and values, in f32 and in bf16. Given are the least times in milliseconds, and what each run takes in memory beside its operands.
+//!
+//! `python benches/peers/attention.py > FILE` times PyTorch on the same rows; with `PEER=FILE` the ratios to it are given as well, with their geometric
+//! means. Kernels are timed in the program's own time, without copies of inputs.
+
+#[path = "support/programs.rs"]
+mod programs;
+
+use std::collections::{BTreeMap, HashMap};
+use tracecast::prelude::*;
+use tracecast::{Executable, compile};
+
+const LENGTHS: [usize; 4] = [128, 512, 2048, 4096];
+const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
+
+/// Rounds unless the command line says otherwise.
+const ROUNDS: usize = 5;
+
+/// Attention in one dtype, with or without its gradients.
+struct Work {
+    program: Executable,
+    store: Store,
+}
+
+impl Work {
+    fn new(length: usize, causal: bool, backward: bool, dtype: DType) -> Self {
+        let graph = trace("attention", |t: &Trace| {
+            let ty = TensorType::new(dtype, [4, 8, length, 64]);
+            let of = ["q", "k", "v"].map(|name| t.param_of(name, ty.clone()));
+            let none = None::<Var<'_>>;
+            let y = of[0].scaled_dot_product_attention(
+                of[1], of[2], none, none, 0.0, causal, None, false, 0,
+            );
+            t.update(t.state_of("y", ty.clone()), y);
+            if backward {
+                let dy = t.state_of("dy", ty.clone());
+                let loss = y.mul(dy).sum(().dtype(DType::F32));
+                for (name, g) in ["dq", "dk", "dv"].into_iter().zip(t.grad(loss, &of)) {
+                    t.update(t.state_of(name, ty.clone()), g);
+                }
+            }
+        })
+        .expect("a program");
+        let mut store = Store::new();
+        for (seed, port) in graph.ports().iter().enumerate() {
+            let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
+            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
+            store.insert(&port.name, numbers);
+        }
+        let options = programs::written(Options::new().threads(2));
+        Work { program: compile(graph, &options).expect("code"), store }
+    }
+
+    /// Seconds in the kernels.
+    fn run(&mut self) -> f64 {
+        let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
+        times.iter().map(|timing| timing.time.as_secs_f64()).sum()
+    }
+}
+
+/// The times of PyTorch, by name.
+fn peer() -> HashMap<String, f64> {
+    let Some(path) = std::env::var_os("PEER") else { return HashMap::new() };
+    let text = std::fs::read_to_string(path).expect("the file that PEER names");
+    let row = |line: &str| {
+        let (name, seconds) = line.rsplit_once('\t')?;
+        Some((name.to_owned(), seconds.parse().ok()?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let part = words.first().cloned().unwrap_or_default();
+    let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let (peer, mut logarithms) = (peer(), BTreeMap::<String, Vec<f64>>::new());
+    println!("attention | milliseconds (ratio to PyTorch)");
+    for (length, causal, backward) in LENGTHS
+        .into_iter()
+        .flat_map(|n| [(n, false), (n, true)])
+        .flat_map(|(n, causal)| [(n, causal, false), (n, causal, true)])
+    {
+        for dtype in DTYPES {
+            let seen = if causal { "causal" } else { "whole" };
+            let direction = if backward { "backward" } else { "forward" };
+            let name = format!("{length} {seen} {direction} {dtype}");
+            if !name.contains(&part) {
+                continue;
+            }
+            let mut work = Work::new(length, causal, backward, dtype);
+            work.run();
+            let best = (0..rounds).map(|_| work.run()).fold(f64::INFINITY, f64::min);
+            let ratio = peer.get(&name).map(|other| {
+                let all = logarithms.entry(format!("{direction} {dtype}")).or_default();
+                all.push((best / other).ln());
+                format!(" ({:.2})", best / other)
+            });
+            println!("{name:32} | {:8.3}{}", best * 1e3, ratio.unwrap_or_default());
+        }
+    }
+    for (what, all) in &logarithms {
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        println!("geometric mean of {what}: {:.3} of {}", mean.exp(), all.len());
+    }
+}

@@ -1,0 +1,173 @@
+//! Means of values, tile by tile.
+
+use super::super::micro::Engine;
+use super::operands::Rows;
+use super::{
+    Left, Memory, Panels, Problem, QUERIES, SCORES, Unit, panel_room, product, taken, weighed,
+};
+use crate::routines::{Scoring, weigh};
+use std::ops::Range;
+use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
+use tracecast_ir::kernel::math::log;
+
+/// The numbers that a unit needs.
+pub(super) fn numbers(extents: &Extents<usize>) -> usize {
+    let Extents { keys, width, value, .. } = *extents;
+    let wide = value.next_multiple_of(LANES);
+    taken(&[
+        keys * width,
+        panel_room(keys, width),
+        keys * value,
+        panel_room(value, keys),
+        QUERIES * width,
+        QUERIES * SCORES,
+        QUERIES * wide,
+        QUERIES,
+        QUERIES,
+        KEYS,
+    ])
+}
+
+/// What a tile is computed in.
+struct Room<'a> {
+    scores: &'a mut [f32],
+    sums: &'a mut [f32],
+    largest: &'a mut [f32],
+    totals: &'a mut [f32],
+    /// A row of the mask, or of what dropout multiplies by.
+    row: &'a mut [f32],
+}
+
+/// Keys and values of a head.
+struct Head<'a> {
+    keys: Panels<'a>,
+    values: Rows<'a>,
+    packed: Panels<'a>,
+}
+
+/// Computes a unit.
+///
+/// # Safety
+///
+/// As [`super::attend`], and the CPU must be the engine's.
+pub(super) unsafe fn run<E: Engine<Num = f32>>(
+    problem: &Problem<'_>,
+    unit: &Unit,
+    memory: &mut [f32],
+) {
+    let Extents { width, value, .. } = problem.extents;
+    let (tiles, keys) = (problem.tiles(), problem.seen(unit.queries.end));
+    let mut memory = Memory(memory);
+    let [_, of_keys, of_values] = &problem.operands;
+    let at = [unit.batch, unit.shared, 0, 0];
+    // SAFETY: the caller's contract.
+    let plain = unsafe { of_keys.rows(tiles, at, [keys, width], memory.take(keys * width)) };
+    let to = memory.take(panel_room(keys, width));
+    let packed_keys = Panels::pack::<E>(plain.numbers, [keys, width], [width, 1], to);
+    // SAFETY: the caller's contract.
+    let values = unsafe { of_values.rows(tiles, at, [keys, value], memory.take(keys * value)) };
+    let to = memory.take(panel_room(value, keys));
+    let packed = Panels::pack::<E>(values.numbers, [value, keys], [1, value], to);
+    let head = Head { keys: packed_keys, values, packed };
+    let queries = memory.take(QUERIES * width);
+    let mut room = Room {
+        scores: memory.take(QUERIES * SCORES),
+        sums: memory.take(QUERIES * value.next_multiple_of(LANES)),
+        largest: memory.take(QUERIES),
+        totals: memory.take(QUERIES),
+        row: memory.take(KEYS),
+    };
+    for of_query in 0..problem.group() {
+        let at = unit.shared * problem.group() + of_query;
+        for first in unit.queries.clone().step_by(QUERIES) {
+            let tile = first..unit.queries.end.min(first + QUERIES);
+            // SAFETY: the caller's contract.
+            unsafe { run_tile::<E>(problem, [unit.batch, at], tile, &head, queries, &mut room) };
+        }
+    }
+}
+
+/// Some queries of a head.
+///
+/// # Safety
+///
+/// As [`run`].
+unsafe fn run_tile<E: Engine<Num = f32>>(
+    problem: &Problem<'_>,
+    [batch, at]: [usize; 2],
+    tile: Range<usize>,
+    head: &Head<'_>,
+    queries: &mut [f32],
+    room: &mut Room<'_>,
+) {
+    let Extents { width, value, .. } = problem.extents;
+    let (tiles, wide) = (problem.tiles(), value.next_multiple_of(LANES));
+    let (count, keys) = (tile.len(), problem.seen(tile.end));
+    let from = [batch, at, tile.start, 0];
+    // SAFETY: the caller's contract.
+    let queries = unsafe { problem.operands[0].rows(tiles, from, [count, width], queries) };
+    let left = Left { numbers: queries.numbers, row: width, step: 1 };
+    room.sums.fill(0.0);
+    room.totals.fill(0.0);
+    room.largest.fill(f32::NEG_INFINITY);
+    for first in (0..keys).step_by(KEYS) {
+        let block = KEYS.min(keys - first);
+        let out = (&mut *room.scores, SCORES);
+        product::<E>([count, block, width], left, head.keys, [first, 0], out, false);
+        for row in 0..count {
+            // SAFETY: the caller's contract.
+            unsafe { weigh_row(problem, [batch, at, tile.start + row], first, block, row, room) };
+        }
+        let left = Left { numbers: room.scores, row: SCORES, step: 1 };
+        let out = (&mut *room.sums, wide);
+        weighed::<E>([count, block], left, (&head.values, head.packed), first, out);
+    }
+    for row in 0..count {
+        let (total, sums) = (room.totals[row], &mut room.sums[row * wide..][..value]);
+        let part = if total == 0.0 { 0.0 } else { 1.0 / total };
+        sums.iter_mut().for_each(|sum| *sum = *sum * part + 0.0);
+        let to = [batch, at, tile.start + row, 0];
+        // SAFETY: the caller's contract.
+        unsafe { problem.results[0].put(tiles, to, sums) };
+        let none = total == 0.0;
+        let log = if none { f32::NEG_INFINITY } else { room.largest[row] + log(total) };
+        // SAFETY: as above.
+        unsafe { problem.results[1].put(tiles, to, &[log]) };
+    }
+}
+
+/// A row of products becomes weights, and what has been summed is brought to the same base.
+///
+/// # Safety
+///
+/// As [`run`].
+unsafe fn weigh_row(
+    problem: &Problem<'_>,
+    [batch, at, query]: [usize; 3],
+    first: usize,
+    block: usize,
+    row: usize,
+    room: &mut Room<'_>,
+) {
+    let Room { scores, sums, largest, totals, row: spare, .. } = room;
+    let wide = problem.extents.value.next_multiple_of(LANES);
+    let padded = block.next_multiple_of(LANES);
+    if let Some(mask) = &problem.mask {
+        // SAFETY: the caller's contract.
+        unsafe { mask.row(problem.tiles(), [batch, at, query, first], &mut spare[..block]) };
+    }
+    let mask = problem.mask.map(|_| &spare[..padded]);
+    let seen = problem.seen(query + 1).saturating_sub(first).min(block);
+    let scoring = Scoring { scale: problem.scale, mask, seen };
+    let scores = &mut scores[row * SCORES..][..padded];
+    let weighed = weigh(problem.instructions(), scores, &scoring, largest[row]);
+    largest[row] = weighed.largest;
+    totals[row] = totals[row].mul_add(weighed.again, weighed.total);
+    if weighed.again != 1.0 {
+        sums[row * wide..][..wide].iter_mut().for_each(|sum| *sum *= weighed.again);
+    }
+    if let Some(drop) = &problem.drop {
+        drop.factors([batch, at, query], first, &mut spare[..block]);
+        scores.iter_mut().zip(&spare[..block]).for_each(|(weight, kept)| *weight *= kept);
+    }
+}

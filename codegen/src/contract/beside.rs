@@ -1,0 +1,152 @@
+//! Contractions over images of one row and a few columns, as those that the gradients of depthwise weights are: vectors go through batches.
+
+use super::correlate::{Correlation, Hand, SideBySide};
+use super::image::{Beside, Image, Places};
+use super::micro::lanes::Lanes;
+use super::micro::{Engine, Number};
+use super::operand::{Operand, Scratch};
+use super::pack::room;
+use super::rooms::Rooms;
+use super::windows::Seen;
+use std::ops::Range;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+impl Correlation<'_> {
+    /// What [`Correlation::run_beside`] takes.
+    pub(super) fn rooms_beside<E: Engine>(&self, seen: &Seen, whole: &Image) -> Rooms {
+        let (plane, planes, _) = whole.plane_by_plane(seen);
+        let Some(image) = Image::of(&plane, None) else { return Rooms::default() };
+        let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
+        let a = Operand { source: self.a, columns: false };
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        Rooms {
+            left: bytes(room::<E>(E::LANES, 1, steps)),
+            right: bytes(image.room().saturating_mul(E::LANES)),
+            filled: bytes(a.filled(E::LANES, steps)),
+            chains: bytes(columns * E::LANES),
+            sums: bytes(2 * columns * E::LANES),
+            listed: a.listed(E::LANES, steps),
+            steps,
+        }
+    }
+
+    /// Sums for some batches, a vector of them at a time, plane by plane.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run`], for all windows, and the CPU must be the engine's.
+    pub(super) unsafe fn run_beside<E: Engine>(
+        &self,
+        side: SideBySide,
+        batches: Range<usize>,
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (seen, from) = self.windows().expect("is seen through windows");
+        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let (seen, planes, next) = whole.plane_by_plane(seen);
+        let image = Image::of(&seen, None).expect("as the whole");
+        let (steps, columns) = (self.k / planes, image.windows().iter().product::<usize>());
+        let to = scratch.right.room::<E::Num>(image.room() * E::LANES);
+        // SAFETY: the room of the image; all bits zero are the number zero.
+        unsafe { to.write_bytes(0, image.room() * E::LANES) };
+        image.offsets(steps, &mut scratch.steps);
+        scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
+        let mut batch = batches.start;
+        while batch < batches.end {
+            let rest = side.count - batch % side.count;
+            let count = rest.min(batches.end - batch).min(E::LANES);
+            let beside = Beside { count, stride: side.stride, width: E::LANES };
+            let [left, right] = at(batch);
+            let sums = scratch.sums.room::<E::Num>(2 * columns * E::LANES);
+            let chains = sums.wrapping_add(columns * E::LANES);
+            // SAFETY: within the room.
+            unsafe { sums.write_bytes(0, 2 * columns * E::LANES) };
+            for plane in 0..planes {
+                let a = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, steps));
+                let source = self.a.moved(left);
+                let operand = Operand { source, columns: false };
+                let all = plane * steps..(plane + 1) * steps;
+                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+                // SAFETY: the caller's contract.
+                let lines = unsafe { operand.lines::<E::Num>(0..count, all, filled, runs) };
+                // SAFETY: as above; there is room for all steps.
+                unsafe { E::pack(&lines, count, steps, a, E::LANES) };
+                let places = Places { image: to, line: std::ptr::null_mut(), beside };
+                let from = from.moved(right + plane as isize * next);
+                // SAFETY: the caller's contract, and the room of the image.
+                unsafe { image.fill::<E>(from, places) };
+                let mut done = 0;
+                while done < steps {
+                    let k = plane * steps + done;
+                    let most = CONTRACT_BLOCK - k % CONTRACT_BLOCK;
+                    let part = done..steps.min(done + most);
+                    let a = a.wrapping_add(done * E::LANES).cast_const();
+                    let at = &scratch.steps[part.clone()];
+                    // SAFETY: the operands are ready and the chains are there.
+                    unsafe { columns_of::<E>(&image, a, to, at, chains) };
+                    done = part.end;
+                    let end = plane * steps + done;
+                    if end % CONTRACT_BLOCK == 0 || end == self.k {
+                        let is_first = end <= CONTRACT_BLOCK;
+                        // SAFETY: the sums and the chains, which begin again.
+                        unsafe { end_chains(sums, chains, columns * E::LANES, is_first) };
+                    }
+                }
+            }
+            let dense = scratch.chains.room::<E::Num>(columns * E::LANES);
+            for lane in 0..count {
+                for column in 0..columns {
+                    // SAFETY: within the room of the sums.
+                    let sum = unsafe { sums.wrapping_add(column * E::LANES + lane).read() };
+                    // SAFETY: within its room.
+                    unsafe { dense.wrapping_add(lane * columns + column).write(sum) };
+                }
+            }
+            hand(batch, count, 0..columns, dense.cast_const().cast());
+            batch += count;
+        }
+    }
+}
+
+/// Goes on with the chains of all columns.
+///
+/// # Safety
+///
+/// As [`Engine::lanes`].
+unsafe fn columns_of<E: Engine>(
+    image: &Image,
+    a: *const E::Num,
+    b: *const E::Num,
+    at: &[isize],
+    chains: *mut E::Num,
+) {
+    let (near, firsts, [lines, columns]) = image.lines_of_columns();
+    for (i, first) in firsts.enumerate() {
+        let b = b.wrapping_add(first * E::LANES);
+        let chains = chains.wrapping_add(i * lines * columns * E::LANES);
+        let of = Lanes { a, b, line: near * E::LANES, at, chains };
+        // SAFETY: the caller's contract.
+        unsafe { E::lanes(lines, columns, &of) };
+    }
+}
+
+/// Adds chains to the sums, which those of the first block are, and lets them begin at zero again.
+///
+/// # Safety
+///
+/// There must be so many of both.
+unsafe fn end_chains<T: Number>(sums: *mut T, chains: *mut T, count: usize, is_first: bool) {
+    for i in 0..count {
+        let (sum, chain) = (sums.wrapping_add(i), chains.wrapping_add(i));
+        // SAFETY: the caller's contract.
+        let so_far = unsafe { sum.read() };
+        // SAFETY: as above.
+        let last = unsafe { chain.read() };
+        // SAFETY: as above.
+        unsafe { sum.write(if is_first { last } else { so_far + last }) };
+        // SAFETY: as above.
+        unsafe { chain.write(T::ZERO) };
+    }
+}

@@ -1,0 +1,383 @@
+//! Contractions whose right operands are images: of a few rows, as those of depthwise convolutions, or of few steps, for which packing would take
+//! longer than the products.
+//!
+//! Batches have the same shapes and windows. An image is filled for each of them, its borders of zeros once; left operands that come again
+//! after a period are packed once.
+
+use super::blocking::Cpu;
+use super::image::{Beside, Image, Places};
+use super::micro::taps::Taps;
+use super::micro::{Engine, Number};
+use super::operand::{Operand, Scratch, Source};
+use super::pack::{Elements, Wider, pack, room, strips};
+use super::rooms::Rooms;
+use super::windows::{Seen, place};
+use super::{groups, with_engine};
+use crate::machine::InstructionSet;
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Sums of so many numbers are handed on together.
+const TOGETHER: usize = 8192;
+/// Lines of sums are moved so many numbers at a time.
+const MOVED: usize = 16;
+
+/// What takes the sums: first row and rows, counted through all batches, the columns, and the sums, row by row without gaps.
+pub(super) type Hand<'a> = dyn FnMut(usize, usize, Range<usize>, *const u8) + 'a;
+
+/// Contractions of the same shape.
+#[derive(Clone, Copy)]
+pub(crate) struct Correlation<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// f32 or f64.
+    pub(crate) acc: DType,
+    /// Rows of each, and steps of `k`, of which there is one at least.
+    pub(crate) rows: usize,
+    pub(crate) k: usize,
+    /// The left operand of the first: a matrix, or seen without bounds.
+    pub(crate) a: Source<'a>,
+    /// The right operand of the first, seen through windows that [`Image::of`] knows.
+    pub(crate) b: Source<'a>,
+    /// After how many batches left operands come again.
+    pub(crate) period: usize,
+    /// How batches lie side by side, if vectors go through these.
+    pub(crate) beside: Option<SideBySide>,
+}
+
+/// Batches that lie at even distances, of one row each: the left operand's row is that of all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SideBySide {
+    /// So many do, from each multiple of that on.
+    pub(crate) count: usize,
+    /// From one to the next, of the right operand in elements.
+    pub(crate) stride: isize,
+}
+
+/// A left operand that is ready: the first number, from a step to the next, and if it is packed in strips.
+#[derive(Clone, Copy)]
+struct Ready<T> {
+    base: *const T,
+    step: Option<isize>,
+}
+
+/// What a band of windows takes.
+struct Band<'a> {
+    image: &'a Image,
+    columns: Range<usize>,
+    /// Vectors of columns.
+    vectors: usize,
+    /// From a row of sums to the next.
+    ld: usize,
+    /// Batches whose sums are handed on together.
+    together: usize,
+}
+
+impl<'a> Band<'a> {
+    fn of<E: Engine>(image: &'a Image, columns: Range<usize>, rows: usize, whole: bool) -> Self {
+        let vectors = image.span().div_ceil(E::LANES);
+        let together = if whole { TOGETHER / (rows * columns.len()).max(1) } else { 1 };
+        Band { image, vectors, ld: vectors * E::LANES, together: together.max(1), columns }
+    }
+
+    /// Numbers of the sums that are brought together, of so many rows of a batch; none where those of a row lie so already.
+    fn gathered(&self, rows: usize) -> usize {
+        if self.together == 1 && self.image.is_dense() {
+            return 0;
+        }
+        self.together.saturating_mul(rows).saturating_mul(self.columns.len()).saturating_add(MOVED)
+    }
+}
+
+impl Correlation<'_> {
+    /// Sums for some batches, and for some of the windows along the first axis that they move over. `at` is where operands of a batch begin,
+    /// in elements from those of the first.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands must be readable for these batches and windows.
+    pub(crate) unsafe fn run(
+        &self,
+        (batches, windows): (Range<usize>, Range<usize>),
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let counts = [batches.len(), windows.len()];
+        if counts.contains(&0) {
+            return;
+        }
+        let rooms = || self.rooms(counts);
+        scratch.held_to(rooms, |scratch| {
+            with_engine!(self.cpu, self.acc, false, E => match self.beside {
+                // SAFETY: the caller's contract.
+                Some(side) => unsafe {
+                    self.run_beside::<E>(side, batches, at, scratch, hand)
+                },
+                // SAFETY: as above.
+                None => unsafe { self.run_with::<E>((batches, windows), at, scratch, hand) },
+            });
+        });
+    }
+
+    /// What it takes for so many batches and windows.
+    pub(crate) fn rooms(&self, [batches, windows]: [usize; 2]) -> Rooms {
+        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(batches, windows))
+    }
+
+    fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
+        let Some((seen, _)) = self.windows() else { return Rooms::default() };
+        let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
+        if self.beside.is_some() {
+            return self.rooms_beside::<E>(seen, &whole);
+        }
+        let [all, each] = whole.windows();
+        let count = windows.min(self.most::<E>(&whole));
+        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let band = Band::of::<E>(&image, 0..count * each, self.rows, count == all);
+        let (m, k) = (self.rows, self.k);
+        let left = if self.in_place::<E>().is_some() {
+            0
+        } else {
+            room::<E>(m, 1, k).saturating_mul(self.period.min(batches))
+        };
+        let a = Operand { source: self.a, columns: false };
+        let block = k.min(CONTRACT_BLOCK);
+        let (filled, listed) =
+            if m == 1 { (0, [0; 2]) } else { (a.filled(m, block), a.listed(m, block)) };
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        Rooms {
+            left: bytes(left),
+            right: bytes(image.room()),
+            filled: bytes(filled.max(image.line())),
+            chains: bytes(band.gathered(m)),
+            sums: bytes(m * band.ld + MOVED),
+            listed,
+            steps: k,
+        }
+    }
+
+    /// How the right operand is seen, and what of it.
+    pub(super) fn windows(&self) -> Option<(&Seen, Elements)> {
+        let Source::Windows { base, dtype, round, seen } = self.b else { return None };
+        Some((seen, Elements { base, dtype, round }))
+    }
+
+    /// The most windows along the first axis whose image and sums stay in the second-level cache.
+    fn most<E: Engine>(&self, whole: &Image) -> usize {
+        let [all, each] = whole.windows();
+        let numbers = whole.room() / all + self.rows * each;
+        (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
+    }
+
+    /// The left operand of the first batch, if it is read as it lies.
+    fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
+        let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
+        (self.rows == 1 && dtype == E::Num::DTYPE)
+            .then(|| Ready { base: base.cast(), step: Some(col) })
+    }
+
+    /// # Safety
+    ///
+    /// As [`Correlation::run`], and the CPU must be the engine's.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        (batches, windows): (Range<usize>, Range<usize>),
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (seen, from) = self.windows().expect("is seen through windows");
+        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let [all, each] = whole.windows();
+        let slots = self.period.min(batches.len());
+        let size = room::<E>(self.rows, 1, self.k);
+        let packed = match self.in_place::<E>() {
+            Some(_) => std::ptr::null_mut(),
+            None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
+        };
+        for (nth, windows) in groups(&windows, self.most::<E>(&whole)).enumerate() {
+            let image = Image::of(seen, Some(windows.clone())).expect("as the whole");
+            let columns = windows.start * each..windows.end * each;
+            let band = Band::of::<E>(&image, columns, self.rows, windows.len() == all);
+            let to = scratch.right.room::<E::Num>(image.room());
+            // SAFETY: the room of the image; all bits zero are the number zero.
+            unsafe { to.write_bytes(0, image.room()) };
+            image.offsets(self.k, &mut scratch.steps);
+            let mut waiting = batches.start..batches.start;
+            for (i, batch) in batches.clone().enumerate() {
+                let [left, right] = at(batch);
+                let ready = match self.in_place::<E>() {
+                    Some(Ready { base, step }) => Ready { base: base.wrapping_offset(left), step },
+                    None => {
+                        let to = packed.wrapping_add(i % self.period * size);
+                        if nth == 0 && i < slots {
+                            // SAFETY: the caller's contract; there is room for so many.
+                            unsafe { self.pack::<E>(left, to, scratch) };
+                        }
+                        Ready { base: to.cast_const(), step: None }
+                    }
+                };
+                let line = scratch.filled.room::<E::Num>(image.line());
+                // SAFETY: the caller's contract, and the rooms of the image and of a line.
+                let places = Places { image: to, line, beside: Beside::ALONE };
+                // SAFETY: as above.
+                unsafe { image.fill::<E>(from.moved(right), places) };
+                let sums = scratch.sums.room::<E::Num>(self.rows * band.ld + MOVED);
+                // SAFETY: the image and the left operand are ready, and the sums have room.
+                unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
+                // SAFETY: the sums are there.
+                unsafe { self.finish::<E>(batch, &band, &mut waiting, scratch, hand) };
+            }
+            self.hand_on::<E>(&band, &mut waiting, scratch, hand);
+        }
+    }
+
+    /// Packs a left operand that begins so many elements behind the first.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run_with`]; there must be room for all rows and steps.
+    unsafe fn pack<E: Engine>(&self, from: isize, to: *mut E::Num, scratch: &mut Scratch) {
+        let source = self.a.moved(from);
+        if self.rows == 1 {
+            let (Source::Matrix { base, dtype, round, .. }
+            | Source::Windows { base, dtype, round, .. }) = source
+            else {
+                return;
+            };
+            for p in 0..self.k {
+                let offset = match source {
+                    Source::Matrix { col, .. } => p as isize * col,
+                    Source::Windows { seen, .. } => place(&seen.columns, p).offset,
+                    Source::Fill { .. } | Source::Packed { .. } => return,
+                };
+                let at = base.wrapping_offset(offset * dtype.bytes() as isize);
+                // SAFETY: an element of the operand.
+                let x = unsafe { E::Num::read(dtype, at) };
+                let x = round.map_or(x, |to| x.nearest(to));
+                // SAFETY: its place.
+                unsafe { to.wrapping_add(p).write(x) };
+            }
+            return;
+        }
+        let operand = Operand { source, columns: false };
+        for from in (0..self.k).step_by(CONTRACT_BLOCK) {
+            let steps = from..self.k.min(from + CONTRACT_BLOCK);
+            let count = steps.len();
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract.
+            let lines = unsafe { operand.lines::<E::Num>(0..self.rows, steps, filled, runs) };
+            let to = to.wrapping_add(from * self.rows);
+            // SAFETY: the lines are readable by the caller's contract, or brought together; the room is that of all blocks.
+            unsafe { pack::<E>(lines, strips(self.rows, E::ROWS), count, to) };
+        }
+    }
+
+    /// Sums all rows by the columns of a band.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run_with`]; operands must be ready, and sums have room.
+    unsafe fn sum<E: Engine>(
+        &self,
+        left: Ready<E::Num>,
+        image: *const E::Num,
+        band: &Band<'_>,
+        offsets: &[isize],
+        sums: *mut E::Num,
+    ) {
+        let most = self.rows.div_ceil(self.rows.div_ceil(E::ROWS));
+        let widest = E::columns(most) / E::LANES;
+        for (i, at) in offsets.chunks(CONTRACT_BLOCK).enumerate() {
+            let from = i * CONTRACT_BLOCK;
+            for vector in (0..band.vectors).step_by(widest) {
+                let column = vector * E::LANES;
+                for part in strips(self.rows, E::ROWS) {
+                    let (a, step) = match left.step {
+                        Some(step) => (left.base.wrapping_offset(from as isize * step), step),
+                        None => {
+                            let strip = from * self.rows + part.start * at.len();
+                            (left.base.wrapping_add(strip), part.count as isize)
+                        }
+                    };
+                    let out = sums.wrapping_add(part.start * band.ld + column);
+                    let b = image.wrapping_add(column);
+                    let taps = Taps { a, step, b, at, out, ld: band.ld, add: from > 0 };
+                    let vectors = widest.min(band.vectors - vector);
+                    // SAFETY: the caller's contract.
+                    unsafe { E::taps(part.count, vectors, &taps) };
+                }
+            }
+        }
+    }
+
+    /// Hands the sums of a batch on, or has them wait for those of the next ones.
+    ///
+    /// # Safety
+    ///
+    /// The sums must be there.
+    unsafe fn finish<E: Engine>(
+        &self,
+        batch: usize,
+        band: &Band<'_>,
+        waiting: &mut Range<usize>,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (m, n) = (self.rows, band.columns.len());
+        let sums = scratch.sums.room::<E::Num>(0);
+        if band.gathered(m) == 0 {
+            for row in 0..m {
+                let line = sums.wrapping_add(row * band.ld).cast_const().cast();
+                hand(batch * m + row, 1, band.columns.clone(), line);
+            }
+            return;
+        }
+        let dense = scratch.chains.room::<E::Num>(band.gathered(m));
+        let mut to = dense.wrapping_add(waiting.len() * m * n);
+        for row in 0..m {
+            let line = sums.wrapping_add(row * band.ld);
+            band.image.each_line(|first, count| {
+                // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again, or behind all of them.
+                unsafe { move_line(line.wrapping_add(first), to, count) };
+                to = to.wrapping_add(count);
+            });
+        }
+        waiting.end = batch + 1;
+        if waiting.len() == band.together {
+            self.hand_on::<E>(band, waiting, scratch, hand);
+        }
+    }
+
+    /// Hands on what waits.
+    fn hand_on<E: Engine>(
+        &self,
+        band: &Band<'_>,
+        waiting: &mut Range<usize>,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        if waiting.start < waiting.end {
+            let dense = scratch.chains.room::<E::Num>(0).cast_const().cast();
+            let (first, rows) = (waiting.start * self.rows, waiting.len() * self.rows);
+            hand(first, rows, band.columns.clone(), dense);
+        }
+        *waiting = waiting.end..waiting.end;
+    }
+}
+
+/// Moves at least so many numbers, and up to as many more as fill the last piece.
+///
+/// # Safety
+///
+/// All must be readable and writable.
+#[inline(always)]
+unsafe fn move_line<T: Number>(from: *const T, to: *mut T, count: usize) {
+    for i in (0..count).step_by(MOVED) {
+        // SAFETY: the caller's contract.
+        let piece = unsafe { from.wrapping_add(i).cast::<[T; MOVED]>().read_unaligned() };
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(i).cast::<[T; MOVED]>().write_unaligned(piece) };
+    }
+}

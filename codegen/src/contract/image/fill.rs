@@ -1,0 +1,203 @@
+//! Filling an image: lines of an operand are copied to where windows see them, as numbers of the contraction.
+
+use super::super::micro::Engine;
+use super::super::pack::{Elements, Lines};
+use super::{Image, Step};
+use smallvec::{SmallVec, smallvec};
+
+/// Operands that lie side by side in an image: how many, from one to the next in elements, and how many there is room for.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Beside {
+    pub(in crate::contract) count: usize,
+    pub(in crate::contract) stride: isize,
+    pub(in crate::contract) width: usize,
+}
+
+impl Beside {
+    /// A single operand.
+    pub(in crate::contract) const ALONE: Beside = Beside { count: 1, stride: 0, width: 1 };
+}
+
+/// Where an image and, for a while, the numbers of a line go.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Places<T> {
+    pub(in crate::contract) image: *mut T,
+    pub(in crate::contract) line: *mut T,
+    pub(in crate::contract) beside: Beside,
+}
+
+impl<T> Places<T> {
+    /// From so many numbers of each operand on.
+    fn from(self, numbers: usize) -> Self {
+        Places { image: self.image.wrapping_add(numbers * self.beside.width), ..self }
+    }
+}
+
+impl Image {
+    /// Writes what is there of an operand, of which the first window of the first band sees `from` first. Zeros lie everywhere else already. `line` is for the
+    /// numbers of a line.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. What windows see must be readable where it is there; the image must be writable for [`Image::room`] of each operand that
+    /// there is room for, the line for [`Image::line`].
+    pub(in crate::contract) unsafe fn fill<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
+        let from = from.moved(self.origin);
+        let mut at: SmallVec<[usize; 4]> = smallvec![0; self.steps.len()];
+        for plane in 0..self.planes() {
+            let mut rest = plane;
+            let mut offset = 0;
+            for (step, at) in self.steps.iter().zip(&mut at).rev() {
+                if let Step::Planes(extent, stride) = step {
+                    *at = rest % extent;
+                    rest /= extent;
+                    offset += *at as isize * stride;
+                }
+            }
+            let from = from.moved(offset);
+            // SAFETY: the caller's contract, for a plane.
+            unsafe { self.fill_plane::<E>(from, to.from(plane * self.plane())) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Image::fill`], for one plane.
+    unsafe fn fill_plane<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
+        let [outer, middle, _] = &self.along;
+        let [far, near, _] = self.lines();
+        for (p, phase) in outer.phases.iter().enumerate() {
+            for i in outer.there(*phase) {
+                let from = from.moved(outer.place(*phase, i) * outer.stride);
+                for (q, phase) in middle.phases.iter().enumerate() {
+                    let rows = middle.there(*phase);
+                    if rows.is_empty() {
+                        continue;
+                    }
+                    let from = from.moved(middle.place(*phase, rows.start) * middle.stride);
+                    let block = self.phase([p, q, 0]) * self.block();
+                    let to = to.from(block + i * far + rows.start * near);
+                    let along = middle.step as isize * middle.stride;
+                    // SAFETY: the caller's contract, for these rows.
+                    unsafe { self.fill_rows::<E>(from, (rows.len(), along), to) };
+                }
+            }
+        }
+    }
+
+    /// Lines that begin so many elements apart.
+    ///
+    /// # Safety
+    ///
+    /// As [`Image::fill`], for these lines.
+    unsafe fn fill_rows<E: Engine>(
+        &self,
+        from: Elements,
+        (rows, along): (usize, isize),
+        to: Places<E::Num>,
+    ) {
+        let Beside { count, stride, width } = to.beside;
+        let [.., inner] = &self.along;
+        let across = inner.step as isize * inner.stride;
+        if width == 1 && across > 1 && inner.near().is_some() {
+            // SAFETY: the caller's contract.
+            return unsafe { self.split_rows::<E>(from, (rows, along), to) };
+        }
+        for (p, phase) in inner.phases.iter().enumerate() {
+            let there = inner.there(*phase);
+            if there.is_empty() {
+                continue;
+            }
+            let base = from.moved(inner.place(*phase, there.start) * inner.stride);
+            let to = to.from(p * self.block() + there.start);
+            let lines = |row: isize| base.moved(row * along).lines(across, along);
+            if width == 1 && across == 1 && along != 1 {
+                // SAFETY: the caller's contract. Numbers behind a line are zeros, or those of the next one, which comes later.
+                unsafe { E::pack(&lines(0), there.len(), rows, to.image, self.pitch) };
+                continue;
+            }
+            for row in 0..rows {
+                let to = to.from(row * self.pitch).image;
+                let (lines, length) = (lines(row as isize), there.len());
+                if width == 1 {
+                    // SAFETY: the caller's contract.
+                    unsafe { E::pack(&lines, length, 1, to, length) };
+                } else {
+                    let steps = Lines { across: stride, along: across, ..lines };
+                    // SAFETY: the caller's contract, for each operand.
+                    unsafe { E::pack(&steps, count, length, to, width) };
+                }
+            }
+        }
+    }
+
+    /// Lines of which elements are read side by side before they are told apart, phase by phase.
+    ///
+    /// # Safety
+    ///
+    /// As [`Image::fill_rows`].
+    unsafe fn split_rows<E: Engine>(
+        &self,
+        from: Elements,
+        (rows, along): (usize, isize),
+        to: Places<E::Num>,
+    ) {
+        let Places { line, .. } = to;
+        let [.., inner] = &self.along;
+        let [low, high] = inner.reach();
+        let places = match inner.extent {
+            Some(extent) => low.max(0)..(high + 1).min(extent as isize),
+            None => low..high + 1,
+        };
+        let Some(stride) = inner.near().filter(|_| places.start < places.end) else { return };
+        let count = (places.len() - 1) * stride + 1;
+        for row in 0..rows {
+            let base = from.moved(row as isize * along + places.start * inner.stride);
+            // SAFETY: these elements lie between those that are there, and there is room for as many numbers.
+            unsafe { E::pack(&base.lines(1, 0), count, 1, line, count) };
+            for (p, phase) in inner.phases.iter().enumerate() {
+                let there = inner.there(*phase);
+                if there.is_empty() {
+                    continue;
+                }
+                let first = (inner.place(*phase, there.start) - places.start) as usize;
+                let to = to.from(row * self.pitch + p * self.block() + there.start).image;
+                let line = line.wrapping_add(first * stride);
+                // SAFETY: the numbers of this phase are among those of the line.
+                unsafe { apart(line, inner.step * stride, there.len(), to) };
+            }
+        }
+    }
+}
+
+/// Copies numbers that are `step` apart side by side.
+///
+/// # Safety
+///
+/// They must be readable and `to` writable for them.
+#[inline(always)]
+unsafe fn apart<T: Copy>(from: *const T, step: usize, count: usize, to: *mut T) {
+    let copy = |i: usize, step: usize| {
+        // SAFETY: the caller's contract.
+        let number = unsafe { from.wrapping_add(i * step).read() };
+        // SAFETY: the caller's contract.
+        unsafe { to.wrapping_add(i).write(number) };
+    };
+    if step == 2 {
+        (0..count).for_each(|i| copy(i, 2))
+    } else {
+        (0..count).for_each(|i| copy(i, step))
+    }
+}
+
+impl Elements {
+    /// From so many elements on.
+    pub(in crate::contract) fn moved(self, by: isize) -> Elements {
+        Elements { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
+    }
+
+    fn lines(self, across: isize, along: isize) -> Lines {
+        let Elements { base, dtype, round } = self;
+        Lines { base, dtype, round, across, along }
+    }
+}

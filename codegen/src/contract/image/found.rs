@@ -1,0 +1,176 @@
+//! How windows move over an operand, told from where its rows and columns lie.
+
+use super::super::MOST_BOUNDS;
+use super::super::windows::{Axis, Seen};
+use super::{AXES, Along, Image, PHASES, Step, pitch};
+use crate::machine::InstructionSet;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+impl Image {
+    /// Of an operand that is seen so, for some of the windows along the first axis that they move over; `None` if it is seen in other ways than those of a convolution.
+    pub(crate) fn of(seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
+        let mut free: SmallVec<[bool; 4]> = smallvec![true; seen.rows.len()];
+        let mut along: SmallVec<[Along; AXES]> = SmallVec::new();
+        let mut taps_of: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        let mut bounded: SmallVec<[usize; MOST_BOUNDS]> = SmallVec::new();
+        // From the last axis on, so that what has no bound finds the nearest positions.
+        for column in seen.columns.iter().rev() {
+            let bound = seen.only_bound(column)?;
+            let row = match bound {
+                // Columns that move along one bound together are no windows along an axis of their own each.
+                Some(bound) if bounded.contains(&bound) => return None,
+                Some(bound) => {
+                    bounded.push(bound);
+                    seen.row_of(bound)?
+                }
+                None => seen.nearest(column, &free),
+            };
+            let tap = row.map(|row| &seen.rows[row]);
+            if let Some(row) = row {
+                free[row] = false;
+                taps_of.push((row, along.len()));
+            }
+            along.push(seen.along(Some(column), tap, bound)?);
+        }
+        // Bounds along which there is a single window.
+        for bound in seen.bounds() {
+            if bounded.contains(&bound) {
+                continue;
+            }
+            let row = seen.row_of(bound)?;
+            if let Some(row) = row {
+                free[row] = false;
+                taps_of.push((row, along.len()));
+            }
+            along.push(seen.along(None, row.map(|row| &seen.rows[row]), Some(bound))?);
+        }
+        if along.len() > AXES || along.iter().any(|along| along.step.min(along.taps) > PHASES) {
+            return None;
+        }
+        let place = |at: usize| AXES - 1 - at;
+        let mut all = [Along::single(), Along::single(), Along::single()];
+        for (at, one) in along.into_iter().enumerate() {
+            all[place(at)] = one;
+        }
+        let origin = -all.iter().map(|along| along.first * along.stride).sum::<isize>();
+        let step = |(i, axis): (usize, &Axis)| {
+            if free[i] {
+                return (axis.bounded == [0; MOST_BOUNDS])
+                    .then_some(Step::Planes(axis.extent, axis.stride));
+            }
+            taps_of.iter().find(|(row, _)| *row == i).map(|(_, at)| Step::Taps(place(*at)))
+        };
+        let steps = seen.rows.iter().enumerate().map(step).collect::<Option<_>>()?;
+        if let Some(band) = band {
+            let first = all.iter().position(|along| along.count > 1).unwrap_or(AXES - 1);
+            let axis = &mut all[first];
+            axis.first += (band.start * axis.step) as isize;
+            axis.count = band.len();
+        }
+        let along = all.map(Along::found);
+        let pitch = pitch(&along[AXES - 1]);
+        let image = Image { along, steps, pitch, origin };
+        image.is_small().then_some(image)
+    }
+}
+
+impl Seen {
+    /// The bounds that are there.
+    fn bounds(&self) -> impl Iterator<Item = usize> {
+        self.bounds.iter().enumerate().filter(|(_, bound)| bound.extent >= 0).map(|(i, _)| i)
+    }
+
+    /// The bound that an axis of columns moves along; `None` for several.
+    fn only_bound(&self, column: &Axis) -> Option<Option<usize>> {
+        let mut all = self.bounds().filter(|bound| column.bounded[*bound] != 0);
+        let first = all.next();
+        all.next().is_none().then_some(first)
+    }
+
+    /// True if packing reads sixteen columns at a time.
+    pub(super) fn is_packed_fast(&self, instructions: InstructionSet) -> bool {
+        match instructions {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => self.has_neighbours(),
+            _ => false,
+        }
+    }
+
+    /// The axis of rows that moves along a bound; `None` for several, or for one that moves along others as well.
+    fn row_of(&self, bound: usize) -> Option<Option<usize>> {
+        let mut all = (0..self.rows.len()).filter(|row| self.rows[*row].bounded[bound] != 0);
+        let Some(first) = all.next() else { return Some(None) };
+        let others =
+            self.bounds().any(|other| other != bound && self.rows[first].bounded[other] != 0);
+        (all.next().is_none() && !others).then_some(Some(first))
+    }
+
+    /// Of the axes of rows that are free and have no bound the one whose elements are nearest, if they are no farther apart than what windows of a column's
+    /// axis see.
+    fn nearest(&self, column: &Axis, free: &[bool]) -> Option<usize> {
+        let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent);
+        let is_open = |row: &usize| {
+            let axis = &self.rows[*row];
+            let has_bound = self.bounds().any(|bound| axis.bounded[bound] != 0);
+            free[*row] && !has_bound && reach(axis) <= 2 * reach(column)
+        };
+        let open = (0..self.rows.len()).filter(is_open);
+        open.min_by_key(|row| self.rows[*row].stride.unsigned_abs())
+    }
+
+    /// What windows of a column's axis do along it, with that axis of positions in them.
+    fn along(
+        &self,
+        column: Option<&Axis>,
+        tap: Option<&Axis>,
+        bound: Option<usize>,
+    ) -> Option<Along> {
+        let count = column.map_or(1, |column| column.extent);
+        let taps = tap.map_or(1, |tap| tap.extent);
+        let stride = |axis: Option<&Axis>| axis.map_or(0, |axis| axis.stride);
+        let (from_window, from_tap) = (stride(column), stride(tap));
+        let Some(bound) = bound else {
+            // Places are as far apart as both fit.
+            let unit = gcd(from_window.unsigned_abs(), from_tap.unsigned_abs()).max(1) as isize;
+            if from_window <= 0 {
+                return None;
+            }
+            let single = Along::single();
+            return Some(Along {
+                count,
+                step: (from_window / unit) as usize,
+                taps,
+                dilation: from_tap / unit,
+                stride: unit,
+                phases: SmallVec::new(),
+                ..single
+            });
+        };
+        let moved = |axis: Option<&Axis>| axis.map_or(0, |axis| axis.bounded[bound]);
+        let (step, dilation) = (moved(column), moved(tap));
+        // Both say how far places are apart, unless they are missing.
+        let unit = match (step, dilation) {
+            (0, 0) => 0,
+            (0, _) => from_tap / dilation,
+            _ => from_window / step,
+        };
+        let forward = step > 0 || column.is_none();
+        let fits = forward && unit * step == from_window && unit * dilation == from_tap;
+        let at = self.bounds[bound];
+        fits.then(|| Along {
+            count,
+            step: step.max(1) as usize,
+            taps,
+            dilation: if tap.is_some() { dilation } else { 1 },
+            first: at.offset,
+            extent: Some(at.extent as usize),
+            stride: unit,
+            phases: SmallVec::new(),
+        })
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,307 @@
+//! Images: what windows see of an operand, with zeros where nothing lies, so that a contraction reads the columns of every step in place.
+//!
+//! An image has a plane for each channel. Along an axis that windows move over by more than one position, positions are kept apart by their *phase*, so that what
+//! neighbouring windows see in a step lies side by side. Columns are counted through lines of the image: those between the last window of a line
+//! and the first one of the next are summed in vain.
+
+mod fill;
+mod found;
+
+pub(super) use fill::{Beside, Places};
+
+use super::windows::Seen;
+use crate::machine::InstructionSet;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+
+/// Axes that windows move over, missing ones in front.
+const AXES: usize = 3;
+
+/// An image may have so many numbers for each that is seen, or is small.
+const MOST_PHASES: usize = 32;
+const SMALL: usize = 1024;
+
+/// Windows that are farther apart and see as many positions are packed: phases are looked up one by one.
+const PHASES: usize = 64;
+
+/// Elements that are no farther apart are read with those between them.
+const NEAR: usize = 8;
+
+/// No image has so many numbers.
+const LARGE: f64 = (1u64 << 36) as f64;
+
+/// Vectors that begin in an image or a line may end so many numbers behind it.
+const BEHIND: usize = 64;
+
+/// An axis that windows move over. Places along it count from the operand's first element.
+#[derive(Clone, Debug)]
+struct Along {
+    /// Windows, and how many places from one to the next.
+    count: usize,
+    step: usize,
+    /// Positions in a window, and how many places from one to the next.
+    taps: usize,
+    dilation: isize,
+    /// The place of the first position in the first window.
+    first: isize,
+    /// How many places there are, if windows see others.
+    extent: Option<usize>,
+    /// From a place to the next, in elements.
+    stride: isize,
+    /// The phases that windows see.
+    phases: SmallVec<[usize; 4]>,
+}
+
+/// What a row of the operand adds to where it begins.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// An axis of planes: its extent, and from one to the next in elements.
+    Planes(usize, isize),
+    /// Positions in a window.
+    Taps(usize),
+}
+
+/// What windows see of an operand.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    along: [Along; AXES],
+    /// What rows are made of.
+    steps: SmallVec<[Step; 4]>,
+    /// Numbers from a line to the next.
+    pitch: usize,
+    /// From what the first window sees first to place zero along each axis, in elements.
+    origin: isize,
+}
+
+impl Along {
+    /// The first and the last place that windows see.
+    fn reach(&self) -> [isize; 2] {
+        let back = (self.taps as isize - 1) * self.dilation;
+        let windows = (self.count as isize - 1) * self.step as isize;
+        [self.first + back.min(0), self.first + windows + back.max(0)]
+    }
+
+    /// Positions of each phase.
+    fn size(&self) -> usize {
+        let [low, high] = self.reach();
+        (high - low) as usize / self.step + 1
+    }
+
+    /// The phase of a position in a window, and where it is there for the first window.
+    fn tap(&self, tap: usize) -> [usize; 2] {
+        let place = (self.first + tap as isize * self.dilation - self.reach()[0]) as usize;
+        [place % self.step, place / self.step]
+    }
+
+    /// The place of a position of a phase.
+    fn place(&self, phase: usize, at: usize) -> isize {
+        self.reach()[0] + (phase + at * self.step) as isize
+    }
+
+    /// The positions of a phase that are elements.
+    fn there(&self, phase: usize) -> Range<usize> {
+        let [low, high] = self.reach();
+        let before = |place: isize| (place - low - phase as isize).max(0) as usize;
+        let end = before(high + 1).div_ceil(self.step);
+        let Some(extent) = self.extent else { return 0..end };
+        let start = before(0).div_ceil(self.step).min(end);
+        start..before(extent as isize).div_ceil(self.step).clamp(start, end)
+    }
+
+    /// From a place to the next in elements, if so few that all between are read as well.
+    fn near(&self) -> Option<usize> {
+        let stride = usize::try_from(self.stride).ok()?;
+        (1..=NEAR / self.step).contains(&stride).then_some(stride)
+    }
+
+    /// With its phases.
+    fn found(mut self) -> Along {
+        for tap in 0..self.taps {
+            let [phase, _] = self.tap(tap);
+            if !self.phases.contains(&phase) {
+                self.phases.push(phase);
+            }
+            if self.phases.len() == self.step {
+                break;
+            }
+        }
+        self
+    }
+
+    /// One window of one position.
+    fn single() -> Along {
+        Along {
+            count: 1,
+            step: 1,
+            taps: 1,
+            dilation: 1,
+            first: 0,
+            extent: None,
+            stride: 0,
+            phases: smallvec![0],
+        }
+    }
+}
+
+impl Image {
+    /// True unless windows that are far apart make it larger than any operand.
+    fn is_small(&self) -> bool {
+        let size = |along: &Along| (along.size() * along.phases.len()) as f64;
+        self.along.iter().map(size).product::<f64>() * (self.planes() as f64) < LARGE
+    }
+
+    /// How many windows there are along the first axis with more than one, and how many columns each of them is.
+    pub(crate) fn windows(&self) -> [usize; 2] {
+        let all: usize = self.along.iter().map(|along| along.count).product();
+        let first = self.along.iter().map(|along| along.count).find(|count| *count > 1);
+        let first = first.unwrap_or(1);
+        [first, all / first]
+    }
+
+    /// Numbers from a line along each axis to the next.
+    fn lines(&self) -> [usize; AXES] {
+        let [_, middle, _] = &self.along;
+        [self.pitch * middle.size(), self.pitch, 1]
+    }
+
+    /// Numbers of the positions of a phase of each axis.
+    fn block(&self) -> usize {
+        self.lines()[0] * self.along[0].size()
+    }
+
+    /// From a plane to the next.
+    fn plane(&self) -> usize {
+        self.along.iter().map(|along| along.phases.len()).product::<usize>() * self.block()
+    }
+
+    fn planes(&self) -> usize {
+        let extent = |step: &Step| match step {
+            Step::Planes(extent, _) => *extent,
+            Step::Taps(_) => 1,
+        };
+        self.steps.iter().map(extent).product()
+    }
+
+    /// The numbers that it takes, with those that are read or written behind it.
+    pub(super) fn room(&self) -> usize {
+        self.planes().saturating_mul(self.plane()).saturating_add(self.pitch + BEHIND)
+    }
+
+    /// Numbers from the first column to behind the last one.
+    pub(crate) fn span(&self) -> usize {
+        let from_first = |(along, line): (&Along, usize)| (along.count - 1) * line;
+        self.along.iter().zip(self.lines()).map(from_first).sum::<usize>() + 1
+    }
+
+    /// True if most of its numbers are seen in some of so many steps.
+    pub(crate) fn is_mostly_seen(&self, k: usize) -> bool {
+        self.room() / MOST_PHASES < k.max(SMALL)
+    }
+
+    /// True if a contraction of that many rows, columns and steps takes less time with the image than with packing, after which numbers may be multiplied in
+    /// pairs.
+    pub(crate) fn is_better(
+        &self,
+        seen: &Seen,
+        [m, n, k]: [usize; 3],
+        instructions: InstructionSet,
+        pairs: bool,
+    ) -> bool {
+        // For sixteen columns of a step, in cycles.
+        let products = (m as f64 / 2.0).max(1.0);
+        let packing = if seen.is_packed_fast(instructions) { 6.0 } else { 40.0 };
+        let vain = self.span() as f64 / n as f64;
+        let filling = self.room() as f64 / (n * k) as f64;
+        let packed = if pairs { products / 2.0 } else { products };
+        vain * products + 4.0 * filling < packed + packing
+    }
+
+    /// From a line of columns to the next, for each line along the first axis: where they begin, how many they are, and the columns of each.
+    pub(super) fn lines_of_columns(&self) -> (usize, impl Iterator<Item = usize>, [usize; 2]) {
+        let [outer, middle, inner] = &self.along;
+        let [far, near, _] = self.lines();
+        (near, (0..outer.count).map(move |i| i * far), [middle.count, inner.count])
+    }
+
+    /// The operand without the planes of its first rows, how many these are, and from one to the next in elements.
+    pub(super) fn plane_by_plane(&self, seen: &Seen) -> (Seen, usize, isize) {
+        match self.steps.first() {
+            Some(Step::Planes(extent, stride)) if self.steps.len() > 1 => {
+                let rows = seen.rows[1..].iter().copied().collect();
+                (Seen { rows, ..seen.clone() }, *extent, *stride)
+            }
+            _ => (seen.clone(), 1, 0),
+        }
+    }
+
+    /// Calls `each` for the columns that lie side by side: the first of them in the image, and how many.
+    pub(super) fn each_line(&self, mut each: impl FnMut(usize, usize)) {
+        let [outer, middle, inner] = &self.along;
+        let [far, near, _] = self.lines();
+        for i in 0..outer.count {
+            for j in 0..middle.count {
+                each(i * far + j * near, inner.count);
+            }
+        }
+    }
+
+    /// True if no columns are summed in vain.
+    pub(super) fn is_dense(&self) -> bool {
+        self.span() == self.windows().iter().product::<usize>()
+    }
+
+    /// Numbers of a line.
+    pub(super) fn line(&self) -> usize {
+        let [_, _, inner] = &self.along;
+        inner.size().saturating_mul(inner.step * inner.near().unwrap_or(0)) + BEHIND
+    }
+
+    /// Where each step begins.
+    pub(super) fn offsets(&self, count: usize, to: &mut Vec<isize>) {
+        let lines = self.lines();
+        let mut at: SmallVec<[usize; 4]> = smallvec![0; self.steps.len()];
+        to.clear();
+        for _ in 0..count {
+            let (mut phase, mut sum, mut plane) = ([0; AXES], 0, 0);
+            for (step, at) in self.steps.iter().zip(&at) {
+                match step {
+                    Step::Planes(extent, _) => plane = plane * extent + at,
+                    Step::Taps(axis) => {
+                        let along = &self.along[*axis];
+                        let [own, first] = along.tap(*at);
+                        phase[*axis] =
+                            along.phases.iter().position(|phase| *phase == own).unwrap_or(0);
+                        sum += first * lines[*axis];
+                    }
+                }
+            }
+            let own = self.phase(phase) * self.block();
+            to.push((plane * self.plane() + own + sum) as isize);
+            for (step, at) in self.steps.iter().zip(&mut at).rev() {
+                *at += 1;
+                let extent = match step {
+                    Step::Planes(extent, _) => *extent,
+                    Step::Taps(axis) => self.along[*axis].taps,
+                };
+                if *at < extent {
+                    break;
+                }
+                *at = 0;
+            }
+        }
+    }
+
+    /// Which block of a plane it is.
+    fn phase(&self, [outer, middle, inner]: [usize; AXES]) -> usize {
+        let [_, m, i] = &self.along;
+        (outer * m.phases.len() + middle) * i.phases.len() + inner
+    }
+}
+
+/// Numbers from a line to the next: windows may see the zeros before the next line behind this one.
+fn pitch(inner: &Along) -> usize {
+    let there = inner.phases.iter().map(|phase| inner.there(*phase));
+    let zeros = there.clone().map(|there| there.start).min().unwrap_or(0);
+    let end = there.map(|there| there.end).max().unwrap_or(0);
+    end.max(inner.size().saturating_sub(zeros)).max(1)
+}

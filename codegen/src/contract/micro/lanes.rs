@@ -1,0 +1,96 @@
+//! The innermost loop of contractions that lie side by side in vectors: a lane is a batch, and a step multiplies one number of each left operand with the
+//! numbers that a few lines of columns see.
+
+use super::Vector;
+
+/// Products of steps with `L` lines of `C` columns.
+pub(in crate::contract) struct Lanes<'a, T> {
+    /// The first step's vector; steps follow.
+    pub(in crate::contract) a: *const T,
+    /// The first column of a step at offset zero, and from a line of columns to the next.
+    pub(in crate::contract) b: *const T,
+    pub(in crate::contract) line: usize,
+    /// Where each step begins from there.
+    pub(in crate::contract) at: &'a [isize],
+    /// The chains, column by column, which go on from what is there.
+    pub(in crate::contract) chains: *mut T,
+}
+
+/// # Safety
+///
+/// The CPU must have the vector; what steps and columns span must be readable, and chains writable.
+#[inline(always)]
+pub(super) unsafe fn product<T: Vector, const L: usize, const C: usize>(s: &Lanes<'_, T::Num>) {
+    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); C]; L];
+    let chain = |l: usize, c: usize| s.chains.wrapping_add((l * C + c) * T::LANES);
+    for (l, line) in acc.iter_mut().enumerate() {
+        for (c, sum) in line.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for the chains.
+            *sum = unsafe { T::load(chain(l, c)) };
+        }
+    }
+    let mut a = s.a;
+    for at in s.at {
+        let b = s.b.wrapping_offset(*at);
+        // SAFETY: this step's numbers, for which the caller vouches.
+        let left = unsafe { T::load(a) };
+        for (l, line) in acc.iter_mut().enumerate() {
+            let b = b.wrapping_add(l * s.line);
+            for (c, sum) in line.iter_mut().enumerate() {
+                // SAFETY: a column of this step.
+                let right = unsafe { T::load(b.wrapping_add(c * T::LANES)) };
+                *sum = left.fma(right, *sum);
+            }
+        }
+        a = a.wrapping_add(T::LANES);
+    }
+    for (l, line) in acc.iter().enumerate() {
+        for (c, sum) in line.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { sum.store(chain(l, c)) };
+        }
+    }
+}
+
+/// Calls [`product`] for so many lines and columns, all of those listed first, else line by line and column by column.
+macro_rules! lanes {
+    ($vector:ty, $lines:expr, $columns:expr, $lanes:expr, [$($l:literal by $c:literal)*]) => {
+        match ($lines, $columns) {
+            // SAFETY: the caller's contract.
+            $(($l, $c) => unsafe { $crate::contract::micro::lanes::product::<$vector, $l, $c>($lanes) },)*
+            // SAFETY: the caller's contract.
+            (lines, columns) => unsafe {
+                $crate::contract::micro::lanes::singly::<$vector>(lines, columns, $lanes)
+            },
+        }
+    };
+}
+
+/// Line by line, and column by column where a line has another number of them than windows mostly have.
+///
+/// # Safety
+///
+/// As [`product`].
+#[inline(always)]
+pub(super) unsafe fn singly<T: Vector>(lines: usize, columns: usize, s: &Lanes<'_, T::Num>) {
+    for l in 0..lines {
+        let b = s.b.wrapping_add(l * s.line);
+        let chains = s.chains.wrapping_add(l * columns * T::LANES);
+        match columns {
+            // SAFETY: the caller's contract, for a line.
+            3 => unsafe { product::<T, 1, 3>(&Lanes { b, chains, ..*s }) },
+            // SAFETY: as above.
+            5 => unsafe { product::<T, 1, 5>(&Lanes { b, chains, ..*s }) },
+            _ => {
+                for c in 0..columns {
+                    let at = c * T::LANES;
+                    let (b, chains) = (b.wrapping_add(at), chains.wrapping_add(at));
+                    // SAFETY: as above, for a column.
+                    unsafe { product::<T, 1, 1>(&Lanes { b, chains, ..*s }) };
+                }
+            }
+        }
+    }
+}
+
+pub(super) use lanes;

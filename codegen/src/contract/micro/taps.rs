@@ -1,0 +1,67 @@
+//! The innermost loop of a contraction whose right operand lies in an image: columns of a step are read in place, from an offset of its own.
+
+use super::{Same, Vector, step};
+
+/// A product of a packed strip of rows with some columns over a block of `k`.
+pub(in crate::contract) struct Taps<'a, T> {
+    /// The first step's first row; rows are side by side, steps along `k` are `step` numbers apart.
+    pub(in crate::contract) a: *const T,
+    pub(in crate::contract) step: isize,
+    /// The first column of a step at offset zero.
+    pub(in crate::contract) b: *const T,
+    /// Where each step begins from there.
+    pub(in crate::contract) at: &'a [isize],
+    /// Where the sums go, rows `ld` numbers apart.
+    pub(in crate::contract) out: *mut T,
+    pub(in crate::contract) ld: usize,
+    /// Adds the sums to what is there instead of replacing it.
+    pub(in crate::contract) add: bool,
+}
+
+/// # Safety
+///
+/// The CPU must have the vector; what the strip spans must be readable, and its sums writable, for `R` rows and `V` vectors.
+#[inline(always)]
+pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps<'_, T::Num>) {
+    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; R];
+    let mut a = s.a;
+    for at in s.at {
+        let b = s.b.wrapping_offset(*at).cast();
+        // SAFETY: this step's columns and its row of the strip, for which the caller vouches.
+        unsafe { step::<T, Same, R, V>(b, |i| a.wrapping_add(i), &mut acc) };
+        a = a.wrapping_offset(s.step);
+    }
+    for (i, row) in acc.iter().enumerate() {
+        for (v, sum) in row.iter().enumerate() {
+            let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
+            let mut total = *sum;
+            if s.add {
+                // SAFETY: the caller vouches for the sums' memory.
+                total = unsafe { T::load(out) }.add(total);
+            }
+            // SAFETY: as above.
+            unsafe { total.store(out) };
+        }
+    }
+}
+
+/// Calls [`product`] for a strip's number of rows and of vectors: for those rows up to these vectors.
+macro_rules! taps {
+    ($vector:ty, $rows:expr, $vectors:expr, $taps:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
+        match ($rows, $vectors) {
+            // SAFETY: the caller vouches for a strip of this size.
+            $(($r, 1) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 1>($taps) },
+            // SAFETY: as above.
+            ($r, 2) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 2>($taps) },)*
+            // SAFETY: as above.
+            $(($few, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 3>($taps) },
+            // SAFETY: as above.
+            ($few, 4) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 4>($taps) },)*
+            // SAFETY: as above.
+            $(($v, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $v, 3>($taps) },)*
+            (rows, vectors) => unreachable!("no strip of {rows} rows by {vectors} vectors"),
+        }
+    };
+}
+
+pub(super) use taps;

@@ -1,0 +1,166 @@
+//! [`Rooms`]: how much memory a contraction packs into, so that it is there before the contraction runs.
+
+#[cfg(target_arch = "x86_64")]
+use super::FEW_TOGETHER;
+#[cfg(target_arch = "x86_64")]
+use super::micro;
+use super::micro::Engine;
+use super::operand::Source;
+use super::pack::room;
+use super::panels::{PIECE, Panels};
+use super::span::chain_room;
+use super::windows::Runs;
+use super::{Cpu, NARROW, Work, with_engine};
+use crate::machine::InstructionSet;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// The most bytes that each buffer of a [`Scratch`](super::Scratch) gets to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    pub(super) left: usize,
+    pub(super) right: usize,
+    pub(super) filled: usize,
+    pub(super) chains: usize,
+    pub(super) sums: usize,
+    /// The lines and runs that are listed of what is seen through windows.
+    pub(super) listed: [usize; 2],
+    /// The steps of an image.
+    pub(super) steps: usize,
+}
+
+impl Rooms {
+    /// Enough for both.
+    pub(crate) fn max(self, other: Rooms) -> Rooms {
+        Rooms {
+            left: self.left.max(other.left),
+            right: self.right.max(other.right),
+            filled: self.filled.max(other.filled),
+            chains: self.chains.max(other.chains),
+            sums: self.sums.max(other.sums),
+            listed: most(self.listed, other.listed),
+            steps: self.steps.max(other.steps),
+        }
+    }
+
+    /// The bytes of all.
+    pub(crate) fn bytes(&self) -> usize {
+        let Rooms { left, right, filled, chains, sums, listed, steps } = *self;
+        let steps = steps.saturating_mul(size_of::<isize>());
+        let buffers = [left, right, filled, chains, sums, Runs::bytes_of(listed), steps];
+        buffers.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// As many bytes for each of these numbers; lists stay as long.
+    fn times(self, bytes: usize) -> Rooms {
+        let times = |numbers: usize| numbers.saturating_mul(bytes);
+        Rooms {
+            left: times(self.left),
+            right: times(self.right),
+            filled: times(self.filled),
+            chains: times(self.chains),
+            sums: times(self.sums),
+            listed: self.listed,
+            steps: self.steps,
+        }
+    }
+}
+
+/// What [`super::contract()`] needs for so many rows and columns, wherever they begin and wherever matrices lie.
+pub(crate) fn rooms(
+    cpu: &Cpu,
+    acc: DType,
+    [rows, cols, k]: [usize; 3],
+    [a, b]: [&Source<'_>; 2],
+) -> Rooms {
+    if rows == 0 || cols == 0 {
+        return Rooms::default();
+    }
+    Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]).all_rooms(acc)
+}
+
+/// What [`super::keep`] needs for any piece.
+pub(crate) fn rooms_to_keep(cpu: &Cpu, panels: &Panels) -> Rooms {
+    with_engine!(cpu, panels.acc(), panels.pairs, E => {
+        let right = room_of::<E>(PIECE, E::WIDTH, CONTRACT_BLOCK);
+        let filled = PIECE * CONTRACT_BLOCK;
+        Rooms { right, filled, ..Rooms::default() }.times(size_of::<<E as Engine>::Num>())
+    })
+}
+
+/// As [`room`], of which there may be more than there are numbers.
+fn room_of<E: Engine>(lines: usize, width: usize, k: usize) -> usize {
+    let wide = lines.checked_next_multiple_of(width).unwrap_or(usize::MAX);
+    if wide.checked_mul(k).is_none_or(|all| all > usize::MAX / 16) {
+        return usize::MAX;
+    }
+    room::<E>(lines, width, k)
+}
+
+impl Work<'_> {
+    /// What it needs, in whichever way it runs.
+    pub(super) fn all_rooms(&self, acc: DType) -> Rooms {
+        #[cfg(target_arch = "x86_64")]
+        if acc == DType::F32 && self.along_k().is_some() {
+            return self.rooms_of_few();
+        }
+        let cpu = self.cpu;
+        with_engine!(cpu, acc, self.in_pairs(), E => self.rooms::<E>())
+    }
+
+    /// What [`Work::run`] needs.
+    fn rooms<E: Engine>(&self) -> Rooms {
+        let (blocking, part, one_group) = self.cut::<E>();
+        let (m, n, k) = (self.rows.len(), self.cols.len(), self.k);
+        let rows = if one_group { m } else { blocking.rows.min(m) };
+        let cols = blocking.columns.min(n);
+        // The operand of which there is one group is ready for all steps, the other for a part of them.
+        let [left_steps, right_steps] = if one_group { [k, part.min(k)] } else { [part.min(k), k] };
+        let left = match self.left_as_it_lies::<E>() {
+            Some(_) => 0,
+            None => room_of::<E>(rows, 1, left_steps),
+        };
+        let packed = match self.as_it_lies::<E>() {
+            Some(_) => cols.min(E::LANES),
+            None if self.b.source.is_packed() => 0,
+            None => cols,
+        };
+        let right = if packed == 0 { 0 } else { room_of::<E>(packed, E::WIDTH, right_steps) };
+        let block = k.min(CONTRACT_BLOCK);
+        let of_right = if self.b.is_packed_through::<E>() { 0 } else { self.b.filled(cols, block) };
+        let filled = self.a.filled(rows, block).max(of_right).max(self.dense(rows, cols));
+        let (chains, sums) = (chain_room::<E>(rows), sums::<E>(rows, cols));
+        let listed = most(self.a.listed(rows, block), self.b.listed(cols, block));
+        Rooms { left, right, filled, chains, sums, listed, steps: 0 }.times(size_of::<E::Num>())
+    }
+
+    /// What [`Work::run_few`] needs.
+    #[cfg(target_arch = "x86_64")]
+    fn rooms_of_few(&self) -> Rooms {
+        type E = micro::avx512::Avx512F32;
+        let (m, n, k) = (self.rows.len(), self.cols.len().min(FEW_TOGETHER), self.k);
+        Rooms {
+            left: room_of::<E>(m, 1, k),
+            filled: self.a.filled(m, k).max(self.dense(m, n)),
+            listed: self.a.listed(m, k),
+            sums: sums::<E>(m, n),
+            ..Rooms::default()
+        }
+        .times(size_of::<f32>())
+    }
+
+    /// The numbers of sums that [`Work::finish`] brings together: of narrow groups, and the last one may be.
+    fn dense(&self, rows: usize, cols: usize) -> usize {
+        rows.saturating_mul(if self.traded { cols } else { cols.min(NARROW) })
+    }
+}
+
+/// The numbers of the sums of a group, or of a smaller one.
+fn sums<E: Engine>(rows: usize, cols: usize) -> usize {
+    rows.saturating_mul(cols.next_multiple_of(E::LANES) + E::LANES)
+}
+
+/// Enough of each for both.
+fn most(one: [usize; 2], other: [usize; 2]) -> [usize; 2] {
+    [one[0].max(other[0]), one[1].max(other[1])]
+}

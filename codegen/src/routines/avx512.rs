@@ -1,0 +1,155 @@
+//! Sixteen f32 at a time, for the rows of attention.
+
+use core::arch::x86_64 as x86;
+use tracecast_ir::kernel::math::Lane;
+
+/// Sixteen f32. Made and used only inside routines whose caller has checked the CPU.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Wide(pub(super) x86::__m512);
+
+/// Functions that are one instruction each.
+macro_rules! instructions {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty = $value:expr;)*) => {
+        $(
+            #[inline(always)]
+            fn $name($($arg: $ty),*) -> $out {
+                // SAFETY: called only inside routines whose caller has checked for AVX-512F.
+                unsafe { $value }
+            }
+        )*
+    };
+}
+
+type Bits = x86::__m512i;
+type Mask = x86::__mmask16;
+
+/// `self` cannot be named in a macro's body, so the methods that take it go through these.
+struct Op;
+
+impl Op {
+    instructions! {
+        splat(v: f32) -> x86::__m512 = x86::_mm512_set1_ps(v);
+        add(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_add_ps(a.0, b.0);
+        sub(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_sub_ps(a.0, b.0);
+        mul(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_mul_ps(a.0, b.0);
+        div(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_div_ps(a.0, b.0);
+        fma(a: Wide, b: Wide, c: Wide) -> x86::__m512 = x86::_mm512_fmadd_ps(a.0, b.0, c.0);
+        sqrt(a: Wide) -> x86::__m512 = x86::_mm512_sqrt_ps(a.0);
+        max(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_max_ps(a.0, b.0);
+        min(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_min_ps(a.0, b.0);
+        scale(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_scalef_ps(a.0, b.0);
+        lt(a: Wide, b: Wide) -> Mask = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_LT_OQ }>(a.0, b.0);
+        eq(a: Wide, b: Wide) -> Mask = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_EQ_OQ }>(a.0, b.0);
+        blend(m: Mask, a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_mask_blend_ps(m, b.0, a.0);
+        bits(a: Wide) -> Bits = x86::_mm512_castps_si512(a.0);
+        from_bits(a: Bits) -> x86::__m512 = x86::_mm512_castsi512_ps(a);
+        spread(m: Mask) -> Bits = x86::_mm512_maskz_set1_epi32(m, -1);
+        mask(a: Bits) -> Mask = x86::_mm512_test_epi32_mask(a, a);
+        same(a: Bits, b: Bits) -> Mask = x86::_mm512_cmpeq_epi32_mask(a, b);
+        count(n: i32) -> x86::__m128i = x86::_mm_cvtsi32_si128(n);
+        left(a: Bits, n: x86::__m128i) -> Bits = x86::_mm512_sll_epi32(a, n);
+        right(a: Bits, n: x86::__m128i) -> Bits = x86::_mm512_sra_epi32(a, n);
+    }
+}
+
+impl Lane for Wide {
+    type Bits = Bits;
+
+    instructions! {
+        splat_bits(v: u32) -> Bits = x86::_mm512_set1_epi32(v as i32);
+        int_add(a: Bits, b: Bits) -> Bits = x86::_mm512_add_epi32(a, b);
+        int_sub(a: Bits, b: Bits) -> Bits = x86::_mm512_sub_epi32(a, b);
+        and(a: Bits, b: Bits) -> Bits = x86::_mm512_and_si512(a, b);
+        or(a: Bits, b: Bits) -> Bits = x86::_mm512_or_si512(a, b);
+        xor(a: Bits, b: Bits) -> Bits = x86::_mm512_xor_si512(a, b);
+    }
+
+    #[inline(always)]
+    fn splat(v: f32) -> Self {
+        Wide(Op::splat(v))
+    }
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        Wide(Op::add(self, o))
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        Wide(Op::sub(self, o))
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        Wide(Op::mul(self, o))
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        Wide(Op::div(self, o))
+    }
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        Wide(Op::fma(self, b, c))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        Wide(Op::sqrt(self))
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        Wide(Op::max(self, o))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        Wide(Op::min(self, o))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> Bits {
+        Op::spread(Op::lt(self, o))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Bits {
+        Op::spread(Op::eq(self, o))
+    }
+    #[inline(always)]
+    fn select(mask: Bits, a: Self, b: Self) -> Self {
+        Wide(Op::blend(Op::mask(mask), a, b))
+    }
+    #[inline(always)]
+    fn bits(self) -> Bits {
+        Op::bits(self)
+    }
+    #[inline(always)]
+    fn from_bits(b: Bits) -> Self {
+        Wide(Op::from_bits(b))
+    }
+    #[inline(always)]
+    fn shl<const N: i32>(a: Bits) -> Bits {
+        Op::left(a, Op::count(N))
+    }
+    #[inline(always)]
+    fn sar<const N: i32>(a: Bits) -> Bits {
+        Op::right(a, Op::count(N))
+    }
+    #[inline(always)]
+    fn int_eq(a: Bits, b: Bits) -> Bits {
+        Op::spread(Op::same(a, b))
+    }
+    #[inline(always)]
+    fn scale(self, n: Self, _: Bits) -> Self {
+        Wide(Op::scale(self, n))
+    }
+    #[inline(always)]
+    fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
+        let lanes = |v: Wide| {
+            // SAFETY: sixteen f32 are 64 bytes, and any bits are f32.
+            unsafe { std::mem::transmute::<Wide, [f32; 16]>(v) }
+        };
+        let (mut out, good, x) = (lanes(self), lanes(Wide::from_bits(good)), lanes(x));
+        for i in 0..16 {
+            if good[i].to_bits() == 0 {
+                out[i] = exact(x[i]);
+            }
+        }
+        // SAFETY: as above.
+        unsafe { std::mem::transmute::<[f32; 16], Wide>(out) }
+    }
+}

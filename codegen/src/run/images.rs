@@ -1,0 +1,207 @@
+//! Runs contractions whose right operands are images: batches one after another, each in a few bands of windows where threads would have too few batches.
+
+use super::contract::{parts, source};
+use super::max_abs::with_places;
+use super::memory::{self, Address, Operand, with_scratch};
+use super::together::seen;
+use super::{Invocation, Slots};
+use crate::contract::{Correlation, Cpu, Image, Rooms, Seen, SideBySide, Source};
+use crate::machine::InstructionSet;
+use crate::plan::contract::{self, BoundContract};
+use crate::threads::{Team, part};
+use smallvec::SmallVec;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+type FactorSource = contract::FactorSource<i64>;
+type Windows = contract::Windows<i64>;
+
+/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have.
+const LANES: usize = 16;
+/// Images of batches side by side are for no more columns than this,
+const FEW_COLUMNS: usize = 64;
+/// and for so many batches at least.
+const SOME_BATCHES: usize = 4;
+
+/// A contraction over images.
+pub(super) struct Images {
+    /// How the right operand is seen, and the left one if that is seen as well.
+    right: Seen,
+    left: Option<Seen>,
+    /// After how many batches left operands come again.
+    period: usize,
+    /// Windows along the first axis that they move over.
+    windows: usize,
+    /// How batches lie side by side, if vectors go through them.
+    beside: Option<SideBySide>,
+}
+
+impl Images {
+    /// Of a contraction, if images are better than packing.
+    pub(super) fn of(contract: &BoundContract, instructions: InstructionSet) -> Option<Images> {
+        let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
+        let [left, FactorSource::Seen(windows)] = factors else { return None };
+        let moves = windows.batch.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0));
+        if m * n * k == 0 || !columns.is_empty() || moves {
+            return None;
+        }
+        let strides: SmallVec<[i64; 4]> = match left {
+            FactorSource::Plain { batch, .. } => batch.iter().copied().collect(),
+            FactorSource::Seen(left) if left.bounds.is_empty() => {
+                left.batch.iter().map(|axis| axis.stride).collect()
+            }
+            FactorSource::Seen(_) | FactorSource::Computed { .. } => return None,
+        };
+        let shared = strides.iter().take_while(|stride| **stride == 0).count();
+        let right = seen(windows, |bound| windows.bounds[bound][0]);
+        let image = Image::of(&right, None)?;
+        let beside = side_by_side(contract, &strides, windows);
+        let beside = beside.filter(|_| image.is_mostly_seen(k));
+        let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
+        let pairs = all_bf16 && Cpu::with(instructions).pairs;
+        if beside.is_none() && !image.is_better(&right, [m, n, k], instructions, pairs) {
+            return None;
+        }
+        let left = match left {
+            FactorSource::Seen(left) if beside.is_some() => {
+                let rows = left.batch.last().cloned().into_iter().collect();
+                Some(seen(&Windows { rows, ..left.clone() }, |_| 0))
+            }
+            FactorSource::Seen(left) => Some(seen(left, |_| 0)),
+            FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
+        };
+        let [windows, _] = image.windows();
+        let period = batch[shared..].iter().product();
+        Some(Images { right, left, period, windows, beside })
+    }
+
+    /// What contractions are, for operands whose first elements lie there.
+    fn correlation<'a>(
+        &'a self,
+        contract: &'a BoundContract,
+        cpu: &'a Cpu,
+        sources: [Source<'a>; 2],
+    ) -> Correlation<'a> {
+        let [a, b] = sources;
+        let BoundContract { acc, m, k, .. } = *contract;
+        let Images { period, beside, .. } = *self;
+        Correlation { cpu, acc, rows: m, k, a, b, period, beside }
+    }
+
+    /// Into how many parts batches and windows are cut.
+    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 2] {
+        let batches = contract.batch.iter().product::<usize>().max(1);
+        let parts = parts(contract, team);
+        let groups = parts.min(batches);
+        if self.beside.is_some() {
+            return [parts.min(batches.div_ceil(LANES)), 1];
+        }
+        [groups, (parts / groups).min(self.windows)]
+    }
+
+    /// In how many parts, at most, and what any of them takes.
+    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
+        let cut = self.cut(contract, team);
+        let [left, right] = &contract.factors;
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        let work = self.correlation(contract, cpu, sources);
+        let of = |task: usize| {
+            let (batches, windows) = self.task(contract, cut, task);
+            work.rooms([batches.len(), windows.len()])
+        };
+        let tasks = cut[0] * cut[1];
+        (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
+    }
+
+    /// The batches and windows of a task.
+    fn task(
+        &self,
+        contract: &BoundContract,
+        [groups, bands]: [usize; 2],
+        task: usize,
+    ) -> (Range<usize>, Range<usize>) {
+        let batches = contract.batch.iter().product();
+        let unit = if self.beside.is_some() { LANES } else { 1 };
+        let windows = part(self.windows, 1, bands, task % bands);
+        (part(batches, unit, groups, task / bands), windows)
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
+        let operands = invocation.operands;
+        let cpu = Cpu::with(invocation.target.instructions);
+        let cut = self.cut(contract, invocation.team);
+        let tasks = cut[0] * cut[1];
+        let [left, right] = &contract.factors;
+        let mut a = operand(left, self.left.as_ref(), operands);
+        let b = operand(right, Some(&self.right), operands);
+        if let (Operand::Matrix { row, .. }, FactorSource::Plain { batch, .. }, Some(_)) =
+            (&mut a, left, self.beside)
+        {
+            *row = batch.last().map_or(0, |stride| *stride as isize);
+        }
+        let at =
+            |batch: usize| [left, right].map(|factor| from_first(factor, &contract.batch, batch));
+        with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
+            invocation.team.each(tasks, |task| {
+                let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
+                let mut slots = operands.clone();
+                slots.push(operands.get(0));
+                largest.push(&mut slots, task, 0);
+                let mut call = |row: usize, rows: usize, columns: Range<usize>, sums: Address| {
+                    slots.set(operands.len(), sums);
+                    with_scratch(|scratch| {
+                        let rows = row..row + rows;
+                        invocation.call(contract.epilogue, &slots, rows, columns, scratch);
+                    });
+                };
+                memory::correlate(&work, self.task(contract, cut, task), &at, &mut call);
+            });
+        });
+    }
+}
+
+/// How batches of one row and few columns lie side by side, which have more steps than columns.
+fn side_by_side(contract: &BoundContract, left: &[i64], right: &Windows) -> Option<SideBySide> {
+    let BoundContract { m, n, k, .. } = *contract;
+    let (count, stride) = (*contract.batch.last()?, right.batch.last()?.stride as isize);
+    let few = m == 1 && n <= FEW_COLUMNS && k > n && count >= SOME_BATCHES;
+    (few && stride != 0 && *left.last()? != 0).then_some(SideBySide { count, stride })
+}
+
+/// The operand that a factor is, in the first batch.
+fn operand<'a>(factor: &FactorSource, seen: Option<&'a Seen>, operands: &Slots) -> Operand<'a> {
+    let place = |input: usize, element: i64, dtype: DType| {
+        operands.get(input).offset(element as isize * dtype.bytes() as isize)
+    };
+    match (factor, seen) {
+        (FactorSource::Seen(Windows { input, dtype, round, offset, .. }), Some(seen)) => {
+            let base = place(*input, *offset, *dtype);
+            Operand::Windows { base, dtype: *dtype, round: *round, seen }
+        }
+        (FactorSource::Plain { input, dtype, round, offset, row, col, .. }, _) => {
+            let base = place(*input, *offset, *dtype);
+            let (row, col) = (*row as isize, *col as isize);
+            Operand::Matrix { base, dtype: *dtype, round: *round, row, col }
+        }
+        (FactorSource::Seen(_) | FactorSource::Computed { .. }, _) => {
+            unreachable!("images are of operands in memory")
+        }
+    }
+}
+
+/// Where a batch of a factor begins, in elements from the first.
+fn from_first(factor: &FactorSource, extents: &[usize], batch: usize) -> isize {
+    let mut rest = batch;
+    let mut element = 0;
+    for (axis, extent) in extents.iter().enumerate().rev() {
+        let stride = match factor {
+            FactorSource::Plain { batch, .. } => batch[axis],
+            FactorSource::Seen(windows) => windows.batch[axis].stride,
+            FactorSource::Computed { .. } => 0,
+        };
+        element += (rest % extent) as i64 * stride;
+        rest /= extent;
+    }
+    element as isize
+}

@@ -1,0 +1,514 @@
+//! Attention: `scaled_dot_product_attention`, and the core ops that it and its gradient are made of.
+
+use crate::kernel::attention::{Pass, kept_scale};
+use crate::op::{
+    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Lower, Rounding,
+    composite_own, core, rule,
+};
+use crate::ops::elementwise::Elementwise;
+use crate::ops::infer;
+use crate::ops::linalg::Products;
+use crate::ops::random::Random;
+use crate::ops::reduce::Reductions;
+use crate::ops::view::Views;
+use crate::{Attrs, DType, Must, Results, Shape, Size, TensorType, Tracer, Var};
+use smallvec::smallvec;
+
+crate::ops! { trait Attentions;
+
+/// Means of `value` over keys, `softmax(query · keyᵀ · scale + mask) · value`, with PyTorch's arguments.
+///
+/// `query` is `[.., L, E]`, `key` `[.., S, E]`, `value` `[.., S, Ev]`; leading axes broadcast. The mask broadcasts to `[.., L, S]`: bool, true where a query
+/// sees a key, or floats that are added to the scores; minus infinity takes a key out. With `is_causal` each query sees the keys up to its own
+/// position. `scale` is one over the root of `E` unless it is given. With `enable_gqa` each head of keys and values, along the third axis from the
+/// end, serves as many heads of queries. With `rng` weights are dropped with probability `dropout_p`, as [`DROPOUT`](super::super::random::DROPOUT)
+/// would drop elements of a tensor of all weights. A query that sees no key has the result zero.
+SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, attn_mask: optional, rng: optional; dropout_p: Float, is_causal: Bool, scale: OptFloat, enable_gqa: Bool, stream: Int) -> (y) {
+    dispatch: Dispatch::Listed { overload: "" },
+    infer:    &inferred,
+    body:     composite_own(None, &expanded),
+    rounding: Rounding::result("the result; each gradient"),
+    domain:   Domain { dtypes: FLOATS, samples: &[
+        "T[2, 3, 4], T[2, 5, 4], T[2, 5, 3] {dropout_p = 0.0, is_causal = true, stream = 0}",
+        "T[2, 4, 3, 4], T[1, 2, 5, 4], T[1, 2, 5, 4], bool[2, 1, 3, 5] {dropout_p = 0.0, enable_gqa = true, stream = 0}",
+        "T[3, 4], T[5, 4], T[5, 4], T[5] {dropout_p = 0.0, scale = 0.3, stream = 0}",
+        "T[2, 2, 3, 4], T[2, 2, 5, 4], T[2, 2, 5, 4], none, i64[2] {dropout_p = 0.4, stream = 7}",
+    ] },
+}
+
+/// What [`SCALED_DOT_PRODUCT_ATTENTION`] is made of, over four axes: `q` is `[B, H, L, E]`, `k` `[B, G, S, E]`, `v` `[B, G, S, Ev]`, the mask `[B, H, L, S]`.
+///
+/// Gives the result as `[B, L, H, Ev]`, and the logarithms of the sums of weights `[B, H, L]` in f32, in f64 for f64. What is computed, and in which order, is
+/// told by [`attention`](mod@crate::kernel::attention).
+ATTENTION = attention(q, k, v, mask: optional, rng: optional; causal: Bool, scale: Float, dropout: Float, stream: Int) -> (y, lse) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let sizes = sizes(cx, 0)?;
+        options(cx, &sizes, 3)?;
+        let Sizes { batch, heads, queries, value, dtype, .. } = sizes;
+        let lse = TensorType { dtype: dtype.compute(), shape: Shape::new(&[batch, heads, queries]) };
+        Ok(Inferred::many([TensorType { dtype, shape: Shape::new(&[batch, queries, heads, value]) }, lse]))
+    },
+    body:     core(rule(&|cx| gradient(cx)), Lower::Attention(Pass::Forward)),
+    rounding: Rounding::result("the result; each gradient"),
+    domain:   Domain { dtypes: FLOATS, samples: &[
+        "T[2, 4, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 6] {scale = 0.4, dropout = 0.0, stream = 0}",
+        "T[2, 2, 9, 4], T[2, 2, 6, 4], T[2, 2, 6, 4] {causal = true, scale = 0.5, dropout = 0.0, stream = 0}",
+        "T[1, 3, 4, 5], T[1, 1, 6, 5], T[1, 1, 6, 3], bool[1, 3, 4, 6] {scale = 0.7, dropout = 0.0, stream = 0}",
+        "T[1, 2, 4, 5], T[1, 2, 6, 5], T[1, 2, 6, 3], T[1, 2, 4, 6], i64[2] {scale = 0.7, dropout = 0.3, stream = 2}",
+        "T[1, 1, 3, 4], T[1, 1, 300, 4], T[1, 1, 300, 2] {scale = 0.5, dropout = 0.0, stream = 0}",
+    ] },
+}
+
+/// The gradients of the operands of [`ATTENTION`], as `[B, L, H, E]`, `[B, S, G, E]` and `[B, S, G, Ev]`: from that of its result, from the logarithms of the sums
+/// of weights, and from what is taken from the gradients of weights, `[B, H, L]`: for each query the sum of its result times the gradient of that.
+ATTENTION_BACKWARD = attention_backward(dy, q, k, v, lse, less, mask: optional, rng: optional; causal: Bool, scale: Float, dropout: Float, stream: Int) -> (dq, dk, dv) {
+    dispatch: Dispatch::Internal,
+    infer:    &|cx| {
+        let of = sizes(cx, 1)?;
+        options(cx, &of, 6)?;
+        let Sizes { batch, heads, shared, queries, keys, width, value, dtype } = of;
+        let dy = cx.operand(0);
+        if dy.dtype != dtype || !cx.must.alike(&dy.shape, &[batch, queries, heads, value]) {
+            return Err(format!("`dy` is {dy}, and the result {}", TensorType { dtype, shape: Shape::new(&[batch, queries, heads, value]) }));
+        }
+        for (operand, name) in [(4, "lse"), (5, "less")] {
+            let t = cx.operand(operand);
+            if !t.dtype.is_float() || !cx.must.alike(&t.shape, &[batch, heads, queries]) {
+                return Err(format!("`{name}` is {t}, expected a number for each of [{batch}, {heads}, {queries}]"));
+            }
+        }
+        let ty = |sizes: [Size; 4]| TensorType { dtype, shape: Shape::new(&sizes) };
+        Ok(Inferred::many([ty([batch, queries, heads, width]), ty([batch, keys, shared, width]), ty([batch, keys, shared, value])]))
+    },
+    body:     core(rule(&|cx| gradient_of_gradient(cx)), Lower::Attention(Pass::Backward)),
+    rounding: Rounding::RESULT,
+    domain:   Domain { dtypes: FLOATS, samples: &[
+        "T[2, 5, 4, 6], T[2, 4, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 6], T[2, 4, 5] in 0 2, T[2, 4, 5] {scale = 0.4, dropout = 0.0, stream = 0}",
+        "T[1, 9, 2, 4], T[1, 2, 9, 4], T[1, 2, 6, 4], T[1, 2, 6, 4], T[1, 2, 9] in 0 2, T[1, 2, 9], none, i64[2] {causal = true, scale = 0.5, dropout = 0.4, stream = 1}",
+        "T[1, 4, 3, 3], T[1, 3, 4, 5], T[1, 1, 6, 5], T[1, 1, 6, 3], T[1, 3, 4] in 0 2, T[1, 3, 4], bool[1, 3, 4, 6] {scale = 0.7, dropout = 0.0, stream = 0}",
+        "T[1, 4, 2, 3], T[1, 2, 4, 5], T[1, 2, 6, 5], T[1, 2, 6, 3], T[1, 2, 4] in 0 2, T[1, 2, 4], T[1, 2, 4, 6] {scale = 0.7, dropout = 0.0, stream = 0}",
+    ] },
+}
+}
+
+/// What a call of the core op has besides its operands, without dropout.
+pub(crate) struct Options<'t> {
+    pub(crate) mask: Option<Var<'t>>,
+    pub(crate) causal: bool,
+    pub(crate) scale: f64,
+}
+
+/// The core op: the result with heads behind positions, and the logarithms of the sums of weights.
+pub(crate) fn attend<'t>([q, k, v]: [Var<'t>; 3], of: &Options<'t>) -> (Var<'t>, Var<'t>) {
+    let none = None::<Var<'t>>;
+    let y = q.attention(k, v, of.mask, none, of.causal, of.scale, 0.0, 0);
+    let results = y.results();
+    (y, results[results.len() - 1])
+}
+
+/// Its gradients, with heads behind positions as in `dy` and `y`.
+pub(crate) fn backward<'t>(
+    dy: Var<'t>,
+    [q, k, v]: [Var<'t>; 3],
+    y: Var<'t>,
+    lse: Var<'t>,
+    of: &Options<'t>,
+) -> Results<'t> {
+    let less = less(dy, y);
+    let none = None::<Var<'t>>;
+    dy.attention_backward(q, k, v, lse, less, of.mask, none, of.causal, of.scale, 0.0, 0).results()
+}
+
+/// What is taken from the gradients of weights: for each query the sum of its result times the gradient of that.
+fn less<'t>(dy: Var<'t>, y: Var<'t>) -> Var<'t> {
+    let wide = y.dtype().compute();
+    dy.to(wide).mul(y.to(wide)).sum(3).permute([0, 2, 1])
+}
+
+/// The sizes of the operands of a core op.
+struct Sizes {
+    batch: Size,
+    heads: Size,
+    shared: Size,
+    queries: Size,
+    keys: Size,
+    width: Size,
+    value: Size,
+    dtype: DType,
+}
+
+/// Those of queries, keys and values, from that operand on.
+fn sizes(cx: &InferCx<'_>, from: usize) -> Result<Sizes, String> {
+    let [q, k, v] = [0, 1, 2].map(|i| cx.operand(from + i));
+    let ([batch, heads, queries, width], [b, shared, keys, e], [c, g, s, value]) =
+        (&q.shape[..], &k.shape[..], &v.shape[..])
+    else {
+        return Err(format!("takes three tensors of four axes, found {q}, {k} and {v}"));
+    };
+    let dtype = alike(q, k, v)?;
+    let equal = |a: &Size, b: &Size| cx.must.equal(*a, *b);
+    let fits = equal(batch, b) && equal(batch, c) && equal(width, e) && equal(shared, g);
+    if !fits || !equal(keys, s) {
+        return Err(format!("{q}, {k} and {v} do not go together"));
+    }
+    divides(cx.must, *heads, *shared)?;
+    let [batch, heads, queries, width] = [*batch, *heads, *queries, *width];
+    let [shared, keys, value] = [*shared, *keys, *value];
+    Ok(Sizes { batch, heads, shared, queries, keys, width, value, dtype })
+}
+
+/// The one floating point dtype of three operands.
+fn alike(q: &TensorType, k: &TensorType, v: &TensorType) -> Result<DType, String> {
+    infer::need_float(q)?;
+    if k.dtype != q.dtype || v.dtype != q.dtype {
+        return Err(format!("takes three tensors of one dtype, found {q}, {k} and {v}"));
+    }
+    Ok(q.dtype)
+}
+
+/// Heads of queries are so many times those of keys.
+fn divides(must: &Must<'_>, heads: Size, shared: Size) -> Result<(), String> {
+    let numbers = || must.number(heads).zip(must.number(shared));
+    let whole = heads == shared
+        || numbers().is_some_and(|(heads, shared)| shared > 0 && heads % shared == 0);
+    if whole {
+        Ok(())
+    } else {
+        Err(format!("{shared} heads of keys do not divide {heads} of queries"))
+    }
+}
+
+/// Checks mask, generator and probability of a core op.
+fn options(cx: &InferCx<'_>, of: &Sizes, from: usize) -> Result<(), String> {
+    if let Some(mask) = cx.get(from) {
+        mask_dtype(mask)?;
+        let shape = [of.batch, of.heads, of.queries, of.keys];
+        if !cx.must.alike(&mask.shape, &shape) {
+            return Err(format!(
+                "the mask is {mask}, expected a number for each of {}",
+                Shape::new(&shape)
+            ));
+        }
+    }
+    dropout(cx.get(from + 1), cx.attrs.float("dropout").unwrap_or(0.0), 4)?;
+    stream(cx.attrs)
+}
+
+fn mask_dtype(mask: &TensorType) -> Result<(), String> {
+    if mask.dtype == DType::Bool || mask.dtype.is_float() && mask.dtype.is_computable() {
+        return Ok(());
+    }
+    Err(format!("takes masks of bool or floating point, found {mask}"))
+}
+
+fn stream(attrs: &Attrs) -> Result<(), String> {
+    let stream = attrs.int("stream").unwrap_or(0);
+    let fits = u32::try_from(stream).map(|_| ());
+    fits.map_err(|_| format!("`stream` is {stream}, expected 0 to {}", u32::MAX))
+}
+
+fn dropout(rng: Option<&TensorType>, p: f64, rank: usize) -> Result<(), String> {
+    if !(0.0..=1.0).contains(&p) {
+        return Err(format!("the probability of dropout is {p}, expected 0 to 1"));
+    }
+    let Some(rng) = rng else {
+        return match p {
+            0.0 => Ok(()),
+            p => Err(format!("drops weights with probability {p}, and has no `rng`")),
+        };
+    };
+    let fits = |n: usize| *rng == TensorType::new(DType::I64, [n]);
+    if fits(2) || rank == 4 && fits(7) {
+        return Ok(());
+    }
+    Err(format!(
+        "`rng` is {rng}, expected i64[2]: a key and a step; or i64[7] of four axes, for a part of a batch"
+    ))
+}
+
+/// The leading axes of the result, the heads of keys last among those of keys.
+struct Leading {
+    result: Shape,
+    keys: Shape,
+}
+
+fn leading(must: &Must<'_>, attrs: &Attrs, [q, k, v]: [&TensorType; 3]) -> Result<Leading, String> {
+    let outer = |t: &TensorType| Shape::new(&t.shape[..t.shape.rank() - 2]);
+    let [of_q, of_k, of_v] = [q, k, v].map(outer);
+    if !attrs.bool("enable_gqa") || [&of_q, &of_k, &of_v].iter().any(|outer| outer.rank() == 0) {
+        let of_keys = infer::broadcast(must, &of_k, &of_v)?;
+        let result = infer::broadcast(must, &of_q, &of_keys)?;
+        return Ok(Leading { keys: result.clone(), result });
+    }
+    let split = |outer: &Shape| {
+        let (heads, batch) = outer.split_last().expect("has an axis");
+        (Shape::new(batch), *heads)
+    };
+    let ((q, heads), (k, shared), (v, of_values)) = (split(&of_q), split(&of_k), split(&of_v));
+    if !must.equal(shared, of_values) {
+        return Err(format!("{shared} heads of keys and {of_values} of values"));
+    }
+    divides(must, heads, shared)?;
+    let batch = infer::broadcast(must, &q, &infer::broadcast(must, &k, &v)?)?;
+    let with = |heads: Size| batch.iter().copied().chain([heads]).collect::<Shape>();
+    Ok(Leading { result: with(heads), keys: with(shared) })
+}
+
+fn inferred(cx: &InferCx<'_>) -> infer::Answer {
+    let of @ [q, k, v] = [0, 1, 2].map(|i| cx.operand(i));
+    let dtype = alike(q, k, v)?;
+    let ([.., queries, width], [.., keys, e], [.., s, value]) =
+        (&q.shape[..], &k.shape[..], &v.shape[..])
+    else {
+        return Err(format!("takes three tensors of at least two axes, found {q}, {k} and {v}"));
+    };
+    if !cx.must.equal(*width, *e) || !cx.must.equal(*keys, *s) {
+        return Err(format!("{q}, {k} and {v} do not go together"));
+    }
+    // The scale is a number, and so is whether values are as wide as keys.
+    let is_told = cx.attrs.float("scale").is_some() || cx.must.number(*width).is_some();
+    let wide = v.shape.last().copied().unwrap_or_default();
+    if !is_told || wide != *width && cx.must.number(*width).zip(cx.must.number(wide)).is_none() {
+        return Err(format!("the widths are {width} and {wide}: pin the sizes"));
+    }
+    let lead = leading(cx.must, cx.attrs, of)?.result;
+    if let Some(mask) = cx.get(3) {
+        mask_dtype(mask)?;
+        if cx.attrs.bool("is_causal") {
+            return Err("takes a mask or `is_causal`, not both".to_owned());
+        }
+        let weights: Shape = lead.iter().chain([queries, keys]).copied().collect();
+        if infer::broadcast(cx.must, &mask.shape, &weights)? != weights {
+            return Err(format!("the mask is {mask}, and does not broadcast to {weights}"));
+        }
+    }
+    dropout(cx.get(4), cx.attrs.float("dropout_p").unwrap_or(0.0), lead.rank() + 2)?;
+    stream(cx.attrs)?;
+    let shape = lead.iter().chain([queries, value]).copied().collect();
+    Ok(Inferred::one(TensorType { dtype, shape }))
+}
+
+fn expanded<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
+    let [q, k, v] = [0, 1, 2].map(|i| cx.args[i]);
+    let tys = [q, k, v].map(|x| x.ty());
+    let [width, value] = [&tys[0], &tys[2]].map(|ty| ty.shape.last().copied().unwrap_or_default());
+    let (lead, width, is_as_wide) = cx.tracer.with_graph(|graph| {
+        let must = Must::proven(graph.sizes());
+        let lead = leading(&must, cx.attrs, [&tys[0], &tys[1], &tys[2]]);
+        (lead, must.number(width), must.equal(width, value))
+    });
+    let shape = &cx.results[0].shape;
+    // The type rule has said that they broadcast; what names are equal it has found out then.
+    let result = Shape::new(&shape[..shape.rank() - 2]);
+    let keys = lead.map_or_else(|_| result.clone(), |lead| lead.keys);
+    let dtype = cx.results[0].dtype;
+    // PyTorch's kernel takes values as wide as keys, and its gradient the rounded result; of others the result is rounded behind everything else.
+    let inside = if is_as_wide { dtype } else { dtype.compute() };
+    let [q, k, v] = [over(q, &result), over(k, &keys), over(v, &keys)].map(|x| x.to(inside));
+    let mask = cx.get(3).map(|mask| over(mask.expand_to(&weights(&result, q, k)), &result));
+    let p = cx.attrs.float("dropout_p").unwrap_or(0.0);
+    let rng = cx.get(4).filter(|_| p > 0.0);
+    let width = width.unwrap_or(1) as f64;
+    let scale = cx.attrs.float("scale").unwrap_or(1.0 / width.sqrt());
+    let stream = cx.attrs.int("stream").unwrap_or(0);
+    let y = q.attention(k, v, mask, rng, cx.attrs.bool("is_causal"), scale, p, stream);
+    smallvec![y.to(dtype).permute([0, 2, 1, 3]).reshape_to(shape)]
+}
+
+/// The shape of all weights.
+fn weights(lead: &Shape, q: Var<'_>, k: Var<'_>) -> Shape {
+    lead.iter().copied().chain([q.size(2), k.size(2)]).collect()
+}
+
+/// `x` over these leading axes, as a batch of heads.
+fn over<'t>(x: Var<'t>, lead: &Shape) -> Var<'t> {
+    let inner = [x.size(x.rank() - 2), x.size(x.rank() - 1)];
+    let whole: Shape = lead.iter().copied().chain(inner).collect();
+    let one = Size::from(1);
+    let (heads, batch) =
+        lead.split_last().map_or((one, one), |(heads, batch)| (*heads, batch.iter().product()));
+    x.expand_to(&whole).reshape_to(&Shape::new(&[batch, heads, inner[0], inner[1]]))
+}
+
+/// `[B, L, H, E]` as `[B, H, L, E]` and the other way round.
+fn turned(x: Var<'_>) -> Var<'_> {
+    x.permute([0, 2, 1, 3])
+}
+
+/// Weights and what they are made of as tensors, which gradients of masks and of gradients need.
+struct Weights<'t> {
+    /// Keys and values for each head of queries.
+    k: Var<'t>,
+    v: Var<'t>,
+    /// `e^(score - lse)`.
+    weights: Var<'t>,
+    /// What dropout multiplies them by.
+    kept: Option<Var<'t>>,
+}
+
+impl<'t> Weights<'t> {
+    fn new(
+        attrs: &Attrs,
+        [q, k, v]: [Var<'t>; 3],
+        lse: Var<'t>,
+        mask: Option<Var<'t>>,
+        rng: Option<Var<'t>>,
+    ) -> Self {
+        let t = q.tracer();
+        let wide = q.dtype().compute();
+        let [q, k, v] = [q, k, v].map(|x| x.to(wide));
+        let (k, v) = (each_head(k, q.size(1)), each_head(v, q.size(1)));
+        let scores = q.contract(k.t(), None).mul(attrs.float("scale").unwrap_or(1.0));
+        let never = t.full(TensorType::scalar(wide), f64::NEG_INFINITY);
+        let mut scores = match mask {
+            Some(mask) if mask.dtype() == DType::Bool => mask.choose(scores, never),
+            Some(mask) => scores.add(mask.to(wide)),
+            None => scores,
+        };
+        if attrs.bool("causal") {
+            let shape = scores.shape();
+            let at = |axis| t.iota(DType::I64, &shape, axis);
+            scores = at(3).gt(at(2)).choose(never, scores);
+        }
+        let lse = lse.to(wide);
+        let lse = lse.eq(never).choose(t.full(TensorType::scalar(wide), 0.0), lse);
+        let p = attrs.float("dropout").unwrap_or(0.0);
+        let kept = rng.filter(|_| p > 0.0).map(|rng| {
+            let ones = t.full(scores.ty(), 1.0);
+            ones.dropout(rng, p, attrs.int("stream").unwrap_or(0))
+                .gt(0.0)
+                .to(wide)
+                .mul(kept_scale(p))
+        });
+        let weights = scores.sub(lse.unsqueeze(3)).exp();
+        Weights { k, v, weights, kept }
+    }
+
+    fn kept(&self, x: Var<'t>) -> Var<'t> {
+        self.kept.map_or(x, |kept| x.mul(kept))
+    }
+
+    /// The gradients of the weights, less what is taken from them.
+    fn inner(&self, dy: Var<'t>, less: Var<'t>) -> Var<'t> {
+        self.kept(dy.contract(self.v.t(), None)).sub(less.to(dy.dtype()).unsqueeze(3))
+    }
+}
+
+/// Keys or values of shared heads for each head of queries.
+fn each_head<'t>(x: Var<'t>, heads: Size) -> Var<'t> {
+    let [batch, shared, keys, width] = [0, 1, 2, 3].map(|axis| x.size(axis));
+    if shared == heads {
+        return x;
+    }
+    let group = group(x.tracer(), heads, shared);
+    let whole = Shape::new(&[batch, shared, group, keys, width]);
+    x.unsqueeze(2).expand_to(&whole).reshape_to(&Shape::new(&[batch, heads, keys, width]))
+}
+
+/// The other way round: the sum over heads of queries.
+fn of_shared<'t>(x: Var<'t>, shared: Size) -> Var<'t> {
+    let [batch, heads, keys, width] = [0, 1, 2, 3].map(|axis| x.size(axis));
+    if shared == heads {
+        return x;
+    }
+    let group = group(x.tracer(), heads, shared);
+    x.reshape_to(&Shape::new(&[batch, shared, group, keys, width])).sum(2)
+}
+
+/// How many heads of queries share one of keys.
+fn group(t: &Tracer, heads: Size, shared: Size) -> Size {
+    let numbers = t.with_graph(|graph| {
+        let must = Must::proven(graph.sizes());
+        must.number(heads).zip(must.number(shared))
+    });
+    numbers.map_or(heads / shared, |(heads, shared)| Size::from(heads / shared.max(1)))
+}
+
+fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
+    let of @ [q, k, v] = [0, 1, 2].map(|i| cx.args[i]);
+    let (mask, rng) = (cx.get(3), cx.get(4));
+    let (y, lse) = (cx.outs[0], cx.outs[1]);
+    let (dy, wide) = (cx.dy(), q.dtype().compute());
+    let mut less = less(dy, y);
+    if let Some(of_lse) = cx.dys[1] {
+        less = less.sub(of_lse);
+    }
+    let [causal, scale, p, stream] = attributes(cx.attrs);
+    let back = dy.attention_backward(
+        q,
+        k,
+        v,
+        lse,
+        less,
+        mask,
+        rng,
+        causal != 0.0,
+        scale,
+        p,
+        stream as i64,
+    );
+    let mut grads: Grads<'t> = back.results().into_iter().map(|x| Some(turned(x))).collect();
+    if let Some(mask) = mask {
+        let is_float = mask.dtype().is_float();
+        grads.push(is_float.then(|| {
+            let of = Weights::new(cx.attrs, of, lse, Some(mask), rng);
+            of.weights.mul(of.inner(turned(dy).to(wide), less)).to(mask.dtype())
+        }));
+    }
+    grads.extend(rng.map(|_| None));
+    grads
+}
+
+/// `causal`, `scale`, `dropout` and `stream`.
+fn attributes(attrs: &Attrs) -> [f64; 4] {
+    let float = |name: &str| attrs.float(name).unwrap_or(0.0);
+    let stream = attrs.int("stream").unwrap_or(0);
+    [f64::from(u8::from(attrs.bool("causal"))), float("scale"), float("dropout"), stream as f64]
+}
+
+fn gradient_of_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
+    let [dy, q, k, v, lse, less] = [0, 1, 2, 3, 4, 5].map(|i| cx.args[i]);
+    let (mask, rng) = (cx.get(6), cx.get(7));
+    let (wide, scale) = (q.dtype().compute(), cx.attrs.float("scale").unwrap_or(1.0));
+    let of = Weights::new(cx.attrs, [q, k, v], lse, mask, rng);
+    let (shared, heads) = (k.size(1), q.size(1));
+    let of_dq = cx.dys[0].map(|x| turned(x).to(wide));
+    let [of_dk, of_dv] = [1, 2].map(|i| cx.dys[i].map(|x| each_head(turned(x).to(wide), heads)));
+    let (dy, q_wide) = (turned(dy).to(wide), q.to(wide));
+    let inner = of.inner(dy, less);
+    let along = of.weights.mul(inner);
+    let zeros = cx.tracer.zeros_like(inner);
+    let sum = |parts: [Option<Var<'t>>; 2]| parts.into_iter().flatten().reduce(|a, b| a.add(b));
+    // What arrives at `along`, and at weights.
+    let at_along = sum([
+        of_dq.map(|x| x.contract(of.k.t(), None)),
+        of_dk.map(|x| q_wide.contract(x.t(), None)),
+    ]);
+    let at_along = at_along.map_or(zeros, |x| x.mul(scale));
+    let at_inner = of.weights.mul(at_along);
+    let at_kept = of_dv.map(|x| of.kept(dy.contract(x.t(), None)));
+    let at_weights = at_kept.map_or(at_along.mul(inner), |x| x.add(at_along.mul(inner)));
+    let at_scores = of.weights.mul(at_weights);
+    let (at_product, used) = (of.kept(at_inner), of.kept(of.weights));
+    let through = |left: Var<'t>, right: Var<'t>| left.contract(right, None);
+    let g_dy = sum([of_dv.map(|x| through(used, x)), Some(through(at_product, of.v))]);
+    let g_q = sum([of_dk.map(|x| through(along, x)), Some(through(at_scores, of.k))]);
+    let g_k = sum([of_dq.map(|x| through(along.t(), x)), Some(through(at_scores.t(), q_wide))]);
+    let g_v = Some(of_shared(through(at_product.t(), dy), shared));
+    let g_lse = at_scores.sum(3).neg();
+    let g_less = at_inner.sum(3).neg();
+    let mut grads: Grads<'t> = smallvec![
+        g_dy.map(|x| turned(x).to(cx.args[0].dtype())),
+        g_q.map(|x| x.mul(scale).to(q.dtype())),
+        g_k.map(|x| of_shared(x.mul(scale), shared).to(k.dtype())),
+        g_v.map(|x| x.to(v.dtype())),
+        Some(g_lse.to(lse.dtype())),
+        Some(g_less.to(less.dtype())),
+    ];
+    if let Some(mask) = mask {
+        grads.push(mask.dtype().is_float().then(|| at_scores.to(mask.dtype())));
+    }
+    grads.extend(rng.map(|_| None));
+    grads
+}

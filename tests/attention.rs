@@ -1,0 +1,268 @@
+//! Attention: compiled against interpreted, bit by bit, and both against plain mathematics.
+
+mod support;
+
+use std::collections::HashMap;
+use support::dice::Dice;
+use tracecast_ir::eval::Value;
+use tracecast_ir::ops::prelude::*;
+use tracecast_ir::ops::sample::Range;
+use tracecast_ir::{DType, Graph, TensorType, Tracer, Var};
+
+/// A call of attention.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    shared: usize,
+    queries: usize,
+    keys: usize,
+    width: usize,
+    value: usize,
+    causal: bool,
+    /// Of bool, of floats, or none.
+    mask: Option<DType>,
+    drop: f64,
+    dtype: DType,
+}
+
+impl Case {
+    fn random(dice: &mut Dice) -> Case {
+        let shared = dice.pick(&[1, 1, 2, 3]);
+        let causal = dice.chance(40);
+        let dtype = dice.pick(&[DType::F32, DType::F32, DType::BF16, DType::F16, DType::F64]);
+        Case {
+            batch: 1 + dice.below(2),
+            heads: shared * dice.pick(&[1, 1, 2]),
+            shared,
+            queries: dice.pick(&[1, 2, 7, 33, 70, 130]),
+            keys: dice.pick(&[1, 3, 16, 31, 100, 257, 300]),
+            width: dice.pick(&[1, 4, 8, 17, 32]),
+            value: dice.pick(&[1, 5, 16, 20, 32]),
+            causal,
+            mask: dice.pick(&[None, None, Some(DType::Bool), Some(DType::F32)]).filter(|_| !causal),
+            drop: dice.pick(&[0.0, 0.0, 0.0, 0.3, 1.0]),
+            dtype,
+        }
+    }
+
+    fn types(&self) -> Vec<(&'static str, TensorType)> {
+        let Case { batch, heads, shared, queries, keys, width, value, dtype, .. } = *self;
+        let mut types = vec![
+            ("q", TensorType::new(dtype, [batch, queries, heads, width])),
+            ("k", TensorType::new(dtype, [batch, shared, keys, width])),
+            ("v", TensorType::new(dtype, [batch, shared, keys, value])),
+            ("dy", TensorType::new(dtype, [batch, heads, queries, value])),
+            ("rng", TensorType::new(DType::I64, [2])),
+        ];
+        if let Some(mask) = self.mask {
+            types.push(("mask", TensorType::new(mask, [batch, 1, queries, keys])));
+        }
+        types
+    }
+
+    fn attend<'t>(&self, of: &HashMap<&str, Var<'t>>) -> Var<'t> {
+        let rng = Some(of["rng"]).filter(|_| self.drop > 0.0);
+        // Queries lie as a product before the heads leaves them.
+        let q = of["q"].permute([0, 2, 1, 3]);
+        let (mask, gqa) = (of.get("mask").copied(), self.heads != self.shared);
+        q.scaled_dot_product_attention(
+            of["k"],
+            of["v"],
+            mask,
+            rng,
+            self.drop,
+            self.causal,
+            0.4,
+            gqa,
+            3,
+        )
+    }
+
+    /// The result, and the gradients.
+    fn program(&self) -> Graph {
+        let t = Tracer::new("attention");
+        {
+            let of: HashMap<&str, Var<'_>> =
+                self.types().into_iter().map(|(name, ty)| (name, t.input(name, ty))).collect();
+            let y = self.attend(&of);
+            t.output("y", y);
+            let loss = y.to(DType::F64).mul(of["dy"].to(DType::F64)).sum(());
+            for (name, g) in
+                ["dq", "dk", "dv"].iter().zip(t.grad(loss, &[of["q"], of["k"], of["v"]]))
+            {
+                t.output(name, g);
+            }
+        }
+        t.finish().unwrap_or_else(|e| panic!("{self:?}: {e}"))
+    }
+
+    fn inputs(&self, dice: &mut Dice) -> HashMap<String, Value> {
+        let value = |(name, ty): (&str, TensorType)| {
+            (name.to_owned(), support::value(&ty, Range::Any, dice))
+        };
+        self.types().into_iter().map(value).collect()
+    }
+}
+
+#[test]
+fn compiled_attention_agrees_with_the_interpreter() {
+    let cpus = support::cpus();
+    let mut dice = Dice::new(11);
+    let mut failures = Vec::new();
+    for round in 0..40 {
+        let case = Case::random(&mut dice);
+        let (reference, fused) =
+            support::lowered(case.program()).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+        let mut inputs = case.inputs(&mut dice);
+        if round % 4 == 3 {
+            // Something that is no finite number among the keys and the values.
+            for name in ["k", "v"] {
+                let of = &inputs[name];
+                let mut numbers = of.to_f64s();
+                let at = dice.below(numbers.len());
+                numbers[at] = dice.pick(&[f64::NAN, f64::INFINITY]);
+                let changed = Value::from_f64s(of.ty.clone(), &numbers).expect("the same type");
+                inputs.insert(name.to_owned(), changed);
+            }
+        }
+        let wanted =
+            support::expected(&reference, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+        for (cpu, device) in &cpus {
+            let found = support::computed(&fused, device.clone(), &inputs)
+                .unwrap_or_else(|e| panic!("{case:?} on {cpu}: {e}"));
+            if let Some(difference) = support::difference(&found, &wanted) {
+                failures.push(format!("{case:?} on {cpu}: {difference}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Weights and what they make, in f64 and without blocks.
+fn plain(case: &Case, inputs: &HashMap<String, Value>) -> (Vec<f64>, f64) {
+    let [q, k, v] = ["q", "k", "v"].map(|name| inputs[name].to_f64s());
+    let mask = inputs.get("mask").map(Value::to_f64s);
+    let Case { batch, heads, shared, queries, keys, width, value, .. } = *case;
+    let (mut y, mut most) = (Vec::new(), 0.0f64);
+    for b in 0..batch {
+        for h in 0..heads {
+            let kind = b * shared + h / (heads / shared);
+            for i in 0..queries {
+                let score = |j: usize| {
+                    let q = &q[((b * queries + i) * heads + h) * width..][..width];
+                    let k = &k[(kind * keys + j) * width..][..width];
+                    let mut score = q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() * 0.4;
+                    if let Some(mask) = &mask {
+                        let mask = mask[(b * queries + i) * keys + j];
+                        let is_bool = case.mask == Some(DType::Bool);
+                        score = match is_bool {
+                            true if mask == 0.0 => f64::NEG_INFINITY,
+                            true => score,
+                            false => score + mask,
+                        };
+                    }
+                    if case.causal && j > i { f64::NEG_INFINITY } else { score }
+                };
+                let scores: Vec<f64> = (0..keys).map(score).collect();
+                let peak = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let finite = scores.iter().filter(|s| s.is_finite());
+                most = finite.fold(most, |most, s| most.max(s.abs()));
+                let base = if peak == f64::NEG_INFINITY { 0.0 } else { peak };
+                let weights: Vec<f64> = scores.iter().map(|s| (s - base).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                for c in 0..value {
+                    let of = |(j, w): (usize, &f64)| w * v[(kind * keys + j) * value + c];
+                    let sum: f64 = weights.iter().enumerate().map(of).sum();
+                    y.push(if total == 0.0 { 0.0 } else { sum / total });
+                }
+            }
+        }
+    }
+    (y, most)
+}
+
+#[test]
+fn attention_is_within_its_bound_of_plain_mathematics() {
+    let mut dice = Dice::new(12);
+    for _ in 0..30 {
+        let case = Case { drop: 0.0, dtype: DType::F32, ..Case::random(&mut dice) };
+        let (_, fused) =
+            support::lowered(case.program()).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+        let inputs = case.inputs(&mut dice);
+        let found = support::computed(&fused, support::cpu(2), &inputs).expect("runs");
+        let y = found.get("y").expect("an output").to_f64s();
+        let (wanted, most) = plain(&case, &inputs);
+        // Values are between -2 and 2; the rest is what rounds: scores, weights and their sums.
+        let bound = 2.0 * f64::from(f32::EPSILON) * (case.width + 24) as f64 * (1.0 + most);
+        for (y, wanted) in y.iter().zip(&wanted) {
+            assert!(
+                (y - wanted).abs() <= bound,
+                "{case:?}: {y} for {wanted}, at most {bound} apart"
+            );
+        }
+    }
+}
+
+fn run(t: Tracer) -> Vec<Vec<f64>> {
+    let graph = t.finish().unwrap_or_else(|e| panic!("{e}"));
+    let (_, fused) = support::lowered(graph).unwrap_or_else(|e| panic!("{e}"));
+    let found = support::computed(&fused, support::cpu(1), &HashMap::new()).expect("runs");
+    found.outputs.iter().map(|(_, value)| value.to_f64s()).collect()
+}
+
+#[test]
+fn what_is_masked_does_not_leak() {
+    let t = Tracer::new("masked");
+    {
+        let numbers = |shape: &[usize], numbers: &[f64]| t.constant(DType::F32, shape, numbers);
+        let q = numbers(&[2, 1], &[1.0, 2.0]);
+        let k = numbers(&[3, 1], &[0.5, f64::NAN, 1.0]);
+        let v = numbers(&[3, 1], &[3.0, f64::NAN, 5.0]);
+        let mask = t.constant(DType::Bool, &[2, 3], &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let none = None::<Var<'_>>;
+        let y = q.scaled_dot_product_attention(k, v, mask, none, 0.0, false, None, false, 0);
+        t.output("y", y);
+        for (i, g) in t.grad(y.sum(()), &[q, k, v]).into_iter().enumerate() {
+            t.output(&format!("g{i}"), g);
+        }
+    }
+    let found = run(t);
+    // The second query sees nothing: zero, as in PyTorch.
+    assert_eq!(found[0], [3.0, 0.0]);
+    assert_eq!(found[1], [0.0, 0.0]);
+    assert_eq!(found[2], [0.0, 0.0, 0.0]);
+    assert_eq!(found[3], [1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn what_does_not_go_together_is_refused() {
+    let refused = |build: &dyn Fn(&Tracer)| {
+        let t = Tracer::new("refused");
+        build(&t);
+        t.finish().expect_err("is refused").to_string()
+    };
+    let none = || None::<Var<'_>>;
+    let of = |t: &Tracer, name: &str, dtype: DType, shape: &[usize]| {
+        t.input(name, TensorType::new(dtype, shape)).id()
+    };
+    let call = |q: &[usize], k: &[usize], mask: Option<(DType, &[usize])>, gqa: bool, p: f64| {
+        refused(&|t| {
+            let [q, k] =
+                [("q", q), ("k", k)].map(|(name, shape)| t.var(of(t, name, DType::F32, shape)));
+            let mask = mask.map(|(dtype, shape)| t.var(of(t, "mask", dtype, shape)));
+            let y = q.scaled_dot_product_attention(k, k, mask, none(), p, false, None, gqa, 0);
+            t.output("y", y);
+        })
+    };
+    let heads = call(&[1, 3, 4, 8], &[1, 2, 5, 8], None, true, 0.0);
+    assert!(heads.contains("2 heads of keys do not divide 3 of queries"), "{heads}");
+    let mask = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::I64, &[4, 5])), false, 0.0);
+    assert!(mask.contains("masks of bool or floating point"), "{mask}");
+    let shape = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::Bool, &[4, 6])), false, 0.0);
+    assert!(shape.contains("scaled_dot_product_attention"), "{shape}");
+    let dropout = call(&[1, 2, 4, 8], &[1, 2, 5, 8], None, false, 1.5);
+    assert!(dropout.contains("expected 0 to 1"), "{dropout}");
+    let width = call(&[1, 2, 4, 8], &[1, 2, 5, 7], None, false, 0.0);
+    assert!(width.contains("do not go together"), "{width}");
+}

@@ -1,0 +1,182 @@
+//! Convolutions and their gradients have the bits of the interpreter, whatever reads their windows: images or packing, for every dtype, number of threads and path.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use tracecast::prelude::*;
+use tracecast::runtime::ReferenceDevice;
+use tracecast::{Vectors, compile, compile_sized};
+
+/// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
+const SHAPES: [[usize; 10]; 11] = [
+    // Depthwise: one row, in images; gradients of the weight in lanes.
+    [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
+    [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
+    [3, 6, 11, 8, 6, 5, 2, 2, 1, 6],
+    [1, 17, 28, 28, 17, 3, 2, 1, 1, 17],
+    // Two results for each channel, and dilated.
+    [2, 5, 7, 9, 10, 3, 1, 2, 2, 5],
+    // Small groups.
+    [2, 12, 10, 9, 8, 3, 1, 1, 1, 4],
+    // Dense ones: few channels, phases, a stride alone, no padding.
+    [2, 3, 20, 22, 16, 7, 2, 3, 1, 1],
+    [1, 64, 9, 10, 20, 3, 1, 1, 1, 1],
+    [2, 16, 9, 12, 24, 3, 2, 1, 1, 1],
+    [2, 16, 8, 8, 24, 1, 2, 0, 1, 1],
+    [2, 8, 9, 9, 40, 3, 1, 0, 1, 1],
+];
+
+/// The convolution of `x` and both of its gradients.
+fn convolution(t: &Trace, shape: [usize; 10], batch: Size, dtype: DType) {
+    let [_, from, height, width, to, window, stride, padding, dilation, groups] = shape;
+    let x = t.input_of("x", TensorType::new(dtype, sizes![batch, from, height, width]));
+    let w = t.param_of("w", TensorType::new(dtype, [to, from / groups, window, window]));
+    let b = t.param_of("b", TensorType::new(dtype, [to]));
+    let number = |n: usize| [n as i64];
+    let y = x.conv2d(
+        w,
+        Some(b),
+        number(stride),
+        number(padding),
+        number(dilation),
+        Some(groups as i64),
+        false,
+    );
+    let loss = y.mul(y).sum(().dtype(DType::F32));
+    for (name, value) in ["dx", "dw", "db"].into_iter().zip(t.grad(loss, &[x, w, b])) {
+        t.output(name, value);
+    }
+    t.output("y", y.relu());
+}
+
+fn numbers(shape: impl Into<Shape>, seed: u64, dtype: DType) -> Tensor {
+    Tensor::randn(shape, seed).unwrap().cast(dtype).unwrap()
+}
+
+fn store([_, from, _, _, to, window, .., groups]: [usize; 10], dtype: DType) -> Store {
+    let mut store = Store::new();
+    store.insert("w", numbers([to, from / groups, window, window], 1, dtype));
+    store.insert("b", numbers([to], 2, dtype));
+    store
+}
+
+/// A store that has a weight alone.
+fn weight(shape: &[usize], dtype: DType) -> Store {
+    let mut store = Store::new();
+    store.insert("w", numbers(shape, 1, dtype));
+    store
+}
+
+fn input([batch, from, height, width, ..]: [usize; 10], dtype: DType) -> Tensor {
+    numbers([batch, from, height, width], 3, dtype)
+}
+
+/// Every path has the results of the interpreter.
+fn agrees(what: &str, program: &dyn Fn(&Trace), store: &dyn Fn() -> Store, x: &Tensor) {
+    let wide = [(1, Vectors::Native), (2, Vectors::Native), (8, Vectors::Native)];
+    let paths = wide.into_iter().chain([(2, Vectors::Avx2), (1, Vectors::Portable)]);
+    let run = |options: &Options| {
+        let graph = trace("convolution", |t| program(t)).unwrap();
+        compile(graph, options).unwrap().run(&mut store(), &[("x", x)]).unwrap()
+    };
+    let want = run(&Options::new().on(Arc::new(ReferenceDevice)));
+    for (threads, vectors) in paths {
+        let found = run(&Options::new().threads(threads).vectors(vectors));
+        for (name, want) in want.iter() {
+            assert!(
+                want.to_f64s() == found[name].to_f64s(),
+                "{name} of {what} on {threads} threads with {vectors:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_path_has_the_bits_of_the_interpreter() {
+    for (shape, dtype) in SHAPES.into_iter().flat_map(|shape| {
+        [DType::F32, DType::BF16, DType::F16, DType::F64].map(|dtype| (shape, dtype))
+    }) {
+        let program = |t: &Trace| convolution(t, shape, shape[0].into(), dtype);
+        let what = format!("{shape:?} in {dtype}");
+        agrees(&what, &program, &|| store(shape, dtype), &input(shape, dtype));
+    }
+}
+
+/// Size, window, stride, padding and dilation along each axis.
+type Axes<'a> = &'a [[usize; 5]];
+
+#[test]
+fn channels_on_their_own_along_one_axis_and_three() {
+    let cases: [(usize, usize, Axes<'_>); 4] = [
+        (20, 1, &[[37, 5, 1, 2, 1]]),
+        (6, 2, &[[50, 3, 3, 0, 2]]),
+        (18, 1, &[[6, 3, 1, 1, 1], [9, 3, 2, 1, 1], [11, 2, 3, 0, 2]]),
+        (4, 3, &[[5, 1, 2, 0, 1], [8, 3, 1, 2, 2], [7, 3, 2, 1, 1]]),
+    ];
+    for (channels, each, axes) in cases {
+        let of = |i: usize| axes.iter().map(|axis| axis[i]).collect::<Vec<_>>();
+        let whole = |i: usize| of(i).into_iter().map(|n| n as i64).collect::<Vec<_>>();
+        let shape = |first: [usize; 2], i| first.into_iter().chain(of(i)).collect::<Vec<usize>>();
+        let (of_x, of_w) = (shape([2, channels], 0), shape([channels * each, 1], 1));
+        for dtype in [DType::F32, DType::BF16] {
+            let program = |t: &Trace| {
+                let x = t.input_of("x", TensorType::new(dtype, &of_x[..]));
+                let w = t.param_of("w", TensorType::new(dtype, &of_w[..]));
+                let (stride, padding, dilation) = (whole(2), whole(3), whole(4));
+                let groups = Some(channels as i64);
+                let y = match axes.len() {
+                    1 => x.conv1d(w, None, stride, padding, dilation, groups, false),
+                    _ => x.conv3d(w, None, stride, padding, dilation, groups, false),
+                };
+                let loss = y.mul(y).sum(().dtype(DType::F32));
+                for (name, value) in ["dx", "dw"].into_iter().zip(t.grad(loss, &[x, w])) {
+                    t.output(name, value);
+                }
+                t.output("y", y);
+            };
+            let store = || weight(&of_w, dtype);
+            let what = format!("{channels} channels of {axes:?} in {dtype}");
+            agrees(&what, &program, &store, &numbers(&of_x[..], 3, dtype));
+        }
+    }
+}
+
+/// Positions in windows are columns beside the windows themselves: both move along the same axis.
+#[test]
+fn windows_whose_positions_are_columns() {
+    for (channels, rows) in [(8, 4), (32, 2), (3, 20)] {
+        let program = |t: &Trace| {
+            let x = t.input_of("x", TensorType::new(DType::F32, [1, channels, 5, 16]));
+            let w = t.param_of("w", TensorType::new(DType::F32, [1, rows, channels]));
+            let windows = x.im2col(&[1, 3], &[1, 1], &[0, 1], &[1, 1]);
+            let all = windows.reshape([1, channels as i64, 3 * 5 * 16]);
+            t.output("y", w.matmul(all));
+        };
+        let store = || weight(&[1, rows, channels], DType::F32);
+        let x = numbers([1, channels, 5, 16], 3, DType::F32);
+        agrees(&format!("{rows} rows"), &program, &store, &x);
+    }
+}
+
+#[test]
+fn the_batch_may_be_a_name() {
+    for shape in [SHAPES[0], SHAPES[2], SHAPES[7], SHAPES[8]] {
+        let named = trace("named", |t| {
+            let batch = t.size_in("batch", 1..=64);
+            convolution(t, shape, batch, DType::F32);
+        });
+        let named = compile_sized(named.unwrap(), &Options::new().threads(2)).unwrap();
+        for batch in [1, 2, 5] {
+            let mut shape = shape;
+            shape[0] = batch;
+            let (x, mut store) = (input(shape, DType::F32), store(shape, DType::F32));
+            let found = named.run(&mut store, &[("x", &x)]).unwrap();
+            let graph = trace("numbers", |t| convolution(t, shape, batch.into(), DType::F32));
+            let numbers = compile(graph.unwrap(), &Options::new().threads(2)).unwrap();
+            let want = numbers.run(&mut store, &[("x", &x)]).unwrap();
+            for name in ["y", "dx", "dw", "db"] {
+                assert!(want[name].to_f64s() == found[name].to_f64s(), "{name} of {shape:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Generation from caches: what a model says one token at a time is what it says of all at once, and what goes wrong leaves the caches whole.
+
+#[path = "../examples/transformer.rs"]
+#[allow(dead_code, reason = "the parts that the program needs by itself")]
+mod transformer;
+
+use tracecast::generate::Sampling;
+use tracecast::nn::{Context, Module};
+use tracecast::prelude::*;
+use transformer::{Characters, generator, text, train};
+
+fn started() -> Store {
+    let mut store = Store::new();
+    Characters(None).init(&mut store, 3).expect("a model");
+    store
+}
+
+#[test]
+fn one_token_after_another_says_what_all_at_once_say() {
+    let (mut store, codes) = (started(), &text()[..9]);
+    let whole = jit(Options::new(), |t| {
+        let scores = Characters(None).forward(&Context::evaluation(t), t.input("codes"));
+        t.output("scores", scores);
+    });
+    let all = Tensor::new([1, 9], codes).expect("nine codes");
+    let wanted = whole.run(&mut store, &[("codes", &all)]).expect("runs")["scores"].to_vec::<f32>();
+    let wanted = wanted.expect("f32");
+    let generator = generator().expect("a program");
+    generator.run(&mut store, &codes[..1], 0, &Sampling::greedy()).expect("puts the caches there");
+    for (at, code) in codes.iter().enumerate() {
+        let token = Tensor::new([1, 1], &[*code]).expect("a token");
+        let sizes = [("filled", at as i64)];
+        let out = generator.program().run_at(&mut store, &[("token", &token)], &sizes);
+        let scores = out.expect("runs")["scores"].to_vec::<f32>().expect("f32");
+        assert_eq!(scores[..], wanted[at * 128..][..128], "token {at}");
+    }
+}
+
+#[test]
+fn what_fails_leaves_the_caches_whole() {
+    let (mut store, generator) = (started(), generator().expect("a program"));
+    let greedy = Sampling::greedy();
+    let said = generator.run(&mut store, &text()[..5], 4, &greedy).expect("runs");
+    assert_eq!(said, generator.run(&mut store, &text()[..5], 4, &greedy).expect("runs"));
+    let full = generator.run(&mut store, &text()[..100], 200, &greedy).expect_err("too many");
+    assert!(full.to_string().contains("the cache is full"), "{full}");
+    let caches = |store: &Store| {
+        let names = store.names().filter(|name| name.contains("cached")).map(str::to_owned);
+        let bytes =
+            |name: String| store.get(&name).expect("is there").to_vec::<f32>().expect("f32");
+        names.map(bytes).collect::<Vec<_>>()
+    };
+    let before = caches(&store);
+    assert_eq!(before.len(), 4);
+    assert!(before.iter().all(|cache| cache.iter().any(|x| *x != 0.0)));
+    let (known, unknown) = (Tensor::new([1, 1], &[7i64]), Tensor::new([1, 1], &[128i64]));
+    let mut run = |token: &Tensor, at: i64| {
+        generator.program().run_at(&mut store, &[("token", token)], &[("filled", at)]).map(|_| ())
+    };
+    let beyond = run(&known.expect("a token"), 256).expect_err("is full");
+    assert!(beyond.to_string().contains("`filled` is 256, expected 0..=255"), "{beyond}");
+    run(&unknown.expect("a token"), 2).expect_err("there is no such character");
+    assert_eq!(caches(&store), before);
+}
+
+#[test]
+fn tokens_are_chosen_as_the_settings_say() {
+    let scores = [1.0f32, 3.0, f32::NAN, 2.0, -1.0];
+    assert_eq!(Sampling::greedy().pick(&scores, 5), 1);
+    assert_eq!(Sampling::at(0.0, 1).pick(&scores, 5), 1);
+    assert_eq!(Sampling::at(1.0, 1).top_p(0.1).pick(&scores, 5), 1);
+    let draw =
+        |sampling: Sampling| (0..2000).map(|i| sampling.pick(&scores, i)).collect::<Vec<_>>();
+    let all = draw(Sampling::at(1.0, 4));
+    assert_eq!(all, draw(Sampling::at(1.0, 4)));
+    assert_ne!(all, draw(Sampling::at(1.0, 5)));
+    // e^3 of e^1 + e^3 + e^2 + e^-1, within four standard deviations.
+    let share = |all: &[usize], token: usize| {
+        all.iter().filter(|t| **t == token).count() as f64 / all.len() as f64
+    };
+    let expected = 3f64.exp() / (1f64.exp() + 3f64.exp() + 2f64.exp() + (-1f64).exp());
+    assert!((share(&all, 1) - expected).abs() < 0.043, "{}", share(&all, 1));
+    assert_eq!(share(&all, 2), 0.0);
+    let two = draw(Sampling::at(1.0, 4).top_k(2));
+    assert!(two.iter().all(|token| [1, 3].contains(token)) && share(&two, 3) > 0.2);
+}
+
+/// `examples/transformer.py` prints 1.4417.
+#[test]
+fn a_transformer_of_characters_learns_as_in_pytorch() {
+    let (mut store, loss) = train(&text(), 200).expect("trains");
+    assert!((loss / 1.4417 - 1.0).abs() < 0.02, "a loss of {loss}");
+    let said = generator().and_then(|g| g.run(&mut store, &text()[..32], 200, &Sampling::greedy()));
+    assert_eq!(said.expect("runs").len(), 200);
+}
