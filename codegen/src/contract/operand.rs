@@ -61,7 +61,7 @@ pub(crate) enum Source<'a> {
 
 impl Source<'_> {
     /// The same from so many elements on, if it is in memory.
-    pub(super) fn moved(self, by: isize) -> Self {
+    pub(crate) fn moved(self, by: isize) -> Self {
         match self {
             Source::Matrix { base, dtype, round, row, col } => {
                 let base = base.wrapping_offset(by * dtype.bytes() as isize);

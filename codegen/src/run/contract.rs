@@ -5,6 +5,7 @@ use super::images::Images;
 use super::max_abs::{Places, with_places};
 use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
 use super::packed_weights::{PackedOperand, Packing, Place};
+use super::positions::OverPositions;
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
 use crate::contract::{self as products, Cpu, PIECE, Panels, Prefetch, Rooms, Seen, Source};
@@ -70,6 +71,9 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let operands = invocation.operands;
+    if let Some(positions) = OverPositions::of(contract) {
+        return positions.run(contract, invocation);
+    }
     if let Some(images) = Images::of(contract, invocation.target.instructions) {
         return images.run(contract, invocation);
     }
@@ -100,6 +104,9 @@ pub(super) fn rooms(
     packing: Option<&Packing>,
 ) -> (usize, Rooms) {
     let cpu = Cpu::with(instructions);
+    if let Some(positions) = OverPositions::of(contract) {
+        return positions.rooms(contract, &cpu, team);
+    }
     if let Some(images) = Images::of(contract, instructions) {
         return images.rooms(contract, &cpu, team);
     }

@@ -170,7 +170,11 @@ fn side_by_side(contract: &BoundContract, left: &[i64], right: &Windows) -> Opti
 }
 
 /// The operand that a factor is, in the first batch.
-fn operand<'a>(factor: &FactorSource, seen: Option<&'a Seen>, operands: &Slots) -> Operand<'a> {
+pub(super) fn operand<'a>(
+    factor: &FactorSource,
+    seen: Option<&'a Seen>,
+    operands: &Slots,
+) -> Operand<'a> {
     let place = |input: usize, element: i64, dtype: DType| {
         operands.get(input).offset(element as isize * dtype.bytes() as isize)
     };
@@ -191,7 +195,7 @@ fn operand<'a>(factor: &FactorSource, seen: Option<&'a Seen>, operands: &Slots) 
 }
 
 /// Where a batch of a factor begins, in elements from the first.
-fn from_first(factor: &FactorSource, extents: &[usize], batch: usize) -> isize {
+pub(super) fn from_first(factor: &FactorSource, extents: &[usize], batch: usize) -> isize {
     let mut rest = batch;
     let mut element = 0;
     for (axis, extent) in extents.iter().enumerate().rev() {

@@ -546,6 +546,22 @@ pub(super) fn correlate(
     PACKED.set(Some(packed));
 }
 
+/// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
+pub(super) fn over_positions(
+    work: &contract::Positions<'_>,
+    rows_and_channels: (Range<usize>, Range<usize>),
+    k: usize,
+    epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+) {
+    let mut packed = PACKED.take().unwrap_or_default();
+    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+        epilogue(rows, columns, Address(sums.cast_mut()))
+    };
+    // SAFETY: as for `contract`, for these rows and channels.
+    unsafe { work.run(rows_and_channels, k, &mut packed, &mut hand) };
+    PACKED.set(Some(packed));
+}
+
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
 pub(super) fn contract(
     cpu: &Cpu,

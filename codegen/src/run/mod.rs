@@ -11,6 +11,7 @@ mod memory;
 mod merge;
 mod nest;
 mod packed_weights;
+mod positions;
 mod prefetch;
 mod scan;
 mod scatter;

@@ -182,6 +182,11 @@ impl Image {
         self.steps.iter().map(extent).product()
     }
 
+    /// True if it has a single plane.
+    pub(super) fn has_one_plane(&self) -> bool {
+        self.planes() == 1
+    }
+
     /// The numbers that it takes, with those that are read or written behind it.
     pub(super) fn room(&self) -> usize {
         self.planes().saturating_mul(self.plane()).saturating_add(self.pitch + BEHIND)

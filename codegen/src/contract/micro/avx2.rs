@@ -2,6 +2,7 @@
 
 use super::super::pack::{Lines, x86::pack_f32};
 use super::lanes::{Lanes, lanes};
+use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -118,6 +119,10 @@ impl Engine for Avx2F32 {
         // SAFETY: the caller's contract.
         unsafe { taps_f32(rows, vectors, taps) }
     }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { spots_f32(columns, vectors, of) }
+    }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f32(lines, columns, lanes) }
@@ -151,6 +156,10 @@ impl Engine for Avx2F64 {
         // SAFETY: the caller's contract.
         unsafe { taps_f64(rows, vectors, taps) }
     }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { spots_f64(columns, vectors, of) }
+    }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f64(lines, columns, lanes) }
@@ -173,8 +182,18 @@ unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
 }
 
 #[target_feature(enable = "avx2,fma")]
+unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+    spots!(x86::__m256, columns, vectors, of, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
 unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
     taps!(x86::__m256d, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn spots_f64(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
+    spots!(x86::__m256d, columns, vectors, of, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]

@@ -4,6 +4,7 @@ use super::super::pack::{Elements, Lines, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::lanes::{Lanes, lanes};
+use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -88,6 +89,10 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { taps_f32(rows, vectors, taps) }
     }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { spots_f32(columns, vectors, of) }
+    }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f32(lines, columns, lanes) }
@@ -139,6 +144,10 @@ impl Engine for Avx512F64 {
         // SAFETY: the caller's contract.
         unsafe { taps_f64(rows, vectors, taps) }
     }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { spots_f64(columns, vectors, of) }
+    }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f64(lines, columns, lanes) }
@@ -161,8 +170,18 @@ unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
 }
 
 #[target_feature(enable = "avx512f")]
+unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+    spots!(x86::__m512, columns, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
 unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
     taps!(x86::__m512d, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn spots_f64(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
+    spots!(x86::__m512d, columns, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]

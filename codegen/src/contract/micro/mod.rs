@@ -14,11 +14,13 @@ pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod pairs;
 pub(super) mod portable;
+pub(super) mod spots;
 pub(super) mod taps;
 
 use super::pack::{Elements, Lines, Wider, pack_singly};
 use super::windows::{Runs, Seen};
 use lanes::Lanes;
+use spots::Spots;
 use std::ops::Range;
 use taps::Taps;
 use tracecast_ir::DType;
@@ -92,6 +94,13 @@ pub(super) trait Engine {
     ///
     /// As there.
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
+
+    /// The same for up to [`Engine::ROWS`] columns whose numbers lie in an image, by as many vectors of rows as [`Engine::columns`] says for so many.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
     /// Goes on with the chains of so many lines of so many columns, a vector each.
     ///

@@ -1,6 +1,7 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
 use super::lanes::{Lanes, lanes};
+use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
 use core::arch::aarch64 as arm;
@@ -82,6 +83,10 @@ impl Engine for NeonF32 {
         type V = arm::float32x4_t;
         taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+        type V = arm::float32x4_t;
+        spots!(V, columns, vectors, of, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
         lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
     }
@@ -108,6 +113,10 @@ impl Engine for NeonF64 {
     unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
         type V = arm::float64x2_t;
         taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+    }
+    unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
+        type V = arm::float64x2_t;
+        spots!(V, columns, vectors, of, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
         lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])

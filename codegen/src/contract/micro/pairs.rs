@@ -9,6 +9,7 @@ use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
 use super::lanes::Lanes;
+use super::spots::Spots;
 use super::taps::Taps;
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -108,6 +109,10 @@ impl Engine for PairsF32 {
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { Avx512F32::taps(rows, vectors, taps) }
+    }
+    unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::spots(columns, vectors, spots) }
     }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.

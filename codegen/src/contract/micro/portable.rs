@@ -1,6 +1,7 @@
 //! Engines for any CPU, in arrays.
 
 use super::lanes::{Lanes, lanes};
+use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use tracecast_ir::DType;
@@ -66,6 +67,9 @@ macro_rules! portable_engine {
             }
             unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {
                 taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2 3 4 5 6], more: [])
+            }
+            unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
+                spots!([$num; 4], columns, vectors, of, few: [], all: [1 2 3 4 5 6], more: [])
             }
             unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
                 lanes!([$num; 4], lines, columns, of, [3 by 3])

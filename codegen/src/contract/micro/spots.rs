@@ -1,0 +1,83 @@
+//! The innermost loop of a contraction of which each column's numbers lie in an image: vectors go along the rows of the result, and the number of a column is
+//! read where the image has it.
+
+use super::{Same, Vector, step};
+
+/// Products of a few columns with vectors of rows over some steps.
+pub(in crate::contract) struct Spots<'a, T> {
+    /// Where the image begins.
+    pub(in crate::contract) image: *const T,
+    /// Where each column is from there.
+    pub(in crate::contract) columns: &'a [isize],
+    /// Where each step is from there.
+    pub(in crate::contract) at: &'a [isize],
+    /// The rows of the first step, side by side; steps are `step` numbers apart.
+    pub(in crate::contract) rows: *const T,
+    pub(in crate::contract) step: usize,
+    /// The sums that the chains go on from, columns `ld` numbers apart; null for chains that begin at zero.
+    pub(in crate::contract) from: *const T,
+    /// Where the sums go, columns as far apart.
+    pub(in crate::contract) out: *mut T,
+    pub(in crate::contract) ld: usize,
+    /// Adds the sums to what is there instead of replacing it.
+    pub(in crate::contract) add: bool,
+}
+
+/// # Safety
+///
+/// The CPU must have the vector; what columns and steps span must be readable, and sums writable, for `C` columns, of which there are as many, and `V` vectors.
+#[inline(always)]
+pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spots<'_, T::Num>) {
+    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; C];
+    if !s.from.is_null() {
+        for (i, column) in acc.iter_mut().enumerate() {
+            for (v, sum) in column.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the chains' memory.
+                *sum = unsafe { T::load(s.from.wrapping_add(i * s.ld + v * T::LANES)) };
+            }
+        }
+    }
+    let columns: [*const T::Num; C] =
+        std::array::from_fn(|i| s.image.wrapping_offset(s.columns[i]));
+    let mut rows = s.rows;
+    for at in s.at {
+        // SAFETY: this step's rows and what its columns see, for which the caller vouches.
+        unsafe {
+            step::<T, Same, C, V>(rows.cast(), |i| columns[i].wrapping_offset(*at), &mut acc);
+        }
+        rows = rows.wrapping_add(s.step);
+    }
+    for (i, column) in acc.iter().enumerate() {
+        for (v, sum) in column.iter().enumerate() {
+            let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
+            let mut total = *sum;
+            if s.add {
+                // SAFETY: the caller vouches for the sums' memory.
+                total = unsafe { T::load(out) }.add(total);
+            }
+            // SAFETY: as above.
+            unsafe { total.store(out) };
+        }
+    }
+}
+
+/// Calls [`product`] for so many columns and vectors: for those columns up to these vectors.
+macro_rules! spots {
+    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, few: [$($few:literal)*], all: [$($c:literal)*], more: [$($v:literal)*]) => {
+        match ($columns, $vectors) {
+            // SAFETY: the caller vouches for so many.
+            $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1>($spots) },
+            // SAFETY: as above.
+            ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 2>($spots) },)*
+            // SAFETY: as above.
+            $(($few, 3) => unsafe { $crate::contract::micro::spots::product::<$vector, $few, 3>($spots) },
+            // SAFETY: as above.
+            ($few, 4) => unsafe { $crate::contract::micro::spots::product::<$vector, $few, 4>($spots) },)*
+            // SAFETY: as above.
+            $(($v, 3) => unsafe { $crate::contract::micro::spots::product::<$vector, $v, 3>($spots) },)*
+            (columns, vectors) => unreachable!("no product of {columns} columns by {vectors} vectors"),
+        }
+    };
+}
+
+pub(super) use spots;

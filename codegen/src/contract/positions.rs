@@ -1,0 +1,387 @@
+//! Contractions over positions, as those that the gradients of weights are: `k` goes over examples and over the places of windows, columns are channels and
+//! positions in a window.
+//!
+//! Packing columns would look up whether each of their few neighbours is there in every step. Instead, what the windows of a channel see is copied to an
+//! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
+//! chain that [`super::contract`] sums.
+
+use super::blocking::Cpu;
+use super::image::{Beside, Image, Places};
+use super::micro::Engine;
+use super::micro::spots::Spots;
+use super::operand::{Operand, Scratch, Source};
+use super::pack::{Elements, Lines, Wider, panels, room, strips};
+use super::rooms::Rooms;
+use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
+use super::{groups, with_engine};
+
+use crate::machine::InstructionSet;
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Rows that are summed together, at most.
+const MOST_ROWS: usize = 128;
+/// Examples whose images lie one behind the other have so many positions together, if there are as many.
+const POSITIONS: usize = 1024;
+/// So many rows fill at least half of a vector,
+const SOME_ROWS: usize = 8;
+/// and so many steps are worth copying what they see.
+const SOME_STEPS: usize = 32;
+/// The sums of so many columns and rows are moved at once.
+const MOVED: usize = 64;
+
+/// What takes the sums of some rows and columns: they lie row by row without gaps.
+pub(super) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
+
+/// How the right operand of such a contraction is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Channels {
+    /// How many there are, and from one to the next in elements.
+    pub(crate) count: usize,
+    stride: isize,
+    /// What the windows of a channel see.
+    seen: Seen,
+    /// Columns of a channel.
+    pub(crate) taps: usize,
+    /// Examples, and from one to the next.
+    examples: usize,
+    next: isize,
+}
+
+/// A contraction over positions.
+#[derive(Clone, Copy)]
+pub(crate) struct Positions<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// f32 or f64.
+    pub(crate) acc: DType,
+    /// The left operand: a matrix, or seen without bounds.
+    pub(crate) a: Source<'a>,
+    /// The right operand, seen through windows.
+    pub(crate) b: Source<'a>,
+    pub(crate) channels: &'a Channels,
+}
+
+impl Channels {
+    /// Of a right operand that is seen so, for that many rows and steps; `None` if it is not seen as by the gradient of a weight.
+    pub(crate) fn of(seen: &Seen, [rows, k]: [usize; 2]) -> Option<Channels> {
+        let (first, inner) = seen.columns.split_first()?;
+        let is_free = first.bounded == [0; MOST_BOUNDS];
+        if inner.is_empty() || !is_free || rows < SOME_ROWS || k < SOME_STEPS {
+            return None;
+        }
+        let mut channel = Seen { columns: inner.iter().copied().collect(), ..seen.clone() };
+        if channel.is_unbounded() {
+            channel.bound_windows();
+        }
+        let image = Image::of(&channel, None)?;
+        let (plane, examples, next) = image.plane_by_plane(&channel);
+        let taps: usize = inner.iter().map(|axis| axis.extent).product();
+        let steps = k / examples.max(1);
+        let image = Image::of(&plane, None)?;
+        let has_one_plane = image.has_one_plane();
+        // Windows see more places than they have positions, or they are those of a convolution itself.
+        (has_one_plane && steps > taps && image.is_mostly_seen(steps)).then(|| Channels {
+            count: first.extent,
+            stride: first.stride,
+            seen: channel,
+            taps,
+            examples,
+            next,
+        })
+    }
+
+    /// What so many examples see.
+    fn group(&self, examples: usize) -> Seen {
+        let mut seen = self.seen.clone();
+        if self.examples > 1 {
+            seen.rows[0] = Axis { extent: examples, ..seen.rows[0] };
+        }
+        seen
+    }
+}
+
+impl Seen {
+    fn is_unbounded(&self) -> bool {
+        self.bounds.iter().all(|bound| bound.extent < 0)
+    }
+
+    /// Adds bounds that windows keep within by themselves, one for each axis of positions in a window and the axis that windows move along: an image is told
+    /// from them.
+    fn bound_windows(&mut self) {
+        let pairs = self.columns.iter_mut().rev().zip(self.rows.iter_mut().rev());
+        for ((bound, at), (column, row)) in self.bounds.iter_mut().enumerate().zip(pairs) {
+            let unit = column.stride;
+            if unit <= 0 || row.stride <= 0 || row.stride % unit != 0 {
+                return;
+            }
+            column.bounded[bound] = 1;
+            row.bounded[bound] = row.stride / unit;
+            let last = |axis: &Axis| (axis.extent as isize - 1) * axis.bounded[bound];
+            *at = Bound { offset: 0, extent: last(column) + last(row) + 1 };
+        }
+    }
+}
+
+/// How the work of a thread is cut.
+struct Cut {
+    /// Rows that are summed together, and channels.
+    rows: usize,
+    channels: usize,
+    /// Examples whose images are there at a time.
+    examples: usize,
+    /// Steps of a panel that stay in the first-level cache.
+    steps: usize,
+    /// From a column of the sums to the next.
+    ld: usize,
+}
+
+impl Cut {
+    /// For some rows and channels of steps so many for each example.
+    fn of<E: Engine>(work: &Positions<'_>, [rows, channels]: [usize; 2], each: usize) -> Cut {
+        let size = size_of::<E::Num>();
+        let Channels { taps, examples, .. } = *work.channels;
+        let caches = &work.cpu.caches;
+        let rows = rows.div_ceil(rows.div_ceil(MOST_ROWS)).next_multiple_of(E::WIDTH).min(rows);
+        let ld = rows.next_multiple_of(E::WIDTH);
+        // Chains and sums stay in the second-level cache.
+        let channels = (caches.l2 / 4 / (2 * taps * ld * size)).clamp(1, channels);
+        let examples = (POSITIONS / each).clamp(1, examples);
+        let steps = (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
+        Cut { rows, channels, examples, steps, ld }
+    }
+}
+
+impl Positions<'_> {
+    /// Sums for some rows and channels. `k` is all of it.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands must be readable for these rows and channels, and for all of `k`.
+    pub(crate) unsafe fn run(
+        &self,
+        (rows, channels): (Range<usize>, Range<usize>),
+        k: usize,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let counts = [rows.len(), channels.len()];
+        if counts.contains(&0) {
+            return;
+        }
+        let rooms = || self.rooms(counts, k);
+        scratch.held_to(rooms, |scratch| {
+            with_engine!(self.cpu, self.acc, false, E => {
+                // SAFETY: the caller's contract.
+                unsafe { self.run_with::<E>((rows, channels), k, scratch, hand) }
+            });
+        });
+    }
+
+    /// What it takes for so many rows and channels.
+    pub(crate) fn rooms(&self, counts: [usize; 2], k: usize) -> Rooms {
+        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(counts, k))
+    }
+
+    fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
+        let Channels { taps, examples, .. } = *self.channels;
+        let each = k / examples;
+        let cut = Cut::of::<E>(self, counts, each);
+        let Some(image) = Image::of(&self.channels.group(cut.examples), None) else {
+            return Rooms::default();
+        };
+        let (columns, steps) = (cut.channels * taps, cut.examples * each);
+        let a = Operand { source: self.a, columns: false };
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let block = CONTRACT_BLOCK.min(steps);
+        Rooms {
+            left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
+            right: bytes(image.room().saturating_mul(cut.channels)),
+            filled: bytes(a.filled(E::WIDTH, block).max(image.line()).max(moved_room(columns))),
+            chains: bytes(columns * cut.ld),
+            sums: bytes(columns * cut.ld),
+            listed: a.listed(E::WIDTH, block),
+            steps: steps.saturating_add(columns),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Positions::run`], and the CPU must be the engine's.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        (rows, channels): (Range<usize>, Range<usize>),
+        k: usize,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let Channels { taps, examples, .. } = *self.channels;
+        let each = k / examples;
+        let cut = Cut::of::<E>(self, [rows.len(), channels.len()], each);
+        for channels in groups(&channels, cut.channels) {
+            for rows in groups(&rows, cut.rows) {
+                for examples in groups(&(0..examples), cut.examples) {
+                    let part = Part { rows: rows.clone(), channels: channels.clone(), each, k };
+                    // SAFETY: the caller's contract.
+                    unsafe { self.sum::<E>(&part, examples, &cut, scratch) };
+                }
+                let columns = channels.start * taps..channels.end * taps;
+                // SAFETY: the sums are there.
+                unsafe { hand_on::<E>(rows, columns, cut.ld, scratch, hand) };
+            }
+        }
+    }
+
+    /// Goes on with the sums of a part by some examples.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn sum<E: Engine>(
+        &self,
+        part: &Part,
+        examples: Range<usize>,
+        cut: &Cut,
+        scratch: &mut Scratch,
+    ) {
+        let Channels { stride, taps, next, .. } = *self.channels;
+        let image = Image::of(&self.channels.group(examples.len()), None).expect("as the whole");
+        let (room_of_one, columns) = (image.room(), part.channels.len() * taps);
+        let steps = examples.start * part.each..examples.end * part.each;
+        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
+        // SAFETY: the room of all images; all bits zero are the number zero.
+        unsafe { to.write_bytes(0, room_of_one * part.channels.len()) };
+        let line = scratch.filled.room::<E::Num>(image.line());
+        let elements = self.elements();
+        for (i, channel) in part.channels.clone().enumerate() {
+            let from = channel as isize * stride + examples.start as isize * next;
+            let own = to.wrapping_add(i * room_of_one);
+            let places = Places { image: own, line, beside: Beside::ALONE };
+            // SAFETY: the caller's contract, and the rooms of the image and of a line.
+            unsafe { image.fill::<E>(elements.moved(from), places) };
+        }
+        image.offsets(steps.len(), &mut scratch.steps);
+        for channel in 0..part.channels.len() {
+            let (near, firsts, [lines, across]) = image.lines_of_columns();
+            for first in firsts {
+                let of_line = |l| (0..across).map(move |c| first + l * near + c);
+                let all = (0..lines).flat_map(of_line);
+                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
+            }
+        }
+        // SAFETY: the caller's contract.
+        let packed = unsafe { self.pack::<E>(part, &steps, cut, scratch) };
+        let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
+        let sums = scratch.sums.room::<E::Num>(columns * cut.ld);
+        let (at, spots) = scratch.steps.split_at(steps.len());
+        let most = columns.div_ceil(columns.div_ceil(E::ROWS));
+        let mut done = 0;
+        while done < steps.len() {
+            let now = steps.start + done;
+            let left_of_block = CONTRACT_BLOCK - now % CONTRACT_BLOCK;
+            let count = cut.steps.min(left_of_block).min(steps.len() - done);
+            let ends = (now + count).is_multiple_of(CONTRACT_BLOCK) || now + count == part.k;
+            let begins = now.is_multiple_of(CONTRACT_BLOCK);
+            let widest = E::columns(most).max(E::LANES);
+            for panel in panels(part.rows.len(), E::WIDTH) {
+                let base = packed.wrapping_add(panel.start * steps.len() + done * E::WIDTH);
+                for strip in strips(columns, E::ROWS) {
+                    let place = strip.start * cut.ld + panel.start;
+                    for start in (0..panel.count).step_by(widest) {
+                        let vectors = widest.min(panel.count - start).div_ceil(E::LANES);
+                        let chain = chains.wrapping_add(place + start);
+                        let spots = Spots {
+                            image: to,
+                            columns: &spots[strip.start..strip.start + strip.count],
+                            at: &at[done..done + count],
+                            rows: base.wrapping_add(start),
+                            step: E::WIDTH,
+                            from: if begins { std::ptr::null() } else { chain },
+                            out: if ends { sums.wrapping_add(place + start) } else { chain },
+                            ld: cut.ld,
+                            add: ends && now >= CONTRACT_BLOCK,
+                        };
+                        // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
+                        unsafe { E::spots(strip.count, vectors, &spots) };
+                    }
+                }
+            }
+            done += count;
+        }
+    }
+
+    /// What the right operand is made of.
+    fn elements(&self) -> Elements {
+        let Source::Windows { base, dtype, round, .. } = self.b else {
+            unreachable!("is seen through windows")
+        };
+        Elements { base, dtype, round }
+    }
+
+    /// Packs the left operand for the rows of a part and these steps: panels one behind the other.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn pack<E: Engine>(
+        &self,
+        part: &Part,
+        steps: &Range<usize>,
+        cut: &Cut,
+        scratch: &mut Scratch,
+    ) -> *const E::Num {
+        let to = scratch.left.room::<E::Num>(room::<E>(cut.ld, E::WIDTH, steps.len()));
+        let operand = Operand { source: self.a, columns: false };
+        for panel in panels(part.rows.len(), E::WIDTH) {
+            let first = part.rows.start + panel.start;
+            for steps_of in groups(steps, CONTRACT_BLOCK) {
+                let at = panel.start * steps.len() + (steps_of.start - steps.start) * E::WIDTH;
+                let (rows, count) = (first..first + panel.count, steps_of.len());
+                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+                // SAFETY: the caller's contract.
+                let lines = unsafe { operand.lines::<E::Num>(rows, steps_of, filled, runs) };
+                // SAFETY: the lines are readable, or brought together; the room is that of all panels.
+                unsafe { E::pack(&lines, panel.count, count, to.wrapping_add(at), E::WIDTH) };
+            }
+        }
+        to.cast_const()
+    }
+}
+
+/// What is summed together.
+struct Part {
+    rows: Range<usize>,
+    channels: Range<usize>,
+    /// Steps of an example, and all.
+    each: usize,
+    k: usize,
+}
+
+/// The numbers of rows of so many columns that are handed on together.
+fn moved_room(columns: usize) -> usize {
+    columns.saturating_mul(MOVED).saturating_add(MOVED)
+}
+
+/// Hands the sums on, row by row.
+///
+/// # Safety
+///
+/// They must be there.
+unsafe fn hand_on<E: Engine>(
+    rows: Range<usize>,
+    columns: Range<usize>,
+    ld: usize,
+    scratch: &mut Scratch,
+    hand: &mut Hand<'_>,
+) {
+    let sums = scratch.sums.room::<E::Num>(0).cast_const();
+    let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
+    for some in groups(&rows, MOVED) {
+        let base = sums.wrapping_add(some.start - rows.start).cast();
+        let (across, along) = (ld as isize, 1);
+        let lines = Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
+        // SAFETY: the sums of these rows, and room for them.
+        unsafe { E::pack(&lines, columns.len(), some.len(), dense, columns.len()) };
+        hand(some, columns.clone(), dense.cast_const().cast());
+    }
+}

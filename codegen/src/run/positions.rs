@@ -1,0 +1,127 @@
+//! Runs contractions over positions, as those that the gradients of weights are: threads share channels, or rows where these are few.
+
+use super::Invocation;
+use super::contract::{parts, source};
+use super::images::{from_first, operand};
+use super::max_abs::with_places;
+use super::memory::{self, Address, with_scratch};
+use super::together::seen;
+use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source};
+use crate::plan::contract::{self, BoundContract};
+use crate::threads::{Team, part};
+use std::ops::Range;
+use tracecast_ir::DType;
+
+type FactorSource = contract::FactorSource<i64>;
+
+/// Rows are cut at multiples of this: as many lanes as the widest vectors have.
+const LANES: usize = 16;
+
+/// A contraction over positions.
+pub(super) struct OverPositions {
+    channels: Channels,
+    /// How the right operand is seen, and the left one if that is seen as well.
+    right: Seen,
+    left: Option<Seen>,
+}
+
+impl OverPositions {
+    /// Of a contraction, if it is one.
+    pub(super) fn of(contract: &BoundContract) -> Option<OverPositions> {
+        let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
+        let [left, FactorSource::Seen(windows)] = factors else { return None };
+        let moves = windows.batch.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0));
+        let batches = batch.iter().product::<usize>();
+        if m * n * k * batches == 0 || !columns.is_empty() || moves {
+            return None;
+        }
+        let left = match left {
+            FactorSource::Plain { .. } => None,
+            FactorSource::Seen(left) if left.bounds.is_empty() => Some(seen(left, |_| 0)),
+            FactorSource::Seen(_) | FactorSource::Computed { .. } => return None,
+        };
+        let right = seen(windows, |bound| windows.bounds[bound][0]);
+        let channels = Channels::of(&right, [m, k])?;
+        Some(OverPositions { channels, left, right })
+    }
+
+    /// What contractions are, for operands whose first elements lie there.
+    fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> Positions<'a> {
+        Positions { cpu, acc, a, b, channels: &self.channels }
+    }
+
+    /// Into how many parts batches, channels and rows are cut.
+    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 3] {
+        let batches = contract.batch.iter().product::<usize>();
+        let parts = parts(contract, team);
+        let groups = parts.min(batches);
+        let rest = parts / groups;
+        // Rows of a part share the images of its channels.
+        let of_channels = if self.channels.count >= 2 * rest { rest } else { 1 };
+        let of_rows = (rest / of_channels).min(contract.m.div_ceil(LANES));
+        [groups, of_channels, of_rows]
+    }
+
+    /// The batches, channels and rows of a task.
+    fn task(
+        &self,
+        contract: &BoundContract,
+        [groups, of_channels, of_rows]: [usize; 3],
+        task: usize,
+    ) -> [Range<usize>; 3] {
+        let batches = contract.batch.iter().product();
+        let each = of_channels * of_rows;
+        [
+            part(batches, 1, groups, task / each),
+            part(self.channels.count, 1, of_channels, task % each / of_rows),
+            part(contract.m, LANES, of_rows, task % of_rows),
+        ]
+    }
+
+    /// In how many parts, at most, and what any of them takes.
+    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
+        let cut = self.cut(contract, team);
+        let [left, right] = &contract.factors;
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        let work = self.work(contract.acc, cpu, sources);
+        let of = |task: usize| {
+            let [_, channels, rows] = self.task(contract, cut, task);
+            work.rooms([rows.len(), channels.len()], contract.k)
+        };
+        let tasks = cut.iter().product();
+        (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
+        let operands = invocation.operands;
+        let cpu = Cpu::with(invocation.target.instructions);
+        let cut = self.cut(contract, invocation.team);
+        let tasks = cut.iter().product();
+        let factors = &contract.factors;
+        let a = operand(&factors[0], self.left.as_ref(), operands);
+        let b = operand(&factors[1], Some(&self.right), operands);
+        with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
+            invocation.team.each(tasks, |task| {
+                let [batches, channels, rows] = self.task(contract, cut, task);
+                let mut slots = operands.clone();
+                slots.push(operands.get(0));
+                largest.push(&mut slots, task, 0);
+                for batch in batches {
+                    let at = [0, 1].map(|i| from_first(&factors[i], &contract.batch, batch));
+                    let sources = [a.source().moved(at[0]), b.source().moved(at[1])];
+                    let work = self.work(contract.acc, &cpu, sources);
+                    let mut call = |rows: Range<usize>, columns: Range<usize>, sums: Address| {
+                        slots.set(operands.len(), sums);
+                        let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
+                        with_scratch(|scratch| {
+                            invocation.call(contract.epilogue, &slots, rows, columns, scratch);
+                        });
+                    };
+                    let part = (rows.clone(), channels.clone());
+                    memory::over_positions(&work, part, contract.k, &mut call);
+                }
+            });
+        });
+    }
+}
