@@ -274,7 +274,6 @@ impl Positions<'_> {
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
         let sums = scratch.sums.room::<E::Num>(columns * cut.ld);
         let (at, spots) = scratch.steps.split_at(steps.len());
-        let most = columns.div_ceil(columns.div_ceil(E::ROWS));
         let mut done = 0;
         while done < steps.len() {
             let now = steps.start + done;
@@ -282,10 +281,10 @@ impl Positions<'_> {
             let count = cut.steps.min(left_of_block).min(steps.len() - done);
             let ends = (now + count).is_multiple_of(CONTRACT_BLOCK) || now + count == part.k;
             let begins = now.is_multiple_of(CONTRACT_BLOCK);
-            let widest = E::columns(most).max(E::LANES);
+            let widest = 2 * E::LANES;
             for panel in panels(part.rows.len(), E::WIDTH) {
                 let base = packed.wrapping_add(panel.start * steps.len() + done * E::WIDTH);
-                for strip in strips(columns, E::ROWS) {
+                for strip in strips(columns, E::SPOTS) {
                     let place = strip.start * cut.ld + panel.start;
                     for start in (0..panel.count).step_by(widest) {
                         let vectors = widest.min(panel.count - start).div_ceil(E::LANES);

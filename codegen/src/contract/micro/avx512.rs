@@ -69,6 +69,7 @@ impl Engine for Avx512F32 {
     const LANES: usize = 16;
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
+    const SPOTS: usize = 9;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
     }
@@ -130,6 +131,7 @@ impl Engine for Avx512F64 {
     const LANES: usize = 8;
     const WIDTH: usize = 16;
     const ROWS: usize = 14;
+    const SPOTS: usize = 9;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 32 } else { 16 }
     }
@@ -171,7 +173,7 @@ unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(x86::__m512, columns, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
 }
 
 #[target_feature(enable = "avx512f")]
@@ -181,7 +183,7 @@ unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_f64(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
-    spots!(x86::__m512d, columns, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    spots!(x86::__m512d, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
 }
 
 #[target_feature(enable = "avx512f")]

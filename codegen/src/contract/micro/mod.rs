@@ -70,6 +70,8 @@ pub(super) trait Engine {
     const WIDTH: usize;
     /// The most rows of a strip.
     const ROWS: usize;
+    /// The most columns whose numbers lie in an image that are summed together, by two vectors of rows.
+    const SPOTS: usize;
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
     /// apart from what is packed.
     const DEPTH: usize = 1;
@@ -95,7 +97,7 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
 
-    /// The same for up to [`Engine::ROWS`] columns whose numbers lie in an image, by as many vectors of rows as [`Engine::columns`] says for so many.
+    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image, by one vector of rows or two.
     ///
     /// # Safety
     ///

@@ -65,6 +65,7 @@ impl Engine for NeonF32 {
     const LANES: usize = 4;
     const WIDTH: usize = 12;
     const ROWS: usize = 8;
+    const SPOTS: usize = 9;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 16 } else { 12 }
     }
@@ -85,7 +86,7 @@ impl Engine for NeonF32 {
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
         type V = arm::float32x4_t;
-        spots!(V, columns, vectors, of, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
     }
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
         lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
@@ -100,6 +101,7 @@ impl Engine for NeonF64 {
     const LANES: usize = 2;
     const WIDTH: usize = 6;
     const ROWS: usize = 8;
+    const SPOTS: usize = 9;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 8 } else { 6 }
     }
@@ -116,7 +118,7 @@ impl Engine for NeonF64 {
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
         type V = arm::float64x2_t;
-        spots!(V, columns, vectors, of, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        spots!(V, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
     }
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
         lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])

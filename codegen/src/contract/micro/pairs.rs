@@ -90,6 +90,7 @@ impl Engine for PairsF32 {
     const LANES: usize = 16;
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
+    const SPOTS: usize = Avx512F32::SPOTS;
     const DEPTH: usize = 2;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }

@@ -56,6 +56,7 @@ macro_rules! portable_engine {
             const LANES: usize = 4;
             const WIDTH: usize = 8;
             const ROWS: usize = 6;
+            const SPOTS: usize = 4;
             fn columns(_: usize) -> usize {
                 8
             }
@@ -69,7 +70,7 @@ macro_rules! portable_engine {
                 taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2 3 4 5 6], more: [])
             }
             unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
-                spots!([$num; 4], columns, vectors, of, few: [], all: [1 2 3 4 5 6], more: [])
+                spots!([$num; 4], columns, vectors, of, [1 2 3 4])
             }
             unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
                 lanes!([$num; 4], lines, columns, of, [3 by 3])

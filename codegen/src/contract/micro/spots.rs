@@ -1,7 +1,10 @@
 //! The innermost loop of a contraction of which each column's numbers lie in an image: vectors go along the rows of the result, and the number of a column is
 //! read where the image has it.
+//!
+//! Compilers load the numbers of all columns before they multiply any, so these take registers beside the sums and the vectors of rows
+//! ([`Engine::SPOTS`](super::Engine::SPOTS)).
 
-use super::{Same, Vector, step};
+use super::Vector;
 
 /// Products of a few columns with vectors of rows over some steps.
 pub(in crate::contract) struct Spots<'a, T> {
@@ -41,9 +44,15 @@ pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spot
         std::array::from_fn(|i| s.image.wrapping_offset(s.columns[i]));
     let mut rows = s.rows;
     for at in s.at {
-        // SAFETY: this step's rows and what its columns see, for which the caller vouches.
-        unsafe {
-            step::<T, Same, C, V>(rows.cast(), |i| columns[i].wrapping_offset(*at), &mut acc);
+        // SAFETY: this step's rows, for which the caller vouches.
+        let right: [T; V] =
+            std::array::from_fn(|v| unsafe { T::load(rows.wrapping_add(v * T::LANES)) });
+        for (column, sums) in columns.iter().zip(&mut acc) {
+            // SAFETY: what the column sees in this step.
+            let left = T::splat(unsafe { column.wrapping_offset(*at).read() });
+            for (sum, right) in sums.iter_mut().zip(right) {
+                *sum = left.fma(right, *sum);
+            }
         }
         rows = rows.wrapping_add(s.step);
     }
@@ -61,20 +70,14 @@ pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spot
     }
 }
 
-/// Calls [`product`] for so many columns and vectors: for those columns up to these vectors.
+/// Calls [`product`] for one of these numbers of columns, and one vector or two.
 macro_rules! spots {
-    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, few: [$($few:literal)*], all: [$($c:literal)*], more: [$($v:literal)*]) => {
+    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*]) => {
         match ($columns, $vectors) {
             // SAFETY: the caller vouches for so many.
             $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1>($spots) },
             // SAFETY: as above.
             ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 2>($spots) },)*
-            // SAFETY: as above.
-            $(($few, 3) => unsafe { $crate::contract::micro::spots::product::<$vector, $few, 3>($spots) },
-            // SAFETY: as above.
-            ($few, 4) => unsafe { $crate::contract::micro::spots::product::<$vector, $few, 4>($spots) },)*
-            // SAFETY: as above.
-            $(($v, 3) => unsafe { $crate::contract::micro::spots::product::<$vector, $v, 3>($spots) },)*
             (columns, vectors) => unreachable!("no product of {columns} columns by {vectors} vectors"),
         }
     };
