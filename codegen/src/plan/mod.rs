@@ -21,6 +21,7 @@ pub(crate) mod nest;
 pub(crate) mod numbers;
 pub(crate) mod phases;
 pub(crate) mod scatter;
+mod short_rows;
 pub(crate) mod split_row;
 mod strided;
 pub(crate) mod text;
@@ -42,9 +43,11 @@ use tracecast_ir::kernel::{
 use tracecast_ir::{DType, Size, Values};
 
 /// What happens to the plans of a kernel, in order. Every entry is on its own; what it relies on stands above it.
-pub(crate) const PIPELINE: [Transformation; 10] = [
+pub(crate) const PIPELINE: [Transformation; 11] = [
     // Largest values of all rows join row by row; first, since it adds a stage that the others are to see.
     Transformation { name: "max-abs", apply: max_abs::append_so_far },
+    // Rows of a few positions become code of their own; while bodies still speak of axes, whose positions are then numbers.
+    Transformation { name: "short-rows", apply: short_rows::unroll },
     // Index arithmetic becomes numbers that loops count along, in 32 bits where they are small, so that vectors can compare them.
     Transformation { name: "affine", apply: |draft| draft.each_plan(canonical::affine) },
     // Fewer and longer rows: what a row costs is paid less often, and a map over any number of axes is one loop.

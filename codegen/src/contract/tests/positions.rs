@@ -1,0 +1,117 @@
+//! Contractions over positions, as those of gradients of weights, have the bits of their definition.
+
+use super::super::{Axis, Bound, Channels, Cpu, Positions, Scratch, Seen, Source};
+use super::{Tensor, sum};
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// What a convolution of so many channels sees of examples, with `k` over examples and places of windows: `[examples, height, width]`, `[kernel]`, and how
+/// windows move.
+fn over_positions(
+    dtype: DType,
+    [examples, channels, height, width]: [usize; 4],
+    kernel: [usize; 2],
+    [stride, dilation, around]: [isize; 3],
+) -> (Tensor, Seen, Vec<f64>, [usize; 2]) {
+    let x = Tensor::new(dtype, examples * channels * height * width, 43, (width as isize, 1));
+    let count = |size: usize, kernel: usize| {
+        (size as isize + 2 * around - dilation * (kernel as isize - 1) - 1) / stride + 1
+    };
+    let (down, across) = (count(height, kernel[0]), count(width, kernel[1]));
+    let w = width as isize;
+    let plane = height as isize * w;
+    let axis = |extent: isize, stride: isize, bounded: [isize; 2]| {
+        let bounded = if around == 0 { [0; 3] } else { [bounded[0], bounded[1], 0] };
+        Axis { extent: extent as usize, stride, bounded }
+    };
+    let rows = [
+        axis(examples as isize, plane * channels as isize, [0, 0]),
+        axis(down, stride * w, [stride, 0]),
+        axis(across, stride, [0, stride]),
+    ];
+    let columns = [
+        axis(channels as isize, plane, [0, 0]),
+        axis(kernel[0] as isize, dilation * w, [dilation, 0]),
+        axis(kernel[1] as isize, dilation, [0, dilation]),
+    ];
+    let bound = |extent: usize| match around {
+        0 => Bound::default(),
+        _ => Bound { offset: -around, extent: extent as isize },
+    };
+    let seen = Seen::new(&rows, &columns, [bound(height), bound(width), Bound::default()]);
+    let (k, n) = (examples * (down * across) as usize, channels * kernel[0] * kernel[1]);
+    let mut all = Vec::new();
+    for p in 0..k as isize {
+        let (example, place) = (p / (down * across), p % (down * across));
+        for j in 0..n as isize {
+            let taps = (kernel[0] * kernel[1]) as isize;
+            let (channel, tap) = (j / taps, j % taps);
+            let y = place / across * stride + tap / kernel[1] as isize * dilation - around;
+            let x_at = place % across * stride + tap % kernel[1] as isize * dilation - around;
+            let there = (0..height as isize).contains(&y) && (0..w).contains(&x_at);
+            let row = (example * channels as isize + channel) * height as isize + y;
+            all.push(if there { x.get(row as usize, x_at as usize) } else { 0.0 });
+        }
+    }
+    (x, seen, all, [k, n])
+}
+
+#[test]
+fn gradients_of_weights_have_the_sums_of_windows() {
+    let mut scratch = Scratch::default();
+    let shapes = [
+        ([3, 5, 9, 8], [3, 3], [1, 1, 1]),
+        ([2, 40, 7, 7], [3, 3], [2, 1, 1]),
+        ([1, 3, 30, 31], [7, 5], [2, 1, 3]),
+        ([40, 2, 6, 5], [3, 2], [1, 2, 2]),
+        ([2, 4, 12, 12], [3, 3], [1, 1, 0]),
+        ([3, 2, 11, 9], [2, 3], [2, 1, 0]),
+    ];
+    for (sizes, kernel, moves) in shapes {
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let (x, seen, all, [k, n]) = over_positions(dtype, sizes, kernel, moves);
+            let outside = moves[2] * (sizes[3] as isize + 1) * dtype.bytes() as isize;
+            let base = x.bytes.as_ptr().wrapping_offset(-outside);
+            let b = Source::Windows { base, dtype, round: None, seen: &seen };
+            for m in [8, 33, 140] {
+                let channels = Channels::of(&seen, [m, k]).expect("the gradient of a weight");
+                assert_eq!(channels.count * channels.taps, n);
+                let left = Tensor::new(dtype, m * k, 44, (k as isize, 1));
+                let want: Vec<u64> = (0..m * n)
+                    .map(|at| {
+                        let right = |p: usize| all[p * n + at % n];
+                        sum(DType::F32, k, |p| left.get(at / n, p), right)
+                    })
+                    .collect();
+                for cpu in &Cpu::all() {
+                    let (a, acc) = (left.source(), DType::F32);
+                    let work = Positions { cpu, acc, a, b, channels: &channels };
+                    let mut found = vec![None; m * n];
+                    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+                        for i in 0..rows.len() * columns.len() {
+                            // SAFETY: so many sums are handed on.
+                            let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+                            let row = rows.start + i / columns.len();
+                            let place = &mut found[row * n + columns.start + i % columns.len()];
+                            assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
+                        }
+                    };
+                    let (rows, middle) = (m / 3, channels.count / 2);
+                    for (rows, of) in [
+                        (0..rows, 0..channels.count),
+                        (rows..m, 0..middle),
+                        (rows..m, middle..channels.count),
+                    ] {
+                        // SAFETY: the tests' tensors hold what their strides span.
+                        unsafe { work.run((rows, of), k, &mut scratch, &mut hand) };
+                    }
+                    let found: Vec<Option<u64>> =
+                        found.into_iter().map(|bits| bits.map(u64::from)).collect();
+                    for (at, want) in want.iter().enumerate() {
+                        assert_eq!(found[at], Some(*want), "{sizes:?} {dtype} {m} {at} {cpu:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Maps with rows of a few positions: each position becomes code of its own, and the axis around it the row.
+//!
+//! ```text
+//! loop i0 28, row r 2                          ->   loop row r 28
+//!   s0 = load x[i0 + 784*r]                          s0 = load x[r]
+//!   store y[2*i0 + r], s0                            s1 = load x[r + 784]
+//!                                                    store y[2*r], s0
+//!                                                    store y[2*r + 1], s1
+//! ```
+//!
+//! Beginning a row costs more than a few positions do, and no vector holds them. What is put together from parts along such a row, by `cat` or a
+//! permutation, is then known part by part: guards of loads and comparisons of positions are decided here.
+
+use super::{Draft, Place, Plan, Sink, Source, Stage};
+use smallvec::SmallVec;
+use tracecast_ir::Size;
+use tracecast_ir::kernel::{Access, Body, Cmp, Inst, Scalar, ScalarOp, Val};
+
+/// The longest rows that are short.
+const SHORT: i64 = 8;
+
+/// The shortest rows that are made of them.
+const LEAST: i64 = 8;
+
+/// No more instructions than this become of a body.
+const MOST: usize = 160;
+
+/// Unrolls the rows of the first plan, if they are short.
+pub(super) fn unroll(draft: &mut Draft<'_>) {
+    let is_map = draft.calls.merge_row && draft.calls.by_sixteens;
+    if !is_map || !draft.columns.is_empty() || !draft.largest.is_empty() {
+        return;
+    }
+    let [plan] = &mut draft.plans[..] else { return };
+    let Some(count) = short_row(plan) else { return };
+    let row = plan.row_axis();
+    let [stage] = &plan.stages[..] else { return };
+    let (mut body, mut sinks, mut loads) = (Body::default(), Vec::new(), Vec::new());
+    for at in 0..count {
+        let first = loads.len() as u32;
+        loads.extend(plan.loads.iter().map(|load| moved_load(load, at)));
+        let values = copied(&mut body, &stage.body, (row, at), &loads, first);
+        sinks.extend(stage.sinks.iter().map(|sink| moved_sink(sink, at, &values)));
+    }
+    // A store waits for the loads of its position; those of all positions are these.
+    let written = (0..loads.len() as u32).filter(|load| !loads[*load as usize].read_only);
+    let written: SmallVec<[u32; 1]> = written.collect();
+    for sink in &mut sinks {
+        if let Sink::Store { after, .. } = sink {
+            *after = written.clone();
+        }
+    }
+    plan.extents.pop();
+    plan.loads = loads;
+    plan.stages = vec![Stage::along_row(body, sinks)];
+    plan.aligned = false;
+}
+
+/// The positions of a row, if there are few, more along the axis around it, along which loads lie side by side, and the two are no one axis.
+fn short_row(plan: &Plan) -> Option<i64> {
+    let count = plan.row().number().filter(|row| (2..=SHORT).contains(row))?;
+    let [stage] = &plan.stages[..] else { return None };
+    let outer = (0..plan.row_axis()).rev().find(|axis| plan.extents[*axis] != 1)?;
+    let long = plan.extents[outer].number().is_some_and(|extent| extent >= LEAST);
+    let small = stage.body.insts.len() * count as usize <= MOST;
+    let plain = !stage.once && plan.buffers.is_empty() && plan.strided.is_empty();
+    if !long || !small || !plain {
+        return None;
+    }
+    let row = plan.row_axis();
+    let mut one = true;
+    let mut look = |strides: &[Size]| one &= strides[outer] == strides[row] * count;
+    let mut access = |access: &Access| {
+        look(&access.strides);
+        access.guards.iter().for_each(|guard| look(&guard.strides));
+    };
+    for load in &plan.loads {
+        let Place::At(place) = &load.place else { return None };
+        access(place);
+        if place.strides[outer] != 0 && place.strides[outer] != 1 {
+            return None;
+        }
+    }
+    for sink in &stage.sinks {
+        let Sink::Store { place: Place::At(place), .. } = sink else { return None };
+        access(place);
+    }
+    (!one).then_some(count)
+}
+
+/// The access of that position of a row, over the axes that are left.
+fn moved(access: &Access, at: i64) -> Access {
+    let mut access = access.clone();
+    access.offset += access.strides.pop().unwrap_or_default() * at;
+    for guard in &mut access.guards {
+        guard.offset += guard.strides.pop().unwrap_or_default() * at;
+    }
+    let holds = |size: Size| size.number().is_some_and(|number| number >= 0);
+    access.guards.retain(|guard| {
+        let still = guard.strides.iter().all(|stride| *stride == 0);
+        !(still && holds(guard.offset) && holds(guard.extent - guard.offset - 1))
+    });
+    access
+}
+
+/// True if a guard never holds.
+fn is_never(access: &Access) -> bool {
+    let beyond = |size: Size| size.number().is_some_and(|number| number < 0);
+    access.guards.iter().any(|guard| {
+        let still = guard.strides.iter().all(|stride| *stride == 0);
+        still && (beyond(guard.offset) || beyond(guard.extent - guard.offset - 1))
+    })
+}
+
+fn moved_load(load: &Source, at: i64) -> Source {
+    let place = match &load.place {
+        Place::At(access) => Place::At(moved(access, at)),
+        other => other.clone(),
+    };
+    Source { place, ..load.clone() }
+}
+
+fn moved_sink(sink: &Sink, at: i64, values: &[Val]) -> Sink {
+    let mut sink = sink.clone();
+    if let Sink::Store { place: Place::At(access), value, .. } = &mut sink {
+        *access = moved(access, at);
+        *value = values[*value as usize];
+    }
+    sink
+}
+
+/// Appends a body for one position of the row: the values of its instructions. The position is a number, and so is what follows from it.
+fn copied(
+    body: &mut Body,
+    from: &Body,
+    (row, at): (usize, i64),
+    loads: &[Source],
+    first: u32,
+) -> Vec<Val> {
+    let mut values: Vec<Val> = Vec::with_capacity(from.insts.len());
+    for inst in &from.insts {
+        let args: SmallVec<[Val; 3]> = inst.args.iter().map(|arg| values[*arg as usize]).collect();
+        let value = match inst.op {
+            ScalarOp::Index(axis) if axis as usize == row => {
+                body.push(ScalarOp::Const(at as u64), &[], Scalar::I64)
+            }
+            ScalarOp::Load(load) => {
+                let load = first + load;
+                match &loads[load as usize].place {
+                    Place::At(access) if is_never(access) => {
+                        body.push(ScalarOp::Const(access.fill), &[], inst.ty)
+                    }
+                    _ => body.push(ScalarOp::Load(load), &args, inst.ty),
+                }
+            }
+            _ => decided(body, inst, &args),
+        };
+        values.push(value);
+    }
+    values
+}
+
+/// An instruction on these operands; a number or an operand where those that are numbers decide it.
+fn decided(body: &mut Body, inst: &Inst, args: &[Val]) -> Val {
+    let number = |body: &Body, arg: usize| {
+        let inst = args.get(arg).map(|arg| &body.insts[*arg as usize])?;
+        match inst.op {
+            ScalarOp::Const(bits) if matches!(inst.ty, Scalar::I64 | Scalar::Bool) => {
+                Some(bits as i64)
+            }
+            _ => None,
+        }
+    };
+    let numbers = [number(body, 0), number(body, 1)];
+    let of_integers = args.first().is_some_and(|arg| body.ty(*arg) == Scalar::I64);
+    let of_bools = args.first().is_some_and(|arg| body.ty(*arg) == Scalar::Bool);
+    let found = match (inst.op, numbers) {
+        (ScalarOp::Add, [Some(a), Some(b)]) if of_integers => Some(a.wrapping_add(b)),
+        (ScalarOp::Sub, [Some(a), Some(b)]) if of_integers => Some(a.wrapping_sub(b)),
+        (ScalarOp::Mul, [Some(a), Some(b)]) if of_integers => Some(a.wrapping_mul(b)),
+        (ScalarOp::Cmp(cmp), [Some(a), Some(b)]) if of_integers => Some(i64::from(match cmp {
+            Cmp::Eq => a == b,
+            Cmp::Ne => a != b,
+            Cmp::Lt => a < b,
+            Cmp::Le => a <= b,
+        })),
+        (ScalarOp::Not, [Some(a), None]) if of_bools => Some(i64::from(a == 0)),
+        (ScalarOp::And, [Some(0), _] | [_, Some(0)]) if of_bools => Some(0),
+        (ScalarOp::And, [Some(_), None]) if of_bools => return args[1],
+        (ScalarOp::And, [_, Some(_)]) if of_bools => return args[0],
+        (ScalarOp::Or, [Some(0), _]) if of_bools => return args[1],
+        (ScalarOp::Or, [_, Some(0)]) if of_bools => return args[0],
+        (ScalarOp::Or, [Some(_), _] | [_, Some(_)]) if of_bools => Some(1),
+        (ScalarOp::Select, [Some(condition), _]) => {
+            return args[if condition != 0 { 1 } else { 2 }];
+        }
+        _ => None,
+    };
+    match found {
+        Some(bits) => body.push(ScalarOp::Const(bits as u64), &[], inst.ty),
+        None => body.push(inst.op, args, inst.ty),
+    }
+}
