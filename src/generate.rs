@@ -1,11 +1,12 @@
 //! [`Generator`]: a model that says one token after another, compiled once.
 
 use crate::compile::{SizedProgram, compile_sized};
+use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::trace::{Trace, trace_with};
+use crate::trace::{Trace, Types};
 use tracecast_ir::kernel::philox;
-use tracecast_ir::{DType, Role, Size, TensorType, Var};
+use tracecast_ir::{DType, Size, TensorType, Var};
 use tracecast_runtime::{Store, Tensor};
 
 /// How the next token is chosen from the scores of all: the likeliest, or at random with PyTorch's usual settings.
@@ -84,6 +85,8 @@ impl Sampling {
 /// fits.
 pub struct Generator {
     program: SizedProgram,
+    /// State that is put into a store that does not have it.
+    starts: Vec<Entry>,
     capacity: usize,
 }
 
@@ -101,12 +104,15 @@ impl Generator {
         capacity: usize,
         model: impl for<'t> FnOnce(&'t Trace, Var<'t>, Size) -> Var<'t>,
     ) -> Result<Self> {
-        let graph = trace_with("generate", options, |t| {
+        let trace = Trace::new("generate", options, Types::default())?;
+        trace.run(|t| {
             let filled = t.size_in(FILLED, 0..capacity.max(1) as i64);
             let token = t.input_of("token", TensorType::new(DType::I64, [1, 1]));
             t.output("scores", model(t, token, filled).to(DType::F32));
         })?;
-        Ok(Generator { program: compile_sized(graph, options)?, capacity })
+        let traced = trace.finish()?;
+        let program = compile_sized(traced.graph, options)?;
+        Ok(Generator { program, starts: traced.starts, capacity })
     }
 
     /// The program that is run for each token.
@@ -114,10 +120,10 @@ impl Generator {
         &self.program
     }
 
-    /// Reads a prompt and says so many tokens more. Caches that the store does not have are put there.
+    /// Reads a prompt and says so many tokens more. Caches that the store does not have are put there, as zeros.
     ///
     /// # Errors
-    /// An empty prompt, more tokens than there is room for, and what a run is refused for.
+    /// An empty prompt, more tokens than there is room for, and what a run is refused for: weights that the store does not have, say.
     pub fn run(
         &self,
         store: &mut Store,
@@ -137,9 +143,9 @@ impl Generator {
             );
             return Err(refused(why));
         }
-        for port in self.program.graph().ports().iter().filter(|port| port.role == Role::State) {
-            if !store.contains(&port.name) {
-                store.insert(&port.name, Tensor::zeros(port.ty.clone())?);
+        for entry in &self.starts {
+            if !store.contains(&entry.name) {
+                entry.put(store, 0)?;
             }
         }
         let mut said = Vec::with_capacity(count);

@@ -235,6 +235,48 @@ fn what_is_masked_does_not_leak() {
     assert_eq!(found[3], [1.0, 0.0, 0.0]);
 }
 
+/// Gradients, and gradients of those, of one query that sees the middle of three keys and another that sees the last, by a mask of that dtype.
+fn hidden(dtype: DType, numbers: [f64; 2]) -> Vec<Vec<f64>> {
+    let t = Tracer::new("hidden");
+    {
+        let of = |shape: &[usize], numbers: &[f64]| t.constant(DType::F32, shape, numbers);
+        let q = of(&[2, 2], &[1.0, 2.0, -0.5, 0.25]);
+        let [first, rest] = numbers;
+        let k = of(&[3, 2], &[first, 1.0, 0.5, 1.5, rest, -1.0]);
+        let v = of(&[3, 2], &[1.0, first, 4.0, -3.0, rest, 2.0]);
+        let seen = [0.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+        let mask = match dtype {
+            DType::Bool => t.constant(DType::Bool, &[2, 3], &seen),
+            dtype => {
+                let number = |seen: &f64| if *seen == 0.0 { f64::NEG_INFINITY } else { 0.5 };
+                t.constant(dtype, &[2, 3], &seen.iter().map(number).collect::<Vec<_>>())
+            }
+        };
+        let none = None::<Var<'_>>;
+        let y = q.scaled_dot_product_attention(k, v, mask, none, 0.0, false, None, false, 0);
+        let mut of = vec![q, k, v];
+        of.extend(dtype.is_float().then_some(mask));
+        let loss = y.mul(y).sum(());
+        let first = t.grad(loss, &of);
+        let squares = first.iter().map(|g| g.mul(*g).sum(())).reduce(|a, b| a.add(b));
+        let second = t.grad(squares.expect("there are three"), &of);
+        for (i, x) in [y].into_iter().chain(first).chain(second).enumerate() {
+            t.output(&format!("x{i}"), x);
+        }
+    }
+    run(t)
+}
+
+#[test]
+fn gradients_of_any_order_do_not_read_behind_a_mask() {
+    for dtype in [DType::Bool, DType::F32] {
+        for number in [f64::NAN, f64::INFINITY] {
+            let found = hidden(dtype, [number; 2]);
+            assert_eq!(found, hidden(dtype, [0.75; 2]), "{number} behind masks of {dtype}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_go_together_is_refused() {
     let refused = |build: &dyn Fn(&Tracer)| {

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "the parts that the program needs by itself")]
 mod transformer;
 
-use tracecast::generate::Sampling;
+use tracecast::generate::{Generator, Sampling};
 use tracecast::nn::{Context, Module};
 use tracecast::prelude::*;
 use transformer::{Characters, generator, text, train};
@@ -61,6 +61,22 @@ fn what_fails_leaves_the_caches_whole() {
     assert!(beyond.to_string().contains("`filled` is 256, expected 0..=255"), "{beyond}");
     run(&unknown.expect("a token"), 2).expect_err("there is no such character");
     assert_eq!(caches(&store), before);
+}
+
+#[test]
+fn a_missing_weight_is_an_error_and_a_missing_cache_is_not() {
+    let generator = Generator::new(&Options::new(), 16, |t, code, before| {
+        Characters(Some(before)).forward(&Context::evaluation(t).frozen(), code)
+    });
+    let (mut store, generator) = (started(), generator.expect("a program"));
+    let run = |store: &mut Store| generator.run(store, &text()[..5], 2, &Sampling::greedy());
+    assert!(!store.contains("block1.cached_keys"));
+    run(&mut store).expect("starts its caches");
+    assert!(store.contains("block1.cached_keys"));
+    store.remove("block1.mix.weight").expect("was there");
+    let missing = run(&mut store).expect_err("a weight is missing").to_string();
+    assert!(missing.contains("`block1.mix.weight`"), "{missing}");
+    assert!(!store.contains("block1.mix.weight"));
 }
 
 #[test]

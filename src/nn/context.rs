@@ -166,6 +166,11 @@ impl<'t> Context<'t> {
         self.buffer(name, given.ty().clone(), Start::Given(given.clone()))
     }
 
+    /// A [buffer](Context::buffer) that a run puts into the store by itself if it is not there yet.
+    pub(super) fn started_buffer(&self, name: &str, ty: TensorType, start: Start) -> Var<'t> {
+        self.here(|| self.state_from(Entry::state(self.full_name(name), ty, start)))
+    }
+
     /// State that a run puts into the store by itself if it is not there yet.
     pub(crate) fn state_from(&self, entry: Entry) -> Var<'t> {
         match self.declared {

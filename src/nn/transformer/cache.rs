@@ -30,7 +30,7 @@ impl KvCache {
     }
 
     /// Puts keys and values `[batch, heads, new, width]` behind the `filled` positions that there are, and gives all of them: those of `filled + new` positions. The state is called
-    /// `cached_keys` and `cached_values` in the module of the context.
+    /// `cached_keys` and `cached_values` in the module of the context; a run whose store does not have it puts zeros there.
     ///
     /// # Errors
     /// Of the trace: other sizes, and more positions than there is room for.
@@ -41,8 +41,8 @@ impl KvCache {
         filled: Size,
     ) -> [Var<'t>; 2] {
         let extended = |name: &str, new: Var<'t>| {
-            let state =
-                cx.buffer(name, TensorType::new(self.dtype, self.sizes), Start::Constant(0.0));
+            let ty = TensorType::new(self.dtype, self.sizes);
+            let state = cx.started_buffer(name, ty, Start::Constant(0.0));
             if state.is_poison() || new.is_poison() || new.rank() != 4 {
                 return new;
             }

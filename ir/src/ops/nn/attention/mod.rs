@@ -1,17 +1,16 @@
 //! Attention: `scaled_dot_product_attention`, and the core ops that it and its gradient are made of.
 
-use crate::kernel::attention::{Pass, kept_scale};
+mod gradients;
+
+use crate::kernel::attention::Pass;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, GradCx, Grads, InferCx, Inferred, Lower, Rounding,
-    composite_own, core, rule,
+    Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, Lower, Rounding, composite_own, core,
+    rule,
 };
-use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
-use crate::ops::linalg::Products;
-use crate::ops::random::Random;
-use crate::ops::reduce::Reductions;
 use crate::ops::view::Views;
-use crate::{Attrs, DType, Must, Results, Shape, Size, TensorType, Tracer, Var};
+use crate::{Attrs, DType, Must, Results, Shape, Size, TensorType, Var};
+use gradients::{gradient, gradient_of_gradient, less};
 use smallvec::smallvec;
 
 crate::ops! { trait Attentions;
@@ -118,12 +117,6 @@ pub(crate) fn backward<'t>(
     let less = less(dy, y);
     let none = None::<Var<'t>>;
     dy.attention_backward(q, k, v, lse, less, of.mask, none, of.causal, of.scale, 0.0, 0).results()
-}
-
-/// What is taken from the gradients of weights: for each query the sum of its result times the gradient of that.
-fn less<'t>(dy: Var<'t>, y: Var<'t>) -> Var<'t> {
-    let wide = y.dtype().compute();
-    dy.to(wide).mul(y.to(wide)).sum(3).permute([0, 2, 1])
 }
 
 /// The sizes of the operands of a core op.
@@ -329,186 +322,4 @@ fn over<'t>(x: Var<'t>, lead: &Shape) -> Var<'t> {
     let (heads, batch) =
         lead.split_last().map_or((one, one), |(heads, batch)| (*heads, batch.iter().product()));
     x.expand_to(&whole).reshape_to(&Shape::new(&[batch, heads, inner[0], inner[1]]))
-}
-
-/// `[B, L, H, E]` as `[B, H, L, E]` and the other way round.
-fn turned(x: Var<'_>) -> Var<'_> {
-    x.permute([0, 2, 1, 3])
-}
-
-/// Weights and what they are made of as tensors, which gradients of masks and of gradients need.
-struct Weights<'t> {
-    /// Keys and values for each head of queries.
-    k: Var<'t>,
-    v: Var<'t>,
-    /// `e^(score - lse)`.
-    weights: Var<'t>,
-    /// What dropout multiplies them by.
-    kept: Option<Var<'t>>,
-}
-
-impl<'t> Weights<'t> {
-    fn new(
-        attrs: &Attrs,
-        [q, k, v]: [Var<'t>; 3],
-        lse: Var<'t>,
-        mask: Option<Var<'t>>,
-        rng: Option<Var<'t>>,
-    ) -> Self {
-        let t = q.tracer();
-        let wide = q.dtype().compute();
-        let [q, k, v] = [q, k, v].map(|x| x.to(wide));
-        let (k, v) = (each_head(k, q.size(1)), each_head(v, q.size(1)));
-        let scores = q.contract(k.t(), None).mul(attrs.float("scale").unwrap_or(1.0));
-        let never = t.full(TensorType::scalar(wide), f64::NEG_INFINITY);
-        let mut scores = match mask {
-            Some(mask) if mask.dtype() == DType::Bool => mask.choose(scores, never),
-            Some(mask) => scores.add(mask.to(wide)),
-            None => scores,
-        };
-        if attrs.bool("causal") {
-            let shape = scores.shape();
-            let at = |axis| t.iota(DType::I64, &shape, axis);
-            scores = at(3).gt(at(2)).choose(never, scores);
-        }
-        let lse = lse.to(wide);
-        let lse = lse.eq(never).choose(t.full(TensorType::scalar(wide), 0.0), lse);
-        let p = attrs.float("dropout").unwrap_or(0.0);
-        let kept = rng.filter(|_| p > 0.0).map(|rng| {
-            let ones = t.full(scores.ty(), 1.0);
-            ones.dropout(rng, p, attrs.int("stream").unwrap_or(0))
-                .gt(0.0)
-                .to(wide)
-                .mul(kept_scale(p))
-        });
-        let weights = scores.sub(lse.unsqueeze(3)).exp();
-        Weights { k, v, weights, kept }
-    }
-
-    fn kept(&self, x: Var<'t>) -> Var<'t> {
-        self.kept.map_or(x, |kept| x.mul(kept))
-    }
-
-    /// The gradients of the weights, less what is taken from them.
-    fn inner(&self, dy: Var<'t>, less: Var<'t>) -> Var<'t> {
-        self.kept(dy.contract(self.v.t(), None)).sub(less.to(dy.dtype()).unsqueeze(3))
-    }
-}
-
-/// Keys or values of shared heads for each head of queries.
-fn each_head<'t>(x: Var<'t>, heads: Size) -> Var<'t> {
-    let [batch, shared, keys, width] = [0, 1, 2, 3].map(|axis| x.size(axis));
-    if shared == heads {
-        return x;
-    }
-    let group = group(x.tracer(), heads, shared);
-    let whole = Shape::new(&[batch, shared, group, keys, width]);
-    x.unsqueeze(2).expand_to(&whole).reshape_to(&Shape::new(&[batch, heads, keys, width]))
-}
-
-/// The other way round: the sum over heads of queries.
-fn of_shared<'t>(x: Var<'t>, shared: Size) -> Var<'t> {
-    let [batch, heads, keys, width] = [0, 1, 2, 3].map(|axis| x.size(axis));
-    if shared == heads {
-        return x;
-    }
-    let group = group(x.tracer(), heads, shared);
-    x.reshape_to(&Shape::new(&[batch, shared, group, keys, width])).sum(2)
-}
-
-/// How many heads of queries share one of keys.
-fn group(t: &Tracer, heads: Size, shared: Size) -> Size {
-    let numbers = t.with_graph(|graph| {
-        let must = Must::proven(graph.sizes());
-        must.number(heads).zip(must.number(shared))
-    });
-    numbers.map_or(heads / shared, |(heads, shared)| Size::from(heads / shared.max(1)))
-}
-
-fn gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let of @ [q, k, v] = [0, 1, 2].map(|i| cx.args[i]);
-    let (mask, rng) = (cx.get(3), cx.get(4));
-    let (y, lse) = (cx.outs[0], cx.outs[1]);
-    let (dy, wide) = (cx.dy(), q.dtype().compute());
-    let mut less = less(dy, y);
-    if let Some(of_lse) = cx.dys[1] {
-        less = less.sub(of_lse);
-    }
-    let [causal, scale, p, stream] = attributes(cx.attrs);
-    let back = dy.attention_backward(
-        q,
-        k,
-        v,
-        lse,
-        less,
-        mask,
-        rng,
-        causal != 0.0,
-        scale,
-        p,
-        stream as i64,
-    );
-    let mut grads: Grads<'t> = back.results().into_iter().map(|x| Some(turned(x))).collect();
-    if let Some(mask) = mask {
-        let is_float = mask.dtype().is_float();
-        grads.push(is_float.then(|| {
-            let of = Weights::new(cx.attrs, of, lse, Some(mask), rng);
-            of.weights.mul(of.inner(turned(dy).to(wide), less)).to(mask.dtype())
-        }));
-    }
-    grads.extend(rng.map(|_| None));
-    grads
-}
-
-/// `causal`, `scale`, `dropout` and `stream`.
-fn attributes(attrs: &Attrs) -> [f64; 4] {
-    let float = |name: &str| attrs.float(name).unwrap_or(0.0);
-    let stream = attrs.int("stream").unwrap_or(0);
-    [f64::from(u8::from(attrs.bool("causal"))), float("scale"), float("dropout"), stream as f64]
-}
-
-fn gradient_of_gradient<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let [dy, q, k, v, lse, less] = [0, 1, 2, 3, 4, 5].map(|i| cx.args[i]);
-    let (mask, rng) = (cx.get(6), cx.get(7));
-    let (wide, scale) = (q.dtype().compute(), cx.attrs.float("scale").unwrap_or(1.0));
-    let of = Weights::new(cx.attrs, [q, k, v], lse, mask, rng);
-    let (shared, heads) = (k.size(1), q.size(1));
-    let of_dq = cx.dys[0].map(|x| turned(x).to(wide));
-    let [of_dk, of_dv] = [1, 2].map(|i| cx.dys[i].map(|x| each_head(turned(x).to(wide), heads)));
-    let (dy, q_wide) = (turned(dy).to(wide), q.to(wide));
-    let inner = of.inner(dy, less);
-    let along = of.weights.mul(inner);
-    let zeros = cx.tracer.zeros_like(inner);
-    let sum = |parts: [Option<Var<'t>>; 2]| parts.into_iter().flatten().reduce(|a, b| a.add(b));
-    // What arrives at `along`, and at weights.
-    let at_along = sum([
-        of_dq.map(|x| x.contract(of.k.t(), None)),
-        of_dk.map(|x| q_wide.contract(x.t(), None)),
-    ]);
-    let at_along = at_along.map_or(zeros, |x| x.mul(scale));
-    let at_inner = of.weights.mul(at_along);
-    let at_kept = of_dv.map(|x| of.kept(dy.contract(x.t(), None)));
-    let at_weights = at_kept.map_or(at_along.mul(inner), |x| x.add(at_along.mul(inner)));
-    let at_scores = of.weights.mul(at_weights);
-    let (at_product, used) = (of.kept(at_inner), of.kept(of.weights));
-    let through = |left: Var<'t>, right: Var<'t>| left.contract(right, None);
-    let g_dy = sum([of_dv.map(|x| through(used, x)), Some(through(at_product, of.v))]);
-    let g_q = sum([of_dk.map(|x| through(along, x)), Some(through(at_scores, of.k))]);
-    let g_k = sum([of_dq.map(|x| through(along.t(), x)), Some(through(at_scores.t(), q_wide))]);
-    let g_v = Some(of_shared(through(at_product.t(), dy), shared));
-    let g_lse = at_scores.sum(3).neg();
-    let g_less = at_inner.sum(3).neg();
-    let mut grads: Grads<'t> = smallvec![
-        g_dy.map(|x| turned(x).to(cx.args[0].dtype())),
-        g_q.map(|x| x.mul(scale).to(q.dtype())),
-        g_k.map(|x| of_shared(x.mul(scale), shared).to(k.dtype())),
-        g_v.map(|x| x.to(v.dtype())),
-        Some(g_lse.to(lse.dtype())),
-        Some(g_less.to(less.dtype())),
-    ];
-    if let Some(mask) = mask {
-        grads.push(mask.dtype().is_float().then(|| at_scores.to(mask.dtype())));
-    }
-    grads.extend(rng.map(|_| None));
-    grads
 }
