@@ -5,6 +5,7 @@ mod support;
 use std::collections::HashMap;
 use support::dice::Dice;
 use tracecast_ir::eval::Value;
+use tracecast_ir::kernel::attention::{Attend, Extents, Pass, Placed};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::Range;
 use tracecast_ir::{DType, Graph, TensorType, Tracer, Var};
@@ -297,14 +298,56 @@ fn what_does_not_go_together_is_refused() {
             t.output("y", y);
         })
     };
+    // The op, the types of its operands, the line.
+    let told = |error: &str, all: &[&str]| {
+        let always = ["scaled_dot_product_attention", file!()];
+        for part in all.iter().chain(&always) {
+            assert!(error.contains(part), "{error:?} does not tell {part:?}");
+        }
+    };
     let heads = call(&[1, 3, 4, 8], &[1, 2, 5, 8], None, true, 0.0);
-    assert!(heads.contains("2 heads of keys do not divide 3 of queries"), "{heads}");
+    told(&heads, &["2 heads of keys do not divide 3 of queries", "[1, 3, 4, 8]", "[1, 2, 5, 8]"]);
     let mask = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::I64, &[4, 5])), false, 0.0);
-    assert!(mask.contains("masks of bool or floating point"), "{mask}");
+    told(&mask, &["masks of bool or floating point", "i64[4, 5]"]);
     let shape = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::Bool, &[4, 6])), false, 0.0);
-    assert!(shape.contains("scaled_dot_product_attention"), "{shape}");
+    told(&shape, &["[4, 6]", "[1, 2, 4, 5]"]);
+    let vast = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::F32, &[2, 2, 4, 5])), false, 0.0);
+    told(&vast, &["[2, 2, 4, 5]", "[1, 2, 4, 5]"]);
     let dropout = call(&[1, 2, 4, 8], &[1, 2, 5, 8], None, false, 1.5);
-    assert!(dropout.contains("expected 0 to 1"), "{dropout}");
+    told(&dropout, &["1.5", "expected 0 to 1"]);
     let width = call(&[1, 2, 4, 8], &[1, 2, 5, 7], None, false, 0.0);
-    assert!(width.contains("do not go together"), "{width}");
+    told(&width, &["do not go together", "[1, 2, 4, 8]", "[1, 2, 5, 7]"]);
+    let many = call(&[1, 1, 1 << 33, 1], &[1, 1, 1 << 33, 1], None, false, 0.0);
+    told(&many, &["too many weights", "8589934592"]);
+}
+
+#[test]
+fn sizes_whose_products_no_index_holds_are_refused() {
+    let placed = |input| Placed { input, offset: 0, strides: [0, 0, 0, 1] };
+    let counts = |[batch, heads, shared, queries, keys, width, value]: [i64; 7]| {
+        let of = Attend {
+            pass: Pass::Backward,
+            extents: Extents { batch, heads, shared, queries, keys, width, value },
+            operands: [0, 1, 2].map(placed),
+            mask: None,
+            drop: None,
+            given: None,
+            causal: false,
+            scale: 1,
+        };
+        of.counts().map(|_| ())
+    };
+    assert_eq!(counts([4, 8, 2, 4096, 4096, 64, 64]), Ok(()));
+    assert_eq!(counts([0, 8, 8, 1024, 0, 64, 64]), Ok(()));
+    let large = i64::MAX;
+    for wrong in [
+        [1, 1, 1, 1 << 31, 1 << 31, 1, 1],
+        [0, large, large, large, 1, 1, 1],
+        [1, 1, 1, 1, 1, 0, large],
+        [1, 3, 2, 1, 1, 1, 1],
+        [1, 1, 0, 1, 1, 1, 1],
+        [1, 1, 1, -1, 1, 1, 1],
+    ] {
+        counts(wrong).expect_err("is refused");
+    }
 }

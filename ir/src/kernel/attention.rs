@@ -18,6 +18,9 @@ pub const KEYS: usize = 256;
 /// Lanes in which the weights of a block are summed.
 pub const LANES: usize = 16;
 
+/// What sizes may be padded by.
+const PADDING: usize = 64;
+
 /// Which results there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
@@ -295,14 +298,14 @@ pub fn is_kept(seeds: &Seeds, stream: u32, p: f32, at: [usize; 4]) -> bool {
 }
 
 impl Attend<i64> {
-    /// The sizes as counts.
+    /// The sizes as counts, of which products fit into an index with room for padding.
     ///
     /// # Errors
-    /// If one is negative.
+    /// If one is negative, heads of keys do not divide those of queries, or there is too much to do.
     pub fn counts(&self) -> Result<Extents<usize>, String> {
         let count = |n: i64| usize::try_from(n).map_err(|_| format!("a size is {n}"));
         let Extents { batch, heads, shared, queries, keys, width, value } = self.extents;
-        Ok(Extents {
+        let counts = Extents {
             batch: count(batch)?,
             heads: count(heads)?,
             shared: count(shared)?,
@@ -310,7 +313,25 @@ impl Attend<i64> {
             keys: count(keys)?,
             width: count(width)?,
             value: count(value)?,
-        })
+        };
+        let whole = counts.heads.checked_rem(counts.shared).unwrap_or(counts.heads) == 0;
+        if !whole {
+            return Err(format!("{shared} heads of keys do not divide {heads} of queries"));
+        }
+        let padded = |n: usize| n.checked_add(PADDING)?.checked_next_multiple_of(PADDING);
+        let inner = padded(counts.width).zip(padded(counts.value)).map(|(a, b)| a.max(b));
+        let rows = padded(counts.queries).zip(padded(counts.keys));
+        let all = rows.zip(inner).and_then(|((queries, keys), inner)| {
+            let inside = queries.checked_mul(keys)?.checked_mul(inner)?;
+            let heads = counts.batch.max(1).checked_mul(counts.heads.max(1))?;
+            inside.checked_mul(heads)?.checked_mul(PADDING)
+        });
+        match all.filter(|all| i64::try_from(*all).is_ok()) {
+            Some(_) => Ok(counts),
+            None => Err(format!(
+                "attention of {batch} times {heads} heads, {queries} queries, {keys} keys and widths of {width} and {value} is too large"
+            )),
+        }
     }
 
     /// Key and step of the generator, and where draws of elements lie; nothing without dropout.

@@ -56,11 +56,14 @@ impl Loops for Attention {
         let count = |size: Size| size.get() as u64;
         let products = match self.0.pass {
             Pass::Forward => count(width).saturating_add(count(value)),
-            Pass::Backward => (3 * count(width)).saturating_add(2 * count(value)),
+            Pass::Backward => {
+                count(width).saturating_mul(3).saturating_add(count(value).saturating_mul(2))
+            }
         };
-        let scores = [batch, heads, queries, keys].into_iter().map(count).product::<u64>();
+        let sizes = [batch, heads, queries, keys].into_iter().map(count);
+        let scores = sizes.fold(2u64, u64::saturating_mul);
         // Of a causal one about half of the scores are asked for.
-        scores.saturating_mul(2 * products) / if self.0.causal { 2 } else { 1 }
+        scores.saturating_mul(products) / if self.0.causal { 2 } else { 1 }
     }
 
     fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -83,7 +86,8 @@ impl Loops for Attention {
         }
         let Some(drop) = drop else { return Ok(()) };
         placed(f, "rng", &drop.rng)?;
-        writeln!(f, "  drop {} of stream {}", f64::from_bits(drop.p), drop.stream)
+        let part = if drop.part { " for a part of a batch" } else { "" };
+        writeln!(f, "  drop {} of stream {}{part}", f64::from_bits(drop.p), drop.stream)
     }
 
     fn accumulators(&self, kernel: &Kernel, found: &mut dyn FnMut(&str, Scalar, Scalar)) {

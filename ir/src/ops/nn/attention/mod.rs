@@ -145,7 +145,8 @@ fn sizes(cx: &InferCx<'_>, from: usize) -> Result<Sizes, String> {
     if !fits || !equal(keys, s) {
         return Err(format!("{q}, {k} and {v} do not go together"));
     }
-    divides(cx.must, *heads, *shared)?;
+    divides(cx.must, *heads, *shared).map_err(|why| format!("{why}: {q}, {k} and {v}"))?;
+    countable(&Shape::new(&[*batch, *heads, *queries, *keys]))?;
     let [batch, heads, queries, width] = [*batch, *heads, *queries, *width];
     let [shared, keys, value] = [*shared, *keys, *value];
     Ok(Sizes { batch, heads, shared, queries, keys, width, value, dtype })
@@ -186,6 +187,14 @@ fn options(cx: &InferCx<'_>, of: &Sizes, from: usize) -> Result<(), String> {
     }
     dropout(cx.get(from + 1), cx.attrs.float("dropout").unwrap_or(0.0), 4)?;
     stream(cx.attrs)
+}
+
+/// There are not more weights than can be counted.
+fn countable(weights: &Shape) -> Result<(), String> {
+    match weights.has_names() || weights.checked_numel().is_some() {
+        true => Ok(()),
+        false => Err(format!("{weights} are too many weights")),
+    }
 }
 
 fn mask_dtype(mask: &TensorType) -> Result<(), String> {
@@ -265,13 +274,15 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
     if !is_told || wide != *width && cx.must.number(*width).zip(cx.must.number(wide)).is_none() {
         return Err(format!("the widths are {width} and {wide}: pin the sizes"));
     }
-    let lead = leading(cx.must, cx.attrs, of)?.result;
+    let lead = leading(cx.must, cx.attrs, of).map_err(|why| format!("{why}: {q}, {k} and {v}"))?;
+    let lead = lead.result;
+    let weights: Shape = lead.iter().chain([queries, keys]).copied().collect();
+    countable(&weights)?;
     if let Some(mask) = cx.get(3) {
         mask_dtype(mask)?;
         if cx.attrs.bool("is_causal") {
             return Err("takes a mask or `is_causal`, not both".to_owned());
         }
-        let weights: Shape = lead.iter().chain([queries, keys]).copied().collect();
         if infer::broadcast(cx.must, &mask.shape, &weights)? != weights {
             return Err(format!("the mask is {mask}, and does not broadcast to {weights}"));
         }
