@@ -111,7 +111,7 @@ fn compiled_attention_agrees_with_the_interpreter() {
     let cpus = support::cpus();
     let mut dice = Dice::new(11);
     let mut failures = Vec::new();
-    for round in 0..40 {
+    for round in 0..60 {
         let case = Case::random(&mut dice);
         let (reference, fused) =
             support::lowered(case.program()).unwrap_or_else(|e| panic!("{case:?}: {e}"));

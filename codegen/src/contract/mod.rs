@@ -32,7 +32,7 @@ mod tests;
 pub(crate) mod versus;
 mod windows;
 
-pub(crate) use attend::{Dropped, Place, Problem, Unit, attend, cut, most_cuts, numbers};
+pub(crate) use attend::{Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, numbers};
 pub(crate) use blocking::Cpu;
 pub(crate) use correlate::{Correlation, SideBySide};
 pub(crate) use image::Image;

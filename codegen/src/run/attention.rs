@@ -1,37 +1,30 @@
-//! Runs attention: threads take units of work, of one head of keys each. In f64 one thread runs what defines it.
+//! Runs attention: threads take units of work, of one head of keys each.
 
-use super::memory::{Place, attend, bytes, bytes_mut, floats_mut, place, with_scratch};
+use super::memory::{Place, attend, bytes, doubles_mut, place, with_scratch};
 use super::{Invocation, Slots};
-use crate::contract::{Cpu, Dropped, Problem, Unit, cut, most_cuts, numbers};
+use crate::contract::{Cpu, Dropped, Gradients, Problem, QUERIES, Unit, numbers};
 use crate::plan::attention::BoundAttention;
 use crate::threads::{Team, part};
 use smallvec::SmallVec;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Extents, Pass, Placed, kept_scale};
 
-/// Units for each thread, where queries can be cut: so that none waits long for another.
+/// Units for each thread, where a head can be cut: so that none waits long for another.
 const UNITS: usize = 4;
 
 /// Runs it.
 pub(super) fn run(attention: &BoundAttention, invocation: &Invocation<'_>) {
-    if in_f64(attention) {
-        return define(attention, invocation.operands);
-    }
-    let extents = &attention.extents;
     let cpu = Cpu::with(invocation.target.instructions);
     let problem = problem(attention, &cpu, invocation.operands);
-    let pass = attention.attend.pass;
-    let (heads, cuts) = (extents.batch * extents.shared, cuts(attention, invocation.team));
+    let units = Units::of(&attention.extents, problem.pass, invocation.team.threads());
     let parts = parts(attention, invocation.team);
-    let needed = numbers(extents, pass);
+    let needed = numbers_of_thread(attention);
     invocation.team.each(parts, |i| {
         with_scratch(|scratch| {
-            let memory = floats_mut(scratch.reserve(needed * size_of::<f32>()), needed);
-            for unit in part(heads * cuts, 1, parts, i) {
-                let (head, at) = (unit / cuts, unit % cuts);
-                let queries = cut(extents, cuts, at);
-                let (batch, shared) = (head / extents.shared, head % extents.shared);
-                attend(&problem, &Unit { batch, shared, queries }, memory);
+            let memory = doubles_mut(scratch.reserve(needed * size_of::<f64>()), needed);
+            // One after the other, since the first ones of a causal head have less to do.
+            for unit in (i..units.count()).step_by(parts) {
+                attend(&problem, &units.unit(unit), memory);
             }
         });
     });
@@ -39,32 +32,76 @@ pub(super) fn run(attention: &BoundAttention, invocation: &Invocation<'_>) {
 
 /// The scratch of each thread.
 pub(super) fn bytes_of_thread(attention: &BoundAttention) -> usize {
-    if in_f64(attention) {
-        return 0;
-    }
-    numbers(&attention.extents, attention.attend.pass).saturating_mul(size_of::<f32>())
+    numbers_of_thread(attention).saturating_mul(size_of::<f64>())
+}
+
+/// The same in f64.
+fn numbers_of_thread(attention: &BoundAttention) -> usize {
+    let dtype = attention.operands[attention.attend.operands[0].input].0;
+    numbers(&attention.extents, attention.attend.pass, dtype)
 }
 
 /// Into how many parts a run is cut.
 pub(super) fn parts(attention: &BoundAttention, team: &Team) -> usize {
-    let Extents { batch, heads, shared, queries, keys, width, value } = attention.extents;
-    if in_f64(attention) {
-        return 1;
-    }
+    let Extents { batch, heads, queries, keys, width, value, .. } = attention.extents;
     // A product is much cheaper than other operations.
     let work = batch * heads * queries * keys * (width + value) / 16;
-    team.parts(work, batch * shared * cuts(attention, team))
+    let units = Units::of(&attention.extents, attention.attend.pass, team.threads());
+    team.parts(work, units.count())
 }
 
-/// Into how many units the queries of a head of keys are cut.
-fn cuts(attention: &BoundAttention, team: &Team) -> usize {
-    let extents = &attention.extents;
-    let wanted = (UNITS * team.threads()).div_ceil((extents.batch * extents.shared).max(1));
-    wanted.min(most_cuts(extents, attention.attend.pass)).max(1)
+/// Units of work: heads of keys, each cut along its queries, along its keys, or not at all.
+struct Units<'a> {
+    extents: &'a Extents<usize>,
+    /// Of queries, for means or for gradients of queries, and of keys, for their gradients alone.
+    cuts: [usize; 2],
+    pass: Pass,
 }
 
-fn in_f64(attention: &BoundAttention) -> bool {
-    attention.operands[attention.attend.operands[0].input].0 == DType::F64
+impl<'a> Units<'a> {
+    fn of(extents: &'a Extents<usize>, pass: Pass, threads: usize) -> Units<'a> {
+        let heads = extents.batch * extents.shared;
+        let wanted = (UNITS * threads).div_ceil(heads.max(1));
+        let cuts = |rows: usize| wanted.min(rows.div_ceil(QUERIES)).max(1);
+        let cuts = match pass {
+            Pass::Forward => [cuts(extents.queries), 0],
+            Pass::Backward if is_worth_twice(heads, threads) => {
+                [cuts(extents.queries), cuts(extents.keys)]
+            }
+            Pass::Backward => [1, 0],
+        };
+        Units { extents, cuts, pass }
+    }
+
+    fn count(&self) -> usize {
+        self.extents.batch * self.extents.shared * (self.cuts[0] + self.cuts[1])
+    }
+
+    fn unit(&self, number: usize) -> Unit {
+        let Extents { shared, queries, keys, .. } = *self.extents;
+        let [of_queries, of_keys] = self.cuts;
+        let (head, at) = (number / (of_queries + of_keys), number % (of_queries + of_keys));
+        let (batch, shared) = (head / shared, head % shared);
+        match (self.pass, at.checked_sub(of_queries)) {
+            (_, Some(at)) => {
+                let (keys, gradients) = (part(keys, QUERIES, of_keys, at), Gradients::OfKeys);
+                Unit { batch, shared, queries: 0..queries, keys, gradients }
+            }
+            (pass, None) => {
+                let both = pass == Pass::Backward && of_keys == 0;
+                let gradients = if both { Gradients::All } else { Gradients::OfQueries };
+                let queries = part(queries, QUERIES, of_queries, at);
+                Unit { batch, shared, queries, keys: 0..keys, gradients }
+            }
+        }
+    }
+}
+
+/// Whether heads of a backward pass are so few that they are cut along queries and along keys: then weights and their gradients, two products of five, are computed
+/// once for each.
+fn is_worth_twice(heads: usize, threads: usize) -> bool {
+    let (whole, cut) = (5 * threads * heads.div_ceil(threads), 7 * heads);
+    cut < whole
 }
 
 /// Inputs as bytes.
@@ -82,17 +119,6 @@ fn results(pass: Pass) -> usize {
     }
 }
 
-/// Runs what defines it.
-fn define(attention: &BoundAttention, operands: &Slots) {
-    let inputs = inputs(attention, operands);
-    let all = attention.operands.iter().enumerate().skip(inputs.len());
-    let mut outputs: SmallVec<[(&mut [u8], DType); 3]> = all
-        .map(|(i, (dtype, n))| (bytes_mut(operands.get(i), 0, n * dtype.bytes()), *dtype))
-        .collect();
-    let done = attention.attend.run(&inputs, &mut outputs);
-    done.expect("operands have been checked against the kernel");
-}
-
 fn problem<'a>(attention: &BoundAttention, cpu: &'a Cpu, operands: &Slots) -> Problem<'a> {
     let BoundAttention { attend, extents, operands: types } = attention;
     let of = |placed: &Placed<i64>| {
@@ -103,7 +129,7 @@ fn problem<'a>(attention: &BoundAttention, cpu: &'a Cpu, operands: &Slots) -> Pr
     let seeds = seeds.expect("operands have been checked against the kernel");
     let drop = attend.drop.as_ref().zip(seeds).map(|(drop, seeds)| {
         let p = f64::from_bits(drop.p);
-        Dropped { seeds, stream: drop.stream, p: p as f32, scale: kept_scale(p) as f32 }
+        Dropped { seeds, stream: drop.stream, p: p as f32, scale: kept_scale(p) }
     });
     let given = attend.given.as_ref().map(|[dy, lse, less]| {
         let dy = of(dy);
@@ -138,6 +164,50 @@ fn problem<'a>(attention: &BoundAttention, cpu: &'a Cpu, operands: &Slots) -> Pr
         given,
         results: [0, 1, 2].map(result),
         causal: attend.causal,
-        scale: attend.scale() as f32,
+        scale: attend.scale(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_heads_are_cut_and_many_are_not() {
+        let extents = |heads: usize| Extents {
+            batch: 1,
+            heads,
+            shared: heads,
+            queries: 1000,
+            keys: 500,
+            width: 8,
+            value: 8,
+        };
+        let count = |heads, pass, threads| Units::of(&extents(heads), pass, threads).count();
+        assert_eq!(count(1, Pass::Backward, 1), 1);
+        assert_eq!(count(8, Pass::Backward, 2), 8);
+        assert_eq!(count(3, Pass::Backward, 2), 3);
+        assert!(count(1, Pass::Backward, 2) > 8 && count(5, Pass::Backward, 4) > 10);
+        assert!(count(1, Pass::Forward, 4) > 8);
+    }
+
+    #[test]
+    fn units_make_every_gradient_once() {
+        let extents =
+            Extents { batch: 2, heads: 2, shared: 1, queries: 300, keys: 130, width: 8, value: 8 };
+        let units = Units::of(&extents, Pass::Backward, 8);
+        let (mut of_queries, mut of_keys) = ([[0; 300]; 2], [[0; 130]; 2]);
+        for unit in (0..units.count()).map(|i| units.unit(i)) {
+            let Unit { batch, queries, keys, gradients, .. } = unit;
+            if gradients != Gradients::OfKeys {
+                assert_eq!(keys, 0..130);
+                of_queries[batch][queries.clone()].iter_mut().for_each(|times| *times += 1);
+            }
+            if gradients != Gradients::OfQueries {
+                assert_eq!(queries, 0..300);
+                of_keys[batch][keys].iter_mut().for_each(|times| *times += 1);
+            }
+        }
+        assert_eq!((of_queries, of_keys), ([[1; 300]; 2], [[1; 130]; 2]));
     }
 }

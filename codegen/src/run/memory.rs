@@ -226,9 +226,9 @@ pub(super) fn words_mut<'a>(of: Address, count: usize) -> &'a mut [u64] {
 }
 
 /// So many numbers of memory that is lent for this run, which one thread uses.
-pub(super) fn floats_mut<'a>(of: Address, count: usize) -> &'a mut [f32] {
-    debug_assert!(of.0.cast::<f32>().is_aligned());
-    // SAFETY: as above; what is lent has been written once, and any bits are an f32.
+pub(super) fn doubles_mut<'a>(of: Address, count: usize) -> &'a mut [f64] {
+    debug_assert!(of.0.cast::<f64>().is_aligned());
+    // SAFETY: as above; what is lent has been written once, and any bits are an f64.
     unsafe { std::slice::from_raw_parts_mut(of.0.cast(), count) }
 }
 
@@ -238,7 +238,7 @@ pub(super) fn place(of: Address, dtype: DType, offset: isize, strides: [isize; 4
 }
 
 /// Computes a unit of attention.
-pub(super) fn attend(problem: &contract::Problem<'_>, unit: &contract::Unit, memory: &mut [f32]) {
+pub(super) fn attend(problem: &contract::Problem<'_>, unit: &contract::Unit, memory: &mut [f64]) {
     // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; operands are those of the kernel, whose places stay inside
     // for its extents; units share no results.
     unsafe { contract::attend(problem, unit, memory) }

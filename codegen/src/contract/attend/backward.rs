@@ -1,11 +1,12 @@
 //! Gradients of queries, keys and values, tile by tile: the weights of a tile and a block are made again from the logarithms of their sums.
 
-use super::super::micro::Engine;
+use super::super::micro::{Engine, Number};
 use super::operands::Rows;
 use super::{
-    Left, Memory, Panels, Problem, QUERIES, SCORES, Unit, panel_room, product, taken, weighed,
+    Gradients, Left, Memory, Panels, Problem, QUERIES, Real, SCORES, Unit, panel_room, product,
+    taken, weighed,
 };
-use crate::routines::{Scoring, Slopes, differentiate};
+use crate::routines::{Scoring, Slopes};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
 
@@ -34,27 +35,29 @@ pub(super) fn numbers(extents: &Extents<usize>) -> usize {
 }
 
 /// What a tile is computed in.
-struct Room<'a> {
-    queries: &'a mut [f32],
-    packed_queries: &'a mut [f32],
-    gradients: &'a mut [f32],
-    packed_gradients: &'a mut [f32],
-    weights: &'a mut [f32],
-    slopes: &'a mut [f32],
-    sums: &'a mut [f32],
-    mask: &'a mut [f32],
-    kept: &'a mut [f32],
+struct Room<'a, N> {
+    queries: &'a mut [N],
+    packed_queries: &'a mut [N],
+    gradients: &'a mut [N],
+    packed_gradients: &'a mut [N],
+    weights: &'a mut [N],
+    slopes: &'a mut [N],
+    sums: &'a mut [N],
+    mask: &'a mut [N],
+    kept: &'a mut [N],
 }
 
-/// Keys and values of a head, and their gradients so far.
-struct Head<'a> {
-    keys: Rows<'a>,
+/// Keys and values of a unit, and their gradients so far.
+struct Head<'a, N> {
+    /// The first of them.
+    first: usize,
+    keys: Rows<'a, N>,
     /// Keys as columns, and as steps.
-    packed: [Panels<'a>; 2],
+    packed: [Panels<'a, N>; 2],
     /// Values as columns.
-    values: Panels<'a>,
-    of_keys: &'a mut [f32],
-    of_values: &'a mut [f32],
+    values: Panels<'a, N>,
+    of_keys: &'a mut [N],
+    of_values: &'a mut [N],
 }
 
 /// Computes a unit.
@@ -62,17 +65,18 @@ struct Head<'a> {
 /// # Safety
 ///
 /// As [`super::attend`], and the CPU must be the engine's.
-pub(super) unsafe fn run<E: Engine<Num = f32>>(
+pub(super) unsafe fn run<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     unit: &Unit,
-    memory: &mut [f32],
+    memory: &mut [E::Num],
 ) {
-    let Extents { keys, width, value, queries, .. } = problem.extents;
+    let Extents { width, value, .. } = problem.extents;
     let [long, wide] = [width, value].map(|n| n.next_multiple_of(LANES));
-    let tiles = problem.tiles();
+    let (tiles, first, keys) = (problem.tiles(), unit.keys.start, unit.keys.len());
+    let (zero, scale) = (E::Num::ZERO, E::Num::of(problem.scale));
     let mut memory = Memory(memory);
     let [_, of_keys, of_values] = &problem.operands;
-    let at = [unit.batch, unit.shared, 0, 0];
+    let at = [unit.batch, unit.shared, first, 0];
     // SAFETY: the caller's contract.
     let plain = unsafe { of_keys.rows(tiles, at, [keys, width], memory.take(keys * width)) };
     let to = memory.take(panel_room(keys, width));
@@ -84,9 +88,10 @@ pub(super) unsafe fn run<E: Engine<Num = f32>>(
     let to = memory.take(panel_room(keys, value));
     let values = Panels::pack::<E>(values.numbers, [keys, value], [value, 1], to);
     let (of_keys, of_values) = (memory.take(keys * long), memory.take(keys * wide));
-    of_keys.fill(0.0);
-    of_values.fill(0.0);
-    let mut head = Head { keys: plain, packed: [columns, steps], values, of_keys, of_values };
+    of_keys.fill(zero);
+    of_values.fill(zero);
+    let mut head =
+        Head { first, keys: plain, packed: [columns, steps], values, of_keys, of_values };
     let mut room = Room {
         queries: memory.take(QUERIES * width),
         packed_queries: memory.take(panel_room(width, QUERIES)),
@@ -100,27 +105,32 @@ pub(super) unsafe fn run<E: Engine<Num = f32>>(
     };
     for of_query in 0..problem.group() {
         let at = unit.shared * problem.group() + of_query;
-        for first in (0..queries).step_by(QUERIES) {
-            let tile = first..queries.min(first + QUERIES);
+        for first in unit.queries.clone().step_by(QUERIES) {
+            let tile = first..unit.queries.end.min(first + QUERIES);
             // SAFETY: the caller's contract.
-            unsafe { run_tile::<E>(problem, [unit.batch, at], tile, &mut head, &mut room) };
+            unsafe {
+                run_tile::<E>(problem, unit, [unit.batch, at], tile, &mut head, &mut room);
+            };
         }
     }
+    if unit.gradients == Gradients::OfQueries {
+        return;
+    }
     for key in 0..keys {
-        let to = [unit.batch, unit.shared, key, 0];
+        let to = [unit.batch, unit.shared, first + key, 0];
         let sums = &mut head.of_keys[key * long..][..width];
-        sums.iter_mut().for_each(|sum| *sum = *sum * problem.scale + 0.0);
+        sums.iter_mut().for_each(|sum| *sum = *sum * scale + zero);
         // SAFETY: the caller's contract.
         unsafe { problem.results[1].put(tiles, to, sums) };
         let sums = &mut head.of_values[key * wide..][..value];
-        sums.iter_mut().for_each(|sum| *sum += 0.0);
+        sums.iter_mut().for_each(|sum| *sum += zero);
         // SAFETY: as above.
         unsafe { problem.results[2].put(tiles, to, sums) };
     }
 }
 
 /// The columns of scores as rows.
-fn turned(numbers: &[f32]) -> Left<'_> {
+fn turned<N>(numbers: &[N]) -> Left<'_, N> {
     Left { numbers, row: 1, step: SCORES }
 }
 
@@ -129,17 +139,20 @@ fn turned(numbers: &[f32]) -> Left<'_> {
 /// # Safety
 ///
 /// As [`run`].
-unsafe fn run_tile<E: Engine<Num = f32>>(
+unsafe fn run_tile<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
+    unit: &Unit,
     [batch, at]: [usize; 2],
     tile: Range<usize>,
-    head: &mut Head<'_>,
-    room: &mut Room<'_>,
+    head: &mut Head<'_, E::Num>,
+    room: &mut Room<'_, E::Num>,
 ) {
     let Extents { width, value, .. } = problem.extents;
     let [long, wide] = [width, value].map(|n| n.next_multiple_of(LANES));
     let Some([dy, lse, less]) = &problem.given else { return };
-    let (tiles, count, keys) = (problem.tiles(), tile.len(), problem.seen(tile.end));
+    let (tiles, count, base) = (problem.tiles(), tile.len(), head.first);
+    let keys = problem.seen(tile.end).saturating_sub(base).min(unit.keys.len());
+    let (zero, scale) = (E::Num::ZERO, E::Num::of(problem.scale));
     let from = [batch, at, tile.start, 0];
     // SAFETY: the caller's contract.
     let queries = unsafe { problem.operands[0].rows(tiles, from, [count, width], room.queries) };
@@ -149,7 +162,7 @@ unsafe fn run_tile<E: Engine<Num = f32>>(
         Panels::pack::<E>(queries.numbers, [width, count], [1, width], room.packed_queries);
     let packed_gradients =
         Panels::pack::<E>(gradients.numbers, [value, count], [1, value], room.packed_gradients);
-    room.sums.fill(0.0);
+    room.sums.fill(zero);
     for first in (0..keys).step_by(KEYS) {
         let block = KEYS.min(keys - first);
         let padded = block.next_multiple_of(LANES);
@@ -162,41 +175,48 @@ unsafe fn run_tile<E: Engine<Num = f32>>(
         for row in 0..count {
             let query = [batch, at, tile.start + row];
             let from = [batch, at, tile.start + row, 0];
-            let mut given = [0.0; 2];
+            let mut given = [zero; 2];
             // SAFETY: the caller's contract.
             unsafe { lse.row(tiles, from, &mut given[..1]) };
             // SAFETY: as above.
             unsafe { less.row(tiles, from, &mut given[1..]) };
             if let Some(mask) = &problem.mask {
-                let from = [batch, at, tile.start + row, first];
+                let from = [batch, at, tile.start + row, base + first];
                 // SAFETY: as above.
                 unsafe { mask.row(tiles, from, &mut room.mask[..block]) };
             }
             if let Some(drop) = &problem.drop {
-                drop.factors(query, first, &mut room.kept[..block]);
+                drop.factors(query, base + first, &mut room.kept[..block]);
             }
             let mask = problem.mask.map(|_| &room.mask[..padded]);
-            let seen = problem.seen(query[2] + 1).saturating_sub(first).min(block);
-            let scoring = Scoring { scale: problem.scale, mask, seen };
-            let log = if given[0] == f32::NEG_INFINITY { 0.0 } else { given[0] };
+            let seen = problem.seen(query[2] + 1).saturating_sub(base + first).min(block);
+            let scoring = Scoring { scale, mask, seen };
+            let log = if given[0] == E::Num::NEVER { zero } else { given[0] };
             let kept = problem.drop.map(|_| &room.kept[..padded]);
             let of = Slopes { log, less: given[1], kept };
             let weights = &mut room.weights[row * SCORES..][..padded];
             let slopes = &mut room.slopes[row * SCORES..][..padded];
-            differentiate(problem.instructions(), weights, slopes, &scoring, &of);
+            E::Num::differentiate(problem.instructions(), weights, slopes, &scoring, &of);
         }
-        let out = (&mut head.of_values[first * wide..], wide);
-        let of = (&gradients, packed_gradients);
-        weighed::<E>([block, count], turned(room.weights), of, 0, out);
-        let out = (&mut head.of_keys[first * long..], long);
-        weighed::<E>([block, count], turned(room.slopes), (&queries, packed_queries), 0, out);
-        let left = Left { numbers: room.slopes, row: SCORES, step: 1 };
-        let out = (&mut *room.sums, long);
-        weighed::<E>([count, block], left, (&head.keys, head.packed[1]), first, out);
+        if unit.gradients != Gradients::OfQueries {
+            let out = (&mut head.of_values[first * wide..], wide);
+            let of = (&gradients, packed_gradients);
+            weighed::<E>([block, count], turned(room.weights), of, 0, out);
+            let (of, out) = ((&queries, packed_queries), &mut head.of_keys[first * long..]);
+            weighed::<E>([block, count], turned(room.slopes), of, 0, (out, long));
+        }
+        if unit.gradients != Gradients::OfKeys {
+            let left = Left { numbers: room.slopes, row: SCORES, step: 1 };
+            let out = (&mut *room.sums, long);
+            weighed::<E>([count, block], left, (&head.keys, head.packed[1]), first, out);
+        }
+    }
+    if unit.gradients == Gradients::OfKeys {
+        return;
     }
     for row in 0..count {
         let sums = &mut room.sums[row * long..][..width];
-        sums.iter_mut().for_each(|sum| *sum = *sum * problem.scale + 0.0);
+        sums.iter_mut().for_each(|sum| *sum = *sum * scale + zero);
         // SAFETY: the caller's contract.
         unsafe { problem.results[0].put(tiles, [batch, at, tile.start + row, 0], sums) };
     }

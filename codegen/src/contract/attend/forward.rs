@@ -1,14 +1,13 @@
 //! Means of values, tile by tile.
 
-use super::super::micro::Engine;
+use super::super::micro::{Engine, Number};
 use super::operands::Rows;
 use super::{
-    Left, Memory, Panels, Problem, QUERIES, SCORES, Unit, panel_room, product, taken, weighed,
+    Left, Memory, Panels, Problem, QUERIES, Real, SCORES, Unit, panel_room, product, taken, weighed,
 };
-use crate::routines::{Scoring, weigh};
+use crate::routines::Scoring;
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
-use tracecast_ir::kernel::math::log;
 
 /// The numbers that a unit needs.
 pub(super) fn numbers(extents: &Extents<usize>) -> usize {
@@ -29,20 +28,20 @@ pub(super) fn numbers(extents: &Extents<usize>) -> usize {
 }
 
 /// What a tile is computed in.
-struct Room<'a> {
-    scores: &'a mut [f32],
-    sums: &'a mut [f32],
-    largest: &'a mut [f32],
-    totals: &'a mut [f32],
+struct Room<'a, N> {
+    scores: &'a mut [N],
+    sums: &'a mut [N],
+    largest: &'a mut [N],
+    totals: &'a mut [N],
     /// A row of the mask, or of what dropout multiplies by.
-    row: &'a mut [f32],
+    row: &'a mut [N],
 }
 
 /// Keys and values of a head.
-struct Head<'a> {
-    keys: Panels<'a>,
-    values: Rows<'a>,
-    packed: Panels<'a>,
+struct Head<'a, N> {
+    keys: Panels<'a, N>,
+    values: Rows<'a, N>,
+    packed: Panels<'a, N>,
 }
 
 /// Computes a unit.
@@ -50,10 +49,10 @@ struct Head<'a> {
 /// # Safety
 ///
 /// As [`super::attend`], and the CPU must be the engine's.
-pub(super) unsafe fn run<E: Engine<Num = f32>>(
+pub(super) unsafe fn run<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     unit: &Unit,
-    memory: &mut [f32],
+    memory: &mut [E::Num],
 ) {
     let Extents { width, value, .. } = problem.extents;
     let (tiles, keys) = (problem.tiles(), problem.seen(unit.queries.end));
@@ -92,13 +91,13 @@ pub(super) unsafe fn run<E: Engine<Num = f32>>(
 /// # Safety
 ///
 /// As [`run`].
-unsafe fn run_tile<E: Engine<Num = f32>>(
+unsafe fn run_tile<E: Engine<Num: Real>>(
     problem: &Problem<'_>,
     [batch, at]: [usize; 2],
     tile: Range<usize>,
-    head: &Head<'_>,
-    queries: &mut [f32],
-    room: &mut Room<'_>,
+    head: &Head<'_, E::Num>,
+    queries: &mut [E::Num],
+    room: &mut Room<'_, E::Num>,
 ) {
     let Extents { width, value, .. } = problem.extents;
     let (tiles, wide) = (problem.tiles(), value.next_multiple_of(LANES));
@@ -107,9 +106,10 @@ unsafe fn run_tile<E: Engine<Num = f32>>(
     // SAFETY: the caller's contract.
     let queries = unsafe { problem.operands[0].rows(tiles, from, [count, width], queries) };
     let left = Left { numbers: queries.numbers, row: width, step: 1 };
-    room.sums.fill(0.0);
-    room.totals.fill(0.0);
-    room.largest.fill(f32::NEG_INFINITY);
+    let (zero, never) = (E::Num::ZERO, E::Num::NEVER);
+    room.sums.fill(zero);
+    room.totals.fill(zero);
+    room.largest.fill(never);
     for first in (0..keys).step_by(KEYS) {
         let block = KEYS.min(keys - first);
         let out = (&mut *room.scores, SCORES);
@@ -124,13 +124,13 @@ unsafe fn run_tile<E: Engine<Num = f32>>(
     }
     for row in 0..count {
         let (total, sums) = (room.totals[row], &mut room.sums[row * wide..][..value]);
-        let part = if total == 0.0 { 0.0 } else { 1.0 / total };
-        sums.iter_mut().for_each(|sum| *sum = *sum * part + 0.0);
+        let part = if total == zero { zero } else { E::Num::ONE / total };
+        sums.iter_mut().for_each(|sum| *sum = *sum * part + zero);
         let to = [batch, at, tile.start + row, 0];
         // SAFETY: the caller's contract.
         unsafe { problem.results[0].put(tiles, to, sums) };
-        let none = total == 0.0;
-        let log = if none { f32::NEG_INFINITY } else { room.largest[row] + log(total) };
+        let none = total == zero;
+        let log = if none { never } else { room.largest[row] + total.log() };
         // SAFETY: as above.
         unsafe { problem.results[1].put(tiles, to, &[log]) };
     }
@@ -141,13 +141,13 @@ unsafe fn run_tile<E: Engine<Num = f32>>(
 /// # Safety
 ///
 /// As [`run`].
-unsafe fn weigh_row(
+unsafe fn weigh_row<N: Real>(
     problem: &Problem<'_>,
     [batch, at, query]: [usize; 3],
     first: usize,
     block: usize,
     row: usize,
-    room: &mut Room<'_>,
+    room: &mut Room<'_, N>,
 ) {
     let Room { scores, sums, largest, totals, row: spare, .. } = room;
     let wide = problem.extents.value.next_multiple_of(LANES);
@@ -158,16 +158,16 @@ unsafe fn weigh_row(
     }
     let mask = problem.mask.map(|_| &spare[..padded]);
     let seen = problem.seen(query + 1).saturating_sub(first).min(block);
-    let scoring = Scoring { scale: problem.scale, mask, seen };
+    let scoring = Scoring { scale: N::of(problem.scale), mask, seen };
     let scores = &mut scores[row * SCORES..][..padded];
-    let weighed = weigh(problem.instructions(), scores, &scoring, largest[row]);
+    let weighed = N::weigh(problem.instructions(), scores, &scoring, largest[row]);
     largest[row] = weighed.largest;
     totals[row] = totals[row].mul_add(weighed.again, weighed.total);
-    if weighed.again != 1.0 {
+    if weighed.again != N::ONE {
         sums[row * wide..][..wide].iter_mut().for_each(|sum| *sum *= weighed.again);
     }
     if let Some(drop) = &problem.drop {
         drop.factors([batch, at, query], first, &mut spare[..block]);
-        scores.iter_mut().zip(&spare[..block]).for_each(|(weight, kept)| *weight *= kept);
+        scores.iter_mut().zip(&spare[..block]).for_each(|(weight, kept)| *weight *= *kept);
     }
 }

@@ -7,27 +7,27 @@
 mod backward;
 mod forward;
 mod operands;
+mod panels;
+mod real;
 
 pub(crate) use operands::{Dropped, Place};
 
 use super::blocking::Cpu;
-use super::micro::{self, Engine, Strip};
-use super::pack::{Lines, pack, panels, room, strips};
+use super::micro::Engine;
+use super::with_engine;
 use crate::machine::InstructionSet;
 use crate::routines::Tiles;
-use operands::Rows;
+use panels::{Left, Panels, panel_room, product, weighed};
+use real::Real;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES, Pass};
 
 /// Queries of a tile.
-const QUERIES: usize = 64;
+pub(crate) const QUERIES: usize = 64;
 
 /// From a row of scores to the next: not a power of two, whose rows would share cache sets.
 const SCORES: usize = KEYS + LANES;
-
-/// The widest panel of any engine.
-const WIDEST: usize = 32;
 
 /// Attention as one launch has it.
 #[derive(Clone, Copy)]
@@ -51,41 +51,42 @@ pub(crate) struct Problem<'a> {
     /// Each query sees the keys up to its own position.
     pub(crate) causal: bool,
     /// What scores are multiplied by.
-    pub(crate) scale: f32,
+    pub(crate) scale: f64,
 }
 
-/// What one thread takes at once: of one head of keys the queries of all heads that share it, from a multiple of [`QUERIES`] on.
-#[derive(Clone, Debug)]
+/// What one thread takes at once of one head of keys, and of all heads of queries that share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// Of the batch.
     pub(crate) batch: usize,
     /// The head of keys.
     pub(crate) shared: usize,
-    /// Backward takes all of them.
+    /// From a multiple of [`QUERIES`] on; all of them where gradients of keys are computed.
     pub(crate) queries: Range<usize>,
+    /// All of them, but where gradients of keys alone are computed.
+    pub(crate) keys: Range<usize>,
+    /// Backward: which gradients are computed.
+    pub(crate) gradients: Gradients,
 }
 
-/// Into how many units queries of a head are best cut, at most.
-pub(crate) fn most_cuts(extents: &Extents<usize>, pass: Pass) -> usize {
-    match pass {
-        Pass::Forward => extents.queries.div_ceil(QUERIES).max(1),
-        Pass::Backward => 1,
-    }
+/// Gradients that a unit computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gradients {
+    /// All of them.
+    All,
+    /// Those of queries.
+    OfQueries,
+    /// Those of keys and values.
+    OfKeys,
 }
 
-/// Part `i` of so many of the queries of a head.
-pub(crate) fn cut(extents: &Extents<usize>, cuts: usize, i: usize) -> Range<usize> {
-    let tiles = extents.queries.div_ceil(QUERIES);
-    let border = |i: usize| (tiles * i / cuts * QUERIES).min(extents.queries);
-    border(i)..border(i + 1)
-}
-
-/// The numbers that a unit needs.
-pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass) -> usize {
-    match pass {
+/// The numbers that a unit needs, counted in f64.
+pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass, dtype: DType) -> usize {
+    let numbers = match pass {
         Pass::Forward => forward::numbers(extents),
         Pass::Backward => backward::numbers(extents),
-    }
+    };
+    if dtype == DType::F64 { numbers } else { numbers.div_ceil(2) }
 }
 
 /// Computes a unit.
@@ -93,28 +94,21 @@ pub(crate) fn numbers(extents: &Extents<usize>, pass: Pass) -> usize {
 /// # Safety
 ///
 /// The CPU must be this one. Operands must be readable and results writable for the sizes, and nobody else may write the results of the unit or read them.
-pub(crate) unsafe fn attend(problem: &Problem<'_>, unit: &Unit, memory: &mut [f32]) {
-    match problem.cpu.instructions {
+pub(crate) unsafe fn attend(problem: &Problem<'_>, unit: &Unit, memory: &mut [f64]) {
+    let dtype = match problem.operands[0].dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    };
+    with_engine!(problem.cpu, dtype, false, E => {
         // SAFETY: the caller's contract.
-        InstructionSet::Portable => unsafe {
-            run::<micro::portable::PortableF32>(problem, unit, memory)
-        },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the caller's contract.
-        InstructionSet::Avx2 => unsafe { run::<micro::avx2::Avx2F32>(problem, unit, memory) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the caller's contract.
-        InstructionSet::Avx512 => unsafe { run::<micro::avx512::Avx512F32>(problem, unit, memory) },
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: the caller's contract.
-        InstructionSet::Neon => unsafe { run::<micro::neon::NeonF32>(problem, unit, memory) },
-    }
+        unsafe { run::<E>(problem, unit, Real::all(memory)) }
+    });
 }
 
 /// # Safety
 ///
 /// As [`attend`], and the CPU must be the engine's.
-unsafe fn run<E: Engine<Num = f32>>(problem: &Problem<'_>, unit: &Unit, memory: &mut [f32]) {
+unsafe fn run<E: Engine<Num: Real>>(problem: &Problem<'_>, unit: &Unit, memory: &mut [E::Num]) {
     match problem.pass {
         // SAFETY: the caller's contract.
         Pass::Forward => unsafe { forward::run::<E>(problem, unit, memory) },
@@ -144,10 +138,10 @@ impl Problem<'_> {
 }
 
 /// Memory that is given out piece by piece.
-struct Memory<'a>(&'a mut [f32]);
+struct Memory<'a, N>(&'a mut [N]);
 
-impl<'a> Memory<'a> {
-    fn take(&mut self, count: usize) -> &'a mut [f32] {
+impl<'a, N> Memory<'a, N> {
+    fn take(&mut self, count: usize) -> &'a mut [N] {
         let all = std::mem::take(&mut self.0);
         let (taken, rest) = all.split_at_mut(count.next_multiple_of(LANES));
         self.0 = rest;
@@ -158,128 +152,4 @@ impl<'a> Memory<'a> {
 /// The numbers that [`Memory::take`] gives for each of some pieces.
 fn taken(pieces: &[usize]) -> usize {
     pieces.iter().map(|count| count.next_multiple_of(LANES)).sum()
-}
-
-/// The numbers of panels of so many columns and steps.
-fn panel_room(columns: usize, steps: usize) -> usize {
-    columns.next_multiple_of(WIDEST) * steps + LANES
-}
-
-/// Columns of a right operand in panels.
-#[derive(Clone, Copy)]
-struct Panels<'a> {
-    numbers: &'a [f32],
-    /// Steps of a panel.
-    steps: usize,
-}
-
-impl<'a> Panels<'a> {
-    /// Packs lines `across` apart, whose numbers are `along` apart.
-    fn pack<E: Engine<Num = f32>>(
-        from: &[f32],
-        [columns, steps]: [usize; 2],
-        [across, along]: [usize; 2],
-        to: &'a mut [f32],
-    ) -> Self {
-        if columns > 0 && steps > 0 {
-            let last = (columns - 1) * across + (steps - 1) * along;
-            assert!(last < from.len() && room::<E>(columns, E::WIDTH, steps) <= to.len());
-            let base = from.as_ptr().cast();
-            let (across, along) = (across as isize, along as isize);
-            let lines = Lines { base, dtype: DType::F32, round: None, across, along };
-            // SAFETY: all lines lie in `from`, and there is room for them; `attend` is called for the CPU of the engine.
-            unsafe { pack::<E>(lines, panels(columns, E::WIDTH), steps, to.as_mut_ptr()) };
-        }
-        Panels { numbers: to, steps }
-    }
-}
-
-/// A left operand: rows and steps so far apart.
-#[derive(Clone, Copy)]
-struct Left<'a> {
-    numbers: &'a [f32],
-    row: usize,
-    step: usize,
-}
-
-/// Sums of rows by columns over steps, a chain from zero each, or `on` from what is there. Columns begin with that one, which begins a panel, and steps with
-/// that one of the right operand. Rows of `out` are `ld` apart and have whole lanes.
-fn product<E: Engine<Num = f32>>(
-    [rows, columns, steps]: [usize; 3],
-    left: Left<'_>,
-    right: Panels<'_>,
-    [column, step]: [usize; 2],
-    (out, ld): (&mut [f32], usize),
-    on: bool,
-) {
-    if rows == 0 || columns == 0 {
-        return;
-    }
-    assert!((rows - 1) * ld + columns.next_multiple_of(E::LANES) <= out.len());
-    assert!(steps == 0 || (rows - 1) * left.row + (steps - 1) * left.step < left.numbers.len());
-    let end = (column + columns).next_multiple_of(E::WIDTH) * right.steps;
-    assert!(
-        column.is_multiple_of(E::WIDTH)
-            && end <= right.numbers.len()
-            && step + steps <= right.steps
-    );
-    for panel in panels(columns, E::WIDTH) {
-        let first = (column + panel.start) * right.steps + step * E::WIDTH;
-        let b = right.numbers.as_ptr().wrapping_add(first);
-        for strip in strips(rows, E::ROWS) {
-            let to = out.as_mut_ptr().wrapping_add(strip.start * ld + panel.start);
-            let strip_of = Strip {
-                k: steps,
-                a: left.numbers.as_ptr().wrapping_add(strip.start * left.row),
-                row: left.row as isize,
-                step: left.step as isize,
-                b: b.cast(),
-                b_step: (E::WIDTH * size_of::<f32>()) as isize,
-                cell: DType::F32,
-                from: if on { to.cast_const() } else { std::ptr::null() },
-                from_ld: ld,
-                out: to,
-                ld,
-                add: false,
-                tiny: false,
-            };
-            // SAFETY: everything is inside of the slices, as it has been asserted; `attend` is called for the CPU of the engine.
-            unsafe { E::strip(strip.count, panel.count.div_ceil(E::LANES), &strip_of) };
-        }
-    }
-}
-
-/// The same, on from what is there, key by key: what has the weight zero takes no part.
-fn careful(
-    [rows, steps]: [usize; 2],
-    left: Left<'_>,
-    right: &Rows<'_>,
-    first: usize,
-    (out, ld): (&mut [f32], usize),
-) {
-    for row in 0..rows {
-        for step in 0..steps {
-            let weight = left.numbers[row * left.row + step * left.step];
-            if weight != 0.0 {
-                let to = &mut out[row * ld..][..right.width];
-                to.iter_mut()
-                    .zip(right.row(first + step))
-                    .for_each(|(to, x)| *to = weight.mul_add(*x, *to));
-            }
-        }
-    }
-}
-
-/// Adds products of weights and rows, which may hold what is no finite number.
-fn weighed<E: Engine<Num = f32>>(
-    [rows, steps]: [usize; 2],
-    left: Left<'_>,
-    (of, packed): (&Rows<'_>, Panels<'_>),
-    first: usize,
-    (out, ld): (&mut [f32], usize),
-) {
-    match of.finite {
-        true => product::<E>([rows, of.width, steps], left, packed, [0, first], (out, ld), true),
-        false => careful([rows, steps], left, of, first, (out, ld)),
-    }
 }

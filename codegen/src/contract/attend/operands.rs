@@ -1,7 +1,7 @@
-//! Operands and results of attention in memory, and rows of them as f32.
+//! Operands and results of attention in memory, and rows of them as numbers that attention is computed in.
 
-use super::super::pack::Wider;
-use crate::routines::{NarrowFloat, Tiles};
+use super::real::Real;
+use crate::routines::Tiles;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::attention::{Seeds, is_kept};
 
@@ -31,30 +31,36 @@ pub(crate) struct Dropped {
     /// The probability that a weight is dropped.
     pub(crate) p: f32,
     /// What the others are multiplied by.
-    pub(crate) scale: f32,
+    pub(crate) scale: f64,
 }
 
 impl Dropped {
     /// What the weights of a query and some keys are multiplied by.
-    pub(super) fn factors(&self, [batch, head, query]: [usize; 3], first: usize, to: &mut [f32]) {
+    pub(super) fn factors<N: Real>(
+        &self,
+        [batch, head, query]: [usize; 3],
+        first: usize,
+        to: &mut [N],
+    ) {
+        let scale = N::of(self.scale);
         for (i, to) in to.iter_mut().enumerate() {
             let at = [batch, head, query, first + i];
             let kept = is_kept(&self.seeds, self.stream, self.p, at);
-            *to = if kept { self.scale } else { 0.0 };
+            *to = if kept { scale } else { N::ZERO };
         }
     }
 }
 
-/// Rows of f32, one after another.
-pub(super) struct Rows<'a> {
-    pub(super) numbers: &'a [f32],
+/// Rows of numbers, one after another.
+pub(super) struct Rows<'a, N> {
+    pub(super) numbers: &'a [N],
     pub(super) width: usize,
     /// All of them are finite.
     pub(super) finite: bool,
 }
 
-impl Rows<'_> {
-    pub(super) fn row(&self, row: usize) -> &[f32] {
+impl<N> Rows<'_, N> {
+    pub(super) fn row(&self, row: usize) -> &[N] {
         &self.numbers[row * self.width..][..self.width]
     }
 }
@@ -65,18 +71,18 @@ impl Place {
         self.base.wrapping_offset(far.sum::<isize>() * self.dtype.bytes() as isize)
     }
 
-    /// So many rows along the third axis, from a position on, in f32.
+    /// So many rows along the third axis, from a position on.
     ///
     /// # Safety
     ///
     /// They must be readable.
-    pub(super) unsafe fn rows<'a>(
+    pub(super) unsafe fn rows<'a, N: Real>(
         &self,
         tiles: &Tiles,
         at: [usize; 4],
         [rows, width]: [usize; 2],
-        to: &'a mut [f32],
-    ) -> Rows<'a> {
+        to: &'a mut [N],
+    ) -> Rows<'a, N> {
         let numbers = &mut to[..rows * width];
         let together = width > 0 && self.strides[2] == width as isize && self.strides[3] == 1;
         let length = if together { rows * width } else { width };
@@ -90,31 +96,30 @@ impl Place {
         Rows { numbers, width, finite }
     }
 
-    /// Elements along the last axis, in f32; of truth values, zero or minus infinity.
+    /// Elements along the last axis; of truth values, zero or minus infinity.
     ///
     /// # Safety
     ///
     /// They must be readable.
-    pub(super) unsafe fn row(&self, tiles: &Tiles, at: [usize; 4], to: &mut [f32]) {
+    pub(super) unsafe fn row<N: Real>(&self, tiles: &Tiles, at: [usize; 4], to: &mut [N]) {
         let from = self.at(at).cast_const();
         let side_by_side = self.strides[3] == 1;
-        match (self.dtype, NarrowFloat::of(self.dtype)) {
-            (DType::F32, _) if side_by_side => {
-                // SAFETY: the caller's contract; an f32 has any bits.
-                unsafe {
-                    to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from, 4 * to.len())
-                };
+        match N::narrow(self.dtype) {
+            _ if side_by_side && self.dtype == N::DTYPE => {
+                let bytes = size_of_val(to);
+                // SAFETY: the caller's contract; a number has any bits.
+                unsafe { to.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(from, bytes) };
             }
-            (_, Some(narrow)) if side_by_side => {
+            Some(narrow) if side_by_side => {
                 // SAFETY: the caller's contract; the routine is one of this CPU.
                 unsafe { tiles.widen(narrow)(from, to.as_mut_ptr().cast(), to.len()) };
             }
-            (dtype, _) => {
-                let step = self.strides[3] * dtype.bytes() as isize;
+            _ => {
+                let step = self.strides[3] * self.dtype.bytes() as isize;
                 for (i, to) in to.iter_mut().enumerate() {
                     let element = from.wrapping_offset(i as isize * step);
                     // SAFETY: the caller's contract.
-                    *to = unsafe { number(dtype, element) };
+                    *to = unsafe { number(self.dtype, element) };
                 }
             }
         }
@@ -124,14 +129,15 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// They must be writable.
-    pub(super) unsafe fn put(&self, tiles: &Tiles, at: [usize; 4], from: &[f32]) {
-        let (to, from, count) = (self.at(at), from.as_ptr().cast::<u8>(), from.len());
-        match NarrowFloat::of(self.dtype) {
+    /// They must be writable, and of the dtype of the numbers or one that these are rounded to.
+    pub(super) unsafe fn put<N: Real>(&self, tiles: &Tiles, at: [usize; 4], from: &[N]) {
+        let (to, bytes) = (self.at(at), size_of_val(from));
+        let first = from.as_ptr().cast::<u8>();
+        match N::narrow(self.dtype) {
             // SAFETY: the caller's contract; the routine is one of this CPU.
-            Some(narrow) => unsafe { tiles.narrow(narrow)(from, to, count) },
+            Some(narrow) => unsafe { tiles.narrow(narrow)(first, to, from.len()) },
             // SAFETY: the caller's contract.
-            None => unsafe { to.copy_from_nonoverlapping(from, 4 * count) },
+            None => unsafe { to.copy_from_nonoverlapping(first, bytes) },
         }
     }
 }
@@ -139,11 +145,11 @@ impl Place {
 /// # Safety
 ///
 /// `at` must be readable for an element of that dtype.
-unsafe fn number(dtype: DType, at: *const u8) -> f32 {
+unsafe fn number<N: Real>(dtype: DType, at: *const u8) -> N {
     if dtype != DType::Bool {
         // SAFETY: the caller's contract.
-        return unsafe { f32::read(dtype, at) };
+        return unsafe { N::read(dtype, at) };
     }
     // SAFETY: the caller's contract.
-    if unsafe { at.read() } == 0 { f32::NEG_INFINITY } else { 0.0 }
+    if unsafe { at.read() } == 0 { N::NEVER } else { N::ZERO }
 }

@@ -1,40 +1,43 @@
 //! Rows of scores on their way to weights, as `tracecast_ir::kernel::attention` defines them: the same bits in vectors of any width.
 
+pub(crate) mod double;
+
 use crate::machine::InstructionSet;
+use std::ops::Add;
 use tracecast_ir::kernel::attention::LANES;
 use tracecast_ir::kernel::math::{Lane, exp};
 
 /// How products of a query and keys become scores.
 #[derive(Clone, Copy)]
-pub(crate) struct Scoring<'a> {
+pub(crate) struct Scoring<'a, N = f32> {
     /// What they are multiplied by.
-    pub(crate) scale: f32,
+    pub(crate) scale: N,
     /// What is added to them; minus infinity takes a key out.
-    pub(crate) mask: Option<&'a [f32]>,
+    pub(crate) mask: Option<&'a [N]>,
     /// So many of them are seen.
     pub(crate) seen: usize,
 }
 
 /// What a block of keys makes of a query.
 #[derive(Clone, Copy)]
-pub(crate) struct Weighed {
+pub(crate) struct Weighed<N = f32> {
     /// The largest score so far.
-    pub(crate) largest: f32,
+    pub(crate) largest: N,
     /// What has been summed so far is multiplied by this.
-    pub(crate) again: f32,
+    pub(crate) again: N,
     /// The sum of the weights of the block.
-    pub(crate) total: f32,
+    pub(crate) total: N,
 }
 
 /// What the gradients of a query's weights are made of.
 #[derive(Clone, Copy)]
-pub(crate) struct Slopes<'a> {
+pub(crate) struct Slopes<'a, N = f32> {
     /// The logarithm of the sum of weights.
-    pub(crate) log: f32,
+    pub(crate) log: N,
     /// What is taken from the gradients of weights.
-    pub(crate) less: f32,
+    pub(crate) less: N,
     /// What dropout multiplies weights by.
-    pub(crate) kept: Option<&'a [f32]>,
+    pub(crate) kept: Option<&'a [N]>,
 }
 
 /// A row of products becomes weights. Rows and masks are whole lanes.
@@ -110,7 +113,7 @@ const NEVER: f32 = f32::NEG_INFINITY;
 static NUMBERS: [f32; LANES] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
-impl Scoring<'_> {
+impl Scoring<'_, f32> {
     /// The scores of some products, from a position on.
     #[inline(always)]
     fn scores<V: Vector>(&self, products: V, at: usize, lane: usize) -> V {
@@ -154,15 +157,21 @@ fn weighed<V: Vector, const N: usize>(
             *total = total.add(weights);
         }
     }
-    let mut lanes = numbers(totals);
+    let total = folded(numbers(totals));
+    Weighed { largest: peak, again: exp(largest - base), total }
+}
+
+/// The sum of lanes, folded in halves.
+#[inline(always)]
+fn folded<N: Copy + Add<Output = N>>(mut lanes: [N; LANES]) -> N {
     let mut half = LANES / 2;
     while half > 0 {
         for i in 0..half {
-            lanes[i] += lanes[i + half];
+            lanes[i] = lanes[i] + lanes[i + half];
         }
         half /= 2;
     }
-    Weighed { largest: peak, again: exp(largest - base), total: lanes[0] }
+    lanes[0]
 }
 
 #[inline(always)]
@@ -206,8 +215,8 @@ fn numbers<V: Vector, const N: usize>(vectors: [V; N]) -> [f32; LANES] {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::{avx2, avx512};
     use super::{LANES, Scoring, Slopes, Vector, Weighed, differentiated, weighed};
+    use crate::routines::{avx2, avx512};
     use core::arch::x86_64::{
         _mm256_loadu_ps, _mm256_storeu_ps, _mm512_loadu_ps, _mm512_storeu_ps,
     };

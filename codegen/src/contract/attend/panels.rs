@@ -1,0 +1,162 @@
+//! Products of attention: packed columns of a right operand, and rows of weights that may be zero.
+//!
+//! Columns are packed in groups of as many keys as a block has, since a block begins at a panel, whatever the width of an engine's panels.
+
+use super::super::micro::{Engine, Strip};
+use super::super::pack::{Lines, Wider, pack, panels, room, strips};
+use super::operands::Rows;
+use super::real::Real;
+use tracecast_ir::kernel::attention::{KEYS, LANES};
+
+/// The widest panel of any engine.
+const WIDEST: usize = 32;
+
+/// The numbers of panels of so many columns and steps.
+pub(super) fn panel_room(columns: usize, steps: usize) -> usize {
+    (columns + columns.div_ceil(KEYS) * WIDEST) * steps + LANES
+}
+
+/// Where a column that begins a group lies in panels of that width, in columns.
+fn beginning(column: usize, width: usize) -> usize {
+    column / KEYS * KEYS.next_multiple_of(width)
+}
+
+/// Columns of a right operand in panels.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a, N> {
+    numbers: &'a [N],
+    /// Steps of a panel.
+    steps: usize,
+}
+
+impl<'a, N: Real> Panels<'a, N> {
+    /// Packs lines `across` apart, whose numbers are `along` apart.
+    pub(super) fn pack<E: Engine<Num = N>>(
+        from: &[N],
+        [columns, steps]: [usize; 2],
+        [across, along]: [usize; 2],
+        to: &'a mut [N],
+    ) -> Self {
+        if columns > 0 && steps > 0 {
+            let last = (columns - 1) * across + (steps - 1) * along;
+            assert!(last < from.len());
+        }
+        for first in (0..columns).step_by(KEYS).filter(|_| steps > 0) {
+            let count = KEYS.min(columns - first);
+            let to = &mut to[beginning(first, E::WIDTH) * steps..];
+            assert!(room::<E>(count, E::WIDTH, steps) <= to.len());
+            let base = from[first * across..].as_ptr().cast();
+            let (across, along) = (across as isize, along as isize);
+            let lines = Lines { base, dtype: N::DTYPE, round: None, across, along };
+            // SAFETY: all lines lie in `from`, and there is room for them; `attend` is called for the CPU of the engine.
+            unsafe { pack::<E>(lines, panels(count, E::WIDTH), steps, to.as_mut_ptr()) };
+        }
+        Panels { numbers: to, steps }
+    }
+}
+
+/// A left operand: rows and steps so far apart.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a, N> {
+    pub(super) numbers: &'a [N],
+    pub(super) row: usize,
+    pub(super) step: usize,
+}
+
+/// Sums of rows by columns over steps, a chain from zero each, or `on` from what is there. Columns begin with that one, which begins a group, and steps with
+/// that one of the right operand. Rows of `out` are `ld` apart and have whole lanes.
+pub(super) fn product<E: Engine<Num: Real>>(
+    [rows, columns, steps]: [usize; 3],
+    left: Left<'_, E::Num>,
+    right: Panels<'_, E::Num>,
+    [column, step]: [usize; 2],
+    (out, ld): (&mut [E::Num], usize),
+    on: bool,
+) {
+    if rows == 0 || columns == 0 {
+        return;
+    }
+    assert!((rows - 1) * ld + columns.next_multiple_of(LANES) <= out.len());
+    assert!(steps == 0 || (rows - 1) * left.row + (steps - 1) * left.step < left.numbers.len());
+    assert!(column.is_multiple_of(KEYS) && step + steps <= right.steps);
+    for group in (0..columns).step_by(KEYS) {
+        let packed = beginning(column + group, E::WIDTH);
+        for panel in panels(KEYS.min(columns - group), E::WIDTH) {
+            let first = (packed + panel.start) * right.steps + step * E::WIDTH;
+            let b = &right.numbers[first..][..steps * E::WIDTH];
+            for strip in strips(rows, E::ROWS) {
+                let to = out.as_mut_ptr().wrapping_add(strip.start * ld + group + panel.start);
+                let strip_of = Strip {
+                    k: steps,
+                    a: left.numbers.as_ptr().wrapping_add(strip.start * left.row),
+                    row: left.row as isize,
+                    step: left.step as isize,
+                    b: b.as_ptr().cast(),
+                    b_step: (E::WIDTH * size_of::<E::Num>()) as isize,
+                    cell: E::Num::DTYPE,
+                    from: if on { to.cast_const() } else { std::ptr::null() },
+                    from_ld: ld,
+                    out: to,
+                    ld,
+                    add: false,
+                    tiny: false,
+                };
+                // SAFETY: everything is inside of the slices, as it has been asserted; `attend` is called for the CPU of the engine.
+                unsafe { E::strip(strip.count, panel.count.div_ceil(E::LANES), &strip_of) };
+            }
+        }
+    }
+}
+
+/// The same, on from what is there, key by key: what has the weight zero takes no part.
+fn careful<N: Real>(
+    [rows, steps]: [usize; 2],
+    left: Left<'_, N>,
+    right: &Rows<'_, N>,
+    first: usize,
+    (out, ld): (&mut [N], usize),
+) {
+    for row in 0..rows {
+        for step in 0..steps {
+            let weight = left.numbers[row * left.row + step * left.step];
+            if weight != N::ZERO {
+                let to = &mut out[row * ld..][..right.width];
+                to.iter_mut()
+                    .zip(right.row(first + step))
+                    .for_each(|(to, x)| *to = weight.mul_add(*x, *to));
+            }
+        }
+    }
+}
+
+/// Adds products of weights and rows, which may hold what is no finite number.
+pub(super) fn weighed<E: Engine<Num: Real>>(
+    [rows, steps]: [usize; 2],
+    left: Left<'_, E::Num>,
+    (of, packed): (&Rows<'_, E::Num>, Panels<'_, E::Num>),
+    first: usize,
+    (out, ld): (&mut [E::Num], usize),
+) {
+    match of.finite {
+        true => product::<E>([rows, of.width, steps], left, packed, [0, first], (out, ld), true),
+        false => careful([rows, steps], left, of, first, (out, ld)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_begin_at_panels_of_any_width_and_fit() {
+        for (width, columns, steps) in [(6, 600, 5), (12, 257, 1), (12, 32, 64), (16, 512, 7)] {
+            for first in (0usize..columns).step_by(KEYS) {
+                let begin = beginning(first, width);
+                assert!(begin.is_multiple_of(width) && begin >= first);
+                let count = KEYS.min(columns - first).next_multiple_of(width);
+                let room = (begin + count) * steps + 8;
+                assert!(room <= panel_room(columns, steps), "{width} {columns} {steps}");
+            }
+        }
+    }
+}

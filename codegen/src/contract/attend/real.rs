@@ -1,0 +1,145 @@
+//! The numbers that attention is computed in: f32, and f64 for f64.
+
+use super::super::pack::Wider;
+use crate::machine::InstructionSet;
+use crate::routines::{NarrowFloat, Scoring, Slopes, Weighed, double};
+use std::ops::{AddAssign, Div, Mul, MulAssign};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math;
+
+/// Numbers that attention is computed in.
+pub(super) trait Real:
+    Wider + PartialEq + Mul<Output = Self> + Div<Output = Self> + AddAssign + MulAssign
+{
+    const ONE: Self;
+    const NEVER: Self;
+
+    fn of(x: f64) -> Self;
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    fn log(self) -> Self;
+    fn is_finite(self) -> bool;
+
+    /// As many as there is room for in this memory.
+    fn all(memory: &mut [f64]) -> &mut [Self];
+
+    /// Routines that widen to these numbers and round them, if there are any for a dtype.
+    fn narrow(dtype: DType) -> Option<NarrowFloat>;
+
+    /// A row of products becomes weights.
+    fn weigh(
+        instructions: InstructionSet,
+        row: &mut [Self],
+        scoring: &Scoring<'_, Self>,
+        largest: Self,
+    ) -> Weighed<Self>;
+
+    /// A row of products, and one of gradients of weights, become weights and gradients of scores.
+    fn differentiate(
+        instructions: InstructionSet,
+        row: &mut [Self],
+        inner: &mut [Self],
+        scoring: &Scoring<'_, Self>,
+        slopes: &Slopes<'_, Self>,
+    );
+}
+
+impl Real for f32 {
+    const ONE: f32 = 1.0;
+    const NEVER: f32 = f32::NEG_INFINITY;
+
+    fn of(x: f64) -> f32 {
+        x as f32
+    }
+
+    #[inline(always)]
+    fn mul_add(self, b: f32, c: f32) -> f32 {
+        f32::mul_add(self, b, c)
+    }
+
+    fn log(self) -> f32 {
+        math::log(self)
+    }
+
+    #[inline(always)]
+    fn is_finite(self) -> bool {
+        f32::is_finite(self)
+    }
+
+    fn all(memory: &mut [f64]) -> &mut [f32] {
+        // SAFETY: any bits of an f64 are two f32.
+        unsafe { memory.align_to_mut::<f32>().1 }
+    }
+
+    fn narrow(dtype: DType) -> Option<NarrowFloat> {
+        NarrowFloat::of(dtype)
+    }
+
+    fn weigh(
+        instructions: InstructionSet,
+        row: &mut [f32],
+        scoring: &Scoring<'_, f32>,
+        largest: f32,
+    ) -> Weighed<f32> {
+        crate::routines::weigh(instructions, row, scoring, largest)
+    }
+
+    fn differentiate(
+        instructions: InstructionSet,
+        row: &mut [f32],
+        inner: &mut [f32],
+        scoring: &Scoring<'_, f32>,
+        slopes: &Slopes<'_, f32>,
+    ) {
+        crate::routines::differentiate(instructions, row, inner, scoring, slopes);
+    }
+}
+
+impl Real for f64 {
+    const ONE: f64 = 1.0;
+    const NEVER: f64 = f64::NEG_INFINITY;
+
+    fn of(x: f64) -> f64 {
+        x
+    }
+
+    #[inline(always)]
+    fn mul_add(self, b: f64, c: f64) -> f64 {
+        f64::mul_add(self, b, c)
+    }
+
+    fn log(self) -> f64 {
+        math::log_f64(self)
+    }
+
+    #[inline(always)]
+    fn is_finite(self) -> bool {
+        f64::is_finite(self)
+    }
+
+    fn all(memory: &mut [f64]) -> &mut [f64] {
+        memory
+    }
+
+    fn narrow(_: DType) -> Option<NarrowFloat> {
+        None
+    }
+
+    fn weigh(
+        _: InstructionSet,
+        row: &mut [f64],
+        scoring: &Scoring<'_, f64>,
+        largest: f64,
+    ) -> Weighed<f64> {
+        double::weigh(row, scoring, largest)
+    }
+
+    fn differentiate(
+        _: InstructionSet,
+        row: &mut [f64],
+        inner: &mut [f64],
+        scoring: &Scoring<'_, f64>,
+        slopes: &Slopes<'_, f64>,
+    ) {
+        double::differentiate(row, inner, scoring, slopes);
+    }
+}
