@@ -282,7 +282,7 @@ impl Tracer {
         self.refuse_namesake(op)?;
         args.check(&def.schema)?;
         crate::args::check_attrs(&def.schema, attrs)?;
-        self.divide_draw(def, args)?;
+        self.divide_draw(def, args, attrs)?;
         let mut types = self.types_of(args);
         let decision = match self.explicit {
             true => None,

@@ -152,6 +152,8 @@ fn an_epoch_has_the_losses_of_one_rank_and_the_same_bits_each_time() {
     }
 }
 
+const NAMES: [&str; 5] = ["kept", "turned", "two", "three", "four"];
+
 #[test]
 fn what_is_drawn_is_what_a_run_with_all_rows_draws() {
     // The loss is the number of what was kept: with the rows divided, each rank keeps its own.
@@ -165,6 +167,21 @@ fn what_is_drawn_is_what_a_run_with_all_rows_draws() {
             let turned = Dropout::new(0.25)
                 .forward(&tracecast::nn::Context::training(t), ones.permute([1, 0]));
             t.output("turned", turned.permute([1, 0]));
+            // Weights of attention, of rows as queries and of rows as batches, with heads and without.
+            let rng = t.constant(DType::I64, &[2], &[5.0, 6.0]);
+            let (rows, none) = (ones.size(0), None::<Var<'_>>);
+            let of_rows = ones.slice(1, 0, 2, 1);
+            let keys = t.ones(TensorType::new(DType::F32, [5, 2]));
+            let batch =
+                of_rows.reshape(sizes![rows, 1, 2]).expand_to(&Shape::new(&sizes![rows, 5, 2]));
+            let heads =
+                batch.reshape(sizes![rows, 1, 5, 2]).expand_to(&Shape::new(&sizes![rows, 3, 5, 2]));
+            for (name, q, k) in
+                [("two", of_rows, keys), ("three", batch, batch), ("four", heads, heads)]
+            {
+                let y = q.scaled_dot_product_attention(k, k, none, rng, 0.5, false, None, false, 9);
+                t.output(name, y);
+            }
             (model.forward(t.input("x")) * 0.0).sum(())
         },
     )
@@ -183,9 +200,9 @@ fn what_is_drawn_is_what_a_run_with_all_rows_draws() {
             step.init(&mut store, 3).unwrap();
             let (x, _) = part(batch(0), step.rank(), size);
             let out = step.run(&mut store, &[("x", &x)]).unwrap();
-            ["kept", "turned"].map(|name| out.outputs[name].to_vec::<f32>().unwrap())
+            NAMES.map(|name| out.outputs[name].to_vec::<f32>().unwrap())
         });
-        for (at, name) in ["kept", "turned"].into_iter().enumerate() {
+        for (at, name) in NAMES.into_iter().enumerate() {
             let all: Vec<f32> = found.iter().flat_map(|of| of[at].iter().copied()).collect();
             assert_eq!(
                 all,

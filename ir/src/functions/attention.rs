@@ -5,7 +5,7 @@ use crate::ops::elementwise::Elementwise;
 use crate::ops::nn::attention::{attend, backward};
 use crate::ops::nn::{Activations, attention::Options};
 use crate::ops::view::{Views, cat};
-use crate::{DType, Var};
+use crate::{DType, Shape, Var};
 
 impl<'t> Var<'t> {
     /// Pairs of numbers turned by angles that grow with the position: number `i` of the first half of the last axis with number `i` of the second half, by
@@ -24,6 +24,13 @@ impl<'t> Var<'t> {
         named(self, "rotary", || {
             if !self.dtype().is_float() || self.rank() < 2 || positions.dtype() == DType::Bool {
                 return Err(format!("takes positions as numbers, found {}", positions.ty()));
+            }
+            let rows = Shape::new(&self.shape()[..self.rank() - 1]);
+            if positions.shape().broadcast(&rows).ok().as_ref() != Some(&rows) {
+                return Err(format!(
+                    "takes a position for each of {rows}, found {}",
+                    positions.ty()
+                ));
             }
             let width = size(self, self.rank() - 1)?;
             if width % 2 != 0 {
@@ -46,6 +53,12 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn swiglu(self, gate: Var<'t>) -> Var<'t> {
         named(self, "swiglu", || {
+            let (own, of_gate) = (self.shape(), gate.shape());
+            let floats = self.dtype().is_float() && gate.dtype().is_float();
+            if !floats || own.broadcast(&of_gate).is_err() {
+                let (own, of_gate) = (self.ty(), gate.ty());
+                return Err(format!("takes floats that broadcast, found {own} and {of_gate}"));
+            }
             let wide = self.dtype().compute();
             Ok(gate.to(wide).silu().mul(self.to(wide)).to(self.dtype()))
         })
@@ -107,7 +120,13 @@ fn options<'t>(
     if [query, key, value].iter().any(|x| x.rank() != 4) {
         return Err(format!("takes four axes, found {} and {}", key.ty(), value.ty()));
     }
-    let weights = [query.size(0), query.size(1), query.size(2), key.size(2)].into_iter().collect();
+    let weights: Shape =
+        [query.size(0), query.size(1), query.size(2), key.size(2)].into_iter().collect();
+    if let Some(mask) = mask
+        && mask.shape().broadcast(&weights).ok().as_ref() != Some(&weights)
+    {
+        return Err(format!("the mask is {}, and does not broadcast to {weights}", mask.ty()));
+    }
     let mask = mask.map(|mask| mask.expand_to(&weights));
     let width = size(query, 3)? as f64;
     Ok(Options { mask, causal, scale: scale.unwrap_or(1.0 / width.sqrt()) })

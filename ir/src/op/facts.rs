@@ -10,6 +10,7 @@
 //! ([`Body`](super::Body), [`Rounding`](super::Rounding), [`Elements`](super::Elements)).
 
 use super::{OpDef, OpRef};
+use crate::{Attrs, Must, Shape, TensorType};
 
 /// What is true of an op. Made of [`Facts::new`], which states nothing, one method for each fact.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +52,12 @@ pub struct Facts {
     /// Each float operand is computed with, whatever the others hold: no rewrite makes the result independent of one. For ops
     /// that are made of others; a kernel's scalar code shows it.
     pub takes_all: bool,
+    /// What numbers are drawn at random with the operand `rng`, if that is not one for each element of the first operand.
+    pub draws: Option<Drawn>,
 }
+
+/// The shape of numbers that are drawn for operands of these types, without those that are absent.
+pub type Drawn = fn(&Must<'_>, &Attrs, &[TensorType]) -> Option<Shape>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Swapped {
@@ -202,6 +208,7 @@ impl Facts {
             compares: None,
             magnitude: None,
             takes_all: false,
+            draws: None,
         }
     }
 
@@ -232,6 +239,12 @@ impl Facts {
     /// The language itself knows the op.
     pub const fn intrinsic(mut self, intrinsic: Intrinsic) -> Facts {
         self.intrinsic = Some(intrinsic);
+        self
+    }
+
+    /// Numbers of this shape are drawn at random.
+    pub const fn draws(mut self, shape: Drawn) -> Facts {
+        self.draws = Some(shape);
         self
     }
 

@@ -13,7 +13,7 @@ mod rounding;
 pub use context::{ExpandCx, GradCx, InferCx, Inferred, MapCx, Position};
 pub use elements::{Elements, Map};
 pub use exchange::{Across, Exchange};
-pub use facts::{Compares, Facts, Intrinsic, Magnitude, Signs, WithItself};
+pub use facts::{Compares, Drawn, Facts, Intrinsic, Magnitude, Signs, WithItself};
 pub use name::OpName;
 pub use rounding::{Rounding, Rounds};
 

@@ -5,7 +5,7 @@ use crate::args::Args;
 use crate::op::{Intrinsic, OpDef};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::view::cat;
-use crate::{DType, Shape, TensorType, ValueId, Var};
+use crate::{Attrs, DType, Must, Shape, TensorType, ValueId, Var};
 use std::collections::VecDeque;
 
 /// What becomes of the ops that draw random numbers.
@@ -56,18 +56,36 @@ impl Tracer {
         *self.draws.borrow_mut() = Draws::Parts(parts);
     }
 
+    /// The shape of what an op draws at random, if it does, and which of the operands that are given tells what.
+    fn drawn(&self, def: &OpDef, args: &Args<'_>, attrs: &Attrs) -> Option<(Shape, usize)> {
+        let at = def.schema.operands.iter().position(|operand| operand.name == "rng")?;
+        if args.groups.get(at) != Some(&1) {
+            return None;
+        }
+        let rng = args.groups[..at].iter().map(|count| usize::from(*count)).sum();
+        match def.facts.draws {
+            Some(shape) => {
+                let types: Vec<TensorType> = args.vars.iter().map(|x| x.ty()).collect();
+                self.with_graph(|graph| shape(&Must::proven(graph.sizes()), attrs, &types))
+            }
+            None if def.facts.intrinsic == Some(Intrinsic::Random) => Some(args.vars[0].shape()),
+            None => None,
+        }
+        .map(|shape| (shape, rng))
+    }
+
     /// Notes what an op draws, or has it draw a part.
     pub(super) fn divide_draw<'t>(
         &'t self,
         def: &OpDef,
         args: &mut Args<'t>,
+        attrs: &Attrs,
     ) -> Result<(), String> {
-        let seeds = def.schema.operands.get(1).is_some_and(|operand| operand.name == "rng");
-        if !seeds || def.facts.intrinsic != Some(Intrinsic::Random) {
+        if matches!(*self.draws.borrow(), Draws::Own) {
             return Ok(());
         }
-        let [x, rng] = args.vars[..] else { return Ok(()) };
-        let own = x.shape();
+        let Some((own, at)) = self.drawn(def, args, attrs) else { return Ok(()) };
+        let rng = args.vars[at];
         let (rows, of, first, whole) = match &mut *self.draws.borrow_mut() {
             Draws::Own => return Ok(()),
             Draws::Noted(shapes) => {
@@ -97,7 +115,7 @@ impl Tracer {
         }
         let strides: Vec<usize> = (0..all.len()).map(|i| all[i + 1..].iter().product()).collect();
         let of_row = own[axis] / rows * strides[axis];
-        args.vars[1] = self.at_caller(|| {
+        args.vars[at] = self.at_caller(|| {
             let element =
                 self.var(first).mul(of_row as f64).reshape_to(&Shape::from_iter([1usize]));
             let strides: Vec<f64> = strides.iter().map(|stride| *stride as f64).collect();

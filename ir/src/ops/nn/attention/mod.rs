@@ -4,11 +4,11 @@ mod gradients;
 
 use crate::kernel::attention::Pass;
 use crate::op::{
-    Dispatch, Domain, ExpandCx, FLOATS, InferCx, Inferred, Lower, Rounding, composite_own, core,
-    rule,
+    Dispatch, Domain, ExpandCx, FLOATS, Facts, InferCx, Inferred, Lower, Rounding, composite_own,
+    core, rule,
 };
 use crate::ops::infer;
-use crate::ops::view::Views;
+use crate::ops::view::{Views, cat};
 use crate::{Attrs, DType, Must, Results, Shape, Size, TensorType, Var};
 use gradients::{gradient, gradient_of_gradient, less};
 use smallvec::smallvec;
@@ -27,6 +27,7 @@ SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, a
     infer:    &inferred,
     body:     composite_own(None, &expanded),
     rounding: Rounding::result("the result; each gradient"),
+    facts:    Facts::new().draws(drawn),
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 3, 4], T[2, 5, 4], T[2, 5, 3] {dropout_p = 0.0, is_causal = true, stream = 0}",
         "T[2, 4, 3, 4], T[1, 2, 5, 4], T[1, 2, 5, 4], bool[2, 1, 3, 5] {dropout_p = 0.0, enable_gqa = true, stream = 0}",
@@ -221,12 +222,24 @@ fn dropout(rng: Option<&TensorType>, p: f64, rank: usize) -> Result<(), String> 
         };
     };
     let fits = |n: usize| *rng == TensorType::new(DType::I64, [n]);
-    if fits(2) || rank == 4 && fits(7) {
+    if fits(2) || rank <= 4 && fits(3 + rank) {
         return Ok(());
     }
     Err(format!(
-        "`rng` is {rng}, expected i64[2]: a key and a step; or i64[7] of four axes, for a part of a batch"
+        "`rng` is {rng}, expected i64[2]: a key and a step; or of up to four axes a number more than axes and two, for a part of a batch"
     ))
+}
+
+/// The shape of weights that are dropped at random.
+fn drawn(must: &Must<'_>, attrs: &Attrs, of: &[TensorType]) -> Option<Shape> {
+    let [q, k, v, ..] = of else { return None };
+    let drops = attrs.float("dropout_p").is_some_and(|p| p > 0.0);
+    if !drops || [q, k, v].iter().any(|x| x.shape.rank() < 2) {
+        return None;
+    }
+    let lead = leading(must, attrs, [q, k, v]).ok()?.result;
+    let [queries, keys] = [q, k].map(|x| x.shape[x.shape.rank() - 2]);
+    Some(lead.iter().copied().chain([queries, keys]).collect())
 }
 
 /// The leading axes of the result, the heads of keys last among those of keys.
@@ -312,12 +325,22 @@ fn expanded<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let [q, k, v] = [over(q, &result), over(k, &keys), over(v, &keys)].map(|x| x.to(inside));
     let mask = cx.get(3).map(|mask| over(mask.expand_to(&weights(&result, q, k)), &result));
     let p = cx.attrs.float("dropout_p").unwrap_or(0.0);
-    let rng = cx.get(4).filter(|_| p > 0.0);
+    let rng = cx.get(4).filter(|_| p > 0.0).map(|rng| of_four_axes(rng, shape.rank()));
     let width = width.unwrap_or(1) as f64;
     let scale = cx.attrs.float("scale").unwrap_or(1.0 / width.sqrt());
     let stream = cx.attrs.int("stream").unwrap_or(0);
     let y = q.attention(k, v, mask, rng, cx.attrs.bool("is_causal"), scale, p, stream);
     smallvec![y.to(dtype).permute([0, 2, 1, 3]).reshape_to(shape)]
+}
+
+/// What draws for a part of a batch of so many axes, for four.
+fn of_four_axes(rng: Var<'_>, rank: usize) -> Var<'_> {
+    if rank == 4 || rng.size(0) == Size::from(2) {
+        return rng;
+    }
+    let more = 4 - rank;
+    let none = rng.tracer().constant(DType::I64, &[more], &vec![0.0; more]);
+    cat(&[rng.slice(0, 0, 3, 1), none, rng.slice(0, 3, 3 + rank as i64, 1)], 0)
 }
 
 /// The shape of all weights.
