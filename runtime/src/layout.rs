@@ -6,6 +6,7 @@ use crate::device::{Access, Device};
 use crate::program::Parts;
 use crate::schedule::Schedule;
 use std::fmt;
+use std::sync::Arc;
 use tracecast_ir::op::Exchange;
 
 /// A scheduled program in terms of places.
@@ -44,7 +45,7 @@ impl Layout {
 /// One launch.
 pub(crate) struct Step {
     pub(crate) work: Work,
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) operands: Vec<Operand>,
     pub(crate) is_copy: bool,
 }
@@ -84,7 +85,11 @@ pub(crate) struct Abilities {
 impl Abilities {
     /// Those of a device.
     pub(crate) fn of(device: &dyn Device) -> Self {
-        Abilities { in_place: device.launches_are_infallible(), loans: device.takes_loans() }
+        let waits = device.queue().is_some();
+        Abilities {
+            in_place: device.launches_are_infallible() && !waits,
+            loans: device.takes_loans() && !waits,
+        }
     }
 }
 
@@ -173,13 +178,18 @@ impl Launch {
         match self {
             Launch::Step(number, operands) => {
                 let part = &parts.steps[number];
-                Step { work: part.work, name: part.name.clone(), operands, is_copy: part.is_copy }
+                Step {
+                    work: part.work,
+                    name: part.name.as_str().into(),
+                    operands,
+                    is_copy: part.is_copy,
+                }
             }
             Launch::Copy(from, to, bytes) => {
                 let kernel = parts.copy_kernel(bytes);
                 let operand = |place, access| Operand { place, bytes, access };
                 let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
-                let name = parts.kernels[kernel].name.clone();
+                let name = parts.kernels[kernel].name.as_str().into();
                 Step { work: Work::Kernel(kernel), name, operands, is_copy: true }
             }
         }

@@ -8,7 +8,7 @@
 //! * while a kernel runs nothing else reads or writes its operands, and only an operand with [`Access::Update`] is given twice;
 //! * the bytes of [lasting](Arg::lasting) operands change only together with [`Memory::version`];
 //! * a kernel has names in its sizes only where the device takes such kernels ([`Device::takes_sizes`]); [`Launch::bind`] gives them values;
-//! * kernels of one step run in the order they are launched, inside [`Device::run_step`];
+//! * kernels of one step run in the order they are launched, inside [`Device::run_step`] unless the device has a [queue](Device::queue);
 //! * memory is read by the runtime only through [`Device::download`], after the launches before it.
 //!
 //! A step commits as a whole: state changes only when no kernel with a check that could be raised is left to run, and no exchange with other
@@ -37,8 +37,9 @@ pub mod tensor;
 
 pub use collective::Collective;
 pub use device::{
-    Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Launch, MachineCode, Made,
-    MadeFrom, Merging,
+    Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Fault, FaultKind, Guard,
+    HostBytes, Landing, Launch, MachineCode, Made, MadeFrom, MemoryStats, Merging, Progress, Queue,
+    SharedQueue, Timeline,
 };
 pub use error::{Error, Result};
 pub use executable::{ExchangeTiming, Executable, Family, Session, Timing};

@@ -98,9 +98,10 @@ impl Program {
     /// Has a device compile the kernels.
     ///
     /// # Errors
-    /// If the device has no code for one of them, as for those whose sizes are names.
+    /// If the device has no code for one of them, as for those whose sizes are names; if it has a queue and the program collectives.
     pub fn load(mut self, device: Arc<dyn Device>) -> Result<Executable> {
         let able = Abilities::of(&*device);
+        self.parts.fits(&*device)?;
         if self.parts.kernels.iter().any(|kernel| !kernel.names.is_empty()) {
             return Err(Error::Plan("its sizes are names: see `Program::load_sized`".to_owned()));
         }
@@ -124,14 +125,14 @@ impl Program {
     /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
     pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
         let steps = self.layout.steps.iter().filter(|s| !s.is_copy);
-        steps.filter_map(|s| Some((s.name.as_str(), &*self.parts.kernels[s.work.kernel()?])))
+        steps.filter_map(|s| Some((&*s.name, &*self.parts.kernels[s.work.kernel()?])))
     }
 
     /// The steps of a run with their kernels, in order, copies included. What begins an exchange between ranks, and what waits for one, has no
     /// kernel.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, Option<&Kernel>)> {
         let kernel = |step: &Step| step.work.kernel().map(|kernel| &*self.parts.kernels[kernel]);
-        self.layout.steps.iter().map(move |s| (s.name.as_str(), kernel(s)))
+        self.layout.steps.iter().map(move |s| (&*s.name, kernel(s)))
     }
 
     /// How many ranks the program is for, if it has collectives.
@@ -378,6 +379,17 @@ impl Parts {
             }
         }
         Ok(parts)
+    }
+
+    /// An error if it exchanges values between ranks on a device with a queue: the exchanges wait on the host.
+    pub(crate) fn fits(&self, device: &dyn Device) -> Result<()> {
+        if self.buckets.is_empty() || device.queue().is_none() {
+            return Ok(());
+        }
+        let (name, device) = (&self.name, device.name());
+        Err(Error::Plan(format!(
+            "@{name} has collectives, which run on devices without a queue: `{device}` has one"
+        )))
     }
 
     /// The kernel of a step.

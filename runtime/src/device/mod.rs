@@ -1,15 +1,43 @@
 //! [`Device`]: a place where kernels run. A guest implements it; the CPU of `tracecast-codegen` is one.
+//!
+//! A device is of one of two kinds. On a *synchronous* one ([`Device::queue`] gives nothing) copies and launches are done when the call returns. One with a
+//! *queue* takes them as commands, and is done with them later. Who guarantees what:
+//!
+//! * **Order.** There is one [`Queue`] for each device, which all executables, stores and threads share: commands run in the order in which they are given.
+//!   The runtime gives the commands of a step as one group, and begins none while another thread gives one.
+//! * **Drop.** The queue holds what its commands name until they are done. The runtime may drop memory, bindings and tensors at any time, and uses the memory of
+//!   one run for the next as soon as that is given: its commands stand behind.
+//! * **Failure.** After a command fails nothing behind it runs, and every number that is recorded behind it carries the [`Fault`]. The runtime resets the queue
+//!   before the next group. Faults name the device, what it ran, and why.
+//! * **Commit.** A step never writes to the last value of state: it writes to fresh memory, which the store has from then on as *pending*, and keeps the former one
+//!   until the number of the step is reached. If that carries a fault, the store goes back to the last complete step, bit for bit, steps given behind
+//!   fall with it, and the next call on the store tells the fault, once.
+//! * **Threads.** Devices are called by any number of threads at the same time; a queue by one at a time. [`Device::enter`] is called on the thread that works
+//!   with the device, and its guard is dropped on that thread.
+//! * **Time.** Every wait is bounded ([`SharedQueue::within`]); one that takes too long is a fault as well, and what it waited for stays pending.
+//! * **Memory.** If [`Device::alloc`] fails for want of memory, the runtime waits for what is in flight, calls [`Device::trim`] and tries once more.
+//! * **Loss.** Behind a fault of kind [`Lost`](FaultKind::Lost) nothing works any more: what a store has on that device is an error that names it, and can be
+//!   [discarded](crate::Store::discard) and inserted anew; what lives elsewhere is as it was.
 
 mod amp;
 mod backend;
-mod id;
+mod guard;
+mod progress;
+mod queue;
+mod shared;
 
+/// What a fault says, and which device.
+pub use crate::error::{DeviceId, Fault, FaultKind};
 pub use amp::{AmpSupport, Base};
 pub use backend::Backend;
-pub use id::DeviceId;
+pub use guard::Guard;
+pub use progress::Progress;
+pub use queue::{HostBytes, Landing, Queue, Timeline};
+pub use shared::SharedQueue;
 
-use crate::Memory;
 use crate::error::{Error, Result};
+use crate::memory::{Memory, Span};
+use std::any::Any;
 use std::fmt::Debug;
 use std::time::Duration;
 use tracecast_ir::eval::Bytes;
@@ -59,11 +87,33 @@ pub trait Device: Debug + Send + Sync {
         kernels.iter().map(|k| self.load(k)).collect()
     }
 
-    /// Reserves memory; it holds anything.
+    /// Its queue, if what it does is not done when a call returns: the same for its whole life. `None`, the default: copies and launches are done then.
+    fn queue(&self) -> Option<&SharedQueue> {
+        None
+    }
+
+    /// Reserves memory; it holds anything. Waits for nothing.
     ///
     /// # Errors
-    /// If there is not enough.
+    /// If there is not enough: a fault of kind [`OutOfMemory`](FaultKind::OutOfMemory). If the device is lost.
     fn alloc(&self, bytes: usize) -> Result<Memory>;
+
+    /// Gives back memory that it keeps for later without using it. The runtime asks for that before it tries for a second time to reserve memory.
+    fn trim(&self) {}
+
+    /// What it knows of its memory; it waits for nothing, and knows it also when it is lost. `None`, the default: nothing.
+    fn memory_stats(&self) -> Option<MemoryStats> {
+        None
+    }
+
+    /// Makes it the device of this thread, if its driver has one, until the guard is dropped. The runtime does so before it reserves memory, compiles kernels, or gives
+    /// commands. By default there is nothing to do.
+    ///
+    /// # Errors
+    /// If that fails.
+    fn enter(&self) -> Result<Guard> {
+        Ok(Guard::none())
+    }
 
     /// Takes over bytes of the host as memory, where that saves a copy; by default it gives them back.
     ///
@@ -73,17 +123,29 @@ pub trait Device: Debug + Send + Sync {
         Err(bytes)
     }
 
-    /// Copies from the host.
+    /// Copies from the host. A device with a queue need not say how: by default it is a command, which is waited for.
     ///
     /// # Errors
     /// If the link to the device fails.
-    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()>;
+    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
+        let queue = self.queue().ok_or_else(|| no_copies(self.name()))?;
+        queue.write(from.to_vec().into(), &Span { memory: to.clone(), at, len: from.len() })
+    }
 
-    /// Copies to the host, after everything launched before has finished.
+    /// Copies to the host, after everything launched before has finished. A device with a queue need not say how: by default it is a command, which is
+    /// waited for.
     ///
     /// # Errors
     /// If the link to the device fails.
-    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()>;
+    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
+        let queue = self.queue().ok_or_else(|| no_copies(self.name()))?;
+        let bytes = queue.read(&Span { memory: from.clone(), at, len: to.len() })?;
+        match bytes.len() == to.len() {
+            true => to.copy_from_slice(&bytes),
+            false => return Err(Error::Device(format!("{} filled other bytes", self.name()))),
+        }
+        Ok(())
+    }
 
     /// Holds whatever a whole step needs (a thread pool, a stream) while `body` launches kernels.
     ///
@@ -94,7 +156,7 @@ pub trait Device: Debug + Send + Sync {
     }
 
     /// True if a launch can fail only by raising a check of its kernel. Then state is updated in place, after the last kernel with
-    /// checks; elsewhere a step writes fresh buffers.
+    /// checks; elsewhere, and on a device with a queue, a step writes fresh buffers.
     fn launches_are_infallible(&self) -> bool {
         false
     }
@@ -126,6 +188,45 @@ pub trait Device: Debug + Send + Sync {
     ) -> Result<()> {
         Err(Error::Device(format!("{} merges no memory", self.name())))
     }
+}
+
+/// What a device knows of its memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// In use now: reserved, and held by a handle or by a command that is not done.
+    pub in_use: usize,
+    /// The most that was in use at a time.
+    pub peak: Option<usize>,
+    /// How much there may be.
+    pub limit: Option<usize>,
+    /// How many pieces are in use.
+    pub allocations: Option<usize>,
+}
+
+impl MemoryStats {
+    /// So many bytes are in use, and nothing else is known; see the fields for what else there may be to know.
+    pub fn new(in_use: usize) -> Self {
+        MemoryStats { in_use, ..MemoryStats::default() }
+    }
+}
+
+/// Memory of a device. If there is not enough, once more when its queue has come to its end and it has [trimmed](Device::trim) what it keeps.
+pub(crate) fn alloc(device: &dyn Device, bytes: usize) -> Result<Memory> {
+    let _guard = device.enter()?;
+    match device.alloc(bytes) {
+        Err(Error::Fault(fault)) if fault.is_out_of_memory() => {
+            // How that ends is told to those who wait for it.
+            device.queue().map(|queue| queue.run(&mut |_| Ok(())));
+            device.trim();
+            device.alloc(bytes)
+        }
+        done => done,
+    }
+}
+
+fn no_copies(name: &str) -> Error {
+    Error::Device(format!("`{name}` has neither copies nor a queue"))
 }
 
 /// Replaces the bytes of one place by what those of all amount to: it is given those of the places before it, its own, and those of the places after it.
@@ -236,7 +337,7 @@ impl MadeFrom {
 }
 
 /// A compiled kernel with its operands.
-pub trait Bound: Send + Sync {
+pub trait Bound: Any + Send + Sync {
     /// False if it runs on the launching thread alone: a step of such kernels does without [`Device::run_step`].
     fn is_shared(&self) -> bool {
         true

@@ -1,6 +1,6 @@
 //! [`Arenas`]: the memory in which runs keep what no tensor and no store holds, one piece for each run at a time.
 
-use crate::device::Device;
+use crate::device::{Device, alloc};
 use crate::error::Result;
 use crate::memory::Memory;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,23 +44,31 @@ impl Arenas {
         bytes: usize,
         preferred: &dyn Fn(&Memory) -> bool,
     ) -> Result<Arena> {
-        let mut free = self.free();
-        if bytes > free.bytes {
-            free.arenas.clear();
-            free.bytes = bytes.max(free.bytes.saturating_mul(2));
+        let size = {
+            let mut free = self.free();
+            if bytes > free.bytes {
+                free.arenas.clear();
+                free.bytes = bytes.max(free.bytes.saturating_mul(2));
+            }
+            let at = free.arenas.iter().position(preferred).or(free.arenas.len().checked_sub(1));
+            if let Some(memory) = at.map(|at| free.arenas.swap_remove(at)) {
+                return Ok(Arena { memory, bytes: free.bytes });
+            }
+            free.bytes
+        };
+        // Without the lock: nobody waits for a device that has to give memory back first.
+        match alloc(device, size) {
+            Err(_) if size > bytes => {
+                // Perhaps there is room for what is needed.
+                let memory = alloc(device, bytes)?;
+                let mut free = self.free();
+                if free.bytes == size {
+                    free.bytes = bytes;
+                }
+                Ok(Arena { memory, bytes })
+            }
+            made => Ok(Arena { memory: made?, bytes: size }),
         }
-        let size = free.bytes;
-        let at = free.arenas.iter().position(preferred).or(free.arenas.len().checked_sub(1));
-        if let Some(memory) = at.map(|at| free.arenas.swap_remove(at)) {
-            return Ok(Arena { memory, bytes: size });
-        }
-        let made = device.alloc(size);
-        if made.is_err() && size > bytes {
-            // Perhaps there is room for what is needed.
-            free.bytes = bytes;
-            return Ok(Arena { memory: device.alloc(bytes)?, bytes });
-        }
-        Ok(Arena { memory: made?, bytes: size })
     }
 
     /// Lets another run have an arena, unless arenas have grown meanwhile.

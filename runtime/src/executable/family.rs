@@ -54,6 +54,7 @@ impl Family {
         contents: Vec<Value>,
         device: Arc<dyn Device>,
     ) -> Result<Self> {
+        parts.fits(&*device)?;
         let able = Abilities::of(&*device);
         let schedule = schedule(&parts, able.in_place);
         // Adds copies, which are the same for all sizes.

@@ -13,7 +13,7 @@ pub use family::Family;
 pub use session::Session;
 
 use crate::collective::{Collective, OneRank};
-use crate::device::{Bound, Device, Launch, Made};
+use crate::device::{Bound, Device, Launch, Made, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tracecast_ir::eval::Value;
 use tracecast_ir::kernel::Kernel;
 use tracecast_ir::{Port, TensorType};
-use workspace::Workspace;
+use workspace::{Binding, Workspace};
 
 /// A program loaded on a device. Any number of threads may run it at the same time, each with a store of its own.
 pub struct Executable {
@@ -66,8 +66,20 @@ pub struct Timing {
     pub time: Duration,
 }
 
-/// Runs a kernel, which is that step.
-type Launching<'a> = dyn FnMut(&dyn Bound, usize) -> Result<()> + Send + 'a;
+/// Notes when the steps of a run begin, and how long they take.
+struct Clock {
+    origin: Instant,
+    times: Vec<Timing>,
+}
+
+impl Clock {
+    fn time(&mut self, step: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
+        let start = self.origin.elapsed();
+        let done = run();
+        self.times[step] = Timing { start, time: self.origin.elapsed() - start };
+        done
+    }
+}
 
 /// What is kept between runs.
 #[derive(Default)]
@@ -193,7 +205,7 @@ impl Executable {
     /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
     /// the data has no meaning for an op; if another [rank](Executable::on_ranks) fails. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
-        self.run_with(store, inputs, &mut |kernel, _| kernel.run())
+        self.run_with(store, inputs, None)
     }
 
     /// As [`run`](Executable::run), with the time that each step of [`Program::steps`] takes.
@@ -205,30 +217,24 @@ impl Executable {
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
     ) -> Result<(Outputs, Vec<Timing>)> {
-        let count = self.program.layout.steps.len();
-        let mut times = vec![Timing::default(); count];
-        let origin = Instant::now();
-        let outputs = self.run_with(store, inputs, &mut |kernel, step| {
-            let start = origin.elapsed();
-            let done = kernel.run();
-            times[step] = Timing { start, time: origin.elapsed() - start };
-            done
-        })?;
-        Ok((outputs, times))
+        let times = vec![Timing::default(); self.program.layout.steps.len()];
+        let mut clock = Clock { origin: Instant::now(), times };
+        let outputs = self.run_with(store, inputs, Some(&mut clock))?;
+        Ok((outputs, clock.times))
     }
 
     fn run_with(
         &self,
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
-        launch: &mut Launching<'_>,
+        clock: Option<&mut Clock>,
     ) -> Result<Outputs> {
         if self.ranks.is_none() {
             self.runs_alone()?;
         }
         let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
-        let result = self.run_in(store, inputs, &mut lists, launch);
+        let result = self.run_in(store, inputs, &mut lists, clock);
         lists.states.clear();
         self.pool().lists.push(lists);
         if result.is_ok() {
@@ -251,9 +257,10 @@ impl Executable {
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
         Lists { states, given, kept }: &mut Lists,
-        launch: &mut Launching<'_>,
+        clock: Option<&mut Clock>,
     ) -> Result<Outputs> {
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
+        let _guard = self.device.enter()?;
         let Layout { states: ports, lasting, .. } = &self.program.layout;
         for (&port, &lasting) in ports.iter().zip(lasting) {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
@@ -265,7 +272,7 @@ impl Executable {
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
-        let result = self.step(&workspace, kept, &tensor, launch);
+        let result = self.step(&workspace, kept, &tensor, clock);
         if result.is_ok() {
             for (fresh, state) in workspace.fresh.iter_mut().zip(&self.program.layout.fresh) {
                 let name = &self.program.parts.ports[self.program.layout.states[*state]].name;
@@ -283,7 +290,7 @@ impl Executable {
         workspace: &Workspace,
         kept: &mut Kept,
         tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
-        launch: &mut Launching<'_>,
+        clock: Option<&mut Clock>,
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
         for (port, place) in layout.inputs.iter().enumerate() {
@@ -296,7 +303,7 @@ impl Executable {
                 _ => {}
             }
         }
-        let result = self.launch(workspace, kept, tensor, launch);
+        let result = self.launch(workspace, kept, tensor, clock);
         if result.is_err() {
             for loan in &workspace.loans {
                 loan.get::<HostLoan>()?.take();
@@ -311,7 +318,7 @@ impl Executable {
         workspace: &Workspace,
         kept: &mut Kept,
         tensor: &dyn Fn(usize) -> Option<&'t Tensor>,
-        launch: &mut Launching<'_>,
+        clock: Option<&mut Clock>,
     ) -> Result<Outputs> {
         let layout = &self.program.layout;
         // Taken before the kernels run: once state is written nothing may fail any more.
@@ -320,17 +327,7 @@ impl Executable {
             rooms.push(self.room(workspace, kept, output, *place)?);
         }
         let binding = &workspace.bindings[0];
-        let mut all = || {
-            for (i, (kernel, step)) in binding.kernels.iter().zip(&layout.steps).enumerate() {
-                launch(&**kernel, i).map_err(|error| named(error, &step.name))?;
-            }
-            Ok(())
-        };
-        if binding.is_shared {
-            self.device.run_step(&mut all)?
-        } else {
-            all()?
-        }
+        self.run_steps(binding, clock)?;
         let mut values = Values::new();
         for (output, (room, place)) in rooms.into_iter().zip(&layout.outputs).enumerate() {
             let value = match room {
@@ -360,6 +357,33 @@ impl Executable {
             loan.get::<HostLoan>()?.take();
         }
         Ok(Outputs::new(self.output_names.clone(), values))
+    }
+
+    /// Runs the steps, and waits for their end.
+    fn run_steps(&self, binding: &Binding, mut clock: Option<&mut Clock>) -> Result<()> {
+        let steps = || binding.kernels.iter().zip(&self.program.layout.steps);
+        if let Some(queue) = self.device.queue() {
+            let Some(clock) = clock else {
+                return queue.run(&mut |queue| {
+                    steps().try_for_each(|(kernel, step)| queue.launch(&step.name, kernel))
+                });
+            };
+            let one = |(i, (kernel, step)): (usize, (&Arc<dyn Bound>, &Step))| {
+                clock.time(i, || queue.run(&mut |queue| queue.launch(&step.name, kernel)))
+            };
+            return steps().enumerate().try_for_each(one);
+        }
+        let mut all = || {
+            for (i, (kernel, step)) in steps().enumerate() {
+                let done = match &mut clock {
+                    Some(clock) => clock.time(i, || kernel.run()),
+                    None => kernel.run(),
+                };
+                done.map_err(|error| named(error, &step.name))?;
+            }
+            Ok(())
+        };
+        if binding.is_shared { self.device.run_step(&mut all) } else { all() }
     }
 
     /// Where the bytes of an output will be found.
@@ -396,6 +420,11 @@ impl Executable {
         match error {
             Error::Device(why) => {
                 Error::Device(format!("program @{name}, whose runs need {peak} bytes: {why}"))
+            }
+            Error::Fault(mut fault) if fault.is_out_of_memory() => {
+                fault.message =
+                    format!("program @{name}, whose runs need {peak} bytes: {}", fault.message);
+                Error::Fault(fault)
             }
             other => other,
         }
@@ -492,6 +521,7 @@ fn named(error: Error, step: &str) -> Error {
 
 /// Has a device compile kernels.
 fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>> {
+    let _guard = device.enter()?;
     let launches = device.load_all(kernels)?;
     if launches.len() != kernels.len() {
         return Err(Error::Device(format!(
@@ -508,7 +538,7 @@ fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>
 fn contents_on(device: &dyn Device, contents: Vec<Value>) -> Result<Arc<[Memory]>> {
     let memory = |value: Value| {
         device.adopt(value.bytes).or_else(|bytes| {
-            let memory = device.alloc(bytes.len())?;
+            let memory = alloc(device, bytes.len())?;
             device.upload(&bytes, &memory, 0)?;
             Ok(memory)
         })

@@ -132,6 +132,7 @@ impl Executable {
             return Err(Error::state(&port.name, why));
         }
         self.runs_alone()?;
+        let _guard = self.device.enter()?;
         let mut desk = session.desk(self).map_err(|error| self.short_of_memory(error))?;
         session.forget();
         let arena = session.arena(self).map_err(|error| self.short_of_memory(error));
@@ -172,8 +173,7 @@ impl Executable {
         let ready = ready.and_then(|()| {
             self.reserve(&mut workspace).map_err(|error| self.short_of_memory(error))
         });
-        let done = ready
-            .and_then(|()| self.step(&workspace, kept, &tensor, &mut |kernel, _| kernel.run()));
+        let done = ready.and_then(|()| self.step(&workspace, kept, &tensor, None));
         (done, workspace.arena.take())
     }
 

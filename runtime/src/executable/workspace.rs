@@ -5,7 +5,7 @@ use super::exchange::{Begin, Finish, Tied};
 use super::{Executable, Pool};
 use crate::buckets::Work;
 use crate::collective::Places;
-use crate::device::{Arg, Bound};
+use crate::device::{Arg, Bound, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
 use crate::loan::HostLoan;
@@ -29,7 +29,7 @@ pub(super) struct Binding {
     arena: Memory,
     states: Vec<Memory>,
     fresh: Vec<Memory>,
-    pub(super) kernels: Vec<Box<dyn Bound>>,
+    pub(super) kernels: Vec<Arc<dyn Bound>>,
     /// True if one of them runs on several threads.
     pub(super) is_shared: bool,
     /// The number of the thread on which they have reserved what they need.
@@ -87,20 +87,19 @@ impl Executable {
 
     /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
     pub(super) fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
-        let (arena, free) = {
+        let tied = |pool: &Pool, arena: &Memory| {
+            let is_for =
+                |w: &Workspace| w.bindings.iter().any(|b| b.is_for(arena, states, &w.fresh));
+            pool.workspaces.iter().position(is_for)
+        };
+        let bytes = self.program.layout.arena;
+        let preferred = |arena: &Memory| tied(&self.pool(), arena).is_some();
+        let arena = self.arenas.take(&*self.device, bytes, &preferred)?;
+        let free = {
             let mut pool = self.pool();
-            let tied = |pool: &Pool, arena: &Memory| {
-                let is_for =
-                    |w: &Workspace| w.bindings.iter().any(|b| b.is_for(arena, states, &w.fresh));
-                pool.workspaces.iter().position(is_for)
-            };
-            let bytes = self.program.layout.arena;
-            let arena =
-                self.arenas.take(&*self.device, bytes, &|arena| tied(&pool, arena).is_some())?;
-            let at = tied(&pool, &arena.memory);
-            match at {
-                Some(at) => (arena, Some(pool.workspaces.swap_remove(at))),
-                None => (arena, pool.workspaces.pop()),
+            match tied(&pool, &arena.memory) {
+                Some(at) => Some(pool.workspaces.swap_remove(at)),
+                None => pool.workspaces.pop(),
             }
         };
         let mut workspace = match free {
@@ -146,7 +145,7 @@ impl Executable {
         let fresh = layout
             .fresh
             .iter()
-            .map(|s| self.device.alloc(port(s).ty.bytes().get()))
+            .map(|s| alloc(&*self.device, port(s).ty.bytes().get()))
             .collect::<Result<_>>()?;
         let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
         Ok(Workspace { arena: None, fresh, loans, bindings: Vec::new() })
@@ -171,17 +170,19 @@ impl Executable {
                 Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
-            let bound = match step.work {
-                Work::Kernel(kernel) => self.launches[kernel].bind(&args, &self.sizes[kernel])?,
+            let bound: Arc<dyn Bound> = match step.work {
+                Work::Kernel(kernel) => {
+                    self.launches[kernel].bind(&args, &self.sizes[kernel])?.into()
+                }
                 Work::Begin(bucket) => {
                     begun[bucket] = spans(args);
                     let places = Places { operands: begun[bucket].clone(), results: Vec::new() };
-                    Box::new(Begin(self.tied(bucket, places)?))
+                    Arc::new(Begin(self.tied(bucket, places)?))
                 }
                 Work::Finish(bucket) => {
                     let operands = std::mem::take(&mut begun[bucket]);
                     let places = Places { operands, results: spans(args) };
-                    Box::new(Finish(self.tied(bucket, places)?))
+                    Arc::new(Finish(self.tied(bucket, places)?))
                 }
             };
             binding.is_shared |= bound.is_shared();

@@ -73,6 +73,7 @@ impl Store {
         match self.entries.get_mut(name) {
             Some(Entry::Own(At::Device { device, memory, .. })) => {
                 memory.changed();
+                let _guard = device.enter()?;
                 device.upload(value.bytes(), memory, 0)
             }
             Some(entry) => {

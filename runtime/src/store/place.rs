@@ -1,6 +1,6 @@
 //! [`At`]: where a value lives; [`Shared`]: a value that a store and weights share, which nobody writes.
 
-use crate::device::Device;
+use crate::device::{Device, alloc};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::{Tensor, room};
@@ -38,6 +38,7 @@ impl At {
             At::Reserved(ty) => Err(Error::Tensor(format!("no program has written this {ty} yet"))),
             At::Device { ty, device, memory } => {
                 let mut bytes = room(ty)?;
+                let _guard = device.enter()?;
                 device.download(memory, 0, &mut bytes)?;
                 Tensor::from_bytes(ty.clone(), bytes)
             }
@@ -67,7 +68,7 @@ impl At {
         let ty = self.ty().clone();
         let memory = match self.hand_over(on) {
             Some(memory) => memory,
-            None if matches!(self, At::Reserved(_)) => on.alloc(ty.bytes().get())?,
+            None if matches!(self, At::Reserved(_)) => alloc(&**on, ty.bytes().get())?,
             None => copied(&self.read()?, on)?,
         };
         *self = At::Device { ty, device: on.clone(), memory: memory.clone() };
@@ -91,7 +92,8 @@ impl At {
 
 /// A copy of a value in new memory of a device.
 fn copied(value: &Tensor, on: &Arc<dyn Device>) -> Result<Memory> {
-    let memory = on.alloc(value.bytes().len())?;
+    let memory = alloc(&**on, value.bytes().len())?;
+    let _guard = on.enter()?;
     on.upload(value.bytes(), &memory, 0)?;
     Ok(memory)
 }

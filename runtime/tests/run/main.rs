@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
+mod guest;
+mod queued;
 mod random;
 mod sizes;
 mod support;

@@ -1,4 +1,10 @@
-//! What can go wrong with tensors, state, devices and runs.
+//! What can go wrong with tensors, state, devices and runs, and [`DeviceId`], by which a fault names its device.
+
+mod fault;
+mod id;
+
+pub use fault::{Fault, FaultKind};
+pub use id::DeviceId;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -62,6 +68,9 @@ pub enum Error {
     /// The ranks of a parallel run do not fit together, or there are none.
     #[error("ranks: {0}")]
     Parallel(String),
+    /// A device failed. State is as it was after the last step that was complete.
+    #[error(transparent)]
+    Fault(Box<Fault>),
     /// A device failed, is unknown, or was given what it cannot take.
     #[error("device: {0}")]
     Device(String),

@@ -1,0 +1,145 @@
+//! [`SharedQueue`]: the queue of a device as all threads and executables share it.
+
+use super::{DeviceId, HostBytes, Landing, Queue, Timeline};
+use crate::error::Result;
+use crate::memory::Span;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tracecast_ir::eval::Bytes;
+
+/// How long a wait for a device may take if nobody says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The queue of a device as all threads and executables share it: what [`Device::queue`](crate::Device::queue) gives. A clone is the same queue.
+///
+/// The runtime gives it commands in groups: a group is given by one thread at a time, and numbered. It resets the queue after a fault, before the next group.
+#[derive(Clone)]
+pub struct SharedQueue {
+    device: DeviceId,
+    line: Arc<Mutex<Line>>,
+    timeline: Arc<dyn Timeline>,
+    limit: Duration,
+    in_flight: usize,
+}
+
+struct Line {
+    queue: Box<dyn Queue>,
+    /// The number recorded last.
+    last: Option<u64>,
+}
+
+impl SharedQueue {
+    /// Shares the queue of that device: steps are given one by one, and no wait takes longer than a minute.
+    pub fn new(device: DeviceId, queue: Box<dyn Queue>) -> Self {
+        let timeline = queue.timeline();
+        let line = Arc::new(Mutex::new(Line { queue, last: None }));
+        SharedQueue { device, line, timeline, limit: LIMIT, in_flight: 1 }
+    }
+
+    /// The same whose waits take no longer than that: then there is a fault that says so.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The same to which so many steps are given before the first has ended; at least one. State takes memory for one more than that.
+    #[must_use]
+    pub fn in_flight(mut self, steps: usize) -> Self {
+        self.in_flight = steps.max(1);
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> &DeviceId {
+        &self.device
+    }
+
+    /// How long a wait may take.
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+
+    /// How many steps of a store are given to it before the first has ended.
+    pub fn most_in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Where the numbers of groups are watched.
+    pub fn timeline(&self) -> &Arc<dyn Timeline> {
+        &self.timeline
+    }
+
+    /// Gives a group of commands and its number. A fault of earlier groups is none of this one, which begins on a queue that goes on: `first` says
+    /// whether it still may, at a point behind which every fault is also one of this group.
+    ///
+    /// # Errors
+    /// If the device is lost, `first` says no, or a command is not taken; those before it are.
+    pub(crate) fn give(
+        &self,
+        first: &mut dyn FnMut() -> Result<()>,
+        commands: &mut dyn FnMut(&mut dyn Queue) -> Result<()>,
+    ) -> Result<u64> {
+        let mut line = self.line();
+        let Line { queue, last } = &mut *line;
+        if let Some(Err(fault)) = last.and_then(|last| self.timeline.poll(last)) {
+            if fault.is_lost() {
+                return Err(fault.into());
+            }
+            queue.reset()?;
+            *last = None;
+        }
+        first()?;
+        let given = commands(&mut **queue);
+        let number = queue.record();
+        *last = Some(number);
+        given.map(|()| number)
+    }
+
+    /// Waits until a group has come to its end.
+    ///
+    /// # Errors
+    /// Its fault, or that it took too long.
+    pub fn wait(&self, number: u64) -> Result<()> {
+        Ok(self.timeline.wait(number, self.limit)?)
+    }
+
+    /// Gives a group of commands, and waits for its end.
+    ///
+    /// # Errors
+    /// If a command is not taken, or fails.
+    pub fn run(&self, commands: &mut dyn FnMut(&mut dyn Queue) -> Result<()>) -> Result<()> {
+        let number = self.give(&mut || Ok(()), commands)?;
+        self.wait(number)
+    }
+
+    /// Copies from the host, and waits for it.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn write(&self, from: HostBytes, to: &Span) -> Result<()> {
+        let mut from = Some(from);
+        self.run(&mut |queue| from.take().map_or(Ok(()), |from| queue.upload(from, to)))
+    }
+
+    /// Copies to the host after all that was given before.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn read(&self, from: &Span) -> Result<Bytes> {
+        let landing = Landing::of(from.len)?;
+        self.run(&mut |queue| queue.download(from, landing.clone()))?;
+        Ok(landing.take())
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SharedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedQueue({}, {} in flight)", self.device, self.in_flight)
+    }
+}
