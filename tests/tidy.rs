@@ -62,7 +62,7 @@ struct Crate {
     most_flat: usize,
 }
 
-const CRATES: [Crate; 8] = [
+const CRATES: [Crate; 9] = [
     Crate { name: "tracecast-ir", folder: "ir", knows: &[], budget: 40_600, most_flat: 15 },
     Crate {
         name: "tracecast-passes",
@@ -118,6 +118,13 @@ const CRATES: [Crate; 8] = [
         knows: &["tracecast", "tracecast-cli", "tracecast-ir", "tracecast-runtime"],
         budget: 600,
         most_flat: 3,
+    },
+    Crate {
+        name: "sim-npu",
+        folder: "examples/sim-npu",
+        knows: &["tracecast-runtime"],
+        budget: 2_500,
+        most_flat: 10,
     },
 ];
 

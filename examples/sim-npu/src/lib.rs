@@ -1,0 +1,97 @@
+//! A simulated accelerator, as a device of tracecast that lives outside of it.
+//!
+//! It is what a team with hardware of its own would write: a crate that depends on `tracecast-runtime` alone, registers a [`Driver`] under
+//! a name, and gets autocast with its own dtypes and rules, loss scaling, gradients and errors that name it. Nothing in tracecast knows it.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `isa` | the instruction set |
+//! | `lower` | kernels become programs of it |
+//! | `machine`, `alu` | what a program does to memory |
+//! | `memory` | the address space of a chip |
+//! | `device` | a chip as a device |
+//!
+//! ```
+//! use sim_npu::Driver;
+//! use tracecast::prelude::*;
+//! use tracecast::runtime::Registry;
+//!
+//! # fn main() -> tracecast::Result<()> {
+//! let registry = std::sync::Arc::new(Registry::new());
+//! registry.register("npu", std::sync::Arc::new(Driver::default()))?;
+//! let options = Options::new().registry(&registry).device("npu:1");
+//! let product = jit(options, |t| {
+//!     let (x, y) = (t.input("x"), t.input("y"));
+//!     t.output("z", autocast(t, "npu", None, || x.matmul(y)));
+//! });
+//! let x = Tensor::new([1, 2], &[1.0f32, 2.0])?;
+//! let y = Tensor::new([2, 1], &[3.0f32, 4.0])?;
+//! let out = product.run(&mut Store::new(), &[("x", &x), ("y", &y)])?;
+//! assert_eq!((out["z"].dtype(), out["z"].to_f64s()), (DType::BF16, vec![11.0]));
+//! # Ok(())
+//! # }
+//! ```
+
+mod alu;
+pub mod device;
+pub mod isa;
+pub mod lower;
+pub mod machine;
+pub mod memory;
+
+pub use device::Npu;
+pub use lower::Memories;
+
+use std::sync::Arc;
+use tracecast_runtime::ir::DType;
+use tracecast_runtime::ir::policy::{DeviceType, Policy, Target};
+use tracecast_runtime::{AmpSupport, Backend, Base, Device, DeviceId, Result};
+
+/// What chips are like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How many there are.
+    pub count: usize,
+    /// The bytes of memory of each.
+    pub memory: usize,
+    /// The dtypes that may lie there.
+    pub memories: Memories,
+}
+
+impl Default for Settings {
+    /// Two chips of 64 MiB.
+    fn default() -> Self {
+        Settings { count: 2, memory: 64 << 20, memories: Memories::default() }
+    }
+}
+
+/// The driver: opens chips.
+#[derive(Clone, Debug, Default)]
+pub struct Driver {
+    /// What they are like.
+    pub settings: Settings,
+}
+
+impl Backend for Driver {
+    fn count(&self) -> usize {
+        self.settings.count
+    }
+
+    fn open(&self, id: &DeviceId) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(Npu::new(id, self.settings.clone())))
+    }
+
+    fn amp(&self) -> Option<AmpSupport> {
+        Some(amp())
+    }
+}
+
+/// What autocast does on the chips: regions in bf16, PyTorch's table for `cuda`, and two rules of their own. Exponents of a row are taken in f32
+/// whatever it is stored in, so softmax takes and gives bf16; and an absolute loss is no more than a sum, so it does too.
+pub fn amp() -> AmpSupport {
+    let mine = |op: &str| Target::DeviceOp(op.to_owned());
+    AmpSupport::new([DType::BF16])
+        .base(Base::Of(DeviceType::Cuda))
+        .rule(mine("softmax"), Policy::LowerPrecisionFp)
+        .rule(mine("l1_loss"), Policy::LowerPrecisionFp)
+}

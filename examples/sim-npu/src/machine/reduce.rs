@@ -1,0 +1,142 @@
+//! Units that make one word of many, in the order that the language fixes.
+
+use crate::alu;
+use crate::isa::{Columns, LANES, Unit, Word};
+use tracecast_runtime::ir::kernel::{COLUMN_CHUNK, Cmp, Extreme, ROW_CHUNK};
+
+/// What a unit has so far.
+pub(super) struct Reducing {
+    unit: Unit,
+    lanes: [u64; LANES],
+    /// Positions of the chunk that were taken.
+    taken: usize,
+    /// What the chunks before came to.
+    total: Option<u64>,
+    /// The position of the next word, and the extreme one with its position.
+    next: u64,
+    best: Option<(u64, u64)>,
+}
+
+impl Reducing {
+    pub(super) fn new(unit: Unit) -> Self {
+        let mut new =
+            Reducing { unit, lanes: [0; LANES], taken: 0, total: None, next: 0, best: None };
+        new.open();
+        new
+    }
+
+    /// Nothing yet.
+    pub(super) fn open(&mut self) {
+        let from = match self.unit {
+            Unit::Row { from, .. } | Unit::All { from, .. } => from,
+            Unit::Argument { .. } => 0,
+        };
+        (self.lanes, self.taken, self.next) = ([from; LANES], 0, 0);
+        (self.total, self.best) = (None, None);
+    }
+
+    /// The next words of the row: as many as there are lanes, or fewer at its end.
+    pub(super) fn take(&mut self, words: &[u64]) {
+        match self.unit {
+            Unit::Row { combine, .. } => {
+                if self.taken == ROW_CHUNK {
+                    self.chunk();
+                }
+                for (lane, word) in self.lanes.iter_mut().zip(words) {
+                    *lane = alu::combine(combine, *lane, *word);
+                }
+                self.taken += words.len();
+            }
+            Unit::All { combine, .. } => {
+                let all =
+                    words.iter().fold(self.lanes[0], |all, word| alu::combine(combine, all, *word));
+                self.lanes[0] = all;
+            }
+            Unit::Argument { extreme, word } => {
+                for new in words {
+                    if self.best.is_none_or(|(held, _)| beats(extreme, word, *new, held)) {
+                        self.best = Some((*new, self.next));
+                    }
+                    self.next += 1;
+                }
+            }
+        }
+    }
+
+    /// What all of them come to.
+    pub(super) fn close(&mut self) -> u64 {
+        match self.unit {
+            Unit::Row { .. } => {
+                self.chunk();
+                self.total.unwrap_or(0)
+            }
+            Unit::All { .. } => self.lanes[0],
+            Unit::Argument { .. } => self.best.map_or(0, |(_, at)| at),
+        }
+    }
+
+    /// Ends a chunk: halves of the lanes are combined until one is left.
+    fn chunk(&mut self) {
+        let Unit::Row { combine, from } = self.unit else { return };
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                self.lanes[lane] =
+                    alu::combine(combine, self.lanes[lane], self.lanes[lane + width]);
+            }
+            width /= 2;
+        }
+        let chunk = self.lanes[0];
+        self.total = Some(self.total.map_or(chunk, |total| alu::combine(combine, total, chunk)));
+        (self.lanes, self.taken) = ([from; LANES], 0);
+    }
+}
+
+/// Whether a word comes before the one held; NaN comes before all others, and the first of equal ones stays.
+fn beats(extreme: Extreme, word: Word, new: u64, held: u64) -> bool {
+    let is_nan = |of: u64| word == Word::F32 && alu::float(of).is_nan();
+    let beyond = match extreme {
+        Extreme::Largest => alu::compares(Cmp::Lt, word, held, new),
+        Extreme::Smallest => alu::compares(Cmp::Lt, word, new, held),
+    };
+    !is_nan(held) && (is_nan(new) || beyond)
+}
+
+/// What has come down columns so far.
+pub(super) struct Coming {
+    of: Columns,
+    rows: Vec<usize>,
+    chunks: Vec<u64>,
+    totals: Vec<Option<u64>>,
+}
+
+impl Coming {
+    pub(super) fn new(of: Columns) -> Self {
+        let count = of.count;
+        Coming { of, rows: vec![0; count], chunks: vec![of.from; count], totals: vec![None; count] }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.of.count
+    }
+
+    /// The word of the next row.
+    pub(super) fn take(&mut self, column: usize, word: u64) -> Result<(), String> {
+        if column >= self.of.count {
+            return Err(format!("there is no column {column}"));
+        }
+        if self.rows[column] == COLUMN_CHUNK {
+            self.totals[column] = Some(self.close(column));
+            (self.rows[column], self.chunks[column]) = (0, self.of.from);
+        }
+        self.chunks[column] = alu::combine(self.of.combine, self.chunks[column], word);
+        self.rows[column] += 1;
+        Ok(())
+    }
+
+    /// What a column comes to.
+    pub(super) fn close(&self, column: usize) -> u64 {
+        let chunk = self.chunks[column];
+        self.totals[column].map_or(chunk, |total| alu::combine(self.of.combine, total, chunk))
+    }
+}
