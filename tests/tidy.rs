@@ -123,8 +123,8 @@ const CRATES: [Crate; 9] = [
         name: "sim-npu",
         folder: "examples/sim-npu",
         knows: &["tracecast-runtime"],
-        budget: 2_500,
-        most_flat: 10,
+        budget: 3_200,
+        most_flat: 12,
     },
 ];
 

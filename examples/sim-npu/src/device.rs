@@ -1,38 +1,41 @@
 //! [`Npu`]: one chip, as a device.
 
+use crate::chip::{Call, Chip, current, set_current};
+use crate::counts::{Counts, count};
+use crate::faults::{Injection, Point};
 use crate::isa::Program;
 use crate::lower::lower;
-use crate::machine;
-use crate::memory::{Region, Space, Usage};
+use crate::memory::Usage;
+use crate::queue::Line;
 use crate::{Settings, amp};
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 use tracecast_runtime::ir::kernel::Kernel;
-use tracecast_runtime::{AmpSupport, Arg, Bound, Device, DeviceId, Error, Launch, Memory, Result};
+use tracecast_runtime::{
+    AmpSupport, Arg, Bound, Device, DeviceId, Error, Fault, Guard, Launch, Memory, MemoryStats,
+    Result, SharedQueue,
+};
 
 /// One chip.
-#[derive(Debug)]
 pub struct Npu {
     name: String,
     settings: Settings,
     chip: Arc<Chip>,
-}
-
-/// What is behind the device: its address space, and the bytes of it.
-#[derive(Debug)]
-struct Chip {
-    space: Arc<Space>,
-    bytes: Mutex<Vec<u8>>,
+    queue: SharedQueue,
 }
 
 impl Npu {
     /// The chip of that name.
-    pub fn new(id: &DeviceId, settings: Settings) -> Self {
-        let chip = Chip {
-            space: Space::new(settings.memory),
-            bytes: Mutex::new(vec![0; settings.memory]),
-        };
-        Npu { name: id.to_string(), settings, chip: Arc::new(chip) }
+    ///
+    /// # Errors
+    /// If there is no thread for its queue.
+    pub fn new(id: &DeviceId, settings: Settings) -> Result<Self> {
+        let chip = Arc::new(Chip::new(id, settings.memory));
+        let queue = SharedQueue::new(id.clone(), Box::new(Line::start(&chip)?))
+            .within(settings.patience)
+            .in_flight(settings.in_flight);
+        Ok(Npu { name: id.to_string(), settings, chip, queue })
     }
 
     /// What of its memory is in use.
@@ -40,23 +43,34 @@ impl Npu {
         self.chip.space.usage()
     }
 
-    fn error(&self, why: impl std::fmt::Display) -> Error {
-        Error::Device(format!("{}: {why}", self.name))
-    }
-}
-
-impl Chip {
-    /// The addresses of a part of memory.
-    fn part(&self, memory: &Memory, at: usize, len: usize) -> Result<Range<usize>> {
-        let region = memory.get::<Region>()?;
-        if !Arc::ptr_eq(region.space(), &self.space) {
-            return Err(Error::Device("memory of another device".to_owned()));
-        }
-        region.part(at, len).map_err(Error::Device)
+    /// What it was asked for.
+    pub fn counts(&self) -> Counts {
+        self.chip.counters.now()
     }
 
-    fn bytes<T>(&self, with: impl FnOnce(&mut [u8]) -> T) -> T {
-        with(&mut self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Its time.
+    pub fn now(&self) -> Duration {
+        self.chip.clock.now()
+    }
+
+    /// Has one of the commands that come fail.
+    pub fn inject(&self, injection: Injection) {
+        self.chip.faults.arm(injection);
+    }
+
+    /// How many injected faults have happened.
+    pub fn struck(&self) -> u64 {
+        self.chip.faults.struck()
+    }
+
+    /// Begins no other command until it [goes on](Npu::resume).
+    pub fn pause(&self) {
+        self.chip.pause();
+    }
+
+    /// Goes on behind a [pause](Npu::pause).
+    pub fn resume(&self) {
+        self.chip.resume();
     }
 }
 
@@ -69,41 +83,60 @@ impl Device for Npu {
         Some(amp())
     }
 
+    fn queue(&self) -> Option<&SharedQueue> {
+        Some(&self.queue)
+    }
+
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {
-        let program = lower(kernel, self.settings.memories)
-            .map_err(|why| self.error(format!("no code for kernel @{}: {why}", kernel.name)))?;
-        Ok(Box::new(Loaded {
-            kernel: Arc::new(kernel.clone()),
-            program: Arc::new(program),
-            chip: self.chip.clone(),
-        }))
+        self.chip.is_entered();
+        let program = lower(kernel, self.settings.memories).map_err(|why| {
+            Error::Device(format!("{}: no code for kernel @{}: {why}", self.name, kernel.name))
+        })?;
+        let (kernel, program) = (Arc::new(kernel.clone()), Arc::new(program));
+        Ok(Box::new(Loaded { kernel, program, chip: self.chip.clone() }))
     }
 
     fn alloc(&self, bytes: usize) -> Result<Memory> {
-        let region = self.chip.space.take(bytes).map_err(|full| {
-            self.error(format!(
-                "out of memory: {bytes} bytes asked for, {} of {} in use",
-                full.in_use, full.limit
-            ))
-        })?;
-        Ok(Memory::new(region))
+        self.chip.is_entered();
+        count(&self.chip.counters.allocations);
+        if let Some(lost) = self.chip.progress.stopped().filter(Fault::is_lost) {
+            return Err(lost.into());
+        }
+        let (usage, limit) = (self.usage(), self.chip.space.limit());
+        let short = |in_use| Fault::out_of_memory(&self.chip.id, bytes, in_use, Some(limit));
+        if self.chip.faults.strikes(Point::Allocation) {
+            return Err(short(usage.in_use).into());
+        }
+        Ok(Memory::new(self.chip.space.take(bytes).map_err(|full| short(full.in_use))?))
     }
 
-    fn upload(&self, from: &[u8], to: &Memory, at: usize) -> Result<()> {
-        let part = self.chip.part(to, at, from.len())?;
-        self.chip.bytes(|bytes| bytes[part].copy_from_slice(from));
-        Ok(())
+    fn trim(&self) {
+        self.chip.space.trim();
     }
 
-    fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
-        let part = self.chip.part(from, at, to.len())?;
-        self.chip.bytes(|bytes| to.copy_from_slice(&bytes[part]));
-        Ok(())
+    fn memory_stats(&self) -> Option<MemoryStats> {
+        let Usage { in_use, peak, allocations, .. } = self.usage();
+        let mut stats = MemoryStats::new(in_use);
+        stats.peak = Some(peak);
+        stats.limit = Some(self.chip.space.limit());
+        stats.allocations = Some(allocations);
+        Some(stats)
+    }
+
+    fn enter(&self) -> Result<Guard> {
+        let before = current();
+        set_current(Some(self.chip.id.ordinal()));
+        Ok(Guard::new(move || set_current(before)))
+    }
+}
+
+impl fmt::Debug for Npu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Npu({}, {:?})", self.name, self.settings)
     }
 }
 
 /// A kernel with its program.
-#[derive(Debug)]
 struct Loaded {
     kernel: Arc<Kernel>,
     program: Arc<Program>,
@@ -116,7 +149,6 @@ impl Launch for Loaded {
         Ok(Box::new(Call {
             kernel: self.kernel.clone(),
             program: self.program.clone(),
-            chip: self.chip.clone(),
             operands: operands.collect::<Result<_>>()?,
             held: args.iter().map(|arg| arg.memory.clone()).collect(),
         }))
@@ -124,33 +156,5 @@ impl Launch for Loaded {
 
     fn text(&self) -> Option<String> {
         Some(self.program.to_string())
-    }
-}
-
-/// A launch.
-#[derive(Debug)]
-struct Call {
-    kernel: Arc<Kernel>,
-    program: Arc<Program>,
-    chip: Arc<Chip>,
-    operands: Vec<Range<usize>>,
-    #[allow(
-        dead_code,
-        reason = "the memory stays where it is for as long as there are launches on it"
-    )]
-    held: Vec<Memory>,
-}
-
-impl Bound for Call {
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    fn run(&self) -> Result<()> {
-        let done = self.chip.bytes(|bytes| machine::run(&self.program, bytes, &self.operands));
-        match done.map_err(Error::Device)?.raised {
-            Some((check, found)) => Err(Error::data(&self.kernel, &[], check as usize, found)),
-            None => Ok(()),
-        }
     }
 }

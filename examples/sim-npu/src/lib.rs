@@ -9,7 +9,9 @@
 //! | `lower` | kernels become programs of it |
 //! | `machine`, `alu` | what a program does to memory |
 //! | `memory` | the address space of a chip |
-//! | `device` | a chip as a device |
+//! | `queue` | the thread of a chip, which does one command after another |
+//! | `faults`, `clock`, `counts` | faults on purpose, virtual time, what a chip was asked for |
+//! | `chip`, `device` | what queue and launches share of a chip; a chip as a device |
 //!
 //! ```
 //! use sim_npu::Driver;
@@ -33,16 +35,26 @@
 //! ```
 
 mod alu;
+mod chip;
+mod clock;
+mod counts;
 pub mod device;
+pub mod faults;
 pub mod isa;
 pub mod lower;
 pub mod machine;
 pub mod memory;
+mod queue;
 
+pub use chip::{current, set_current};
+pub use counts::Counts;
 pub use device::Npu;
+pub use faults::{Injection, Point};
 pub use lower::Memories;
+pub use memory::Usage;
 
 use std::sync::Arc;
+use std::time::Duration;
 use tracecast_runtime::ir::DType;
 use tracecast_runtime::ir::policy::{DeviceType, Policy, Target};
 use tracecast_runtime::{AmpSupport, Backend, Base, Device, DeviceId, Result};
@@ -56,12 +68,22 @@ pub struct Settings {
     pub memory: usize,
     /// The dtypes that may lie there.
     pub memories: Memories,
+    /// How many steps are given to a chip before the first has ended.
+    pub in_flight: usize,
+    /// How long a wait may take.
+    pub patience: Duration,
 }
 
 impl Default for Settings {
-    /// Two chips of 64 MiB.
+    /// Two chips of 64 MiB, which take three steps at a time; a minute.
     fn default() -> Self {
-        Settings { count: 2, memory: 64 << 20, memories: Memories::default() }
+        Settings {
+            count: 2,
+            memory: 64 << 20,
+            memories: Memories::default(),
+            in_flight: 3,
+            patience: Duration::from_secs(60),
+        }
     }
 }
 
@@ -78,7 +100,7 @@ impl Backend for Driver {
     }
 
     fn open(&self, id: &DeviceId) -> Result<Arc<dyn Device>> {
-        Ok(Arc::new(Npu::new(id, self.settings.clone())))
+        Ok(Arc::new(Npu::new(id, self.settings.clone())?))
     }
 
     fn amp(&self) -> Option<AmpSupport> {

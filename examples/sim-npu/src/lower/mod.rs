@@ -3,6 +3,7 @@
 //! Maps, rows and contractions do, with f32 and bf16 as numbers to compute with. [`Refused`] says what of a kernel the chip does not have.
 
 mod contraction;
+mod narrow;
 mod nest;
 mod scalar;
 mod sinks;

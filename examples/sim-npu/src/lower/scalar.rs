@@ -1,9 +1,11 @@
 //! Straight-line code of one position becomes vector code: a register for each of its values.
 
+use super::narrow::{Narrow, narrow};
 use super::{FloatOp, IntegerOp, Lowered, Lowering, Refused, TruthOp, refuse, word};
+use crate::alu;
 use crate::isa::{Affine, Cell, Inst, Reg, Word};
 use tracecast_runtime::ir::DType;
-use tracecast_runtime::ir::kernel::{Body, Inst as Scalar, Load, ScalarOp};
+use tracecast_runtime::ir::kernel::{Body, Inst as Instruction, Load, Scalar, ScalarOp};
 
 /// What the code of a stage sees besides memory.
 pub(super) struct Around<'a> {
@@ -30,35 +32,41 @@ impl Lowering {
     ) -> Lowered<(Vec<Inst>, Vec<Reg>)> {
         let mut regs: Vec<Reg> = Vec::with_capacity(body.insts.len());
         let mut code = Vec::with_capacity(body.insts.len());
-        for inst in &body.insts {
+        let narrow = narrow(body);
+        for (inst, narrow) in body.insts.iter().zip(narrow) {
+            if narrow == Narrow::No {
+                return refuse("it does not compute in f64");
+            }
             let args = inst.args.iter().map(|arg| regs.get(*arg as usize).copied());
             let args: Option<Vec<Reg>> = args.collect();
             let args =
                 args.ok_or_else(|| Refused("an operand comes before its value".to_owned()))?;
             let operand = inst.args.get(usize::from(inst.op == ScalarOp::Select));
             let from = operand.map_or(inst.ty, |arg| body.ty(*arg));
-            let (inst, to) = self.inst(inst, word(from)?, &args, around)?;
+            let (inst, to) = self.inst(inst, narrowed(from)?, &args, around)?;
             code.extend(inst);
             regs.push(to);
         }
         Ok((code, regs))
     }
 
-    /// The instruction, and the register of its result. The result of a check is what is checked.
+    /// The instruction, and the register of its result. The result of a check is what is checked; an f64 is an f32 here.
     fn inst(
         &mut self,
-        inst: &Scalar,
+        inst: &Instruction,
         from: Word,
         args: &[Reg],
         around: &Around<'_>,
     ) -> Lowered<(Option<Inst>, Reg)> {
-        let into = word(inst.ty)?;
+        let into = narrowed(inst.ty)?;
         let arg = |i: usize| args.get(i).copied().unwrap_or(0);
         match inst.op {
             ScalarOp::Acc => match around.sum {
                 Some(sum) => return Ok((None, sum)),
                 None => return refuse("a sum is asked for where there is none"),
             },
+            ScalarOp::Convert if from == into => return Ok((None, arg(0))),
+            ScalarOp::Round(DType::F32) => return Ok((None, arg(0))),
             ScalarOp::Check(number) => {
                 let found = args.get(1).copied();
                 return Ok((Some(Inst::Check { number, holds: arg(0), found }), arg(0)));
@@ -67,6 +75,9 @@ impl Lowering {
         }
         let to = self.register();
         let made = match inst.op {
+            ScalarOp::Const(word) if inst.ty == Scalar::F64 => {
+                Inst::Splat { to, word: alu::of_float(f64::from_bits(word) as f32) }
+            }
             ScalarOp::Const(word) => Inst::Splat { to, word },
             ScalarOp::Load(number) => {
                 let load = around.loads.get(number as usize);
@@ -108,6 +119,11 @@ impl Lowering {
         code.push(Inst::Convert { from, into, to, arg: reg });
         to
     }
+}
+
+/// What a scalar is in a register where a narrow f64 is an f32.
+fn narrowed(scalar: Scalar) -> Lowered<Word> {
+    if scalar == Scalar::F64 { Ok(Word::F32) } else { word(scalar) }
 }
 
 fn arithmetic(op: ScalarOp, word: Word, to: Reg, [a, b, c]: [Reg; 3]) -> Option<Inst> {

@@ -178,6 +178,26 @@ fn what_the_chip_lacks_is_refused_by_name() {
 }
 
 #[test]
+fn an_f64_between_two_f32_is_an_f32() {
+    let made = recorded(|t| {
+        let [x, y] = ["x", "y"].map(|name| t.input(name, TensorType::new(DType::F32, [3000])));
+        let [a, b] = [x, y].map(|x| x.cast(DType::F64));
+        t.output("sum", a.add(b).cast(DType::F32));
+        t.output("quotient", a.div(b).neg().cast(DType::F32));
+        t.output("root", a.abs().sqrt().cast(DType::F32));
+        t.output("chosen", a.lt(b).choose(a.mul(0.5), b).cast(DType::F32));
+        t.output("inverse", b.reciprocal().cast(DType::F32));
+        // What is so small that f32 has fewer bits for it.
+        let small = x.mul(1e-38).cast(DType::F64);
+        t.output("product", small.mul(b).cast(DType::F32));
+        t.output("share", small.div(b).cast(DType::F32));
+    });
+    for kernel in &made {
+        assert_eq!(compare(kernel, &mut Dice::new(3)), Ok(()), "{kernel}");
+    }
+}
+
+#[test]
 fn masks_and_indices_may_lie_in_memory_unless_that_is_said() {
     let mask = |t: &Tracer| t.output("y", t.input("x", TensorType::new(DType::F32, [4])).gt(0.0));
     assert_eq!(refused(Memories::default(), mask), None);
