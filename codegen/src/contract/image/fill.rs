@@ -1,7 +1,7 @@
 //! Filling an image: lines of an operand are copied to where windows see them, as numbers of the contraction.
 
 use super::super::micro::Engine;
-use super::super::pack::{Elements, Lines};
+use super::super::pack::{Alternate, Elements, Lines, Rows};
 use super::{Image, Step};
 use smallvec::{SmallVec, smallvec};
 
@@ -151,6 +151,13 @@ impl Image {
         };
         let Some(stride) = inner.near().filter(|_| places.start < places.end) else { return };
         let count = (places.len() - 1) * stride + 1;
+        let first = from.moved(places.start * inner.stride);
+        // SAFETY: the caller's contract.
+        if inner.step * stride == 2
+            && unsafe { self.alternate::<E>(first, places.start, [rows, count], along, to) }
+        {
+            return;
+        }
         for row in 0..rows {
             let base = from.moved(row as isize * along + places.start * inner.stride);
             // SAFETY: these elements lie between those that are there, and there is room for as many numbers.
@@ -167,6 +174,38 @@ impl Image {
                 unsafe { apart(line, inner.step * stride, there.len(), to) };
             }
         }
+    }
+}
+
+impl Image {
+    /// As [`Image::split_rows`], for two phases; false if the engine has no way to. Rows begin at that place, and have so many elements.
+    ///
+    /// # Safety
+    ///
+    /// As [`Image::fill_rows`].
+    unsafe fn alternate<E: Engine>(
+        &self,
+        from: Elements,
+        start: isize,
+        [rows, elements]: [usize; 2],
+        along: isize,
+        to: Places<E::Num>,
+    ) -> bool {
+        let [.., inner] = &self.along;
+        let mut parts = [Alternate { to: to.image, count: 0 }; 2];
+        for (p, phase) in inner.phases.iter().enumerate() {
+            let there = inner.there(*phase);
+            if there.is_empty() {
+                continue;
+            }
+            let first = (inner.place(*phase, there.start) - start) as usize;
+            let Some(part) = parts.get_mut(first) else { return false };
+            let to = to.from(p * self.block() + there.start).image;
+            *part = Alternate { to, count: there.len() };
+        }
+        let rows = Rows { count: rows, along, elements, pitch: self.pitch };
+        // SAFETY: the caller's contract: these numbers are there, and the image has their places.
+        unsafe { E::alternate(&from, rows, parts) }
     }
 }
 

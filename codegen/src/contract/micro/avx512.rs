@@ -1,6 +1,6 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Elements, Lines, avx512, through, x86 as avx2};
+use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::lanes::{Lanes, lanes};
@@ -107,6 +107,10 @@ impl Engine for Avx512F32 {
         }
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
+    }
+    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { avx512::alternate_f32(from, rows, to) }
     }
     fn packs_through(seen: &Seen, from: &Elements) -> bool {
         through::is_packed_to_f32(seen, from)

@@ -17,7 +17,7 @@ pub(super) mod portable;
 pub(super) mod spots;
 pub(super) mod taps;
 
-use super::pack::{Elements, Lines, Wider, pack_singly};
+use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
 use super::windows::{Runs, Seen};
 use lanes::Lanes;
 use spots::Spots;
@@ -124,6 +124,16 @@ pub(super) trait Engine {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
         u16::MAX
+    }
+
+    /// Tells the numbers of rows apart that alternate: every second one, from the first or the second on, goes to a place of its own. False, and nothing
+    /// is done, if the engine has no way to.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. Rows must be readable, and places writable for so many numbers of each.
+    unsafe fn alternate(_from: &Elements, _rows: Rows, _to: [Alternate<Self::Num>; 2]) -> bool {
+        false
     }
 
     /// True if [`Engine::pack_through`] packs such columns; otherwise they are brought together first.

@@ -3,7 +3,7 @@
 use super::loads::{
     Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of,
 };
-use super::{CHUNK, Lines, Wider, pack_singly};
+use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
@@ -68,6 +68,57 @@ pub(in crate::contract) unsafe fn pack_pairs(
     } else {
         // SAFETY: the caller's contract.
         unsafe { pack::<Two<RoundedToBf16>>(lines, count, k, dst, ld) }
+    }
+}
+
+/// [`Engine::alternate`](super::super::micro::Engine::alternate) into f32.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn alternate_f32(
+    from: &Elements,
+    rows: Rows,
+    to: [Alternate<f32>; 2],
+) -> bool {
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { alternate::<One<F32>>(from.base, rows, to) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { alternate::<One<Bf16>>(from.base, rows, to) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { alternate::<One<F16>>(from.base, rows, to) },
+        _ => return false,
+    }
+    true
+}
+
+/// # Safety
+///
+/// As [`alternate_f32`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
+    let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    let odd = x86::_mm512_add_epi32(even, x86::_mm512_set1_epi32(1));
+    let most = to[0].count.max(to[1].count);
+    for row in 0..rows.count {
+        let base = base.wrapping_offset(row as isize * rows.along * N::BYTES as isize);
+        for i in (0..most).step_by(16) {
+            let half = |at: usize| {
+                let mask = first(rows.elements.saturating_sub(at).min(16)) as u16;
+                let from = base.wrapping_add(at * N::BYTES);
+                // SAFETY: elements of the row.
+                unsafe { N::across(from, mask, from, 0) }
+            };
+            let (low, high) = (half(2 * i), half(2 * i + 16));
+            for (order, Alternate { to, count }) in [even, odd].into_iter().zip(to) {
+                let mask = first(count.saturating_sub(i).min(16)) as u16;
+                let numbers = x86::_mm512_permutex2var_epi32(low, order, high);
+                let to = to.wrapping_add(row * rows.pitch + i);
+                // SAFETY: the numbers' places.
+                unsafe { store(to.cast(), mask, numbers) };
+            }
+        }
     }
 }
 

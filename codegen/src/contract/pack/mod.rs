@@ -41,6 +41,22 @@ pub(super) struct Elements {
     pub(super) round: Option<DType>,
 }
 
+/// Rows of elements that alternate: how many, from one to the next in elements, the elements of each, and from a row of numbers to the next.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Rows {
+    pub(in crate::contract) count: usize,
+    pub(in crate::contract) along: isize,
+    pub(in crate::contract) elements: usize,
+    pub(in crate::contract) pitch: usize,
+}
+
+/// Where every second number of a row goes, and how many do.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Alternate<T> {
+    pub(in crate::contract) to: *mut T,
+    pub(in crate::contract) count: usize,
+}
+
 impl Lines {
     /// The part that begins at a line and a step.
     #[inline]
