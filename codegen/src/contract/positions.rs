@@ -67,12 +67,14 @@ impl Channels {
     pub(crate) fn of(seen: &Seen, [rows, k]: [usize; 2]) -> Option<Channels> {
         let (first, inner) = seen.columns.split_first()?;
         let is_free = first.bounded == [0; MOST_BOUNDS];
-        if inner.is_empty() || !is_free || rows < SOME_ROWS || k < SOME_STEPS {
+        if !is_free || rows < SOME_ROWS || k < SOME_STEPS {
             return None;
         }
         let mut channel = Seen { columns: inner.iter().copied().collect(), ..seen.clone() };
-        if channel.is_unbounded() {
-            channel.bound_windows();
+        match (channel.is_unbounded(), inner.is_empty()) {
+            (true, false) => channel.bound_windows(),
+            (true, true) => channel.bound_positions(),
+            (false, _) => {}
         }
         let image = Image::of(&channel, None)?;
         let (plane, examples, next) = image.plane_by_plane(&channel);
@@ -104,6 +106,16 @@ impl Channels {
 impl Seen {
     fn is_unbounded(&self) -> bool {
         self.bounds.iter().all(|bound| bound.extent < 0)
+    }
+
+    /// The same where windows have a single position: for the axes that they move along, which are the last two behind examples.
+    fn bound_positions(&mut self) {
+        let axes = if self.rows.len() > 2 { 2 } else { 1 };
+        let rows = self.rows.iter_mut().rev().take(axes).enumerate();
+        for (bound, row) in rows {
+            row.bounded[bound] = 1;
+            self.bounds[bound] = Bound { offset: 0, extent: row.extent as isize };
+        }
     }
 
     /// Adds bounds that windows keep within by themselves, one for each axis of positions in a window and the axis that windows move along: an image is told

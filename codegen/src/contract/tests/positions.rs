@@ -66,6 +66,9 @@ fn gradients_of_weights_have_the_sums_of_windows() {
         ([40, 2, 6, 5], [3, 2], [1, 2, 2]),
         ([2, 4, 12, 12], [3, 3], [1, 1, 0]),
         ([3, 2, 11, 9], [2, 3], [2, 1, 0]),
+        ([3, 20, 7, 9], [1, 1], [1, 1, 0]),
+        ([2, 9, 17, 11], [1, 1], [2, 1, 0]),
+        ([1, 9, 17, 11], [1, 1], [2, 1, 0]),
     ];
     for (sizes, kernel, moves) in shapes {
         for dtype in [DType::F32, DType::BF16, DType::F16] {
