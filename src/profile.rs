@@ -24,6 +24,9 @@ pub struct KernelProfile {
 /// The form of what begins an exchange with other ranks, or waits for one.
 const EXCHANGE: &str = "exchange";
 
+/// What stands for the form of a copy.
+const COPY: &str = "copy";
+
 impl KernelProfile {
     /// Billions of floating-point operations per second.
     pub fn gflops(&self) -> f64 {
@@ -135,11 +138,15 @@ impl Profile {
             let mut times: Vec<Duration> =
                 all.iter().map(|(_, times, _)| times[step].time).collect();
             times.sort();
+            let copied = program.program().copied_bytes(step);
+            let other = if copied.is_some() { COPY } else { EXCHANGE };
+            let bytes = copied.unwrap_or(0) as u64;
+            let moved = || Cost { read: bytes, written: bytes, flops: 0 };
             KernelProfile {
                 name: name.to_owned(),
-                form: kernel.map_or(EXCHANGE, Kernel::form_name),
+                form: kernel.map_or(other, Kernel::form_name),
                 time: times[runs / 2],
-                cost: kernel.map_or_else(Cost::default, Kernel::cost),
+                cost: kernel.map_or_else(moved, Kernel::cost),
                 typical: typical[step],
             }
         });

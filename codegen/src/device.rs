@@ -163,6 +163,11 @@ impl Device for CpuDevice {
         from.get::<HostMemory>()?.read(at, to)
     }
 
+    fn bind_copy(&self, from: &Arg, to: &Arg) -> Result<Option<Box<dyn Bound>>> {
+        let copy = run::BoundCopy::new(from, to)?;
+        Ok(Some(Box::new(Copying { copy, shared: self.shared.clone() })))
+    }
+
     fn run_step(&self, body: &mut (dyn FnMut() -> Result<()> + Send)) -> Result<()> {
         self.shared.team.wake();
         body()
@@ -434,6 +439,22 @@ impl Bound for BoundKernel {
             }
         };
         with_memory(&self.kernel.name, || self.need.held_to(run))
+    }
+}
+
+/// A copy, on the threads of the device.
+struct Copying {
+    copy: run::BoundCopy,
+    shared: Arc<Shared>,
+}
+
+impl Bound for Copying {
+    fn is_shared(&self) -> bool {
+        self.copy.is_shared(&self.shared.team)
+    }
+
+    fn run(&self) -> Result<()> {
+        self.copy.run(&self.shared.team)
     }
 }
 

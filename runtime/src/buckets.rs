@@ -11,6 +11,8 @@ use tracecast_ir::op::{Exchange, Lower};
 pub(crate) enum Work {
     /// It runs a kernel.
     Kernel(usize),
+    /// It copies the bytes of its operand to its result.
+    Copy,
     /// It begins an exchange between ranks with its operands.
     Begin(usize),
     /// It waits for the results of an exchange.
@@ -22,7 +24,7 @@ impl Work {
     pub(crate) fn kernel(self) -> Option<usize> {
         match self {
             Work::Kernel(kernel) => Some(kernel),
-            Work::Begin(_) | Work::Finish(_) => None,
+            Work::Copy | Work::Begin(_) | Work::Finish(_) => None,
         }
     }
 }

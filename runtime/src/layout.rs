@@ -23,6 +23,8 @@ pub(crate) struct Layout {
     pub(crate) states: Vec<usize>,
     /// For each of these whether the program only reads it.
     pub(crate) lasting: Vec<bool>,
+    /// For each of these whether a step or an output reads its memory.
+    pub(crate) is_read: Vec<bool>,
     /// For each fresh buffer, the state it replaces (counted as in `states`) after the steps. Empty if state is updated in place.
     pub(crate) fresh: Vec<usize>,
     /// The number of loans. Inputs come first.
@@ -47,7 +49,6 @@ pub(crate) struct Step {
     pub(crate) work: Work,
     pub(crate) name: Arc<str>,
     pub(crate) operands: Vec<Operand>,
-    pub(crate) is_copy: bool,
 }
 
 /// An operand of a launch.
@@ -118,7 +119,7 @@ impl fmt::Display for Operand {
 ///
 /// In place, updates that the schedule gave no home are copied at the end, where no step can raise a check. Otherwise each updated
 /// state gets fresh memory, to be put in its place afterwards.
-pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) -> Layout {
+pub(crate) fn layout(parts: &Parts, schedule: &Schedule, able: Abilities) -> Layout {
     let in_place = able.in_place;
     let mut placing = Placing::new(parts, schedule, in_place);
     let (loans, lent_bytes) = if able.loans { placing.lend() } else { (0, 0) };
@@ -129,7 +130,7 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
         let step = &placing.parts.steps[*number];
         // A kernel that makes nothing for these sizes is left out.
         let makes = step.outputs.iter().any(|value| placing.parts.bytes[*value] > 0);
-        if makes || step.work.kernel().is_none() {
+        if makes || matches!(step.work, Work::Begin(_) | Work::Finish(_)) {
             placing.step(*number, &mut launches);
         }
     }
@@ -138,7 +139,7 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     let at = |value: usize| places[value].unwrap_or(Place::Arena(0));
     let is_input = |place: &Place| matches!(place, Place::Arena(_) | Place::Lent(_));
     let inputs = (0..parts.ports.len()).map(|p| places[p].filter(is_input)).collect();
-    let outputs = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
+    let outputs: Vec<Place> = parts.outputs.iter().map(|(_, v)| at(*v)).collect();
     let updated = parts.updates.iter().filter(|_| !in_place).map(|(port, _)| *port);
     let fresh: Vec<usize> = updated.filter_map(|port| states.binary_search(&port).ok()).collect();
     let fresh_bytes =
@@ -149,7 +150,14 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
     for state in parts.updates.iter().filter_map(|(port, _)| states.binary_search(port).ok()) {
         lasting[state] = false;
     }
-    let steps = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
+    let steps: Vec<Step> = launches.into_iter().map(|launch| launch.into_step(parts)).collect();
+    let mut is_read = vec![false; states.len()];
+    let operands = steps.iter().flat_map(|step| &step.operands).map(|operand| operand.place);
+    for place in operands.chain(outputs.iter().copied()) {
+        if let Place::State(state) = place {
+            is_read[state] = true;
+        }
+    }
     Layout {
         steps,
         arena,
@@ -157,6 +165,7 @@ pub(crate) fn layout(parts: &mut Parts, schedule: &Schedule, able: Abilities) ->
         outputs,
         states,
         lasting,
+        is_read,
         fresh,
         loans,
         peak_bytes: [arena, fresh_bytes, lent_bytes, data_bytes]
@@ -174,25 +183,23 @@ enum Launch {
 }
 
 impl Launch {
-    fn into_step(self, parts: &mut Parts) -> Step {
-        match self {
+    fn into_step(self, parts: &Parts) -> Step {
+        let (work, name, operands) = match self {
             Launch::Step(number, operands) => {
                 let part = &parts.steps[number];
-                Step {
-                    work: part.work,
-                    name: part.name.as_str().into(),
-                    operands,
-                    is_copy: part.is_copy,
-                }
+                (part.work, part.name.as_str(), operands)
             }
             Launch::Copy(from, to, bytes) => {
-                let kernel = parts.copy_kernel(bytes);
                 let operand = |place, access| Operand { place, bytes, access };
                 let operands = vec![operand(from, Access::Read), operand(to, Access::Write)];
-                let name = parts.kernels[kernel].name.as_str().into();
-                Step { work: Work::Kernel(kernel), name, operands, is_copy: true }
+                (Work::Copy, "", operands)
             }
-        }
+        };
+        let name = match work {
+            Work::Copy => format!("copy_{}", operands.first().map_or(0, |from| from.bytes)).into(),
+            _ => name.into(),
+        };
+        Step { work, name, operands }
     }
 }
 

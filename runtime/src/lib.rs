@@ -33,6 +33,7 @@ pub mod registry;
 pub mod safetensors;
 mod schedule;
 pub mod store;
+mod submitted;
 pub mod tensor;
 
 pub use collective::Collective;
@@ -51,6 +52,7 @@ pub use program::Program;
 pub use reference::ReferenceDevice;
 pub use registry::{Kind, Registry};
 pub use store::{Published, Store, Weights};
+pub use submitted::{DeviceValue, Input, Submitted};
 pub use tensor::{Element, Tensor};
 /// The language: what a device needs of it is re-exported, so that its crate depends on this one alone.
 pub use tracecast_ir as ir;

@@ -156,6 +156,33 @@ impl HostMemory {
         Ok(())
     }
 
+    /// Copies bytes from `at` on to another place, in this memory or in another one.
+    ///
+    /// # Errors
+    /// If they do not lie inside of both.
+    pub fn copy(&self, at: usize, len: usize, to: &HostMemory, to_at: usize) -> Result<()> {
+        let end = |all: &HostMemory, at: usize| {
+            at.checked_add(len).filter(|end| *end <= all.len).ok_or_else(|| all.outside(at, len))
+        };
+        let (end, to_end) = (end(self, at)?, end(to, to_at)?);
+        let read = || self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let write = || to.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        if std::ptr::eq(self, to) {
+            write().copy_within(at..end, to_at);
+            return Ok(());
+        }
+        // Everybody locks in the order of addresses, so nobody waits for another in a circle.
+        let (bytes, mut room) = match self.as_ptr().addr() < to.as_ptr().addr() {
+            true => (read(), write()),
+            false => {
+                let room = write();
+                (read(), room)
+            }
+        };
+        room[to_at..to_end].copy_from_slice(&bytes[at..end]);
+        Ok(())
+    }
+
     fn outside(&self, at: usize, len: usize) -> Error {
         let all = self.len;
         Error::Device(format!("{len} bytes at {at} are not inside a memory of {all} bytes"))
@@ -190,6 +217,15 @@ mod tests {
             memory.read(at, &mut part).unwrap();
             assert_eq!(part, bytes);
         }
+        let other = HostMemory::new(10).unwrap();
+        memory.copy(5, 10, &other, 0).unwrap();
+        let mut ten = [0; 10];
+        other.read(0, &mut ten).unwrap();
+        assert_eq!(ten, model[5..15]);
+        memory.copy(5, 10, &memory, 100).unwrap();
+        memory.read(100, &mut ten).unwrap();
+        assert_eq!(ten, model[5..15]);
+        assert!(memory.copy(0, 11, &other, 0).is_err() && memory.copy(200, 4, &other, 0).is_err());
         assert!(
             memory.write(200, &[0; 4]).is_err() && memory.read(usize::MAX, &mut [0; 2]).is_err()
         );

@@ -22,6 +22,11 @@ impl Outputs {
         Outputs { names, values }
     }
 
+    /// Names and results.
+    pub(crate) fn into_parts(self) -> (Arc<[String]>, Values) {
+        (self.names, self.values)
+    }
+
     /// The result of that name.
     ///
     /// # Errors

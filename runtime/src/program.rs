@@ -10,13 +10,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::eval::{Value, data};
-use tracecast_ir::kernel::{
-    Access, Body, Form, Kernel, Load, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink, Stage,
-};
+use tracecast_ir::kernel::Kernel;
 use tracecast_ir::ops::source::is_data;
-use tracecast_ir::{
-    Attr, DType, Port, Role, Size, Stage as Progress, TensorType, ValueId, Values, Verified,
-};
+use tracecast_ir::{Attr, Port, Role, Stage as Progress, TensorType, ValueId, Values, Verified};
 
 /// A fused graph as steps over places in memory, for any device. Sizes may be names: places are then those of the traced values.
 pub struct Program {
@@ -56,7 +52,6 @@ pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
-    pub(crate) is_copy: bool,
 }
 
 impl Program {
@@ -80,9 +75,9 @@ impl Program {
                 graph.stage()
             )));
         }
-        let (mut parts, contents) = Parts::of(graph, bytes)?;
+        let (parts, contents) = Parts::of(graph, bytes)?;
         let order = schedule(&parts, true);
-        let layout = layout(&mut parts, &order, Abilities { in_place: true, loans: true });
+        let layout = layout(&parts, &order, Abilities { in_place: true, loans: true });
         Ok(Program { parts, layout, contents })
     }
 
@@ -107,7 +102,7 @@ impl Program {
         }
         if !(able.in_place && able.loans) {
             let order = schedule(&self.parts, able.in_place);
-            self.layout = layout(&mut self.parts, &order, able);
+            self.layout = layout(&self.parts, &order, able);
         }
         Executable::new(self, device)
     }
@@ -124,12 +119,11 @@ impl Program {
 
     /// The kernels of a step, in order; equal kernels appear as often as they run. Copies are not among them.
     pub fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel)> {
-        let steps = self.layout.steps.iter().filter(|s| !s.is_copy);
+        let steps = self.layout.steps.iter();
         steps.filter_map(|s| Some((&*s.name, &*self.parts.kernels[s.work.kernel()?])))
     }
 
-    /// The steps of a run with their kernels, in order, copies included. What begins an exchange between ranks, and what waits for one, has no
-    /// kernel.
+    /// The steps of a run with their kernels, in order. Copies have none, and neither has what begins an exchange between ranks or waits for one.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = (&str, Option<&Kernel>)> {
         let kernel = |step: &Step| step.work.kernel().map(|kernel| &*self.parts.kernels[kernel]);
         self.layout.steps.iter().map(move |s| (&*s.name, kernel(s)))
@@ -150,7 +144,13 @@ impl Program {
 
     /// How many plain copies a step makes besides, of state that cannot be updated in place.
     pub fn copies(&self) -> usize {
-        self.layout.steps.iter().filter(|s| s.is_copy).count()
+        self.layout.steps.iter().filter(|s| s.work == Work::Copy).count()
+    }
+
+    /// How many bytes the step of that number copies, if it is a copy.
+    pub fn copied_bytes(&self, step: usize) -> Option<usize> {
+        let step = self.layout.steps.get(step).filter(|step| step.work == Work::Copy)?;
+        step.operands.first().map(|operand| operand.bytes)
     }
 
     /// The bytes of memory a step needs besides the state and the tensors it is given.
@@ -246,7 +246,6 @@ impl Parts {
                     name: kernel.name.clone(),
                     inputs,
                     outputs,
-                    is_copy: false,
                 });
             }
         }
@@ -262,7 +261,7 @@ impl Parts {
             let (number, begins) = match work {
                 Work::Begin(number) => (number, true),
                 Work::Finish(number) => (number, false),
-                Work::Kernel(_) => return None,
+                Work::Kernel(_) | Work::Copy => return None,
             };
             let members = buckets[number].members.iter();
             let (inputs, outputs, what) = match begins {
@@ -270,7 +269,7 @@ impl Parts {
                 false => (Vec::new(), members.map(|(_, result)| *result).collect(), "wait"),
             };
             let name = format!("{}.{what}", buckets[number].name);
-            Some(Part { work, name, inputs, outputs, is_copy: false })
+            Some(Part { work, name, inputs, outputs })
         };
         let mut works = works.into_iter().peekable();
         let mut kernels = std::mem::take(&mut self.steps).into_iter();
@@ -329,26 +328,13 @@ impl Parts {
     /// A new value that a step copies from another.
     fn copy_of(&mut self, value: usize) -> usize {
         let to = self.value(&self.values[value].clone(), self.bytes[value]);
-        let kernel = self.copy_kernel(self.bytes[value]);
-        let name = self.kernels[kernel].name.clone();
         self.steps.push(Part {
-            work: Work::Kernel(kernel),
-            name,
+            work: Work::Copy,
+            name: String::new(),
             inputs: vec![value],
             outputs: vec![to],
-            is_copy: true,
         });
         to
-    }
-
-    /// The kernel that copies that many bytes, bit by bit.
-    pub(crate) fn copy_kernel(&mut self, bytes: usize) -> usize {
-        let kernel = copy(bytes);
-        let known = self.kernels.iter().position(|k| **k == kernel);
-        known.unwrap_or_else(|| {
-            self.kernels.push(Arc::new(kernel));
-            self.kernels.len() - 1
-        })
     }
 
     /// The same with these values for names: of types, and of the kernels that are not `kept` as they are.
@@ -399,7 +385,8 @@ impl Parts {
 
     /// True if the step can fail: state is replaced after it.
     pub(crate) fn may_fail(&self, step: &Part) -> bool {
-        self.kernel_of(step).is_none_or(|kernel| !kernel.checks.is_empty())
+        step.work != Work::Copy
+            && self.kernel_of(step).is_none_or(|kernel| !kernel.checks.is_empty())
     }
 
     /// True if the port lives in the store.
@@ -432,36 +419,4 @@ fn same_but_for_name(a: &Kernel, b: &Kernel) -> bool {
         && a.arguments == b.arguments
         && a.names == b.names
         && a.form == b.form
-}
-
-fn copy(bytes: usize) -> Kernel {
-    let (dtype, scalar) =
-        if bytes.is_multiple_of(4) { (DType::I32, Scalar::I32) } else { (DType::U8, Scalar::I32) };
-    let count = bytes / dtype.bytes();
-    let ty = TensorType::new(dtype, [count]);
-    let strides = [Size::from(1)].into_iter().collect();
-    let access: Access = Access { strides, ..Access::default() };
-    let mut body = Body::default();
-    let value = body.push(ScalarOp::Load(0), &[], scalar);
-    let nest = Nest {
-        segments: vec![Segment { extents: vec![count.into()], inputs: vec![0], outputs: vec![0] }],
-        loads: vec![Load { input: 0, dtype, access: access.clone() }],
-        registers: Vec::new(),
-        buffers: Vec::new(),
-        stages: vec![Stage {
-            over: Over::Row,
-            body,
-            sinks: vec![Sink::Store { output: 0, dtype, access, value }],
-        }],
-    };
-    Kernel {
-        name: format!("copy_{bytes}"),
-        inputs: vec![ty.clone()],
-        outputs: vec![Output { ty, update: None }],
-        when: None,
-        checks: Vec::new(),
-        arguments: Vec::new(),
-        names: Vec::new(),
-        form: Form::Nest(nest),
-    }
 }

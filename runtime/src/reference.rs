@@ -45,6 +45,13 @@ impl Device for ReferenceDevice {
         from.get::<HostMemory>()?.read(at, to)
     }
 
+    fn bind_copy(&self, from: &Arg, to: &Arg) -> Result<Option<Box<dyn Bound>>> {
+        let (from, to) = (from.clone(), to.clone());
+        from.memory.get::<HostMemory>()?;
+        to.memory.get::<HostMemory>()?;
+        Ok(Some(Box::new(Copied { from, to })))
+    }
+
     fn launches_are_infallible(&self) -> bool {
         true
     }
@@ -74,6 +81,24 @@ impl Launch for Interpreted {
             Arc::new(self.kernel.at(&values).map_err(Error::Device)?)
         };
         Ok(Box::new(Call { kernel, args: args.to_vec() }))
+    }
+}
+
+/// A copy with its places.
+struct Copied {
+    from: Arg,
+    to: Arg,
+}
+
+impl Bound for Copied {
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn run(&self) -> Result<()> {
+        let Copied { from, to } = self;
+        let memory = to.memory.get::<HostMemory>()?;
+        from.memory.get::<HostMemory>()?.copy(from.offset, from.len, memory, to.offset)
     }
 }
 

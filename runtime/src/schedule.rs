@@ -26,9 +26,13 @@ pub(crate) fn schedule(parts: &Parts, in_place: bool) -> Schedule {
             let (own, others): (Vec<Read>, Vec<Read>) =
                 uses.reads[port].iter().partition(|(step, _)| *step == writer);
             // The step itself must not mind: it raises no check, and reads the old state only where it writes the new one.
-            let Some(kernel) = parts.kernel_of(&parts.steps[writer]) else { continue };
-            let update = kernel.outputs[output].update;
-            if !kernel.checks.is_empty() || own.iter().any(|(_, input)| update != Some(*input)) {
+            let step = &parts.steps[writer];
+            let update = match parts.kernel_of(step) {
+                Some(kernel) => kernel.outputs[output].update,
+                None if step.work == Work::Copy => None,
+                None => continue,
+            };
+            if parts.may_fail(step) || own.iter().any(|(_, input)| update != Some(*input)) {
                 continue;
             }
             let readers = others.iter().map(|(step, _)| *step);
@@ -104,7 +108,7 @@ impl Order {
                         order.edge(finished[before], i);
                     }
                 }
-                Work::Kernel(_) => {}
+                Work::Kernel(_) | Work::Copy => {}
             }
         }
         order

@@ -370,10 +370,15 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// The flags of an optimizer as one on the scaler's device.
-    fn found_of(&self, optimizer: &EagerOptimizer) -> Result<Option<DeviceTensor>> {
-        let flags = self.seen_of(optimizer).map_or(&[][..], |seen| &seen.found);
-        self.joined(self.state("step")?.scale.eager(), flags)
+    /// The flags of an optimizer as one on the scaler's device, to which each is copied once.
+    fn found_of(&mut self, optimizer: &EagerOptimizer) -> Result<Option<DeviceTensor>> {
+        let eager = self.state("step")?.scale.eager().clone();
+        let flags = &mut self.seen_mut(optimizer).found;
+        for flag in flags.iter_mut() {
+            *flag = flag.to(&eager)?;
+        }
+        let flags = flags.clone();
+        self.joined(&eager, &flags)
     }
 
     /// Several flags as one on that device: their sum with `parity`, else the largest.

@@ -5,6 +5,7 @@
 
 mod optimizer;
 mod parameter;
+mod replicas;
 mod tensor;
 
 pub use optimizer::{EagerOptimizer, Scaling};
@@ -19,7 +20,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracecast_ir::{Args, Attrs, OpDef, TensorType, Var};
-use tracecast_runtime::{Device, Error, Executable, Store, Tensor};
+use tracecast_runtime::{Device, Error, Executable, Tensor};
 
 /// How many programs are kept; then the one that was used longest ago is forgotten, and compiled anew when it is needed.
 const MOST_PROGRAMS: usize = 1024;
@@ -56,6 +57,14 @@ struct Kept {
     programs: HashMap<String, (Arc<Compiled>, u64)>,
     /// How often a program was asked for; programs have the count of their last time.
     asked: u64,
+}
+
+impl Programs {
+    /// Forgets all programs but this one.
+    fn keep_only(&self, program: &Arc<Compiled>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.programs.retain(|_, (known, _)| Arc::ptr_eq(known, program));
+    }
 }
 
 impl Kept {
@@ -159,7 +168,16 @@ impl Eager {
         let reserved = |ty: &TensorType| DeviceTensor::reserved(self.clone(), ty.clone());
         let results: Vec<DeviceTensor> = program.results.iter().map(reserved).collect();
         let all: Vec<&DeviceTensor> = distinct.into_iter().chain(&results).collect();
-        tensor::with_values(&all, |store: &mut Store| program.executable.run(store, &[]))??;
+        let run = || tensor::with_values(&all, |store| program.executable.run(store, &[]));
+        match run()? {
+            // Programs that are not in use keep memory for their next run.
+            Err(Error::Fault(fault)) if fault.is_out_of_memory() => {
+                self.0.programs.keep_only(&program);
+                programs.keep_only(&program);
+                run()??
+            }
+            done => done?,
+        };
         Ok(results)
     }
 

@@ -1,6 +1,7 @@
 //! [`EagerOptimizer`]: an optimizer outside a trace, over [`Parameter`]s.
 
 use crate::cast_to::CastTo;
+use crate::eager::replicas::Replicas;
 use crate::eager::{DeviceTensor, Parameter, Programs};
 use crate::error::{Error, Result};
 use crate::optim::{Clock, Optimizer, moment_entries};
@@ -127,8 +128,10 @@ impl EagerOptimizer {
         if let Some(i) = self.params.iter().position(sparse).filter(|_| refuses) {
             return Err(Error::SparseGradient(i));
         }
+        let mut scale = scaling.grad_scale.map(Replicas::of);
+        let mut found = scaling.found_inf.map(Replicas::of);
         for i in 0..self.params.len() {
-            self.step_one(i, scaling)?;
+            self.step_one(i, &mut scale, &mut found, scaling.parity)?;
         }
         Ok(())
     }
@@ -137,7 +140,13 @@ impl EagerOptimizer {
         &self.identity
     }
 
-    fn step_one(&mut self, i: usize, scaling: Scaling<'_>) -> Result<()> {
+    fn step_one(
+        &mut self,
+        i: usize,
+        scale: &mut Option<Replicas<'_>>,
+        found: &mut Option<Replicas<'_>>,
+        parity: bool,
+    ) -> Result<()> {
         let param = self.params[i].clone();
         let Some(grad) = param.grad() else { return Ok(()) };
         let (value, grad_values) = (param.value().clone(), grad.to_dense()?);
@@ -146,8 +155,8 @@ impl EagerOptimizer {
             self.memories[i] = Some(self.fresh(&value)?);
         }
         let memory = self.memories[i].as_ref().expect("just made");
-        let scale = scaling.grad_scale.map(|scale| scale.to(&eager)).transpose()?;
-        let found = scaling.found_inf.map(|found| found.to(&eager)).transpose()?;
+        let scale = scale.as_mut().map(|scale| scale.on(&eager)).transpose()?;
+        let found = found.as_mut().map(|found| found.on(&eager)).transpose()?;
         let mut operands = vec![&value, &grad_values];
         operands.extend(&memory.moments);
         operands.extend(&memory.steps);
@@ -158,7 +167,7 @@ impl EagerOptimizer {
             counts: memory.steps.is_some(),
             scale: scale.is_some(),
             found: found.is_some(),
-            parity: scaling.parity,
+            parity,
             inside: self.takes_scale,
         };
         eager.run_from(&self.programs, &format!("step {form:?}"), &operands, |t, x| {

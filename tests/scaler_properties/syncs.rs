@@ -8,7 +8,7 @@ use tracecast::eager::{Eager, EagerOptimizer};
 use tracecast::ir::kernel::Kernel;
 use tracecast::ir::policy::DeviceType;
 use tracecast::prelude::*;
-use tracecast::runtime::{Device, Launch, Memory, ReferenceDevice, Result};
+use tracecast::runtime::{Arg, Bound, Device, Launch, Memory, ReferenceDevice, Result};
 
 /// The reference device, which counts how often the host reads from it.
 #[derive(Debug, Default)]
@@ -41,6 +41,10 @@ impl Device for Counting {
     fn download(&self, from: &Memory, at: usize, to: &mut [u8]) -> Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.inner.download(from, at, to)
+    }
+
+    fn bind_copy(&self, from: &Arg, to: &Arg) -> Result<Option<Box<dyn Bound>>> {
+        self.inner.bind_copy(from, to)
     }
 }
 

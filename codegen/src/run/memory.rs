@@ -204,8 +204,8 @@ pub(super) fn address_in(
 
 /// The bytes of an operand from the first of a part on.
 pub(super) fn bytes<'a>(of: Address, first: usize, count: usize) -> &'a [u8] {
-    // SAFETY: used for the operands of a kernel of lines and the panels of its thread during its run, and for places that are merged: their
-    // sizes have been checked, and nobody writes an operand that is read, or only after the last use of these bytes. `merge` refuses places
+    // SAFETY: used for the operands of a kernel of lines and the panels of its thread during its run, and for places that are merged or copied: their
+    // sizes have been checked, and nobody writes an operand that is read, or only after the last use of these bytes. Copies of overlapping places are refused, and `merge` refuses places
     // that are written and overlap others in part; one that is the same as one that is read is either the one that it merges in, or written
     // when all have been read.
     unsafe { std::slice::from_raw_parts(of.0.wrapping_add(first), count) }

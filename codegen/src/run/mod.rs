@@ -4,6 +4,7 @@
 mod attention;
 mod columns;
 mod contract;
+mod copy;
 mod images;
 mod lines;
 mod max_abs;
@@ -19,6 +20,7 @@ mod scratch;
 mod split_row;
 mod together;
 
+pub(crate) use copy::BoundCopy;
 pub(crate) use memory::Slots;
 pub(crate) use merge::merge;
 #[cfg(test)]

@@ -147,6 +147,16 @@ pub trait Device: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Ties a copy of plain bytes to its two places, which are equally long and do not overlap: programs make copies of state that cannot be updated in
+    /// place. `None`, the default: the runtime copies through the host. A device with a queue is not asked, its copies are
+    /// [commands](Queue::copy).
+    ///
+    /// # Errors
+    /// If the device cannot use that memory.
+    fn bind_copy(&self, _from: &Arg, _to: &Arg) -> Result<Option<Box<dyn Bound>>> {
+        Ok(None)
+    }
+
     /// Holds whatever a whole step needs (a thread pool, a stream) while `body` launches kernels.
     ///
     /// # Errors

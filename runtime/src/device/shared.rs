@@ -19,8 +19,35 @@ pub struct SharedQueue {
     device: DeviceId,
     line: Arc<Mutex<Line>>,
     timeline: Arc<dyn Timeline>,
+    left: Arc<Left>,
     limit: Duration,
     in_flight: usize,
+}
+
+/// Numbers that nobody waits for any more. Their faults are logged.
+struct Left {
+    timeline: Arc<dyn Timeline>,
+    numbers: Mutex<Vec<u64>>,
+}
+
+impl Left {
+    /// Logs the faults that are known.
+    fn look(&self) {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.retain(|number| match self.timeline.poll(*number) {
+            Some(Err(fault)) => {
+                log::warn!(target: "tracecast", "nobody asked how a step ended: {fault}");
+                false
+            }
+            end => end.is_none(),
+        });
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.look();
+    }
 }
 
 struct Line {
@@ -34,7 +61,8 @@ impl SharedQueue {
     pub fn new(device: DeviceId, queue: Box<dyn Queue>) -> Self {
         let timeline = queue.timeline();
         let line = Arc::new(Mutex::new(Line { queue, last: None }));
-        SharedQueue { device, line, timeline, limit: LIMIT, in_flight: 1 }
+        let left = Arc::new(Left { timeline: timeline.clone(), numbers: Mutex::default() });
+        SharedQueue { device, line, timeline, left, limit: LIMIT, in_flight: 1 }
     }
 
     /// The same whose waits take no longer than that: then there is a fault that says so.
@@ -81,6 +109,7 @@ impl SharedQueue {
         first: &mut dyn FnMut() -> Result<()>,
         commands: &mut dyn FnMut(&mut dyn Queue) -> Result<()>,
     ) -> Result<u64> {
+        self.left.look();
         let mut line = self.line();
         let Line { queue, last } = &mut *line;
         if let Some(Err(fault)) = last.and_then(|last| self.timeline.poll(last)) {
@@ -131,6 +160,16 @@ impl SharedQueue {
         let landing = Landing::of(from.len)?;
         self.run(&mut |queue| queue.download(from, landing.clone()))?;
         Ok(landing.take())
+    }
+
+    /// Nobody waits for a number any more: if it carries a fault, that is logged.
+    pub(crate) fn leave(&self, number: u64) {
+        self.left.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+
+    /// True if both are the same queue.
+    pub(crate) fn same(&self, other: &SharedQueue) -> bool {
+        Arc::ptr_eq(&self.line, &other.line)
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {

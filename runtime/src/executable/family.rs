@@ -49,16 +49,11 @@ fn at_bounds(parts: &Parts) -> Option<Values> {
 }
 
 impl Family {
-    pub(crate) fn new(
-        mut parts: Parts,
-        contents: Vec<Value>,
-        device: Arc<dyn Device>,
-    ) -> Result<Self> {
+    pub(crate) fn new(parts: Parts, contents: Vec<Value>, device: Arc<dyn Device>) -> Result<Self> {
         parts.fits(&*device)?;
         let able = Abilities::of(&*device);
         let schedule = schedule(&parts, able.in_place);
-        // Adds copies, which are the same for all sizes.
-        let traced = layout(&mut parts, &schedule, able).arena;
+        let traced = layout(&parts, &schedule, able).arena;
         let takes = |kernel: &Arc<Kernel>| kernel.names.is_empty() || device.takes_sizes(kernel);
         let kept: Vec<bool> = parts.kernels.iter().map(takes).collect();
         let made: Vec<Kernel> = parts
@@ -75,7 +70,7 @@ impl Family {
         let data = contents_on(&*device, contents)?;
         let most = at_bounds(&parts)
             .and_then(|values| parts.at(&values, &vec![true; parts.kernels.len()]).ok())
-            .map(|mut parts| layout(&mut parts, &schedule, able).arena)
+            .map(|parts| layout(&parts, &schedule, able).arena)
             .filter(|most| *most <= traced.saturating_mul(RESERVED));
         let arenas = Arc::new(Arenas::of(most.unwrap_or(0)));
         Ok(Family {
@@ -104,8 +99,8 @@ impl Family {
     /// # Errors
     /// If a name has no value, a size becomes negative or too large, or the device has no code for a kernel.
     pub fn at(&self, values: &Values) -> Result<Executable> {
-        let mut parts = self.parts.at(values, &self.kept)?;
-        let layout = layout(&mut parts, &self.schedule, self.able);
+        let parts = self.parts.at(values, &self.kept)?;
+        let layout = layout(&parts, &self.schedule, self.able);
         let launch = |kernel: usize| self.launches.get(kernel).and_then(Option::as_ref);
         let missing = (0..parts.kernels.len()).filter(|kernel| launch(*kernel).is_none());
         let kernels: Vec<&Kernel> = missing.map(|kernel| &*parts.kernels[kernel]).collect();

@@ -2,9 +2,10 @@
 
 use super::listed;
 use crate::error::{Error, Result};
+use crate::submitted::Input;
 use crate::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
-use tracecast_ir::{Port, Role};
+use tracecast_ir::{Port, Role, TensorType};
 
 /// The ports of a program by name.
 pub(super) struct Inputs {
@@ -16,6 +17,24 @@ pub(super) struct Inputs {
 
 /// For each port, which of the tensors of a run it is; `None` for state.
 pub(super) type Given = Vec<Option<usize>>;
+
+/// What a run may be given.
+pub(super) trait Typed {
+    /// Its type.
+    fn ty(&self) -> &TensorType;
+}
+
+impl Typed for &Tensor {
+    fn ty(&self) -> &TensorType {
+        Tensor::ty(self)
+    }
+}
+
+impl Typed for Input<'_> {
+    fn ty(&self) -> &TensorType {
+        Input::ty(self)
+    }
+}
 
 /// So many names are compared one by one.
 const FEW: usize = 32;
@@ -32,10 +51,10 @@ impl Inputs {
     ///
     /// # Errors
     /// If one is missing, given twice, of another type, or unknown to a strict program.
-    pub(super) fn find(
+    pub(super) fn find<T: Typed>(
         &self,
         ports: &[Port],
-        inputs: &[(&str, &Tensor)],
+        inputs: &[(&str, T)],
         given: &mut Given,
     ) -> Result<()> {
         given.clear();

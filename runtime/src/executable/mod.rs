@@ -1,10 +1,12 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
 mod arenas;
+mod command;
 mod exchange;
 mod family;
 mod given;
 mod kept;
+mod queued;
 mod session;
 mod workspace;
 
@@ -13,16 +15,18 @@ pub use family::Family;
 pub use session::Session;
 
 use crate::collective::{Collective, OneRank};
-use crate::device::{Bound, Device, Launch, Made, alloc};
+use crate::device::{Device, Launch, Made, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::{Outputs, Values};
 use crate::program::Program;
-use crate::store::Store;
+use crate::store::{Spares, Store};
+use crate::submitted::Input;
 use crate::tensor::Tensor;
 use arenas::Arenas;
+use command::Command;
 use exchange::Ranks;
 use given::{Given, Inputs};
 use kept::Kept;
@@ -55,6 +59,8 @@ pub struct Executable {
     /// What the exchanges of the program go over, once there is something.
     ranks: Option<Arc<Ranks>>,
     pool: Mutex<Pool>,
+    /// Memory that no state and no step in flight needs any more.
+    spares: Arc<Spares>,
 }
 
 /// When a step of a run began, counted from the start of the run, and how long it took.
@@ -159,6 +165,7 @@ impl Executable {
             token: Arc::default(),
             inputs,
             pool: Mutex::default(),
+            spares: Arc::default(),
         }
     }
 
@@ -261,13 +268,19 @@ impl Executable {
     ) -> Result<Outputs> {
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
         let _guard = self.device.enter()?;
+        if let Some(queue) = self.device.queue() {
+            let input = |port: usize| given[port].map(|at| Input::Host(inputs[at].1));
+            return self.run_queued(queue, store, &input, clock);
+        }
+        // Of steps on other devices.
+        store.ended()?;
         let Layout { states: ports, lasting, .. } = &self.program.layout;
         for (&port, &lasting) in ports.iter().zip(lasting) {
             let Port { name, ty, .. } = &self.program.parts.ports[port];
             states.push(store.memory(name, ty, &self.device, !lasting)?);
         }
         let short = |error| self.short_of_memory(error);
-        let mut workspace = self.workspace(states).map_err(short)?;
+        let mut workspace = self.workspace(states, None).map_err(short)?;
         self.reserve(&mut workspace).map_err(short)?;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
@@ -361,23 +374,23 @@ impl Executable {
 
     /// Runs the steps, and waits for their end.
     fn run_steps(&self, binding: &Binding, mut clock: Option<&mut Clock>) -> Result<()> {
-        let steps = || binding.kernels.iter().zip(&self.program.layout.steps);
+        let steps = || binding.commands.iter().zip(&self.program.layout.steps);
         if let Some(queue) = self.device.queue() {
             let Some(clock) = clock else {
                 return queue.run(&mut |queue| {
-                    steps().try_for_each(|(kernel, step)| queue.launch(&step.name, kernel))
+                    steps().try_for_each(|(command, step)| command.give(&step.name, queue))
                 });
             };
-            let one = |(i, (kernel, step)): (usize, (&Arc<dyn Bound>, &Step))| {
-                clock.time(i, || queue.run(&mut |queue| queue.launch(&step.name, kernel)))
+            let one = |(i, (command, step)): (usize, (&Command, &Step))| {
+                clock.time(i, || queue.run(&mut |queue| command.give(&step.name, queue)))
             };
             return steps().enumerate().try_for_each(one);
         }
         let mut all = || {
-            for (i, (kernel, step)) in steps().enumerate() {
+            for (i, (command, step)) in steps().enumerate() {
                 let done = match &mut clock {
-                    Some(clock) => clock.time(i, || kernel.run()),
-                    None => kernel.run(),
+                    Some(clock) => clock.time(i, || command.run()),
+                    None => command.run(),
                 };
                 done.map_err(|error| named(error, &step.name))?;
             }

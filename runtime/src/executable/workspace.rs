@@ -1,11 +1,12 @@
 //! [`Workspace`]: the memory of one run at a time, and kernels tied to it.
 
 use super::arenas::Arena;
+use super::command::Command;
 use super::exchange::{Begin, Finish, Tied};
 use super::{Executable, Pool};
 use crate::buckets::Work;
 use crate::collective::Places;
-use crate::device::{Arg, Bound, alloc};
+use crate::device::{Arg, SharedQueue, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Operand, Place};
 use crate::loan::HostLoan;
@@ -29,7 +30,7 @@ pub(super) struct Binding {
     arena: Memory,
     states: Vec<Memory>,
     fresh: Vec<Memory>,
-    pub(super) kernels: Vec<Arc<dyn Bound>>,
+    pub(super) commands: Vec<Command>,
     /// True if one of them runs on several threads.
     pub(super) is_shared: bool,
     /// The number of the thread on which they have reserved what they need.
@@ -85,11 +86,18 @@ impl Executable {
         }
     }
 
-    /// A workspace nobody else uses, the first of its bindings tied to these states; one that is tied to them already if there is one.
-    pub(super) fn workspace(&self, states: &[Memory]) -> Result<Workspace> {
+    /// A workspace nobody else uses, the first of its bindings tied to these states, and with this memory to replace them if it is not to have
+    /// its own; one that is tied to them already if there is one.
+    pub(super) fn workspace(
+        &self,
+        states: &[Memory],
+        fresh: Option<Vec<Memory>>,
+    ) -> Result<Workspace> {
         let tied = |pool: &Pool, arena: &Memory| {
-            let is_for =
-                |w: &Workspace| w.bindings.iter().any(|b| b.is_for(arena, states, &w.fresh));
+            let is_for = |w: &Workspace| {
+                let fresh = fresh.as_ref().unwrap_or(&w.fresh);
+                w.bindings.iter().any(|b| b.is_for(arena, states, fresh))
+            };
             pool.workspaces.iter().position(is_for)
         };
         let bytes = self.program.layout.arena;
@@ -107,6 +115,9 @@ impl Executable {
             None => self.new_workspace()?,
         };
         workspace.arena = Some(arena);
+        if let Some(fresh) = fresh {
+            workspace.fresh = fresh;
+        }
         self.tie(&mut workspace, states)?;
         Ok(workspace)
     }
@@ -119,7 +130,9 @@ impl Executable {
             Some(at) => workspace.bindings.swap(0, at),
             None => {
                 let binding = self.bind(workspace, states)?;
-                workspace.bindings.truncate(BINDINGS - 1);
+                // With steps in flight as many sets take turns, and one more.
+                let most = self.device.queue().map_or(1, SharedQueue::most_in_flight) + 1;
+                workspace.bindings.truncate(most.max(BINDINGS) - 1);
                 workspace.bindings.insert(0, binding);
             }
         }
@@ -131,7 +144,8 @@ impl Executable {
         let here = NUMBER.with(|number| *number);
         match workspace.bindings.first_mut() {
             Some(binding) if binding.reserved_on != here => {
-                binding.kernels.iter().try_for_each(|kernel| kernel.reserve())?;
+                let mut bound = binding.commands.iter().filter_map(Command::bound);
+                bound.try_for_each(|bound| bound.reserve())?;
                 binding.reserved_on = here;
                 Ok(())
             }
@@ -142,11 +156,9 @@ impl Executable {
     pub(super) fn new_workspace(&self) -> Result<Workspace> {
         let layout = &self.program.layout;
         let port = |state: &usize| &self.program.parts.ports[layout.states[*state]];
-        let fresh = layout
-            .fresh
-            .iter()
-            .map(|s| alloc(&*self.device, port(s).ty.bytes().get()))
-            .collect::<Result<_>>()?;
+        let own = layout.fresh.iter().filter(|_| self.device.queue().is_none());
+        let fresh =
+            own.map(|s| alloc(&*self.device, port(s).ty.bytes().get())).collect::<Result<_>>()?;
         let loans = (0..layout.loans).map(|_| Memory::new(HostLoan::default())).collect();
         Ok(Workspace { arena: None, fresh, loans, bindings: Vec::new() })
     }
@@ -156,7 +168,7 @@ impl Executable {
             arena: workspace.arena().clone(),
             states: states.to_vec(),
             fresh: workspace.fresh.clone(),
-            kernels: Vec::new(),
+            commands: Vec::new(),
             is_shared: false,
             reserved_on: 0,
         };
@@ -170,23 +182,24 @@ impl Executable {
                 Arg { memory: memory.clone(), offset, len, access, lasting }
             };
             let args: Vec<Arg> = step.operands.iter().map(arg).collect();
-            let bound: Arc<dyn Bound> = match step.work {
+            let command = match step.work {
                 Work::Kernel(kernel) => {
-                    self.launches[kernel].bind(&args, &self.sizes[kernel])?.into()
+                    Command::Run(self.launches[kernel].bind(&args, &self.sizes[kernel])?.into())
                 }
+                Work::Copy => Command::copy(&self.device, args)?,
                 Work::Begin(bucket) => {
                     begun[bucket] = spans(args);
                     let places = Places { operands: begun[bucket].clone(), results: Vec::new() };
-                    Arc::new(Begin(self.tied(bucket, places)?))
+                    Command::Run(Arc::new(Begin(self.tied(bucket, places)?)))
                 }
                 Work::Finish(bucket) => {
                     let operands = std::mem::take(&mut begun[bucket]);
                     let places = Places { operands, results: spans(args) };
-                    Arc::new(Finish(self.tied(bucket, places)?))
+                    Command::Run(Arc::new(Finish(self.tied(bucket, places)?)))
                 }
             };
-            binding.is_shared |= bound.is_shared();
-            binding.kernels.push(bound);
+            binding.is_shared |= command.bound().is_some_and(|bound| bound.is_shared());
+            binding.commands.push(command);
         }
         Ok(binding)
     }

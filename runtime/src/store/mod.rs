@@ -1,8 +1,14 @@
 //! [`Store`]: parameters and other state by name, living where they are used.
 
+mod flight;
+mod pending;
 mod place;
+mod value;
 mod weights;
 
+pub(crate) use flight::Flight;
+pub(crate) use pending::Ready;
+pub(crate) use value::{Spare, Spares};
 pub use weights::{Published, Weights};
 pub(crate) use weights::{Tie, Tied};
 
@@ -15,17 +21,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use tracecast_ir::TensorType;
+use value::Value;
 
 /// Named state. An entry lives on the host until an executable uses it, then in the memory of that executable's device; what is read
 /// from here is always the current value.
+///
+/// On a device with a [queue](crate::Device::queue) a run may return while its step is *in flight*. What is read waits for it. If it fails, the next call that reads the
+/// store, runs on it or [synchronizes](Store::synchronize) it is that error, once, and the store holds what it did after the last
+/// complete step; what was [inserted](Store::insert) or [set](Store::set) since stays. A fault that no call has told is logged.
 #[derive(Default)]
 pub struct Store {
     entries: BTreeMap<String, Entry>,
+    /// Steps that are not known to have ended, the first one first.
+    flights: Vec<Arc<Flight>>,
 }
 
 /// A value of its own, or one that weights share.
 enum Entry {
-    Own(At),
+    Own(Value),
     Shared(Arc<Shared>),
 }
 
@@ -44,13 +57,13 @@ impl Store {
 
     /// Adds an entry; replaces an entry of that name, whatever its type.
     pub fn insert(&mut self, name: &str, value: Tensor) {
-        self.entries.insert(name.to_owned(), Entry::Own(At::Host(value)));
+        self.entries.insert(name.to_owned(), own(At::Host(value)));
     }
 
     /// Adds an entry of that type that has no value: its memory is made by the first program that writes it, and holds anything before. Replaces an entry of
     /// that name.
     pub fn reserve(&mut self, name: &str, ty: TensorType) {
-        self.entries.insert(name.to_owned(), Entry::Own(At::Reserved(ty)));
+        self.entries.insert(name.to_owned(), own(At::Reserved(ty)));
     }
 
     /// The current value of an entry.
@@ -58,30 +71,33 @@ impl Store {
     /// # Errors
     /// If there is no such entry, its device fails, or it is reserved and nothing has written it.
     pub fn get(&self, name: &str) -> Result<Tensor> {
-        self.entry(name)?.read()
+        let entry = self.entry(name)?;
+        self.ended()?;
+        entry.read()
     }
 
-    /// Gives an entry a new value of the same type; it stays where it lives, unless [`Weights`] share it.
+    /// Gives an entry a new value of the same type; it stays where it lives, unless [`Weights`] share it or its device has a queue.
     ///
     /// # Errors
-    /// If there is no such entry, it has another type, or its device fails.
+    /// If there is no such entry, it has another type, its device fails, or a step in flight has.
     pub fn set(&mut self, name: &str, value: &Tensor) -> Result<()> {
         let ty = self.entry(name)?.ty();
         if ty != value.ty() {
             return Err(Error::state(name, Error::expected(ty, value.ty())));
         }
-        match self.entries.get_mut(name) {
-            Some(Entry::Own(At::Device { device, memory, .. })) => {
-                memory.changed();
-                let _guard = device.enter()?;
-                device.upload(value.bytes(), memory, 0)
-            }
-            Some(entry) => {
-                *entry = Entry::Own(At::Host(value.clone()));
-                Ok(())
-            }
-            None => Ok(()),
+        self.settle()?;
+        let Some(entry) = self.entries.get_mut(name) else { return Ok(()) };
+        if let Entry::Own(to) = entry
+            && let At::Device { device, memory, .. } = to.at()
+            && device.queue().is_none()
+        {
+            memory.changed();
+            let _guard = device.enter()?;
+            return device.upload(value.bytes(), memory, 0);
         }
+        // A queue gets it with the next step: until that is complete, the former value may be wanted.
+        *entry = own(At::Host(value.clone()));
+        Ok(())
     }
 
     /// Forgets an entry without reading it: what is left to do with one whose device is lost. False if there is none.
@@ -113,6 +129,10 @@ impl Store {
     pub fn transfer(&mut self, name: &str, to: &mut Store, under: &str) -> Result<()> {
         self.entry(name)?;
         if let Some(entry) = self.entries.remove(name) {
+            if let Entry::Own(value) = &entry {
+                to.flights.retain(|flight| !flight.is_done());
+                value.flights().for_each(|flight| to.follow(flight));
+            }
             to.entries.insert(under.to_owned(), entry);
         }
         Ok(())
@@ -135,7 +155,10 @@ impl Store {
 
     /// The names and current values, sorted by name; an item is an error if its device fails.
     pub fn iter(&self) -> impl Iterator<Item = Result<(&str, Tensor)>> {
-        self.entries.iter().map(|(name, entry)| Ok((name.as_str(), entry.read()?)))
+        self.entries.iter().map(|(name, entry)| {
+            self.ended()?;
+            Ok((name.as_str(), entry.read()?))
+        })
     }
 
     /// The number of entries.
@@ -189,6 +212,10 @@ impl Store {
     /// # Ok::<(), tracecast_runtime::Error>(())
     /// ```
     pub fn snapshot(&mut self) -> Weights {
+        // Whoever asks next is told how steps ended; one that has not ended in time is none of what is shared.
+        self.flights.iter().for_each(|flight| {
+            let _ = flight.wait();
+        });
         let entries = std::mem::take(&mut self.entries);
         let shared: BTreeMap<String, Arc<Shared>> =
             entries.into_iter().map(|(name, entry)| (name, entry.into_shared())).collect();
@@ -211,28 +238,31 @@ impl Store {
             return Err(Error::state(name, Error::expected(ty, found.ty())));
         }
         match self.entries.get_mut(name) {
-            Some(Entry::Own(at)) => at.settle(on),
+            Some(Entry::Own(value)) => value.settled().settle(on),
             Some(Entry::Shared(shared)) if !written => shared.memory(on),
-            _ => self.own(name)?.settle(on),
+            _ => self.own(name)?.settled().settle(on),
         }
     }
 
     /// Where an entry lives that is to be written: if weights share it, it becomes a copy of its own.
-    fn own(&mut self, name: &str) -> Result<&mut At> {
+    fn own(&mut self, name: &str) -> Result<&mut Value> {
         let missing = || Error::state(name, "is not in the store");
         let entry = match self.entries.remove(name).ok_or_else(missing)? {
-            Entry::Own(at) => Ok(at),
+            Entry::Own(value) => Ok(value),
             Entry::Shared(shared) => match Arc::try_unwrap(shared) {
-                Ok(own) => Ok(own.into_at()),
-                Err(shared) => shared.read().map(At::Host).map_err(|error| (shared, error)),
+                Ok(own) => Ok(Value::of(own.into_at())),
+                Err(shared) => match shared.read() {
+                    Ok(value) => Ok(Value::of(At::Host(value))),
+                    Err(error) => Err((shared, error)),
+                },
             },
         };
         let (entry, failed) = match entry {
-            Ok(at) => (Entry::Own(at), None),
+            Ok(value) => (Entry::Own(value), None),
             Err((shared, error)) => (Entry::Shared(shared), Some(error)),
         };
         match (self.entries.entry(name.to_owned()).or_insert(entry), failed) {
-            (Entry::Own(at), None) => Ok(at),
+            (Entry::Own(value), None) => Ok(value),
             (_, error) => Err(error.unwrap_or_else(missing)),
         }
     }
@@ -240,30 +270,35 @@ impl Store {
     /// Puts another memory of the same device under an entry and returns the former one.
     pub(crate) fn swap(&mut self, name: &str, with: Memory) -> Memory {
         match self.entries.get_mut(name) {
-            Some(Entry::Own(At::Device { memory, .. })) => std::mem::replace(memory, with),
+            Some(Entry::Own(value)) => value.swap(with),
             _ => with,
         }
     }
 }
 
+/// An entry that lives there and that nobody shares.
+fn own(at: At) -> Entry {
+    Entry::Own(Value::of(at))
+}
+
 impl Entry {
     fn ty(&self) -> &TensorType {
         match self {
-            Entry::Own(at) => at.ty(),
+            Entry::Own(value) => value.ty(),
             Entry::Shared(shared) => shared.ty(),
         }
     }
 
     fn read(&self) -> Result<Tensor> {
         match self {
-            Entry::Own(at) => at.read(),
+            Entry::Own(value) => value.read(),
             Entry::Shared(shared) => shared.read(),
         }
     }
 
     fn into_shared(self) -> Arc<Shared> {
         match self {
-            Entry::Own(at) => Arc::new(Shared::new(at)),
+            Entry::Own(value) => Arc::new(Shared::new(value.into_at())),
             Entry::Shared(shared) => shared,
         }
     }

@@ -81,7 +81,7 @@ impl Weights {
     pub fn to_store(&self) -> Store {
         let entry =
             |(name, shared): (&String, &Arc<Shared>)| (name.clone(), Entry::Shared(shared.clone()));
-        Store { entries: self.0.entries.iter().map(entry).collect() }
+        Store { entries: self.0.entries.iter().map(entry).collect(), flights: Vec::new() }
     }
 
     /// The value of an entry.

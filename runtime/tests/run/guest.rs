@@ -93,6 +93,11 @@ impl Inside {
         memory.iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// What stopped the queue.
+    pub(crate) fn stopped(&self) -> Option<Fault> {
+        self.progress.stopped()
+    }
+
     fn work(&self, taken: &Receiver<Command>) {
         let mut stopped = false;
         while let Ok(command) = taken.recv() {
@@ -264,4 +269,8 @@ impl Device for Guest {
     fn memory_stats(&self) -> Option<MemoryStats> {
         Some(MemoryStats::new(self.inside.in_use()))
     }
+}
+
+pub(crate) fn count(counter: &AtomicUsize) -> usize {
+    counter.load(Ordering::SeqCst)
 }

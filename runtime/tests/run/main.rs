@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod guest;
+mod in_flight;
 mod queued;
 mod random;
 mod sizes;

@@ -1,10 +1,9 @@
 //! Programs on a device with a queue.
 
-use super::guest::Guest;
-use super::support::{add, double, fused, launch, limit, vector};
+use super::guest::{Guest, count};
+use super::support::{add, double, fused, launch, limit, load, vector};
 use super::{floats, state, store, tensor};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracecast_ir::Verified;
 use tracecast_runtime::{Device, Error, Executable, FaultKind, Program};
@@ -19,7 +18,7 @@ fn accumulate() -> Verified {
     })
 }
 
-fn on(guest: &Arc<Guest>, graph: &Verified) -> Executable {
+pub(crate) fn on(guest: &Arc<Guest>, graph: &Verified) -> Executable {
     Program::plan(graph).unwrap().load(guest.clone()).unwrap()
 }
 
@@ -82,6 +81,38 @@ fn checks_are_faults_that_say_what_was_found() {
     assert_eq!(state(&store, "s"), [1.0, 2.0]);
 }
 
+/// No kernel copies, so a device need not have one of other dtypes for it.
+#[test]
+fn copies_are_commands_and_no_kernels() {
+    let g = fused(|t| {
+        let (a, b) = (t.state("a", vector(3)), t.state("b", vector(3)));
+        t.update(a, b);
+        t.update(b, a);
+        t.output("was", a);
+    });
+    let guest = Guest::new("npu", 1);
+    let program = on(&guest, &g);
+    assert_eq!((program.kernels(), program.program().copies()), (0, 3));
+    assert!(program.program().steps().all(|(_, kernel)| kernel.is_none()));
+    assert_eq!(program.program().copied_bytes(0), Some(12));
+    let mut exchanged = store(&[("a", &[1.0, 2.0, 3.0]), ("b", &[4.0, 5.0, 6.0])]);
+    let out = program.run(&mut exchanged, &[]).unwrap();
+    assert_eq!(state(&exchanged, "a"), [4.0, 5.0, 6.0]);
+    assert_eq!(state(&exchanged, "b"), [1.0, 2.0, 3.0]);
+    assert_eq!(floats(&out["was"]), [1.0, 2.0, 3.0]);
+    assert!(count(&guest.inside.copies) >= 3 && count(&guest.inside.launches) == 0);
+    for infallible in [true, false] {
+        let program = load(&g, infallible);
+        let mut exchanged = store(&[("a", &[1.0, 2.0, 3.0]), ("b", &[4.0, 5.0, 6.0])]);
+        let out = program.run(&mut exchanged, &[]).unwrap();
+        assert_eq!(state(&exchanged, "a"), [4.0, 5.0, 6.0]);
+        assert_eq!(
+            (state(&exchanged, "b"), floats(&out["was"])),
+            (vec![1.0, 2.0, 3.0], vec![1.0, 2.0, 3.0])
+        );
+    }
+}
+
 #[test]
 fn waits_are_bounded() {
     let guest = Guest::new("npu", 1);
@@ -103,7 +134,7 @@ fn missing_memory_is_asked_for_twice_and_told_with_numbers() {
     let Err(Error::Fault(fault)) = program.run(&mut store, &[("x", &x)]) else { panic!("it ran") };
     assert!(matches!(fault.kind, FaultKind::OutOfMemory { limit: Some(16), .. }), "{fault}");
     assert!(fault.message.contains("@test"), "{fault}");
-    assert!(guest.inside.trims.load(Ordering::SeqCst) > 0);
+    assert!(count(&guest.inside.trims) > 0);
     guest.inside.limit(usize::MAX);
     program.run(&mut store, &[("x", &x)]).unwrap();
     assert_eq!(state(&store, "s"), [2.0, 12.0]);

@@ -1,0 +1,233 @@
+//! Runs on a device with a queue: a step is given as one group of commands, and from then on what the store holds is pending.
+
+use super::workspace::Workspace;
+use super::{Clock, Executable, Given};
+use crate::device::{Landing, Queue, SharedQueue, alloc};
+use crate::error::{Error, Result};
+use crate::layout::Place;
+use crate::memory::{Memory, Span};
+use crate::outputs::{Outputs, Values};
+use crate::store::{Flight, Ready, Spare, Store};
+use crate::submitted::{Input, Submitted};
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// Where an output goes.
+enum Room {
+    Host(Landing),
+    /// In memory of its own.
+    Device(Memory),
+}
+
+/// The step that is to be given.
+struct Step<'a, 'i> {
+    executable: &'a Executable,
+    workspace: &'a Workspace,
+    states: &'a [Ready],
+    input: &'a dyn Fn(usize) -> Option<Input<'i>>,
+    rooms: &'a [Room],
+}
+
+impl Executable {
+    /// Gives a step and does not wait for its end; its outputs stay on the device. They can be [inputs](Input) of other steps on this device, which
+    /// then waits for nothing.
+    ///
+    /// On a device without a queue the step is done when this returns, and its outputs are on the host.
+    ///
+    /// # Errors
+    /// As [`run`](Executable::run), as far as that is known now. How the step itself ends is told by whoever asks first: its
+    /// [outputs](Submitted) or the [store](Store).
+    pub fn submit(&self, store: &mut Store, inputs: &[(&str, Input<'_>)]) -> Result<Submitted> {
+        let Some(queue) = self.device.queue() else {
+            let host = |(name, input): &(_, Input<'_>)| Ok((*name, input.to_host()?));
+            let host = inputs.iter().map(host).collect::<Result<Vec<(&str, Tensor)>>>()?;
+            let host: Vec<(&str, &Tensor)> = host.iter().map(|(name, t)| (*name, t)).collect();
+            return Ok(Submitted::on_host(self.run(store, &host)?));
+        };
+        self.runs_alone()?;
+        let mut given = Given::new();
+        self.inputs.find(&self.program.parts.ports, inputs, &mut given)?;
+        let here = inputs.iter().map(|(_, input)| input.on(&self.device));
+        let here = here.collect::<Result<Vec<_>>>()?;
+        let input = |port: usize| given[port].map(|at| here[at].as_input());
+        let _guard = self.device.enter()?;
+        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
+        let room = |ty: &tracecast_ir::TensorType| {
+            Ok(Room::Device(alloc(&*self.device, ty.bytes().get())?))
+        };
+        let rooms = types.clone().map(room).collect::<Result<Vec<_>>>()?;
+        let flight = self.give(queue, store, &input, &rooms, None)?;
+        let memories = rooms.into_iter().filter_map(|room| match room {
+            Room::Device(memory) => Some(memory),
+            Room::Host(_) => None,
+        });
+        let values = types.cloned().zip(memories);
+        Ok(Submitted::on_device(self.output_names.clone(), values, &self.device, &flight))
+    }
+
+    /// Gives a step; waits for it if it has outputs, or is timed.
+    pub(super) fn run_queued<'i>(
+        &self,
+        queue: &SharedQueue,
+        store: &mut Store,
+        input: &dyn Fn(usize) -> Option<Input<'i>>,
+        clock: Option<&mut Clock>,
+    ) -> Result<Outputs> {
+        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
+        let rooms = types.clone().map(|ty| Ok(Room::Host(Landing::of(ty.bytes().get())?)));
+        let rooms = rooms.collect::<Result<Vec<_>>>()?;
+        let waits = clock.is_some() || !rooms.is_empty();
+        let flight = self.give(queue, store, input, &rooms, clock)?;
+        if waits && let Err(fault) = flight.wait() {
+            flight.tell_unless_late(&fault);
+            store.settle()?;
+            return Err(fault.into());
+        }
+        let values = types.cloned().zip(rooms).map(|(ty, room)| match room {
+            Room::Host(landing) => Tensor::from_bytes(ty, landing.take()),
+            Room::Device(_) => Err(Error::Plan("an output stayed on its device".to_owned())),
+        });
+        Ok(Outputs::new(self.output_names.clone(), values.collect::<Result<Values>>()?))
+    }
+
+    /// Gives a step: afterwards the store holds what it will have written.
+    fn give<'i>(
+        &self,
+        queue: &SharedQueue,
+        store: &mut Store,
+        input: &dyn Fn(usize) -> Option<Input<'i>>,
+        rooms: &[Room],
+        clock: Option<&mut Clock>,
+    ) -> Result<Arc<Flight>> {
+        let short = |error| self.short_of_memory(error);
+        store.admit(queue)?;
+        let layout = &self.program.layout;
+        let ports = &self.program.parts.ports;
+        let fresh = layout.fresh.iter().enumerate().map(|(buffer, state)| {
+            let bytes = ports[layout.states[*state]].ty.bytes().get();
+            self.spares.take(buffer).map_or_else(|| alloc(&*self.device, bytes), Ok)
+        });
+        let fresh = fresh.collect::<Result<Vec<Memory>>>().map_err(short)?;
+        let mut buffers = vec![None; layout.states.len()];
+        for (buffer, state) in layout.fresh.iter().enumerate() {
+            buffers[*state] = Some(buffer);
+        }
+        let ready = layout.states.iter().enumerate().map(|(number, port)| {
+            let port = &ports[*port];
+            let buffer = buffers[number];
+            // What is never read needs no memory besides that to which it is written.
+            let next = buffer.filter(|_| !layout.is_read[number]).map(|buffer| &fresh[buffer]);
+            store.ready(&port.name, &port.ty, &self.device, buffer.is_some(), next)
+        });
+        let states = ready.collect::<Result<Vec<Ready>>>().map_err(short)?;
+        let memories: Vec<Memory> = states.iter().map(|state| state.memory.clone()).collect();
+        let mut workspace = self.workspace(&memories, Some(fresh)).map_err(short)?;
+        let given = self.reserve(&mut workspace).map_err(short).and_then(|()| {
+            workspace.fresh.iter().for_each(Memory::changed);
+            let step =
+                Step { executable: self, workspace: &workspace, states: &states, input, rooms };
+            let store = &*store;
+            queue.give(&mut || step.may_begin(store), &mut step.commands(queue, clock))
+        });
+        let flight = given.map(|number| Arc::new(Flight::new(queue, number)));
+        if let Ok(flight) = &flight {
+            for (number, state) in states.into_iter().enumerate() {
+                let (to, spare) = match buffers[number] {
+                    Some(buffer) => {
+                        let fresh = workspace.fresh[buffer].clone();
+                        let (memory, to) = (state.memory, self.spares.clone());
+                        let spare = (!fresh.same(&memory)).then_some(Spare { memory, to, buffer });
+                        (fresh, spare)
+                    }
+                    None if state.is_new => (state.memory, None),
+                    None => continue,
+                };
+                let name = &ports[layout.states[number]].name;
+                store.advance(name, (&self.device, to), flight, spare);
+                store.follow(flight);
+            }
+        } else {
+            let unused = workspace.fresh.iter().enumerate();
+            unused.for_each(|(buffer, memory)| self.spares.give(buffer, memory.clone()));
+        }
+        // What comes next stands behind it in the queue, and may use the same memory.
+        workspace.fresh.clear();
+        self.arenas.give_back(workspace.arena.take());
+        self.pool().workspaces.push(workspace);
+        if flight.is_err() {
+            store.settle()?;
+        }
+        flight
+    }
+}
+
+impl<'a> Step<'a, '_> {
+    /// An error if something that it needs is known to have failed.
+    fn may_begin(&self, store: &Store) -> Result<()> {
+        store.unfailed()?;
+        let ports = 0..self.executable.program.parts.ports.len();
+        ports.filter_map(self.input).try_for_each(|input| input.unfailed())
+    }
+
+    /// Its commands, in order.
+    fn commands(
+        &'a self,
+        queue: &'a SharedQueue,
+        mut clock: Option<&'a mut Clock>,
+    ) -> impl FnMut(&mut dyn Queue) -> Result<()> + 'a {
+        move |line| {
+            let layout = &self.executable.program.layout;
+            let binding = &self.workspace.bindings[0];
+            for state in self.states {
+                if let Some(tensor) = &state.upload {
+                    upload(line, tensor, &state.memory, 0)?;
+                }
+            }
+            for (port, place) in layout.inputs.iter().enumerate() {
+                let (Some(input), Some(Place::Arena(at))) = ((self.input)(port), place) else {
+                    continue;
+                };
+                let arena = self.workspace.arena();
+                match input.place() {
+                    Ok(tensor) => upload(line, tensor, arena, *at)?,
+                    Err(from) => {
+                        let to = Span { memory: arena.clone(), at: *at, len: from.len };
+                        line.copy(&from, &to)?;
+                    }
+                }
+            }
+            for (i, (command, step)) in binding.commands.iter().zip(&layout.steps).enumerate() {
+                match &mut clock {
+                    None => command.give(&step.name, line)?,
+                    Some(clock) => clock.time(i, || {
+                        command.give(&step.name, line)?;
+                        queue.wait(line.record())
+                    })?,
+                }
+            }
+            let executable = self.executable;
+            for (output, (place, room)) in layout.outputs.iter().zip(self.rooms).enumerate() {
+                let (memory, at) = executable.locate(*place, self.workspace, binding);
+                let len = executable.output_type(output).bytes().get();
+                let from = Span { memory: memory.clone(), at, len };
+                match room {
+                    _ if len == 0 => {}
+                    Room::Host(landing) => line.download(&from, landing.clone())?,
+                    Room::Device(memory) => {
+                        line.copy(&from, &Span { memory: memory.clone(), at: 0, len })?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Copies a tensor, whose bytes the queue holds until it has.
+fn upload(line: &mut dyn Queue, tensor: &Tensor, to: &Memory, at: usize) -> Result<()> {
+    let len = tensor.bytes().len();
+    if len == 0 {
+        return Ok(());
+    }
+    line.upload(tensor.clone().into(), &Span { memory: to.clone(), at, len })
+}
