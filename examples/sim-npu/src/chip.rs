@@ -7,6 +7,7 @@ use crate::isa::Program;
 use crate::memory::{Region, Space};
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tracecast_runtime::ir::kernel::Kernel;
 use tracecast_runtime::{Bound, DeviceId, Error, Memory, Progress, Result, Span};
@@ -34,6 +35,8 @@ pub(crate) struct Chip {
     pub(crate) counters: Counters,
     pub(crate) faults: Faults,
     pub(crate) clock: Clock,
+    /// Commands that were given and have not ended.
+    pub(crate) pending: AtomicU64,
     paused: Mutex<bool>,
     resumed: Condvar,
 }
@@ -48,6 +51,7 @@ impl Chip {
             counters: Counters::default(),
             faults: Faults::default(),
             clock: Clock::default(),
+            pending: AtomicU64::new(0),
             paused: Mutex::new(false),
             resumed: Condvar::new(),
         }

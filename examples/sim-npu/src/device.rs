@@ -10,6 +10,7 @@ use crate::queue::Line;
 use crate::{Settings, amp};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tracecast_runtime::ir::kernel::Kernel;
 use tracecast_runtime::{
@@ -61,6 +62,11 @@ impl Npu {
     /// How many injected faults have happened.
     pub fn struck(&self) -> u64 {
         self.chip.faults.struck()
+    }
+
+    /// True if it has done all that it was told.
+    pub fn is_idle(&self) -> bool {
+        self.chip.pending.load(Ordering::SeqCst) == 0
     }
 
     /// Begins no other command until it [goes on](Npu::resume).

@@ -7,6 +7,7 @@ use crate::machine;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tracecast_runtime::{Bound, Error, Fault, HostBytes, Landing, Queue, Result, Span, Timeline};
@@ -45,6 +46,7 @@ impl Line {
 
     fn give(&self, command: Command) -> Result<()> {
         self.chip.is_entered();
+        self.chip.pending.fetch_add(1, Ordering::SeqCst);
         self.given
             .send(command)
             .map_err(|_| Fault::lost(&self.chip.id, "its thread is gone").into())
@@ -138,7 +140,7 @@ impl Worker {
             self.chip.wait_while_paused();
             match command {
                 Command::Reset => stopped = false,
-                _ if stopped => {}
+                dropped if stopped => drop(dropped),
                 Command::Record(number) => self.chip.progress.reach(number),
                 command => {
                     let run = catch_unwind(AssertUnwindSafe(|| self.run(&command)));
@@ -151,6 +153,7 @@ impl Worker {
                     }
                 }
             }
+            self.chip.pending.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
