@@ -152,11 +152,13 @@ impl Image {
         let Some(stride) = inner.near().filter(|_| places.start < places.end) else { return };
         let count = (places.len() - 1) * stride + 1;
         let first = from.moved(places.start * inner.stride);
-        // SAFETY: the caller's contract.
-        if inner.step * stride == 2
-            && unsafe { self.alternate::<E>(first, places.start, [rows, count], along, to) }
-        {
-            return;
+        if inner.step * stride == 2 {
+            let sizes = [rows, count];
+            // SAFETY: the caller's contract.
+            let done = unsafe { self.alternate::<E>(first, places.start, sizes, along, to) };
+            if done {
+                return;
+            }
         }
         for row in 0..rows {
             let base = from.moved(row as isize * along + places.start * inner.stride);
