@@ -8,6 +8,7 @@ use tracecast::explain::{Explanation, html, json};
 use tracecast_passes::{PassOptions, explain::explain};
 use tracecast_runtime::files;
 
+use crate::devices;
 use crate::failure::Failure;
 use crate::program::ProgramFile;
 
@@ -37,6 +38,10 @@ pub(crate) struct Explain {
     #[arg(long)]
     no_fold: bool,
 
+    /// Explains it for this device: ports that do not say where they live are there. Devices from outside have names such as `npu:1`
+    #[arg(long, value_name = "DEVICE", value_parser = devices::named)]
+    device: Option<String>,
+
     /// `exact` rounds wherever PyTorch does; `optimised` leaves out what would be rounded between ops of one kernel
     #[arg(long, value_name = "PRECISION", default_value_t)]
     precision: Precision,
@@ -50,7 +55,9 @@ impl Explain {
             fold: !self.no_fold,
             precision: self.precision,
         };
-        let graphs = self.program.read()?;
+        let device = self.device.as_deref().map(devices::device_type).transpose();
+        let device = device.map_err(Failure::Usage)?.unwrap_or_default();
+        let graphs = self.program.read_for(device)?;
         let explained: Vec<Explanation> =
             graphs.iter().map(|graph| explain(graph, &options)).collect::<Result<_, _>>()?;
         if let Some(path) = &self.html {

@@ -5,6 +5,7 @@
 
 mod asm;
 mod dataset;
+mod devices;
 mod digits;
 mod dot;
 mod dump;
@@ -27,13 +28,28 @@ mod training;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use tracecast_runtime::Registry;
 
 pub use crate::ranks::World;
 
 use crate::escaped::Escaped;
 use crate::failure::Failure;
+
+/// Does what the command line says, and knows the devices of a registry besides: the tool of a device from outside, in a crate of its own.
+///
+/// ```no_run
+/// # fn registry() -> std::sync::Arc<tracecast_runtime::Registry> { unimplemented!() }
+/// fn main() -> std::process::ExitCode {
+///     tracecast_cli::main_with(&registry())
+/// }
+/// ```
+pub fn main_with(registry: &Arc<Registry>) -> ExitCode {
+    devices::know(registry);
+    run(None)
+}
 
 /// Does what the command line says. With a `world`, training under `mpirun` takes its processes for ranks; without, it is refused there.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tracecast::{Limits, Profile, Store, Tensor, TensorType, measure_limits};
+use tracecast::{Profile, Store, Tensor, TensorType};
 use tracecast_runtime::collective::{Group, threads};
 use tracecast_runtime::files;
 
@@ -77,9 +77,13 @@ impl ProfileCommand {
             inputs.iter().map(|(name, tensor)| (&**name, tensor)).collect();
         let profile = match executable.program().ranks().filter(|ranks| *ranks > 1) {
             Some(ranks) => self.on_ranks(ranks, &store, &inputs)?,
-            None => {
-                Profile::of(&executable, &mut store, &inputs, self.runs as usize, self.limits())?
-            }
+            None => Profile::of(
+                &executable,
+                &mut store,
+                &inputs,
+                self.runs as usize,
+                self.target.limits(),
+            )?,
         };
         if let Some(path) = &self.trace {
             files::replace(path, trace_events(&profile).to_string().as_bytes())
@@ -113,7 +117,7 @@ impl ProfileCommand {
         store: &Store,
         inputs: &[(&str, &Tensor)],
     ) -> Result<Profile, Failure> {
-        let (limits, runs) = (self.limits(), self.runs as usize);
+        let (limits, runs) = (self.target.limits(), self.runs as usize);
         let of_rank = |rank: Group, mut store: Store| -> Result<Profile, Failure> {
             let graph = self.program.read_one()?;
             let (executable, _) = self.target.compile(graph, self.program.policies()?)?;
@@ -134,12 +138,6 @@ impl ProfileCommand {
             ended.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>, _>>()
         });
         Ok(profiles?.swap_remove(0))
-    }
-
-    /// The limits of the machine; there are none to compare with for a device that interprets.
-    fn limits(&self) -> Option<Limits> {
-        let (threads, vectors) = self.target.cpu()?;
-        Some(measure_limits(threads, vectors))
     }
 }
 

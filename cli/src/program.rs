@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tracecast_ir::policy::{DeviceType, PolicyFile, PolicySet, Region};
+use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region};
 use tracecast_ir::text::{ParseOptions, parse_under};
 use tracecast_ir::{DType, Graph};
 use tracecast_passes::explain::warnings::of_choices;
 
+use crate::devices;
 use crate::excerpt::excerpt;
 use crate::failure::{Failure, note};
 
@@ -46,8 +47,8 @@ impl FromStr for Autocast {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (device, dtype) =
-            text.split_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
-        let device = device.parse::<DeviceType>().map_err(|error| error.to_string())?;
+            text.rsplit_once(':').ok_or("expected DEVICE:DTYPE, such as cpu:bf16")?;
+        let device = devices::device_type(device)?;
         Ok(Autocast { device, dtype: dtype.parse()? })
     }
 }
@@ -55,12 +56,19 @@ impl FromStr for Autocast {
 impl ProgramFile {
     /// The graphs of the file, in order.
     pub(crate) fn read(&self) -> Result<Vec<Graph>, Failure> {
+        self.read_for(DeviceType::Cpu)
+    }
+
+    /// The graphs of the file, in order, whose ports live on such a device if they do not say where.
+    pub(crate) fn read_for(&self, device: DeviceType) -> Result<Vec<Graph>, Failure> {
         let name =
             if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;
         let options = ParseOptions {
             file: Some(name.clone()),
             policies: self.policies()?,
+            device,
+            devices: devices::names(),
             ..ParseOptions::default()
         };
         let graphs = parse_under(&text, &options, &self.ambient()?)
@@ -85,7 +93,7 @@ impl ProgramFile {
 
     /// What decides about precision.
     pub(crate) fn policies(&self) -> Result<Arc<PolicySet>, Failure> {
-        let Some(path) = &self.policy else { return Ok(PolicySet::standard().into()) };
+        let Some(path) = &self.policy else { return Ok(devices::options().policies()) };
         let text = fs::read_to_string(path).map_err(|error| Failure::in_file(path, error))?;
         let file = PolicyFile::parse(&text).map_err(|error| Failure::in_file(path, error))?;
         let set = file.into_set().ok_or_else(|| {
@@ -125,8 +133,11 @@ impl ProgramFile {
         let Some(Autocast { device, dtype }) = self.autocast else {
             return Ok(Region::default());
         };
+        let kinds = devices::registry().kinds();
+        let amp = kinds.iter().find(|kind| kind.device_type == device).and_then(|k| k.amp.as_ref());
+        let accepted = amp.map_or_else(|| device.accepted(), |amp| Accepted::Only(&amp.dtypes));
         let (region, warning) = Region::default()
-            .enter(device, Some(dtype), true, None)
+            .enter_accepting(accepted, device, Some(dtype), true, None)
             .map_err(|error| Failure::Usage(error.to_string()))?;
         if let Some(warning) = warning {
             note("warning", warning);

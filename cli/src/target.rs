@@ -4,17 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tracecast::{CompileReport, Executable, Graph, Options, Precision, Vectors, compile_reported};
+use tracecast::{CompileReport, Executable, Graph, Limits, Options, Precision, compile_reported};
+#[cfg(feature = "cpu")]
+use tracecast::{Vectors, measure_limits};
 use tracecast_ir::policy::PolicySet;
 use tracecast_runtime::Device;
 
+use crate::devices;
 use crate::failure::{Failure, note};
 
 /// The device and how it is used.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Target {
-    /// The device: `cpu` runs machine code, `reference` interprets
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = ["cpu", "reference"])]
+    /// The device: `cpu` runs machine code, `reference` interprets, others have names such as `npu:1`
+    #[arg(long, value_name = "DEVICE", default_value = devices::FIRST, value_parser = devices::named)]
     device: String,
 
     /// Threads of the CPU; 0 for one per core
@@ -22,10 +25,12 @@ pub(crate) struct Target {
     threads: u16,
 
     /// Vector instructions: the best of the CPU (`native`), nothing beyond AVX2 (`avx2`), or what every CPU of this kind has (`portable`)
+    #[cfg(feature = "cpu")]
     #[arg(long, value_name = "VECTORS", default_value_t)]
     vectors: Vectors,
 
     /// Short for `--vectors portable`
+    #[cfg(feature = "cpu")]
     #[arg(long, conflicts_with = "vectors")]
     portable: bool,
 
@@ -41,11 +46,12 @@ pub(crate) struct Target {
 impl Target {
     /// Options for this device.
     pub(crate) fn options(&self) -> Options {
-        let options = Options::new()
+        let options = devices::options()
             .device(&self.device)
             .threads(usize::from(self.threads))
-            .vectors(self.vectors())
             .precision(self.precision);
+        #[cfg(feature = "cpu")]
+        let options = options.vectors(self.vectors());
         match &self.code_cache {
             Some(folder) => options.code_cache(folder),
             None => options,
@@ -71,15 +77,23 @@ impl Target {
         Ok((executable, report))
     }
 
+    #[cfg(feature = "cpu")]
     fn vectors(&self) -> Vectors {
         if self.portable { Vectors::Portable } else { self.vectors }
     }
 
-    /// The threads of the CPU, and its vectors; nothing if programs run elsewhere.
-    pub(crate) fn cpu(&self) -> Option<(usize, Vectors)> {
+    /// What the machine can do at best, measured; nothing if programs run elsewhere than on the CPU.
+    #[cfg(feature = "cpu")]
+    pub(crate) fn limits(&self) -> Option<Limits> {
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.threads == 0 { available() } else { usize::from(self.threads) };
-        (self.device == "cpu").then_some((threads, self.vectors()))
+        (self.device == "cpu").then(|| measure_limits(threads, self.vectors()))
+    }
+
+    /// Nothing is known of what the machine can do at best.
+    #[cfg(not(feature = "cpu"))]
+    pub(crate) fn limits(&self) -> Option<Limits> {
+        None
     }
 
     /// The device itself.

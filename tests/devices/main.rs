@@ -6,4 +6,8 @@
 mod guest;
 mod host;
 mod names;
+mod queued;
 mod regions;
+#[allow(dead_code, reason = "the tests of the runtime use all of it")]
+#[path = "../../runtime/tests/run/guest.rs"]
+mod worker;

@@ -10,9 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tracecast::{Options, Session, SizedProgram, Store, Tensor, Weights, compile_sized};
+use tracecast::{Session, SizedProgram, Store, Tensor, Weights, compile_sized};
 use tracecast_ir::{Graph, Port, Role, Values};
 
+use crate::devices;
 use crate::failure::Failure;
 use crate::program::ProgramFile;
 use latency::Latencies;
@@ -43,7 +44,7 @@ pub(crate) struct ServeBench {
     json: bool,
 
     /// The device: `cpu` runs machine code, `reference` interprets
-    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = ["cpu", "reference"])]
+    #[arg(long, value_name = "DEVICE", default_value = devices::FIRST, value_parser = devices::named)]
     device: String,
 }
 
@@ -75,7 +76,7 @@ impl ServeBench {
         let sets = self.sets(&graph)?;
         let (inputs, state) = arrays(&graph, &sets)?;
         let replaces = !graph.updates().is_empty();
-        let options = Options::new().device(&self.device).threads(1);
+        let options = devices::options().device(&self.device).threads(1);
         let start = Instant::now();
         let program = compile_sized(graph, &options.with_policies(self.program.policies()?))?;
         for values in &sets {

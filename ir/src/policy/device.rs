@@ -7,10 +7,11 @@ use super::PolicyError;
 use crate::DType;
 
 /// A kind of device, as autocast tells them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DeviceType {
     /// The processor.
+    #[default]
     Cpu,
     /// NVIDIA and AMD graphics cards.
     Cuda,

@@ -17,6 +17,7 @@
 
 mod code;
 mod cursor;
+mod devices;
 mod kernel;
 mod lexer;
 mod literal;
@@ -39,7 +40,7 @@ pub use scalar::{Loops, ScalarText};
 pub use under::parse_under;
 
 use crate::op::OpRef;
-use crate::policy::{PolicySet, Region};
+use crate::policy::{DeviceType, PolicySet, Region};
 use crate::{Graph, ParseError};
 use std::sync::Arc;
 
@@ -58,6 +59,11 @@ pub struct ParseOptions {
     pub explicit: bool,
     /// If set, a line without `at` comes from this file and its line there; else from nowhere.
     pub file: Option<String>,
+    /// Where ports live that name no device. Default: the CPU.
+    pub device: DeviceType,
+    /// What devices from outside are called here. A text may use these names, and one that has names for types at its head
+    /// (`device npu = privateuse1`) means the devices of these names, whatever types they have here.
+    pub devices: Vec<(String, DeviceType)>,
 }
 
 /// A whole file: commands of a test, and any number of graphs.

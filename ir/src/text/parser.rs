@@ -1,6 +1,7 @@
-//! The parts of a file: version, commands, regions, graphs.
+//! The parts of a file: version, commands, devices, regions, graphs.
 
 use super::cursor::{Cursor, shorten};
+use super::devices::Devices;
 use super::lexer::Kind;
 use super::{File, Reading, VERSION, record, size};
 use crate::policy::Region;
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 /// What stands at the head of a file, for the graphs behind it.
 #[derive(Default)]
 pub(super) struct Head {
+    pub(super) devices: Devices,
     pub(super) regions: Regions,
     pub(super) sizes: Sizes,
 }
@@ -21,8 +23,10 @@ impl Head {
         cursor: &mut Cursor<'_>,
         reading: &Reading<'_>,
     ) -> Result<bool, ParseError> {
-        if cursor.at_word("region") {
-            region(cursor, &mut self.regions)?;
+        if cursor.at_word("device") {
+            self.devices.declaration(cursor, reading.options)?;
+        } else if cursor.at_word("region") {
+            region(cursor, self, reading)?;
         } else if cursor.at_word("size") {
             size::declaration(cursor, &mut self.sizes, reading.options.file.as_deref())?;
         } else if cursor.at_word("guard") {
@@ -128,7 +132,11 @@ fn version(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// `region #1 = {cpu: bf16} cache on scope 1`, on one line.
-fn region(cursor: &mut Cursor<'_>, regions: &mut Regions) -> Result<(), ParseError> {
+fn region(
+    cursor: &mut Cursor<'_>,
+    head: &mut Head,
+    reading: &Reading<'_>,
+) -> Result<(), ParseError> {
     cursor.take();
     cursor.expect('#', "and a number behind `region`")?;
     let number_at = cursor.peek();
@@ -137,8 +145,9 @@ fn region(cursor: &mut Cursor<'_>, regions: &mut Regions) -> Result<(), ParseErr
         return Err(cursor.unexpected("`=` and the region"));
     }
     let line = cursor.take_line();
-    let region = Region::parse(line.text).map_err(|error| cursor.fail(line, error.to_string()))?;
-    regions.insert(number, region).map_err(|message| cursor.fail(number_at, message))
+    let text = head.devices.in_types(line.text, reading.options);
+    let region = Region::parse(&text).map_err(|error| cursor.fail(line, error.to_string()))?;
+    head.regions.insert(number, region).map_err(|message| cursor.fail(number_at, message))
 }
 
 /// What stands where a graph could.

@@ -91,12 +91,19 @@ impl<'t> Recorder<'t, '_> {
         cursor.expect('{', "before the lines of the graph")
     }
 
+    /// `cuda`
+    fn device_type(&self, cursor: &mut Cursor<'_>) -> Result<DeviceType, ParseError> {
+        let name = cursor.take_kind(Kind::Word, "a device type")?;
+        let found = self.head.devices.device_type(name.text, self.reading.options);
+        found.map_err(|error| cursor.fail(name, error.to_string()))
+    }
+
     fn port(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
         let token = cursor.take_kind(Kind::Value, "a port such as `%x: f32[2, 3]`")?;
         let key = self.key(cursor, token)?;
         cursor.expect(':', "and a type behind the port's name")?;
         let (ty, _) = literal::tensor_type(cursor, &self.head.sizes)?;
-        let (mut role, mut grad, mut device) = (Role::Input, false, DeviceType::Cpu);
+        let (mut role, mut grad, mut device) = (Role::Input, false, self.reading.options.device);
         loop {
             let word = cursor.peek();
             if cursor.accept_word("grad") {
@@ -107,7 +114,7 @@ impl<'t> Recorder<'t, '_> {
                 }
                 role = if cursor.take().text == "param" { Role::Param } else { Role::State };
             } else if cursor.accept_word("on") {
-                device = device_type(cursor)?;
+                device = self.device_type(cursor)?;
             } else if word.kind == Kind::Word {
                 return Err(cursor.unexpected("`param`, `state`, `grad` or `on` and a device type"));
             } else {
@@ -302,7 +309,7 @@ impl<'t> Recorder<'t, '_> {
                 );
                 return Err(cursor.fail(at, message));
             }
-            place.device = Some(device_type(cursor)?);
+            place.device = Some(self.device_type(cursor)?);
         }
         if cursor.accept('@') {
             cursor.expect('#', "and the number of a region")?;
@@ -386,13 +393,6 @@ impl<'t> Recorder<'t, '_> {
             None => Ok(()),
         }
     }
-}
-
-/// `cuda`
-fn device_type(cursor: &mut Cursor<'_>) -> Result<DeviceType, ParseError> {
-    let name = cursor.take_kind(Kind::Word, "a device type")?;
-    let device = name.text.parse();
-    device.map_err(|error: crate::policy::PolicyError| cursor.fail(name, error.to_string()))
 }
 
 /// True for `%3`, by which printed text calls a result.
