@@ -219,6 +219,25 @@ pub enum TruthOp {
     Not,
 }
 
+impl FloatOp {
+    /// How many operands it has.
+    const fn operands(self) -> usize {
+        match self {
+            FloatOp::MulAdd => 3,
+            FloatOp::Neg | FloatOp::Abs | FloatOp::Sqrt | FloatOp::Floor => 1,
+            FloatOp::Round | FloatOp::Call(_) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl IntegerOp {
+    /// How many operands it has.
+    const fn operands(self) -> usize {
+        if matches!(self, IntegerOp::Neg | IntegerOp::Abs | IntegerOp::Not) { 1 } else { 2 }
+    }
+}
+
 /// What the sequencer does.
 #[allow(missing_docs, reason = "the lines of the variants say what their fields are")]
 #[derive(Clone, Debug, PartialEq)]
@@ -337,13 +356,20 @@ impl fmt::Display for Inst {
             Inst::Store { from, to } => write!(f, "store {to} = v{from}"),
             Inst::Peek { to, from } => write!(f, "v{to} = {from}"),
             Inst::Poke { from, to } => write!(f, "{to} = v{from}"),
-            Inst::Float { op, to, args } => write!(f, "v{to} = f32.{op:?} {args:?}"),
-            Inst::Integer { op, word, to, args } => write!(f, "v{to} = {word:?}.{op:?} {args:?}"),
-            Inst::Truth { op, to, args } => write!(f, "v{to} = {op:?} {args:?}"),
-            Inst::Compare { cmp, word, to, args } => {
-                write!(f, "v{to} = {word:?}.{} {args:?}", cmp.name())
+            Inst::Float { op, to, args } => {
+                write!(f, "v{to} = f32.{op:?} {}", registers(&args[..op.operands()]))
             }
-            Inst::Select { to, args } => write!(f, "v{to} = select {args:?}"),
+            Inst::Integer { op, word, to, args } => {
+                write!(f, "v{to} = {word:?}.{op:?} {}", registers(&args[..op.operands()]))
+            }
+            Inst::Truth { op, to, args } => {
+                let count = if *op == TruthOp::Not { 1 } else { 2 };
+                write!(f, "v{to} = {op:?} {}", registers(&args[..count]))
+            }
+            Inst::Compare { cmp, word, to, args } => {
+                write!(f, "v{to} = {word:?}.{} {}", cmp.name(), registers(args))
+            }
+            Inst::Select { to, args } => write!(f, "v{to} = select {}", registers(args)),
             Inst::Convert { from, into, to, arg } => {
                 write!(f, "v{to} = {into:?} of {from:?} v{arg}")
             }
@@ -358,6 +384,11 @@ impl fmt::Display for Inst {
             }
         }
     }
+}
+
+/// `v1, v2`.
+fn registers(of: &[Reg]) -> String {
+    of.iter().map(|reg| format!("v{reg}")).collect::<Vec<_>>().join(", ")
 }
 
 impl fmt::Display for Element {

@@ -77,3 +77,28 @@ fn a_closed_gate_leaves_everything() {
         assert_eq!(memory[8..12], f32::to_le_bytes(expected));
     }
 }
+
+#[test]
+fn programs_have_a_listing() {
+    let code = vec![
+        Inst::Float { op: FloatOp::MulAdd, to: 3, args: [0, 1, 2] },
+        Inst::Float { op: FloatOp::Neg, to: 4, args: [3, 0, 0] },
+        Inst::Select { to: 5, args: [4, 3, 2] },
+    ];
+    let shown = Command::Count {
+        axis: 0,
+        extent: 2,
+        body: vec![Command::Strips { axis: 1, extent: 40, code }],
+    };
+    let program = Program { name: "p".to_owned(), registers: 6, commands: vec![shown], ..sum(1) };
+    let expected = "program p: 6 registers
+  table t0: 1 words
+  unit u0: Row { combine: Float(Add), from: 0 }
+  count i0 to 2
+    strips i1 to 40
+      v3 = f32.MulAdd v0, v1, v2
+      v4 = f32.Neg v3
+      v5 = select v4, v3, v2
+";
+    assert_eq!(program.to_string(), expected);
+}
