@@ -155,7 +155,7 @@ fn out_of_memory_is_tried_again_behind_what_is_in_flight() {
 
 #[test]
 fn waits_end_and_what_they_waited_for_goes_on() {
-    let patience = Duration::from_millis(60);
+    let patience = Duration::from_millis(300);
     let (registry, chips) = chips(&Settings { patience, ..settings() });
     let program = adding(&on(&registry, "npu:0"), 4);
     let mut store = sums(4);
