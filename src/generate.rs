@@ -150,14 +150,11 @@ impl Generator {
         }
         let mut said = Vec::with_capacity(count);
         for at in 0..needed.max(prompt.len()) {
-            if said.len() == count {
-                break;
-            }
             let token = prompt.get(at).copied().unwrap_or_else(|| said[at - prompt.len()]);
             let token = Tensor::new([1, 1], &[token])?;
             let sizes = [(FILLED, at as i64)];
             let out = self.program.run_at(store, &[("token", &token)], &sizes)?;
-            if at + 1 >= prompt.len() {
+            if at + 1 >= prompt.len() && said.len() < count {
                 let scores = out["scores"].to_vec::<f32>()?;
                 said.push(sampling.pick(&scores, said.len() as u64) as i64);
             }

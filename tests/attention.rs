@@ -102,9 +102,22 @@ impl Case {
         let value = |(name, ty): (&str, TensorType)| {
             (name.to_owned(), support::value(&ty, Range::Any, dice))
         };
-        self.types().into_iter().map(value).collect()
+        let mut inputs: HashMap<String, Value> = self.types().into_iter().map(value).collect();
+        if let Some(mask) = inputs.get_mut("mask").filter(|mask| mask.ty.dtype.is_float()) {
+            // A third of the keys is hidden, and every key from some queries.
+            let mut numbers = mask.to_f64s();
+            for row in numbers.chunks_mut(self.keys) {
+                let all = dice.chance(10);
+                row.iter_mut().filter(|_| all || dice.chance(33)).for_each(|x| *x = HIDDEN);
+            }
+            *mask = Value::from_f64s(mask.ty.clone(), &numbers).expect("the same type");
+        }
+        inputs
     }
 }
+
+/// What a mask of floats adds to the score of a key that is not seen.
+const HIDDEN: f64 = f64::NEG_INFINITY;
 
 #[test]
 fn compiled_attention_agrees_with_the_interpreter() {

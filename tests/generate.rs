@@ -5,7 +5,7 @@
 mod transformer;
 
 use tracecast::generate::{Generator, Sampling};
-use tracecast::nn::{Context, Module};
+use tracecast::nn::{Context, KvCache, Module};
 use tracecast::prelude::*;
 use transformer::{Characters, generator, text, train};
 
@@ -64,6 +64,38 @@ fn what_fails_leaves_the_caches_whole() {
 }
 
 #[test]
+fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
+    // The token is a row of the cache, and at last an index among four: 4 fails when keys and values are made already.
+    let generator = Generator::new(&Options::new(), 8, |t, token, before| {
+        let x = token.to(DType::F32).add(0.5).reshape([1, 1, 1, 1]).expand([1, 1, 1, 4]);
+        let cache = KvCache::new(1, 1, 8, 4);
+        let [k, v] = cache.extend(&Context::evaluation(t), [x, x.mul(2.0)], before);
+        let none = None::<Var<'_>>;
+        let y = x.scaled_dot_product_attention(k, v, none, none, 0.0, false, None, false, 0);
+        y.reshape([4]).gather(token.reshape([1]), 0)
+    });
+    let (generator, mut store) = (generator.expect("a program"), Store::new());
+    generator.run(&mut store, &[1, 2, 3], 0, &Sampling::greedy()).expect("runs");
+    let caches = |store: &Store| {
+        ["cached_keys", "cached_values"].map(|name| store.get(name).expect("is there").to_f64s())
+    };
+    let before = caches(&store);
+    assert_eq!(before[0][..13], [1.5, 1.5, 1.5, 1.5, 2.5, 2.5, 2.5, 2.5, 3.5, 3.5, 3.5, 3.5, 0.0]);
+    let mut run = |token: i64| {
+        let token = Tensor::new([1, 1], &[token]).expect("a token");
+        let out = generator.program().run_at(&mut store, &[("token", &token)], &[("filled", 3)]);
+        (out.map(|_| ()), caches(&store))
+    };
+    let (failed, after) = run(4);
+    let failed = failed.expect_err("there is no such number").to_string();
+    assert!(failed.contains("index out of range: expected 0..4, found 4"), "{failed}");
+    assert_eq!(after, before);
+    let (done, after) = run(2);
+    done.expect("runs");
+    assert_eq!((&after[0][..12], &after[0][12..16]), (&before[0][..12], &[2.5; 4][..]));
+}
+
+#[test]
 fn a_missing_weight_is_an_error_and_a_missing_cache_is_not() {
     let generator = Generator::new(&Options::new(), 16, |t, code, before| {
         Characters(Some(before)).forward(&Context::evaluation(t).frozen(), code)
@@ -106,6 +138,10 @@ fn tokens_are_chosen_as_the_settings_say() {
 fn a_transformer_of_characters_learns_as_in_pytorch() {
     let (mut store, loss) = train(&text(), 200).expect("trains");
     assert!((loss / 1.4417 - 1.0).abs() < 0.02, "a loss of {loss}");
-    let said = generator().and_then(|g| g.run(&mut store, &text()[..32], 200, &Sampling::greedy()));
-    assert_eq!(said.expect("runs").len(), 200);
+    let generator = generator().expect("a program");
+    let served = generator.program().served();
+    assert_eq!(served.0, served.1, "every kernel is compiled once, for all lengths");
+    let said = generator.run(&mut store, &text()[..32], 200, &Sampling::greedy()).expect("runs");
+    assert_eq!(said.len(), 200);
+    assert_eq!(generator.program().served(), served);
 }
