@@ -174,6 +174,22 @@ pub(crate) const ALL: &[Known] = &[
         is_free: false,
     },
     Known {
+        row: "`multi_head_attention_forward` in 16 bits",
+        ops: &["multi_head_attention_forward"],
+        dtypes: &[],
+        part: Part::Out,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
+    Known {
+        row: "`multi_head_attention_forward` in 16 bits",
+        ops: &["multi_head_attention_forward"],
+        dtypes: &[],
+        part: Part::Grad,
+        what: Some(What::Numbers),
+        is_free: false,
+    },
+    Known {
         row: "gradients of `scaled_dot_product_attention` in 16 bits",
         ops: &["scaled_dot_product_attention"],
         dtypes: &[],

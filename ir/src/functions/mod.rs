@@ -12,6 +12,7 @@ mod diagonal;
 mod index;
 mod join;
 mod loss;
+mod multi_head;
 mod norm;
 mod number;
 mod order;
@@ -31,6 +32,7 @@ mod windows;
 pub use join::{
     block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,
 };
+pub use multi_head::MultiHead;
 pub use pad::PadMode;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
