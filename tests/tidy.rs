@@ -122,7 +122,8 @@ const CRATES: [Crate; 9] = [
     Crate {
         name: "sim-npu",
         folder: "examples/sim-npu",
-        knows: &["tracecast-runtime"],
+        // The tool for its binary alone, which is a feature.
+        knows: &["tracecast-runtime", "tracecast-cli"],
         budget: 3_200,
         most_flat: 12,
     },

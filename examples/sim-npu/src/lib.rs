@@ -13,6 +13,8 @@
 //! | `faults`, `clock`, `counts` | faults on purpose, virtual time, what a chip was asked for |
 //! | `chip`, `device` | what queue and launches share of a chip; a chip as a device |
 //!
+//! The binary, with the feature `tool`, is the command-line tool of tracecast with these chips.
+//!
 //! ```
 //! use sim_npu::Driver;
 //! use tracecast::prelude::*;

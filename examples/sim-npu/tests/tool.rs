@@ -1,0 +1,33 @@
+//! The command-line tool with these chips.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+/// What the tool writes, and whether all went well.
+fn tool(arguments: &[&str]) -> (String, bool) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sim-npu"));
+    let done = command.args(arguments).arg("../mlp.tc").output().unwrap();
+    let written = [done.stdout, done.stderr].concat();
+    (String::from_utf8(written).unwrap(), done.status.success())
+}
+
+#[test]
+fn programs_are_explained_and_shown_for_a_chip() {
+    let (explained, ok) = tool(&["explain", "--device", "npu:1", "--autocast", "npu:bf16"]);
+    assert!(ok && explained.contains("bf16"), "{explained}");
+    for op in ["linear", "softmax"] {
+        let line = explained.lines().find(|line| line.contains(op));
+        assert!(line.is_some_and(|line| line.contains("bf16")), "{op}: {explained}");
+    }
+    let (shown, ok) = tool(&["dump", "--device", "npu:1", "--emit", "clif"]);
+    assert!(ok && shown.contains("on npu:1") && shown.contains("= dot 64 of"), "{shown}");
+}
+
+#[test]
+fn chips_that_there_are_not_are_named() {
+    for wrong in ["npu:2", "npu:", "tpu"] {
+        let (error, ok) = tool(&["explain", "--device", wrong]);
+        assert!(!ok && error.contains("npu:0, npu:1"), "{error}");
+    }
+}
