@@ -27,6 +27,11 @@ fn stepped(count: usize, fused: bool) -> ([Counts; 2], Vec<Vec<f64>>) {
     let loss = home.tensor(Tensor::scalar(1.0f32));
     let factors = [&home, &away].map(|eager| eager.tensor(Tensor::scalar(4.0f32)));
     let infinite = home.tensor(Tensor::scalar(f32::INFINITY));
+    // A command is counted when its turn comes.
+    let counts = || {
+        chips.iter().for_each(|chip| eventually("what was given", || chip.is_idle()));
+        [0, 1].map(|chip: usize| chips[chip].counts())
+    };
     let mut before = [Counts::default(); 2];
     for step in 0..4 {
         scaler.scale(&loss).unwrap();
@@ -40,7 +45,7 @@ fn stepped(count: usize, fused: bool) -> ([Counts; 2], Vec<Vec<f64>>) {
             let scaled = eager(i).apply(&MUL, &[param.value(), factor], Attrs::new()).unwrap();
             param.set_grad(scaled[0].clone()).unwrap();
         }
-        before = [0, 1].map(|chip: usize| chips[chip].counts());
+        before = counts();
         if !fused {
             scaler.unscale_(&optimizer).unwrap();
         }
@@ -53,7 +58,8 @@ fn stepped(count: usize, fused: bool) -> ([Counts; 2], Vec<Vec<f64>>) {
         }
         optimizer.zero_grad();
     }
-    let counts = [0, 1].map(|chip: usize| chips[chip].counts().since(before[chip]));
+    let after = counts();
+    let counts = [0, 1].map(|chip: usize| after[chip].since(before[chip]));
     let values = params.iter().map(|param| param.value().to_host().unwrap().to_f64s()).collect();
     assert!(chips.iter().all(|chip| chip.counts().strangers == 0));
     drop((optimizer, params, loss, factors, infinite, home, away));
