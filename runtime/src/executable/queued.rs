@@ -80,7 +80,7 @@ impl Executable {
         let flight = self.give(queue, store, input, &rooms, clock)?;
         if waits && let Err(fault) = flight.wait() {
             flight.tell_unless_late(&fault);
-            store.settle()?;
+            store.told(&flight);
             return Err(fault.into());
         }
         let values = types.cloned().zip(rooms).map(|(ty, room)| match room {

@@ -35,9 +35,8 @@ impl Store {
     /// The fault of a step, if no call has told it yet: the store then holds what it did after the last complete step. If it takes too long: steps then go
     /// on being in flight.
     pub fn synchronize(&mut self) -> Result<()> {
-        let ended = self.ended();
-        let settled = self.settle();
-        ended.and(settled)
+        self.ended()?;
+        self.settle()
     }
 
     /// Waits for all steps in flight, and tells of a fault that no call has told yet.
@@ -86,7 +85,7 @@ impl Store {
     }
 
     /// Its fault is told: those of the steps in flight behind it are the same.
-    fn told(&self, flight: &Flight) {
+    pub(crate) fn told(&self, flight: &Flight) {
         for other in self.flights.iter().filter(|other| other.shares_queue(flight)) {
             if other.fault().is_some() {
                 other.tell();

@@ -169,6 +169,34 @@ fn stores_beside_one_another_keep_their_state() {
     }
 }
 
+/// Entries of one store on two devices: the fault of each is told, and neither takes back what the other did.
+#[test]
+fn each_device_of_a_store_tells_its_own_fault() {
+    let one = fused(|t| {
+        let (x, a) = (t.input("x", vector(1)), t.state("a", vector(1)));
+        t.update(a, launch(t, add(1, Some(0)), &[a, x])[0]);
+    });
+    let other = fused(|t| {
+        let (x, b) = (t.input("x", vector(1)), t.state("b", vector(1)));
+        t.update(b, launch(t, add(1, Some(0)), &[b, x])[0]);
+    });
+    let guests = [Guest::new("npu", 2), Guest::new("npu:1", 2)];
+    let programs = [on(&guests[0], &one), on(&guests[1], &other)];
+    let mut store = zeros();
+    programs.iter().for_each(|program| step(program, &mut store).unwrap());
+    store.synchronize().unwrap();
+    for guest in &guests {
+        guest.inside.hold();
+        guest.inside.fail_after(1, FaultKind::Launch);
+    }
+    programs.iter().for_each(|program| step(program, &mut store).unwrap());
+    guests.iter().for_each(|guest| guest.inside.go());
+    let told = [fault(store.synchronize()), fault(store.synchronize())];
+    assert_eq!(told.map(|fault| fault.device.to_string()), ["npu:0", "npu:1"]);
+    store.synchronize().unwrap();
+    assert_eq!((state(&store, "a"), state(&store, "b")), (vec![1.0], vec![1.0]));
+}
+
 #[test]
 fn steps_that_nobody_reads_wait_for_nothing() {
     let guest = Guest::new("npu", 128);
