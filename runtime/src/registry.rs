@@ -4,7 +4,7 @@ use crate::device::{AmpSupport, Backend, Device, DeviceId};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::{self, ThreadId};
 use tracecast_ir::policy::DeviceType;
 
@@ -164,7 +164,16 @@ impl Registry {
         let Some(at) = state.kinds.iter().position(|entry| *entry.name == *name) else {
             return Err(state.unknown(name));
         };
-        for (ordinal, device) in &*lock(&state.kinds[at].opened) {
+        // Who opens a device may ask the registry for others, so nobody waits for that here.
+        let opened = match state.kinds[at].opened.try_lock() {
+            Ok(opened) => opened,
+            Err(TryLockError::Poisoned(opened)) => opened.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let why = format!("`{name}` is in use: one of its devices is being opened");
+                return Err(Error::Device(why));
+            }
+        };
+        for (ordinal, device) in &*opened {
             match Arc::strong_count(device) - 1 {
                 0 => {}
                 held => {
@@ -174,6 +183,7 @@ impl Registry {
                 }
             }
         }
+        drop(opened);
         state.kinds.remove(at);
         Ok(())
     }

@@ -8,9 +8,7 @@
 //! | unscaled | refused | becomes stepped | becomes ready |
 //! | stepped | refused | refused | becomes ready |
 
-use crate::amp::raw::{
-    amp_foreach_non_finite_check_and_unscale, amp_update_scale, reciprocal_scale,
-};
+use crate::amp::raw::{amp_update_scale, check_and_unscale, reciprocal_scale};
 use crate::amp::{Scalable, ScalerError, ScalerOptions};
 use crate::cast_to::CastTo;
 use crate::eager::{DeviceTensor, Eager, EagerOptimizer, Gradient, Parameter, Scaling};
@@ -178,7 +176,7 @@ impl EagerScaler {
     ///
     /// # Errors
     /// If nothing was scaled yet, the optimizer has stepped since the last update, no parameter has a gradient, or as
-    /// [`unscale_`](EagerScaler::unscale_).
+    /// [`unscale_`](EagerScaler::unscale_). If a device failed while gradients were unscaled, the step is skipped when it is asked for again.
     pub fn step(&mut self, optimizer: &mut EagerOptimizer) -> Result<bool> {
         if !self.options.enabled {
             return optimizer.step().map(|()| true);
@@ -194,8 +192,14 @@ impl EagerScaler {
         if self.stage(optimizer) == Stage::Ready {
             self.unscale_(optimizer)?;
         }
-        let found = self.found_of(optimizer)?.ok_or(ScalerError::NothingChecked)?;
-        let good = found.number()? == 0.0;
+        let flag = match self.found_of(optimizer) {
+            Ok(found) => found.ok_or(ScalerError::NothingChecked)?.number(),
+            Err(error) => Err(error),
+        };
+        if flag.is_err() {
+            self.mark_unchecked(optimizer)?;
+        }
+        let good = flag? == 0.0;
         if good {
             optimizer.step()?;
         }
@@ -371,6 +375,13 @@ impl EagerScaler {
     }
 
     /// The flags of an optimizer as one on the scaler's device, to which each is copied once.
+    /// Has an optimizer whose gradients were not unscaled, since a device failed, skip its step: some of them may still be scaled.
+    fn mark_unchecked(&mut self, optimizer: &EagerOptimizer) -> Result<()> {
+        let eager = self.state("step")?.scale.eager().clone();
+        self.seen_mut(optimizer).found = vec![eager.tensor(Tensor::scalar(1.0f32))];
+        Ok(())
+    }
+
     fn found_of(&mut self, optimizer: &EagerOptimizer) -> Result<Option<DeviceTensor>> {
         let eager = self.state("step")?.scale.eager().clone();
         let flags = &mut self.seen_mut(optimizer).found;
@@ -471,10 +482,8 @@ fn unscale_all(
     }
     let mut flags = Vec::new();
     for (eager, grads) in devices {
-        let found = eager.tensor(Tensor::scalar(0.0f32));
         let values: Vec<&DeviceTensor> = grads.iter().map(Gradient::values).collect();
-        amp_foreach_non_finite_check_and_unscale(&values, &found, &inverse.to(&eager)?)?;
-        flags.push(found);
+        flags.extend(check_and_unscale(&values, &inverse.to(&eager)?)?);
     }
     Ok(flags)
 }

@@ -1,5 +1,6 @@
 //! The two ops below PyTorch's scaler, over eager tensors and in place; and the reciprocal of a scale.
 
+use crate::Trace;
 use crate::amp::ScalerError;
 use crate::eager::DeviceTensor;
 use crate::error::Result;
@@ -20,37 +21,13 @@ pub fn amp_foreach_non_finite_check_and_unscale(
     inv_scale: &DeviceTensor,
 ) -> Result<()> {
     let Some(first) = grads.first() else { return Ok(()) };
-    need_one("inv_scale", inv_scale, DType::F32)?;
     need_one("found_inf", found_inf, DType::F32)?;
-    if let Some(other) = grads.iter().find(|grad| !grad.dtype().is_float()) {
-        return Err(ScalerError::Gradient(other.ty().to_string()).into());
-    }
-    // A factor that is an operand itself is free of the rule that a gradient depends on what scaled it.
-    let inverse = match inv_scale.ty().shape.rank() {
-        0 => inv_scale.clone(),
-        _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape(Shape::scalar())?),
-    };
+    let inverse = inverse_of(grads, inv_scale)?;
     let mut operands = vec![found_inf, &inverse];
     operands.extend(grads);
     first.eager().run("amp_foreach_non_finite_check_and_unscale", &operands, |t, x| {
-        let (found, inverse) = (x[0], x[1]);
-        let mut products: Vec<(Var<'_>, Var<'_>)> = Vec::new();
-        let mut any = None;
-        for &grad in &x[2..] {
-            let known = products.iter().position(|(known, _)| known.id() == grad.id());
-            let current = known.map_or(grad, |at| products[at].1);
-            let flag = current.nonfinite();
-            any = Some(any.map_or(flag, |so_far: Var<'_>| so_far.maximum(flag)));
-            let product = current.unscale(inverse);
-            match known {
-                Some(at) => products[at].1 = product,
-                None => products.push((grad, product)),
-            }
-        }
-        for (grad, product) in products {
-            t.update(grad, product);
-        }
-        if let Some(any) = any {
+        let found = x[0];
+        if let Some(any) = unscaled(t, x[1], &x[2..]) {
             let old = scalar(found);
             let new = any.ne(0.0).choose(t.ones_like(old), old);
             t.update(found, new.reshape_to(&found.shape()));
@@ -58,6 +35,59 @@ pub fn amp_foreach_non_finite_check_and_unscale(
         Vec::new()
     })?;
     Ok(())
+}
+
+/// The same; the flag is a result, 1 or 0. If the program fails there is none, and nobody takes gradients that are still scaled for good ones.
+///
+/// # Errors
+/// As [`amp_foreach_non_finite_check_and_unscale`].
+pub(super) fn check_and_unscale(
+    grads: &[&DeviceTensor],
+    inv_scale: &DeviceTensor,
+) -> Result<Option<DeviceTensor>> {
+    let Some(first) = grads.first() else { return Ok(None) };
+    let inverse = inverse_of(grads, inv_scale)?;
+    let mut operands = vec![&inverse];
+    operands.extend(grads);
+    let found = first.eager().run("amp check and unscale", &operands, |t, x| {
+        let any = unscaled(t, x[0], &x[1..]);
+        any.map(|any| any.ne(0.0).choose(t.ones_like(any), t.zeros_like(any))).into_iter().collect()
+    })?;
+    Ok(found.into_iter().next())
+}
+
+/// The factor, if it and these gradients are as they have to be.
+fn inverse_of(grads: &[&DeviceTensor], inv_scale: &DeviceTensor) -> Result<DeviceTensor> {
+    need_one("inv_scale", inv_scale, DType::F32)?;
+    if let Some(other) = grads.iter().find(|grad| !grad.dtype().is_float()) {
+        return Err(ScalerError::Gradient(other.ty().to_string()).into());
+    }
+    // A factor that is an operand itself is free of the rule that a gradient depends on what scaled it.
+    Ok(match inv_scale.ty().shape.rank() {
+        0 => inv_scale.clone(),
+        _ => inv_scale.eager().tensor(inv_scale.to_host()?.reshape(Shape::scalar())?),
+    })
+}
+
+/// Records the product of each gradient and the factor; a number other than zero if any was not finite.
+fn unscaled<'t>(t: &'t Trace, inverse: Var<'t>, grads: &[Var<'t>]) -> Option<Var<'t>> {
+    let mut products: Vec<(Var<'_>, Var<'_>)> = Vec::new();
+    let mut any = None;
+    for &grad in grads {
+        let known = products.iter().position(|(known, _)| known.id() == grad.id());
+        let current = known.map_or(grad, |at| products[at].1);
+        let flag = current.nonfinite();
+        any = Some(any.map_or(flag, |so_far: Var<'_>| so_far.maximum(flag)));
+        let product = current.unscale(inverse);
+        match known {
+            Some(at) => products[at].1 = product,
+            None => products.push((grad, product)),
+        }
+    }
+    for (grad, product) in products {
+        t.update(grad, product);
+    }
+    any
 }
 
 /// Replaces a scale and its growth tracker by the next ones: see the op `update_scale`.

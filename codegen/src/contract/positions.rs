@@ -71,7 +71,8 @@ impl Channels {
             return None;
         }
         let mut channel = Seen { columns: inner.iter().copied().collect(), ..seen.clone() };
-        match (channel.is_unbounded(), inner.is_empty()) {
+        let is_unbounded = channel.is_unbounded();
+        match (is_unbounded, inner.is_empty()) {
             (true, false) => channel.bound_windows(),
             (true, true) => channel.bound_positions(),
             (false, _) => {}
@@ -80,6 +81,13 @@ impl Channels {
         let (plane, examples, next) = image.plane_by_plane(&channel);
         let taps: usize = inner.iter().map(|axis| axis.extent).product();
         let steps = k / examples.max(1);
+        // Channels that overlap are windows of a convolution, which nothing bounds.
+        let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent - 1);
+        let span = inner.iter().chain(&plane.rows).map(reach).fold(0, usize::saturating_add);
+        let apart = !is_unbounded || first.stride.unsigned_abs() > span;
+        if !apart || inner.is_empty() && steps < SOME_STEPS {
+            return None;
+        }
         let image = Image::of(&plane, None)?;
         let has_one_plane = image.has_one_plane();
         // Windows see more places than they have positions, or they are those of a convolution itself.

@@ -549,6 +549,7 @@ fn load(device: &dyn Device, kernels: &[&Kernel]) -> Result<Vec<Arc<dyn Launch>>
 
 /// The memory of the numbers that a program brings.
 fn contents_on(device: &dyn Device, contents: Vec<Value>) -> Result<Arc<[Memory]>> {
+    let _guard = device.enter()?;
     let memory = |value: Value| {
         device.adopt(value.bytes).or_else(|bytes| {
             let memory = alloc(device, bytes.len())?;

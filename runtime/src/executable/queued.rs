@@ -144,8 +144,8 @@ impl Executable {
                 };
                 let name = &ports[layout.states[number]].name;
                 store.advance(name, (&self.device, to), flight, spare);
-                store.follow(flight);
             }
+            store.follow(flight);
         } else {
             let unused = workspace.fresh.iter().enumerate();
             unused.for_each(|(buffer, memory)| self.spares.give(buffer, memory.clone()));

@@ -118,3 +118,15 @@ fn gradients_of_weights_have_the_sums_of_windows() {
         }
     }
 }
+
+#[test]
+fn windows_of_convolutions_are_no_gradients_of_weights() {
+    let axis = |extent: usize, stride: isize| Axis { extent, stride, bounded: [0; 3] };
+    let bounds = [Bound::default(); 3];
+    let seen = |rows: &[Axis], columns: &[Axis]| Seen::new(rows, columns, bounds);
+    // Three positions of 512 channels, two apart; and single ones of a plane, two apart.
+    let lines = seen(&[axis(512, 16_000), axis(3, 1)], &[axis(7_999, 2)]);
+    assert_eq!(Channels::of(&lines, [512, 1_536]), None);
+    let planes = seen(&[axis(64, 196)], &[axis(7, 28), axis(7, 2)]);
+    assert_eq!(Channels::of(&planes, [64, 64]), None);
+}
