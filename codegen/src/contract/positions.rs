@@ -74,7 +74,7 @@ impl Channels {
         let is_unbounded = channel.is_unbounded();
         match (is_unbounded, inner.is_empty()) {
             (true, false) => channel.bound_windows(),
-            (true, true) => channel.bound_positions(),
+            (true, true) => channel.bound_positions(first.stride),
             (false, _) => {}
         }
         let image = Image::of(&channel, None)?;
@@ -116,13 +116,13 @@ impl Seen {
         self.bounds.iter().all(|bound| bound.extent < 0)
     }
 
-    /// The same where windows have a single position: for the axes that they move along, which are the last two behind examples.
-    fn bound_positions(&mut self) {
-        let axes = if self.rows.len() > 2 { 2 } else { 1 };
-        let rows = self.rows.iter_mut().rev().take(axes).enumerate();
-        for (bound, row) in rows {
+    /// The same where windows have a single position: for the axes that they move along within a channel.
+    fn bound_positions(&mut self, channel: isize) {
+        let within = |row: &&mut Axis| row.stride.unsigned_abs() < channel.unsigned_abs();
+        let rows = self.rows.iter_mut().rev().take_while(within);
+        for ((bound, at), row) in self.bounds.iter_mut().enumerate().zip(rows) {
             row.bounded[bound] = 1;
-            self.bounds[bound] = Bound { offset: 0, extent: row.extent as isize };
+            *at = Bound { offset: 0, extent: row.extent as isize };
         }
     }
 
