@@ -6,10 +6,12 @@
 //! `python benches/peers/attention.py > FILE` times PyTorch on the same rows; with `PEER=FILE` the ratios to it are given as well, with their geometric
 //! means. Kernels are timed in the program's own time, without copies of inputs.
 
+#[path = "support/peer.rs"]
+mod peer;
 #[path = "support/programs.rs"]
 mod programs;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tracecast::prelude::*;
 use tracecast::{Executable, compile};
 
@@ -61,23 +63,12 @@ impl Work {
     }
 }
 
-/// The times of PyTorch, by name.
-fn peer() -> HashMap<String, f64> {
-    let Some(path) = std::env::var_os("PEER") else { return HashMap::new() };
-    let text = std::fs::read_to_string(path).expect("the file that PEER names");
-    let row = |line: &str| {
-        let (name, seconds) = line.rsplit_once('\t')?;
-        Some((name.to_owned(), seconds.parse().ok()?))
-    };
-    text.lines().filter_map(row).collect()
-}
-
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let part = words.first().cloned().unwrap_or_default();
     let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
-    let (peer, mut logarithms) = (peer(), BTreeMap::<String, Vec<f64>>::new());
+    let (peer, mut logarithms) = (peer::times(), BTreeMap::<String, Vec<f64>>::new());
     println!("attention | milliseconds (ratio to PyTorch)");
     for (length, causal, backward) in LENGTHS
         .into_iter()

@@ -7,10 +7,12 @@
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
 //! well, with their geometric means. Kernels are timed in the program's own time, without copies of inputs.
 
+#[path = "support/peer.rs"]
+mod peer;
 #[path = "support/programs.rs"]
 mod programs;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use tracecast::prelude::*;
 use tracecast::{Executable, Vectors, compile, measure_flops};
 
@@ -114,24 +116,13 @@ impl Work {
     }
 }
 
-/// The times of PyTorch, by name, direction and dtype.
-fn peer() -> HashMap<String, f64> {
-    let Some(path) = std::env::var_os("PEER") else { return HashMap::new() };
-    let text = std::fs::read_to_string(path).expect("the file that PEER names");
-    let row = |line: &str| {
-        let (name, seconds) = line.rsplit_once('\t')?;
-        Some((name.to_owned(), seconds.parse().ok()?))
-    };
-    text.lines().filter_map(row).collect()
-}
-
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let part = words.first().cloned().unwrap_or_default();
     let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let threads = words.get(2).and_then(|n| n.parse().ok()).unwrap_or(1);
-    let (peer, mut logarithms) = (peer(), BTreeMap::<String, Vec<f64>>::new());
+    let (peer, mut logarithms) = (peer::times(), BTreeMap::<String, Vec<f64>>::new());
     println!("convolution | per cent of peak (ratio to PyTorch): f32, bf16 of {DIRECTIONS:?}");
     let lines = LIST.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     for (shape, batch) in lines.map(Shape::of).flat_map(|shape| [(shape, 1), (shape, 16)]) {

@@ -5,10 +5,11 @@
 //!
 //! `python benches/peers/functions.py > FILE` times eager PyTorch on the same list; with `PEER=FILE` the ratios to it are given as well.
 
+#[path = "support/peer.rs"]
+mod peer;
 #[path = "support/programs.rs"]
 mod programs;
 
-use std::collections::HashMap;
 use std::time::Instant;
 use tracecast::ir::text;
 use tracecast::prelude::*;
@@ -63,23 +64,12 @@ impl Work {
     }
 }
 
-/// The seconds of PyTorch, by function and dtype.
-fn peer() -> HashMap<String, f64> {
-    let Some(path) = std::env::var_os("PEER") else { return HashMap::new() };
-    let text = std::fs::read_to_string(path).expect("the file that PEER names");
-    let row = |line: &str| {
-        let (name, seconds) = line.rsplit_once('\t')?;
-        Some((name.to_owned(), seconds.parse().ok()?))
-    };
-    text.lines().filter_map(row).collect()
-}
-
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let part = words.first().cloned().unwrap_or_default();
     let rounds = words.get(1).and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
-    let peer = peer();
+    let peer = peer::times();
     println!("function | nanoseconds per element (of PyTorch's): f32 | f64");
     for line in LIST.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split_whitespace().next().unwrap_or_default();
