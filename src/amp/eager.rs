@@ -358,7 +358,11 @@ impl EagerScaler {
             let found = unscale_grads(optimizer, &one, true)?;
             self.seen_mut(optimizer).found = found;
         }
-        let found = self.found_of(optimizer)?;
+        // A single flag stays where it is, with the gradients that it is of.
+        let found = match &self.seen_mut(optimizer).found[..] {
+            [only] => Some(only.clone()),
+            _ => self.found_of(optimizer)?,
+        };
         if found.is_none() && !self.parity {
             return Err(ScalerError::NothingChecked.into());
         }
@@ -374,7 +378,6 @@ impl EagerScaler {
         Ok(())
     }
 
-    /// The flags of an optimizer as one on the scaler's device, to which each is copied once.
     /// Has an optimizer whose gradients were not unscaled, since a device failed, skip its step: some of them may still be scaled.
     fn mark_unchecked(&mut self, optimizer: &EagerOptimizer) -> Result<()> {
         let eager = self.state("step")?.scale.eager().clone();
@@ -382,6 +385,7 @@ impl EagerScaler {
         Ok(())
     }
 
+    /// The flags of an optimizer as one on the scaler's device, to which each is copied once.
     fn found_of(&mut self, optimizer: &EagerOptimizer) -> Result<Option<DeviceTensor>> {
         let eager = self.state("step")?.scale.eager().clone();
         let flags = &mut self.seen_mut(optimizer).found;

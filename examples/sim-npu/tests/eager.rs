@@ -79,6 +79,10 @@ fn the_scale_and_the_flags_cross_once_whatever_the_number_of_parameters() {
             // From home the inverse, and the flag to whoever decides, host or chip; a fused step takes the scale besides. From away its flag.
             let most = if fused { 3 } else { 2 };
             assert!(home.downloads <= most && away.downloads <= 1, "{what}");
+            // A flag of a fused step that is alone is read where it is: home sends the inverse and the scale, and away takes them.
+            if fused && count == 1 {
+                assert!(home.downloads <= 1 && away.uploads <= 2, "{what}");
+            }
             // Each copy lands once, beside the numbers that flags and factors start from.
             assert!(away.uploads <= 4 && home.uploads <= 4, "{what}");
             // One and the same parameter had one and the same steps.
