@@ -30,6 +30,7 @@ mod outputs;
 mod program;
 pub mod reference;
 pub mod registry;
+mod rooms;
 pub mod safetensors;
 mod schedule;
 pub mod store;

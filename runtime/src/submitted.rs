@@ -2,8 +2,9 @@
 
 use crate::device::{Device, DeviceId};
 use crate::error::{Error, Result};
-use crate::memory::{Memory, Span};
+use crate::memory::Span;
 use crate::outputs::Outputs;
+use crate::rooms::Room;
 use crate::store::Flight;
 use crate::tensor::Tensor;
 use std::fmt;
@@ -28,7 +29,7 @@ pub struct DeviceValue {
 #[derive(Clone)]
 enum At {
     Host(Tensor),
-    Device { device: Arc<dyn Device>, memory: Memory, flight: Arc<Flight> },
+    Device { device: Arc<dyn Device>, room: Arc<Room>, flight: Arc<Flight> },
 }
 
 /// What a submitted step is given: a value of the host, or one that is on its device already.
@@ -51,13 +52,13 @@ impl Submitted {
 
     pub(crate) fn on_device(
         names: Arc<[String]>,
-        values: impl Iterator<Item = (TensorType, Memory)>,
+        values: impl Iterator<Item = (TensorType, Room)>,
         device: &Arc<dyn Device>,
         flight: &Arc<Flight>,
     ) -> Self {
-        let value = |(ty, memory)| {
-            let place = At::Device { device: device.clone(), memory, flight: flight.clone() };
-            DeviceValue { ty, place }
+        let value = |(ty, room)| {
+            let (device, room, flight) = (device.clone(), Arc::new(room), flight.clone());
+            DeviceValue { ty, place: At::Device { device, room, flight } }
         };
         Submitted { names, values: values.map(value).collect(), flight: Some(flight.clone()) }
     }
@@ -92,16 +93,8 @@ impl Submitted {
     /// # Errors
     /// Its fault; or that it takes too long.
     pub fn wait(&self) -> Result<()> {
-        self.flight.as_ref().map_or(Ok(()), ended)
+        self.flight.as_ref().map_or(Ok(()), |flight| flight.ended())
     }
-}
-
-/// Waits for the end of a step and tells its fault.
-fn ended(flight: &Arc<Flight>) -> Result<()> {
-    flight.wait().map_err(|fault| {
-        flight.tell_unless_late(&fault);
-        fault.into()
-    })
 }
 
 impl DeviceValue {
@@ -125,12 +118,12 @@ impl DeviceValue {
     pub fn to_host(&self) -> Result<Tensor> {
         match &self.place {
             At::Host(tensor) => Ok(tensor.clone()),
-            At::Device { device, memory, flight } => {
+            At::Device { device, room, flight } => {
                 let _guard = device.enter()?;
-                ended(flight)?;
+                flight.ended()?;
                 let mut tensor = Tensor::to_write(self.ty.clone())?;
                 if let Some(bytes) = tensor.own_bytes().filter(|bytes| !bytes.is_empty()) {
-                    device.download(memory, 0, bytes)?;
+                    device.download(room.memory(), 0, bytes)?;
                 }
                 Ok(tensor)
             }
@@ -173,8 +166,8 @@ impl<'a> Input<'a> {
             Input::Host(tensor) => Ok(tensor),
             Input::Device(DeviceValue { ty, place }) => match place {
                 At::Host(tensor) => Ok(tensor),
-                At::Device { memory, .. } => {
-                    Err(Span { memory: memory.clone(), at: 0, len: ty.bytes().get() })
+                At::Device { room, .. } => {
+                    Err(Span { memory: room.memory().clone(), at: 0, len: ty.bytes().get() })
                 }
             },
         }

@@ -168,16 +168,14 @@ impl Eager {
         let reserved = |ty: &TensorType| DeviceTensor::reserved(self.clone(), ty.clone());
         let results: Vec<DeviceTensor> = program.results.iter().map(reserved).collect();
         let all: Vec<&DeviceTensor> = distinct.into_iter().chain(&results).collect();
-        let run = || tensor::with_values(&all, |store| program.executable.run(store, &[]));
-        match run()? {
-            // Programs that are not in use keep memory for their next run.
-            Err(Error::Fault(fault)) if fault.is_out_of_memory() => {
-                self.0.programs.keep_only(&program);
-                programs.keep_only(&program);
-                run()??
-            }
-            done => done?,
+        // Programs that are not in use keep memory for their next run.
+        let mut make_room = || {
+            self.0.programs.keep_only(&program);
+            programs.keep_only(&program);
         };
+        tensor::with_values(&all, |store| {
+            program.executable.run_making_room(store, &[], &mut make_room)
+        })??;
         Ok(results)
     }
 

@@ -57,6 +57,27 @@ fn an_op_that_fails_is_told_where_its_result_is_read() {
     assert_eq!(apply(&eager, &second).unwrap().to_host().unwrap().to_f64s(), [-1.0, -2.0]);
 }
 
+/// An op that finds no memory asks others for it, but not because one before it found none.
+#[test]
+fn want_of_memory_of_an_earlier_op_is_told() {
+    let guest = Guest::new("npu", 64);
+    let eager = on(&guest);
+    let x = eager.tensor(Tensor::new([2], &[1f32, 2.0]).unwrap());
+    let first = apply(&eager, &x).unwrap();
+    first.to_host().unwrap();
+    guest.inside.fail_after(0, FaultKind::OutOfMemory { asked: 1, in_use: 2, limit: None });
+    let second = apply(&eager, &first).unwrap();
+    while guest.inside.stopped().is_none() {
+        std::thread::yield_now();
+    }
+    let said = apply(&eager, &second).unwrap_err().to_string();
+    assert!(
+        said.contains("1 bytes of memory: 2 are in use") && !said.contains("@eager,"),
+        "{said}"
+    );
+    assert_eq!(apply(&eager, &first).unwrap().to_host().unwrap().to_f64s(), [1.0, 2.0]);
+}
+
 /// What programs keep for their next run makes room for what is needed now.
 #[test]
 fn short_lived_ops_do_not_fill_a_device() {
@@ -74,6 +95,16 @@ fn short_lived_ops_do_not_fill_a_device() {
     drop((eager, large));
     guest.queue().unwrap().run(&mut |_| Ok(())).unwrap();
     assert_eq!(guest.inside.in_use(), 0);
+}
+
+/// Exchanges wait on the host, which a queue is there to spare it.
+#[test]
+fn a_program_with_collectives_is_refused_by_name() {
+    let text = "graph @mean(%x: f32[4]) {\n  %0 = all_reduce %x {across = \"mean\", ranks = 2} : f32[4]\n  return y = %0\n}\n";
+    let graph = tracecast::ir::text::parse(text).unwrap();
+    let said = compile(graph, &Options::new().on(Guest::new("npu:1", 1))).unwrap_err().to_string();
+    assert!(said.contains("@mean has collectives, which run on devices without a queue"), "{said}");
+    assert!(said.contains("`npu:1` has one"), "{said}");
 }
 
 /// Scale and flag cross between two devices once a step, however many parameters there are.

@@ -232,7 +232,7 @@ fn eight_threads_on_three_chips_leave_each_thread_its_own() {
                     assert!(text.contains("out of range") && text.contains(chips[at].name()));
                 }
                 let (before, since) = known[at];
-                let now = read(&stores[at]);
+                let now = sum(&stores[at]);
                 let least = if ended.is_ok() { before + since } else { before };
                 assert!((least..=before + since).contains(&now), "{now}: {least} and {since}");
                 known[at] = (now, 0.0);
@@ -257,12 +257,6 @@ fn eight_threads_on_three_chips_leave_each_thread_its_own() {
         eventually("memory comes back", || chip.usage().in_use == 0);
         assert_eq!(chip.counts().strangers, 0, "{chip:?}");
     }
-}
-
-/// A copy to the host, too, stands behind the steps of others, and may have to be asked for again.
-fn read(store: &Store) -> f32 {
-    let tries = std::iter::repeat_with(|| store.get("sum")).take(100);
-    tries.flatten().next().unwrap().to_vec::<f32>().unwrap()[0]
 }
 
 #[test]

@@ -74,12 +74,14 @@ pub trait Timeline: Send + Sync {
     fn wait(&self, number: u64, at_most: Duration) -> std::result::Result<(), Fault>;
 }
 
-/// Bytes of the host that a queue copies from: those of a tensor, which are not copied for that, or bytes of its own.
+/// Bytes of the host that a queue copies from: those of a tensor, which are not copied for that, or bytes of its own. A clone is the same bytes.
+#[derive(Clone)]
 pub struct HostBytes(Held);
 
+#[derive(Clone)]
 enum Held {
     Tensor(Tensor),
-    Bytes(Bytes),
+    Bytes(Arc<Bytes>),
 }
 
 impl From<Tensor> for HostBytes {
@@ -90,13 +92,13 @@ impl From<Tensor> for HostBytes {
 
 impl From<Bytes> for HostBytes {
     fn from(bytes: Bytes) -> Self {
-        HostBytes(Held::Bytes(bytes))
+        HostBytes(Held::Bytes(Arc::new(bytes)))
     }
 }
 
 impl From<Vec<u8>> for HostBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        HostBytes(Held::Bytes(bytes.into()))
+        HostBytes::from(Bytes::from(bytes))
     }
 }
 

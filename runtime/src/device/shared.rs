@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::memory::Span;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracecast_ir::eval::Bytes;
 
 /// How long a wait for a device may take if nobody says otherwise.
@@ -52,8 +52,16 @@ impl Drop for Left {
 
 struct Line {
     queue: Box<dyn Queue>,
-    /// The number recorded last.
+    /// The number recorded last, unless the queue goes on behind a fault since.
     last: Option<u64>,
+}
+
+/// A group that was given.
+pub(crate) struct Group {
+    /// The number that is reached when it is done.
+    pub(crate) number: u64,
+    /// The number of the group before it, whose fault is also one of this group.
+    behind: Option<u64>,
 }
 
 impl SharedQueue {
@@ -108,7 +116,7 @@ impl SharedQueue {
         &self,
         first: &mut dyn FnMut() -> Result<()>,
         commands: &mut dyn FnMut(&mut dyn Queue) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<Group> {
         self.left.look();
         let mut line = self.line();
         let Line { queue, last } = &mut *line;
@@ -122,8 +130,8 @@ impl SharedQueue {
         first()?;
         let given = commands(&mut **queue);
         let number = queue.record();
-        *last = Some(number);
-        given.map(|()| number)
+        let behind = last.replace(number);
+        given.map(|()| Group { number, behind })
     }
 
     /// Waits until a group has come to its end.
@@ -134,13 +142,20 @@ impl SharedQueue {
         Ok(self.timeline.wait(number, self.limit)?)
     }
 
-    /// Gives a group of commands, and waits for its end.
+    /// Gives a group of commands, and waits for its end. If none of them ran since a group of somebody else before it failed, they are given again.
     ///
     /// # Errors
-    /// If a command is not taken, or fails.
+    /// If a command is not taken, or fails; if it takes too long.
     pub fn run(&self, commands: &mut dyn FnMut(&mut dyn Queue) -> Result<()>) -> Result<()> {
-        let number = self.give(&mut || Ok(()), commands)?;
-        self.wait(number)
+        let begun = Instant::now();
+        loop {
+            let group = self.give(&mut || Ok(()), commands)?;
+            let done = self.wait(group.number);
+            let fell = |before| matches!(self.timeline.poll(before), Some(Err(_)));
+            if done.is_ok() || !group.behind.is_some_and(fell) || begun.elapsed() >= self.limit {
+                return done;
+            }
+        }
     }
 
     /// Copies from the host, and waits for it.
@@ -148,8 +163,7 @@ impl SharedQueue {
     /// # Errors
     /// If that fails.
     pub fn write(&self, from: HostBytes, to: &Span) -> Result<()> {
-        let mut from = Some(from);
-        self.run(&mut |queue| from.take().map_or(Ok(()), |from| queue.upload(from, to)))
+        self.run(&mut |queue| queue.upload(from.clone(), to))
     }
 
     /// Copies to the host after all that was given before.

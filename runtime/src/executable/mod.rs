@@ -1,6 +1,7 @@
 //! [`Executable`]: a program whose kernels a device has compiled, ready to run.
 
 mod arenas;
+mod bytes;
 mod command;
 mod exchange;
 mod family;
@@ -15,13 +16,14 @@ pub use family::Family;
 pub use session::Session;
 
 use crate::collective::{Collective, OneRank};
-use crate::device::{Device, Launch, Made, alloc};
+use crate::device::{Device, Launch, Made, SharedQueue, alloc};
 use crate::error::{Error, Result};
 use crate::layout::{Layout, Place, Step};
 use crate::loan::HostLoan;
 use crate::memory::Memory;
 use crate::outputs::{Outputs, Values};
 use crate::program::Program;
+use crate::rooms::Rooms;
 use crate::store::{Spares, Store};
 use crate::submitted::Input;
 use crate::tensor::Tensor;
@@ -61,6 +63,7 @@ pub struct Executable {
     pool: Mutex<Pool>,
     /// Memory that no state and no step in flight needs any more.
     spares: Arc<Spares>,
+    rooms: Arc<Rooms>,
 }
 
 /// When a step of a run began, counted from the start of the run, and how long it took.
@@ -149,6 +152,7 @@ impl Executable {
         let kept_bytes = program.layout.steps.iter().map(keeps).fold(0, usize::saturating_add);
         let alone = program.ranks() == Some(1);
         let buckets = &program.parts.buckets;
+        let in_flight = device.queue().map_or(0, SharedQueue::most_in_flight);
         let one = || Arc::new(Ranks::new(Arc::new(OneRank), 0, buckets, &*device));
         let ranks = alone.then(one);
         Executable {
@@ -166,6 +170,7 @@ impl Executable {
             inputs,
             pool: Mutex::default(),
             spares: Arc::default(),
+            rooms: Rooms::of(in_flight + 1),
         }
     }
 
@@ -212,7 +217,21 @@ impl Executable {
     /// If an input is missing, given twice or of another type, or not used by a [strict](Executable::strict) program; if an entry of the store is missing or of another type; if
     /// the data has no meaning for an op; if another [rank](Executable::on_ranks) fails. State is then as it was.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
-        self.run_with(store, inputs, None)
+        self.run_with(store, inputs, None, &mut || ())
+    }
+
+    /// As [`run`](Executable::run). If the device has not got the memory for this step, `make_room` is called once before it is asked again: whoever keeps
+    /// memory for later gives it up there. What steps before it tell is none of that.
+    ///
+    /// # Errors
+    /// As those of [`run`](Executable::run).
+    pub fn run_making_room(
+        &self,
+        store: &mut Store,
+        inputs: &[(&str, &Tensor)],
+        make_room: &mut dyn FnMut(),
+    ) -> Result<Outputs> {
+        self.run_with(store, inputs, None, make_room)
     }
 
     /// As [`run`](Executable::run), with the time that each step of [`Program::steps`] takes.
@@ -226,7 +245,7 @@ impl Executable {
     ) -> Result<(Outputs, Vec<Timing>)> {
         let times = vec![Timing::default(); self.program.layout.steps.len()];
         let mut clock = Clock { origin: Instant::now(), times };
-        let outputs = self.run_with(store, inputs, Some(&mut clock))?;
+        let outputs = self.run_with(store, inputs, Some(&mut clock), &mut || ())?;
         Ok((outputs, clock.times))
     }
 
@@ -235,13 +254,14 @@ impl Executable {
         store: &mut Store,
         inputs: &[(&str, &Tensor)],
         clock: Option<&mut Clock>,
+        make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
         if self.ranks.is_none() {
             self.runs_alone()?;
         }
         let _turn = self.ranks.as_ref().map(|ranks| ranks.begin());
         let mut lists = self.pool().lists.pop().unwrap_or_default();
-        let result = self.run_in(store, inputs, &mut lists, clock);
+        let result = self.run_in(store, inputs, &mut lists, clock, make_room);
         lists.states.clear();
         self.pool().lists.push(lists);
         if result.is_ok() {
@@ -265,23 +285,24 @@ impl Executable {
         inputs: &[(&str, &Tensor)],
         Lists { states, given, kept }: &mut Lists,
         clock: Option<&mut Clock>,
+        make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
         self.inputs.find(&self.program.parts.ports, inputs, given)?;
         let _guard = self.device.enter()?;
         if let Some(queue) = self.device.queue() {
             let input = |port: usize| given[port].map(|at| Input::Host(inputs[at].1));
-            return self.run_queued(queue, store, &input, clock);
+            return self.run_queued(queue, store, &input, clock, make_room);
         }
         // Of steps on other devices.
         store.ended()?;
-        let Layout { states: ports, lasting, .. } = &self.program.layout;
-        for (&port, &lasting) in ports.iter().zip(lasting) {
-            let Port { name, ty, .. } = &self.program.parts.ports[port];
-            states.push(store.memory(name, ty, &self.device, !lasting)?);
-        }
-        let short = |error| self.short_of_memory(error);
-        let mut workspace = self.workspace(states, None).map_err(short)?;
-        self.reserve(&mut workspace).map_err(short)?;
+        let mut workspace = match self.ready(store, states) {
+            Err(Error::Fault(fault)) if fault.is_out_of_memory() => {
+                make_room();
+                self.ready(store, states)?
+            }
+            ready => ready?,
+        };
+        let lasting = &self.program.layout.lasting;
         let written = states.iter().zip(lasting).filter(|(_, lasting)| !**lasting);
         written.map(|(state, _)| state).chain(&workspace.fresh).for_each(Memory::changed);
         let tensor = |port: usize| given[port].map(|at| inputs[at].1);
@@ -295,6 +316,20 @@ impl Executable {
         self.arenas.give_back(workspace.arena.take());
         self.pool().workspaces.push(workspace);
         result
+    }
+
+    /// The memory of a run.
+    fn ready(&self, store: &mut Store, states: &mut Vec<Memory>) -> Result<Workspace> {
+        let Layout { states: ports, lasting, .. } = &self.program.layout;
+        states.clear();
+        for (&port, &lasting) in ports.iter().zip(lasting) {
+            let Port { name, ty, .. } = &self.program.parts.ports[port];
+            states.push(store.memory(name, ty, &self.device, !lasting)?);
+        }
+        let short = |error| self.short_of_memory(error);
+        let mut workspace = self.workspace(states, None).map_err(short)?;
+        self.reserve(&mut workspace).map_err(short)?;
+        Ok(workspace)
     }
 
     /// Everything but the exchange of fresh memory for state.
@@ -427,22 +462,6 @@ impl Executable {
         &self.program.parts.values[self.program.parts.outputs[output].1]
     }
 
-    /// Why the memory of a run is not there.
-    fn short_of_memory(&self, error: Error) -> Error {
-        let (name, peak) = (self.program.name(), self.peak_bytes());
-        match error {
-            Error::Device(why) => {
-                Error::Device(format!("program @{name}, whose runs need {peak} bytes: {why}"))
-            }
-            Error::Fault(mut fault) if fault.is_out_of_memory() => {
-                fault.message =
-                    format!("program @{name}, whose runs need {peak} bytes: {}", fault.message);
-                Error::Fault(fault)
-            }
-            other => other,
-        }
-    }
-
     fn pool(&self) -> std::sync::MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -461,36 +480,6 @@ impl Executable {
     /// [`Program::copies`].
     pub fn kernels(&self) -> usize {
         self.program.kernels().count()
-    }
-
-    /// The bytes of memory a step needs besides the state and the tensors it is given, those that the device
-    /// [keeps](Executable::kept_bytes) included.
-    pub fn peak_bytes(&self) -> usize {
-        self.program.peak_bytes().saturating_add(self.kept_bytes)
-    }
-
-    /// The bytes in which the device keeps what it makes of state that the program only reads, such as packed weights, once it has been
-    /// the same for some runs. So much is kept for each of the last two stores that it ran on; threads that run it on the same memory share it.
-    pub fn kept_bytes(&self) -> usize {
-        self.kept_bytes
-    }
-
-    /// The bytes that a run takes on the threads of the device besides [`peak_bytes`](Executable::peak_bytes): what the kernel needs that needs most. Threads keep
-    /// them, for whatever they run next.
-    pub fn scratch_bytes(&self) -> usize {
-        let kernels = self.program.layout.steps.iter().filter_map(|step| step.work.kernel());
-        let bytes = |kernel: usize| self.launches[kernel].scratch_bytes(&self.sizes[kernel]);
-        kernels.map(bytes).max().unwrap_or(0)
-    }
-
-    /// The bytes of the code of its kernels, as far as the device keeps account of that.
-    pub fn code_bytes(&self) -> usize {
-        self.launches.iter().filter_map(|launch| launch.made()).map(|made| made.bytes).sum()
-    }
-
-    /// The bytes that it takes, besides state, if one run goes on at a time: code, [memory](Executable::peak_bytes), numbers.
-    pub fn held_bytes(&self) -> usize {
-        self.code_bytes().saturating_add(self.peak_bytes())
     }
 
     /// How long the device took to compile the kernels.

@@ -2,11 +2,12 @@
 
 use super::workspace::Workspace;
 use super::{Clock, Executable, Given};
-use crate::device::{Landing, Queue, SharedQueue, alloc};
+use crate::device::{FaultKind, Landing, Queue, SharedQueue, alloc};
 use crate::error::{Error, Result};
 use crate::layout::Place;
 use crate::memory::{Memory, Span};
 use crate::outputs::{Outputs, Values};
+use crate::rooms;
 use crate::store::{Flight, Ready, Spare, Store};
 use crate::submitted::{Input, Submitted};
 use crate::tensor::Tensor;
@@ -16,7 +17,24 @@ use std::sync::Arc;
 enum Room {
     Host(Landing),
     /// In memory of its own.
-    Device(Memory),
+    Device(rooms::Room),
+}
+
+/// What is asked of a step.
+struct Wish<'a, 'i> {
+    input: &'a dyn Fn(usize) -> Option<Input<'i>>,
+    /// Makes the room of an output.
+    room: &'a dyn Fn(usize) -> Result<Room>,
+    /// Has others give up memory.
+    make_room: &'a mut dyn FnMut(),
+    clock: Option<&'a mut Clock>,
+}
+
+/// What a step needs that is about to be given.
+struct Prepared {
+    states: Vec<Ready>,
+    workspace: Workspace,
+    rooms: Vec<Room>,
 }
 
 /// The step that is to be given.
@@ -51,18 +69,17 @@ impl Executable {
         let here = here.collect::<Result<Vec<_>>>()?;
         let input = |port: usize| given[port].map(|at| here[at].as_input());
         let _guard = self.device.enter()?;
-        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
-        let room = |ty: &tracecast_ir::TensorType| {
-            Ok(Room::Device(alloc(&*self.device, ty.bytes().get())?))
+        let room = |output: usize| {
+            let bytes = self.output_type(output).bytes().get();
+            Ok(Room::Device(self.rooms.take(&*self.device, output, bytes)?))
         };
-        let rooms = types.clone().map(room).collect::<Result<Vec<_>>>()?;
-        let flight = self.give(queue, store, &input, &rooms, None)?;
-        let memories = rooms.into_iter().filter_map(|room| match room {
-            Room::Device(memory) => Some(memory),
+        let wish = Wish { input: &input, room: &room, make_room: &mut || (), clock: None };
+        let (flight, rooms) = self.give(queue, store, wish)?;
+        let rooms = rooms.into_iter().enumerate().filter_map(|(output, room)| match room {
+            Room::Device(room) => Some((self.output_type(output).clone(), room)),
             Room::Host(_) => None,
         });
-        let values = types.cloned().zip(memories);
-        Ok(Submitted::on_device(self.output_names.clone(), values, &self.device, &flight))
+        Ok(Submitted::on_device(self.output_names.clone(), rooms, &self.device, &flight))
     }
 
     /// Gives a step; waits for it if it has outputs, or is timed.
@@ -72,64 +89,56 @@ impl Executable {
         store: &mut Store,
         input: &dyn Fn(usize) -> Option<Input<'i>>,
         clock: Option<&mut Clock>,
+        make_room: &mut dyn FnMut(),
     ) -> Result<Outputs> {
-        let types = self.program.parts.outputs.iter().map(|(_, v)| &self.program.parts.values[*v]);
-        let rooms = types.clone().map(|ty| Ok(Room::Host(Landing::of(ty.bytes().get())?)));
-        let rooms = rooms.collect::<Result<Vec<_>>>()?;
-        let waits = clock.is_some() || !rooms.is_empty();
-        let flight = self.give(queue, store, input, &rooms, clock)?;
-        if waits && let Err(fault) = flight.wait() {
-            flight.tell_unless_late(&fault);
+        let room = |output| Ok(Room::Host(Landing::of(self.output_type(output).bytes().get())?));
+        let waits = clock.is_some() || !self.program.parts.outputs.is_empty();
+        let (flight, rooms) =
+            self.give(queue, store, Wish { input, room: &room, make_room, clock })?;
+        if waits && let Err(fault) = flight.wait()? {
+            flight.tell();
             store.told(&flight);
-            return Err(fault.into());
+            return Err(fault.clone().into());
         }
-        let values = types.cloned().zip(rooms).map(|(ty, room)| match room {
-            Room::Host(landing) => Tensor::from_bytes(ty, landing.take()),
+        let value = |(output, room)| match room {
+            Room::Host(landing) => {
+                Tensor::from_bytes(self.output_type(output).clone(), landing.take())
+            }
             Room::Device(_) => Err(Error::Plan("an output stayed on its device".to_owned())),
-        });
-        Ok(Outputs::new(self.output_names.clone(), values.collect::<Result<Values>>()?))
+        };
+        let values = rooms.into_iter().enumerate().map(value).collect::<Result<Values>>()?;
+        Ok(Outputs::new(self.output_names.clone(), values))
     }
 
     /// Gives a step: afterwards the store holds what it will have written.
-    fn give<'i>(
+    fn give(
         &self,
         queue: &SharedQueue,
         store: &mut Store,
-        input: &dyn Fn(usize) -> Option<Input<'i>>,
-        rooms: &[Room],
-        clock: Option<&mut Clock>,
-    ) -> Result<Arc<Flight>> {
-        let short = |error| self.short_of_memory(error);
+        wish: Wish<'_, '_>,
+    ) -> Result<(Arc<Flight>, Vec<Room>)> {
         store.admit(queue)?;
         let layout = &self.program.layout;
         let ports = &self.program.parts.ports;
-        let fresh = layout.fresh.iter().enumerate().map(|(buffer, state)| {
-            let bytes = ports[layout.states[*state]].ty.bytes().get();
-            self.spares.take(buffer).map_or_else(|| alloc(&*self.device, bytes), Ok)
-        });
-        let fresh = fresh.collect::<Result<Vec<Memory>>>().map_err(short)?;
+        // What comes from elsewhere is read there, behind the steps that write it.
+        let names = || layout.states.iter().map(|port| ports[*port].name.as_str());
+        if names().any(|name| store.is_elsewhere(name, &self.device)) {
+            store.synchronize()?;
+        }
         let mut buffers = vec![None; layout.states.len()];
         for (buffer, state) in layout.fresh.iter().enumerate() {
             buffers[*state] = Some(buffer);
         }
-        let ready = layout.states.iter().enumerate().map(|(number, port)| {
-            let port = &ports[*port];
-            let buffer = buffers[number];
-            // What is never read needs no memory besides that to which it is written.
-            let next = buffer.filter(|_| !layout.is_read[number]).map(|buffer| &fresh[buffer]);
-            store.ready(&port.name, &port.ty, &self.device, buffer.is_some(), next)
-        });
-        let states = ready.collect::<Result<Vec<Ready>>>().map_err(short)?;
-        let memories: Vec<Memory> = states.iter().map(|state| state.memory.clone()).collect();
-        let mut workspace = self.workspace(&memories, Some(fresh)).map_err(short)?;
-        let given = self.reserve(&mut workspace).map_err(short).and_then(|()| {
-            workspace.fresh.iter().for_each(Memory::changed);
-            let step =
-                Step { executable: self, workspace: &workspace, states: &states, input, rooms };
-            let store = &*store;
-            queue.give(&mut || step.may_begin(store), &mut step.commands(queue, clock))
-        });
-        let flight = given.map(|number| Arc::new(Flight::new(queue, number)));
+        let Wish { input, room, make_room, clock } = wish;
+        let prepared = self.prepare_making_room(store, &buffers, room, make_room);
+        let Prepared { states, mut workspace, rooms } =
+            prepared.map_err(|error| self.short_of_memory(error))?;
+        workspace.fresh.iter().for_each(Memory::changed);
+        let step =
+            Step { executable: self, workspace: &workspace, states: &states, input, rooms: &rooms };
+        let before = &*store;
+        let given = queue.give(&mut || step.may_begin(before), &mut step.commands(queue, clock));
+        let flight = given.map(|group| Arc::new(Flight::new(queue, group.number)));
         if let Ok(flight) = &flight {
             for (number, state) in states.into_iter().enumerate() {
                 let (to, spare) = match buffers[number] {
@@ -157,7 +166,62 @@ impl Executable {
         if flight.is_err() {
             store.settle()?;
         }
-        flight
+        Ok((flight?, rooms))
+    }
+
+    /// Has what a step needs. If there is not enough memory, once more when steps that have ended have given up theirs, and then when others have.
+    fn prepare_making_room(
+        &self,
+        store: &mut Store,
+        buffers: &[Option<usize>],
+        room: &dyn Fn(usize) -> Result<Room>,
+        make_room: &mut dyn FnMut(),
+    ) -> Result<Prepared> {
+        let is_short = |error: &Error| match error {
+            Error::Fault(fault) => matches!(fault.kind, FaultKind::OutOfMemory { .. }),
+            _ => false,
+        };
+        match self.prepare(store, buffers, room) {
+            Err(error) if is_short(&error) => store.synchronize()?,
+            done => return done,
+        }
+        match self.prepare(store, buffers, room) {
+            Err(error) if is_short(&error) => {
+                self.rooms.clear();
+                make_room();
+                self.prepare(store, buffers, room)
+            }
+            done => done,
+        }
+    }
+
+    /// Has what a step needs, which writes those states to these buffers.
+    fn prepare(
+        &self,
+        store: &mut Store,
+        buffers: &[Option<usize>],
+        room: &dyn Fn(usize) -> Result<Room>,
+    ) -> Result<Prepared> {
+        let layout = &self.program.layout;
+        let ports = &self.program.parts.ports;
+        let fresh = layout.fresh.iter().enumerate().map(|(buffer, state)| {
+            let bytes = ports[layout.states[*state]].ty.bytes().get();
+            self.spares.take(buffer).map_or_else(|| alloc(&*self.device, bytes), Ok)
+        });
+        let fresh = fresh.collect::<Result<Vec<Memory>>>()?;
+        let ready = layout.states.iter().enumerate().map(|(number, port)| {
+            let port = &ports[*port];
+            let buffer = buffers[number];
+            // What is never read needs no memory besides that to which it is written.
+            let next = buffer.filter(|_| !layout.is_read[number]).map(|buffer| &fresh[buffer]);
+            store.ready(&port.name, &port.ty, &self.device, buffer.is_some(), next)
+        });
+        let states = ready.collect::<Result<Vec<Ready>>>()?;
+        let rooms = (0..layout.outputs.len()).map(room).collect::<Result<_>>()?;
+        let memories: Vec<Memory> = states.iter().map(|state| state.memory.clone()).collect();
+        let mut workspace = self.workspace(&memories, Some(fresh))?;
+        self.reserve(&mut workspace)?;
+        Ok(Prepared { states, workspace, rooms })
     }
 }
 
@@ -213,8 +277,9 @@ impl<'a> Step<'a, '_> {
                 match room {
                     _ if len == 0 => {}
                     Room::Host(landing) => line.download(&from, landing.clone())?,
-                    Room::Device(memory) => {
-                        line.copy(&from, &Span { memory: memory.clone(), at: 0, len })?;
+                    Room::Device(room) => {
+                        let memory = room.memory().clone();
+                        line.copy(&from, &Span { memory, at: 0, len })?;
                     }
                 }
             }

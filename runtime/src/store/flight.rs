@@ -5,13 +5,16 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// How a step ended.
+pub(crate) type End = Result<(), Fault>;
+
 /// A step that was given to a queue. Whoever has something of it asks it how it ended; of a store the first one that asks is told.
 ///
 /// If nobody was told of a fault when nobody has anything of the step any more, it is logged.
 pub(crate) struct Flight {
     queue: SharedQueue,
     number: u64,
-    end: OnceLock<Result<(), Fault>>,
+    end: OnceLock<End>,
     told: AtomicBool,
 }
 
@@ -23,7 +26,7 @@ impl Flight {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn end(&self) -> Option<&Result<(), Fault>> {
+    pub(crate) fn end(&self) -> Option<&End> {
         if self.end.get().is_none()
             && let Some(end) = self.queue.timeline().poll(self.number)
         {
@@ -45,27 +48,34 @@ impl Flight {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Its fault; or that it takes too long, which is no end.
-    pub(crate) fn wait(&self) -> Result<(), Fault> {
+    /// That it takes too long. A step whose fault is that it took too long has ended.
+    pub(crate) fn wait(&self) -> Result<&End, Fault> {
         if let Some(end) = self.end() {
-            return end.clone();
+            return Ok(end);
         }
-        match self.queue.timeline().wait(self.number, self.queue.limit()) {
-            Err(fault) if fault.kind == FaultKind::TimedOut => Err(fault),
-            end => self.end.get_or_init(|| end).clone(),
+        let waited = self.queue.timeline().wait(self.number, self.queue.limit());
+        match (self.end(), waited) {
+            (Some(end), _) => Ok(end),
+            (None, Err(late)) if late.kind == FaultKind::TimedOut => Err(late),
+            (None, end) => Ok(self.end.get_or_init(|| end)),
         }
+    }
+
+    /// Waits for its end, and tells its fault, whoever was told before.
+    ///
+    /// # Errors
+    /// Its fault; or that it takes too long.
+    pub(crate) fn ended(&self) -> crate::error::Result<()> {
+        if let Err(fault) = self.wait()? {
+            self.tell();
+            return Err(fault.clone().into());
+        }
+        Ok(())
     }
 
     /// True for the first one who tells of its fault.
     pub(crate) fn tell(&self) -> bool {
         !self.told.swap(true, Ordering::AcqRel)
-    }
-
-    /// Tells of a fault that somebody is told of now, unless it is that a wait took too long.
-    pub(crate) fn tell_unless_late(&self, fault: &Fault) {
-        if fault.kind != FaultKind::TimedOut {
-            self.tell();
-        }
     }
 
     /// True if it has a fault of which nobody was told.
@@ -76,6 +86,11 @@ impl Flight {
     /// True if both were given to the same queue.
     pub(crate) fn shares_queue(&self, other: &Flight) -> bool {
         self.is_on(&other.queue)
+    }
+
+    /// True if it stands behind the other one in the same queue.
+    pub(crate) fn is_behind(&self, other: &Flight) -> bool {
+        self.shares_queue(other) && self.number > other.number
     }
 
     /// True if it was given to that queue.

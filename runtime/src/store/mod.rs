@@ -200,7 +200,8 @@ impl Store {
     }
 
     /// What it holds now, to be read by many threads at once: nothing is copied, the store goes on with the same memory, and what a run on
-    /// the store replaces gets memory of its own then.
+    /// the store replaces gets memory of its own then. Waits for steps in flight: of one that does not end in time the store goes on to have what it will have
+    /// written, and the weights have what was before it.
     ///
     /// ```
     /// use tracecast_runtime::{Store, Tensor};
@@ -212,17 +213,20 @@ impl Store {
     /// # Ok::<(), tracecast_runtime::Error>(())
     /// ```
     pub fn snapshot(&mut self) -> Weights {
-        // Whoever asks next is told how steps ended; one that has not ended in time is none of what is shared.
-        self.flights.iter().for_each(|flight| {
-            let _ = flight.wait();
-        });
-        let entries = std::mem::take(&mut self.entries);
-        let shared: BTreeMap<String, Arc<Shared>> =
-            entries.into_iter().map(|(name, entry)| (name, entry.into_shared())).collect();
-        let entry =
-            |(name, shared): (&String, &Arc<Shared>)| (name.clone(), Entry::Shared(shared.clone()));
-        self.entries = shared.iter().map(entry).collect();
-        Weights::of(shared)
+        // Decided once for each step: it may end while entries are shared, and is to be there with all that it wrote or with nothing.
+        let mut late: Vec<Arc<Flight>> = Vec::new();
+        for flight in &self.flights {
+            if late.iter().any(|late| flight.is_behind(late)) || flight.wait().is_err() {
+                late.push(flight.clone());
+            }
+        }
+        let mut weights = BTreeMap::new();
+        for (name, entry) in std::mem::take(&mut self.entries) {
+            let (entry, shared) = entry.share(&late);
+            self.entries.insert(name.clone(), entry);
+            weights.insert(name, shared);
+        }
+        Weights::of(weights)
     }
 
     /// The memory of an entry of that type on a device, to which it moves if it lives elsewhere. What is `written` is shared with nobody.
@@ -296,11 +300,21 @@ impl Entry {
         }
     }
 
-    fn into_shared(self) -> Arc<Shared> {
-        match self {
-            Entry::Own(value) => Arc::new(Shared::new(value.into_at())),
+    /// What weights have of it, and what it is from then on, if these steps in flight have not ended in time.
+    fn share(self, late: &[Arc<Flight>]) -> (Entry, Arc<Shared>) {
+        let shared = match self {
             Entry::Shared(shared) => shared,
-        }
+            Entry::Own(mut value) => {
+                if let Some(shared) = value.share_before(late) {
+                    return (Entry::Own(value), shared);
+                }
+                match value.into_at() {
+                    At::Shared(shared) => shared,
+                    at => Arc::new(Shared::new(at)),
+                }
+            }
+        };
+        (Entry::Shared(shared.clone()), shared)
     }
 }
 

@@ -4,7 +4,7 @@ use super::flight::Flight;
 use super::place::At;
 use super::value::Spare;
 use super::{Entry, Store};
-use crate::device::{Device, FaultKind, SharedQueue, alloc};
+use crate::device::{Device, SharedQueue, alloc};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
@@ -42,13 +42,11 @@ impl Store {
     /// Waits for all steps in flight, and tells of a fault that no call has told yet.
     pub(crate) fn ended(&self) -> Result<()> {
         for flight in &self.flights {
-            match flight.wait() {
-                Err(fault) if fault.kind == FaultKind::TimedOut => return Err(fault.into()),
-                Err(fault) if flight.tell() => {
-                    self.told(flight);
-                    return Err(fault.into());
-                }
-                _ => {}
+            if let Err(fault) = flight.wait()?
+                && flight.tell()
+            {
+                self.told(flight);
+                return Err(fault.clone().into());
             }
         }
         Ok(())
@@ -111,12 +109,18 @@ impl Store {
             if own.count() + 1 < queue.most_in_flight() {
                 return Ok(());
             }
-            if let Err(fault) = first.wait()
-                && fault.kind == FaultKind::TimedOut
-            {
-                return Err(fault.into());
-            }
+            let _ = first.wait()?;
             self.settle()?;
+        }
+    }
+
+    /// True if an entry has to be read on another device before it is on this one.
+    pub(crate) fn is_elsewhere(&self, name: &str, on: &Arc<dyn Device>) -> bool {
+        match self.entries.get(name) {
+            Some(Entry::Own(value)) => {
+                value.on(on).is_none() && matches!(value.at(), At::Device { .. } | At::Shared(_))
+            }
+            _ => false,
         }
     }
 
@@ -153,10 +157,7 @@ impl Store {
                 return Ok(Ready { memory, upload: None, is_new: true });
             }
             At::Host(tensor) => Some(tensor.clone()),
-            At::Device { .. } => {
-                self.ended()?;
-                Some(self.entry(name)?.read()?)
-            }
+            At::Device { .. } | At::Shared(_) => Some(value.at().read()?),
         };
         Ok(Ready { memory: alloc(&**on, ty.bytes().get())?, upload, is_new: true })
     }

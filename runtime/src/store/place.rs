@@ -18,6 +18,8 @@ pub(super) enum At {
     },
     /// Nowhere: it has no value until a program writes it.
     Reserved(TensorType),
+    /// Where weights have it, which were taken of it while a step was in flight.
+    Shared(Arc<Shared>),
 }
 
 impl At {
@@ -25,6 +27,7 @@ impl At {
         match self {
             At::Host(value) => value.ty(),
             At::Device { ty, .. } | At::Reserved(ty) => ty,
+            At::Shared(shared) => shared.ty(),
         }
     }
 
@@ -36,6 +39,7 @@ impl At {
         match self {
             At::Host(value) => Ok(value.clone()),
             At::Reserved(ty) => Err(Error::Tensor(format!("no program has written this {ty} yet"))),
+            At::Shared(shared) => shared.read(),
             At::Device { ty, device, memory } => {
                 let mut bytes = room(ty)?;
                 let _guard = device.enter()?;

@@ -1,7 +1,7 @@
 //! [`Value`]: the value of an entry that nobody shares: where it lives now, and where it lived before the steps that are not known to have ended.
 
 use super::flight::Flight;
-use super::place::At;
+use super::place::{At, Shared};
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::Memory;
@@ -101,13 +101,29 @@ impl Value {
         &mut self.at
     }
 
-    /// Where it lives. Steps in flight that are not known to have ended are given up for what was before them.
+    /// Where it lives, once all steps that have to do with it have ended.
     pub(super) fn into_at(mut self) -> At {
         self.settle();
-        match self.before.into_iter().next() {
-            Some(before) => before.at,
-            None => self.at,
+        self.at
+    }
+
+    /// What it was before the first of these steps, if one has to do with it; the value shares that from now on.
+    pub(super) fn share_before(&mut self, steps: &[Arc<Flight>]) -> Option<Arc<Shared>> {
+        let is_one = |flight| steps.iter().any(|step| Arc::ptr_eq(step, flight));
+        let first = self.before.iter().position(|before| is_one(&before.flight))?;
+        if self.before[..first].iter().any(|before| before.flight.fault().is_some()) {
+            return None;
         }
+        let before = &mut self.before[first];
+        let ty = before.at.ty().clone();
+        // It belongs to weights now, and to no step that follows.
+        before.spare = None;
+        let shared = match std::mem::replace(&mut before.at, At::Reserved(ty)) {
+            At::Shared(shared) => shared,
+            at => Arc::new(Shared::new(at)),
+        };
+        before.at = At::Shared(shared.clone());
+        Some(shared)
     }
 
     /// Lives elsewhere behind a step in flight.

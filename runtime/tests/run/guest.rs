@@ -35,12 +35,19 @@ pub(crate) struct Inside {
     pub(crate) launches: AtomicUsize,
     /// How often the host waited.
     pub(crate) waits: AtomicUsize,
+    /// How often the timeline is asked before the queue goes on by itself; 0 for ever.
+    asks: AtomicUsize,
     pub(crate) trims: AtomicUsize,
 }
 
 impl Guest {
     /// One to which so many steps are given before the first has ended.
     pub(crate) fn new(name: &str, in_flight: usize) -> Arc<Self> {
+        Guest::within(name, in_flight, Duration::from_secs(5))
+    }
+
+    /// The same for whose commands nobody waits longer than that.
+    pub(crate) fn within(name: &str, in_flight: usize, limit: Duration) -> Arc<Self> {
         let id: DeviceId = name.parse().unwrap();
         let inside = Arc::new(Inside {
             id: id.clone(),
@@ -55,13 +62,14 @@ impl Guest {
             copies: AtomicUsize::new(0),
             launches: AtomicUsize::new(0),
             waits: AtomicUsize::new(0),
+            asks: AtomicUsize::new(0),
             trims: AtomicUsize::new(0),
         });
         let (given, taken) = channel();
         let worker = inside.clone();
         std::thread::spawn(move || worker.work(&taken));
         let queue = Box::new(Line { given, recorded: 0, inside: inside.clone() });
-        let queue = SharedQueue::new(id, queue).within(Duration::from_secs(5)).in_flight(in_flight);
+        let queue = SharedQueue::new(id, queue).within(limit).in_flight(in_flight);
         Arc::new(Guest { name: name.to_owned(), queue, inside })
     }
 }
@@ -75,6 +83,11 @@ impl Inside {
     pub(crate) fn go(&self) {
         *self.held.lock().unwrap() = false;
         self.freed.notify_all();
+    }
+
+    /// Goes on once the timeline was asked so often.
+    pub(crate) fn go_after(&self, asks: usize) {
+        self.asks.store(asks, Ordering::SeqCst);
     }
 
     /// So many more commands run, then one fails.
@@ -125,6 +138,10 @@ impl Inside {
                 *fault = None;
                 return Err(match (kind, &command) {
                     (FaultKind::Lost, _) => Fault::lost(&self.id, "it was pulled out"),
+                    (FaultKind::TimedOut, _) => Fault::timed_out(&self.id, Duration::from_secs(1)),
+                    (FaultKind::OutOfMemory { asked, in_use, limit }, _) => {
+                        Fault::out_of_memory(&self.id, asked, in_use, limit)
+                    }
                     (_, Command::Launch(step, _)) => {
                         Fault::launch(&self.id, step, "it was told to fail")
                     }
@@ -228,6 +245,11 @@ struct Watched(Arc<Inside>);
 
 impl Timeline for Watched {
     fn poll(&self, number: u64) -> Option<std::result::Result<(), Fault>> {
+        if self.0.asks.load(Ordering::SeqCst) > 0 && self.0.asks.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            self.0.go();
+            let _ = self.0.progress.wait(number, Duration::from_secs(5));
+        }
         self.0.progress.poll(number)
     }
 

@@ -6,6 +6,7 @@ mod guest;
 mod in_flight;
 mod queued;
 mod random;
+mod shared;
 mod sizes;
 mod support;
 mod versions;
