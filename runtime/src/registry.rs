@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 use tracecast_ir::policy::DeviceType;
 
 /// Kinds of devices by name, and their devices. A registry is a value; [that of the process](Registry::global) is one of them.
@@ -36,6 +37,8 @@ struct State {
     kinds: Vec<Arc<Entry>>,
     /// What types from outside are called that were given a name.
     names: BTreeMap<DeviceType, Arc<str>>,
+    /// How long waits for its devices may take, if that was said.
+    limit: Option<Duration>,
 }
 
 /// A kind, and its open devices.
@@ -94,6 +97,7 @@ impl Registry {
         if opened.contains_key(&id.ordinal()) {
             return Err(Error::Device(format!("`{id}` is registered already")));
         }
+        self.limit(&*device);
         opened.insert(id.ordinal(), device);
         Ok(entry.device_type)
     }
@@ -194,7 +198,38 @@ impl Registry {
     /// If there is no such kind or number, or the device cannot be opened, panics at it, or calls itself something else.
     pub fn device(&self, name: &str) -> Result<Arc<dyn Device>> {
         let id: DeviceId = name.parse()?;
-        self.entry(&id)?.device(&id)
+        self.entry(&id)?.device(&id, &|device| self.limit(device))
+    }
+
+    /// No wait for one of its devices takes longer than that from now on, whatever drivers say; then there is a fault of kind
+    /// [`TimedOut`](crate::FaultKind::TimedOut). Holds for devices that are open and for those that are opened later.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tracecast_runtime::Registry;
+    ///
+    /// let registry = Registry::new();
+    /// registry.set_wait_limit(Duration::from_secs(5));
+    /// ```
+    pub fn set_wait_limit(&self, limit: Duration) {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.limit = Some(limit);
+        let kinds = state.kinds.clone();
+        // Who opens a device asks for the limit, so nobody waits for that with the lock.
+        drop(state);
+        // Nor does who opens one here wait for itself.
+        let me = thread::current().id();
+        for entry in kinds.iter().filter(|entry| *lock(&entry.opening) != Some(me)) {
+            lock(&entry.opened).values().for_each(|device| self.limit(&**device));
+        }
+    }
+
+    /// Has waits for a device end in time.
+    fn limit(&self, device: &dyn Device) {
+        let limit = self.state.read().unwrap_or_else(PoisonError::into_inner).limit;
+        if let Some((queue, limit)) = device.queue().zip(limit) {
+            queue.set_limit(limit);
+        }
     }
 
     /// What is registered, in the order in which it was.
@@ -273,7 +308,7 @@ impl Entry {
         ordinals.into_iter().filter_map(|i| DeviceId::new(&self.name, i).ok()).collect()
     }
 
-    fn device(&self, id: &DeviceId) -> Result<Arc<dyn Device>> {
+    fn device(&self, id: &DeviceId, opens: &dyn Fn(&dyn Device)) -> Result<Arc<dyn Device>> {
         if *lock(&self.opening) == Some(thread::current().id()) {
             return Err(Error::Device(format!(
                 "`{id}` is asked for while a device of its kind is opened"
@@ -305,6 +340,7 @@ impl Entry {
                 "the device that was opened as `{id}` calls itself `{own}`"
             )));
         }
+        opens(&*device);
         opened.insert(id.ordinal(), device.clone());
         Ok(device)
     }

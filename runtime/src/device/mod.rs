@@ -14,7 +14,8 @@
 //!   fall with it, and the next call on the store tells the fault, once.
 //! * **Threads.** Devices are called by any number of threads at the same time; a queue by one at a time. [`Device::enter`] is called on the thread that works
 //!   with the device, and its guard is dropped on that thread.
-//! * **Time.** Every wait is bounded ([`SharedQueue::within`]); one that takes too long is a fault as well, and what it waited for stays pending.
+//! * **Time.** Every wait is bounded, by the driver ([`SharedQueue::within`]) or whoever runs ([`Registry::set_wait_limit`](crate::Registry::set_wait_limit)); one
+//!   that takes too long is a fault as well, and what it waited for stays pending.
 //! * **Memory.** If [`Device::alloc`] fails for want of memory, the runtime waits for what is in flight, calls [`Device::trim`] and tries once more; then once
 //!   more with what ended steps and whoever [makes room](crate::Executable::run_making_room) give up.
 //! * **Loss.** Behind a fault of kind [`Lost`](FaultKind::Lost) nothing works any more: what a store has on that device is an error that names it, and can be

@@ -4,6 +4,7 @@ use super::{DeviceId, HostBytes, Landing, Queue, Timeline};
 use crate::error::Result;
 use crate::memory::Span;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracecast_ir::eval::Bytes;
@@ -20,7 +21,8 @@ pub struct SharedQueue {
     line: Arc<Mutex<Line>>,
     timeline: Arc<dyn Timeline>,
     left: Arc<Left>,
-    limit: Duration,
+    /// In nanoseconds; of all handles.
+    limit: Arc<AtomicU64>,
     in_flight: usize,
 }
 
@@ -70,14 +72,20 @@ impl SharedQueue {
         let timeline = queue.timeline();
         let line = Arc::new(Mutex::new(Line { queue, last: None }));
         let left = Arc::new(Left { timeline: timeline.clone(), numbers: Mutex::default() });
-        SharedQueue { device, line, timeline, left, limit: LIMIT, in_flight: 1 }
+        let limit = Arc::new(AtomicU64::new(nanoseconds(LIMIT)));
+        SharedQueue { device, line, timeline, left, limit, in_flight: 1 }
     }
 
     /// The same whose waits take no longer than that: then there is a fault that says so.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Self {
-        self.limit = limit;
+        self.limit = Arc::new(AtomicU64::new(nanoseconds(limit)));
         self
+    }
+
+    /// Waits that begin from now on take no longer than that, on all handles of this queue. A [registry](crate::Registry::set_wait_limit) says so for all of its devices.
+    pub fn set_limit(&self, limit: Duration) {
+        self.limit.store(nanoseconds(limit), Ordering::Relaxed);
     }
 
     /// The same to which so many steps are given before the first has ended; at least one. State takes memory for one more than that.
@@ -94,7 +102,7 @@ impl SharedQueue {
 
     /// How long a wait may take.
     pub fn limit(&self) -> Duration {
-        self.limit
+        Duration::from_nanos(self.limit.load(Ordering::Relaxed))
     }
 
     /// How many steps of a store are given to it before the first has ended.
@@ -139,7 +147,7 @@ impl SharedQueue {
     /// # Errors
     /// Its fault, or that it took too long.
     pub fn wait(&self, number: u64) -> Result<()> {
-        Ok(self.timeline.wait(number, self.limit)?)
+        Ok(self.timeline.wait(number, self.limit())?)
     }
 
     /// Gives a group of commands, and waits for its end. If none of them ran since a group of somebody else before it failed, they are given again.
@@ -152,7 +160,7 @@ impl SharedQueue {
             let group = self.give(&mut || Ok(()), commands)?;
             let done = self.wait(group.number);
             let fell = |before| matches!(self.timeline.poll(before), Some(Err(_)));
-            if done.is_ok() || !group.behind.is_some_and(fell) || begun.elapsed() >= self.limit {
+            if done.is_ok() || !group.behind.is_some_and(fell) || begun.elapsed() >= self.limit() {
                 return done;
             }
         }
@@ -189,6 +197,11 @@ impl SharedQueue {
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// As many as fit: five hundred years.
+fn nanoseconds(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for SharedQueue {

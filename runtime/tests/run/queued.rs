@@ -6,7 +6,7 @@ use super::{floats, state, store, tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use tracecast_ir::Verified;
-use tracecast_runtime::{Device, Error, Executable, FaultKind, Program};
+use tracecast_runtime::{Device, Error, Executable, FaultKind, Program, Registry};
 
 /// `s` becomes `s + x`; the output is twice that.
 fn accumulate() -> Verified {
@@ -141,4 +141,25 @@ fn missing_memory_is_asked_for_twice_and_told_with_numbers() {
     drop((program, store));
     guest.queue().unwrap().run(&mut |_| Ok(())).unwrap();
     assert_eq!(guest.memory_stats().unwrap().in_use, 0);
+}
+
+#[test]
+fn a_registry_bounds_the_waits_for_its_devices() {
+    let short = Duration::from_millis(20);
+    let (registry, guests) = (Registry::new(), [Guest::new("npu", 1), Guest::new("npu:1", 1)]);
+    registry.register_device(guests[0].clone()).unwrap();
+    registry.set_wait_limit(short);
+    registry.register_device(guests[1].clone()).unwrap();
+    for guest in &guests {
+        assert_eq!(guest.queue().unwrap().limit(), short);
+        let program = on(guest, &accumulate());
+        let mut store = store(&[("s", &[1.0, 2.0])]);
+        guest.inside.hold();
+        let late = program.run(&mut store, &[("x", &tensor(&[1.0, 10.0]))]);
+        let Err(Error::Fault(fault)) = late else { panic!("it waited") };
+        assert_eq!(fault.kind, FaultKind::TimedOut);
+        guest.inside.go();
+    }
+    registry.set_wait_limit(Duration::MAX);
+    assert!(guests[0].queue().unwrap().limit() > Duration::from_secs(1 << 33));
 }
