@@ -1,6 +1,6 @@
 //! [`Home`]: what a trace knows of the device that its program is for, and of the other devices that regions may name.
 
-use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region};
+use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region, Site};
 use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result};
 
 /// The device that a program is for, as far as autocast and the tensors of the program are concerned.
@@ -8,8 +8,8 @@ use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result};
 pub(crate) struct Home {
     /// The name of its kind, which stands for its type where a region is opened.
     name: String,
-    /// Its type: where the ports of a program live.
-    pub(crate) device: DeviceType,
+    /// Where the ports of a program live.
+    pub(crate) device: Site,
     /// What is registered, and the kind of this device.
     kinds: Vec<Kind>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Home {
 impl Home {
     /// That of a device which every process has: the CPU and the interpreter.
     pub(crate) fn built_in(name: &str, registry: &Registry) -> Self {
-        Home { name: name.to_owned(), device: DeviceType::Cpu, kinds: registry.kinds() }
+        Home { name: name.to_owned(), device: DeviceType::Cpu.into(), kinds: registry.kinds() }
     }
 
     /// That of a device at hand, whether it is registered or not.
@@ -28,7 +28,8 @@ impl Home {
         let id: DeviceId = device.name().parse()?;
         let mut kinds = registry.kinds();
         if let Some(own) = kinds.iter().find(|kind| *kind.name == *id.name()) {
-            return Ok(Home { name: id.name().to_owned(), device: own.device_type, kinds });
+            let device = Site { kind: own.device_type, ordinal: id.ordinal() };
+            return Ok(Home { name: id.name().to_owned(), device, kinds });
         }
         let is_free = |ty: &DeviceType| kinds.iter().all(|kind| kind.device_type != *ty);
         let ty = device.serves().or_else(|| DeviceType::OUTSIDE.into_iter().find(is_free));
@@ -37,8 +38,9 @@ impl Home {
         let (name, device_type) = (id.name().to_owned(), ty.ok_or_else(full)?);
         let amp = device.amp();
         amp.as_ref().map_or(Ok(()), |amp| amp.check(&name))?;
+        let device = Site { kind: device_type, ordinal: id.ordinal() };
         kinds.push(Kind { name: name.as_str().into(), device_type, amp, devices: vec![id] });
-        Ok(Home { name, device: device_type, kinds })
+        Ok(Home { name, device, kinds })
     }
 
     /// PyTorch's policies, with what the kinds of devices add to them.
@@ -67,7 +69,7 @@ impl Home {
         };
         let Ok(id) = name.parse::<DeviceId>() else { return Err(unknown()) };
         let Some(kind) = self.kinds.iter().find(|kind| *kind.name == *id.name()) else {
-            let own = (id.name() == self.name).then_some(self.device);
+            let own = (id.name() == self.name).then_some(self.device.kind);
             return own.or_else(|| id.name().parse().ok()).ok_or_else(unknown);
         };
         // The kind alone says nothing about a device.

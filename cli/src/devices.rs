@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use tracecast::Options;
-use tracecast_ir::policy::DeviceType;
+use tracecast_ir::policy::{DeviceType, Site};
+use tracecast_ir::text::DeviceKind;
 use tracecast_runtime::{DeviceId, Registry};
 
 /// The registry that the tool was started with.
@@ -54,10 +55,21 @@ pub(crate) fn device_type(name: &str) -> Result<DeviceType, String> {
     }
 }
 
-/// What devices from outside are called.
-pub(crate) fn names() -> Vec<(String, DeviceType)> {
+/// A device as graphs hold it.
+pub(crate) fn site(name: &str) -> Result<Site, String> {
+    let id = name.parse::<DeviceId>().map_err(|error| error.to_string())?;
+    Ok(Site { kind: device_type(name)?, ordinal: id.ordinal() })
+}
+
+/// What devices from outside are called, and which there are.
+pub(crate) fn names() -> Vec<DeviceKind> {
     let kinds = registry().kinds();
-    kinds.iter().map(|kind| (kind.name.to_string(), kind.device_type)).collect()
+    let known = kinds.iter().map(|kind| DeviceKind {
+        name: kind.name.to_string(),
+        device_type: kind.device_type,
+        ordinals: Some(kind.devices.iter().map(DeviceId::ordinal).collect()),
+    });
+    known.collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use tracecast_ir::{Attr, Graph, Printer, Verified};
 use tracecast_passes::Pipeline;
 
 use crate::asm::{Listing, RawBytes};
+use crate::devices;
 use crate::dot::AsDot;
 use crate::failure::Failure;
 use crate::program::ProgramFile;
@@ -136,7 +137,7 @@ impl Dump {
             Emit::Dot => write!(out, "{}", AsDot(graph))?,
             Emit::Text | Emit::Plan | Emit::Clif | Emit::Asm | Emit::Bytes => {
                 let printer = Printer { header: false, sources: self.at, ..Printer::FULL };
-                write!(out, "\n{}", printer.show(graph))?;
+                write!(out, "\n{}", printer.show_with(graph, &devices::names()))?;
             }
         }
         Ok(())

@@ -55,7 +55,7 @@ impl Explain {
             fold: !self.no_fold,
             precision: self.precision,
         };
-        let device = self.device.as_deref().map(devices::device_type).transpose();
+        let device = self.device.as_deref().map(devices::site).transpose();
         let device = device.map_err(Failure::Usage)?.unwrap_or_default();
         let graphs = self.program.read_for(device)?;
         let explained: Vec<Explanation> =

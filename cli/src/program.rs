@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region};
+use tracecast_ir::policy::{Accepted, DeviceType, PolicyFile, PolicySet, Region, Site};
 use tracecast_ir::text::{ParseOptions, parse_under};
 use tracecast_ir::{DType, Graph};
 use tracecast_passes::explain::warnings::of_choices;
@@ -56,11 +56,11 @@ impl FromStr for Autocast {
 impl ProgramFile {
     /// The graphs of the file, in order.
     pub(crate) fn read(&self) -> Result<Vec<Graph>, Failure> {
-        self.read_for(DeviceType::Cpu)
+        self.read_for(Site::default())
     }
 
     /// The graphs of the file, in order, whose ports live on such a device if they do not say where.
-    pub(crate) fn read_for(&self, device: DeviceType) -> Result<Vec<Graph>, Failure> {
+    pub(crate) fn read_for(&self, device: Site) -> Result<Vec<Graph>, Failure> {
         let name =
             if self.is_stdin() { "<stdin>".to_owned() } else { self.path.display().to_string() };
         let text = self.text().map_err(|error| Failure::Input(format!("{name}: {error}")))?;

@@ -9,6 +9,7 @@ use tracecast_ir::Printer;
 use tracecast_runtime::files;
 
 use crate::dataset::{Dataset, Split};
+use crate::devices;
 use crate::digits;
 use crate::failure::Failure;
 use crate::plot::loss_curves;
@@ -96,7 +97,8 @@ impl Train {
         };
         if let Some(mode) = self.emit_step {
             let printer = Printer { sources: false, ..Printer::FULL };
-            write!(out, "{}", printer.show(&mode.graph(&split, &settings)?))?;
+            let graph = mode.graph(&split, &settings)?;
+            write!(out, "{}", printer.show_with(&graph, &devices::names()))?;
             return Ok(());
         }
         // Before the work, so that a path that cannot be written is told at once.

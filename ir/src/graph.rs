@@ -5,7 +5,7 @@
 
 use crate::op::{OpName, OpRef};
 use crate::point::{Origin, Point};
-use crate::policy::{Decision, DeviceType, Region};
+use crate::policy::{Decision, Region, Site};
 use crate::{Attrs, Size, Sizes, TensorType};
 use petgraph::graph::{DiGraph, NodeIndex};
 use smallvec::SmallVec;
@@ -83,7 +83,7 @@ pub struct Node {
     /// The op that the user recorded, if this node is a part of it: what an error names.
     pub part_of: Option<OpName>,
     /// Where a constant lives, if it was said.
-    pub device: Option<DeviceType>,
+    pub device: Option<Site>,
     /// The number of the port that it stands for.
     port: Option<u32>,
     /// Which part of the traced program it stands for.
@@ -121,8 +121,8 @@ pub struct Port {
     pub role: Role,
     /// True if an input requires a gradient; parameters always do.
     pub grad: bool,
-    /// The device type it lives on, as policies see it.
-    pub device: DeviceType,
+    /// The device it lives on, as policies see it.
+    pub device: Site,
     /// The node that stands for it.
     pub node: NodeId,
 }

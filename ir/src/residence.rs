@@ -51,12 +51,12 @@ impl Graph {
     pub fn devices(&self) -> Vec<Option<DeviceType>> {
         let mut devices: Vec<Residence> = vec![None; self.len()];
         for port in &self.ports {
-            devices[port.node.index()] = Some(port.device);
+            devices[port.node.index()] = Some(port.device.kind);
         }
         for id in self.nodes().filter(|id| self.port_of(*id).is_none()) {
             let (node, args) = (self.node(id), self.args(id));
             devices[id.index()] = match (args.is_empty(), node.results.first()) {
-                (true, Some(ty)) => of_constant(node.device, ty),
+                (true, Some(ty)) => of_constant(node.device.map(|site| site.kind), ty),
                 _ => of_result(args.iter().map(|a| devices[a.node.index()])),
             };
         }

@@ -24,7 +24,7 @@ use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpDef, OpName, OpRef};
 use crate::ops::{cast, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
-use crate::policy::{Decision, DeviceType, PolicySet};
+use crate::policy::{Decision, DeviceType, PolicySet, Site};
 use crate::residence::{Residence, of_constant, of_result};
 use crate::{Attrs, TensorType, Var};
 use smallvec::SmallVec;
@@ -66,7 +66,7 @@ struct State {
     /// Where the results of each node live.
     devices: Vec<Residence>,
     /// Where constants are put.
-    home: Residence,
+    home: Option<Site>,
     streams: u32,
     cache_scopes: u32,
     /// PyTorch's autocast state with its defects, if the policies ask for parity.
@@ -150,8 +150,9 @@ impl Tracer {
         ty: TensorType,
         role: Role,
         grad: bool,
-        device: DeviceType,
+        device: impl Into<Site>,
     ) -> Var<'_> {
+        let device = device.into();
         if ty.shape.is_unknown() {
             return self.pass_on();
         }
@@ -191,7 +192,7 @@ impl Tracer {
         let mut state = self.state.borrow_mut();
         let port = |node| Port { name: name.to_owned(), ty, role, grad, device, node };
         let node = state.graph.add_port(node, port);
-        state.devices.push(Some(device));
+        state.devices.push(Some(device.kind));
         drop(state);
         self.var(ValueId { node, result: 0 })
     }
@@ -402,7 +403,7 @@ impl Tracer {
         let residence = match (ids.is_empty(), node.results.first()) {
             (true, Some(ty)) => {
                 node.device = state.home;
-                of_constant(state.home, ty)
+                of_constant(state.home.map(|home| home.kind), ty)
             }
             _ => of_result(ids.iter().map(|id| state.devices[id.node.index()])),
         };

@@ -98,9 +98,9 @@ impl Trace {
         let tracer = Tracer::with_policies(name, options.policies());
         Ok(Trace {
             // On the cpu constants are like any other number: they follow what they meet.
-            tracer: match home.device {
+            tracer: match home.device.kind {
                 DeviceType::Cpu => tracer,
-                device => tracer.at_home(device),
+                _ => tracer.at_home(home.device),
             },
             types,
             asked: RefCell::default(),

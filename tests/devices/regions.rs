@@ -3,7 +3,7 @@
 use crate::guest::{Driver, Npu, with};
 use std::sync::Arc;
 use tracecast::ir::Role;
-use tracecast::ir::policy::{DeviceType, Policy, PolicyTable, Target};
+use tracecast::ir::policy::{DeviceType, Policy, PolicyTable, Site, Target};
 use tracecast::ir::text::{ParseOptions, parse_with};
 use tracecast::prelude::*;
 use tracecast::runtime::{AmpSupport, Base, Registry};
@@ -77,10 +77,18 @@ fn every_device_of_a_kind_is_a_word_for_its_type() {
                 autocast(t, region, None, || assert_eq!(x.matmul(x).dtype(), DType::BF16));
             }
         });
-        assert_eq!(graph.unwrap().ports()[0].device, DeviceType::PrivateUse1);
+        let ordinal = u16::from(name == "npu:1");
+        let here = Site { kind: DeviceType::PrivateUse1, ordinal };
+        assert_eq!(graph.unwrap().ports()[0].device, here);
         for (region, says) in [
             ("npu:2", "no device `npu:2`: npu:0, npu:1"),
+            ("npu:99", "no device `npu:99`: npu:0, npu:1"),
             ("npu:", "unknown device type `npu:`"),
+            ("npu:-1", "unknown device type `npu:-1`"),
+            ("npu:99999", "unknown device type `npu:99999`"),
+            ("a:b:c", "unknown device type `a:b:c`"),
+            ("my dev!", "unknown device type `my dev!`"),
+            ("", "unknown device type ``"),
             (
                 "tpu",
                 "mtia, maia, hpu, ipu, xla, privateuse1, privateuse2, privateuse3, privateuse4, npu",

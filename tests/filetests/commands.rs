@@ -6,7 +6,7 @@ use crate::{devices, values};
 use std::fmt::Write;
 use std::sync::Arc;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
-use tracecast_ir::text::{ParseOptions, Printer, parse_under, parse_with};
+use tracecast_ir::text::{DeviceKind, ParseOptions, Printer, parse_under, parse_with};
 use tracecast_ir::{Graph, Stage, Verified, verify};
 use tracecast_passes::{Pass, PassOptions, Pipeline, Precision, standard};
 
@@ -34,11 +34,14 @@ pub(crate) fn find(name: &str) -> Result<Command, String> {
     })
 }
 
-/// `test parse [error] [show=full,scopes,regions] [explicit]`: what the parser recorded, which is to read back to the same; with
-/// `error`, why it recorded nothing.
+/// `test parse [error] [show=full,scopes,regions] [explicit] [devices=npu:privateuse1:2,…]`: what the parser recorded, which is to read back to the same; with
+/// `error`, why it recorded nothing. Of `devices` each has a name, a type, and how many there are.
 fn parse(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["error", "show", "explicit"])?;
-    let parsed = parse_with(&case.text, &options(file.flag("explicit")));
+    file.knows(&["error", "show", "explicit", "devices"])?;
+    let kinds = file.option("devices").into_iter().flat_map(|kinds| kinds.split(','));
+    let kinds = kinds.map(kind).collect::<Result<Vec<_>, _>>()?;
+    let here = ParseOptions { devices: kinds, ..options(file.flag("explicit")) };
+    let parsed = parse_with(&case.text, &here);
     if file.flag("error") {
         return match parsed {
             Err(error) => Ok(format!("error: {error}\n")),
@@ -47,7 +50,24 @@ fn parse(file: &TestFile, case: &Case) -> Result<String, String> {
     }
     let graph = parsed.map_err(|e| e.to_string())?;
     round_trip(&graph, file.flag("explicit"))?;
-    Ok(printer(file)?.print(&graph))
+    let named = Printer::FULL.show_with(&graph, &here.devices).to_string();
+    let again =
+        parse_with(&named, &here).map_err(|e| format!("does not read back: {e}\n{named}"))?;
+    if again.to_string() != graph.to_string() {
+        return Err(format!("with names reads back as\n{again}and was\n{graph}"));
+    }
+    Ok(printer(file)?.show_with(&graph, &here.devices).to_string())
+}
+
+/// `npu:privateuse1:2`
+fn kind(text: &str) -> Result<DeviceKind, String> {
+    let bad = || format!("`devices` has NAME:TYPE:COUNT, found `{text}`");
+    let [name, device_type, count] = text.split(':').collect::<Vec<_>>()[..] else {
+        return Err(bad());
+    };
+    let device_type = device_type.parse().map_err(|_| bad())?;
+    let count: u16 = count.parse().map_err(|_| bad())?;
+    Ok(DeviceKind { name: name.to_owned(), device_type, ordinals: Some((0..count).collect()) })
 }
 
 /// `test verify [stage=traced|cast|core|fused]`: what parser or verifier refuse.

@@ -30,6 +30,7 @@ mod review;
 mod rule;
 mod script;
 mod set;
+mod site;
 mod source;
 mod table;
 
@@ -42,6 +43,7 @@ pub use review::{Finding, KnownOp, review};
 pub use rule::{Rule, RuleId, Target};
 pub use script::{ScriptBan, ScriptCast, ScriptClass, ScriptOperand, ScriptTable};
 pub use set::{PolicySet, Promotion};
+pub use site::Site;
 pub use source::PolicyFile;
 pub use table::PolicyTable;
 

@@ -226,6 +226,10 @@ fn parse(text: &str) -> Result<Region, String> {
         }
         seen |= device.bit();
         let state = state.trim();
+        if let Some((number, _)) = state.split_once(':') {
+            let one = format!("`{device}:{}`", number.trim());
+            return Err(format!("{one} is one device, and a region is of all devices of a type"));
+        }
         region = match state.strip_prefix("off").map(str::trim) {
             Some("") => region.without(device),
             Some(low) => region.with_device(device, false, low.parse()?),
@@ -252,21 +256,34 @@ impl FromStr for Region {
     }
 }
 
+impl Region {
+    /// True if it says something of a device type.
+    pub(crate) fn speaks_of(&self, device: DeviceType) -> bool {
+        self.is_enabled(device) || self.is_switched_off(device)
+    }
+
+    /// Its text, with these names for device types.
+    pub(crate) fn named<'a>(
+        &'a self,
+        name: &'a dyn Fn(DeviceType) -> &'a str,
+    ) -> impl fmt::Display + use<'a> {
+        fmt::from_fn(move |f| {
+            f.write_str("{")?;
+            let mut separator = "";
+            for device in DeviceType::ALL.into_iter().filter(|device| self.speaks_of(*device)) {
+                let (low, off) =
+                    (self.low(device), if self.is_enabled(device) { "" } else { "off " });
+                write!(f, "{separator}{}: {off}{low}", name(device))?;
+                separator = ", ";
+            }
+            write!(f, "}} cache {} scope {}", if self.cache { "on" } else { "off" }, self.scope)
+        })
+    }
+}
+
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("{")?;
-        let mut separator = "";
-        for device in DeviceType::ALL {
-            let low = self.low(device);
-            let off = match (self.is_enabled(device), self.is_switched_off(device)) {
-                (true, _) => "",
-                (false, true) => "off ",
-                (false, false) => continue,
-            };
-            write!(f, "{separator}{device}: {off}{low}")?;
-            separator = ", ";
-        }
-        write!(f, "}} cache {} scope {}", if self.cache { "on" } else { "off" }, self.scope)
+        self.named(&|device| device.name()).fmt(f)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Names of devices in texts: `device npu = privateuse1` at the head of a file, and the types that they have where it is read.
 
-use super::ParseOptions;
 use super::cursor::Cursor;
 use super::lexer::Kind;
+use super::{DeviceKind, ParseOptions};
 use crate::ParseError;
-use crate::policy::{DeviceType, PolicyError};
+use crate::policy::{DeviceType, PolicyError, Site};
 use std::borrow::Cow;
 
 /// What a file calls its devices.
@@ -40,11 +40,11 @@ impl Devices {
         if self.0.iter().any(|known| known.name == name || known.written == written) {
             return Err(cursor.fail(name_at, "this device is there already"));
         }
-        let known = |found: &&(String, DeviceType)| found.0 == name;
-        let other = |found: &&(String, DeviceType)| found.1 == written;
+        let known = |found: &&DeviceKind| found.name == name;
+        let other = |found: &&DeviceKind| found.device_type == written;
         let here = match (options.devices.iter().find(known), options.devices.iter().find(other)) {
-            (Some((_, here)), _) => *here,
-            (None, Some((other, _))) => {
+            (Some(here), _) => here.device_type,
+            (None, Some(DeviceKind { name: other, .. })) => {
                 let message = format!("no device `{name}` here, where {written} is `{other}`");
                 return Err(cursor.fail(name_at, message));
             }
@@ -69,8 +69,8 @@ impl Devices {
                 Ok(known.map_or(written, |device| device.here))
             }
             Err(error) => {
-                let known = options.devices.iter().find(|(name, _)| name == word);
-                known.map(|(_, here)| *here).ok_or(error)
+                let known = options.devices.iter().find(|known| known.name == word);
+                known.map(|known| known.device_type).ok_or(error)
             }
         }
     }
@@ -96,6 +96,18 @@ impl Devices {
     }
 }
 
+/// An error if nobody has the device, as far as that is known.
+pub(super) fn check(site: Site, options: &ParseOptions) -> Result<(), String> {
+    let kind = options.devices.iter().find(|kind| kind.device_type == site.kind);
+    let Some(DeviceKind { name, ordinals: Some(ordinals), .. }) = kind else { return Ok(()) };
+    if ordinals.contains(&site.ordinal) {
+        return Ok(());
+    }
+    let known: Vec<String> = ordinals.iter().map(|ordinal| format!("{name}:{ordinal}")).collect();
+    let known = if known.is_empty() { "there is none".to_owned() } else { known.join(", ") };
+    Err(format!("no device `{name}:{}`: {known}", site.ordinal))
+}
+
 fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
@@ -103,14 +115,19 @@ fn is_of_word(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::parse_with;
+    use crate::text::{Printer, parse_with};
     use DeviceType::{PrivateUse1, PrivateUse2};
 
     const TEXT: &str = "device npu = privateuse1\nregion #1 = {npu: bf16} cache on scope 1\n\
         graph @g(%x: f32[2, 2] on npu, %y: f32[2] on privateuse1) {\n  return x = %x, y = %y\n}\n";
 
     fn options(devices: &[(&str, DeviceType)]) -> ParseOptions {
-        let devices = devices.iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect();
+        let kind = |(name, device_type): &(&str, DeviceType)| DeviceKind {
+            name: (*name).to_owned(),
+            device_type: *device_type,
+            ordinals: Some(vec![0, 1]),
+        };
+        let devices = devices.iter().map(kind).collect();
         ParseOptions { devices, ..ParseOptions::default() }
     }
 
@@ -122,17 +139,36 @@ mod tests {
             (&[("tpu", PrivateUse1), ("npu", PrivateUse2)], PrivateUse2),
         ] {
             let graph = parse_with(TEXT, &options(devices)).unwrap();
-            assert!(graph.ports().iter().all(|port| port.device == expected), "{graph}");
+            assert!(graph.ports().iter().all(|port| port.device == expected.into()), "{graph}");
             assert!(graph.regions().iter().any(|region| region.is_enabled(expected)));
             // What is printed has types and reads again.
             assert!(parse_with(&graph.to_string(), &ParseOptions::default()).is_ok());
         }
         let named = "graph @g(%x: f32[2] on npu) { return x = %x }";
         let graph = parse_with(named, &options(&[("npu", PrivateUse2)])).unwrap();
-        assert_eq!(graph.ports()[0].device, PrivateUse2);
-        let at_home = ParseOptions { device: PrivateUse2, ..ParseOptions::default() };
+        assert_eq!(graph.ports()[0].device, PrivateUse2.into());
+        let at_home = ParseOptions { device: PrivateUse2.into(), ..ParseOptions::default() };
         let graph = parse_with("graph @g(%x: f32[2]) { return x = %x }", &at_home).unwrap();
-        assert_eq!(graph.ports()[0].device, PrivateUse2);
+        assert_eq!(graph.ports()[0].device, PrivateUse2.into());
+    }
+
+    #[test]
+    fn names_and_numbers_are_written_as_they_are_read() {
+        let text = "device npu = privateuse1\ngraph @g(%x: f32[2] on npu:1, %y: f32[2] on cuda:3) { return x = %x, y = %y }";
+        let here = options(&[("tpu", PrivateUse1), ("npu", PrivateUse2)]);
+        let graph = parse_with(text, &here).unwrap();
+        assert_eq!(graph.ports()[0].device, Site { kind: PrivateUse2, ordinal: 1 });
+        let named = Printer::FULL.show_with(&graph, &here.devices).to_string();
+        assert!(named.contains("device npu = privateuse2\n") && !named.contains("tpu"), "{named}");
+        assert!(named.contains("%x: f32[2] on npu:1, %y: f32[2] on cuda:3"), "{named}");
+        // Where the type is another one the text means the same device.
+        let there = options(&[("npu", PrivateUse1)]);
+        let moved = parse_with(&named, &there).unwrap();
+        assert_eq!(moved.ports()[0].device, Site { kind: PrivateUse1, ordinal: 1 });
+        assert_eq!(parse_with(&graph.to_string(), &here).unwrap().to_string(), graph.to_string());
+        let printed =
+            Printer::FULL.show_with(&parse_with(TEXT, &there).unwrap(), &there.devices).to_string();
+        assert!(printed.contains("region #1 = {npu: bf16} cache on scope 1\n"), "{printed}");
     }
 
     #[test]
@@ -155,6 +191,10 @@ mod tests {
             let (_, _, message) = error(text, &[]);
             assert!(message.contains(says), "{text}: {message}");
         }
+        let two = "graph @g(%x: f32[2] on npu:2) { return x = %x }";
+        let (line, column, says) = error(two, &[("npu", PrivateUse1)]);
+        assert_eq!((line, column), (1, 28));
+        assert_eq!(says, "no device `npu:2`: npu:0, npu:1");
         let (line, column, _) = error("graph @g(%x: f32[2] on npu) { return x = %x }", &[]);
         assert_eq!((line, column), (1, 24));
     }

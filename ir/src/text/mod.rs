@@ -40,7 +40,7 @@ pub use scalar::{Loops, ScalarText};
 pub use under::parse_under;
 
 use crate::op::OpRef;
-use crate::policy::{DeviceType, PolicySet, Region};
+use crate::policy::{DeviceType, PolicySet, Region, Site};
 use crate::{Graph, ParseError};
 use std::sync::Arc;
 
@@ -60,10 +60,21 @@ pub struct ParseOptions {
     /// If set, a line without `at` comes from this file and its line there; else from nowhere.
     pub file: Option<String>,
     /// Where ports live that name no device. Default: the CPU.
-    pub device: DeviceType,
+    pub device: Site,
     /// What devices from outside are called here. A text may use these names, and one that has names for types at its head
     /// (`device npu = privateuse1`) means the devices of these names, whatever types they have here.
-    pub devices: Vec<(String, DeviceType)>,
+    pub devices: Vec<DeviceKind>,
+}
+
+/// What devices from outside are called, and which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceKind {
+    /// The name of the kind.
+    pub name: String,
+    /// The type by which graphs and policies know it.
+    pub device_type: DeviceType,
+    /// The numbers of its devices: a text names no other. `None` if nobody knows them.
+    pub ordinals: Option<Vec<u16>>,
 }
 
 /// A whole file: commands of a test, and any number of graphs.

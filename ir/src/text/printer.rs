@@ -1,11 +1,12 @@
 //! [`Printer`]: graphs as text, whole or as golden files want them.
 
+use super::DeviceKind;
 use super::VERSION;
 use super::kernel::KernelText;
 use super::literal::Name;
 use crate::kernel::Kernel;
 use crate::op::OperandKind;
-use crate::policy::DeviceType;
+use crate::policy::{DeviceType, Site};
 use crate::{Attr, Graph, Node, NodeId, Port, Role, ValueId};
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter, Write};
@@ -40,7 +41,17 @@ impl Printer {
 
     /// Something that displays the graph.
     pub fn show<'a>(&self, graph: &'a Graph) -> impl Display + use<'a> {
-        Shown { printer: *self, graph }
+        Shown { printer: *self, graph, devices: &[] }
+    }
+
+    /// The same with devices from outside by these names, and a line at the head that says what type each has: where it has another, the
+    /// text means the same device.
+    pub fn show_with<'a>(
+        &self,
+        graph: &'a Graph,
+        devices: &'a [DeviceKind],
+    ) -> impl Display + use<'a> {
+        Shown { printer: *self, graph, devices }
     }
 }
 
@@ -53,6 +64,7 @@ impl Display for Graph {
 struct Shown<'a> {
     printer: Printer,
     graph: &'a Graph,
+    devices: &'a [DeviceKind],
 }
 
 /// What the text of a graph calls its values.
@@ -126,13 +138,14 @@ pub(crate) fn commas<T>(
 
 impl Display for Shown<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Shown { printer, graph } = self;
+        let Shown { printer, graph, .. } = self;
         if printer.header {
             writeln!(f, "tracecast {VERSION}\n")?;
         }
+        self.head(f)?;
         if printer.regions && graph.regions().len() > 1 {
             for (number, region) in graph.regions().iter().enumerate().skip(1) {
-                writeln!(f, "region #{number} = {region}")?;
+                writeln!(f, "region #{number} = {}", region.named(&|kind| self.name(kind)))?;
             }
             f.write_char('\n')?;
         }
@@ -141,7 +154,7 @@ impl Display for Shown<'_> {
         }
         let names = Names::new(graph);
         write!(f, "graph @{}(", Name(graph.name()))?;
-        commas(f, graph.ports(), show_port)?;
+        commas(f, graph.ports(), |f, port| self.port(f, port))?;
         f.write_str(") {\n")?;
         for id in graph.nodes().filter(|id| names.of[id.index()].is_err()) {
             self.line(f, &names, id)?;
@@ -166,23 +179,47 @@ impl Display for Shown<'_> {
     }
 }
 
-fn show_port(f: &mut Formatter<'_>, port: &Port) -> fmt::Result {
-    write!(f, "%{}: {}", Name(&port.name), port.ty)?;
-    f.write_str(match port.role {
-        Role::Input => "",
-        Role::Param => " param",
-        Role::State => " state",
-    })?;
-    if port.grad {
-        f.write_str(" grad")?;
+impl<'a> Shown<'a> {
+    /// What a device type is called.
+    fn name(&self, kind: DeviceType) -> &'a str {
+        let known = self.devices.iter().find(|known| known.device_type == kind);
+        known.filter(|_| kind.is_outside()).map_or(kind.name(), |known| &known.name)
     }
-    if port.device != DeviceType::Cpu {
-        write!(f, " on {}", port.device)?;
-    }
-    Ok(())
-}
 
-impl Shown<'_> {
+    /// The names of devices from outside that the graph has to do with.
+    fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let constants = self.graph.nodes().filter_map(|id| self.graph.node(id).device);
+        let sites: Vec<Site> =
+            self.graph.ports().iter().map(|port| port.device).chain(constants).collect();
+        let mut is_first = true;
+        for kind in DeviceType::OUTSIDE {
+            let in_region = || self.graph.regions().iter().any(|region| region.speaks_of(kind));
+            let is_used =
+                sites.iter().any(|site| site.kind == kind) || self.printer.regions && in_region();
+            if is_used && self.name(kind) != kind.name() {
+                writeln!(f, "device {} = {kind}", self.name(kind))?;
+                is_first = false;
+            }
+        }
+        if is_first { Ok(()) } else { f.write_char('\n') }
+    }
+
+    fn port(&self, f: &mut Formatter<'_>, port: &Port) -> fmt::Result {
+        write!(f, "%{}: {}", Name(&port.name), port.ty)?;
+        f.write_str(match port.role {
+            Role::Input => "",
+            Role::Param => " param",
+            Role::State => " state",
+        })?;
+        if port.grad {
+            f.write_str(" grad")?;
+        }
+        if port.device != Site::default() {
+            write!(f, " on {}", port.device.named(self.name(port.device.kind)))?;
+        }
+        Ok(())
+    }
+
     fn sizes(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for size in self.graph.sizes().names() {
             write!(f, "size {size}")?;
@@ -212,7 +249,7 @@ impl Shown<'_> {
         f.write_str(" : ")?;
         commas(f, &node.results, |f, ty| write!(f, "{ty}"))?;
         if let Some(device) = node.device {
-            write!(f, " on {device}")?;
+            write!(f, " on {}", device.named(self.name(device.kind)))?;
         }
         if self.printer.regions && node.region != 0 {
             write!(f, " @#{}", node.region)?;

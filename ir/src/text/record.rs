@@ -3,9 +3,9 @@
 use super::cursor::{Cursor, Span, shorten};
 use super::lexer::{Kind, Token};
 use super::parser::Head;
-use super::{Reading, literal, nearest};
+use super::{Reading, devices, literal, nearest};
 use crate::op::{OpRef, OperandKind};
-use crate::policy::{DeviceType, Region};
+use crate::policy::{Region, Site};
 use crate::{
     Args, Attrs, Graph, ParseError, Results, Role, Sizes, Source, TensorType, Tracer, Var,
 };
@@ -72,7 +72,7 @@ struct Line<'t, 's> {
 /// Where a line was recorded.
 struct Place {
     /// Of a constant.
-    device: Option<DeviceType>,
+    device: Option<Site>,
     region: Option<Region>,
     scope: Option<String>,
     source: Source,
@@ -91,11 +91,20 @@ impl<'t> Recorder<'t, '_> {
         cursor.expect('{', "before the lines of the graph")
     }
 
-    /// `cuda`
-    fn device_type(&self, cursor: &mut Cursor<'_>) -> Result<DeviceType, ParseError> {
+    /// `cuda`, or `cuda:1`
+    fn site(&self, cursor: &mut Cursor<'_>) -> Result<Site, ParseError> {
         let name = cursor.take_kind(Kind::Word, "a device type")?;
-        let found = self.head.devices.device_type(name.text, self.reading.options);
-        found.map_err(|error| cursor.fail(name, error.to_string()))
+        let options = self.reading.options;
+        let kind = self.head.devices.device_type(name.text, options);
+        let kind = kind.map_err(|error| cursor.fail(name, error.to_string()))?;
+        let mut site = Site::from(kind);
+        let mut at = name;
+        if cursor.accept(':') {
+            at = cursor.peek();
+            site.ordinal = cursor.take_number("the number of a device")?;
+        }
+        devices::check(site, options).map_err(|message| cursor.fail(at, message))?;
+        Ok(site)
     }
 
     fn port(&mut self, cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
@@ -114,7 +123,7 @@ impl<'t> Recorder<'t, '_> {
                 }
                 role = if cursor.take().text == "param" { Role::Param } else { Role::State };
             } else if cursor.accept_word("on") {
-                device = self.device_type(cursor)?;
+                device = self.site(cursor)?;
             } else if word.kind == Kind::Word {
                 return Err(cursor.unexpected("`param`, `state`, `grad` or `on` and a device type"));
             } else {
@@ -309,7 +318,7 @@ impl<'t> Recorder<'t, '_> {
                 );
                 return Err(cursor.fail(at, message));
             }
-            place.device = Some(self.device_type(cursor)?);
+            place.device = Some(self.site(cursor)?);
         }
         if cursor.accept('@') {
             cursor.expect('#', "and the number of a region")?;

@@ -7,7 +7,7 @@ use crate::ask::Question;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{Dispatch, OpDef, OpRef};
 use crate::policy::parity::{Leaf, RegionObject, Thread};
-use crate::policy::{Decision, DeviceType, Policy, Region};
+use crate::policy::{Decision, DeviceType, Policy, Region, Site};
 use crate::residence::{beside, of_result, together};
 use crate::{Attrs, DType, Var};
 use smallvec::SmallVec;
@@ -25,14 +25,14 @@ impl Tracer {
 
     /// The same tracer with constants living on `device`, unless [`Tracer::on_device`] says otherwise.
     #[must_use]
-    pub fn at_home(self, device: DeviceType) -> Self {
-        self.state.borrow_mut().home = Some(device);
+    pub fn at_home(self, device: impl Into<Site>) -> Self {
+        self.state.borrow_mut().home = Some(device.into());
         self
     }
 
     /// Runs `body` with constants living on `device`. Elsewhere they live where the operands beside them do.
-    pub fn on_device<R>(&self, device: DeviceType, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow_mut().home.replace(device);
+    pub fn on_device<R>(&self, device: impl Into<Site>, body: impl FnOnce() -> R) -> R {
+        let before = self.state.borrow_mut().home.replace(device.into());
         let _restore = Restore(self, Some(Former::Home(before)));
         body()
     }

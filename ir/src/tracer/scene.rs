@@ -4,7 +4,7 @@ use super::Tracer;
 use crate::graph::{Graph, NodeId, Source};
 use crate::op::OpName;
 use crate::policy::Region;
-use crate::residence::Residence;
+use crate::policy::Site;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ pub(super) struct Place {
     origin: Option<Source>,
     scope: Arc<str>,
     part_of: Option<OpName>,
-    home: Residence,
+    home: Option<Site>,
 }
 
 /// What a body was recorded under before.
@@ -77,7 +77,7 @@ pub(super) enum Former {
     PartOf(Option<OpName>),
     /// The number of the region, and the one of PyTorch's state.
     Region(u32, Option<Region>),
-    Home(Residence),
+    Home(Option<Site>),
     Place(Place),
 }
 

@@ -96,7 +96,7 @@ impl Eager<'_> {
         let region = self.graph.region(user);
         let leaf = self.graph.port_of(operand.node).filter(|port| port.requires_grad());
         let is_weight = leaf.is_some_and(|leaf| {
-            region.cache() && leaf.ty.dtype == DType::F32 && to == region.low(leaf.device)
+            region.cache() && leaf.ty.dtype == DType::F32 && to == region.low(leaf.device.kind)
         });
         let is_kept = match self.sharing {
             Sharing::Weights => is_weight,
