@@ -1,13 +1,15 @@
 //! Kinds and devices by name: registering, renaming, opening, removing, and every name that is refused.
 
 use crate::guest::{Driver, Fault, Npu, with};
+use crate::worker::Guest;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use tracecast::Options;
-use tracecast::ir::DType;
+use tracecast::eager::Eager;
 use tracecast::ir::policy::DeviceType;
+use tracecast::prelude::*;
 use tracecast::runtime::{AmpSupport, Registry};
+use tracecast::trace_with;
 
 fn driver(count: usize) -> Arc<Driver> {
     Arc::new(Driver { count, ..Driver::default() })
@@ -148,6 +150,69 @@ fn a_kind_in_use_stays() {
     drop(options);
     registry.unregister("npu").unwrap();
     refused(registry.unregister("npu"), "no device `npu`");
+}
+
+/// Whatever holds a device has it in use, and the error says which device that is.
+#[test]
+fn all_that_lives_on_a_device_has_it_in_use() {
+    let (registry, _) = with(Driver { count: 3, ..Driver::default() });
+    let options = Options::new().registry(&registry).device("npu:2");
+    let step = |options: &Options| {
+        let graph = trace_with("step", options, |t| {
+            let w = t.state_of("w", TensorType::scalar(DType::F32));
+            t.update(w, w + 1.0);
+            t.output("y", w * 2.0);
+        });
+        compile(graph.unwrap(), options).unwrap()
+    };
+    let one = || Store::new().with("w", Tensor::scalar(1f32));
+    let idle = |what: &str, held: &dyn std::any::Any| {
+        let _ = held;
+        refused(registry.unregister("npu"), "`npu:2` is in use");
+        assert_eq!(registry.kinds().len(), 1, "{what}");
+    };
+    let program = step(&options);
+    drop(options);
+    idle("an executable", &program);
+    let mut store = one();
+    program.run(&mut store, &[]).unwrap();
+    drop(program);
+    idle("an entry of a store", &store);
+    let weights = store.snapshot();
+    drop(store);
+    idle("weights", &weights);
+    drop(weights);
+    let eager = Eager::new(Options::new().registry(&registry).device("npu:2")).unwrap();
+    let tensor = eager.tensor(Tensor::scalar(1f32));
+    drop(eager);
+    idle("a tensor", &tensor);
+    drop(tensor);
+    registry.unregister("npu").unwrap();
+    // And a value that a step leaves on a device with a queue, or its queue.
+    let (registry, guest) = (Registry::new(), Guest::new("npu:2", 2));
+    registry.register_device(guest.clone()).unwrap();
+    let program = step(&Options::new().on(guest.clone()));
+    let left = program.submit(&mut one(), &[]).unwrap();
+    let value = left.value("y").unwrap().clone();
+    left.wait().unwrap();
+    drop((program, left, guest));
+    refused(registry.unregister("npu"), "`npu:2` is in use");
+    assert_eq!(value.to_host().unwrap().to_f64s(), [2.0]);
+    drop(value);
+    registry.unregister("npu").unwrap();
+}
+
+#[test]
+fn two_kinds_behind_one_type_are_an_error() {
+    let registry = Registry::new();
+    assert_eq!(registry.register("privateuse1", driver(1)).unwrap(), DeviceType::PrivateUse1);
+    refused(registry.register("privateuse1", driver(1)), "`privateuse1` is registered already");
+    let named = registry.register_device(Arc::new(Npu::named("privateuse1:0")));
+    refused(named, "`privateuse1` is registered already");
+    refused(registry.rename(DeviceType::PrivateUse1, "npu"), "`privateuse1` is registered for it");
+    // Another kind has another type.
+    assert_eq!(registry.register("npu", driver(1)).unwrap(), DeviceType::PrivateUse2);
+    refused(registry.register("privateuse2", driver(1)), "`npu` has the type privateuse2");
 }
 
 #[test]
