@@ -49,7 +49,7 @@ fn the_given_gradient_counts_in_every_order() {
             f32s(&[2]),
             tracecast::ir::Role::Input,
             true,
-            "cpu".parse().unwrap(),
+            tracecast::ir::policy::DeviceType::Cpu,
         );
         let first = t.grad(exp_times(t, x, 2.0).sum(()), &[x])[0];
         let second = t.grad(first.sum(()), &[x])[0];
