@@ -13,6 +13,9 @@ mod operators;
 #[path = "../support/programs.rs"]
 mod programs;
 mod table;
+#[path = "../support/transformer.rs"]
+#[allow(dead_code, reason = "of the steps that others measure, the model alone is needed")]
+mod transformer;
 mod workloads;
 
 use std::process::ExitCode;

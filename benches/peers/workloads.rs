@@ -1,12 +1,13 @@
 //! The workloads, as programs: what `workloads.py` computes with its frameworks.
 
 use crate::data::{cast, fill, labels, magnitude, weight};
+use crate::transformer::{Shapes, Transformer};
 use crate::{operators, programs};
-use tracecast::Precision;
 use tracecast::ir::ops::amp::LossScaling;
 use tracecast::nn::{Context, Conv2d, Flatten, Layer, Linear, Lstm, MaxPool2d, Relu, Sequential};
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
+use tracecast::{Precision, TrainStepBuilder};
 
 /// What a run is asked for: workload, dtype, threads and precision, as on the command line.
 #[derive(Clone, Debug)]
@@ -58,7 +59,7 @@ impl Workload {
 }
 
 /// The workloads there are programs for.
-pub(crate) const WORKLOADS: [&str; 33] = [
+pub(crate) const WORKLOADS: [&str; 34] = [
     "chain",
     "softmax",
     "layernorm",
@@ -67,6 +68,7 @@ pub(crate) const WORKLOADS: [&str; 33] = [
     "adamw",
     "mlp-train",
     "cnn-train",
+    "gpt-train",
     "mlp-infer-1",
     "mlp-infer-8",
     "mlp-infer-32",
@@ -96,7 +98,7 @@ pub(crate) const WORKLOADS: [&str; 33] = [
 
 /// The workloads whose check is made of the first three steps; that of the others is made of the first.
 pub(crate) fn checks_three(workload: &str) -> bool {
-    matches!(workload, "adamw" | "mlp-train" | "cnn-train")
+    matches!(workload, "adamw" | "mlp-train" | "cnn-train" | "gpt-train")
 }
 
 /// The workloads that are defined in f32 only.
@@ -130,6 +132,7 @@ pub(crate) fn workload(case: &Case) -> Result<Workload, String> {
         "adamw" => adamw(options),
         "mlp-train" => mlp(options, *dtype),
         "cnn-train" => cnn(options, *dtype),
+        "gpt-train" => gpt(options, *dtype),
         "mlp-infer-1" => inference(options, *dtype, 1),
         "mlp-infer-8" => inference(options, *dtype, 8),
         "mlp-infer-32" => inference(options, *dtype, 32),
@@ -288,7 +291,7 @@ fn inference(options: Options, dtype: DType, examples: usize) -> Workload {
 
 fn mlp(options: Options, dtype: DType) -> Workload {
     let sizes = [784, 1024, 1024, 10];
-    let mut workload = trained(network(sizes), 0.1, options, dtype);
+    let mut workload = trained(classifier(network(sizes), 0.1), options, dtype);
     parameters(sizes, &mut workload.store);
     workload.inputs = vec![vec![("x", fill(&[256, 784], 1, 0.0, 1.0)), ("y", labels(256, 10, 2))]];
     workload
@@ -306,7 +309,7 @@ fn cnn(options: Options, dtype: DType) -> Workload {
     }
     let width = channels[3] * 16;
     let model = model.named("flat", Flatten::new()).named("out", Linear::new(width, 10));
-    let mut workload = trained(model, 0.05, options, dtype);
+    let mut workload = trained(classifier(model, 0.05), options, dtype);
     let store = &mut workload.store;
     for l in 0..3 {
         let [inputs, outputs, seed] = [channels[l], channels[l + 1], 400 + 2 * l];
@@ -322,12 +325,46 @@ fn cnn(options: Options, dtype: DType) -> Workload {
     workload
 }
 
-/// A model that learns by gradient descent with momentum 0.9, without data and with parameters of any kind.
-fn trained(model: Sequential, rate: f64, options: Options, dtype: DType) -> Workload {
+/// Four blocks of a transformer on eight sequences of 128 tokens; the matrix of its head is that of its tokens.
+fn gpt(options: Options, dtype: DType) -> Workload {
+    let shapes = Shapes { layers: 4, width: 256, heads: 4, symbols: 512, batch: [8, 128] };
+    let Shapes { layers, width, symbols, batch: [sequences, length], .. } = shapes;
+    let step = TrainStep::new(Transformer(shapes), |t, model| {
+        model.forward(t.input("x")).cross_entropy(t.input("y").reshape([-1]))
+    });
+    let mut workload = trained(step.optimizer(AdamW::new(1e-3)), options, dtype);
+    let store = &mut workload.store;
+    store.insert("tokens.weight", fill(&[symbols, width], 100, -0.05, 0.05));
+    store.insert("positions.weight", fill(&[length, width], 101, -0.05, 0.05));
+    for layer in 0..layers {
+        let parts = [("qkv", 3, 1), ("mix", 1, 1), ("up", 4, 1), ("down", 1, 4)];
+        for (seed, (part, rows, columns)) in (200 + 20 * layer as u32..).step_by(2).zip(parts) {
+            let [rows, columns] = [rows * width, columns * width];
+            let name = format!("block{layer}.{part}");
+            store.insert(&format!("{name}.weight"), weight(&[rows, columns], seed, columns));
+            store.insert(&format!("{name}.bias"), weight(&[rows], seed + 1, columns));
+        }
+    }
+    // Each sequence has a token more than are read: the next of every token.
+    let tokens = labels(sequences * (length + 1), symbols, 900).to_vec::<i64>().expect("indices");
+    let from = |first: usize| {
+        let rows = tokens.chunks(length + 1).flat_map(|row| &row[first..][..length]);
+        Tensor::new([sequences, length], &rows.copied().collect::<Vec<_>>()).expect("a batch")
+    };
+    workload.inputs = vec![vec![("x", from(0)), ("y", from(1))]];
+    workload
+}
+
+/// A model that learns classes by gradient descent with momentum 0.9.
+fn classifier(model: Sequential, rate: f64) -> TrainStepBuilder {
     let step =
-        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")))
-            .optimizer(Sgd::new(rate).momentum(0.9))
-            .options(options);
+        TrainStep::new(model, |t, model| model.forward(t.input("x")).cross_entropy(t.input("y")));
+    step.optimizer(Sgd::new(rate).momentum(0.9))
+}
+
+/// A model that learns, without data and with parameters of any kind.
+fn trained(step: TrainStepBuilder, options: Options, dtype: DType) -> Workload {
+    let step = step.options(options);
     let step = match dtype {
         DType::F32 => step,
         DType::F16 => {

@@ -1,7 +1,7 @@
 //! Training steps of transformers as GPT-2 has them: blocks of causal attention and of two layers with GELU, each behind a norm and
 //! beside a path around it.
 
-use tracecast::ir::sizes;
+use tracecast::Start;
 use tracecast::nn::{Context, Embedding, LayerNorm, Linear};
 use tracecast::prelude::*;
 
@@ -47,14 +47,14 @@ impl Shapes {
 }
 
 /// Logits of every position, from tokens.
-struct Transformer(Shapes);
+pub(crate) struct Transformer(pub(crate) Shapes);
 
 impl Transformer {
     fn parts(&self) -> Vec<(String, Box<dyn Module>)> {
         let Shapes { layers, width, symbols, .. } = self.0;
         let mut parts: Vec<(String, Box<dyn Module>)> = vec![
             ("tokens".to_owned(), Box::new(Embedding::new(symbols, width))),
-            ("positions".to_owned(), Box::new(Embedding::new(self.0.batch[1], width))),
+            ("positions".to_owned(), Box::new(Positions(self.0))),
         ];
         for layer in 0..layers {
             parts.push((format!("block{layer}"), Box::new(Block::of(self.0))));
@@ -68,17 +68,19 @@ impl Transformer {
 
 impl Module for Transformer {
     fn forward<'t>(&self, cx: &Context<'t>, tokens: Var<'t>) -> Var<'t> {
-        let Shapes { symbols, batch: [_, length], .. } = self.0;
-        let t = cx.trace();
         let parts = self.parts();
-        let mut call = parts.iter().map(|(name, part)| move |x| cx.call(name, part.as_ref(), x));
-        let mut next = |x| call.next().expect("as many parts")(x);
-        let positions = t.tracer().iota(DType::I64, &Shape::from(sizes![1, length]), 1);
-        let mut x = next(tokens) + next(positions);
-        for _ in 2..parts.len() {
-            x = next(x);
-        }
-        x.reshape([-1, symbols as i64])
+        let x = parts.iter().fold(tokens, |x, (name, part)| cx.call(name, part.as_ref(), x));
+        x.reshape([-1, self.0.symbols as i64])
+    }
+}
+
+/// A vector for each position, added to what stands there.
+struct Positions(Shapes);
+
+impl Module for Positions {
+    fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
+        let ty = TensorType::new(DType::F32, [self.0.batch[1], self.0.width]);
+        x + cx.parameter("weight", ty, Start::Normal(0.0, 1.0))
     }
 }
 
