@@ -11,11 +11,12 @@ pub(super) fn mark(graph: &Graph, built: &mut Built) {
     let nest = match &built.kernel.form {
         Form::Nest(nest) => nest,
         Form::Scatter(scatter) => {
-            // What is there already need not be copied there.
+            // What is there already need not be copied there. A source may be made of what is at its own place, if nothing else is put there.
             let base = scatter.base.filter(|base| {
                 let replaces = |port: &Port| built.inputs[*base].node == port.node;
+                let own = |access: &Access| scatter.index.is_empty() && *access == scatter.place;
                 built.kernel.checks.is_empty()
-                    && scatter.loads.iter().all(|load| load.input != *base)
+                    && scatter.loads.iter().all(|l| l.input != *base || own(&l.access))
                     && graph.updated_by(built.outputs[0]).is_some_and(replaces)
             });
             built.kernel.outputs[0].update = base;

@@ -4,9 +4,10 @@
 
 use super::constants::splat;
 use super::{Draft, Recorder};
-use tracecast_ir::op::{Intrinsic, WithItself};
+use tracecast_ir::op::{Intrinsic, Lower, WithItself};
 use tracecast_ir::ops::elementwise::LOGICAL_NOT;
-use tracecast_ir::{Attrs, DType, Var};
+use tracecast_ir::ops::view::SLICE;
+use tracecast_ir::{Attrs, DType, Size, Var};
 
 /// The number of a tensor of one truth value.
 fn known<'t>(r: &Recorder<'_, 't>, x: Var<'t>) -> Option<bool> {
@@ -71,6 +72,34 @@ pub(super) fn chosen<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<
     if let Some(inner) = r.made_as(x, Intrinsic::Choice).filter(same) {
         return Some(r.again(d, &[c, inner.args.vars[1], y]));
     }
-    let inner = r.made_as(y, Intrinsic::Choice).filter(same)?;
-    Some(r.again(d, &[c, x, inner.args.vars[2]]))
+    if let Some(inner) = r.made_as(y, Intrinsic::Choice).filter(same) {
+        return Some(r.again(d, &[c, x, inner.args.vars[2]]));
+    }
+    put(r, d)
+}
+
+/// A choice between a value and the same with other elements in some places is one of these elements, and nothing else is touched:
+/// `where(c, x, put_slice(x, src))` as `put_slice(x, where(c[..], x[..], src))`, so that a predicated cache is still written row by row.
+fn put<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
+    let [c, x, y] = d.args.vars[..] else { return None };
+    for (number, (plain, changed)) in [(x, y), (y, x)].into_iter().enumerate() {
+        let is_put = |lowering: &Lower| matches!(lowering, Lower::PutSlice);
+        let Some(below) = r.made_by(changed, is_put).filter(|b| b.x().id() == plain.id()) else {
+            continue;
+        };
+        let (src, dim, start) = (below.y()?, below.attrs.int("dim")?, below.attrs.size("start")?);
+        let axis = plain.shape().axis(dim).ok()?;
+        let range = [start, start + src.shape()[axis]];
+        let (condition, old) = (taken(r, c, axis, range), taken(r, plain, axis, range));
+        let operands = if number == 0 { [condition, old, src] } else { [condition, src, old] };
+        let chosen = r.again(d, &operands);
+        return Some(r.again(&below, &[plain, chosen]));
+    }
+    None
+}
+
+/// Positions along an axis.
+fn taken<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, axis: usize, range: [Size; 2]) -> Var<'t> {
+    let attrs = Attrs::new().with("dim", axis as i64).with("start", range[0]);
+    r.apply(&SLICE, &[x], attrs.with("end", range[1]).with("step", 1i64))
 }
