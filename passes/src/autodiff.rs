@@ -28,6 +28,7 @@ use crate::pass::{Pass, Renamed, need_decided, swept, without_dead_code};
 use std::ops::Range;
 use tracecast_ir::hash::FxHashMap;
 use tracecast_ir::op::{Body, Grad, GradCx, Grads, Intrinsic};
+use tracecast_ir::ops::view::Views;
 use tracecast_ir::{
     Args, Attrs, Graph, Node, NodeId, OpRef, Origin, Results, Source, Stage, TensorType,
     TraceError, Tracer, ValueId, Var, Verified,
@@ -264,13 +265,18 @@ fn differentiate<'t>(
                 t.fail(step.op.name(), why);
                 return;
             }
+            let before = t.with_graph(Graph::len);
+            let args = &step.args.vars;
+            let own = Args::grouped(&apart(args), &step.args.groups);
             let from = t.with_graph(Graph::len);
-            let parts = record_parts(t, &step.op, &step.args, &step.attrs, &step.types);
+            let parts = record_parts(t, &step.op, &own, &step.attrs, &step.types);
             let to = t.with_graph(Graph::len);
             if t.error().is_some() {
                 return;
             }
-            reached.follow(t, from..to);
+            reached.follow(t, before..to);
+            // One gradient goes along each operand: the sum of those of the parts, which is added to what has arrived from elsewhere.
+            let arrived: Vec<_> = args.iter().map(|x| adjoints.0.remove_entry(&x.id())).collect();
             for (part, dy) in parts.iter().zip(dys) {
                 if let Some(dy) = dy {
                     adjoints.add(t, part.id(), *dy);
@@ -279,12 +285,26 @@ fn differentiate<'t>(
             reached.depth += 1;
             walk(t, from..to, reached, adjoints);
             reached.depth -= 1;
+            let sums: Vec<_> = own.vars.iter().map(|x| adjoints.0.remove(&x.id())).collect();
+            adjoints.0.extend(arrived.into_iter().flatten());
+            for (x, sum) in args.iter().zip(sums) {
+                if let Some(sum) = sum {
+                    adjoints.add(t, x.id(), t.var(sum));
+                }
+            }
         }
         Body::Symbolic(pass) => {
             t.fail(step.op.name(), format!("has no gradient: `{pass}` has to remove it first"));
         }
         Body::Source(_) | Body::Core { .. } | Body::Composite { .. } => {}
     }
+}
+
+/// Operands as values that differ: copies of those that stand in several places, whose gradients are added in the order of the places.
+fn apart<'t>(args: &[Var<'t>]) -> Vec<Var<'t>> {
+    let is_repeated = |x: &Var<'t>| args.iter().filter(|y| y.id() == x.id()).count() > 1;
+    let copy = |x: &Var<'t>| if is_repeated(x) { x.reshape(&x.shape()) } else { *x };
+    args.iter().map(copy).collect()
 }
 
 /// Adds what a rule answered to the gradients of the operands that have one.
