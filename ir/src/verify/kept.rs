@@ -40,8 +40,8 @@ impl Kept {
             for arg in after.args(id) {
                 let is_value =
                     |x: &NodeId| x.index() < before.len() && is_value(before, *x, after, arg.node);
-                let values = old(arg.node).into_iter().filter(is_value);
-                taken.extend(values.map(|x| (x, after.ty(arg).dtype)));
+                let values = old(arg.node).into_iter().filter(is_value).collect();
+                taken.push(Taken { values, dtype: after.ty(arg).dtype });
             }
             for user in old(id).into_iter().filter(|user| user.index() < before.len()) {
                 kept.note(before, user, after.node(id), &taken);
@@ -55,7 +55,7 @@ impl Kept {
     }
 
     /// Notes a node that stands for an old one and takes what stands for these.
-    fn note(&mut self, before: &Graph, user: NodeId, node: &Node, taken: &[(NodeId, DType)]) {
+    fn note(&mut self, before: &Graph, user: NodeId, node: &Node, taken: &[Taken]) {
         let was = before.node(user);
         let is_same = was.op == node.op && was.origin.backward == node.origin.backward;
         if is_same {
@@ -68,7 +68,7 @@ impl Kept {
         let widened = before.args(user).into_iter().filter(is_widening);
         let widened: SmallVec<[NodeId; 4]> =
             widened.map(|arg| behind_widenings(before, arg.node)).collect();
-        for &(x, dtype) in taken.iter().filter(|(x, _)| *x != user) {
+        for (x, of) in each(taken).filter(|(x, _)| *x != user) {
             let place = took.iter().position(|arg| arg.node == x);
             let place = place
                 .or_else(|| took.iter().position(|arg| self.may_have_become(before, arg.node, x)));
@@ -76,8 +76,8 @@ impl Kept {
                 // An op takes an operand once; what became of it, as often as it likes.
                 Some(place) if is_same => drop(took.swap_remove(place)),
                 Some(_) => {}
-                None if widened.contains(&x) => {}
-                None => drop(self.new_uses.insert((x, user, dtype))),
+                None if widened.contains(&x) || of.is_operand(before, user) => {}
+                None => drop(self.new_uses.insert((x, user, of.dtype))),
             }
         }
     }
@@ -95,11 +95,8 @@ impl Kept {
             if id == x {
                 return true;
             }
-            let is_rounding = is_cast(before, id) && {
-                let (from, to) = dtypes(before, id);
-                rounds(from, to)
-            };
-            if !self.has(id) && !is_rounding && !seen.contains(&id) && seen.len() < GONE {
+            if !self.has(id) && !is_rounding(before, id) && !seen.contains(&id) && seen.len() < GONE
+            {
                 seen.push(id);
                 todo.extend(before.args(id).iter().map(|arg| arg.node));
             }
@@ -151,6 +148,34 @@ impl Kept {
     }
 }
 
+/// An operand of a node, as the values of the program before that it stands for: equal ones have become one.
+#[derive(Clone)]
+struct Taken {
+    values: SmallVec<[NodeId; 2]>,
+    dtype: DType,
+}
+
+impl Taken {
+    /// True if one of them was an operand of that op, and did not become equal to the others by rounding them.
+    fn is_operand(&self, before: &Graph, user: NodeId) -> bool {
+        let args = before.args(user);
+        let was_taken = |x: &NodeId| args.iter().any(|arg| arg.node == *x);
+        self.values.iter().any(|x| was_taken(x) && !is_rounding(before, *x))
+    }
+}
+
+/// Each of those values.
+fn each(taken: &[Taken]) -> impl Iterator<Item = (NodeId, &Taken)> {
+    taken.iter().flat_map(|of| of.values.iter().map(move |x| (*x, of)))
+}
+
+fn is_rounding(graph: &Graph, id: NodeId) -> bool {
+    is_cast(graph, id) && {
+        let (from, to) = dtypes(graph, id);
+        rounds(from, to)
+    }
+}
+
 /// What has become of ops that take a value and a rounding of it, in their gradients. These compute with the operands as often as they
 /// like, so only what is the same says that the value was taken in place of the rounding: two nodes of one op and operands.
 struct Gradients {
@@ -161,7 +186,7 @@ struct Gradients {
 }
 
 /// A node, and what it takes.
-type Taker = (NodeId, Vec<(NodeId, DType)>);
+type Taker = (NodeId, Vec<Taken>);
 
 impl Gradients {
     fn of(before: &Graph) -> Self {
@@ -183,7 +208,7 @@ impl Gradients {
         Gradients { ops, nodes: FxHashMap::default() }
     }
 
-    fn note(&mut self, op: NodeId, node: NodeId, taken: &[(NodeId, DType)]) {
+    fn note(&mut self, op: NodeId, node: NodeId, taken: &[Taken]) {
         if self.ops.contains_key(&op) {
             self.nodes.entry(op).or_default().push((node, taken.to_vec()));
         }
@@ -196,7 +221,7 @@ impl Gradients {
             for &(x, rounded) in &self.ops[op] {
                 let is_taken = |value: NodeId| {
                     let takes =
-                        move |(_, taken): &&Taker| taken.iter().any(|(node, _)| *node == value);
+                        move |(_, taken): &&Taker| each(taken).any(|(node, _)| node == value);
                     nodes.iter().filter(takes).map(|(node, _)| *node)
                 };
                 let rest: Vec<NodeId> = is_taken(x).collect();
