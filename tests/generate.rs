@@ -7,6 +7,7 @@ mod transformer;
 use tracecast::generate::{Generator, Sampling};
 use tracecast::nn::{Context, KvCache, Module};
 use tracecast::prelude::*;
+use tracecast::{SizedProgram, compile_sized};
 use transformer::{Characters, generator, text, train};
 
 fn started() -> Store {
@@ -93,6 +94,77 @@ fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
     let (done, after) = run(2);
     done.expect("runs");
     assert_eq!((&after[0][..12], &after[0][12..16]), (&before[0][..12], &[2.5; 4][..]));
+}
+
+/// One step of attention over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
+fn stepped(batch: usize, each: bool) -> SizedProgram {
+    let graph = trace("step", |t: &Trace| {
+        let filled = t.size_in("filled", 0..300);
+        let of = ["q", "k", "v"]
+            .map(|name| t.input_of(name, TensorType::new(DType::F32, [batch, 2, 1, 4])));
+        let (cx, cache) = (Context::evaluation(t), KvCache::new(batch, 2, 300, 4));
+        let ([k, v], seen) = if each {
+            let lengths = t.input_of("lengths", TensorType::new(DType::I64, [batch]));
+            let (all, seen) = cache.extend_each(&cx, [of[1], of[2]], lengths, filled);
+            (all, Some(seen))
+        } else {
+            (cache.extend(&cx, [of[1], of[2]], filled), None)
+        };
+        let none = None::<Var<'_>>;
+        let y = of[0].scaled_dot_product_attention(k, v, seen, none, 0.0, false, None, false, 0);
+        t.output("y", y);
+    });
+    compile_sized(graph.expect("a program"), &Options::new()).expect("code")
+}
+
+#[test]
+fn sequences_of_different_lengths_are_what_each_is_alone() {
+    let (both, alone) = (stepped(2, true), stepped(1, false));
+    let caches = ["cached_keys", "cached_values"];
+    let lengths = [270i64, 3];
+    let mut store = Store::new();
+    for (seed, name) in (0..).zip(caches) {
+        store.insert(name, Tensor::randn([2, 2, 300, 4], seed).expect("a size that fits"));
+    }
+    let token = ["q", "k", "v"].map(|name| {
+        let seed = name.as_bytes()[0].into();
+        (name, Tensor::randn([2, 2, 1, 4], seed).expect("a size that fits"))
+    });
+    let run = |store: &mut Store, lengths: [i64; 2], filled: i64| -> tracecast::Result<_> {
+        let lengths = Tensor::new([2], &lengths).expect("two lengths");
+        let mut inputs: Vec<(&str, &Tensor)> = token.iter().map(|(name, x)| (*name, x)).collect();
+        inputs.push(("lengths", &lengths));
+        let out = both.run_at(store, &inputs, &[("filled", filled)])?;
+        Ok(out["y"].to_vec::<f32>().expect("f32"))
+    };
+    let bits = |store: &Store| caches.map(|name| store.get(name).expect("there").to_f64s());
+    let before = bits(&store);
+    for wrong in [[271, 3], [270, -1], [i64::MAX, i64::MIN]] {
+        let error = run(&mut store, wrong, 270).expect_err("is out of range").to_string();
+        assert!(error.contains("index out of range: expected 0..271"), "{error}");
+        assert_eq!(bits(&store), before);
+    }
+    run(&mut store, [0, 0], 300).expect_err("the cache is full");
+    let found = run(&mut store, lengths, 270).expect("runs");
+    let after = bits(&store);
+    for (i, length) in lengths.into_iter().enumerate() {
+        let mut own = Store::new();
+        for (name, all) in caches.iter().zip(&before) {
+            let part: Vec<f32> = all[i * 2400..][..2400].iter().map(|x| *x as f32).collect();
+            own.insert(name, Tensor::new([1, 2, 300, 4], &part).expect("a cache"));
+        }
+        let part = |x: &Tensor| {
+            let numbers = x.to_vec::<f32>().expect("f32");
+            Tensor::new([1, 2, 1, 4], &numbers[i * 8..][..8]).expect("a token")
+        };
+        let inputs = token.each_ref().map(|(name, x)| (*name, part(x)));
+        let inputs = inputs.each_ref().map(|(name, x)| (*name, x));
+        let out = alone.run_at(&mut own, &inputs, &[("filled", length)]).expect("runs");
+        assert_eq!(out["y"].to_vec::<f32>().expect("f32"), found[i * 8..][..8], "sequence {i}");
+        for (own, after) in bits(&own).iter().zip(&after) {
+            assert_eq!(own[..], after[i * 2400..][..2400], "the cache of sequence {i}");
+        }
+    }
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use crate::entry::Start;
 use crate::nn::Context;
+use tracecast_ir::ops::elementwise::Elementwise;
+use tracecast_ir::ops::index::Indexing;
 use tracecast_ir::ops::scatter::Scatters;
 use tracecast_ir::ops::view::Views;
-use tracecast_ir::{DType, Size, TensorType, Var};
+use tracecast_ir::{DType, Shape, Size, TensorType, Var};
 
 /// Keys and values of a layer of attention, `[batch, heads, capacity, width]` each: state, of which a run writes the rows of new positions in place and reads those that
 /// are filled. How many these are is a size that a run is given.
@@ -41,11 +43,7 @@ impl KvCache {
         filled: Size,
     ) -> [Var<'t>; 2] {
         let extended = |name: &str, new: Var<'t>| {
-            let ty = TensorType::new(self.dtype, self.sizes);
-            let state = cx.started_buffer(name, ty, Start::Constant(0.0));
-            if state.is_poison() || new.is_poison() || new.rank() != 4 {
-                return new;
-            }
+            let Some(state) = self.state(cx, name, new) else { return new };
             cx.here(|| {
                 let next = state.put_slice(new.to(self.dtype), 2, filled);
                 if !next.is_poison() {
@@ -55,5 +53,54 @@ impl KvCache {
             })
         };
         [extended("cached_keys", keys), extended("cached_values", values)]
+    }
+
+    /// The same for sequences that have come to different lengths: keys and values `[batch, heads, 1, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
+    /// `largest + 1` positions, and the mask `[batch, 1, 1, largest + 1]` by which attention sees what a sequence has: true up to its own new position. What lies behind
+    /// the largest length costs nothing.
+    ///
+    /// A run in which a length is below zero or above `largest` fails and leaves the cache as it was.
+    ///
+    /// # Errors
+    /// Of the trace: other sizes, and more positions than there is room for.
+    pub fn extend_each<'t>(
+        &self,
+        cx: &Context<'t>,
+        [keys, values]: [Var<'t>; 2],
+        lengths: Var<'t>,
+        largest: Size,
+    ) -> ([Var<'t>; 2], Var<'t>) {
+        let (t, end) = (cx.trace().tracer(), largest + 1);
+        let [at, of_each] = cx.here(|| {
+            let at = t.iota(DType::I64, &Shape::from([Size::from(1), Size::from(1), end]), 2);
+            [at.unsqueeze(3), lengths.reshape([self.sizes[0], 1, 1, 1])]
+        });
+        let extended = |name: &str, new: Var<'t>| {
+            let Some(state) = self.state(cx, name, new) else { return new };
+            cx.here(|| {
+                // The old elements are read where the new ones are written, which is done in place.
+                let old = state.slice(2, 0, end, 1);
+                let next = at.eq(of_each).choose(new.to(self.dtype), old);
+                let next = state.put_slice(next, 2, 0);
+                if !next.is_poison() {
+                    cx.trace().update(state, next);
+                }
+                next.slice(2, 0, end, 1).to(new.dtype())
+            })
+        };
+        let all = [extended("cached_keys", keys), extended("cached_values", values)];
+        // The mask alone is made of lengths that have been checked: it is there before anything is written.
+        let seen = cx.here(|| {
+            let known = of_each.check_range(0, end, None);
+            at.le(known).permute([0, 1, 3, 2])
+        });
+        (all, seen)
+    }
+
+    /// The state, unless there is no program or what goes there has other axes.
+    fn state<'t>(&self, cx: &Context<'t>, name: &str, new: Var<'t>) -> Option<Var<'t>> {
+        let ty = TensorType::new(self.dtype, self.sizes);
+        let state = cx.started_buffer(name, ty, Start::Constant(0.0));
+        (!state.is_poison() && !new.is_poison() && new.rank() == 4).then_some(state)
     }
 }
