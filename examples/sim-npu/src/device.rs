@@ -54,6 +54,11 @@ impl Npu {
         self.chip.clock.now()
     }
 
+    /// No fault is to come any more.
+    pub fn mend(&self) {
+        self.chip.faults.mend();
+    }
+
     /// Has one of the commands that come fail.
     pub fn inject(&self, injection: Injection) {
         self.chip.faults.arm(injection);

@@ -10,7 +10,7 @@ pub enum Point {
     Launch,
     /// A copy, to the chip, from it or within it.
     Copy,
-    /// There is no memory, and there is none when it is asked for again at once.
+    /// There is no memory, and there is none however often a step asks for it again.
     Allocation,
     /// A kernel finds that the data has no meaning.
     Check,
@@ -53,6 +53,9 @@ fn mixed(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A step asks for memory, again when ended steps have given up theirs, and again when others have: each time twice.
+const ASKED_AGAIN: u32 = 5;
+
 /// The fault that a chip is to have.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(Mutex<State>);
@@ -60,14 +63,20 @@ pub(crate) struct Faults(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     to_come: Option<Injection>,
-    /// Allocations that fail besides.
-    short: bool,
+    /// How many allocations fail besides.
+    short: u32,
     struck: u64,
 }
 
 impl Faults {
     pub(crate) fn arm(&self, injection: Injection) {
         self.state().to_come = Some(injection);
+    }
+
+    /// None is to come any more.
+    pub(crate) fn mend(&self) {
+        let mut state = self.state();
+        (state.to_come, state.short) = (None, 0);
     }
 
     /// How many there were.
@@ -78,7 +87,8 @@ impl Faults {
     /// Whether this is the one that fails; otherwise it is counted.
     pub(crate) fn strikes(&self, point: Point) -> bool {
         let mut state = self.state();
-        if point == Point::Allocation && std::mem::take(&mut state.short) {
+        if point == Point::Allocation && state.short > 0 {
+            state.short -= 1;
             return true;
         }
         let Some(injection) = &mut state.to_come else { return false };
@@ -91,7 +101,7 @@ impl Faults {
         }
         state.to_come = None;
         state.struck += 1;
-        state.short = point == Point::Allocation;
+        state.short = if point == Point::Allocation { ASKED_AGAIN } else { 0 };
         true
     }
 
@@ -132,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_short_twice() {
+    fn memory_is_short_for_as_long_as_a_step_asks() {
         let faults = Faults::default();
         faults.arm(Injection { point: Point::Allocation, number: 1 });
         let mut allocations = std::iter::repeat_with(|| faults.strikes(Point::Allocation));
-        let found: Vec<bool> = allocations.by_ref().take(5).collect();
-        assert_eq!(found, [false, true, true, false, false]);
+        let found: Vec<bool> = allocations.by_ref().take(9).collect();
+        assert_eq!(found, [false, true, true, true, true, true, true, false, false]);
         assert!(!faults.strikes(Point::Launch) && faults.struck() == 1);
     }
 }

@@ -224,11 +224,16 @@ fn a_thousand_runs_with_a_fault_each() {
         chip.inject(injection);
         let ended = run(case, &executable, chip, steps);
         assert_eq!(chip.struck(), struck + 1, "{what}");
+        chip.mend();
         let fault = match ended.told {
-            Some(Error::Fault(fault)) => fault,
+            Some(Error::Fault(fault)) => Some(fault),
+            // A step that finds no memory takes that of steps which have ended: there may be enough.
+            None if injection.point == Point::Allocation && ended.given == steps => None,
             other => panic!("{what}: {other:?}"),
         };
-        assert!(kind(&fault) == injection.point && says(&fault), "{what}: {fault}");
+        if let Some(fault) = &fault {
+            assert!(kind(fault) == injection.point && says(fault), "{what}: {fault}");
+        }
         let complete = match injection.point {
             Point::Allocation => ended.given,
             _ => case.complete(injection, ended.steps),
@@ -238,8 +243,8 @@ fn a_thousand_runs_with_a_fault_each() {
         give(&executable, &mut store, complete).unwrap();
         assert!(contents(&store) == case.after[complete + 1], "{what}: it does not go on");
         assert!(begun.elapsed() < PATIENCE, "{what}: {:?}", begun.elapsed());
-        *found.entry(injection.point).or_default() += 1;
-        texts.push(fault.to_string());
+        *found.entry(injection.point).or_default() += usize::from(fault.is_some());
+        texts.push(fault.map(|fault| fault.to_string()));
     }
     assert!(found.len() == 4 && found.values().all(|count| *count >= 100), "{found:?}");
     assert_eq!(texts[..40], texts[1000..], "a seed is a fault");
