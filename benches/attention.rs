@@ -56,6 +56,11 @@ impl Work {
         Work { program: compile(graph, &options).expect("code"), store }
     }
 
+    /// The bytes that a run takes beside operands and results, those of threads included.
+    fn memory(&self) -> usize {
+        self.program.peak_bytes() + self.program.scratch_bytes()
+    }
+
     /// Seconds in the kernels.
     fn run(&mut self) -> f64 {
         let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
@@ -90,7 +95,9 @@ fn main() {
                 all.push((best / other).ln());
                 format!(" ({:.2})", best / other)
             });
-            println!("{name:32} | {:8.3}{}", best * 1e3, ratio.unwrap_or_default());
+            let memory = work.memory() as f64 / f64::from(1 << 20);
+            let ratio = ratio.unwrap_or_default();
+            println!("{name:32} | {:8.3}{ratio} {memory:6.1} MiB", best * 1e3);
         }
     }
     for (what, all) in &logarithms {

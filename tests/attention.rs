@@ -9,6 +9,7 @@ use tracecast_ir::kernel::attention::{Attend, Extents, Pass, Placed};
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::ops::sample::Range;
 use tracecast_ir::{DType, Graph, TensorType, Tracer, Var};
+use tracecast_runtime::Program;
 
 /// A call of attention.
 #[derive(Clone, Copy, Debug)]
@@ -332,6 +333,36 @@ fn what_does_not_go_together_is_refused() {
     told(&width, &["do not go together", "[1, 2, 4, 8]", "[1, 2, 5, 7]"]);
     let many = call(&[1, 1, 1 << 33, 1], &[1, 1, 1 << 33, 1], None, false, 0.0);
     told(&many, &["too many weights", "8589934592"]);
+}
+
+/// What forward and backward need in memory is that of the operands' lengths, threads included: no weights lie there.
+#[test]
+fn memory_is_linear_in_the_length() {
+    let device = support::cpu(2);
+    let needed = |length: usize| {
+        let sizes = Case {
+            batch: 1,
+            heads: 2,
+            shared: 2,
+            queries: length,
+            keys: length,
+            width: 16,
+            value: 16,
+            causal: true,
+            mask: None,
+            drop: 0.0,
+            dtype: DType::F32,
+        };
+        let (_, fused) = support::lowered(sizes.program()).expect("a program");
+        let program = Program::plan(&fused).and_then(|program| program.load(device.clone()));
+        let program = program.expect("code");
+        program.peak_bytes() + program.scratch_bytes()
+    };
+    let bytes = [1024, 2048, 4096].map(needed);
+    let added = [bytes[1] - bytes[0], bytes[2] - bytes[1]];
+    assert!(added[1] <= 2 * added[0], "{bytes:?}");
+    // The weights of a head alone would take 64 MiB.
+    assert!(bytes[2] < 32 << 20, "{bytes:?}");
 }
 
 #[test]

@@ -71,11 +71,11 @@ impl Place {
         self.base.wrapping_offset(far.sum::<isize>() * self.dtype.bytes() as isize)
     }
 
-    /// So many rows along the third axis, from a position on.
+    /// So many rows along the third axis, from a position on: where they lie, if they lie together in the dtype of the numbers, else brought to `to`.
     ///
     /// # Safety
     ///
-    /// They must be readable.
+    /// They must be readable, and not be written as long as the rows live.
     pub(super) unsafe fn rows<'a, N: Real>(
         &self,
         tiles: &Tiles,
@@ -83,8 +83,14 @@ impl Place {
         [rows, width]: [usize; 2],
         to: &'a mut [N],
     ) -> Rows<'a, N> {
-        let numbers = &mut to[..rows * width];
         let together = width > 0 && self.strides[2] == width as isize && self.strides[3] == 1;
+        let there = self.at(at).cast_const().cast::<N>();
+        if together && rows > 0 && self.dtype == N::DTYPE && there.is_aligned() {
+            // SAFETY: the caller's contract.
+            let numbers = unsafe { std::slice::from_raw_parts(there, rows * width) };
+            return Rows { numbers, width, finite: all_finite(numbers) };
+        }
+        let numbers = &mut to[..rows * width];
         let length = if together { rows * width } else { width };
         for (i, to) in numbers.chunks_exact_mut(length.max(1)).enumerate() {
             let mut at = at;
@@ -92,7 +98,7 @@ impl Place {
             // SAFETY: the caller's contract.
             unsafe { self.row(tiles, at, to) };
         }
-        let finite = numbers.iter().all(|x| x.is_finite());
+        let finite = all_finite(numbers);
         Rows { numbers, width, finite }
     }
 
@@ -140,6 +146,11 @@ impl Place {
             None => unsafe { to.copy_from_nonoverlapping(first, bytes) },
         }
     }
+}
+
+/// True if all of them are finite; looked at in groups, since a loop that may end at each number runs in no vectors.
+fn all_finite<N: Real>(numbers: &[N]) -> bool {
+    numbers.chunks(1024).all(|some| some.iter().fold(true, |all, x| all & x.is_finite()))
 }
 
 /// # Safety
