@@ -14,10 +14,14 @@ part = sys.argv[1] if len(sys.argv) > 1 else ""
 rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 lines = (Path(__file__).parent.parent / "support" / "convolutions.txt").read_text().splitlines()
 
+# Runs before the first round, as in benches/convolutions.rs.
+BEFORE = 5
+
 
 def best(run, operations):
-    times = max(1, round(1e7 / operations))
-    run()
+    times = min(1000, max(1, round(1e7 / operations)))
+    for _ in range(BEFORE):
+        run()
     least = float("inf")
     for _ in range(rounds):
         start = time.perf_counter()
