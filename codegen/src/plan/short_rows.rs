@@ -20,7 +20,7 @@ use tracecast_ir::kernel::{Access, Body, Cmp, Inst, Scalar, ScalarOp, Val};
 const SHORT: i64 = 8;
 
 /// The shortest rows that are made of them.
-const LEAST: i64 = 8;
+const LEAST: i64 = 4;
 
 /// No more instructions than this become of a body.
 const MOST: usize = 160;
