@@ -30,8 +30,14 @@ impl Together {
 
     /// As many as share the left factor, if columns are few and rows need no order.
     pub(super) fn of(contract: &BoundContract) -> Together {
-        let plan::FactorSource::Plain { batch: left, .. } = &contract.factors[0] else {
-            return Together::none(contract);
+        // The same numbers in every batch along an axis.
+        let is_shared = |axis: usize| match &contract.factors[0] {
+            plan::FactorSource::Plain { batch, .. } => batch[axis] == 0,
+            plan::FactorSource::Seen(windows) => {
+                let axis = &windows.batch[axis];
+                axis.stride == 0 && axis.bounded.iter().all(|step| *step == 0)
+            }
+            plan::FactorSource::Computed { .. } => false,
         };
         let in_runs = match &contract.factors[1] {
             plan::FactorSource::Plain { col, .. } => *col == 1,
@@ -40,7 +46,7 @@ impl Together {
         };
         let few = (1..ENOUGH_COLUMNS).contains(&contract.n);
         if in_runs && few && contract.columns.is_empty() {
-            Together::along(contract, &|axis| left[axis] == 0)
+            Together::along(contract, &is_shared)
         } else {
             Together::none(contract)
         }
