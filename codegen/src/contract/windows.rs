@@ -10,6 +10,9 @@ use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
+/// Up to four times as many elements are copied in pieces of these.
+const PIECE: usize = 4;
+
 /// As many bounds as there are axes that windows of a convolution move over.
 pub(crate) const MOST_BOUNDS: usize = 3;
 
@@ -347,6 +350,30 @@ impl Seen {
     }
 }
 
+/// Copies so many elements that lie side by side: few of them, as of a window in a weight, without a call.
+///
+/// # Safety
+///
+/// They must be readable, and `to` writable for them.
+#[inline(always)]
+unsafe fn copy_side_by_side<T: Copy>(from: *const T, count: usize, to: *mut T) {
+    let piece = |at: usize| {
+        let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
+        // SAFETY: the caller's contract, for a piece within.
+        let some = unsafe { from.cast::<[T; PIECE]>().read_unaligned() };
+        // SAFETY: as above.
+        unsafe { to.cast::<[T; PIECE]>().write_unaligned(some) };
+    };
+    if (PIECE..=4 * PIECE).contains(&count) {
+        (0..count - PIECE).step_by(PIECE).for_each(piece);
+        // What is left ends with the last element.
+        piece(count - PIECE);
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+    }
+}
+
 /// Copies the positions of a run that are there, zeros for the others.
 ///
 /// # Safety
@@ -365,11 +392,9 @@ unsafe fn copy<T: Copy + Default>(
         unsafe { to.wrapping_add(i).write(T::default()) };
     }
     if stride == 1 {
-        let from = from.wrapping_add(there.start);
+        let (from, to) = (from.wrapping_add(there.start), to.wrapping_add(there.start));
         // SAFETY: the caller's contract.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, to.wrapping_add(there.start), there.len());
-        }
+        unsafe { copy_side_by_side(from, there.len(), to) };
         return;
     }
     for i in there {

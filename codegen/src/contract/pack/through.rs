@@ -148,27 +148,30 @@ unsafe fn panel<N: Numbers>(
 ) -> x86::__m512i {
     let (pieces, masks) = (&runs.pieces[..], &runs.masks[..]);
     let bytes = N::BYTES as isize;
+    // Pieces of the first vector come first.
+    let border = pieces.iter().take_while(|piece| piece.vector == 0).count();
     // The masks of a step and of the one after it.
     let (mut now, mut next) = (0, wrapped(1, period));
     for p in (0..steps).step_by(N::STEPS) {
-        let mut vectors = [x86::_mm512_setzero_si512(); WIDTH / LANES];
         let row = base.wrapping_offset(runs.outer[p].offset * bytes);
         let (after, has_after) = match runs.outer.get(p + 1) {
             Some(after) if N::STEPS == 2 => (base.wrapping_offset(after.offset * bytes), true),
             _ => (row, false),
         };
-        let (own, others) = (&masks[now * pieces.len()..], &masks[next * pieces.len()..]);
-        for ((piece, mask), other) in pieces.iter().zip(own).zip(others) {
-            let at = piece.place.offset * bytes;
-            let there = if has_after { *other } else { 0 };
-            let (row, after) = (row.wrapping_offset(at), after.wrapping_offset(at));
-            // SAFETY: masks name elements that are there.
-            let numbers = unsafe { N::across(row, *mask, after, there) };
-            let vector = &mut vectors[piece.vector];
-            *vector = x86::_mm512_or_si512(*vector, numbers);
-        }
+        let of_step = |step: usize| &masks[step * pieces.len()..][..pieces.len()];
+        let (own, others) = (of_step(now), of_step(next));
         let to = dst.wrapping_add(p / N::STEPS * WIDTH);
-        for (i, numbers) in vectors.into_iter().enumerate() {
+        for (i, of_vector) in [0..border, border..pieces.len()].into_iter().enumerate() {
+            let mut numbers = x86::_mm512_setzero_si512();
+            let masks = own[of_vector.clone()].iter().zip(&others[of_vector.clone()]);
+            for (piece, (mask, other)) in pieces[of_vector].iter().zip(masks) {
+                let at = piece.place.offset * bytes;
+                let there = if has_after { *other } else { 0 };
+                let (row, after) = (row.wrapping_offset(at), after.wrapping_offset(at));
+                // SAFETY: masks name elements that are there.
+                let some = unsafe { N::across(row, *mask, after, there) };
+                numbers = x86::_mm512_or_si512(numbers, some);
+            }
             least = N::smaller(least, numbers);
             // SAFETY: the panel has room for two vectors in each step.
             unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), numbers) };
