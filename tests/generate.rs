@@ -217,3 +217,26 @@ fn a_transformer_of_characters_learns_as_in_pytorch() {
     assert_eq!(said.len(), 200);
     assert_eq!(generator.program().served(), served);
 }
+
+#[test]
+fn a_cache_takes_one_new_position_of_each_sequence_and_head() {
+    for sizes in [[2, 1, 1, 8], [1, 4, 1, 8], [2, 4, 3, 8], [2, 4, 1, 1]] {
+        let graph = trace("step", |t: &Trace| {
+            let [k, v] =
+                ["k", "v"].map(|name| t.input_of(name, TensorType::new(DType::F32, sizes)));
+            let lengths = t.input_of("lengths", TensorType::new(DType::I64, [2]));
+            let cache = KvCache::new(2, 4, 300, 8);
+            let ([k, _], seen) =
+                cache.extend_each(&Context::evaluation(t), [k, v], lengths, 2.into());
+            t.output("k", k);
+            t.output("seen", seen);
+        });
+        let why = graph.map(drop).expect_err("other sizes").to_string();
+        let found = format!("found f32{sizes:?}");
+        assert!(
+            why.contains("extend_each: expected [2, 4, 1, 8]") && why.contains(&found),
+            "{why}"
+        );
+        assert!(why.contains("generate.rs"), "{why}");
+    }
+}

@@ -97,8 +97,10 @@ impl Registry {
         if opened.contains_key(&id.ordinal()) {
             return Err(Error::Device(format!("`{id}` is registered already")));
         }
+        opened.insert(id.ordinal(), device.clone());
+        // Who lists kinds locks the state first and this behind it. A limit that is set meanwhile is seen here or finds the device.
+        drop(opened);
         self.limit(&*device);
-        opened.insert(id.ordinal(), device);
         Ok(entry.device_type)
     }
 

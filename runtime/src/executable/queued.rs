@@ -130,9 +130,8 @@ impl Executable {
             buffers[*state] = Some(buffer);
         }
         let Wish { input, room, make_room, clock } = wish;
-        let prepared = self.prepare_making_room(store, &buffers, room, make_room);
         let Prepared { states, mut workspace, rooms } =
-            prepared.map_err(|error| self.short_of_memory(error))?;
+            self.prepare_making_room(store, &buffers, room, make_room)?;
         workspace.fresh.iter().for_each(Memory::changed);
         let step =
             Step { executable: self, workspace: &workspace, states: &states, input, rooms: &rooms };
@@ -181,18 +180,21 @@ impl Executable {
             Error::Fault(fault) => matches!(fault.kind, FaultKind::OutOfMemory { .. }),
             _ => false,
         };
+        let told = |error| self.short_of_memory(error);
         match self.prepare(store, buffers, room) {
+            // What the steps before it tell stays theirs.
             Err(error) if is_short(&error) => store.synchronize()?,
-            done => return done,
+            done => return done.map_err(told),
         }
-        match self.prepare(store, buffers, room) {
+        let again = match self.prepare(store, buffers, room) {
             Err(error) if is_short(&error) => {
                 self.rooms.clear();
                 make_room();
                 self.prepare(store, buffers, room)
             }
             done => done,
-        }
+        };
+        again.map_err(told)
     }
 
     /// Has what a step needs, which writes those states to these buffers.

@@ -59,7 +59,8 @@ impl KvCache {
     /// `largest + 1` positions, and the mask `[batch, 1, 1, largest + 1]` by which attention sees what a sequence has: true up to its own new position. What lies behind
     /// the largest length costs nothing.
     ///
-    /// A run in which a length is below zero or above `largest` fails and leaves the cache as it was.
+    /// The mask is made of lengths that are checked: a run that uses it, with a length below zero or above `largest`, fails and leaves the cache as it was. A program that
+    /// leaves the mask aside checks the lengths itself, [`check_range`](Indexing::check_range): a position outside of the window is not written.
     ///
     /// # Errors
     /// Of the trace: other sizes, and more positions than there is room for.
@@ -77,6 +78,13 @@ impl KvCache {
         });
         let extended = |name: &str, new: Var<'t>| {
             let Some(state) = self.state(cx, name, new) else { return new };
+            let [batch, heads, _, width] = self.sizes;
+            if new.shape() != Shape::from([batch, heads, 1, width]) {
+                let expected = format!("expected [{batch}, {heads}, 1, {width}]");
+                let why =
+                    format!("{expected}, one new position of each sequence, found {}", new.ty());
+                return cx.here(|| t.fail("extend_each", why));
+            }
             cx.here(|| {
                 // The old elements are read where the new ones are written, which is done in place.
                 let old = state.slice(2, 0, end, 1);
