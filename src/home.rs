@@ -1,7 +1,9 @@
 //! [`Home`]: what a trace knows of the device that its program is for, and of the other devices that regions may name.
 
+use std::sync::Arc;
+use tracecast_ir::DType;
 use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region, Site};
-use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result};
+use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result, ScalerRecorder};
 
 /// The device that a program is for, as far as autocast and the tensors of the program are concerned.
 #[derive(Clone, Debug)]
@@ -52,6 +54,22 @@ impl Home {
             }
         }
         policies
+    }
+
+    /// Who records loss scaling for this device, if it is not recorded as everywhere.
+    pub(crate) fn recorder(&self) -> Option<&Arc<dyn ScalerRecorder>> {
+        let kind = self.kinds.iter().find(|kind| kind.device_type == self.device.kind);
+        kind?.amp.as_ref()?.recorder.as_ref()
+    }
+
+    /// The dtype in which programs of this device count good steps, if they do.
+    pub(crate) fn tracker(&self) -> Option<DType> {
+        self.recorder().map_or(Some(DType::I32), |recorder| recorder.tracker())
+    }
+
+    /// What it is called, for messages.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The device type that a region names: `cuda`, `cuda:1`, or the name of this device or of one that is registered.

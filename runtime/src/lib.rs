@@ -41,7 +41,7 @@ pub use collective::Collective;
 pub use device::{
     Access, AmpSupport, Arg, Backend, Base, Bound, Device, DeviceId, Fault, FaultKind, Guard,
     HostBytes, Landing, Launch, MachineCode, Made, MadeFrom, MemoryStats, Merging, Progress, Queue,
-    SharedQueue, Timeline,
+    ScaleUpdate, ScalerRecorder, SharedQueue, Timeline,
 };
 pub use error::{Error, Result};
 pub use executable::{ExchangeTiming, Executable, Family, Session, Timing};

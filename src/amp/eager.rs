@@ -16,7 +16,7 @@ use crate::error::Result;
 use std::sync::Arc;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
-use tracecast_ir::{DType, Shape, Var};
+use tracecast_ir::{DType, Shape, TensorType, Var};
 use tracecast_runtime::Tensor;
 
 /// Scales a loss so that small gradients survive 16 bits, and skips the step of an optimizer if one did not stay finite.
@@ -131,7 +131,7 @@ impl EagerScaler {
             return Ok(outputs.clone());
         }
         outputs.scaled(&mut |tensor| {
-            let scale = self.state_on(tensor.eager()).scale.to(tensor.eager())?;
+            let scale = self.state_on(tensor.eager())?.scale.to(tensor.eager())?;
             let keep = self.sharded;
             let product =
                 tensor.eager().run(&format!("amp scale {keep}"), &[tensor, &scale], |_, x| {
@@ -421,13 +421,23 @@ impl EagerScaler {
         Ok(self.state.as_ref().ok_or(ScalerError::NoScale { call })?)
     }
 
-    /// The state; made there if nothing was scaled yet.
-    fn state_on(&mut self, eager: &Eager) -> &State {
-        let (scale, tracker) = (self.options.init_scale as f32, self.init_tracker);
-        self.state.get_or_insert_with(|| State {
-            scale: eager.tensor(Tensor::scalar(scale)),
-            tracker: eager.tensor(Tensor::scalar(tracker)),
-        })
+    /// The state; made there if nothing was scaled yet, or on the host if the device keeps none.
+    fn state_on(&mut self, eager: &Eager) -> Result<&State> {
+        let made = match self.state.take() {
+            Some(state) => state,
+            None => {
+                let (home, dtype) = match eager.tracker()? {
+                    Some(dtype) => (eager.clone(), dtype),
+                    None => (eager.on_host()?, DType::I32),
+                };
+                let tracker = counted(dtype, self.init_tracker)?;
+                State {
+                    scale: home.tensor(Tensor::scalar(self.options.init_scale as f32)),
+                    tracker: home.tensor(tracker),
+                }
+            }
+        };
+        Ok(self.state.insert(made))
     }
 
     fn seen_of(&self, optimizer: &EagerOptimizer) -> Option<&Seen> {
@@ -444,6 +454,11 @@ impl EagerScaler {
         });
         &mut self.seen[at]
     }
+}
+
+/// A count of good steps in the dtype of a device.
+pub(super) fn counted(dtype: DType, steps: i32) -> Result<Tensor> {
+    Ok(Tensor::from_f64s(TensorType::scalar(dtype), &[f64::from(steps)])?)
 }
 
 /// The gradients of an optimizer times `inverse`, and one flag for each device that has some.

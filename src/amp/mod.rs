@@ -6,6 +6,7 @@ mod custom;
 mod eager;
 mod nested;
 mod options;
+mod own;
 mod policy;
 pub mod raw;
 mod refusal;

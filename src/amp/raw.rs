@@ -1,12 +1,13 @@
 //! The two ops below PyTorch's scaler, over eager tensors and in place; and the reciprocal of a scale.
 
 use crate::Trace;
-use crate::amp::ScalerError;
+use crate::amp::{ScalerError, own};
 use crate::eager::DeviceTensor;
 use crate::error::Result;
 use tracecast_ir::ops::amp::LossScaling;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, Shape, Var};
+use tracecast_runtime::ScaleUpdate;
 
 /// Multiplies gradients by `inv_scale`, and sets `found_inf` to 1 if any element of them was not finite before; it is never set
 /// to 0. All gradients are done by one program.
@@ -76,9 +77,8 @@ fn unscaled<'t>(t: &'t Trace, inverse: Var<'t>, grads: &[Var<'t>]) -> Option<Var
     for &grad in grads {
         let known = products.iter().position(|(known, _)| known.id() == grad.id());
         let current = known.map_or(grad, |at| products[at].1);
-        let flag = current.nonfinite();
+        let [flag, product] = own::check_and_unscale(t, current, inverse);
         any = Some(any.map_or(flag, |so_far: Var<'_>| so_far.maximum(flag)));
-        let product = current.unscale(inverse);
         match known {
             Some(at) => products[at].1 = product,
             None => products.push((grad, product)),
@@ -93,7 +93,8 @@ fn unscaled<'t>(t: &'t Trace, inverse: Var<'t>, grads: &[Var<'t>]) -> Option<Var
 /// Replaces a scale and its growth tracker by the next ones: see the op `update_scale`.
 ///
 /// # Errors
-/// If `scale` or `found_inf` is not one f32, `growth_tracker` is not one i32, or they live on several devices.
+/// If `scale` or `found_inf` is not one f32, `growth_tracker` is not one i32 (or of the dtype in which the [device](tracecast_runtime::ScalerRecorder) counts), or they
+/// live on several devices.
 pub fn amp_update_scale(
     scale: &DeviceTensor,
     growth_tracker: &DeviceTensor,
@@ -102,21 +103,24 @@ pub fn amp_update_scale(
     backoff_factor: f64,
     growth_interval: i64,
 ) -> Result<()> {
-    need_one("growth_tracker", growth_tracker, DType::I32)?;
+    let counts = scale.eager().tracker()?.unwrap_or(DType::I32);
+    need_one("growth_tracker", growth_tracker, counts)?;
     need_one("current_scale", scale, DType::F32)?;
     need_one("found_inf", found_inf, DType::F32)?;
     let label = format!("amp_update_scale {growth_factor} {backoff_factor} {growth_interval}");
     scale.eager().run(&label, &[scale, growth_tracker, found_inf], |t, x| {
         let found = scalar(x[2]);
-        let next = scalar(x[0]).update_scale(
-            scalar(x[1]),
-            found,
+        let now = ScaleUpdate {
+            scale: scalar(x[0]),
+            tracker: scalar(x[1]),
+            found_inf: found,
             growth_factor,
             backoff_factor,
             growth_interval,
-        );
+        };
+        let [next, count] = own::update_scale(t, now);
         t.update(x[0], next.reshape_to(&x[0].shape()));
-        t.update(x[1], next.result(1).reshape_to(&x[1].shape()));
+        t.update(x[1], count.reshape_to(&x[1].shape()));
         Vec::new()
     })?;
     Ok(())

@@ -5,7 +5,8 @@
 //! and nothing is ever read by the host to decide what runs.
 
 use crate::amp::policy::{Now, ScalePolicy};
-use crate::amp::{Scalable, ScalerOptions, ScalerSettings};
+use crate::amp::{Scalable, ScalerOptions, ScalerSettings, own};
+use crate::entry::{Entry, Start};
 use crate::optim::Recorded;
 use crate::trace::Trace;
 use tracecast_ir::ops::amp::LossScaling;
@@ -13,6 +14,7 @@ use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::ops::reduce::Reductions;
 use tracecast_ir::{DType, TensorType, Var};
+use tracecast_runtime::ScaleUpdate;
 
 /// Scales a loss so that small gradients survive 16 bits, and skips the step if one did not stay finite.
 ///
@@ -102,10 +104,11 @@ impl<'t> GradScaler<'t> {
             t.fail("grad_scaler", problem);
         }
         let state = match &settings.options.entries(name)[..] {
-            [scale, tracker] => Some(State {
-                scale: t.state_from(scale.clone()),
-                tracker: t.state_from(tracker.clone()),
-            }),
+            [scale, tracker] => {
+                let ty = TensorType::scalar(own::tracker(t));
+                let tracker = Entry::state(tracker.name.clone(), ty, Start::Constant(0.0));
+                Some(State { scale: t.state_from(scale.clone()), tracker: t.state_from(tracker) })
+            }
             _ => None,
         };
         if state.is_some() && !settings.parity {
@@ -219,8 +222,8 @@ impl<'t> GradScaler<'t> {
         grads
             .map(|(param, grad)| {
                 let scaled = *grad;
-                let found_inf = scaled.nonfinite();
-                *grad = scaled.unscale(inverse);
+                let [found_inf, unscaled] = own::check_and_unscale(self.trace, scaled, inverse);
+                *grad = unscaled;
                 Check { param, found_inf, scaled, inverse }
             })
             .collect()
@@ -344,14 +347,15 @@ impl<'t> GradScaler<'t> {
         let State { scale, tracker } = state;
         match self.settings.policy {
             ScalePolicy::BackOff => {
-                let next = scale.update_scale(
+                let now = ScaleUpdate {
+                    scale,
                     tracker,
-                    found,
+                    found_inf: found,
                     growth_factor,
                     backoff_factor,
                     growth_interval,
-                );
-                (next, next.result(1))
+                };
+                own::update_scale(self.trace, now).into()
             }
             ScalePolicy::LogMax(policy) => {
                 let largest = self.checks().map(Check::amax).reduce(|a, b| a.maximum(b));

@@ -1,8 +1,10 @@
 //! The getters, setters and the state of an [`EagerScaler`], as PyTorch has them.
 
+use crate::amp::eager::counted;
 use crate::amp::{EagerScaler, ScalerError};
 use crate::error::Result;
 use std::collections::BTreeMap;
+use tracecast_ir::DType;
 use tracecast_runtime::{Store, Tensor};
 
 /// The state of a scaler by name, with PyTorch's names; empty for a disabled one.
@@ -138,7 +140,8 @@ impl EagerScaler {
     pub fn save(&self, store: &mut Store, name: &str) -> Result<()> {
         if self.options.enabled {
             store.insert(&format!("{name}.scale"), Tensor::scalar(self.get_scale()? as f32));
-            let tracker = Tensor::scalar(self.get_growth_tracker()? as i32);
+            let dtype = self.state.as_ref().map_or(DType::I32, |state| state.tracker.dtype());
+            let tracker = counted(dtype, self.get_growth_tracker()? as i32)?;
             store.insert(&format!("{name}.growth_tracker"), tracker);
         }
         Ok(())
@@ -154,7 +157,11 @@ impl EagerScaler {
             return Ok(());
         }
         let scale = store.get(&format!("{name}.scale"))?.item::<f32>()?;
-        let tracker = store.get(&format!("{name}.growth_tracker"))?.item::<i32>()?;
+        let tracker = store.get(&format!("{name}.growth_tracker"))?;
+        let tracker = match tracker.dtype() {
+            DType::F32 => tracker.item::<f32>()? as i32,
+            _ => tracker.item::<i32>()?,
+        };
         self.go_on_from(f64::from(scale), tracker)
     }
 
@@ -163,7 +170,7 @@ impl EagerScaler {
         (self.options.init_scale, self.init_tracker) = (scale, tracker);
         if let Some(state) = &self.state {
             state.scale.set(&Tensor::scalar(scale as f32))?;
-            state.tracker.set(&Tensor::scalar(tracker))?;
+            state.tracker.set(&counted(state.tracker.dtype(), tracker)?)?;
         }
         Ok(())
     }

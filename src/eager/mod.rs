@@ -19,7 +19,7 @@ use crate::trace::{Trace, trace_with};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use tracecast_ir::{Args, Attrs, OpDef, TensorType, Var};
+use tracecast_ir::{Args, Attrs, DType, OpDef, TensorType, Var};
 use tracecast_runtime::{Device, Error, Executable, Tensor};
 
 /// How many programs are kept; then the one that was used longest ago is forgotten, and compiled anew when it is needed.
@@ -111,6 +111,16 @@ impl Eager {
     /// True if both have the same device.
     pub fn same_device(&self, other: &Eager) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.0.device), Arc::as_ptr(&other.0.device))
+    }
+
+    /// The dtype in which a loss scaler counts good steps here; `None` if the device keeps no scale.
+    pub(crate) fn tracker(&self) -> Result<Option<DType>> {
+        Ok(self.0.options.home()?.tracker())
+    }
+
+    /// One on the interpreter of the host, with the same policies.
+    pub(crate) fn on_host(&self) -> Result<Eager> {
+        Eager::new(self.0.options.clone().device("reference"))
     }
 
     /// A tensor with this value.
@@ -250,7 +260,6 @@ impl fmt::Debug for Eager {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracecast_ir::DType;
     use tracecast_ir::ops::elementwise::NEG;
 
     #[test]

@@ -7,7 +7,7 @@ use crate::isa::Program;
 use crate::lower::lower;
 use crate::memory::Usage;
 use crate::queue::Line;
-use crate::{Settings, amp};
+use crate::{Settings, amp_of};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -91,7 +91,7 @@ impl Device for Npu {
     }
 
     fn amp(&self) -> Option<AmpSupport> {
-        Some(amp())
+        Some(amp_of(self.settings.memories))
     }
 
     fn queue(&self) -> Option<&SharedQueue> {

@@ -10,6 +10,7 @@
 //! | `machine`, `alu` | what a program does to memory |
 //! | `memory` | the address space of a chip |
 //! | `queue` | the thread of a chip, which does one command after another |
+//! | `scaling` | how chips without integers count the good steps of a loss scaler |
 //! | `faults`, `clock`, `counts` | faults on purpose, virtual time, what a chip was asked for |
 //! | `chip`, `device` | what queue and launches share of a chip; a chip as a device |
 //!
@@ -47,6 +48,7 @@ pub mod lower;
 pub mod machine;
 pub mod memory;
 mod queue;
+mod scaling;
 
 pub use chip::{current, set_current};
 pub use counts::Counts;
@@ -54,6 +56,7 @@ pub use device::Npu;
 pub use faults::{Injection, Point};
 pub use lower::Memories;
 pub use memory::Usage;
+pub use scaling::CountsInF32;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +109,15 @@ impl Backend for Driver {
     }
 
     fn amp(&self) -> Option<AmpSupport> {
-        Some(amp())
+        Some(amp_of(self.settings.memories))
+    }
+}
+
+/// What autocast does on chips of such memory: [`amp`], and where there are no integers the loss scaler counts in f32.
+pub fn amp_of(memories: Memories) -> AmpSupport {
+    match memories {
+        Memories::NumbersMasksIndices => amp(),
+        Memories::Numbers => amp().recorder(CountsInF32),
     }
 }
 

@@ -30,7 +30,7 @@ mod shared;
 
 /// What a fault says, and which device.
 pub use crate::error::{DeviceId, Fault, FaultKind};
-pub use amp::{AmpSupport, Base};
+pub use amp::{AmpSupport, Base, ScaleUpdate, ScalerRecorder};
 pub use backend::Backend;
 pub use guard::Guard;
 pub use progress::Progress;
