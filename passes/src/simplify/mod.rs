@@ -26,6 +26,7 @@ pub(crate) use share::Shared;
 use crate::pass::{Pass, error_at, need_decided, swept, without_dead_code};
 use smallvec::SmallVec;
 use tracecast_ir::op::{Body, Facts, InferCx, Intrinsic, Lower, View};
+use tracecast_ir::ops::cast::CAST;
 use tracecast_ir::{
     Args, Attrs, Graph, Must, NodeId, OpDef, OpRef, Promise, Reason, Results, Stage, TensorType,
     TraceError, Tracer, Var, Verified,
@@ -226,8 +227,24 @@ impl<'t> Recorder<'_, 't> {
         } else {
             SmallVec::from_slice(&[1])
         };
-        let args = Args { vars: SmallVec::from_slice(&[x]), groups };
-        self.record(op.clone(), args, Attrs::new().with("scalar", number))[0]
+        let mut args = Args { vars: SmallVec::from_slice(&[x]), groups };
+        let attrs = Attrs::new().with("scalar", number);
+        args.vars[0] = self.as_asked(op, &args, &attrs);
+        self.record(op.clone(), args, attrs)[0]
+    }
+
+    /// The only operand in the dtype that an op asks for. The tracer would record the cast by itself, each time anew.
+    fn as_asked(&mut self, op: &OpRef, args: &Args<'t>, attrs: &Attrs) -> Var<'t> {
+        let (x, types) = (args.vars[0], [args.vars[0].ty()]);
+        let to = self.tracer.with_graph(|graph| {
+            let must = Must::proven(graph.sizes());
+            let cx = InferCx { types: &types, groups: &args.groups, attrs, must: &must };
+            (op.def().infer)(&cx).ok()?.casts.first().copied().flatten()
+        });
+        match to.filter(|to| *to != x.dtype()) {
+            Some(to) => self.apply(&CAST, &[x], Attrs::new().with("to", to)),
+            None => x,
+        }
     }
 
     /// Records the draft's op with other operands.
