@@ -22,7 +22,7 @@ impl Correlation<'_> {
         Rooms {
             left: bytes(room::<E>(E::LANES, 1, steps)),
             right: bytes(image.room().saturating_mul(E::LANES)),
-            filled: bytes(a.filled(E::LANES, steps)),
+            filled: bytes(a.filled(E::LANES, steps).max(image.lines_beside(E::LANES))),
             chains: bytes(columns * E::LANES),
             sums: bytes(2 * columns * E::LANES),
             listed: a.listed(E::LANES, steps),
@@ -73,7 +73,8 @@ impl Correlation<'_> {
                 let lines = unsafe { operand.lines::<E::Num>(0..count, all, filled, runs) };
                 // SAFETY: as above; there is room for all steps.
                 unsafe { E::pack(&lines, count, steps, a, E::LANES) };
-                let places = Places { image: to, line: std::ptr::null_mut(), beside };
+                let line = scratch.filled.room::<E::Num>(image.lines_beside(E::LANES));
+                let places = Places { image: to, line, beside };
                 let from = from.moved(right + plane as isize * next);
                 // SAFETY: the caller's contract, and the room of the image.
                 unsafe { image.fill::<E>(from, places) };

@@ -52,6 +52,8 @@ pub(crate) struct SideBySide {
     pub(crate) count: usize,
     /// From one to the next, of the right operand in elements.
     pub(crate) stride: isize,
+    /// They have few columns, and more steps.
+    pub(crate) few: bool,
 }
 
 /// A left operand that is ready: the first number, from a step to the next, and if it is packed in strips.
@@ -111,8 +113,12 @@ impl Correlation<'_> {
         scratch.held_to(rooms, |scratch| {
             with_engine!(self.cpu, self.acc, false, E => match self.beside {
                 // SAFETY: the caller's contract.
-                Some(side) => unsafe {
+                Some(side) if side.few => unsafe {
                     self.run_beside::<E>(side, batches, at, scratch, hand)
+                },
+                // SAFETY: as above.
+                Some(side) => unsafe {
+                    self.run_lines::<E>(side, (batches, windows), at, scratch, hand)
                 },
                 // SAFETY: as above.
                 None => unsafe { self.run_with::<E>((batches, windows), at, scratch, hand) },
@@ -128,8 +134,10 @@ impl Correlation<'_> {
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
         let Some((seen, _)) = self.windows() else { return Rooms::default() };
         let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
-        if self.beside.is_some() {
-            return self.rooms_beside::<E>(seen, &whole);
+        match self.beside {
+            Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
+            Some(_) => return self.rooms_lines::<E>(seen, &whole, windows),
+            None => {}
         }
         let [all, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));

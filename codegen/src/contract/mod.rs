@@ -18,6 +18,7 @@ mod beside;
 mod blocking;
 mod correlate;
 mod image;
+mod lines;
 mod micro;
 mod operand;
 mod pack;

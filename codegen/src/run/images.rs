@@ -22,6 +22,8 @@ const LANES: usize = 16;
 const FEW_COLUMNS: usize = 64;
 /// and for so many batches at least.
 const SOME_BATCHES: usize = 4;
+/// Those with more columns are for no more steps than this.
+const FEW_STEPS: usize = 512;
 
 /// A contraction over images.
 pub(super) struct Images {
@@ -56,7 +58,7 @@ impl Images {
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let image = Image::of(&right, None)?;
         let beside = side_by_side(contract, &strides, windows);
-        let beside = beside.filter(|_| image.is_mostly_seen(k));
+        let beside = beside.filter(|side| !side.few || image.is_mostly_seen(k));
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let pairs = all_bf16 && Cpu::with(instructions).pairs;
         if beside.is_none() && !image.is_better(&right, [m, n, k], instructions, pairs) {
@@ -92,11 +94,12 @@ impl Images {
     fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 2] {
         let batches = contract.batch.iter().product::<usize>().max(1);
         let parts = parts(contract, team);
-        let groups = parts.min(batches);
-        if self.beside.is_some() {
-            return [parts.min(batches.div_ceil(LANES)), 1];
-        }
-        [groups, (parts / groups).min(self.windows)]
+        let groups = match self.beside {
+            Some(_) => parts.min(batches.div_ceil(LANES)),
+            None => parts.min(batches),
+        };
+        let bands = if self.beside.is_some_and(|side| side.few) { 1 } else { parts / groups };
+        [groups, bands.min(self.windows)]
     }
 
     /// In how many parts, at most, and what any of them takes.
@@ -161,12 +164,13 @@ impl Images {
     }
 }
 
-/// How batches of one row and few columns lie side by side, which have more steps than columns.
+/// How batches of one row lie side by side, which have few columns and more steps, or few steps.
 fn side_by_side(contract: &BoundContract, left: &[i64], right: &Windows) -> Option<SideBySide> {
     let BoundContract { m, n, k, .. } = *contract;
     let (count, stride) = (*contract.batch.last()?, right.batch.last()?.stride as isize);
-    let few = m == 1 && n <= FEW_COLUMNS && k > n && count >= SOME_BATCHES;
-    (few && stride != 0 && *left.last()? != 0).then_some(SideBySide { count, stride })
+    let few = n <= FEW_COLUMNS && k > n;
+    let fits = m == 1 && count >= SOME_BATCHES && (few || k <= FEW_STEPS);
+    (fits && stride != 0 && *left.last()? != 0).then_some(SideBySide { count, stride, few })
 }
 
 /// The operand that a factor is, in the first batch.

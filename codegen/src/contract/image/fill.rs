@@ -2,8 +2,11 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
-use super::{Image, Step};
+use super::{Image, NEAR_LINES, Step};
 use smallvec::{SmallVec, smallvec};
+
+/// Lines of fewer numbers are too short to be turned one by one.
+const SHORT: usize = 12;
 
 /// Operands that lie side by side in an image: how many, from one to the next in elements, and how many there is room for.
 #[derive(Clone, Copy)]
@@ -110,6 +113,13 @@ impl Image {
             }
             let base = from.moved(inner.place(*phase, there.start) * inner.stride);
             let to = to.from(p * self.block() + there.start);
+            let near =
+                (there.len() as isize..=(NEAR_LINES * there.len()) as isize).contains(&along);
+            if width > 1 && across == 1 && near && there.len() < SHORT {
+                // SAFETY: the caller's contract.
+                unsafe { self.copy_rows::<E>(base, (rows, along as usize), there.len(), to) };
+                continue;
+            }
             let lines = |row: isize| base.moved(row * along).lines(across, along);
             if width == 1 && across == 1 && along != 1 {
                 // SAFETY: the caller's contract. Numbers behind a line are zeros, or those of the next one, which comes later.
@@ -128,6 +138,31 @@ impl Image {
                     unsafe { E::pack(&steps, count, length, to, width) };
                 }
             }
+        }
+    }
+
+    /// Short lines of several operands that are near: all that lies between them is turned at once.
+    ///
+    /// # Safety
+    ///
+    /// As [`Image::fill_rows`].
+    unsafe fn copy_rows<E: Engine>(
+        &self,
+        from: Elements,
+        (rows, along): (usize, usize),
+        length: usize,
+        to: Places<E::Num>,
+    ) {
+        let Places { image, line, beside: Beside { count, stride, width } } = to;
+        let lines = from.lines(stride, 1);
+        let all = (rows - 1) * along + length;
+        // SAFETY: elements between the first and the last of a plane, and room for as many numbers of each operand.
+        unsafe { E::pack(&lines, count, all, line, width) };
+        for row in 0..rows {
+            let from = line.wrapping_add(row * along * width).cast_const();
+            let to = image.wrapping_add(row * self.pitch * width);
+            // SAFETY: numbers of a line, and its places.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, length * width) };
         }
     }
 

@@ -27,6 +27,9 @@ const PHASES: usize = 64;
 /// Elements that are no farther apart are read with those between them.
 const NEAR: usize = 8;
 
+/// Lines are read with what lies between them if that makes them no longer than so many times as long.
+const NEAR_LINES: usize = 2;
+
 /// No image has so many numbers.
 const LARGE: f64 = (1u64 << 36) as f64;
 
@@ -180,6 +183,44 @@ impl Image {
             Step::Taps(_) => 1,
         };
         self.steps.iter().map(extent).product()
+    }
+
+    /// How many columns there are along each axis.
+    pub(super) fn counts(&self) -> [usize; AXES] {
+        [0, 1, 2].map(|axis| self.along[axis].count)
+    }
+
+    /// The same windows with all places in order, none of which is kept apart from its neighbours: windows are of every place that those of this image begin at or
+    /// pass over.
+    pub(super) fn place_by_place(&self) -> Image {
+        let along = self.along.clone().map(|along| Along {
+            count: (along.count - 1) * along.step + 1,
+            step: 1,
+            phases: smallvec![0],
+            ..along
+        });
+        let pitch = pitch(&along[AXES - 1]);
+        Image { along, steps: self.steps.clone(), pitch, origin: self.origin }
+    }
+
+    /// From a window along each axis of an image to the next, in places of this one, which has them in order.
+    pub(super) fn window_steps(&self, of: &Image) -> [usize; AXES] {
+        let lines = self.lines();
+        [0, 1, 2].map(|axis| lines[axis] * of.along[axis].step)
+    }
+
+    /// The most numbers that it takes with any band of as many windows.
+    pub(super) fn most_room(&self) -> usize {
+        let [_, _, inner] = &self.along;
+        let widest = Image { pitch: inner.size(), ..self.clone() };
+        widest.room()
+    }
+
+    /// Numbers of lines of so many operands, and of what lies between lines that are near.
+    pub(super) fn lines_beside(&self, width: usize) -> usize {
+        let [_, middle, inner] = &self.along;
+        let places = middle.size().saturating_mul(inner.size()).saturating_mul(NEAR_LINES);
+        places.saturating_mul(width).saturating_add(BEHIND)
     }
 
     /// True if it has a single plane.

@@ -2,6 +2,7 @@
 
 use super::super::pack::{Lines, x86::pack_f32};
 use super::lanes::{Lanes, lanes};
+use super::line::{Line, line};
 use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
@@ -100,6 +101,7 @@ impl Engine for Avx2F32 {
     const WIDTH: usize = 16;
     const ROWS: usize = 6;
     const SPOTS: usize = 4;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 32 } else { 16 }
     }
@@ -128,6 +130,10 @@ impl Engine for Avx2F32 {
         // SAFETY: the caller's contract.
         unsafe { lanes_f32(lines, columns, lanes) }
     }
+    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { line_f32(columns, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
@@ -144,6 +150,7 @@ impl Engine for Avx2F64 {
     const WIDTH: usize = 8;
     const ROWS: usize = 6;
     const SPOTS: usize = 4;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 16 } else { 8 }
     }
@@ -165,6 +172,10 @@ impl Engine for Avx2F64 {
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f64(lines, columns, lanes) }
+    }
+    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { line_f64(columns, of) }
     }
 }
 
@@ -206,4 +217,14 @@ unsafe fn lanes_f32(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn lanes_f64(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
     lanes!(x86::__m256d, lines, columns, of, [3 by 3])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn line_f32(columns: usize, of: &Line<'_, f32>) {
+    line!(x86::__m256, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn line_f64(columns: usize, of: &Line<'_, f64>) {
+    line!(x86::__m256d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
 }

@@ -4,6 +4,7 @@ use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
 use super::lanes::{Lanes, lanes};
+use super::line::{Line, line};
 use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
@@ -58,8 +59,10 @@ impl Cell<x86::__m512> for F16 {
     }
 }
 
-/// Up to so many steps, eight lines at a time are packed.
+/// Up to so many steps, eight lines at a time are packed,
 const SHORT: usize = 128;
+/// unless there are so few that what eight at a time leave over weighs.
+const LINE: usize = 32;
 
 /// f32 with AVX-512F.
 pub(in crate::contract) struct Avx512F32;
@@ -70,6 +73,7 @@ impl Engine for Avx512F32 {
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
     const SPOTS: usize = 9;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
     }
@@ -98,9 +102,14 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { lanes_f32(lines, columns, lanes) }
     }
+    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { line_f32(columns, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
-        if lines.along == 1 && k <= SHORT {
+        let by_eights = k.is_multiple_of(8) || k > LINE;
+        if lines.along == 1 && k <= SHORT && by_eights {
             // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
             unsafe { avx2::pack_f32(lines, count, k, dst, ld) };
             return u16::MAX;
@@ -136,6 +145,7 @@ impl Engine for Avx512F64 {
     const WIDTH: usize = 16;
     const ROWS: usize = 14;
     const SPOTS: usize = 9;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 32 } else { 16 }
     }
@@ -157,6 +167,10 @@ impl Engine for Avx512F64 {
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f64>) {
         // SAFETY: the caller's contract.
         unsafe { lanes_f64(lines, columns, lanes) }
+    }
+    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { line_f64(columns, of) }
     }
 }
 
@@ -198,4 +212,14 @@ unsafe fn lanes_f32(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn lanes_f64(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
     lanes!(x86::__m512d, lines, columns, of, [3 by 3 5 by 5])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn line_f32(columns: usize, of: &Line<'_, f32>) {
+    line!(x86::__m512, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn line_f64(columns: usize, of: &Line<'_, f64>) {
+    line!(x86::__m512d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
 }

@@ -9,6 +9,7 @@ pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod few;
 pub(super) mod lanes;
+pub(super) mod line;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
@@ -20,6 +21,7 @@ pub(super) mod taps;
 use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
 use super::windows::{Runs, Seen};
 use lanes::Lanes;
+use line::Line;
 use spots::Spots;
 use std::ops::Range;
 use taps::Taps;
@@ -72,6 +74,8 @@ pub(super) trait Engine {
     const ROWS: usize;
     /// The most columns whose numbers lie in an image that are summed together, by two vectors of rows.
     const SPOTS: usize;
+    /// The most columns of a line that are summed together, each a vector of batches.
+    const LINE: usize;
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
     /// apart from what is packed.
     const DEPTH: usize = 1;
@@ -110,6 +114,13 @@ pub(super) trait Engine {
     ///
     /// The CPU must be the engine's. What steps and columns span must be readable, and chains writable.
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, Self::Num>);
+
+    /// Sums up to [`Engine::LINE`] columns, a vector each, over the steps of a block.
+    ///
+    /// # Safety
+    ///
+    /// As there, with sums in the place of chains.
+    unsafe fn line(columns: usize, line: &Line<'_, Self::Num>);
 
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.

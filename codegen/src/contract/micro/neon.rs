@@ -1,6 +1,7 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
 use super::lanes::{Lanes, lanes};
+use super::line::{Line, line};
 use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
@@ -66,6 +67,7 @@ impl Engine for NeonF32 {
     const WIDTH: usize = 12;
     const ROWS: usize = 8;
     const SPOTS: usize = 9;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 16 } else { 12 }
     }
@@ -91,6 +93,9 @@ impl Engine for NeonF32 {
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f32>) {
         lanes!(arm::float32x4_t, lines, columns, of, [3 by 3 5 by 5])
     }
+    unsafe fn line(columns: usize, of: &Line<'_, f32>) {
+        line!(arm::float32x4_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+    }
 }
 
 /// f64 with NEON.
@@ -102,6 +107,7 @@ impl Engine for NeonF64 {
     const WIDTH: usize = 6;
     const ROWS: usize = 8;
     const SPOTS: usize = 9;
+    const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 4 { 8 } else { 6 }
     }
@@ -122,5 +128,8 @@ impl Engine for NeonF64 {
     }
     unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, f64>) {
         lanes!(arm::float64x2_t, lines, columns, of, [3 by 3 5 by 5])
+    }
+    unsafe fn line(columns: usize, of: &Line<'_, f64>) {
+        line!(arm::float64x2_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
     }
 }

@@ -9,6 +9,7 @@ use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
 use super::lanes::Lanes;
+use super::line::Line;
 use super::spots::Spots;
 use super::taps::Taps;
 use super::{Engine, Same, Strip, Vector, product, sizes};
@@ -91,6 +92,7 @@ impl Engine for PairsF32 {
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
     const SPOTS: usize = Avx512F32::SPOTS;
+    const LINE: usize = Avx512F32::LINE;
     const DEPTH: usize = 2;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
@@ -118,6 +120,10 @@ impl Engine for PairsF32 {
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { Avx512F32::lanes(lines, columns, lanes) }
+    }
+    unsafe fn line(columns: usize, line: &Line<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::line(columns, line) }
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

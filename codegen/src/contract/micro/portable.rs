@@ -1,6 +1,7 @@
 //! Engines for any CPU, in arrays.
 
 use super::lanes::{Lanes, lanes};
+use super::line::{Line, line};
 use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Engine, Same, Strip, Vector, product, sizes};
@@ -57,6 +58,7 @@ macro_rules! portable_engine {
             const WIDTH: usize = 8;
             const ROWS: usize = 6;
             const SPOTS: usize = 4;
+            const LINE: usize = 8;
             fn columns(_: usize) -> usize {
                 8
             }
@@ -74,6 +76,9 @@ macro_rules! portable_engine {
             }
             unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
                 lanes!([$num; 4], lines, columns, of, [3 by 3])
+            }
+            unsafe fn line(columns: usize, of: &Line<'_, $num>) {
+                line!([$num; 4], columns, of, [1 2 3 4 5 6 7 8])
             }
         }
     };

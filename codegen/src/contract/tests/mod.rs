@@ -493,7 +493,9 @@ fn images_have_the_sums_of_windows() {
             let b = Source::Windows { base, dtype, round, seen: &seen };
             let windows =
                 super::Image::of(&seen, None).expect("windows of a convolution").windows();
-            beside(&x, b, &all, [k, n]);
+            beside(&x, b, &all, [k, n], [0..1, 1..1]);
+            let middle = windows[0] / 3;
+            beside(&x, b, &all, [k, n], [0..middle, middle..windows[0]]);
             for m in [1, 9, 20] {
                 // Two left operands for three batches, one right operand for all.
                 let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
@@ -543,10 +545,11 @@ fn images_have_the_sums_of_windows() {
     }
 }
 
-/// The same of batches that lie side by side.
-fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2]) {
+/// The same of batches that lie side by side: all windows as a single one, or some after the others.
+fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [Range<usize>; 2]) {
     let left = Tensor::new(x.dtype, SEEN * k, 42, (k as isize, 1));
-    let side = SideBySide { count: SEEN, stride: 5 * 21 };
+    let few = windows[1].is_empty();
+    let side = SideBySide { count: SEEN, stride: 5 * 21, few };
     let at = |batch: usize| [(batch * k) as isize, (batch * 5 * 21) as isize];
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
@@ -554,16 +557,19 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2]) {
         let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside };
         let mut found = vec![None; SEEN * n];
         let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
-            assert_eq!(columns, 0..n);
-            for i in 0..rows * n {
+            for i in 0..rows * columns.len() {
                 // SAFETY: so many sums are handed on.
                 let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
-                assert!(found[row * n + i].replace(sum.to_bits()).is_none(), "comes twice");
+                let (row, column) = (row + i / columns.len(), i % columns.len());
+                let place = &mut found[row * n + columns.start + column];
+                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
             }
         };
         for batches in [0..3, 3..SEEN] {
-            // SAFETY: the tests' tensors hold what their strides span.
-            unsafe { work.run((batches, 0..1), &at, &mut scratch, &mut hand) };
+            for windows in windows.clone() {
+                // SAFETY: the tests' tensors hold what their strides span.
+                unsafe { work.run((batches.clone(), windows), &at, &mut scratch, &mut hand) };
+            }
         }
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);

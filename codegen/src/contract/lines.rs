@@ -1,0 +1,172 @@
+//! Contractions over images of one row, a few steps and many columns, as depthwise convolutions are: vectors go through batches.
+//!
+//! Places of an image lie in order, each with the numbers of all lanes: what windows see that are some places apart is read in place as well, no column is
+//! summed in vain, and no vector is cut short by the end of a line.
+
+use super::correlate::{Correlation, Hand, SideBySide};
+use super::groups;
+use super::image::{Beside, Image, Places};
+use super::micro::Engine;
+use super::micro::line::Line;
+use super::operand::{Operand, Scratch};
+use super::pack::{Lines, Wider, room, strips};
+use super::rooms::Rooms;
+use super::windows::Seen;
+use std::ops::Range;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// So many windows along the first axis are summed together: what lies around a band is copied for each of its neighbours.
+const SOME: usize = 4;
+
+/// What a band of windows takes.
+struct Band {
+    /// What they see, place by place.
+    image: Image,
+    /// From a line of columns along each axis to the next, and from a column to the next, in places.
+    steps: [usize; 3],
+    /// Columns along each axis.
+    counts: [usize; 3],
+}
+
+impl Band {
+    fn of(image: &Image) -> Band {
+        let places = image.place_by_place();
+        Band { steps: places.window_steps(image), counts: image.counts(), image: places }
+    }
+}
+
+impl Correlation<'_> {
+    /// What [`Correlation::run_lines`] takes for so many windows.
+    pub(super) fn rooms_lines<E: Engine>(
+        &self,
+        seen: &Seen,
+        whole: &Image,
+        windows: usize,
+    ) -> Rooms {
+        let count = windows.min(self.most_lines::<E>(whole));
+        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let Band { image: places, counts, .. } = Band::of(&image);
+        let columns: usize = counts.iter().product();
+        let a = Operand { source: self.a, columns: false };
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        Rooms {
+            left: bytes(room::<E>(E::LANES, 1, self.k)),
+            right: bytes(places.most_room().saturating_mul(E::LANES)),
+            filled: bytes(a.filled(E::LANES, self.k).max(places.lines_beside(E::LANES))),
+            chains: bytes(columns.saturating_mul(E::LANES).saturating_add(E::LANES)),
+            sums: bytes(columns.saturating_mul(E::LANES)),
+            listed: a.listed(E::LANES, self.k),
+            steps: self.k,
+        }
+    }
+
+    /// The most windows along the first axis whose image and sums stay in the first-level cache, for a vector of batches, or some.
+    fn most_lines<E: Engine>(&self, whole: &Image) -> usize {
+        let [all, each] = whole.windows();
+        let numbers = whole.place_by_place().room() / all + each;
+        let bytes = numbers.saturating_mul(E::LANES * size_of::<E::Num>()).max(1);
+        (self.cpu.caches.l1 / bytes).clamp(SOME.min(all), all)
+    }
+
+    /// Sums for some batches, a vector of them at a time, band by band of some windows.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run`], and the CPU must be the engine's.
+    pub(super) unsafe fn run_lines<E: Engine>(
+        &self,
+        side: SideBySide,
+        (batches, windows): (Range<usize>, Range<usize>),
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (seen, from) = self.windows().expect("is seen through windows");
+        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let [_, each] = whole.windows();
+        for windows in groups(&windows, self.most_lines::<E>(&whole)) {
+            let columns = windows.start * each..windows.end * each;
+            let band = Band::of(&Image::of(seen, Some(windows)).expect("as the whole"));
+            let to = scratch.right.room::<E::Num>(band.image.room() * E::LANES);
+            // SAFETY: the room of the image; all bits zero are the number zero.
+            unsafe { to.write_bytes(0, band.image.room() * E::LANES) };
+            band.image.offsets(self.k, &mut scratch.steps);
+            scratch.steps.iter_mut().for_each(|at| *at *= E::LANES as isize);
+            let mut batch = batches.start;
+            while batch < batches.end {
+                let rest = side.count - batch % side.count;
+                let count = rest.min(batches.end - batch).min(E::LANES);
+                let beside = Beside { count, stride: side.stride, width: E::LANES };
+                let [left, right] = at(batch);
+                // SAFETY: the caller's contract.
+                let a = unsafe { self.lanes_of::<E>(left, count, scratch) };
+                let line = scratch.filled.room::<E::Num>(band.image.lines_beside(E::LANES));
+                let places = Places { image: to, line, beside };
+                // SAFETY: the caller's contract, and the rooms of the image and of lines.
+                unsafe { band.image.fill::<E>(from.moved(right), places) };
+                let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
+                // SAFETY: the operands are ready, and there is room for all sums.
+                unsafe { lines::<E>(&band, a, to, &scratch.steps, sums) };
+                let dense = scratch.chains.room::<E::Num>((columns.len() + 1) * E::LANES);
+                let base = sums.cast_const().cast();
+                let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
+                let all = Lines { base, dtype, round: None, across, along: 1 };
+                // SAFETY: the sums of all columns, and room for them and some numbers more.
+                unsafe { E::pack(&all, columns.len(), count, dense, columns.len()) };
+                hand(batch, count, columns.clone(), dense.cast_const().cast());
+                batch += count;
+            }
+        }
+    }
+
+    /// The left operands of so many batches, one of them in a lane, step by step.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run_lines`].
+    unsafe fn lanes_of<E: Engine>(
+        &self,
+        from: isize,
+        count: usize,
+        scratch: &mut Scratch,
+    ) -> *const E::Num {
+        let to = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, self.k));
+        let operand = Operand { source: self.a.moved(from), columns: false };
+        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+        // SAFETY: the caller's contract.
+        let lines = unsafe { operand.lines::<E::Num>(0..count, 0..self.k, filled, runs) };
+        // SAFETY: as above; there is room for all steps.
+        unsafe { E::pack(&lines, count, self.k, to, E::LANES) };
+        to.cast_const()
+    }
+}
+
+/// Sums all columns of a band.
+///
+/// # Safety
+///
+/// As [`Engine::line`].
+unsafe fn lines<E: Engine>(
+    band: &Band,
+    a: *const E::Num,
+    image: *const E::Num,
+    at: &[isize],
+    sums: *mut E::Num,
+) {
+    let [far, near, across] = band.steps.map(|places| places * E::LANES);
+    let [outer, middle, inner] = band.counts;
+    for (i, at) in at.chunks(CONTRACT_BLOCK).enumerate() {
+        let a = a.wrapping_add(i * CONTRACT_BLOCK * E::LANES);
+        for line in 0..outer * middle {
+            let first = image.wrapping_add(line / middle * far + line % middle * near);
+            let sums = sums.wrapping_add(line * inner * E::LANES);
+            for part in strips(inner, E::LINE) {
+                let b = first.wrapping_add(part.start * across);
+                let sums = sums.wrapping_add(part.start * E::LANES);
+                let line = Line { a, b, across, at, sums, add: i > 0 };
+                // SAFETY: the caller's contract, for these columns.
+                unsafe { E::line(part.count, &line) };
+            }
+        }
+    }
+}
