@@ -238,9 +238,15 @@ impl Positions<'_> {
         let Channels { taps, examples, .. } = *self.channels;
         let each = k / examples;
         let cut = Cut::of::<E>(self, [rows.len(), channels.len()], each);
+        // What steps and columns were listed for: examples and channels.
+        let mut listed = [0; 2];
         for channels in groups(&channels, cut.channels) {
             for rows in groups(&rows, cut.rows) {
                 for examples in groups(&(0..examples), cut.examples) {
+                    let now = [examples.len(), channels.len()];
+                    if now != std::mem::replace(&mut listed, now) {
+                        self.list(now, each, scratch);
+                    }
                     let part = Part { rows: rows.clone(), channels: channels.clone(), each, k };
                     // SAFETY: the caller's contract.
                     unsafe { self.sum::<E>(&part, examples, &cut, scratch) };
@@ -248,6 +254,20 @@ impl Positions<'_> {
                 let columns = channels.start * taps..channels.end * taps;
                 // SAFETY: the sums are there.
                 unsafe { hand_on::<E>(rows, columns, cut.ld, scratch, hand) };
+            }
+        }
+    }
+
+    /// Lists where steps of so many examples, of so many each, are in an image, and behind them where the columns of so many channels are.
+    fn list(&self, [examples, channels]: [usize; 2], each: usize, scratch: &mut Scratch) {
+        let image = Image::of(&self.channels.group(examples), None).expect("as the whole");
+        image.offsets(examples * each, &mut scratch.steps);
+        for channel in 0..channels {
+            let (near, firsts, [lines, across]) = image.lines_of_columns();
+            for first in firsts {
+                let of_line = |l| (0..across).map(move |c| first + l * near + c);
+                let all = (0..lines).flat_map(of_line);
+                scratch.steps.extend(all.map(|at| (channel * image.room() + at) as isize));
             }
         }
     }
@@ -279,15 +299,6 @@ impl Positions<'_> {
             let places = Places { image: own, line, beside: Beside::ALONE };
             // SAFETY: the caller's contract, and the rooms of the image and of a line.
             unsafe { image.fill::<E>(elements.moved(from), places) };
-        }
-        image.offsets(steps.len(), &mut scratch.steps);
-        for channel in 0..part.channels.len() {
-            let (near, firsts, [lines, across]) = image.lines_of_columns();
-            for first in firsts {
-                let of_line = |l| (0..across).map(move |c| first + l * near + c);
-                let all = (0..lines).flat_map(of_line);
-                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
-            }
         }
         // SAFETY: the caller's contract.
         let packed = unsafe { self.pack::<E>(part, &steps, cut, scratch) };

@@ -49,7 +49,13 @@ pub(super) fn weight_gradient<'t>(
 ) -> Var<'t> {
     let (x_shape, dy_shape) = (x.shape(), dy.shape());
     let axes = kernel.len() as i64;
-    let seen = windowed(x, kernel, moves, &dy_shape[3..]);
+    // Windows of one position are seen as others are, so that neither factor is copied to have batches and windows along one axis. A single window needs no copy.
+    let count = &dy_shape[3..];
+    let seen = if count.iter().all(|n| *n == 1) {
+        windowed(x, kernel, moves, count)
+    } else {
+        x.windows(kernel, count, moves.stride, moves.dilation, moves.low)
+    };
     // Group, then batch and windows, then channel and positions in a window.
     let order: Vec<i64> =
         [1, 0].into_iter().chain(3 + axes..3 + 2 * axes).chain([2]).chain(3..3 + axes).collect();
