@@ -119,9 +119,6 @@ fn ty_of_channels(x: Var<'_>, front: usize) -> TensorType {
     TensorType { dtype: x.dtype(), shape: x.shape().iter().enumerate().map(size).collect() }
 }
 
-/// What stands for a dropped element where mean and variance are kept: the limit of [`Selu`](crate::nn::Selu) towards minus infinity.
-const DROPPED: f64 = -1.758_099_340_847_376_6;
-
 /// Elements dropped with probability `p` to the limit of [`Selu`](crate::nn::Selu), and all scaled and shifted so that mean and
 /// variance stay; nothing when the model is evaluated:
 /// [`torch.nn.AlphaDropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.AlphaDropout.html). See [`Dropout`] for the generator.
@@ -140,7 +137,7 @@ impl AlphaDropout {
 impl Module for AlphaDropout {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         match draw(cx, self.p) {
-            Some(drawn) => cx.here(|| to_the_limit(x, x.ty(), drawn, self.p)),
+            Some((rng, stream)) => cx.here(|| x.alpha_dropout(rng, self.p, stream)),
             None => x,
         }
     }
@@ -163,26 +160,8 @@ impl FeatureAlphaDropout {
 impl Module for FeatureAlphaDropout {
     fn forward<'t>(&self, cx: &Context<'t>, x: Var<'t>) -> Var<'t> {
         match draw(cx, self.p) {
-            Some(drawn) => cx.here(|| {
-                if x.rank() < 2 && !x.is_poison() {
-                    let why = format!("takes at least two axes, found {}", x.ty());
-                    return cx.trace().tracer().fail("FeatureAlphaDropout", why);
-                }
-                to_the_limit(x, ty_of_channels(x, 2), drawn, self.p)
-            }),
+            Some((rng, stream)) => cx.here(|| x.feature_alpha_dropout(rng, self.p, stream)),
             None => x,
         }
     }
-}
-
-/// `x` where it is kept, else the limit, scaled and shifted so that mean and variance stay. One fate for each element of `fates`.
-fn to_the_limit<'t>(x: Var<'t>, fates: TensorType, drawn: (Var<'t>, i64), p: f64) -> Var<'t> {
-    let variance = (1.0 - p) * (1.0 + p * DROPPED * DROPPED);
-    let scale = if variance > 0.0 { variance.sqrt().recip() } else { 0.0 };
-    let (rng, stream) = drawn;
-    let kept = x.tracer().full(fates, 1.0).dropout(rng, p, stream).gt(0.0);
-    let kept = kept.to(x.dtype());
-    // scale * (x * kept + DROPPED * (1 - kept)) - scale * DROPPED * p
-    let shift = kept.mul(-scale * DROPPED).add(scale * DROPPED * (1.0 - p));
-    x.mul(kept.mul(scale)).add(shift)
 }

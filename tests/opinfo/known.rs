@@ -238,6 +238,22 @@ pub(crate) const ALL: &[Known] = &[
         is_free: true,
     },
     Known {
+        row: "what `multinomial` draws, and from what",
+        ops: &["multinomial"],
+        dtypes: &["f16"],
+        part: Part::Out,
+        what: Some(What::Numbers),
+        is_free: true,
+    },
+    Known {
+        row: "what `multinomial` draws, and from what",
+        ops: &["multinomial"],
+        dtypes: &[],
+        part: Part::Taken,
+        what: None,
+        is_free: false,
+    },
+    Known {
         row: "convolutions in f16 under autocast",
         ops: &["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"],
         dtypes: &["f32"],

@@ -5,7 +5,11 @@ use super::named;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::random::Random;
+use crate::ops::reduce::Reductions;
 use crate::{DType, Shape, Size, TensorType, Var};
+
+/// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards minus infinity.
+const DROPPED: f64 = -1.758_099_340_847_376_6;
 
 impl<'t> Var<'t> {
     /// Even numbers of f32 from 0 to 1 in a shape.
@@ -78,14 +82,83 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn feature_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
         named(self, "feature_dropout", || {
-            if self.rank() < 2 {
-                return Err("takes at least two axes".to_owned());
-            }
-            let one = Size::from(1);
-            let size = |(i, n): (usize, &Size)| if i < 2 { *n } else { one };
-            let shape: Shape = self.shape().iter().enumerate().map(size).collect();
-            let ones = self.tracer().full(TensorType { dtype: self.dtype(), shape }, 1.0);
+            let ones = self.tracer().full(self.channels()?, 1.0);
             Ok(self.mul(ones.dropout(rng, p, stream)))
+        })
+    }
+
+    /// Elements dropped with probability `p` to the limit of `selu`, and all scaled and shifted so that mean and variance stay:
+    /// [`torch.nn.functional.alpha_dropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.alpha_dropout.html).
+    #[track_caller]
+    pub fn alpha_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
+        named(self, "alpha_dropout", || Ok(self.to_the_limit(self.ty(), rng, p, stream)))
+    }
+
+    /// As [`alpha_dropout`](Var::alpha_dropout), of whole channels: positions of the first two axes: [`torch.nn.functional.feature_alpha_dropout`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.feature_alpha_dropout.html).
+    #[track_caller]
+    pub fn feature_alpha_dropout(self, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
+        named(self, "feature_alpha_dropout", || {
+            Ok(self.to_the_limit(self.channels()?, rng, p, stream))
+        })
+    }
+
+    /// One number for each channel, which are the positions of the first two axes.
+    fn channels(self) -> Result<TensorType, String> {
+        if self.rank() < 2 {
+            return Err(format!("takes at least two axes, found {}", self.ty()));
+        }
+        let one = Size::from(1);
+        let size = |(i, n): (usize, &Size)| if i < 2 { *n } else { one };
+        let shape: Shape = self.shape().iter().enumerate().map(size).collect();
+        Ok(TensorType { dtype: self.dtype(), shape })
+    }
+
+    /// `x` where it is kept, else the limit, scaled and shifted. One fate for each element of `fates`.
+    fn to_the_limit(self, fates: TensorType, rng: Var<'t>, p: f64, stream: i64) -> Var<'t> {
+        let variance = (1.0 - p) * (1.0 + p * DROPPED * DROPPED);
+        let scale = if variance > 0.0 { variance.sqrt().recip() } else { 0.0 };
+        let kept = self.tracer().full(fates, 1.0).dropout(rng, p, stream).gt(0.0);
+        let kept = kept.to(self.dtype());
+        // scale * (x * kept + DROPPED * (1 - kept)) - scale * DROPPED * p
+        let shift = kept.mul(-scale * DROPPED).add(scale * DROPPED * (1.0 - p));
+        self.mul(kept.mul(scale)).add(shift)
+    }
+
+    /// Positions along the last axis, `count` for each row, drawn with probabilities in the ratio of the elements, which are not below zero; no position
+    /// twice in a row unless with `replacement`: [`torch.multinomial`](https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html).
+    #[track_caller]
+    pub fn multinomial(self, rng: Var<'t>, count: i64, replacement: bool, stream: i64) -> Var<'t> {
+        named(self, "multinomial", || {
+            if !self.dtype().is_float() {
+                return Err(format!("takes floating point, found {}", self.ty()));
+            }
+            let shape = self.shape();
+            let [rows @ .., classes] = &shape[..] else {
+                return Err(format!("takes one or two axes, found {}", self.ty()));
+            };
+            if rows.len() > 1 {
+                return Err(format!("takes one or two axes, found {}", self.ty()));
+            }
+            let enough = |n: i64| classes.number().is_none_or(|classes| classes >= n);
+            if count < 1 || !enough(1) {
+                return Err(format!("`count` is {count} of {classes}, expected at least 1"));
+            }
+            if !replacement && !enough(count) {
+                let why = "without replacement at most all can be drawn";
+                return Err(format!("`count` is {count} of {classes}: {why}"));
+            }
+            // Each position arrives after a time that is exponentially distributed with its element as rate; the first to arrive are drawn.
+            let race = |x: Var<'t>, shape: &Shape| {
+                let times = self.even(rng, shape, stream).rsub(1.0).log().mul(-1.0);
+                x.to(self.dtype().compute())
+                    .div(times.clamp_to(Some(f64::from(f32::MIN_POSITIVE)), None))
+            };
+            let x = self.detach();
+            if !replacement {
+                return Ok(race(x, &shape).topk(count, -1, false).1);
+            }
+            let each: Shape = rows.iter().copied().chain([Size::from(count), *classes]).collect();
+            Ok(race(x.unsqueeze(-2), &each).argmax(-1))
         })
     }
 }

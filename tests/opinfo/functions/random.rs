@@ -19,6 +19,8 @@ pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> 
         "randint",
         "randint_like",
         "exponential",
+        "alpha_dropout",
+        "multinomial",
     ];
     NAMES.contains(&name).then(|| drawn(name, a))
 }
@@ -33,10 +35,16 @@ fn drawn<'t>(name: &str, a: &Arguments<'_, 't>) -> Called<'t> {
     let of = |size: Vec<i64>, dtype| a.t.full(TensorType::new(dtype, &size[..]), 0.0);
     let _ = a.flag(usize::MAX, "requires_grad")?;
     Ok(vec![match name {
-        "dropout" | "dropout2d" => {
+        "multinomial" => {
+            let replacement = a.flag(2, "replacement")?.unwrap_or(false);
+            a.x()?.multinomial(rng, a.int(1, "num_samples")?, replacement, 0)
+        }
+        "dropout" | "dropout2d" | "alpha_dropout" => {
             let (x, p) = (a.x()?, a.opt_float(1, "p")?.unwrap_or(0.5));
             if a.flag(2, "training")? == Some(false) {
                 x
+            } else if name == "alpha_dropout" {
+                x.alpha_dropout(rng, p, 0)
             } else if name == "dropout" {
                 x.dropout(rng, p, 0)
             } else {
