@@ -279,7 +279,7 @@ macro_rules! tile {
 use tile;
 
 /// Makes the routines of a function from its definition.
-struct Functions;
+pub(super) struct Functions;
 
 impl PerFunction for Functions {
     type Output = FunctionRoutines;

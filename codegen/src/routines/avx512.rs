@@ -1,7 +1,57 @@
-//! Sixteen f32 at a time, for the rows of attention.
+//! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What else there is has the routines of AVX2.
 
+use super::{FunctionRoutines, Tiles, avx2};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
+use tracecast_ir::kernel::{Code, Definition, PerFunction};
+
+/// Routines for AVX-512.
+pub(super) static TILES: Tiles = Tiles {
+    functions: |function| function.with(Functions),
+    ..avx2::TILES
+};
+
+/// Makes the routines of a function from its definition.
+struct Functions;
+
+impl PerFunction for Functions {
+    type Output = FunctionRoutines;
+
+    fn make<F: Definition>(self) -> FunctionRoutines {
+        let routines = avx2::Functions.make::<F>();
+        match F::FUNCTION.code() {
+            Code::Patched => FunctionRoutines { tile: function_tile::<F>, ..routines },
+            // Vector loops have its instructions.
+            Code::StraightLine => routines,
+        }
+    }
+}
+
+/// A function over a tile, two vectors at a time, which hide each other's latencies.
+///
+/// # Safety
+///
+/// As [`TileFn`](super::TileFn), on a CPU with AVX-512F.
+#[target_feature(enable = "avx512f,avx2,fma")]
+unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, n: usize) {
+    let (src, dst) = (src.cast::<f32>(), dst.cast::<f32>());
+    for i in (0..n).step_by(32) {
+        let [low, high] = [n - i, (n - i).saturating_sub(16)].map(|left| {
+            let lanes = left.min(16) as u32;
+            (1u32 << lanes).wrapping_sub(1) as Mask
+        });
+        let (from, to) = (src.wrapping_add(i), dst.wrapping_add(i));
+        // SAFETY: a mask has only lanes below `n`, and the others are not read.
+        let x = unsafe { x86::_mm512_maskz_loadu_ps(low, from) };
+        // SAFETY: as above.
+        let y = unsafe { x86::_mm512_maskz_loadu_ps(high, from.wrapping_add(16)) };
+        let (x, y) = (F::of_lanes(Wide(x)), F::of_lanes(Wide(y)));
+        // SAFETY: as above; they are not written either.
+        unsafe { x86::_mm512_mask_storeu_ps(to, low, x.0) };
+        // SAFETY: as above.
+        unsafe { x86::_mm512_mask_storeu_ps(to.wrapping_add(16), high, y.0) };
+    }
+}
 
 /// Sixteen f32. Made and used only inside routines whose caller has checked the CPU.
 #[derive(Clone, Copy)]
@@ -38,6 +88,8 @@ impl Op {
         sqrt(a: Wide) -> x86::__m512 = x86::_mm512_sqrt_ps(a.0);
         max(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_max_ps(a.0, b.0);
         min(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_min_ps(a.0, b.0);
+        exponent(a: Wide) -> x86::__m512 = x86::_mm512_getexp_ps(a.0);
+        fraction(a: Wide) -> x86::__m512 = x86::_mm512_getmant_ps::<{ x86::_MM_MANT_NORM_1_2 }, 3>(a.0);
         scale(a: Wide, b: Wide) -> x86::__m512 = x86::_mm512_scalef_ps(a.0, b.0);
         lt(a: Wide, b: Wide) -> Mask = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_LT_OQ }>(a.0, b.0);
         eq(a: Wide, b: Wide) -> Mask = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_EQ_OQ }>(a.0, b.0);
@@ -138,18 +190,30 @@ impl Lane for Wide {
         Wide(Op::scale(self, n))
     }
     #[inline(always)]
-    fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
-        let lanes = |v: Wide| {
-            // SAFETY: sixteen f32 are 64 bytes, and any bits are f32.
-            unsafe { std::mem::transmute::<Wide, [f32; 16]>(v) }
-        };
-        let (mut out, good, x) = (lanes(self), lanes(Wide::from_bits(good)), lanes(x));
-        for i in 0..16 {
-            if good[i].to_bits() == 0 {
-                out[i] = exact(x[i]);
-            }
-        }
-        // SAFETY: as above.
-        unsafe { std::mem::transmute::<[f32; 16], Wide>(out) }
+    fn parts(self) -> (Self, Self) {
+        (Wide(Op::exponent(self)), Wide(Op::fraction(self)))
     }
+    #[inline(always)]
+    fn or_exact(self, good: Bits, x: Self, exact: fn(f32) -> f32) -> Self {
+        let good = Op::mask(good);
+        if good == Mask::MAX { self } else { patch(&self, good, &x, exact) }
+    }
+}
+
+/// `y` with `exact(x)` in the lanes not good.
+#[cold]
+#[inline(never)]
+fn patch(y: &Wide, good: Mask, x: &Wide, exact: fn(f32) -> f32) -> Wide {
+    let lanes = |v: &Wide| {
+        // SAFETY: sixteen f32 are 64 bytes, and any bits are f32.
+        unsafe { std::mem::transmute::<Wide, [f32; 16]>(*v) }
+    };
+    let (mut out, x) = (lanes(y), lanes(x));
+    for i in 0..16 {
+        if good & (1 << i) == 0 {
+            out[i] = exact(x[i]);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<[f32; 16], Wide>(out) }
 }

@@ -94,7 +94,9 @@ impl Tiles {
         match instructions {
             InstructionSet::Portable => &portable::TILES,
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 | InstructionSet::Avx512 => &avx2::TILES,
+            InstructionSet::Avx2 => &avx2::TILES,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => &avx512::TILES,
             #[cfg(target_arch = "aarch64")]
             InstructionSet::Neon => &portable::TILES,
         }

@@ -31,10 +31,9 @@ fn run<T: Copy + Default, U: Copy + Default>(tile: super::TileFn, input: &[T]) -
     out
 }
 
-/// The routines of both kinds: those for AVX2, which AVX-512 uses as well, and the portable ones.
-fn both() -> [(Vectors, &'static Tiles); 2] {
-    [Vectors::Avx2, Vectors::Portable]
-        .map(|vectors| (vectors, Tiles::of(InstructionSet::of(vectors))))
+/// The routines of every kind.
+fn kinds() -> [(Vectors, &'static Tiles); Vectors::ALL.len()] {
+    Vectors::ALL.map(|vectors| (vectors, Tiles::of(InstructionSet::of(vectors))))
 }
 
 /// Numbers of all magnitudes, with the special ones among them.
@@ -57,7 +56,7 @@ fn numbers(step: usize) -> Vec<f32> {
 #[test]
 fn functions_have_the_bits_of_their_definition() {
     let input = numbers(65_521);
-    for (vectors, tiles) in both() {
+    for (vectors, tiles) in kinds() {
         for f in Function::ALL {
             let routine = tiles.function(f);
             for (&x, y) in input.iter().zip(run::<f32, f32>(routine.tile, &input)) {
@@ -84,7 +83,7 @@ fn functions_have_the_bits_of_their_definition() {
 #[test]
 fn every_length_is_whole_and_nothing_more() {
     let input: Vec<f32> = (0..40).map(|i| (i as f32 - 20.0) * 7.3).collect();
-    for (_, tiles) in both() {
+    for (_, tiles) in kinds() {
         for f in Function::ALL {
             for n in 0..=40 {
                 let mut data = input.clone();
@@ -114,7 +113,7 @@ fn every_length_is_whole_and_nothing_more() {
 #[test]
 fn widening_covers_all_bits() {
     let all: Vec<u16> = (0..=u16::MAX).collect();
-    for (_, tiles) in both() {
+    for (_, tiles) in kinds() {
         let wide =
             [run::<u16, f32>(tiles.f16_to_f32, &all), run::<u16, f32>(tiles.bf16_to_f32, &all)];
         for bits in all.iter().copied() {
@@ -135,7 +134,7 @@ fn narrowing_has_the_bits_of_its_definition() {
     let input: Vec<f32> = (0..=u16::MAX)
         .flat_map(|h| tails.map(|t| f32::from_bits(u32::from(h) << 16 | t)))
         .collect();
-    for (_, tiles) in both() {
+    for (_, tiles) in kinds() {
         let f16: Vec<u16> = run(tiles.f32_to_f16, &input);
         let bf16: Vec<u16> = run(tiles.f32_to_bf16, &input);
         let round_f16: Vec<f32> = run(tiles.round_f16, &input);
@@ -163,7 +162,7 @@ fn narrowing_has_the_bits_of_its_definition() {
 #[test]
 fn random_words_depend_on_the_element_alone() {
     let (key, step, stream) = (0x1234_5678_9abc_def0, 77, 3);
-    for (_, tiles) in both() {
+    for (_, tiles) in kinds() {
         for start in [0, 1, 2, 3, (1 << 34) - 5] {
             for n in (0..=40).chain([127, 128, 129, 300]) {
                 let mut row = vec![0u32; n + 1];
@@ -205,7 +204,7 @@ fn brought<const SIZE: usize>(routine: super::BringFn, n: usize, rows: usize, st
 
 #[test]
 fn elements_are_brought_together() {
-    for (_, tiles) in both() {
+    for (_, tiles) in kinds() {
         for n in [1, 7, 8, 9, 40] {
             for rows in [1, 2, 7, 8, 16, 21, 32, 64] {
                 for step in [rows as isize + 2, -3, 2] {

@@ -40,7 +40,7 @@ impl Select<'_> {
             ScalarOp::Not if !ty.is_float() => Ok(self.not(args[0])),
             ScalarOp::Convert => self.convert(from, ty, args[0]),
             ScalarOp::Round(dtype) if ty == Scalar::F32 => self.round(v, dtype, args[0]),
-            ScalarOp::Call(f) if ty == Scalar::F32 => self.function(f, args[0]),
+            ScalarOp::Call(f) if ty.is_float() => self.function(f, args[0]),
             ScalarOp::Sqrt if ty.is_float() => Ok(self.unary(Unary::Sqrt, args[0])),
             ScalarOp::Floor if ty.is_float() => Ok(self.unary(Unary::Floor, args[0])),
             ScalarOp::WrapU8 if ty == Scalar::I32 => {

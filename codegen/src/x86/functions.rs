@@ -5,7 +5,7 @@ use crate::machine::Width;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
-use tracecast_ir::kernel::math::{self, Lane};
+use tracecast_ir::kernel::math::{self, Double, Lane};
 use tracecast_ir::kernel::{Code, Definition, Function, PerFunction};
 
 /// A function as instructions: operands below [`Sequence::STEPS`] are its argument, others earlier steps.
@@ -38,6 +38,26 @@ pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequ
             Some(sequences[function as usize].get_or_init(|| function.with(Record(width))))
         }
         Code::Patched => None,
+    }
+}
+
+/// The instructions of a function on lanes of f64, which vectors of 512 bits have; `None` if it is computed number by number.
+pub(super) fn sequence_of_doubles(function: Function) -> Option<&'static Sequence> {
+    static OF_DOUBLES: Sequences = [const { OnceLock::new() }; Function::ALL.len()];
+    let record = || function.with(RecordDoubles);
+    function.has_doubles().then(|| OF_DOUBLES[function as usize].get_or_init(record))
+}
+
+/// Records the definition of a function on lanes of f64.
+struct RecordDoubles;
+
+impl PerFunction for RecordDoubles {
+    type Output = Sequence;
+
+    fn make<F: Definition>(self) -> Sequence {
+        STEPS.with_borrow_mut(Vec::clear);
+        let result = F::of_doubles(Recorded(0)).map_or(0, |result| result.0);
+        Sequence { steps: STEPS.with_borrow_mut(std::mem::take), result }
     }
 }
 
@@ -157,8 +177,65 @@ impl Lane for Recorded {
             Width::Bits512 => binary(Binary::Scale, self, n),
         }
     }
+    fn parts(self) -> (Self, Self) {
+        let part = |op| record(Op::Unary(op), &[self]);
+        match WIDTH.get() {
+            Width::Bits256 => math::parts_of_bits(self),
+            Width::Bits512 => (part(Unary::Exponent), part(Unary::Fraction)),
+        }
+    }
     /// Not recorded: a function that needs it has no sequence.
     fn or_exact(self, good: Recorded, _: Self, _: fn(f32) -> f32) -> Self {
         record(Op::Blend, &[self, self, good])
+    }
+}
+
+/// The sign of an f64.
+const SIGN: u64 = 1 << 63;
+
+impl Double for Recorded {
+    type Mask = Recorded;
+
+    fn splat(v: f64) -> Self {
+        record(Op::Splat64(v.to_bits()), &[])
+    }
+    fn add(self, o: Self) -> Self {
+        binary(Binary::Add, self, o)
+    }
+    fn sub(self, o: Self) -> Self {
+        binary(Binary::Sub, self, o)
+    }
+    fn mul(self, o: Self) -> Self {
+        binary(Binary::Mul, self, o)
+    }
+    fn div(self, o: Self) -> Self {
+        binary(Binary::Div, self, o)
+    }
+    fn max(self, o: Self) -> Self {
+        binary(Binary::Max, self, o)
+    }
+    fn min(self, o: Self) -> Self {
+        binary(Binary::Min, self, o)
+    }
+    fn lt(self, o: Self) -> Recorded {
+        binary(Binary::Compare(compare::LESS), self, o)
+    }
+    fn select(mask: Recorded, a: Self, b: Self) -> Self {
+        record(Op::Blend, &[b, a, mask])
+    }
+    fn abs(self) -> Self {
+        let rest = record(Op::Splat64(!SIGN), &[]);
+        binary(Binary::And, self, rest)
+    }
+    fn with_sign(self, x: Self) -> Self {
+        let sign = record(Op::Splat64(SIGN), &[]);
+        binary(Binary::Or, self, binary(Binary::And, x, sign))
+    }
+    fn scale(self, n: Self) -> Self {
+        binary(Binary::Scale, self, n)
+    }
+    fn parts(self) -> (Self, Self) {
+        let part = |op| record(Op::Unary(op), &[self]);
+        (part(Unary::Exponent), part(Unary::Fraction))
     }
 }

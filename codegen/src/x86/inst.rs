@@ -148,6 +148,10 @@ pub(super) enum Unary {
     Truncate8,
     /// The four quarters in the order of as many pairs of bits; of 64 bits each.
     Permute64(u8),
+    /// The exponent of a float as a float: -inf of zeros. Only of 512 bits.
+    Exponent,
+    /// The fraction of a float, from 1 to below 2; NaN below zero. Only of 512 bits.
+    Fraction,
 }
 
 /// Instructions of one operand on lanes of 64 bits.
@@ -203,6 +207,9 @@ impl Unary {
             Unary::Permute64(order) => {
                 (Opcode { w: true, ..Opcode::new(M0F3A, P66, 0x00) }, Some(order))
             }
+            Unary::Exponent => (Opcode::new(M0F38, P66, 0x42), None),
+            // Bits 2 and 3: a zero is positive, anything else below zero is NaN.
+            Unary::Fraction => (Opcode::new(M0F3A, P66, 0x26), Some(0b1100)),
         }
     }
 }

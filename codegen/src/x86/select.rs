@@ -5,7 +5,7 @@
 //! row is one vector for both halves. Truth values are masks, all bits of a lane or none.
 
 use super::frame::PointerFrom;
-use super::functions::{Sequence, sequence};
+use super::functions::{Sequence, sequence, sequence_of_doubles};
 use super::inst::{Base, Binary, Inst, Load, MemRef, Op, Shift, Unary, VReg, compare};
 use super::{Cell, Prefetched, RowScratch, Task};
 use crate::machine::Width;
@@ -440,8 +440,11 @@ impl<'a> Select<'a> {
 
     /// The steps of a function of one float.
     pub(super) fn function(&mut self, f: tracecast_ir::kernel::Function, x: Pair) -> Result<Pair> {
-        let steps = sequence(f, self.task.width).ok_or_else(|| format!("{f:?} of vectors"))?;
-        Ok(self.call(steps, x))
+        let steps = match self.is_64() {
+            true => sequence_of_doubles(f),
+            false => sequence(f, self.task.width),
+        };
+        Ok(self.call(steps.ok_or_else(|| format!("{f:?} of vectors"))?, x))
     }
 
     /// True where the value is NaN.

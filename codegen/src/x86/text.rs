@@ -289,6 +289,7 @@ fn reads(op: Op) -> Read {
             }
         },
         Op::Unary(Unary::Sqrt | Unary::Floor | Unary::ToInt) | Op::Fma | Op::ToF16 => Read::Float,
+        Op::Unary(Unary::Exponent | Unary::Fraction) => Read::Float,
         _ => Read::Bits,
     }
 }
@@ -332,6 +333,8 @@ pub(super) fn mnemonic(op: Op, width: Width, lanes: Lanes) -> &'static str {
         Op::Unary(Unary::Truncate16) => "vpmovdw",
         Op::Unary(Unary::Truncate8) => "vpmovdb",
         Op::Unary(Unary::Permute64(_)) => "vpermq",
+        Op::Unary(Unary::Exponent) => sized("vgetexpps", "vgetexppd"),
+        Op::Unary(Unary::Fraction) => sized("vgetmantps", "vgetmantpd"),
         Op::Shift(Shift::Left, _) => "vpslld",
         Op::Shift(Shift::Right, _) => "vpsrld",
         Op::Shift(Shift::Signed, _) => "vpsrad",

@@ -240,10 +240,10 @@ impl Real for f64 {
         self.mul_add(b, c)
     }
     fn exp(self) -> f64 {
-        libm::exp(self)
+        math::exp_f64(self)
     }
     fn log(self) -> f64 {
-        libm::log(self)
+        math::log_f64(self)
     }
 }
 

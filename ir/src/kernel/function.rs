@@ -3,7 +3,7 @@
 //! A new function is one entry in this list and its definition in [`math`]. Whoever needs a table of functions, such as a device with
 //! precompiled routines, makes it from [`Function::ALL`] with [`PerFunction`], and names none of them.
 
-use super::math::{self, Lane};
+use super::math::{self, Double, Lane};
 
 /// A scalar function, as a type: what generic code over all functions is instantiated with.
 pub trait Definition {
@@ -13,6 +13,8 @@ pub trait Definition {
     fn of_lanes<L: Lane>(x: L) -> L;
     /// The function of one f64.
     fn of_f64(x: f64) -> f64;
+    /// The function of every lane of f64; `None` if it is made for one number at a time.
+    fn of_doubles<D: Double>(x: D) -> Option<D>;
 }
 
 /// Something that is made for one function, whichever it is: see [`Function::with`].
@@ -24,7 +26,16 @@ pub trait PerFunction {
 }
 
 macro_rules! functions {
-    ($($(#[$doc:meta])* $function:ident = $name:literal, $of_lanes:ident, $of_f64:ident, $code:ident;)*) => {
+    (@doubles $x:ident, $of_f64:ident, doubles) => {
+        Some(math::$of_f64($x))
+    };
+    (@doubles $x:ident, $of_f64:ident) => {{
+        let _ = $x;
+        None
+    }};
+    (@runs doubles) => { true };
+    (@runs) => { false };
+    ($($(#[$doc:meta])* $function:ident = $name:literal, $of_lanes:ident, $of_f64:ident, $code:ident $(, $doubles:ident)?;)*) => {
         /// Functions of one float whose operation sequence is fixed in [`math`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Function {
@@ -49,6 +60,13 @@ macro_rules! functions {
                 }
             }
 
+            /// True if its f64 form is a sequence of operations on lanes: [`Definition::of_doubles`].
+            pub const fn has_doubles(self) -> bool {
+                match self {
+                    $(Function::$function => functions!(@runs $($doubles)?),)*
+                }
+            }
+
             /// What `per_function` makes for this function.
             pub fn with<P: PerFunction>(self, per_function: P) -> P::Output {
                 match self {
@@ -59,7 +77,7 @@ macro_rules! functions {
 
         /// The functions as types.
         mod types {
-            use super::{Definition, Function, Lane, math};
+            use super::{Definition, Double, Function, Lane, math};
             $(
                 pub(super) enum $function {}
 
@@ -75,6 +93,11 @@ macro_rules! functions {
                     fn of_f64(x: f64) -> f64 {
                         math::$of_f64(x)
                     }
+
+                    #[inline(always)]
+                    fn of_doubles<D: Double>(x: D) -> Option<D> {
+                        functions!(@doubles x, $of_f64 $(, $doubles)?)
+                    }
                 }
             )*
         }
@@ -83,11 +106,11 @@ macro_rules! functions {
 
 functions! {
     /// `e` to the power.
-    Exp = "exp", exp, exp_f64, StraightLine;
+    Exp = "exp", exp, exp_f64, StraightLine, doubles;
     /// Natural logarithm.
-    Log = "log", log, log_f64, StraightLine;
+    Log = "log", log, log_f64, StraightLine, doubles;
     /// Hyperbolic tangent.
-    Tanh = "tanh", tanh, tanh_f64, StraightLine;
+    Tanh = "tanh", tanh, tanh_f64, StraightLine, doubles;
     /// The error function.
     Erf = "erf", erf, erf_f64, StraightLine;
     /// Sine.
@@ -103,9 +126,9 @@ functions! {
     /// Inverse tangent.
     Atan = "atan", atan, atan_f64, StraightLine;
     /// Hyperbolic sine.
-    Sinh = "sinh", sinh, sinh_f64, StraightLine;
+    Sinh = "sinh", sinh, sinh_f64, StraightLine, doubles;
     /// Hyperbolic cosine.
-    Cosh = "cosh", cosh, cosh_f64, StraightLine;
+    Cosh = "cosh", cosh, cosh_f64, StraightLine, doubles;
     /// Inverse hyperbolic sine.
     Asinh = "asinh", asinh, asinh_f64, StraightLine;
     /// Inverse hyperbolic cosine.
@@ -113,11 +136,11 @@ functions! {
     /// Inverse hyperbolic tangent.
     Atanh = "atanh", atanh, atanh_f64, StraightLine;
     /// Two to the power.
-    Exp2 = "exp2", exp2, exp2_f64, StraightLine;
+    Exp2 = "exp2", exp2, exp2_f64, StraightLine, doubles;
     /// `e` to the power, less one.
-    Expm1 = "expm1", expm1, expm1_f64, StraightLine;
+    Expm1 = "expm1", expm1, expm1_f64, StraightLine, doubles;
     /// Natural logarithm of one more.
-    Log1p = "log1p", log1p, log1p_f64, StraightLine;
+    Log1p = "log1p", log1p, log1p_f64, StraightLine, doubles;
     /// Logarithm to base two.
     Log2 = "log2", log2, log2_f64, StraightLine;
     /// Logarithm to base ten.

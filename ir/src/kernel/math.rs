@@ -2,12 +2,13 @@
 //!
 //! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter runs it on `f32`, a device on
 //! vectors of them, and both get the same bits, whatever the width. `ir/tests/accuracy.rs` has the bound of each, in units in the last
-//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. Functions of an f64 are those
-//! of the `libm` crate, which is plain Rust and the same on every machine, or written here in plain Rust.
+//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. Some functions of an f64 are
+//! sequences on a [`Double`] in the same way; the others are those of the `libm` crate, which is plain Rust and the same on every machine, or written here.
 //!
 //! The polynomials are minimax fits made for these sequences; the reductions are the classic ones: powers of two for `exp` and
-//! `log` (Cody and Waite), multiples of π/2 for `sin` and `cos` (three parts up to 2^17, Payne and Hanek beyond).
+//! `log` (Cody and Waite), multiples of π/2 for `sin`, `cos` and `tan` (three parts up to 2^17, in f64 beyond).
 
+mod double;
 mod error_function;
 mod gamma;
 mod hyperbolic;
@@ -16,11 +17,14 @@ mod powers;
 mod tests;
 mod trigonometric;
 
+pub use double::{
+    Double, cosh_f64, exp_f64, exp2_f64, expm1_f64, log_f64, log1p_f64, sinh_f64, tanh_f64,
+};
 pub use error_function::{erfc, erfcx, erfcx_f64, erfinv, erfinv_f64, ndtri, ndtri_f64};
 pub use gamma::{digamma, digamma_f64, lgamma, trigamma, trigamma_f64};
 pub use hyperbolic::{acosh, acosh_f64, asinh, atanh, cosh, sinh};
 pub use powers::{exp2, expm1, log1p, log2, log10};
-pub use trigonometric::{acos, asin, atan, tan};
+pub use trigonometric::{acos, asin, atan, cos, sin, tan};
 
 /// The length of the blocks along `k` in which a contraction is summed.
 ///
@@ -87,6 +91,12 @@ pub trait Lane: Copy {
     fn scale(self, n: Self, whole: Self::Bits) -> Self {
         let _ = n;
         scale_in_steps(self, whole)
+    }
+    /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have -inf and 1, infinity has inf and 1; below zero `m` is
+    /// NaN and `e` any number or infinite, and of a NaN both or one of them are NaN.
+    #[inline(always)]
+    fn parts(self) -> (Self, Self) {
+        parts_of_bits(self)
     }
     /// `self`, with `exact(x)` in the lanes where `self` is not to be used: those with the mask clear.
     fn or_exact(self, good: Self::Bits, x: Self, exact: fn(f32) -> f32) -> Self;
@@ -160,18 +170,36 @@ pub fn scale_in_steps<L: Lane>(p: L, n: L::Bits) -> L {
 pub fn log<L: Lane>(x: L) -> L {
     let (e, f) = split(x);
     let (z, tail) = log_tail(f);
-    let y = e.fma(L::splat(LN2_LOW), tail);
-    let r = f.add(z.fma(L::splat(-0.5), y));
-    log_ends(x, e.fma(L::splat(LN2_HIGH), r))
+    let r = f.add(z.fma(L::splat(-0.5), e.fma(L::splat(LOG_2[1]), tail)));
+    e.fma(L::splat(LOG_2[0]), r)
 }
 
-/// `e` and `f` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2), for finite `x` above zero.
+/// ln 2 as a number below it and the rest: both above zero, so that an infinite exponent makes an infinite logarithm.
+const LOG_2: [f32; 2] = [f32::from_bits(0x3f31_7217), 5.769_999e-8];
+
+/// `e` and `f` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2). Zeros have `e` -inf, infinity has inf, and `f` is 0 there; below zero
+/// and for NaN `f` is NaN.
 #[inline(always)]
 fn split<L: Lane>(x: L) -> (L, L) {
+    let (e, m) = x.parts();
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    let large = L::splat(std::f32::consts::SQRT_2).lt(m);
+    let f = m.fma(L::select(large, L::splat(0.5), one), L::splat(-1.0));
+    (e.add(L::select(large, one, zero)), f)
+}
+
+/// [`Lane::parts`] made of integers.
+#[inline(always)]
+pub fn parts_of_bits<L: Lane>(x: L) -> (L, L) {
+    let zero = L::splat(0.0);
     let tiny = x.lt(L::splat(f32::MIN_POSITIVE));
-    let (n, m) = exponent_of(L::select(tiny, x.mul(L::splat(33_554_432.0)), x));
-    let e = whole_to_float::<L>(n);
-    (e.sub(L::select(tiny, L::splat(25.0), L::splat(0.0))), m.sub(L::splat(1.0)))
+    let y = L::select(tiny, x.mul(L::splat(33_554_432.0)), x).bits();
+    let m = L::or(L::and(y, L::splat_bits(0x007f_ffff)), L::splat_bits(127 << 23));
+    let e = whole_to_float::<L>(L::sar::<23>(y));
+    let e = e.sub(L::select(tiny, L::splat(152.0), L::splat(127.0)));
+    let e = L::select(x.lt(L::splat(f32::INFINITY)), e, x);
+    let e = L::select(x.eq(zero), L::splat(f32::NEG_INFINITY), e);
+    (e, L::select(x.lt(zero), L::splat(f32::NAN), L::from_bits(m)))
 }
 
 /// The integer `n` and `m` from sqrt(1/2) to sqrt(2) with `x = 2^n m`, for finite `x` above zero that is not subnormal.
@@ -209,16 +237,6 @@ fn log_tail<L: Lane>(f: L) -> (L, L) {
         ],
     );
     (z, p.mul(f).mul(z))
-}
-
-/// The logarithm `r` of `x`, or what it is where `x` is not finite and above zero.
-#[inline(always)]
-fn log_ends<L: Lane>(x: L, r: L) -> L {
-    let zero = L::splat(0.0);
-    let positive = zero.lt(x);
-    let special = L::select(positive, x, L::splat(f32::NAN));
-    let special = L::select(x.eq(zero), L::splat(f32::NEG_INFINITY), special);
-    L::select(L::and(positive, x.lt(L::splat(f32::INFINITY))), r, special)
 }
 
 /// The hyperbolic tangent.
@@ -291,102 +309,6 @@ pub fn erf<L: Lane>(x: L) -> L {
     with_sign(L::select(a.lt(L::splat(0.875)), small, large), x)
 }
 
-/// The sine, NaN at the infinities.
-#[inline(always)]
-pub fn sin<L: Lane>(x: L) -> L {
-    let (r, low, quadrant, good) = reduce(x);
-    let y = quarter(r, low, quadrant);
-    // Where the sine is its argument it also keeps the sign of zero.
-    let y = L::select(abs(x).lt(L::splat(2.0e-4)), x, y);
-    y.or_exact(good, x, sin_far)
-}
-
-/// The cosine, NaN at the infinities.
-#[inline(always)]
-pub fn cos<L: Lane>(x: L) -> L {
-    let (r, low, quadrant, good) = reduce(x);
-    quarter(r, low, L::int_add(quadrant, L::splat_bits(1))).or_exact(good, x, cos_far)
-}
-
-/// `x` less the nearest multiple of π/2, as a number and its correction; the multiple; and the mask of `|x| < 2^17`,
-/// outside which the rest means nothing.
-#[inline(always)]
-fn reduce<L: Lane>(x: L) -> (L, L, L::Bits, L::Bits) {
-    const PARTS: [f32; 3] =
-        [f32::from_bits(0x3fc9_0fdb), f32::from_bits(0xb33b_bd2e), f32::from_bits(0xa6f7_2ced)];
-    let t = x.fma(L::splat(std::f32::consts::FRAC_2_PI), L::splat(SHIFTER));
-    let n = t.sub(L::splat(SHIFTER));
-    // Exact: a multiple of the last place of the first part (or of x) below 1.
-    let r = n.fma(L::splat(-PARTS[0]), x);
-    // The second product is split exactly, and its difference from r as well (Knuth's two-sum).
-    let p = n.mul(L::splat(PARTS[1]));
-    let p_low = n.fma(L::splat(PARTS[1]), L::splat(0.0).sub(p));
-    let d = r.sub(p);
-    let back = d.sub(r);
-    let d_low = r.sub(d.sub(back)).sub(p.add(back));
-    let low = n.fma(L::splat(-PARTS[2]), d_low.sub(p_low));
-    let high = d.add(low);
-    (high, d.sub(high).add(low), t.bits(), abs(x).lt(L::splat(131_072.0)))
-}
-
-/// The sine of `r + low + quadrant * π/2` for `r` within about π/4 of zero.
-#[inline(always)]
-fn quarter<L: Lane>(r: L, low: L, quadrant: L::Bits) -> L {
-    let z = r.mul(r);
-    let p = poly(z, [-1.666_666_7e-1, 8.333_329e-3, -1.983_925_6e-4, 2.717_564e-6]);
-    let sine = r.add(p.mul(z).fma(r, low));
-    let p = poly(z, [4.166_666_8e-2, -1.388_888_3e-3, 2.479_943_6e-5, -2.720_330_5e-7]);
-    let half = z.mul(L::splat(0.5));
-    let one = L::splat(1.0);
-    let w = one.sub(half);
-    let rest = p.mul(z).fma(z, L::splat(0.0).sub(r.mul(low)));
-    let cosine = w.add(one.sub(w).sub(half).add(rest));
-    let even = L::int_eq(L::and(quadrant, L::splat_bits(1)), L::splat_bits(0));
-    let sign = L::shl::<30>(L::and(quadrant, L::splat_bits(2)));
-    L::from_bits(L::xor(L::select(even, sine, cosine).bits(), sign))
-}
-
-fn sin_far(x: f32) -> f32 {
-    let (r, low, quadrant) = reduce_far(x);
-    let y = quarter(r, low, quadrant);
-    if x < 0.0 { -y } else { y }
-}
-
-fn cos_far(x: f32) -> f32 {
-    let (r, low, quadrant) = reduce_far(x);
-    quarter(r, low, quadrant.wrapping_add(1))
-}
-
-/// The reduction of `|x|` from 2^17 on; NaN for infinities and NaN.
-///
-/// With `|x| = m * 2^e`, the bits of 2/π that weigh 4 or more after the product with 2^e only add whole turns. The next 128
-/// times `m`, modulo 2^128, are the quadrant in two bits and 126 bits of fraction.
-fn reduce_far(x: f32) -> (f32, f32, u32) {
-    if !x.is_finite() {
-        return (f32::NAN, 0.0, 0);
-    }
-    /// 64 zero bits, then the fraction of 2/π.
-    const FRACTION: [u64; 5] = [
-        0,
-        0xa2f9_836e_4e44_1529,
-        0xfc27_57d1_f534_ddc0,
-        0xdb62_9599_3c43_9041,
-        0xfe51_63ab_debb_c561,
-    ];
-    let bits = x.to_bits() & !SIGN;
-    let m = u128::from((bits & 0x007f_ffff) | 0x0080_0000);
-    let first = (bits >> 23) as usize + 62 - 150;
-    let (word, shift) = (first / 64, first % 64);
-    let two = (u128::from(FRACTION[word]) << 64) | u128::from(FRACTION[word + 1]);
-    let next = u128::from(FRACTION[word + 2]);
-    let window = (two << shift) | ((next << shift) >> 64);
-    let turns = m.wrapping_mul(window);
-    let quadrant = (turns.wrapping_add(1 << 125) >> 126) as u32;
-    let fraction = turns.wrapping_sub(u128::from(quadrant) << 126) as i128;
-    let r = fraction as f64 * f64::from_bits(0x3810_0000_0000_0000) * std::f64::consts::FRAC_PI_2;
-    (r as f32, (r - f64::from(r as f32)) as f32, quadrant)
-}
-
 macro_rules! double {
     ($($name:ident = $libm:ident, $what:literal;)*) => {
         $(
@@ -399,9 +321,6 @@ macro_rules! double {
 }
 
 double! {
-    exp_f64 = exp, "`e` to the power";
-    log_f64 = log, "The natural logarithm";
-    tanh_f64 = tanh, "The hyperbolic tangent";
     erf_f64 = erf, "The error function";
     sin_f64 = sin, "The sine";
     cos_f64 = cos, "The cosine";
@@ -409,13 +328,8 @@ double! {
     asin_f64 = asin, "The inverse sine";
     acos_f64 = acos, "The inverse cosine";
     atan_f64 = atan, "The inverse tangent";
-    sinh_f64 = sinh, "The hyperbolic sine";
-    cosh_f64 = cosh, "The hyperbolic cosine";
     asinh_f64 = asinh, "The inverse hyperbolic sine";
     atanh_f64 = atanh, "The inverse hyperbolic tangent";
-    exp2_f64 = exp2, "Two to the power";
-    expm1_f64 = expm1, "`e` to the power, less one,";
-    log1p_f64 = log1p, "The logarithm of one more";
     log2_f64 = log2, "The logarithm to base two";
     log10_f64 = log10, "The logarithm to base ten";
     erfc_f64 = erfc, "One less the error function";

@@ -142,6 +142,7 @@ impl Capability {
                 Code::StraightLine if self.loops.are_own() => Class::Vector,
                 Code::StraightLine | Code::Patched => Class::Tile,
             },
+            Scalar::F64 if function.has_doubles() => Class::Vector,
             Scalar::F64 | Scalar::I32 | Scalar::I64 | Scalar::Bool => Class::Scalar,
         }
     }

@@ -4,7 +4,7 @@ mod loops;
 
 use super::asm::{Asm, Mem, R11, RAX, RBP, RCX, RDI, RDX, RSI, Rm, When};
 use super::evex::{MASK, TAIL, Under};
-use super::functions::sequence;
+use super::functions::{sequence, sequence_of_doubles};
 use super::inst::{Binary, Load, Op, Unary, compare};
 use super::loops::{BROADCAST, BROADCAST_64, BROADCAST_128, MOVE, STORE};
 use super::text;
@@ -12,6 +12,7 @@ use crate::machine::Width;
 use crate::plan::phases::Lanes;
 use crate::x86::regalloc;
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use tracecast_ir::kernel::math::{self, Double};
 use tracecast_ir::kernel::{Code, Function};
 
 /// The instructions of code, all of them valid.
@@ -226,6 +227,7 @@ fn instructions_on_lanes_of_64_bits() {
         (Binary::IntMin, "vpminsq"),
         (Binary::IntEqual, "vpcmpeqq"),
         (Binary::IntGreater, "vpcmpgtq"),
+        (Binary::Scale, "vscalefpd"),
     ];
     for (two, mnemonic) in twos {
         let (opcode, imm) = two.opcode_64();
@@ -241,6 +243,8 @@ fn instructions_on_lanes_of_64_bits() {
         (Unary::ToFloat, "vcvtqq2pd"),
         (Unary::ToInt, "vcvttpd2qq"),
         (Unary::IntAbs, "vpabsq"),
+        (Unary::Exponent, "vgetexppd"),
+        (Unary::Fraction, "vgetmantpd"),
     ];
     for (op, mnemonic) in ones {
         let (opcode, imm) = op.opcode_64();
@@ -291,6 +295,8 @@ fn instructions_of_512_bits() {
         (Unary::ToFloat, "vcvtdq2ps"),
         (Unary::ToInt, "vcvttps2dq"),
         (Unary::IntAbs, "vpabsd"),
+        (Unary::Exponent, "vgetexpps"),
+        (Unary::Fraction, "vgetmantps"),
     ];
     for (op, mnemonic) in ones {
         let (opcode, imm) = op.opcode();
@@ -443,6 +449,8 @@ fn run(function: Function, width: Width, x: f32) -> f32 {
             Op::Shift(super::inst::Shift::Right, n) => a(0) >> n,
             Op::Shift(super::inst::Shift::Signed, n) => ((a(0) as i32) >> n) as u32,
             Op::Unary(Unary::Sqrt) => f(0).sqrt().to_bits(),
+            Op::Unary(Unary::Exponent) => math::parts_of_bits(f(0)).0.to_bits(),
+            Op::Unary(Unary::Fraction) => math::parts_of_bits(f(0)).1.to_bits(),
             Op::Binary(two) => match two {
                 Binary::Add => (f(0) + f(1)).to_bits(),
                 Binary::Sub => (f(0) - f(1)).to_bits(),
@@ -497,6 +505,49 @@ fn recorded_functions_are_their_definitions() {
                     "{function:?}({x:e}): {found:e}, not {want:e}"
                 );
             }
+        }
+    }
+}
+
+/// What the recorded steps of a function of f64 give.
+fn run_doubles(function: Function, x: f64) -> f64 {
+    let steps = sequence_of_doubles(function).unwrap();
+    let mut values = vec![x.to_bits()];
+    for (op, args) in &steps.steps {
+        let a = |at: usize| values[args[at] as usize];
+        let f = |at: usize| f64::from_bits(a(at));
+        values.push(match *op {
+            Op::Splat64(bits) => bits,
+            Op::Blend => a(if a(2) == 0 { 0 } else { 1 }),
+            Op::Unary(Unary::Exponent) => f(0).parts().0.to_bits(),
+            Op::Unary(Unary::Fraction) => f(0).parts().1.to_bits(),
+            Op::Binary(Binary::Add) => (f(0) + f(1)).to_bits(),
+            Op::Binary(Binary::Sub) => (f(0) - f(1)).to_bits(),
+            Op::Binary(Binary::Mul) => (f(0) * f(1)).to_bits(),
+            Op::Binary(Binary::Div) => (f(0) / f(1)).to_bits(),
+            Op::Binary(Binary::Min) => a(if f(0) < f(1) { 0 } else { 1 }),
+            Op::Binary(Binary::Max) => a(if f(0) > f(1) { 0 } else { 1 }),
+            Op::Binary(Binary::And) => a(0) & a(1),
+            Op::Binary(Binary::Or) => a(0) | a(1),
+            Op::Binary(Binary::Scale) => f(0).scale(f(1)).to_bits(),
+            Op::Binary(Binary::Compare(compare::LESS)) => u64::from(f(0) < f(1)),
+            other => panic!("{other:?} in {function:?}"),
+        });
+    }
+    f64::from_bits(values[steps.result as usize])
+}
+
+#[test]
+fn recorded_functions_of_doubles_are_their_definitions() {
+    for function in Function::ALL {
+        assert_eq!(sequence_of_doubles(function).is_some(), function.has_doubles(), "{function:?}");
+        let numbers = (0..=u64::MAX).step_by(340_282_366_920_937).map(f64::from_bits);
+        for x in numbers.take_while(|_| function.has_doubles()) {
+            let (found, want) = (run_doubles(function, x), function.of_f64(x));
+            assert!(
+                found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(),
+                "{function:?}({x:e}): {found:e}, not {want:e}"
+            );
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Powers and logarithms beside [`exp`](super::exp) and [`log`](super::log): of other bases, and of what is close to one.
 
-use super::{
-    LN2_HIGH, LN2_LOW, Lane, SHIFTER, exponent_of, log_ends, log_tail, poly, power_of_two, split,
-};
-use std::f32::consts::{LOG2_E, LOG10_2, LOG10_E};
+use super::{LN2_HIGH, LN2_LOW, Lane, SHIFTER, exponent_of, log_tail, poly, power_of_two, split};
+use std::f32::consts::{LOG2_E, LOG10_E};
 
 /// `2^r = 1 + r p(r)`, `r` from -1/2 to 1/2.
 const EXP2: [f32; 6] =
@@ -61,6 +59,16 @@ pub fn log1p<L: Lane>(x: L) -> L {
     L::select(super::abs(x).lt(L::splat(1.0e-30)), x, r)
 }
 
+/// The logarithm `r` of `x`, or what it is where `x` is not finite and above zero.
+#[inline(always)]
+fn log_ends<L: Lane>(x: L, r: L) -> L {
+    let zero = L::splat(0.0);
+    let positive = zero.lt(x);
+    let special = L::select(positive, x, L::splat(f32::NAN));
+    let special = L::select(x.eq(zero), L::splat(f32::NEG_INFINITY), special);
+    L::select(L::and(positive, x.lt(L::splat(f32::INFINITY))), r, special)
+}
+
 /// The logarithm to base two: -inf at zeros, NaN below.
 #[inline(always)]
 pub fn log2<L: Lane>(x: L) -> L {
@@ -68,18 +76,18 @@ pub fn log2<L: Lane>(x: L) -> L {
     let (e, f) = split(x);
     let (z, tail) = log_tail(f);
     let rest = z.fma(L::splat(-0.5), tail).fma(L::splat(LOG2_E), f.mul(L::splat(LOW)));
-    log_ends(x, f.fma(L::splat(LOG2_E), rest).add(e))
+    f.fma(L::splat(LOG2_E), rest).add(e)
 }
 
 /// The logarithm to base ten: -inf at zeros, NaN below.
 #[inline(always)]
 pub fn log10<L: Lane>(x: L) -> L {
     const LOW: f32 = -1.010_305e-8;
-    const TWO_LOW: f32 = -1.432_098_9e-8;
+    /// The logarithm of two as [`LOG_2`](super::LOG_2) has the other.
+    const TWO: [f32; 2] = [f32::from_bits(0x3e9a_209a), 1.548_131_3e-8];
     let (e, f) = split(x);
     let (z, tail) = log_tail(f);
-    let low = e.fma(L::splat(TWO_LOW), f.mul(L::splat(LOW)));
+    let low = e.fma(L::splat(TWO[1]), f.mul(L::splat(LOW)));
     let rest = z.fma(L::splat(-0.5), tail).fma(L::splat(LOG10_E), low);
-    let y = f.fma(L::splat(LOG10_E), rest);
-    log_ends(x, e.fma(L::splat(LOG10_2), y))
+    e.fma(L::splat(TWO[0]), f.fma(L::splat(LOG10_E), rest))
 }

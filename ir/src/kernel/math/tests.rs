@@ -154,3 +154,36 @@ fn reduction_is_exact_near_multiples() {
         }
     }
 }
+
+/// A function of an f64, that of the library, and how many units in the last place lie between them at most, one of which is the library's.
+type Beside = (&'static str, fn(f64) -> f64, fn(f64) -> f64, u64);
+
+#[test]
+fn functions_of_doubles_are_those_of_the_library() {
+    let all: [Beside; 8] = [
+        ("exp", exp_f64, libm::exp, 2),
+        ("exp2", exp2_f64, libm::exp2, 2),
+        ("expm1", expm1_f64, libm::expm1, 3),
+        ("sinh", sinh_f64, libm::sinh, 3),
+        ("cosh", cosh_f64, libm::cosh, 3),
+        ("tanh", tanh_f64, libm::tanh, 4),
+        ("log", log_f64, libm::log, 2),
+        ("log1p", log1p_f64, libm::log1p, 2),
+    ];
+    let ends = [0.0, f64::INFINITY, f64::NAN, 5e-324, 2.3e-308, 1e-300, 1e-9, f64::MAX];
+    let ends = ends.into_iter().chain([709.78, 709.79, 710.47, 710.48, 745.1, 745.2, 1024.0, 1.0]);
+    let ends = ends.chain([1075.0, 1074.0, 0.1, 20.5, 1.000_000_1]).flat_map(|x| [x, -x]);
+    let spread = (0..=u64::MAX).step_by(0x0123_4567_89ab_cdef >> 16).map(f64::from_bits);
+    let near = (-40_000..40_000).map(|i| f64::from(i) * 0.001_9 + 1e-5);
+    let numbers: Vec<f64> = ends.chain(spread.step_by(64)).chain(near).collect();
+    for (name, f, library, units) in all {
+        for x in &numbers {
+            let (found, want) = (f(*x), library(*x));
+            let apart = found.to_bits().abs_diff(want.to_bits());
+            assert!(
+                apart <= units || found.is_nan() && want.is_nan(),
+                "{name}({x:e}): {found:e}, not {want:e}: {apart} units"
+            );
+        }
+    }
+}
