@@ -19,6 +19,7 @@ mod scalar;
 mod sink;
 mod sizes;
 mod strided;
+mod sum_rows;
 #[cfg(test)]
 mod tests;
 mod vector_call;
@@ -77,7 +78,10 @@ pub(crate) fn lower(
     function.signature = signature(target.isa.default_call_conv());
     let fb = FunctionBuilder::new(&mut function, context);
     let mut emitter = Emitter::new(fb, target, (plan, choices), table);
-    emitter.rows();
+    match sum_rows::SummedRows::of(plan) {
+        Some(summed) => emitter.sum_rows(&summed),
+        None => emitter.rows(),
+    }
     let Emitter { mut fb, scratch_bytes, routines, loops, failed, .. } = emitter;
     fb.seal_all_blocks();
     fb.finalize(target.isa.frontend_config());

@@ -4,7 +4,7 @@
 //! padded and run through the same instructions.
 
 use super::portable::function_f64;
-use super::{FunctionRoutines, Tiles, gather_rows, random};
+use super::{FunctionRoutines, Tiles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
 use tracecast_ir::kernel::{Definition, PerFunction};
@@ -19,6 +19,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(round_f16),
     round_bf16: tile!(round_bf16),
     random: random::avx2::in_a_row,
+    sum_rows: sum_rows::avx2,
     gather_rows: gather_rows::avx2::of_size,
 };
 

@@ -1,6 +1,6 @@
 //! Sixteen f32 at a time: for the rows of attention, and functions that generated code calls. What else there is has the routines of AVX2.
 
-use super::{FunctionRoutines, Tiles, avx2};
+use super::{FunctionRoutines, Tiles, avx2, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
 use tracecast_ir::kernel::{Code, Definition, PerFunction};
@@ -8,6 +8,7 @@ use tracecast_ir::kernel::{Code, Definition, PerFunction};
 /// Routines for AVX-512.
 pub(super) static TILES: Tiles = Tiles {
     functions: |function| function.with(Functions),
+    sum_rows: sum_rows::avx512,
     ..avx2::TILES
 };
 

@@ -21,6 +21,7 @@ mod peak;
 mod portable;
 mod random;
 mod scan;
+mod sum_rows;
 #[cfg(test)]
 mod tests;
 mod weigh;
@@ -84,6 +85,8 @@ pub(crate) struct Tiles {
     pub(crate) round_bf16: TileFn,
     /// Random words of elements in a row.
     pub(crate) random: RandomFn,
+    /// Sums of rows of a table.
+    pub(crate) sum_rows: sum_rows::SumRowsFn,
     /// Copying strided rows, for each size of an element.
     gather_rows: fn(ElementSize) -> BringFn,
 }

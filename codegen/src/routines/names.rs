@@ -41,6 +41,8 @@ pub(crate) enum Routine {
     GatherRows(ElementSize),
     /// Elements of a row some of which are not there, copied to contiguous ones.
     GatherWithin(ElementSize),
+    /// Sums of rows of a table.
+    SumRows,
 }
 
 /// The precision of one number.
@@ -150,7 +152,7 @@ impl Routine {
         let gathers =
             ElementSize::ALL.map(|size| [Routine::GatherRows(size), Routine::GatherWithin(size)]);
         let gathers = gathers.into_iter().flatten();
-        let random = [Routine::Random, Routine::RandomTile];
+        let random = [Routine::Random, Routine::RandomTile, Routine::SumRows];
         functions.chain(narrow).chain(arithmetic.into_iter().flatten()).chain(gathers).chain(random)
     }
 
@@ -182,6 +184,7 @@ impl Routine {
             Routine::RandomTile => tiles.random as *const (),
             Routine::Random => one::random as *const (),
             Routine::GatherRows(size) => tiles.gather_rows(size) as *const (),
+            Routine::SumRows => tiles.sum_rows as *const (),
             Routine::GatherWithin(size) => gather_within::of_size(size) as *const (),
         };
         pointer as usize
@@ -208,6 +211,7 @@ impl fmt::Display for Routine {
             Routine::MulAdd(p) => write!(f, "mul_add{}", p.suffix()),
             Routine::RandomTile => f.write_str("random_tile"),
             Routine::Random => f.write_str("random"),
+            Routine::SumRows => f.write_str("sum_rows"),
             Routine::GatherRows(size) => write!(f, "gather_rows_{}", size.bytes()),
             Routine::GatherWithin(size) => write!(f, "gather_within_{}", size.bytes()),
         }

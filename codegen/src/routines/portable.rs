@@ -1,6 +1,6 @@
 //! The portable routines: the scalar definitions, one element at a time.
 
-use super::{FunctionRoutines, Tiles, gather_rows, random};
+use super::{FunctionRoutines, Tiles, gather_rows, random, sum_rows};
 use tracecast_ir::kernel::{Definition, PerFunction, half};
 
 /// Routines for any CPU.
@@ -13,6 +13,7 @@ pub(super) static TILES: Tiles = Tiles {
     round_f16: tile!(half::round_to_f16),
     round_bf16: tile!(half::round_to_bf16),
     random: random::in_a_row,
+    sum_rows: sum_rows::portable,
     gather_rows: gather_rows::portable,
 };
 

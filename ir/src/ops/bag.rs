@@ -40,7 +40,7 @@ EMBEDDING_BAG = embedding_bag(weight, indices, offsets: optional, per_sample_wei
         smallvec![y.to(cx.results[0].dtype)]
     }),
     rounding: Rounding::result("the result; the gradient once, after f32 sums"),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[9, 3], i64[2, 4] in 0 9 {mode = \"sum\"}", "T[9, 3], i32[2, 4] in 0 9 {padding_idx = 4}", "T[9, 3], i64[2, 4] in 0 9 {mode = \"max\"}", "T[9, 3], i64[2, 4] in 0 9, none, T[2, 4] {mode = \"sum\", padding_idx = 1}", "T[9, 3], i64[7] in 0 9, i64[1] in 0 1 {mode = \"max\"}", "T[9, 3], i64[7] in 0 9, i64[2] in 0 1, T[7] {mode = \"sum\", include_last_offset = true}"] },
+    domain:   Domain { dtypes: FLOATS, samples: &["T[9, 3], i64[2, 4] in 0 9 {mode = \"sum\"}", "T[4, 83], i64[3, 5] in 0 4 {mode = \"sum\"}", "T[9, 3], i32[2, 4] in 0 9 {padding_idx = 4}", "T[9, 3], i64[2, 4] in 0 9 {mode = \"max\"}", "T[9, 3], i64[2, 4] in 0 9, none, T[2, 4] {mode = \"sum\", padding_idx = 1}", "T[9, 3], i64[7] in 0 9, i64[1] in 0 1 {mode = \"max\"}", "T[9, 3], i64[7] in 0 9, i64[2] in 0 1, T[7] {mode = \"sum\", include_last_offset = true}"] },
 }
 }
 
