@@ -97,7 +97,7 @@ fn texts_have_what_was_recorded() {
 fn eager(options: Options) -> (Vec<(f64, i64)>, Vec<f64>) {
     let eager = Eager::new(options).unwrap();
     let w = eager.parameter(start().get("w").unwrap());
-    let mut sgd = EagerOptimizer::new(Sgd::new(0.25), &[w.clone()]);
+    let mut sgd = EagerOptimizer::new(Sgd::new(0.25), std::slice::from_ref(&w));
     let mut scaler = EagerScaler::new(scaler()).unwrap();
     let loss = eager.tensor(Tensor::scalar(1.0f32));
     let states = (0..20)
