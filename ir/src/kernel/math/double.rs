@@ -1,6 +1,6 @@
 //! Functions of an f64 that run in vectors: fixed sequences of IEEE operations on a [`Double`].
 //!
-//! No product is added in the same step, since a machine without that instruction would take a call for each. The bound of each is 1.5 units in the last place;
+//! No product is added in the same step, since a machine without that instruction would take a call for each. Each is within 2 units in the last place:
 //! the logarithm is fdlibm's, and the powers are Taylor's.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
