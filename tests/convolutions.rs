@@ -8,12 +8,14 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 11] = [
+const SHAPES: [[usize; 10]; 12] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
     [3, 6, 11, 8, 6, 5, 2, 2, 1, 6],
     [1, 17, 28, 28, 17, 3, 2, 1, 1, 17],
+    // Windows that are far apart.
+    [1, 17, 70, 65, 17, 3, 32, 1, 1, 17],
     // Two results for each channel, and dilated.
     [2, 5, 7, 9, 10, 3, 1, 2, 2, 5],
     // Small groups.

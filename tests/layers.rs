@@ -65,6 +65,34 @@ fn alpha_dropouts_keep_mean_and_variance() {
     }
 }
 
+/// How often each class of a row is drawn, in so many draws.
+fn drawn(weights: &[f32], draws: usize) -> Vec<usize> {
+    let x = Tensor::new([weights.len()], weights).unwrap();
+    let out = run(&[], &[("x", &x)], move |t| {
+        let rng = t.constant(DType::I64, &[2], &[5.0, 6.0]);
+        t.output("y", t.input("x").multinomial(rng, draws as i64, true, 0));
+    });
+    let mut counts = vec![0; weights.len()];
+    out.unwrap()["y"]
+        .to_vec::<i64>()
+        .unwrap()
+        .iter()
+        .for_each(|class| counts[*class as usize] += 1);
+    counts
+}
+
+#[test]
+fn classes_are_drawn_in_the_ratio_of_their_weights() {
+    let near = |found: usize, share: f64| (found as f64 / 20_000.0 - share).abs() < 0.015;
+    let thirds = drawn(&[1.0, 0.0, 3.0], 20_000);
+    assert!(near(thirds[0], 0.25) && thirds[1] == 0 && near(thirds[2], 0.75), "{thirds:?}");
+    let large = drawn(&[2e38, 2e38, 1.0], 20_000);
+    assert!(near(large[0], 0.5) && near(large[1], 0.5) && large[2] == 0, "{large:?}");
+    // Among so many numbers some are zero, which must not let a class win that has next to no weight.
+    let rare = drawn(&[&[1.0][..], &vec![1e-30; 500_000]].concat(), 64);
+    assert_eq!(rare[0], 64);
+}
+
 #[test]
 fn random_slopes_lie_between_their_bounds() {
     let x = Tensor::full(TensorType::new(DType::F32, [1000]), -1.0).unwrap();

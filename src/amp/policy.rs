@@ -3,11 +3,13 @@
 //! Back-off, PyTorch's, waits for an overflow and loses that step. The others look at the gradients of good steps too, which cost
 //! nothing more: their largest magnitude is known from the check.
 
+use super::own;
 use crate::entry::{Entry, Start};
 use crate::trace::Trace;
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::ops::elementwise::Elementwise;
 use tracecast_ir::{DType, TensorType, Var};
+use tracecast_runtime::ScaleUpdate;
 
 /// How the next scale is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -161,15 +163,18 @@ impl Histogram {
         let crowded = near.gt(self.limit).logical_or(now.found.ne(0.0));
         let none = number(t, DType::F32, 0.0);
         let signal = crowded.choose(t.ones_like(none), none);
-        use tracecast_ir::ops::amp::LossScaling;
-        let next = now.scale.update_scale(
-            now.tracker,
-            signal,
-            growth_factor,
-            now.backoff_factor,
-            interval,
+        let [next, tracker] = own::update_scale(
+            t,
+            ScaleUpdate {
+                scale: now.scale,
+                tracker: now.tracker,
+                found_inf: signal,
+                growth_factor,
+                backoff_factor: now.backoff_factor,
+                growth_interval: interval,
+            },
         );
-        (next.minimum(number(t, DType::F32, self.max_scale)), next.result(1))
+        (next.minimum(number(t, DType::F32, self.max_scale)), tracker)
     }
 
     /// How many elements of a scaled gradient are near to overflow, f32.

@@ -127,7 +127,7 @@ impl EagerScaler {
         self.options.growth_interval = entry(GROWTH_INTERVAL)? as i64;
         self.init_tracker = entry(GROWTH_TRACKER)? as i32;
         if let Some(state) = &self.state {
-            state.tracker.set(&Tensor::scalar(self.init_tracker))?;
+            state.tracker.set(&counted(state.tracker.dtype(), self.init_tracker)?)?;
         }
         Ok(())
     }
@@ -157,11 +157,8 @@ impl EagerScaler {
             return Ok(());
         }
         let scale = store.get(&format!("{name}.scale"))?.item::<f32>()?;
-        let tracker = store.get(&format!("{name}.growth_tracker"))?;
-        let tracker = match tracker.dtype() {
-            DType::F32 => tracker.item::<f32>()? as i32,
-            _ => tracker.item::<i32>()?,
-        };
+        // Each device counts in a dtype of its own.
+        let tracker = store.get(&format!("{name}.growth_tracker"))?.cast(DType::I32)?.item()?;
         self.go_on_from(f64::from(scale), tracker)
     }
 

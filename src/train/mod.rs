@@ -11,6 +11,7 @@ pub use builder::TrainStepBuilder;
 pub use parallel::DataParallel;
 pub use result::{GradientReport, StepResult};
 
+use crate::entry::Entry;
 use crate::error::Result;
 use crate::jit::{Jit, jit};
 use crate::nn::{Context, Model, Module};
@@ -81,7 +82,8 @@ impl TrainStep {
     /// # Errors
     /// If no tensor has the type of a parameter.
     pub fn init(&self, store: &mut Store, seed: u64) -> Result<()> {
-        self.recipe.entries().iter().try_for_each(|entry| entry.put(store, seed))?;
+        let entries = [self.recipe.module.entries(), self.own_entries()].concat();
+        entries.iter().try_for_each(|entry| entry.put(store, seed))?;
         if self.recipe.ema.is_some() {
             average::start(store, &self.recipe.module.entries())?;
         }
@@ -130,6 +132,11 @@ impl TrainStep {
     /// The compiled programs, their reports and their graphs.
     pub fn jit(&self) -> &Jit {
         &self.jit
+    }
+
+    /// What the step keeps besides the model. That its device is not known is told when it is compiled.
+    fn own_entries(&self) -> Vec<Entry> {
+        self.recipe.own_entries(self.jit.options().home().ok().as_ref())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::amp::{Autocast, GradScaler, ScalerOptions, ScalerSettings};
 use crate::entry::{Entry, Start};
+use crate::home::Home;
 use crate::jit::{Jit, jit};
 use crate::nn::{Context, Model, Module};
 use crate::optim::{Clip, Optimizer, Recorded};
@@ -237,19 +238,19 @@ impl Recipe {
         self.scaler.as_ref().map_or_else(disabled, |scaler| scaler.what.clone())
     }
 
-    /// Everything that the step keeps in the store.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        [self.module.entries(), self.own_entries()].concat()
-    }
-
-    /// The same but for what the model has.
-    pub(crate) fn own_entries(&self) -> Vec<Entry> {
+    /// What the step keeps in the store besides the model, on a device if that is known.
+    pub(crate) fn own_entries(&self, home: Option<&Home>) -> Vec<Entry> {
         let model = self.module.entries();
         let optimizer = self.optimizer.iter().flat_map(|rule| rule.what.entries(OPTIMIZER, &model));
         let optimizer = optimizer.collect::<Vec<_>>();
         let steps = self.counts_steps().then(steps_entry).into_iter().collect();
         let averages = if self.ema.is_some() { average::entries(&model) } else { Vec::new() };
-        [optimizer, self.scaler_settings().entries(SCALER), steps, averages].concat()
+        let mut scaler = self.scaler_settings().entries(SCALER);
+        // Good steps are counted as the device does.
+        if let ([_, count, ..], Some(dtype)) = (&mut scaler[..], home.and_then(Home::tracker)) {
+            count.ty = TensorType::scalar(dtype);
+        }
+        [optimizer, scaler, steps, averages].concat()
     }
 
     /// What to do about many skipped steps in a row.

@@ -58,7 +58,10 @@ impl Images {
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let image = Image::of(&right, None)?;
         let beside = side_by_side(contract, &strides, windows);
-        let beside = beside.filter(|side| !side.few || image.is_mostly_seen(k));
+        let beside = beside.filter(|side| match side.few {
+            true => image.is_mostly_seen(k),
+            false => image.is_near(),
+        });
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let pairs = all_bf16 && Cpu::with(instructions).pairs;
         if beside.is_none() && !image.is_better(&right, [m, n, k], instructions, pairs) {

@@ -4,10 +4,10 @@
 
 mod network;
 
-use network::{chips, f32s, on, settings};
+use network::{batch, chips, f32s, given, on, settings};
 use sim_npu::{CountsInF32, Driver, Memories, Settings, amp};
 use std::sync::Arc;
-use tracecast::amp::EagerScaler;
+use tracecast::amp::{EagerScaler, Histogram, ScalerSettings};
 use tracecast::eager::{Eager, EagerOptimizer};
 use tracecast::prelude::*;
 use tracecast::runtime::{
@@ -25,13 +25,17 @@ fn scaler() -> ScalerOptions {
 
 /// `w` goes towards `x`; with poison, its gradient is not finite.
 fn descent(options: &Options) -> Jit {
-    jit(options.clone(), |t| {
+    descent_by(options, scaler().into())
+}
+
+fn descent_by(options: &Options, settings: ScalerSettings) -> Jit {
+    jit(options.clone(), move |t| {
         let (x, poison) = (t.input("x"), t.input("poison"));
         let w = t.param_of("w", f32s(&[4]));
         let away = (w - x) * poison;
         let sgd = Sgd::new(0.25);
         let mut optimizer = Recorded::new(t, &sgd, &[w]);
-        let mut scaler = GradScaler::recorded(t, "amp", scaler());
+        let mut scaler = GradScaler::recorded(t, "amp", settings.clone());
         optimizer.backward(scaler.scale((away * away).mean(())));
         scaler.step(&mut optimizer);
         scaler.update();
@@ -77,6 +81,28 @@ fn what_a_chip_records_itself_moves_the_scale_as_everywhere() {
 }
 
 #[test]
+fn policies_of_the_scale_and_whole_steps_count_as_the_chip_does() {
+    let options = recording(settings(), CountsInF32);
+    let step = descent_by(&options, ScalerSettings::from(scaler()).policy(Histogram::default()));
+    let x = target();
+    let mut store = start();
+    for i in 0..3 {
+        step.run(&mut store, &[("x", &x), ("poison", &poison(i))]).unwrap();
+    }
+    let scale = store.get("amp.scale").unwrap().to_f64s()[0];
+    let count = store.get("amp.growth_tracker").unwrap();
+    assert_eq!((scale, count.dtype(), count.to_f64s()), (16.0, DType::F32, vec![0.0]));
+
+    let step = network::step(options);
+    let mut store = Store::new();
+    step.init(&mut store, 3).unwrap();
+    let batch = batch(0, 1.0);
+    step.run(&mut store, &given(&batch)).unwrap();
+    let count = store.get("amp.growth_tracker").unwrap();
+    assert_eq!((count.dtype(), count.to_f64s()), (DType::F32, vec![1.0]));
+}
+
+#[test]
 fn texts_have_what_was_recorded() {
     let options = recording(settings(), CountsInF32);
     let x = target();
@@ -114,6 +140,9 @@ fn eager(options: Options) -> (Vec<(f64, i64)>, Vec<f64>) {
     let mut store = Store::new();
     scaler.save(&mut store, "amp").unwrap();
     scaler.load(&store, "amp").unwrap();
+    let state = scaler.state_dict().unwrap();
+    scaler.load_state_dict(&state).unwrap();
+    assert_eq!(scaler.state_dict().unwrap(), state);
     (states, w.value().to_host().unwrap().to_f64s())
 }
 

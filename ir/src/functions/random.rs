@@ -9,6 +9,8 @@ use crate::ops::reduce::Reductions;
 use crate::{DType, Shape, Size, TensorType, Var};
 
 /// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards minus infinity.
+/// Half of what lies between two numbers that are evenly distributed.
+const HALF_STEP: f64 = 1.0 / 33_554_432.0;
 const DROPPED: f64 = -1.758_099_340_847_376_6;
 
 impl<'t> Var<'t> {
@@ -147,13 +149,13 @@ impl<'t> Var<'t> {
                 let why = "without replacement at most all can be drawn";
                 return Err(format!("`count` is {count} of {classes}: {why}"));
             }
-            // Each position arrives after a time that is exponentially distributed with its element as rate; the first to arrive are drawn.
-            let race = |x: Var<'t>, shape: &Shape| {
+            // Each position arrives after a time that is exponentially distributed with its element as rate; the first to arrive are drawn. A time is never below half
+            // a step of the even number it is made of, or one that is zero would win against any rates. Logarithms are compared: large rates stay apart.
+            let race = |rates: Var<'t>, shape: &Shape| {
                 let times = self.even(rng, shape, stream).rsub(1.0).log().mul(-1.0);
-                x.to(self.dtype().compute())
-                    .div(times.clamp_to(Some(f64::from(f32::MIN_POSITIVE)), None))
+                rates.sub(times.clamp_to(Some(HALF_STEP), None).log())
             };
-            let x = self.detach();
+            let x = self.detach().to(self.dtype().compute()).clamp_to(Some(0.0), None).log();
             if !replacement {
                 return Ok(race(x, &shape).topk(count, -1, false).1);
             }

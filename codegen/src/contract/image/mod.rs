@@ -30,6 +30,8 @@ const NEAR: usize = 8;
 /// Lines are read with what lies between them if that makes them no longer than so many times as long.
 const NEAR_LINES: usize = 2;
 
+/// How much more room than windows some places in order may take: windows of one place two apart along two axes take a quarter.
+const SPREAD: usize = 5;
 /// No image has so many numbers.
 const LARGE: f64 = (1u64 << 36) as f64;
 
@@ -194,13 +196,19 @@ impl Image {
     /// pass over.
     pub(super) fn place_by_place(&self) -> Image {
         let along = self.along.clone().map(|along| Along {
-            count: (along.count - 1) * along.step + 1,
+            count: (along.count - 1).saturating_mul(along.step).saturating_add(1),
             step: 1,
             phases: smallvec![0],
             ..along
         });
         let pitch = pitch(&along[AXES - 1]);
         Image { along, steps: self.steps.clone(), pitch, origin: self.origin }
+    }
+
+    /// True if places in order take little more room: windows are not much further apart than they are wide.
+    pub(crate) fn is_near(&self) -> bool {
+        let places = self.place_by_place();
+        places.is_small() && places.room() <= self.room().saturating_mul(SPREAD)
     }
 
     /// From a window along each axis of an image to the next, in places of this one, which has them in order.

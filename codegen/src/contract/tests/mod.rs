@@ -477,6 +477,18 @@ fn operands_seen_through_windows() {
 }
 
 #[test]
+fn places_are_in_order_where_windows_are_near() {
+    for (stride, near) in [(1, true), (2, true), (3, true), (1000, false), (1 << 40, false)] {
+        let axis = |extent, stride| Axis { extent, stride, bounded: [stride, 0, 0] };
+        let bound = Bound { offset: 0, extent: 3 * stride + 3 };
+        let bounds = [bound, Bound::default(), Bound::default()];
+        let seen = Seen::new(&[axis(3, 1)], &[axis(4, stride)], bounds);
+        let image = super::Image::of(&seen, None).expect("windows of a convolution");
+        assert_eq!(image.is_near(), near, "windows of 3, {stride} apart");
+    }
+}
+
+#[test]
 fn images_have_the_sums_of_windows() {
     let dtypes = [
         (DType::F32, None),
