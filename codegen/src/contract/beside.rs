@@ -64,15 +64,9 @@ impl Correlation<'_> {
             // SAFETY: within the room.
             unsafe { sums.write_bytes(0, 2 * columns * E::LANES) };
             for plane in 0..planes {
-                let a = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, steps));
-                let source = self.a.moved(left);
-                let operand = Operand { source, columns: false };
                 let all = plane * steps..(plane + 1) * steps;
-                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
                 // SAFETY: the caller's contract.
-                let lines = unsafe { operand.lines::<E::Num>(0..count, all, filled, runs) };
-                // SAFETY: as above; there is room for all steps.
-                unsafe { E::pack(&lines, count, steps, a, E::LANES) };
+                let a = unsafe { self.lanes_of::<E>(left, count, all, scratch) };
                 let line = scratch.filled.room::<E::Num>(image.lines_beside(E::LANES));
                 let places = Places { image: to, line, beside };
                 let from = from.moved(right + plane as isize * next);
@@ -83,7 +77,7 @@ impl Correlation<'_> {
                     let k = plane * steps + done;
                     let most = CONTRACT_BLOCK - k % CONTRACT_BLOCK;
                     let part = done..steps.min(done + most);
-                    let a = a.wrapping_add(done * E::LANES).cast_const();
+                    let a = a.wrapping_add(done * E::LANES);
                     let at = &scratch.steps[part.clone()];
                     // SAFETY: the operands are ready and the chains are there.
                     unsafe { columns_of::<E>(&image, a, to, at, chains) };

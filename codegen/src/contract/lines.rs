@@ -99,7 +99,7 @@ impl Correlation<'_> {
                 let beside = Beside { count, stride: side.stride, width: E::LANES };
                 let [left, right] = at(batch);
                 // SAFETY: the caller's contract.
-                let a = unsafe { self.lanes_of::<E>(left, count, scratch) };
+                let a = unsafe { self.lanes_of::<E>(left, count, 0..self.k, scratch) };
                 let line = scratch.filled.room::<E::Num>(band.image.lines_beside(E::LANES));
                 let places = Places { image: to, line, beside };
                 // SAFETY: the caller's contract, and the rooms of the image and of lines.
@@ -119,24 +119,26 @@ impl Correlation<'_> {
         }
     }
 
-    /// The left operands of so many batches, one of them in a lane, step by step.
+    /// The left operands of so many batches, one of them in a lane, for some steps.
     ///
     /// # Safety
     ///
     /// As [`Correlation::run_lines`].
-    unsafe fn lanes_of<E: Engine>(
+    pub(super) unsafe fn lanes_of<E: Engine>(
         &self,
         from: isize,
         count: usize,
+        steps: Range<usize>,
         scratch: &mut Scratch,
     ) -> *const E::Num {
-        let to = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, self.k));
+        let depth = steps.len();
+        let to = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, depth));
         let operand = Operand { source: self.a.moved(from), columns: false };
         let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
         // SAFETY: the caller's contract.
-        let lines = unsafe { operand.lines::<E::Num>(0..count, 0..self.k, filled, runs) };
+        let lines = unsafe { operand.lines::<E::Num>(0..count, steps, filled, runs) };
         // SAFETY: as above; there is room for all steps.
-        unsafe { E::pack(&lines, count, self.k, to, E::LANES) };
+        unsafe { E::pack(&lines, count, depth, to, E::LANES) };
         to.cast_const()
     }
 }

@@ -10,6 +10,11 @@ use tracecast_runtime::{
     Device, Error, Executable, Fault, FaultKind, Input, Registry, Result, Store, Tensor,
 };
 
+/// `y` is `2 x`.
+pub(crate) fn doubled() -> Verified {
+    fused(|t| t.output("y", launch(t, double(2, None), &[t.input("x", vector(2))])[0]))
+}
+
 /// `a` becomes `a + x` and `b` becomes `b + 2 x`; there are no outputs.
 pub(crate) fn two() -> Verified {
     fused(|t| {
@@ -230,7 +235,7 @@ fn steps_that_nobody_reads_wait_for_nothing() {
 
 #[test]
 fn outputs_stay_on_the_device_and_go_into_other_steps() {
-    let g = fused(|t| t.output("y", launch(t, double(2, None), &[t.input("x", vector(2))])[0]));
+    let g = doubled();
     let guest = Guest::new("npu", 8);
     let program = on(&guest, &g);
     let x = tensor(&[1.0, 3.0]);

@@ -1,7 +1,7 @@
 //! What steps in flight share: memory, waits, and who is told how one ended.
 
 use super::guest::{Guest, count};
-use super::in_flight::{both, fault, step, two, zeros};
+use super::in_flight::{both, doubled, fault, step, two, zeros};
 use super::queued::on;
 use super::support::{double, fused, launch, vector};
 use super::{floats, state, tensor};
@@ -29,10 +29,8 @@ fn memory_of_ended_steps_is_used_before_there_is_none() {
 
 #[test]
 fn outputs_that_were_dropped_are_written_again() {
-    let doubled =
-        fused(|t| t.output("y", launch(t, double(2, None), &[t.input("x", vector(2))])[0]));
     let guest = Guest::new("npu", 3);
-    let program = on(&guest, &doubled);
+    let program = on(&guest, &doubled());
     let x = tensor(&[1.0, 3.0]);
     let mut store = Store::new();
     let mut submit = || program.submit(&mut store, &[("x", Input::from(&x))]).unwrap();
@@ -57,10 +55,8 @@ fn outputs_that_were_dropped_are_written_again() {
 
 #[test]
 fn many_outputs_that_were_dropped_do_not_stay() {
-    let doubled =
-        fused(|t| t.output("y", launch(t, double(2, None), &[t.input("x", vector(2))])[0]));
     let guest = Guest::new("npu", 2);
-    let program = on(&guest, &doubled);
+    let program = on(&guest, &doubled());
     let x = tensor(&[1.0, 3.0]);
     let mut store = Store::new();
     let mut submit = || program.submit(&mut store, &[("x", Input::from(&x))]).unwrap();
