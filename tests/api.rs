@@ -89,6 +89,34 @@ fn a_new_type_in_the_store_is_a_reason_too() {
 }
 
 #[test]
+fn what_becomes_of_a_store_between_runs_is_noticed() {
+    let program = jit(Options::new(), |t| {
+        let w = t.param("w");
+        t.update(w, w + t.param("by"));
+    });
+    let mut store = Store::new().with("w", ones(&[2])).with("by", ones(&[2]));
+    let run = |store: &mut Store| program.run(store, &[]).map(|_| ()).map_err(|e| e.to_string());
+    run(&mut store).unwrap();
+    run(&mut store).unwrap();
+    assert!(store.discard("by"));
+    let error = run(&mut store).unwrap_err();
+    assert!(error.contains("`by`") && error.contains("is not in the store"), "{error}");
+    store.insert("by", ones(&[1]));
+    run(&mut store).unwrap();
+    store.insert("by", Tensor::scalar(2f32));
+    run(&mut store).unwrap();
+    assert_eq!(program.counters().misses, 3, "one for each type of `by`");
+    assert_eq!(store.get("w").unwrap().to_vec::<f32>().unwrap(), [6.0, 6.0]);
+    let mut other = Store::new();
+    store.transfer("w", &mut other, "w").unwrap();
+    assert!(run(&mut store).is_err() && run(&mut other).is_err());
+    other.insert("by", ones(&[2]));
+    run(&mut other).unwrap();
+    assert_eq!(other.get("w").unwrap().to_vec::<f32>().unwrap(), [7.0, 7.0]);
+    assert_eq!(program.run(&mut other.snapshot().to_store(), &[]).map(|_| ()).ok(), Some(()));
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let program = jit(Options::new(), |t| t.output("y", t.input("x").matmul(t.param("w"))));
     let x = ones(&[2, 2]);

@@ -23,6 +23,8 @@ pub(super) struct Compiled {
     pub(super) report: CompileReport,
     /// When it was used last, on the clock of its table.
     pub(super) used: AtomicU64,
+    /// The layout of the state that was last seen to have all that it needs or starts; 0 if none was.
+    pub(super) complete: AtomicU64,
 }
 
 pub(super) enum Code {
@@ -60,10 +62,29 @@ impl Compiled {
     pub(super) fn fits(&self, state: &dyn State, given: &Given<'_>) -> bool {
         self.takes(given)
             && self.absent.iter().all(|name| given.ty(name).is_none())
-            && self.state.iter().all(|(name, ty)| match state.ty(name) {
-                Some(known) => known == ty,
-                None => self.starts.iter().any(|entry| entry.name == *name),
-            })
+            && (self.is_complete(state) || self.fits_state(state))
+    }
+
+    /// True if the state is known to have all entries that it needs or starts. One that is not known may have them.
+    pub(super) fn is_complete(&self, state: &dyn State) -> bool {
+        let layout = state.layout();
+        layout != 0 && self.complete.load(Ordering::Relaxed) == layout
+    }
+
+    fn fits_state(&self, state: &dyn State) -> bool {
+        let mut is_complete = true;
+        let fits = self.state.iter().all(|(name, ty)| match state.ty(name) {
+            Some(known) => known == ty,
+            None => {
+                is_complete = false;
+                self.starts.iter().any(|entry| entry.name == *name)
+            }
+        });
+        let starts = || self.starts.iter().all(|entry| state.ty(&entry.name).is_some());
+        if fits && is_complete && starts() {
+            self.complete.store(state.layout(), Ordering::Relaxed);
+        }
+        fits
     }
 
     fn takes(&self, given: &Given<'_>) -> bool {

@@ -184,6 +184,9 @@ impl Jit {
     /// device that failed, data without meaning. The store is as it was before.
     pub fn run(&self, store: &mut Store, inputs: &[(&str, &Tensor)]) -> Result<Outputs> {
         let program = self.program(store, inputs)?;
+        if program.is_complete(store) {
+            return program.run(store, inputs);
+        }
         let missing: Vec<&Entry> =
             program.starts.iter().filter(|entry| !store.contains(&entry.name)).collect();
         for entry in &missing {
@@ -395,7 +398,8 @@ impl Jit {
         report.log(&self.name, |warning| told.insert(warning.to_owned()));
         drop(told);
         let (starts, used) = (traced.starts, AtomicU64::new(0));
-        Ok(Compiled { inputs: asked, absent, state, starts, code, report, used })
+        let complete = AtomicU64::new(0);
+        Ok(Compiled { inputs: asked, absent, state, starts, code, report, used, complete })
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) trait State {
     fn ty(&self, name: &str) -> Option<&TensorType>;
     /// The names, sorted.
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+    /// A number that no other names and types have, 0 aside.
+    fn layout(&self) -> u64;
 }
 
 impl State for Store {
@@ -25,6 +27,10 @@ impl State for Store {
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         Box::new(Store::names(self))
     }
+
+    fn layout(&self) -> u64 {
+        Store::layout(self)
+    }
 }
 
 impl State for Weights {
@@ -34,6 +40,10 @@ impl State for Weights {
 
     fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         Box::new(Weights::names(self))
+    }
+
+    fn layout(&self) -> u64 {
+        self.version()
     }
 }
 

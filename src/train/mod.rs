@@ -142,7 +142,7 @@ impl TrainStep {
 
 /// The mean over no rows is not a number.
 fn need_elements(inputs: &[(&str, &Tensor)]) -> Result<()> {
-    let Some((name, empty)) = inputs.iter().find(|(_, tensor)| tensor.ty().numel() == 0) else {
+    let Some((name, empty)) = inputs.iter().find(|(_, tensor)| tensor.bytes().is_empty()) else {
         return Ok(());
     };
     let message = format!("is {} without elements: a step needs at least one row", empty.ty());

@@ -387,10 +387,23 @@ pub(super) fn held() -> [usize; 3] {
 /// Lends this thread's scratch for compiled functions. Whoever asks again in the meantime gets a new one.
 #[inline]
 pub(super) fn with_scratch<T>(f: impl FnOnce(&mut Arena) -> T) -> T {
-    let mut scratch = SCRATCH.take().unwrap_or_default();
-    let result = f(&mut scratch);
-    SCRATCH.set(Some(scratch));
-    result
+    SCRATCH.with(|kept| {
+        let mut scratch = kept.take().unwrap_or_default();
+        let result = f(&mut scratch);
+        kept.set(Some(scratch));
+        result
+    })
+}
+
+/// Lends this thread's memory for packing.
+#[inline]
+fn with_packed<T>(f: impl FnOnce(&mut contract::Scratch) -> T) -> T {
+    PACKED.with(|kept| {
+        let mut packed = kept.take().unwrap_or_default();
+        let result = f(&mut packed);
+        kept.set(Some(packed));
+        result
+    })
 }
 
 /// Lends memory for one run of a kernel, which other threads may use as well: the room of its binding, if that is large enough. A kernel may
@@ -408,14 +421,16 @@ pub(super) fn with_room<T>(
 
 /// As [`with_room`], for a kernel that has none.
 pub(super) fn with_shared<T>(bytes: usize, f: impl FnOnce(Address) -> T) -> T {
-    let mut free = SHARED.take();
-    let mut arena = free.pop().unwrap_or_default();
-    SHARED.set(free);
-    let result = f(arena.reserve(bytes));
-    let mut free = SHARED.take();
-    free.push(arena);
-    SHARED.set(free);
-    result
+    SHARED.with(|kept| {
+        let mut free = kept.take();
+        let mut arena = free.pop().unwrap_or_default();
+        kept.set(free);
+        let result = f(arena.reserve(bytes));
+        let mut free = kept.take();
+        free.push(arena);
+        kept.set(free);
+        result
+    })
 }
 
 /// Writes a block of an operand: (first row, rows, first column, columns, where to).
@@ -506,12 +521,11 @@ pub(super) fn keep(
     b: &Operand<'_>,
     to: Address,
 ) -> u16 {
-    let mut packed = PACKED.take().unwrap_or_default();
-    // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and the panels were made for it; matrices are operands
-    // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
-    let least = unsafe { contract::keep(cpu, panels, piece, &b.source(), &mut packed, to.0) };
-    PACKED.set(Some(packed));
-    least
+    with_packed(|packed| {
+        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and the panels were made for it; matrices are operands
+        // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
+        unsafe { contract::keep(cpu, panels, piece, &b.source(), packed, to.0) }
+    })
 }
 
 /// The ranges of one contraction.
@@ -537,13 +551,11 @@ pub(super) fn correlate(
     at: &dyn Fn(usize) -> [isize; 2],
     epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
 ) {
-    let mut packed = PACKED.take().unwrap_or_default();
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
         epilogue(row, rows, columns, Address(sums.cast_mut()))
     };
     // SAFETY: as for `contract`, for these batches and windows.
-    unsafe { work.run(batches_and_windows, at, &mut packed, &mut hand) };
-    PACKED.set(Some(packed));
+    with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
 }
 
 /// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
@@ -553,13 +565,11 @@ pub(super) fn over_positions(
     k: usize,
     epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
 ) {
-    let mut packed = PACKED.take().unwrap_or_default();
     let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
         epilogue(rows, columns, Address(sums.cast_mut()))
     };
     // SAFETY: as for `contract`, for these rows and channels.
-    unsafe { work.run(rows_and_channels, k, &mut packed, &mut hand) };
-    PACKED.set(Some(packed));
+    with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
 }
 
 /// Contracts a block and hands the sums to `epilogue(row, rows, column, columns, sums)`, each once.
@@ -571,26 +581,14 @@ pub(super) fn contract(
     prefetched: &[contract::Prefetch],
     epilogue: &mut dyn FnMut(usize, usize, usize, usize, Address),
 ) {
-    let mut packed = PACKED.take().unwrap_or_default();
     let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
         epilogue(row, rows, col, cols, Address(sums.cast_mut()))
     };
     let Block { rows, cols, k } = block;
+    let (a, b) = (a.source(), b.source());
     // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; matrices are operands of the kernel, whose accesses
     // stay inside for the rows, the columns and `k` of its extents.
-    unsafe {
-        contract::contract(
-            cpu,
-            acc,
-            rows,
-            cols,
-            k,
-            &a.source(),
-            &b.source(),
-            &mut packed,
-            prefetched,
-            &mut finish,
-        )
-    };
-    PACKED.set(Some(packed));
+    with_packed(|packed| unsafe {
+        contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, &mut finish)
+    });
 }

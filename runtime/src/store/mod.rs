@@ -3,6 +3,8 @@
 mod flight;
 mod pending;
 mod place;
+#[cfg(test)]
+mod tests;
 mod value;
 mod weights;
 
@@ -20,6 +22,7 @@ use place::{At, Shared};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tracecast_ir::TensorType;
 use value::Value;
 
@@ -34,6 +37,13 @@ pub struct Store {
     entries: BTreeMap<String, Entry>,
     /// Steps that are not known to have ended, the first one first.
     flights: Vec<Arc<Flight>>,
+    layout: u64,
+}
+
+/// The next of the numbers that tell layouts and versions of this process apart.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A value of its own, or one that weights share.
@@ -57,13 +67,13 @@ impl Store {
 
     /// Adds an entry; replaces an entry of that name, whatever its type.
     pub fn insert(&mut self, name: &str, value: Tensor) {
-        self.entries.insert(name.to_owned(), own(At::Host(value)));
+        self.put(name, own(At::Host(value)));
     }
 
     /// Adds an entry of that type that has no value: its memory is made by the first program that writes it, and holds anything before. Replaces an entry of
     /// that name.
     pub fn reserve(&mut self, name: &str, ty: TensorType) {
-        self.entries.insert(name.to_owned(), own(At::Reserved(ty)));
+        self.put(name, own(At::Reserved(ty)));
     }
 
     /// The current value of an entry.
@@ -108,7 +118,7 @@ impl Store {
     /// assert!(store.discard("w") && !store.discard("w"));
     /// ```
     pub fn discard(&mut self, name: &str) -> bool {
-        self.entries.remove(name).is_some()
+        self.take(name).is_some()
     }
 
     /// Takes an entry out.
@@ -117,7 +127,7 @@ impl Store {
     /// If there is no such entry, or its device fails; then it stays, unless it is [discarded](Store::discard).
     pub fn remove(&mut self, name: &str) -> Result<Tensor> {
         let value = self.get(name)?;
-        self.entries.remove(name);
+        self.take(name);
         Ok(value)
     }
 
@@ -128,12 +138,12 @@ impl Store {
     /// If there is no such entry.
     pub fn transfer(&mut self, name: &str, to: &mut Store, under: &str) -> Result<()> {
         self.entry(name)?;
-        if let Some(entry) = self.entries.remove(name) {
+        if let Some(entry) = self.take(name) {
             if let Entry::Own(value) = &entry {
                 to.flights.retain(|flight| !flight.is_done());
                 value.flights().for_each(|flight| to.follow(flight));
             }
-            to.entries.insert(under.to_owned(), entry);
+            to.put(under, entry);
         }
         Ok(())
     }
@@ -146,6 +156,23 @@ impl Store {
     /// The type of an entry.
     pub fn ty(&self, name: &str) -> Option<&TensorType> {
         self.entries.get(name).map(Entry::ty)
+    }
+
+    /// A number that stands for the names and types of the entries: another one whenever an entry comes, goes or is replaced, never that of another store
+    /// with entries, and 0 for one that never had any. Who has looked at all of them need not look again while it is the same.
+    ///
+    /// ```
+    /// use tracecast_runtime::{Store, Tensor};
+    /// let mut store = Store::new().with("w", Tensor::scalar(1.0f32));
+    /// let before = store.layout();
+    /// store.set("w", &Tensor::scalar(2.0f32))?;
+    /// assert_eq!(store.layout(), before);
+    /// store.insert("w", Tensor::scalar(2.0f64));
+    /// assert_ne!(store.layout(), before);
+    /// # Ok::<(), tracecast_runtime::Error>(())
+    /// ```
+    pub fn layout(&self) -> u64 {
+        self.layout
     }
 
     /// The names, sorted.
@@ -186,6 +213,17 @@ impl Store {
     /// If a device fails.
     pub fn try_clone(&self) -> Result<Self> {
         self.iter().collect()
+    }
+
+    fn put(&mut self, name: &str, entry: Entry) {
+        self.layout = next_number();
+        self.entries.insert(name.to_owned(), entry);
+    }
+
+    fn take(&mut self, name: &str) -> Option<Entry> {
+        let entry = self.entries.remove(name)?;
+        self.layout = next_number();
+        Some(entry)
     }
 
     fn entry(&self, name: &str) -> Result<&Entry> {
@@ -237,14 +275,14 @@ impl Store {
         on: &Arc<dyn Device>,
         written: bool,
     ) -> Result<Memory> {
-        let found = self.entry(name)?;
-        if found.ty() != ty {
-            return Err(Error::state(name, Error::expected(ty, found.ty())));
-        }
         match self.entries.get_mut(name) {
+            Some(entry) if entry.ty() != ty => {
+                Err(Error::state(name, Error::expected(ty, entry.ty())))
+            }
             Some(Entry::Own(value)) => value.settled().settle(on),
             Some(Entry::Shared(shared)) if !written => shared.memory(on),
-            _ => self.own(name)?.settled().settle(on),
+            Some(_) => self.own(name)?.settled().settle(on),
+            None => self.entry(name).and_then(|_| Err(Error::state(name, "is not in the store"))),
         }
     }
 
@@ -331,65 +369,5 @@ impl fmt::Debug for Store {
         f.debug_map()
             .entries(self.entries.iter().map(|(name, entry)| (name, entry.ty().to_string())))
             .finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{HostMemory, ReferenceDevice};
-
-    #[test]
-    fn entries_follow_their_device_and_stay_current() {
-        let mut store = Store::new().with("w", Tensor::scalar(1f32));
-        let ty = store.ty("w").unwrap().clone();
-        let devices: [Arc<dyn Device>; 2] = [Arc::new(ReferenceDevice), Arc::new(ReferenceDevice)];
-        let first = store.memory("w", &ty, &devices[0], true).unwrap();
-        assert!(first.same(&store.memory("w", &ty, &devices[0], true).unwrap()));
-        devices[0].upload(&2f32.to_le_bytes(), &first, 0).unwrap();
-        assert_eq!(store.get("w").unwrap().item::<f32>().unwrap(), 2.0);
-        store.set("w", &Tensor::scalar(3f32)).unwrap();
-        assert!(first.same(&store.memory("w", &ty, &devices[0], true).unwrap()));
-        assert_eq!(store.remove("w").unwrap().item::<f32>().unwrap(), 3.0);
-        assert!(store.is_empty());
-    }
-
-    #[test]
-    fn a_value_that_nobody_else_holds_is_not_copied() {
-        let held = Tensor::rand([100], 1).unwrap();
-        let mut store = Store::new().with("held", held.clone());
-        store.insert("own", Tensor::rand([100], 2).unwrap());
-        let own = store.get("own").unwrap().bytes().as_ptr();
-        let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
-        let mut address = |name: &str| {
-            let memory = store.memory(name, held.ty(), &device, true).unwrap();
-            memory.get::<HostMemory>().unwrap().as_ptr().cast_const()
-        };
-        assert!(address("own") == own && address("held") != held.bytes().as_ptr());
-        assert_eq!(store.get("own").unwrap(), Tensor::rand([100], 2).unwrap());
-        store.set("held", &Tensor::rand([100], 3).unwrap()).unwrap();
-        assert_eq!(held, Tensor::rand([100], 1).unwrap());
-    }
-
-    #[test]
-    fn entries_move_between_stores() {
-        let mut from = Store::new().with("w", Tensor::scalar(1f32));
-        let mut to = Store::new().with("v", Tensor::scalar(2f64));
-        let ty = from.ty("w").unwrap().clone();
-        let device: Arc<dyn Device> = Arc::new(ReferenceDevice);
-        let memory = from.memory("w", &ty, &device, true).unwrap();
-        from.transfer("w", &mut to, "v").unwrap();
-        assert!(from.is_empty() && to.len() == 1);
-        assert!(memory.same(&to.memory("v", &ty, &device, true).unwrap()));
-        assert!(from.transfer("w", &mut to, "v").is_err() && to.contains("v"));
-    }
-
-    #[test]
-    fn errors_name_the_entry() {
-        let mut store = Store::new().with("w", Tensor::scalar(1f32));
-        let error = store.get("v").unwrap_err().to_string();
-        assert!(error.contains("`v`") && error.contains("has w"), "{error}");
-        let error = store.set("w", &Tensor::scalar(1f64)).unwrap_err().to_string();
-        assert!(error.contains("expected f32[], found f64[]"), "{error}");
     }
 }

@@ -1,14 +1,13 @@
 //! [`Weights`]: state that many threads read at once; [`Published`]: the version of it that is served now.
 
 use super::place::Shared;
-use super::{Entry, Store};
+use super::{Entry, Store, next_number};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tracecast_ir::TensorType;
 
@@ -53,12 +52,9 @@ impl Drop for Version {
     }
 }
 
-/// The number of the next version.
-static NEXT: AtomicU64 = AtomicU64::new(1);
-
 impl Weights {
     pub(super) fn of(entries: BTreeMap<String, Arc<Shared>>) -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = next_number();
         Weights(Arc::new(Version { number, entries, tied: Mutex::default() }))
     }
 
@@ -81,7 +77,8 @@ impl Weights {
     pub fn to_store(&self) -> Store {
         let entry =
             |(name, shared): (&String, &Arc<Shared>)| (name.clone(), Entry::Shared(shared.clone()));
-        Store { entries: self.0.entries.iter().map(entry).collect(), flights: Vec::new() }
+        let entries = self.0.entries.iter().map(entry).collect();
+        Store { entries, flights: Vec::new(), layout: next_number() }
     }
 
     /// The value of an entry.
