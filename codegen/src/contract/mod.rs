@@ -436,15 +436,15 @@ impl Work<'_> {
         let ld = leading::<E>(cols.len());
         let sums = scratch.sums.room::<E::Num>(0);
         let (m, n) = (rows.len(), cols.len());
+        if !self.traded && n == ld {
+            epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
+            return;
+        }
         if !self.traded && (m == 1 || n >= NARROW) {
             for (i, row) in rows.enumerate() {
                 let line = sums.wrapping_add(i * ld).cast_const().cast();
                 epilogue(row, 1, cols.start, n, line);
             }
-            return;
-        }
-        if !self.traded && n == ld {
-            epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
             return;
         }
         let dense = scratch.filled.room::<E::Num>(m * n);
