@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tracecast_ir::kernel::build::{domain, factors, is_zeros, lowering, own_index, seen};
 use tracecast_ir::kernel::index::{self, Index, linear, seen_through, through};
 use tracecast_ir::kernel::{FormKind, Operands};
-use tracecast_ir::op::{Intrinsic, Lower, Position};
+use tracecast_ir::op::{Intrinsic, Lower, Position, View};
 use tracecast_ir::{Graph, NodeId, Shape, Size, TensorType, ValueId};
 
 /// A function of memory that takes more ops is stored once and not computed again.
@@ -14,6 +14,11 @@ const MOST_AGAIN: usize = 64;
 /// So is one of what kernels make, if that has so many times more bytes: the sum of all that the layers of a network have added to what
 /// came in would be computed from the beginning in every layer.
 const MOST_READ: usize = 2;
+/// A function of so many ops that is only read at places further apart than [`NEAR`] is stored once: made in order it takes vectors, where it is read it
+/// would take its elements one by one.
+const FEW_AGAIN: usize = 3;
+/// Places so far apart are read by vectors.
+const NEAR: i64 = 2;
 
 /// The result of the analysis.
 #[derive(Clone)]
@@ -112,7 +117,8 @@ impl Reach {
                 Some(Lower::Map(map)) => {
                     let is_cheap = map.is_cheap() && cost[n.index()] <= MOST_AGAIN;
                     let most = bytes(&graph.node(n).results[0]).saturating_mul(MOST_READ);
-                    is_cheap && read[n.index()] <= most && args.iter().all(from_memory)
+                    let is_apart = cost[n.index()] >= FEW_AGAIN && self.is_stepped_over(graph, n);
+                    is_cheap && !is_apart && read[n.index()] <= most && args.iter().all(from_memory)
                 }
                 _ => false,
             };
@@ -130,6 +136,12 @@ impl Reach {
                 self.inline[n.index()] = true;
             }
         }
+    }
+
+    /// True if all that is read of `n` are positions of its last axis that lie apart.
+    fn is_stepped_over(&self, graph: &Graph, n: NodeId) -> bool {
+        let users = self.program.users.of(n);
+        !users.is_empty() && users.iter().all(|user| steps_over(graph, *user))
     }
 
     /// True if `n` is an operand, of the same shape, of an elementwise node that is computed in a reduction's loads.
@@ -455,6 +467,17 @@ fn widens(graph: &Graph, n: NodeId) -> bool {
 
 fn is(graph: &Graph, n: NodeId, kind: Intrinsic) -> bool {
     graph.node(n).op.intrinsic() == Some(kind)
+}
+
+/// True for a view of positions of the last axis further apart than [`NEAR`].
+fn steps_over(graph: &Graph, n: NodeId) -> bool {
+    let node = graph.node(n);
+    let is_slice = matches!(lowering(graph, n), Some(Lower::View(View::Slice)));
+    let last = || node.results[0].shape.axis(node.attrs.int("dim")?).ok();
+    let step = || node.attrs.int("step");
+    is_slice
+        && last().is_some_and(|axis| axis + 1 == node.results[0].shape.rank())
+        && step().is_some_and(|step| step > NEAR)
 }
 
 fn is_reduction(graph: &Graph, n: NodeId) -> bool {
