@@ -4,7 +4,7 @@
 //! padded and run through the same instructions.
 
 use super::portable::function_f64;
-use super::{FunctionRoutines, Tiles, gather_rows, random, sum_rows};
+use super::{FunctionRoutines, OneF16, Tiles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
 use tracecast_ir::kernel::{Definition, PerFunction};
@@ -18,6 +18,7 @@ pub(super) static TILES: Tiles = Tiles {
     f32_to_bf16: tile!(to_bf16),
     round_f16: tile!(round_f16),
     round_bf16: tile!(round_bf16),
+    one_f16: OneF16 { widen: widen_one, narrow: narrow_one, round: round_one },
     random: random::avx2::in_a_row,
     sum_rows: sum_rows::avx2,
     gather_rows: gather_rows::avx2::of_size,
@@ -59,6 +60,25 @@ unsafe fn map<T: Copy, U: Copy>(src: *const u8, dst: *mut u8, n: usize, f: impl 
 fn from_f16(x: x86::__m128i) -> Wide {
     // SAFETY: called from F16C routines only.
     Wide(unsafe { x86::_mm256_cvtph_ps(x) })
+}
+
+/// As [`OneF16`], on a CPU with F16C.
+#[target_feature(enable = "f16c")]
+extern "C" fn widen_one(bits: u32) -> f32 {
+    x86::_mm_cvtss_f32(x86::_mm_cvtph_ps(x86::_mm_cvtsi32_si128(bits as i32)))
+}
+
+/// As [`OneF16`], on a CPU with F16C.
+#[target_feature(enable = "f16c")]
+extern "C" fn narrow_one(x: f32) -> u32 {
+    let bits = x86::_mm_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x86::_mm_set_ss(x));
+    x86::_mm_cvtsi128_si32(bits) as u32
+}
+
+/// As [`OneF16`], on a CPU with F16C.
+#[target_feature(enable = "f16c")]
+extern "C" fn round_one(x: f32) -> f32 {
+    widen_one(narrow_one(x))
 }
 
 #[inline(always)]

@@ -67,6 +67,17 @@ pub(crate) struct FunctionRoutines {
     pub(crate) one_f64: unsafe extern "C" fn(f64) -> f64,
 }
 
+/// The conversions of one f16.
+#[derive(Clone, Copy)]
+pub(crate) struct OneF16 {
+    /// The f32 of the bits in the low half.
+    pub(crate) widen: unsafe extern "C" fn(u32) -> f32,
+    /// The bits of the nearest f16, in the low half.
+    pub(crate) narrow: unsafe extern "C" fn(f32) -> u32,
+    /// The nearest f16 value, as f32.
+    pub(crate) round: unsafe extern "C" fn(f32) -> f32,
+}
+
 /// The routines of one kind of CPU. Each may be called only on a CPU it was made for, as [`InstructionSet::of`] ensures.
 pub(crate) struct Tiles {
     /// Those of each function.
@@ -83,6 +94,8 @@ pub(crate) struct Tiles {
     pub(crate) round_f16: TileFn,
     /// f32 to the nearest bf16 value, as f32.
     pub(crate) round_bf16: TileFn,
+    /// Those of one f16.
+    pub(crate) one_f16: OneF16,
     /// Random words of elements in a row.
     pub(crate) random: RandomFn,
     /// Sums of rows of a table.
@@ -139,6 +152,30 @@ impl Tiles {
             DType::F16 => self.round_f16,
             DType::BF16 => self.round_bf16,
             _ => narrow_float::round_tile(narrow),
+        }
+    }
+
+    /// The routine that widens the bits of one narrow float.
+    fn widen_one(&self, narrow: NarrowFloat) -> *const () {
+        match narrow.dtype() {
+            DType::F16 => self.one_f16.widen as *const (),
+            _ => narrow_float::widen(narrow) as *const (),
+        }
+    }
+
+    /// The routine that narrows one f32.
+    fn narrow_one(&self, narrow: NarrowFloat) -> *const () {
+        match narrow.dtype() {
+            DType::F16 => self.one_f16.narrow as *const (),
+            _ => narrow_float::narrow(narrow) as *const (),
+        }
+    }
+
+    /// The routine that rounds one f32.
+    fn round_one(&self, narrow: NarrowFloat) -> *const () {
+        match narrow.dtype() {
+            DType::F16 => self.one_f16.round as *const (),
+            _ => narrow_float::round(narrow) as *const (),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The portable routines: the scalar definitions, one element at a time.
 
-use super::{FunctionRoutines, Tiles, gather_rows, random, sum_rows};
+use super::{FunctionRoutines, OneF16, Tiles, gather_rows, random, sum_rows};
 use tracecast_ir::kernel::{Definition, PerFunction, half};
 
 /// Routines for any CPU.
@@ -12,6 +12,7 @@ pub(super) static TILES: Tiles = Tiles {
     f32_to_bf16: tile!(half::f32_to_bf16),
     round_f16: tile!(half::round_to_f16),
     round_bf16: tile!(half::round_to_bf16),
+    one_f16: OneF16 { widen: widen_one, narrow: narrow_one, round: round_one },
     random: random::in_a_row,
     sum_rows: sum_rows::portable,
     gather_rows: gather_rows::portable,
@@ -44,6 +45,18 @@ macro_rules! tile {
 }
 
 use tile;
+
+extern "C" fn widen_one(bits: u32) -> f32 {
+    half::f16_to_f32(bits as u16)
+}
+
+extern "C" fn narrow_one(x: f32) -> u32 {
+    half::f32_to_f16(x).into()
+}
+
+extern "C" fn round_one(x: f32) -> f32 {
+    half::round_to_f16(x)
+}
 
 /// Makes the routines of a function from its definition.
 struct Functions;

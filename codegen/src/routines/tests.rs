@@ -160,6 +160,30 @@ fn narrowing_has_the_bits_of_its_definition() {
 }
 
 #[test]
+fn one_f16_is_converted_as_in_its_definition() {
+    for (vectors, tiles) in kinds() {
+        let one = &tiles.one_f16;
+        for bits in 0..=u16::MAX {
+            // What is above the low half is of no concern.
+            // SAFETY: `kinds` has what this CPU can run.
+            let wide = unsafe { (one.widen)(u32::from(bits) | 0xabcd_0000) };
+            assert!(same(wide, half::f16_to_f32(bits)), "{vectors}: {bits:#x}");
+        }
+        for x in numbers(977) {
+            // SAFETY: as above.
+            let narrow = unsafe { (one.narrow)(x) };
+            // SAFETY: as above.
+            let round = unsafe { (one.round)(x) };
+            assert!(same(round, half::round_to_f16(x)), "{vectors}: {x:e}");
+            match x.is_nan() {
+                true => assert!(half::f16_to_f32(narrow as u16).is_nan() && narrow <= 0xffff),
+                false => assert_eq!(narrow, u32::from(half::f32_to_f16(x)), "{vectors}: {x:e}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn random_words_depend_on_the_element_alone() {
     let (key, step, stream) = (0x1234_5678_9abc_def0, 77, 3);
     for (_, tiles) in kinds() {
