@@ -73,10 +73,13 @@ fn code_from_a_file_is_the_code_that_was_written() {
         assert_eq!(device.load(&kernel).unwrap().made().unwrap().from, MadeFrom::Process);
         drop(launch);
         // Code with other vectors is other code.
-        let differs = |other: &Vectors| InstructionSet::of(*other) != InstructionSet::of(vectors);
-        let others = Vectors::ALL.into_iter().filter(differs);
-        for other in others.filter(|_| cfg!(not(feature = "portable"))) {
-            assert_eq!(run(&folder.device(other), &kernel).0.from, MadeFrom::Compiler, "{other}");
+        let mut known = vec![InstructionSet::of(vectors)];
+        for other in Vectors::ALL.into_iter().filter(|_| cfg!(not(feature = "portable"))) {
+            if !known.contains(&InstructionSet::of(other)) {
+                known.push(InstructionSet::of(other));
+                let made = run(&folder.device(other), &kernel).0;
+                assert_eq!(made.from, MadeFrom::Compiler, "{other}");
+            }
         }
     }
 }
