@@ -5,7 +5,7 @@
 //! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
 //!
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
-//! well, with their geometric means. Kernels are timed in the program's own time, without copies of inputs.
+//! well, with their geometric means. Kernels are timed in the program's own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
 
 #[path = "support/peer.rs"]
 mod peer;
@@ -105,7 +105,7 @@ impl Work {
             let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
             store.insert(&port.name, numbers);
         }
-        let options = programs::written(Options::new().threads(threads));
+        let options = programs::written(Options::new().threads(threads).vectors(vectors()));
         let program = compile(graph, &options).expect("code");
         Work { program, store }
     }
@@ -118,6 +118,12 @@ impl Work {
         };
         (0..times).map(|_| one()).sum::<f64>() / times as f64
     }
+}
+
+/// The instructions that `VECTORS` names, or the machine's best.
+fn vectors() -> Vectors {
+    let named = std::env::var("VECTORS").ok();
+    named.map_or(Vectors::Native, |name| name.parse().expect("the name of instructions"))
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
@@ -143,7 +149,7 @@ fn main() {
             }
             let mut best = [f64::INFINITY; 3];
             for _ in 0..rounds {
-                let peak = operations / measure_flops(Vectors::Native) / threads as f64;
+                let peak = operations / measure_flops(vectors()) / threads as f64;
                 let [f32, bf16] = works.each_mut().map(|work| work.run(times));
                 for (best, time) in best.iter_mut().zip([peak, f32, bf16]) {
                     *best = best.min(time);
