@@ -8,7 +8,7 @@ use tracecast_ir::{
     Args, DType, Graph, Node, NodeId, Promise, Reason, Results, Stage, TensorType, TraceError,
     Tracer, ValueId, Var, Verified,
 };
-use tracecast_passes::{Autocast, Autodiff, Decompose, Pass, Pipeline};
+use tracecast_passes::{Autocast, Autodiff, Decompose, Pass, Pipeline, Simplify};
 
 /// What a broken pass records in the place of a node.
 type Rule = for<'t> fn(&'t Tracer, &Graph, NodeId, &Node, Args<'t>) -> Results<'t>;
@@ -236,6 +236,120 @@ fn v7_no_rounding_is_dropped() {
         &message,
         &["cast: a result depends on this rounding, f32 to bf16, and nothing does so any more"],
     );
+}
+
+/// A product of a value, computed twice, and of what rounds it.
+fn of_twins() -> Graph {
+    traced(|_, x, _| {
+        let (a, b) = (x.exp(), x.exp());
+        let rounded = a.cast(DType::BF16).cast(DType::F32);
+        b.mul(rounded).add(rounded.tanh())
+    })
+}
+
+/// The first `exp` in the place of each.
+fn shares_exp<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
+    let is_exp = |g: &Graph, id: &NodeId| g.node(*id).op.name().text() == "exp";
+    let first = t.with_graph(|g| g.nodes().find(|id| is_exp(g, id)));
+    match first.filter(|_| node.op.name().text() == "exp") {
+        Some(node) => {
+            let value = t.var(ValueId { node, result: 0 });
+            t.also_stands(value);
+            value.results()
+        }
+        None => t.again(node, args),
+    }
+}
+
+#[test]
+fn v7_what_two_operands_have_become_is_taken_for_each_of_them_once() {
+    let right =
+        Broken { promise: Promise::Moves, rule: |t, _, _, node, args| shares_exp(t, node, args) };
+    core().then(right).run(of_twins(), |_, _, _| ()).unwrap();
+    let message = refused(of_twins(), core(), Promise::Moves, |t, _, _, node, mut args| {
+        if node.op.name().text() == "mul" {
+            args.vars[1] = args.vars[0];
+        }
+        shares_exp(t, node, args)
+    });
+    says(&message, &["cast: the program rounds here, f32 to bf16, and nothing does so any more"]);
+}
+
+/// A choice that is a result as it is, in f64, and rounded to f32 and to f16.
+fn choice_rounded_twice() -> Graph {
+    traced(|t, x, w| {
+        let chosen = x.gt(0.0).choose(x.exp().cast(DType::F64), w.cast(DType::F64));
+        let rounded = chosen.cast(DType::F32).round_to(DType::F16);
+        t.output("chosen", chosen);
+        rounded.tanh()
+    })
+}
+
+/// The choice in f32 in the place of its narrowing; and, if wanted, one of its parts rounded in the place of all.
+fn narrows_choice<'t>(t: &'t Tracer, node: &Node, args: Args<'t>, rounds_one: bool) -> Results<'t> {
+    let chosen = args.vars.first().and_then(|x| {
+        t.with_graph(|g| {
+            let id = x.id().node;
+            (g.node(id).op.name().text() == "where").then(|| g.args(id))
+        })
+    });
+    let Some(chosen) = chosen else { return t.again(node, args) };
+    let parts = [0, 1, 2].map(|i| t.var(chosen[i]));
+    match node.op.name().text() {
+        "cast" => {
+            let [a, b] = [1, 2].map(|i| below_cast(t, parts[i]).expect("widened"));
+            parts[0].choose(a, b).results()
+        }
+        "round_to" if rounds_one => {
+            parts[0].choose(parts[1].round_to(DType::F16), parts[2]).results()
+        }
+        _ => t.again(node, args),
+    }
+}
+
+#[test]
+fn v7_a_narrowed_choice_is_rounded_as_a_whole() {
+    let pipeline = core().then(Simplify);
+    let simple = pipeline.run(choice_rounded_twice(), |_, _, _| ()).expect("the choice is exact");
+    let is_narrow = |id: &NodeId| {
+        let node = simple.node(*id);
+        node.op.name().text() == "where" && node.results[0].dtype == DType::F32
+    };
+    assert_eq!(simple.nodes().filter(is_narrow).count(), 1, "{}", *simple);
+    let message = refused(choice_rounded_twice(), core(), Promise::Moves, |t, _, _, node, args| {
+        narrows_choice(t, node, args, true)
+    });
+    says(
+        &message,
+        &["round_to: the program rounds here, f32 to f16, and nothing does so any more"],
+    );
+    let right = Broken {
+        promise: Promise::Moves,
+        rule: |t, _, _, node, args| narrows_choice(t, node, args, false),
+    };
+    core().then(right).run(choice_rounded_twice(), |_, _, _| ()).unwrap();
+}
+
+/// A sum of one number or the other, rounded.
+fn one_of_two(other: f64) -> Graph {
+    traced(|t, x, _| {
+        let full = |number| t.full(x.ty(), number);
+        let other = if other == 0.0 { full(1.0).add(full(-1.0)) } else { full(other) };
+        x.gt(0.0).choose(full(0.0), other).sum(()).cast(DType::BF16)
+    })
+}
+
+#[test]
+fn v7_a_choice_of_one_number_is_known() {
+    core().then(Simplify).run(one_of_two(0.0), |_, _, _| ()).unwrap();
+    let drops: Rule = |t, _, _, node, args| {
+        if node.op.name() != CAST.name {
+            return t.again(node, args);
+        }
+        t.full(node.results[0].clone(), 0.0).results()
+    };
+    let message = refused(one_of_two(0.1), core(), Promise::Moves, drops);
+    says(&message, &["cast: the program rounds here, f32 to bf16, and nothing does so any more"]);
 }
 
 #[test]

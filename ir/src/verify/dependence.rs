@@ -31,7 +31,10 @@ fn may_be_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     if graph.port_of(id).is_some() {
         return false;
     }
-    if args.iter().all(is_known) || may_choose_known(graph, id, known) {
+    if args.iter().all(is_known)
+        || may_choose_known(graph, id, known)
+        || may_choose_one(graph, id, known)
+    {
         return true;
     }
     if graph.node(id).results.iter().any(|ty| ty.dtype.is_float()) {
@@ -61,6 +64,17 @@ fn may_choose_known(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
     chooses_known(id).is_some_and(|args| {
         args[1..].iter().any(|a| chooses_known(behind_views(graph, a.node)).is_some())
     })
+}
+
+/// True for a choice between two known numbers that may be the same.
+fn may_choose_one(graph: &Graph, id: NodeId, known: &[bool]) -> bool {
+    let args = graph.args(id);
+    let bits = |arg: ValueId| number(graph, arg.node).map(f64::to_bits);
+    let may_be_one = || match (bits(args[1]), bits(args[2])) {
+        (Some(a), Some(b)) => a == b,
+        _ => true,
+    };
+    is_choice(graph, id) && args[1..].iter().all(|arg| known[arg.node.index()]) && may_be_one()
 }
 
 /// True if the results of a node cannot do without an operand.
@@ -198,6 +212,13 @@ pub(super) fn behind_views(graph: &Graph, id: NodeId) -> NodeId {
     behind(graph, id, &|at| {
         matches!(lowering(graph, at), Some(Lower::View(_))) || is_cast(graph, at)
     })
+}
+
+/// The number that all elements of a constant hold, perhaps behind views and casts.
+pub(super) fn number(graph: &Graph, id: NodeId) -> Option<f64> {
+    let at = behind_views(graph, id);
+    let node = graph.node(at);
+    node.attrs.float("value").filter(|_| node.op.intrinsic() == Some(Intrinsic::Constant))
 }
 
 /// The value that an op hands on, with a sign changed at most.

@@ -68,18 +68,36 @@ impl Kept {
         let widened = before.args(user).into_iter().filter(is_widening);
         let widened: SmallVec<[NodeId; 4]> =
             widened.map(|arg| behind_widenings(before, arg.node)).collect();
-        for (x, of) in each(taken).filter(|(x, _)| *x != user) {
-            let place = took.iter().position(|arg| arg.node == x);
-            let place = place
-                .or_else(|| took.iter().position(|arg| self.may_have_become(before, arg.node, x)));
-            match place {
-                // An op takes an operand once; what became of it, as often as it likes.
-                Some(place) if is_same => drop(took.swap_remove(place)),
-                Some(_) => {}
-                None if widened.contains(&x) || of.is_operand(before, user) => {}
-                None => drop(self.new_uses.insert((x, user, of.dtype))),
+        for of in taken.iter() {
+            let values = of.values.iter().copied().filter(|x| *x != user);
+            let place = self.place_of(before, &took, values.clone());
+            // What was found to be equal to an operand is that operand, but for what is rounded to be it.
+            let is_operand = place.is_some_and(|place| !is_rounding(before, took[place].node));
+            let is_one = |x: NodeId| {
+                took.iter().any(|arg| arg.node == x || self.may_have_become(before, arg.node, x))
+            };
+            let is_new = |x: &NodeId| !is_operand && !widened.contains(x) && !is_one(*x);
+            let new: SmallVec<[NodeId; 2]> = values.filter(is_new).collect();
+            self.new_uses.extend(new.into_iter().map(|x| (x, user, of.dtype)));
+            if let Some(place) = place.filter(|_| is_same) {
+                took.swap_remove(place);
             }
         }
+    }
+
+    /// Which of these operands one of the values is, or may have become: an op takes an operand once, what became of it as often as it likes.
+    fn place_of(
+        &self,
+        before: &Graph,
+        took: &[ValueId],
+        values: impl Iterator<Item = NodeId> + Clone,
+    ) -> Option<usize> {
+        let is_one = |arg: &ValueId| values.clone().any(|x| x == arg.node);
+        let plain = |arg: &ValueId| is_one(arg) && !is_rounding(before, arg.node);
+        let became =
+            |arg: &ValueId| values.clone().any(|x| self.may_have_become(before, arg.node, x));
+        let place = took.iter().position(plain).or_else(|| took.iter().position(is_one));
+        place.or_else(|| took.iter().position(became))
     }
 
     /// True if a rewrite may have found out that a node gives `x`: it is gone, and made of `x` by ops that are gone and round nothing.
@@ -131,7 +149,7 @@ impl Kept {
         self.is_taken_behind(before, x, cast, before.node(cast).attrs.dtype("to"))
     }
 
-    /// True if a user of a value, or of a cast of it that is gone, now takes `x`, and does not round it the same way itself.
+    /// True if a user of a value, or of a cast of it, now takes `x`, and does not round it the same way itself.
     fn is_taken_behind(
         &self,
         before: &Graph,
@@ -143,7 +161,7 @@ impl Kept {
             let is_cast = is_cast(before, user);
             let rounds = is_cast && before.node(user).attrs.dtype("to") == to;
             !rounds && self.new_uses.contains(&(x.node, user, before.ty(x).dtype))
-                || is_cast && !self.has(user) && self.is_taken_behind(before, x, user, to)
+                || is_cast && self.is_taken_behind(before, x, user, to)
         })
     }
 }
@@ -153,15 +171,6 @@ impl Kept {
 struct Taken {
     values: SmallVec<[NodeId; 2]>,
     dtype: DType,
-}
-
-impl Taken {
-    /// True if one of them was an operand of that op, and did not become equal to the others by rounding them.
-    fn is_operand(&self, before: &Graph, user: NodeId) -> bool {
-        let args = before.args(user);
-        let was_taken = |x: &NodeId| args.iter().any(|arg| arg.node == *x);
-        self.values.iter().any(|x| was_taken(x) && !is_rounding(before, *x))
-    }
 }
 
 /// Each of those values.

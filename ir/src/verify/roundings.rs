@@ -6,7 +6,7 @@
 //! it to a result cannot do without it ([`takes`]).
 
 use super::compare::{casts, dtypes, is_rounding, points_to, rounds};
-use super::dependence::{behind_views, known, takes};
+use super::dependence::{known, number, takes};
 use super::kept::Kept;
 use crate::DType;
 use crate::graph::{Graph, Node, NodeId, ValueId};
@@ -151,13 +151,6 @@ impl Roundings {
             _ => fits.fold(u8::MAX, |all, a| all & a),
         }
     }
-}
-
-/// The number that all elements of a constant hold, perhaps behind views and casts.
-fn number(graph: &Graph, id: NodeId) -> Option<f64> {
-    let at = behind_views(graph, id);
-    let node = graph.node(at);
-    node.attrs.float("value").filter(|_| node.op.intrinsic() == Some(Intrinsic::Constant))
 }
 
 /// True if a reduction of one value gives the value.

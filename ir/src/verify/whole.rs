@@ -7,6 +7,15 @@
 //!
 //! Both casts stand for the rounding, so one of them alone does not show that it is whole. What handed the elements to the old cast does: if
 //! it is still there, what it gives now is narrow, or made of what is rounded, or a cast that stands for the rounding comes after it.
+//!
+//! Of a choice that is rounded twice, the first rounding may have become a choice of its own, beside the one that is still there:
+//!
+//! ```text
+//! before: %2 = where %c, %a, %b : f64; %3 = cast %2 {to = f32}; %4 = cast %3 {to = f16}
+//! after:  %2 = where %c, %a, %b : f64; %3 = where %c, %narrow_a, %narrow_b : f32; %4 = cast %3 {to = f16}
+//! ```
+//!
+//! The second is whole if a cast that stands for it comes after every choice that stands for the first.
 
 use super::compare::{casts, dtypes, points_to};
 use super::dependence::is_cast;
@@ -35,31 +44,47 @@ impl<'a> Whole<'a> {
     /// True if the rounding of that number, which the cast stands for, is lost for a part of what it rounds.
     pub(super) fn misses_a_part(&mut self, cast: NodeId, number: u32) -> bool {
         let (_, to) = dtypes(self.before, cast);
-        let Some(x) = self.choice(cast).filter(|x| self.kept.has(*x) && !self.kept.holds(*x, to))
+        let Some((x, between)) =
+            self.choice(cast).filter(|(x, _)| self.kept.has(*x) && !self.kept.holds(*x, to))
         else {
             return false;
         };
         let roundings = self.roundings(number);
-        let comes_after = roundings.iter().any(|rounding| self.is_made_of(*rounding, x));
-        let stays = |id: &NodeId| self.stands_for(*id, x);
-        !comes_after && !self.after.nodes().filter(stays).any(|id| self.is_rounded(id, to))
-    }
-
-    /// The choice, or the concatenation, that hands a cast what it rounds.
-    fn choice(&self, cast: NodeId) -> Option<NodeId> {
-        let mut at = cast;
-        loop {
-            at = match data(self.before, at)[..] {
-                [] => return None,
-                [x] => x.node,
-                _ => return Some(at),
-            }
+        let is_made_of = |is_one: &dyn Fn(NodeId) -> bool| {
+            roundings.iter().any(|rounding| self.is_made_of(*rounding, is_one))
+        };
+        let stays = |id: &NodeId| self.stands_for(*id, x, &[x]);
+        if is_made_of(&|id| stays(&id))
+            || self.after.nodes().filter(stays).any(|id| self.is_rounded(id, to))
+        {
+            return false;
         }
+        let live = self.after.live();
+        let narrowed = |id: &NodeId| live[id.index()] && self.stands_for(*id, x, &between);
+        let mut choices = self.after.nodes().filter(narrowed).peekable();
+        choices.peek().is_none() || !choices.all(|choice| is_made_of(&|id| id == choice))
     }
 
-    fn stands_for(&self, id: NodeId, x: NodeId) -> bool {
+    /// The choice, or the concatenation, that hands a cast what it rounds, and what lies between the two.
+    fn choice(&self, cast: NodeId) -> Option<(NodeId, SmallVec<[NodeId; 4]>)> {
+        let (mut at, mut between) = (cast, SmallVec::new());
+        loop {
+            match data(self.before, at)[..] {
+                [] => return None,
+                [x] => at = x.node,
+                _ => break,
+            }
+            between.push(at);
+        }
+        between.pop();
+        Some((at, between))
+    }
+
+    /// True for an op such as `x` that stands for one of these.
+    fn stands_for(&self, id: NodeId, x: NodeId, these: &[NodeId]) -> bool {
         let node = self.after.node(id);
-        node.op == self.before.node(x).op && node.origin.stands_for.contains(&x)
+        let stands_for = &node.origin.stands_for;
+        node.op == self.before.node(x).op && these.iter().any(|old| stands_for.contains(old))
     }
 
     fn roundings(&mut self, number: u32) -> SmallVec<[NodeId; 2]> {
@@ -76,12 +101,12 @@ impl<'a> Whole<'a> {
         casts.get(&number).cloned().unwrap_or_default()
     }
 
-    /// True if what a cast rounds are elements of what stands for `x`.
-    fn is_made_of(&self, cast: NodeId, x: NodeId) -> bool {
+    /// True if what a cast rounds are elements of such a node.
+    fn is_made_of(&self, cast: NodeId, is_one: &dyn Fn(NodeId) -> bool) -> bool {
         let mut todo: Vec<NodeId> = vec![cast];
         let mut seen = FxHashSet::default();
         while let Some(id) = todo.pop() {
-            if self.stands_for(id, x) {
+            if is_one(id) {
                 return true;
             }
             if seen.insert(id) {
