@@ -18,9 +18,11 @@
 //! Gradients have the dtype of what they are the gradient of. A value used several times sums them in that dtype, in the order
 //! in which eager PyTorch does: nodes are walked in the opposite order of their recording, so the contribution of the last use
 //! comes first and each earlier use is added to the sum so far. What ranks add up is not rounded to 16 bits before: see `unrounded`.
+//! Gradients that are differentiated again promote operands anew: see `anew`.
 //!
 //! What is recorded keeps the module path of the forward node, and its source is `grad of` the line of that node.
 
+mod anew;
 mod unrounded;
 
 use crate::decompose::{DEEPEST, record_parts};
@@ -59,6 +61,7 @@ impl Pass for Autodiff {
         if asked.wrt.is_empty() {
             return without_dead_code(graph);
         }
+        let again = anew::losses(graph);
         let mut renamed = Renamed::default();
         let mut walks: FxHashMap<ValueId, Adjoints> = FxHashMap::default();
         let joint = graph.retrace(|t, id, node, args| {
@@ -67,7 +70,7 @@ impl Pass for Autodiff {
                 let adjoints = walks.entry(loss).or_insert_with(|| {
                     let wrt =
                         asked.of_loss(loss).iter().filter_map(|old| renamed.get(t, graph, *old));
-                    backward(t, args.vars[0], &wrt.collect::<Vec<_>>())
+                    backward(t, args.vars[0], &wrt.collect::<Vec<_>>(), again.contains(&loss))
                 });
                 args.vars[1..]
                     .iter()
@@ -129,11 +132,14 @@ struct Reached {
     nodes: Vec<bool>,
     /// How many composites the nodes lie inside of.
     depth: usize,
+    /// True for gradients that are differentiated again.
+    again: bool,
 }
 
 impl Reached {
-    fn from(t: &Tracer, wrt: &[Var<'_>], loss: NodeId) -> Self {
-        let mut reached = Reached { nodes: vec![false; loss.index() + 1], depth: 0 };
+    fn from(t: &Tracer, wrt: &[Var<'_>], loss: NodeId, again: bool) -> Self {
+        let nodes = vec![false; loss.index() + 1];
+        let mut reached = Reached { nodes, depth: 0, again };
         for id in wrt.iter().map(|v| v.id().node).filter(|id| *id <= loss) {
             reached.nodes[id.index()] = true;
         }
@@ -194,6 +200,12 @@ impl<'t> Step<'t> {
             origin: node.origin,
         }
     }
+
+    /// The operands, promoted anew or not.
+    fn operands(&self, t: &'t Tracer, anew: bool) -> Vec<Var<'t>> {
+        let promoted = |x: &Var<'t>| if anew { anew::promoted(t, &self.origin, *x) } else { *x };
+        self.args.vars.iter().map(promoted).collect()
+    }
 }
 
 fn named(node: &Node) -> String {
@@ -203,14 +215,14 @@ fn named(node: &Node) -> String {
     }
 }
 
-/// Walks what has been recorded so far back from `loss`.
-fn backward<'t>(t: &'t Tracer, loss: Var<'t>, wrt: &[Var<'t>]) -> Adjoints {
+/// Walks what has been recorded so far back from `loss`, for gradients that are differentiated `again` or not.
+fn backward<'t>(t: &'t Tracer, loss: Var<'t>, wrt: &[Var<'t>], again: bool) -> Adjoints {
     let mut adjoints = Adjoints::default();
     if loss.is_poison() {
         return adjoints;
     }
     let last = loss.id().node;
-    let mut reached = Reached::from(t, wrt, last);
+    let mut reached = Reached::from(t, wrt, last, again);
     adjoints.add(t, loss.id(), t.ones_like(loss));
     walk(t, 0..last.index() + 1, &mut reached, &mut adjoints);
     adjoints
@@ -250,7 +262,7 @@ fn differentiate<'t>(
         | Body::Composite { grad: Some(Grad::Rule(rule)), .. } => {
             let cx = GradCx {
                 tracer: t,
-                args: &step.args.vars,
+                args: &step.operands(t, reached.again),
                 groups: &step.args.groups,
                 outs: &step.outs,
                 dys,
@@ -267,7 +279,8 @@ fn differentiate<'t>(
             }
             let before = t.with_graph(Graph::len);
             let args = &step.args.vars;
-            let own = Args::grouped(&apart(args), &step.args.groups);
+            let own = apart(&step.operands(t, reached.again));
+            let own = Args::grouped(&own, &step.args.groups);
             let from = t.with_graph(Graph::len);
             let parts = record_parts(t, &step.op, &own, &step.attrs, &step.types);
             let to = t.with_graph(Graph::len);

@@ -242,6 +242,29 @@ fn a_gradient_of_a_gradient_of_a_cube() {
     assert_eq!(out.get("y").unwrap().to_f64s(), [6.0, -12.0, 18.0]);
 }
 
+/// PyTorch's numbers. Each way back to `x` is rounded to f16 by itself: one rounding of their sum would give -0.703125 and -213.625.
+#[test]
+fn gradients_of_gradients_promote_operands_anew() {
+    let t = Tracer::new("test");
+    let x = t.param("x", TensorType::new(DType::F16, [1]));
+    let y = t.param("y", f32s(&[3]));
+    let product = x.mul(y);
+    let first = t.grad(product.mul(product).mul(product).sum(()), &[y])[0];
+    t.output("second", t.grad(first.mul(first).sum(()), &[x])[0]);
+    let graph = t.finish().expect("a test program is well formed");
+    let graph = standard(&PassOptions::default()).run(graph, |_, _, _| ()).expect("runs");
+    for (x, y, second) in [
+        (-1.0888671875, [-0.265625, 0.1875, -0.21875], -0.70263671875),
+        (-1.3359375, [0.875, 0.765625, 0.046875], -213.5),
+    ] {
+        let mut inputs = values(&[("y", &y)]);
+        let x = Value::from_f64s(TensorType::new(DType::F16, [1]), &[x]).expect("one number");
+        inputs.insert("x".to_owned(), x);
+        let found = eval::graph(&graph, &inputs).expect("runs").get("second").unwrap().to_f64s();
+        assert_eq!(found, [second]);
+    }
+}
+
 /// A predicated step of one weight in f16, its gradient scaled.
 fn scaled_step() -> Graph {
     let t = Tracer::new("step");
