@@ -96,12 +96,12 @@ fn a_check_that_fails_behind_the_caches_leaves_them_whole() {
     assert_eq!((&after[0][..12], &after[0][12..16]), (&before[0][..12], &[2.5; 4][..]));
 }
 
-/// One step of attention over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
-fn stepped(batch: usize, each: bool) -> SizedProgram {
+/// A step of attention by so many new positions over a cache of two sequences, in which `lengths` positions are filled, or of one of them with `filled` positions.
+fn stepped(batch: usize, new: usize, each: bool) -> SizedProgram {
     let graph = trace("step", |t: &Trace| {
-        let filled = t.size_in("filled", 0..300);
+        let filled = t.size_in("filled", 0..301 - new as i64);
         let of = ["q", "k", "v"]
-            .map(|name| t.input_of(name, TensorType::new(DType::F32, [batch, 2, 1, 4])));
+            .map(|name| t.input_of(name, TensorType::new(DType::F32, [batch, 2, new, 4])));
         let (cx, cache) = (Context::evaluation(t), KvCache::new(batch, 2, 300, 4));
         let ([k, v], seen) = if each {
             let lengths = t.input_of("lengths", TensorType::new(DType::I64, [batch]));
@@ -117,15 +117,22 @@ fn stepped(batch: usize, each: bool) -> SizedProgram {
     compile_sized(graph.expect("a program"), &Options::new()).expect("code")
 }
 
+/// Caches of two sequences with numbers in them.
+fn cached(sizes: [usize; 4]) -> Store {
+    let mut store = Store::new();
+    for (seed, name) in (0..).zip(["cached_keys", "cached_values"]) {
+        store.insert(name, Tensor::randn(sizes, seed).expect("a size that fits"));
+    }
+    store.insert("cached_lengths", Tensor::new([2], &[0i64; 2]).expect("two lengths"));
+    store
+}
+
 #[test]
 fn sequences_of_different_lengths_are_what_each_is_alone() {
-    let (both, alone) = (stepped(2, true), stepped(1, false));
+    let (both, alone) = (stepped(2, 1, true), stepped(1, 1, false));
     let caches = ["cached_keys", "cached_values"];
     let lengths = [270i64, 3];
-    let mut store = Store::new();
-    for (seed, name) in (0..).zip(caches) {
-        store.insert(name, Tensor::randn([2, 2, 300, 4], seed).expect("a size that fits"));
-    }
+    let mut store = cached([2, 2, 300, 4]);
     let token = ["q", "k", "v"].map(|name| {
         let seed = name.as_bytes()[0].into();
         (name, Tensor::randn([2, 2, 1, 4], seed).expect("a size that fits"))
@@ -141,7 +148,14 @@ fn sequences_of_different_lengths_are_what_each_is_alone() {
     let before = bits(&store);
     for wrong in [[271, 3], [270, -1], [i64::MAX, i64::MIN]] {
         let error = run(&mut store, wrong, 270).expect_err("is out of range").to_string();
-        assert!(error.contains("index out of range: expected 0..271"), "{error}");
+        // Of several that are wrong, none is told.
+        let found = match wrong {
+            [271, _] => ", found 271",
+            [_, -1] => ", found -1",
+            _ => "",
+        };
+        let says = format!("check_range: index out of range: expected 0..271{found}");
+        assert!(error.contains(&says) && error.contains("generate.rs:"), "{error}");
         assert_eq!(bits(&store), before);
     }
     run(&mut store, [0, 0], 300).expect_err("the cache is full");
@@ -165,6 +179,83 @@ fn sequences_of_different_lengths_are_what_each_is_alone() {
             assert_eq!(own[..], after[i * 2400..][..2400], "the cache of sequence {i}");
         }
     }
+}
+
+#[test]
+fn several_positions_at_once_are_one_after_another() {
+    let (lengths, names) = ([151i64, 0], ["q", "k", "v"]);
+    for new in [2, 7] {
+        let (chunk, single) = (stepped(2, new, true), stepped(2, 1, true));
+        let of = names.map(|name| {
+            let seed = name.as_bytes()[0].into();
+            Tensor::randn([2, 2, new, 4], seed).expect("a size that fits")
+        });
+        let run = |program: &SizedProgram, store: &mut Store, of: [&Tensor; 3], behind: i64| {
+            let lengths = lengths.map(|length| length + behind);
+            let filled = lengths[0];
+            let lengths = Tensor::new([2], &lengths).expect("two lengths");
+            let mut inputs = vec![("lengths", &lengths)];
+            inputs.extend(names.into_iter().zip(of));
+            let out = program.run_at(store, &inputs, &[("filled", filled)]).expect("runs");
+            out["y"].to_vec::<f32>().expect("f32")
+        };
+        let mut store = cached([2, 2, 300, 4]);
+        let mut other = store.try_clone().expect("fits twice");
+        let found = run(&chunk, &mut store, of.each_ref(), 0);
+        for at in 0..new {
+            let token = of.each_ref().map(|x| {
+                let all = x.to_vec::<f32>().expect("f32");
+                let rows: Vec<f32> =
+                    all.chunks(4).skip(at).step_by(new).flatten().copied().collect();
+                Tensor::new([2, 2, 1, 4], &rows).expect("a token")
+            });
+            let wanted = run(&single, &mut other, token.each_ref(), at as i64);
+            let rows: Vec<f32> = found.chunks(4).skip(at).step_by(new).flatten().copied().collect();
+            assert_eq!(rows, wanted, "position {at} of {new}");
+        }
+        for name in ["cached_keys", "cached_values", "cached_lengths"] {
+            let bits = |store: &Store| store.get(name).expect("there").to_f64s();
+            assert_eq!(bits(&store), bits(&other), "{name}, {new} at once");
+        }
+        let reached = store.get("cached_lengths").expect("there").to_f64s();
+        assert_eq!(reached, lengths.map(|length| (length + new as i64) as f64));
+    }
+}
+
+/// Whoever reads what is cached without the mask gets no other lengths past the check.
+#[test]
+fn lengths_are_checked_without_the_mask() {
+    let graph = trace("step", |t: &Trace| {
+        let largest = t.size_in("largest", 0..15);
+        let [k, v] =
+            ["k", "v"].map(|name| t.input_of(name, TensorType::new(DType::F32, [2, 1, 2, 4])));
+        let lengths = t.input_of("lengths", TensorType::new(DType::I64, [2]));
+        let cache = KvCache::new(2, 1, 16, 4);
+        let ([k, v], _) = cache.extend_each(&Context::evaluation(t), [k, v], lengths, largest);
+        t.output("sum", k.add(v).sum(()));
+    });
+    let program = compile_sized(graph.expect("a program"), &Options::new()).expect("code");
+    let (mut store, rows) = (cached([2, 1, 16, 4]), Tensor::randn([2, 1, 2, 4], 1).expect("rows"));
+    let mut run = |lengths: [i64; 2], largest: i64| {
+        let lengths = Tensor::new([2], &lengths).expect("two lengths");
+        let inputs = [("k", &rows), ("v", &rows), ("lengths", &lengths)];
+        let ran = program.run_at(&mut store, &inputs, &[("largest", largest)]).map(drop);
+        let cached = |name: &str| store.get(name).expect("there").to_f64s();
+        (ran, ["cached_keys", "cached_values", "cached_lengths"].map(cached))
+    };
+    let before = run([14, 3], 14);
+    before.0.expect("fits");
+    for wrong in [[5, 6], [5, -1]] {
+        let (error, cached) = run(wrong, 5);
+        let error = error.expect_err("is out of range").to_string();
+        let says = format!("expected 0..6, found {}", wrong[1]);
+        assert!(error.contains(&says) && error.contains("generate.rs:"), "{error}");
+        assert_eq!(cached, before.1);
+    }
+    let (full, cached) = run([15, 3], 15);
+    let full = full.expect_err("the cache is full").to_string();
+    assert!(full.contains("`largest` is 15, expected 0..=14"), "{full}");
+    assert_eq!(cached, before.1);
 }
 
 #[test]
@@ -219,24 +310,30 @@ fn a_transformer_of_characters_learns_as_in_pytorch() {
 }
 
 #[test]
-fn a_cache_takes_one_new_position_of_each_sequence_and_head() {
-    for sizes in [[2, 1, 1, 8], [1, 4, 1, 8], [2, 4, 3, 8], [2, 4, 1, 1]] {
+fn a_cache_takes_new_positions_of_each_sequence_and_head() {
+    let step = |sizes: [[usize; 4]; 2], lengths: &[usize], largest: usize| {
         let graph = trace("step", |t: &Trace| {
-            let [k, v] =
-                ["k", "v"].map(|name| t.input_of(name, TensorType::new(DType::F32, sizes)));
-            let lengths = t.input_of("lengths", TensorType::new(DType::I64, [2]));
-            let cache = KvCache::new(2, 4, 300, 8);
+            let of = |name, i: usize| t.input_of(name, TensorType::new(DType::F32, sizes[i]));
+            let lengths = t.input_of("lengths", TensorType::new(DType::I64, lengths));
+            let (cx, cache) = (Context::evaluation(t), KvCache::new(2, 4, 300, 8));
             let ([k, _], seen) =
-                cache.extend_each(&Context::evaluation(t), [k, v], lengths, 2.into());
+                cache.extend_each(&cx, [of("k", 0), of("v", 1)], lengths, largest.into());
             t.output("k", k);
             t.output("seen", seen);
         });
-        let why = graph.map(drop).expect_err("other sizes").to_string();
-        let found = format!("found f32{sizes:?}");
-        assert!(
-            why.contains("extend_each: expected [2, 4, 1, 8]") && why.contains(&found),
-            "{why}"
-        );
+        graph.map(drop).map_err(|why| why.to_string())
+    };
+    let right = [2, 4, 3, 8];
+    step([right; 2], &[2], 297).expect("fits");
+    let says = |why: Result<(), String>, parts: [&str; 2]| {
+        let why = why.expect_err("other sizes");
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
         assert!(why.contains("generate.rs"), "{why}");
+    };
+    for sizes in [[2, 1, 3, 8], [1, 4, 3, 8], [2, 4, 3, 1], [2, 4, 2, 8]] {
+        let found = format!("found f32{sizes:?}");
+        says(step([right, sizes], &[2], 2), ["extend_each: expected [2, 4, 3, 8]", &found]);
     }
+    says(step([right; 2], &[3], 2), ["extend_each: expected i64[2]", "found i64[3]"]);
+    says(step([right; 2], &[2], 298), ["f32[2, 4, 300, 8]", "301"]);
 }

@@ -1,5 +1,6 @@
 //! Values that come from outside or from attributes alone: `input`, `constant`, `iota`.
 
+use super::elementwise::{MAXIMUM, MINIMUM};
 use super::infer;
 use crate::graph::{Graph, Groups, Node, ValueId};
 use crate::kernel::ScalarOp;
@@ -148,21 +149,35 @@ pub fn is_data(node: &Node) -> bool {
         && node.attrs.floats("data").len() > MOST_IN_CODE
 }
 
-/// True if all elements are numbers known when tracing, which are positions of an axis of that size.
-pub(crate) fn are_positions(graph: &Graph, mut value: ValueId, size: Size) -> bool {
+/// True if all elements are known when tracing to be positions of an axis of that size: as numbers, or because they are kept within.
+pub(crate) fn are_positions(graph: &Graph, value: ValueId, size: Size) -> bool {
     let Some(size) = size.number() else { return false };
-    loop {
-        let node = graph.node(value.node);
-        match &node.op.def().body {
-            Body::Core { kernel: Lower::View(_), .. } => value = graph.args(value.node)[0],
-            _ if node.op.intrinsic() == Some(Intrinsic::Constant) => break,
-            _ => return false,
-        }
+    let [low, high] = bounds(graph, value, CLAMPS);
+    low >= 0.0 && high < size as f64
+}
+
+/// So many extremes of extremes are looked through.
+const CLAMPS: usize = 3;
+
+/// The least and the greatest that an element of integers may be.
+fn bounds(graph: &Graph, mut value: ValueId, depth: usize) -> [f64; 2] {
+    while let Body::Core { kernel: Lower::View(_), .. } = &graph.node(value.node).op.def().body {
+        value = graph.args(value.node)[0];
     }
-    let attrs = &graph.node(value.node).attrs;
-    let one = attrs.float("value");
-    let mut all = attrs.floats("data").iter().copied().chain(one);
-    all.all(|number| (0.0..size as f64).contains(&number))
+    let node = graph.node(value.node);
+    let extreme = [(&MINIMUM, f64::min as fn(f64, f64) -> f64), (&MAXIMUM, f64::max)];
+    let extreme = extreme.into_iter().find(|(op, _)| depth > 0 && node.op.name() == op.name);
+    if let Some((_, pick)) = extreme {
+        let args = graph.args(value.node);
+        let [a, b] = [0, 1].map(|i| bounds(graph, args[i], depth - 1));
+        return [0, 1].map(|i| pick(a[i], b[i]));
+    }
+    let (one, data) = (node.attrs.float("value"), node.attrs.floats("data"));
+    if node.op.intrinsic() != Some(Intrinsic::Constant) || one.is_none() && data.is_empty() {
+        return [f64::NEG_INFINITY, f64::INFINITY];
+    }
+    let all = || data.iter().copied().chain(one);
+    [all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max)]
 }
 
 /// One number, or a search for the element's number by halving.

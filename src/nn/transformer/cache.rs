@@ -55,12 +55,12 @@ impl KvCache {
         [extended("cached_keys", keys), extended("cached_values", values)]
     }
 
-    /// The same for sequences that have come to different lengths: keys and values `[batch, heads, 1, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
-    /// `largest + 1` positions, and the mask `[batch, 1, 1, largest + 1]` by which attention sees what a sequence has: true up to its own new position. What lies behind
-    /// the largest length costs nothing.
+    /// The same for sequences that have come to different lengths: keys and values `[batch, heads, new, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
+    /// `largest + new` positions, and the mask `[batch, 1, new, largest + new]` by which attention sees what a sequence has: each of its new positions those up to itself.
+    /// What lies behind the largest length costs nothing. Of sequences with fewer new positions than others the rest are filled with anything: the next run says their
+    /// lengths, and writes there.
     ///
-    /// The mask is made of lengths that are checked: a run that uses it, with a length below zero or above `largest`, fails and leaves the cache as it was. A program that
-    /// leaves the mask aside checks the lengths itself, [`check_range`](Indexing::check_range): a position outside of the window is not written.
+    /// A run with a length below zero or above `largest` fails and leaves the cache as it was. The lengths behind the new positions are the state `cached_lengths`.
     ///
     /// # Errors
     /// Of the trace: other sizes, and more positions than there is room for.
@@ -71,38 +71,46 @@ impl KvCache {
         lengths: Var<'t>,
         largest: Size,
     ) -> ([Var<'t>; 2], Var<'t>) {
-        let (t, end) = (cx.trace().tracer(), largest + 1);
-        let [at, of_each] = cx.here(|| {
-            let at = t.iota(DType::I64, &Shape::from([Size::from(1), Size::from(1), end]), 2);
-            [at.unsqueeze(3), lengths.reshape([self.sizes[0], 1, 1, 1])]
-        });
-        let extended = |name: &str, new: Var<'t>| {
-            let Some(state) = self.state(cx, name, new) else { return new };
-            let [batch, heads, _, width] = self.sizes;
-            if new.shape() != Shape::from([batch, heads, 1, width]) {
-                let expected = format!("expected [{batch}, {heads}, 1, {width}]");
-                let why =
-                    format!("{expected}, one new position of each sequence, found {}", new.ty());
-                return cx.here(|| t.fail("extend_each", why));
-            }
+        let (t, [batch, heads, _, width]) = (cx.trace().tracer(), self.sizes);
+        let new = if keys.rank() == 4 { keys.size(2) } else { Size::from(1) };
+        let whole = Shape::from([batch.into(), heads.into(), new, width.into()]);
+        let refused = |expected: String, found: Var<'t>| {
+            let why = format!("expected {expected}, found {}", found.ty());
+            let poison = cx.here(|| t.fail("extend_each", why));
+            ([poison, poison], poison)
+        };
+        if let Some(other) = [keys, values].into_iter().find(|x| x.shape() != whole) {
+            let what = "the new positions of each sequence";
+            return refused(format!("[{batch}, {heads}, {new}, {width}], {what}"), other);
+        }
+        if lengths.ty() != TensorType::new(DType::I64, [batch]) {
+            return refused(format!("i64[{batch}], the length of each sequence"), lengths);
+        }
+        let window = Window { new, end: largest + new, batch };
+        let [at, of_each] = cx.here(|| window.places(lengths));
+        let extended = |name: &str, x: Var<'t>| {
+            let Some(state) = self.state(cx, name, x) else { return x };
             cx.here(|| {
                 // The old elements are read where the new ones are written, which is done in place.
-                let old = state.slice(2, 0, end, 1);
-                let next = at.eq(of_each).choose(new.to(self.dtype), old);
+                let old = state.slice(2, 0, window.end, 1);
+                let next = window.put(x.to(self.dtype), old, at, of_each);
                 let next = state.put_slice(next, 2, 0);
                 if !next.is_poison() {
                     cx.trace().update(state, next);
                 }
-                next.slice(2, 0, end, 1).to(new.dtype())
+                next.slice(2, 0, window.end, 1).to(x.dtype())
             })
         };
         let all = [extended("cached_keys", keys), extended("cached_values", values)];
-        // The mask alone is made of lengths that have been checked: it is there before anything is written.
-        let seen = cx.here(|| {
-            let known = of_each.check_range(0, end, None);
-            at.le(known).permute([0, 1, 3, 2])
-        });
-        (all, seen)
+        // What is not written into the caches alone is made of checked lengths: these are there before anything is written.
+        let known = cx.here(|| lengths.check_range(0, largest + 1, None));
+        let state = cx.started_buffer("cached_lengths", lengths.ty(), Start::Constant(0.0));
+        cx.here(|| {
+            if !state.is_poison() && !known.is_poison() {
+                cx.trace().update(state, known.add(new));
+            }
+            (all, window.seen(known))
+        })
     }
 
     /// The state, unless there is no program or what goes there has other axes.
@@ -110,5 +118,45 @@ impl KvCache {
         let ty = TensorType::new(self.dtype, self.sizes);
         let state = cx.started_buffer(name, ty, Start::Constant(0.0));
         (!state.is_poison() && !new.is_poison() && new.rank() == 4).then_some(state)
+    }
+}
+
+/// The positions that a run of sequences of different lengths reads and writes.
+#[derive(Clone, Copy)]
+struct Window {
+    /// How many of each sequence are new.
+    new: Size,
+    end: Size,
+    batch: usize,
+}
+
+impl Window {
+    /// The positions as `[1, 1, end, 1]`, and the lengths as `[batch, 1, 1, 1]`.
+    fn places(self, lengths: Var<'_>) -> [Var<'_>; 2] {
+        let one = Size::from(1);
+        let at = lengths.tracer().iota(DType::I64, &Shape::from([one, one, self.end, one]), 2);
+        [at, lengths.reshape([self.batch, 1, 1, 1])]
+    }
+
+    /// New rows in the place of old ones.
+    fn put<'t>(self, new: Var<'t>, old: Var<'t>, at: Var<'t>, of_each: Var<'t>) -> Var<'t> {
+        if self.new == 1 {
+            return at.eq(of_each).choose(new, old);
+        }
+        let number = |n: f64| at.tracer().full(TensorType::scalar(DType::I64), n);
+        let (behind, last) = (at.sub(of_each), self.new - 1);
+        let last = last.number().map_or_else(|| number(0.0).add(last), |last| number(last as f64));
+        let row = behind.maximum(number(0.0)).minimum(last);
+        let is_new = behind.ge(0.0).logical_and(behind.lt(self.new));
+        is_new.choose(new.gather(row.expand_to(&old.shape()), 2), old)
+    }
+
+    /// True for each new position and those up to it.
+    fn seen(self, lengths: Var<'_>) -> Var<'_> {
+        let [at, of_each] = self.places(lengths);
+        let one = Size::from(1);
+        let more = || at.tracer().iota(DType::I64, &Shape::from([one, one, one, self.new]), 3);
+        let own = if self.new == 1 { of_each } else { of_each.add(more()) };
+        at.le(own).permute([0, 1, 3, 2])
     }
 }
