@@ -1,6 +1,6 @@
 //! What stands around attention: rotary positions, gated layers, and PyTorch's names of its kernels.
 
-use super::{Made, named, named_all, size};
+use super::{MOST_NUMBERS, Made, named, named_all, size};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::nn::attention::{attend, backward};
 use crate::ops::nn::{Activations, attention::Options};
@@ -35,6 +35,12 @@ impl<'t> Var<'t> {
             let width = size(self, self.rank() - 1)?;
             if width % 2 != 0 {
                 return Err(format!("turns pairs, found {width} numbers"));
+            }
+            if width > MOST_NUMBERS {
+                return Err(format!("turns at most {MOST_NUMBERS} numbers, found {width}"));
+            }
+            if base.is_nan() || base <= 0.0 {
+                return Err(format!("the base is {base}, expected above 0"));
             }
             let (half, wide) = (width / 2, self.dtype().compute());
             let powers: Vec<f64> =

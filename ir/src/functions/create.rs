@@ -1,5 +1,6 @@
 //! Tensors of positions and of numbers that follow from each other.
 
+use super::MOST_NUMBERS;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::{DType, Shape, TensorType, Tracer, Var};
@@ -119,14 +120,31 @@ impl Tracer {
         offset: i64,
         is_lower: bool,
     ) -> Var<'_> {
-        let holds = |row: i64, column: i64| {
-            if is_lower { column - row <= offset } else { column - row >= offset }
+        if rows < 0 || columns < 0 {
+            let why = format!("a matrix of {rows} rows and {columns} columns");
+            return self.fail("triangle_indices", why);
+        }
+        // The rows that have a place, and the columns of each.
+        let held = match is_lower {
+            _ if columns == 0 => 0..0,
+            true => offset.saturating_neg().clamp(0, rows)..rows,
+            false => 0..columns.saturating_sub(offset).clamp(0, rows),
         };
-        let places = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
-        let places: Vec<(i64, i64)> = places.filter(|(row, column)| holds(*row, *column)).collect();
-        let first = places.iter().map(|(row, _)| *row as f64);
-        let numbers: Vec<f64> =
-            first.chain(places.iter().map(|(_, column)| *column as f64)).collect();
-        self.constant(DType::I64, &[2, places.len()], &numbers)
+        let within = |row: i64| match row.saturating_add(offset) {
+            middle if is_lower => 0..middle.saturating_add(1).min(columns),
+            middle => middle.max(0)..columns,
+        };
+        let mut count = 0i64;
+        for columns in held.clone().map(within) {
+            count = count.saturating_add(columns.end - columns.start);
+            if count > MOST_NUMBERS {
+                let why = format!("more than {MOST_NUMBERS} places of {rows} rows");
+                return self.fail("triangle_indices", why);
+            }
+        }
+        let places = || held.clone().flat_map(|row| within(row).map(move |column| [row, column]));
+        let of = |i: usize| places().map(move |place| place[i] as f64);
+        let numbers: Vec<f64> = of(0).chain(of(1)).collect();
+        self.constant(DType::I64, &[2, count as usize], &numbers)
     }
 }

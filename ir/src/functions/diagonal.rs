@@ -16,10 +16,12 @@ impl<'t> Var<'t> {
             let outer = x.shape()[..x.rank() - 2].to_vec();
             let flat: Vec<Size> =
                 outer.iter().copied().chain([Size::from(rows * columns)]).collect();
-            let start = if offset >= 0 { offset } else { -offset * columns };
+            let (mut start, mut end) = (0, 0);
             let count = length(rows, columns, offset);
-            let end = if count == 0 { start } else { start + (count - 1) * (columns + 1) + 1 };
-            let (start, end) = if count == 0 { (0, 0) } else { (start, end) };
+            if count > 0 {
+                start = if offset >= 0 { offset } else { -offset * columns };
+                end = start + (count - 1) * (columns + 1) + 1;
+            }
             let flat = x.reshape(&flat);
             Ok(flat.slice(flat.rank() as i64 - 1, start, end, columns + 1))
         })
@@ -30,7 +32,7 @@ impl<'t> Var<'t> {
     pub fn diag_embed(self, offset: i64, dim1: i64, dim2: i64) -> Var<'t> {
         named(self, "diag_embed", || {
             let rank = self.rank();
-            let n = size(self, axis(self, -1)?)? + offset.abs();
+            let n = Size::from(size(self, axis(self, -1)?)?) + offset.unsigned_abs();
             let resolved = |dim: i64| Shape::new(&vec![1; rank + 1]).axis(dim);
             let (first, second) = (resolved(dim1)?, resolved(dim2)?);
             if first == second {
@@ -38,7 +40,7 @@ impl<'t> Var<'t> {
             }
             let mut shape = self.shape().to_vec();
             shape.pop();
-            shape.extend([Size::from(n), Size::from(n)]);
+            shape.extend([n, n]);
             let zeros = self.tracer().full(TensorType::new(self.dtype(), &shape[..]), 0.0);
             let y = zeros.with_diagonal(self, offset)?;
             Ok(y.movedim(&[-2, -1], &[first as i64, second as i64]))

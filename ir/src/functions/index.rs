@@ -173,7 +173,7 @@ impl<'t> Var<'t> {
             let bound = |at: i64| if at < 0 { at.saturating_add(n).max(0) } else { at.min(n) };
             let from = bound(start.unwrap_or(0));
             let to = bound(end.unwrap_or(n)).max(from);
-            let count = (to - from + step - 1) / step;
+            let count = if to > from { (to - from - 1) / step + 1 } else { 0 };
             let shape = resized(&self.shape(), axis, count);
             if src.shape() != shape {
                 return Err(format!("`src` is {}, expected shape {shape}", src.ty()));
@@ -207,9 +207,9 @@ impl<'t> Var<'t> {
             }
             let flat = self.ravel();
             let n = size(flat, 0)?;
-            let spans = sizes.iter().zip(strides).map(|(n, s)| (n - 1).saturating_mul(*s));
-            let last = spans.fold(offset, i64::saturating_add);
             let is_negative = |list: &[i64]| list.iter().any(|n| *n < 0);
+            let span = |(n, stride): (&i64, &i64)| n.saturating_sub(1).saturating_mul(*stride);
+            let last = sizes.iter().zip(strides).map(span).fold(offset, i64::saturating_add);
             let is_empty = sizes.contains(&0);
             if is_negative(sizes) || is_negative(strides) || offset < 0 || last >= n && !is_empty {
                 return Err(format!("{sizes:?} by {strides:?} from {offset} reaches beyond {n}"));

@@ -83,6 +83,20 @@ fn size(x: Var<'_>, axis: usize) -> Made<i64> {
         .ok_or_else(|| format!("axis {axis} is {size}, and has to be a number: pin the size"))
 }
 
+/// More parts, or more steps, are not recorded: each is an op or two of the program.
+const MOST_PARTS: i64 = 1 << 16;
+
+/// More numbers are not written into a program.
+const MOST_NUMBERS: i64 = 1 << 24;
+
+/// So many parts or steps, if they are not too many for a program.
+fn few(count: i64, what: &str) -> Made<i64> {
+    if count > MOST_PARTS {
+        return Err(format!("makes {count} {what}, of which a program has at most {MOST_PARTS}"));
+    }
+    Ok(count)
+}
+
 /// The shape with another size along an axis.
 fn resized(shape: &Shape, axis: usize, size: impl Into<Size>) -> Shape {
     let mut sizes = shape.to_vec();

@@ -3,7 +3,7 @@
 use super::{Made, named, resized, size};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::view::Views;
-use crate::{DType, Shape, Var};
+use crate::{DType, Shape, Size, Var};
 
 /// What stands around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +27,9 @@ impl<'t> Var<'t> {
             let (pairs, rank) = (sizes.len() / 2, self.rank());
             if sizes.len() % 2 == 1 || pairs > rank {
                 return Err(format!("{sizes:?} are no pairs for {rank} axes"));
+            }
+            if let Some(n) = sizes.iter().find(|n| n.unsigned_abs() > Size::MAX as u64 / 2) {
+                return Err(format!("{n} positions more or less"));
             }
             let pair = |axis: usize| {
                 let from_end = rank - 1 - axis;

@@ -20,8 +20,8 @@ impl<'t> Var<'t> {
                 3 => powers.avg_pool3d(kernel_size, stride, [0], ceil_mode, true, None),
                 axes => return Err(format!("takes windows of 1 to 3 axes, found {axes}")),
             };
-            let count: i64 = kernel_size.iter().product();
-            let sum = mean.sign().mul(mean.abs().relu()).mul(count as f64);
+            let count: f64 = kernel_size.iter().map(|n| *n as f64).product();
+            let sum = mean.sign().mul(mean.abs().relu()).mul(count);
             Ok(sum.pow(1.0 / p))
         })
     }

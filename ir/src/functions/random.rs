@@ -4,13 +4,15 @@
 use super::named;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
+use crate::ops::infer;
 use crate::ops::random::Random;
 use crate::ops::reduce::Reductions;
 use crate::{DType, Shape, Size, TensorType, Var};
 
-/// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards minus infinity.
 /// Half of what lies between two numbers that are evenly distributed.
 const HALF_STEP: f64 = 1.0 / 33_554_432.0;
+
+/// What stands for a dropped element where mean and variance are kept: the limit of `selu` towards minus infinity.
 const DROPPED: f64 = -1.758_099_340_847_376_6;
 
 impl<'t> Var<'t> {
@@ -61,6 +63,12 @@ impl<'t> Var<'t> {
             let count = high.saturating_sub(low);
             if !(1..=1 << 24).contains(&count) {
                 return Err(format!("from {low} up to {high} are not 1 to 2^24 numbers"));
+            }
+            if low.unsigned_abs().max(high.unsigned_abs()) > 1 << 53 {
+                return Err(format!("{low} or {high} is beyond 2^53"));
+            }
+            for end in [low, high - 1] {
+                infer::need_held(self.dtype(), "an end", end as f64)?;
             }
             let even = self.even(rng, &self.shape(), stream).to(DType::F64);
             let y = even.mul(count as f64).floor().add(low as f64);

@@ -1,6 +1,6 @@
 //! Parts of a tensor along an axis.
 
-use super::{Made, axis, named, named_all, size};
+use super::{Made, axis, few, named, named_all, size};
 use crate::ops::view::Views;
 use crate::{Shape, Var};
 
@@ -11,7 +11,8 @@ impl<'t> Var<'t> {
         named_all(self, "split_with_sizes", || {
             let axis = axis(self, dim)?;
             let n = size(self, axis)?;
-            if sizes.iter().any(|n| *n < 0) || sizes.iter().sum::<i64>() != n {
+            let whole = sizes.iter().try_fold(0i64, |sum, n| sum.checked_add(*n));
+            if sizes.iter().any(|n| *n < 0) || whole != Some(n) {
                 return Err(format!("{sizes:?} does not make {n}"));
             }
             Ok(self.between(axis, &ends(sizes)))
@@ -27,7 +28,7 @@ impl<'t> Var<'t> {
             if each < 0 || each == 0 && n > 0 {
                 return Err(format!("parts of size {each}"));
             }
-            let count = if each == 0 { 1 } else { ((n + each - 1) / each).max(1) };
+            let count = if n == 0 { 1 } else { few((n - 1) / each + 1, "parts")? };
             let ends: Vec<i64> = (1..=count).map(|i| i.saturating_mul(each).min(n)).collect();
             Ok(self.between(axis, &ends))
         })
@@ -43,9 +44,9 @@ impl<'t> Var<'t> {
                 return Err(format!("{chunks} chunks"));
             }
             if n == 0 {
-                return Ok(self.between(axis, &vec![0; chunks as usize]));
+                return Ok(self.between(axis, &vec![0; few(chunks, "parts")? as usize]));
             }
-            Ok(self.split((n + chunks - 1) / chunks, axis as i64))
+            Ok(self.split((n - 1) / chunks + 1, axis as i64))
         })
     }
 
@@ -59,7 +60,8 @@ impl<'t> Var<'t> {
                 return Err(format!("{sections} sections"));
             }
             let of = |i: i64| n / sections + i64::from(i < n % sections);
-            Ok(self.between(axis, &ends(&(0..sections).map(of).collect::<Vec<_>>())))
+            let sizes: Vec<i64> = (0..few(sections, "parts")?).map(of).collect();
+            Ok(self.between(axis, &ends(&sizes)))
         })
     }
 
@@ -80,7 +82,8 @@ impl<'t> Var<'t> {
     pub fn unbind(self, dim: i64) -> Vec<Var<'t>> {
         named_all(self, "unbind", || {
             let axis = axis(self, dim)?;
-            Ok((0..size(self, axis)?).map(|i| self.select(axis as i64, i)).collect())
+            let count = few(size(self, axis)?, "parts")?;
+            Ok((0..count).map(|i| self.select(axis as i64, i)).collect())
         })
     }
 
@@ -149,7 +152,7 @@ impl<'t> Var<'t> {
                 return Ok(x.slice(0, 0, window, 1));
             }
             let count = (n - window) / step + 1;
-            let windows = (0..window).map(|i| {
+            let windows = (0..few(window, "steps")?).map(|i| {
                 let part = x.slice(axis as i64, i, i + (count - 1) * step + 1, step);
                 part.unsqueeze(part.rank() as i64)
             });

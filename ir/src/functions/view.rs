@@ -100,7 +100,12 @@ impl<'t> Var<'t> {
             if sizes.is_empty() {
                 return Err("takes at least one size".to_owned());
             }
-            let known: i64 = sizes.iter().filter(|n| **n != -1).product();
+            let mut given = sizes.iter().filter(|n| **n != -1);
+            let known = given.try_fold(1i64, |product, n| product.checked_mul(*n));
+            let (Some(known), true) = (known, sizes.iter().filter(|n| **n == -1).count() < 2)
+            else {
+                return Err(format!("{sizes:?} does not make {}", self.size(axis)));
+            };
             let whole = self.size(axis);
             let one = |n: &i64| match (n, whole.number()) {
                 (-1, Some(whole)) if known > 0 => Size::from(whole / known),
@@ -128,6 +133,9 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn at_least(self, axes: usize) -> Var<'t> {
         named(self, "at_least", || {
+            if axes > 3 {
+                return Err(format!("takes 1 to 3 axes, found {axes}"));
+            }
             let mut sizes: SmallVec<[Size; 4]> = self.shape().iter().copied().collect();
             while sizes.len() < axes {
                 // One axis becomes the second of three, two the first two.
