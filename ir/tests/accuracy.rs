@@ -103,6 +103,40 @@ fn f32_over_all_magnitudes() {
     }
 }
 
+/// The spacing of f64 at the magnitude of `x`.
+fn unit_of_doubles(x: f64) -> f64 {
+    let exponent = (x.to_bits() >> 52) & 0x7ff;
+    f64::from_bits(if exponent > 52 { (exponent - 52) << 52 } else { 1 << exponent.max(1) >> 1 })
+}
+
+/// Half of the numbers are where a function was furthest from the exact value among some thousand.
+#[test]
+fn functions_of_doubles_beside_more_digits() {
+    let mut most: HashMap<&str, f64> = HashMap::new();
+    for line in include_str!("data/doubles.txt").lines().filter(|line| !line.starts_with('#')) {
+        let [name, x, near, rest] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}");
+        };
+        let [x, near] =
+            [x, near].map(|bits| f64::from_bits(u64::from_str_radix(bits, 16).expect("bits")));
+        let f = Function::ALL.into_iter().find(|f| f.name() == name).expect("a function");
+        let bound = f.bound_of_doubles().expect("a bound");
+        let (got, rest) = (f.of_f64(x), rest.parse::<f64>().expect("a number"));
+        let unit = unit_of_doubles(near);
+        let least = if f == Function::Digamma { 1.0 } else { 0.0 };
+        let scale = scale(f, x, near).abs().max(least);
+        let error = ((got - near) / unit - rest).abs() * (unit / unit_of_doubles(scale));
+        assert!(error <= bound, "{name}({x:e}): {got:e}, not {near:e}: {error} units");
+        let most = most.entry(f.name()).or_default();
+        *most = most.max(error);
+    }
+    for f in Function::ALL {
+        // A bound says something if some number comes near.
+        let is_near = f.bound_of_doubles().is_none_or(|bound| most[f.name()] > bound / 4.0);
+        assert!(is_near, "{}: {most:?}", f.name());
+    }
+}
+
 /// What the op makes of these numbers in a dtype.
 fn computed(bound: &Bound, dtype: DType, numbers: &[f64]) -> Vec<f64> {
     let (tracer, ty) = (Tracer::new("op"), TensorType::new(dtype, &[numbers.len()][..]));

@@ -4,7 +4,7 @@ use super::row::Row;
 use super::{Emitter, MEMORY};
 use crate::plan::Sink;
 use crate::plan::phases::{Class, Phase};
-use crate::routines::{NarrowFloat, Routine};
+use crate::routines::{NarrowFloat, Precision, Routine};
 use crate::status;
 use cranelift::codegen::ir::{AtomicRmwOp, BlockArg};
 use cranelift::prelude::{Block, InstBuilder, Value, types};
@@ -51,14 +51,16 @@ impl Row<'_> {
     /// The routine that makes a value; `None` if there is none.
     fn tile_routine(&self, v: Val) -> Option<Routine> {
         match self.inst(v).op {
-            ScalarOp::Call(function) => Some(Routine::FunctionTile(function)),
+            ScalarOp::Call(function) => {
+                Precision::of(self.inst(v).ty).map(|p| Routine::FunctionTile(function, p))
+            }
             ScalarOp::Round(dtype) => NarrowFloat::of(dtype).map(Routine::RoundTile),
             ScalarOp::Load(_) => NarrowFloat::of(self.bases[&v].dtype()).map(Routine::WidenTile),
             _ => None,
         }
     }
 
-    /// Where the f32 values of a tile are: in scratch, or where they come from.
+    /// Where the values of a tile are: in scratch, or where they come from.
     fn tile_source(&self, em: &mut Emitter<'_>, v: Val, low: Value) -> Value {
         match (self.class(v), self.inst(v).op) {
             (Class::Free, ScalarOp::Load(_)) => em.address(&self.bases[&v], Some(low), &[]),

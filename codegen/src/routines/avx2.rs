@@ -4,7 +4,7 @@
 //! padded and run through the same instructions.
 
 use super::portable::function_f64;
-use super::{FunctionRoutines, OneF16, Tiles, gather_rows, random, sum_rows};
+use super::{FunctionRoutines, OneF16, Tiles, doubles, gather_rows, random, sum_rows};
 use core::arch::x86_64 as x86;
 use tracecast_ir::kernel::math::Lane;
 use tracecast_ir::kernel::{Definition, PerFunction};
@@ -308,6 +308,7 @@ impl PerFunction for Functions {
     fn make<F: Definition>(self) -> FunctionRoutines {
         FunctionRoutines {
             tile: function_tile::<F>,
+            tile_f64: doubles::tile::<F>(),
             one: function::<F>,
             one_f64: function_f64::<F>,
         }

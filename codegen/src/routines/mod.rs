@@ -13,6 +13,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod doubles;
 mod gather_rows;
 mod gather_within;
 mod names;
@@ -61,6 +63,8 @@ pub(crate) type BringFn = unsafe extern "C" fn(
 pub(crate) struct FunctionRoutines {
     /// Over a tile of f32.
     pub(crate) tile: TileFn,
+    /// Over a tile of f64.
+    pub(crate) tile_f64: TileFn,
     /// Of one f32.
     pub(crate) one: unsafe extern "C" fn(f32) -> f32,
     /// Of one f64.

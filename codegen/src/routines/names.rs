@@ -13,8 +13,8 @@ use tracecast_ir::kernel::{Function, Scalar};
 /// A routine over a *tile* takes some elements in a row (its type is [`TileFn`](super::TileFn)); the others take one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Routine {
-    /// A function of each f32 of a tile.
-    FunctionTile(Function),
+    /// A function of each number of a tile.
+    FunctionTile(Function, Precision),
     /// A function of one number.
     Function(Function, Precision),
     /// Narrow floats of a tile to f32.
@@ -140,8 +140,8 @@ impl Routine {
     /// Every routine.
     pub(crate) fn all() -> impl Iterator<Item = Routine> {
         let functions = Function::ALL.into_iter().flat_map(|f| {
-            let single = Precision::ALL.map(|precision| Routine::Function(f, precision));
-            single.into_iter().chain([Routine::FunctionTile(f)])
+            let of = move |p| [Routine::Function(f, p), Routine::FunctionTile(f, p)];
+            Precision::ALL.into_iter().flat_map(of)
         });
         let narrow = NarrowFloat::all().flat_map(|n| {
             let tiles = [Routine::WidenTile(n), Routine::NarrowTile(n), Routine::RoundTile(n)];
@@ -166,7 +166,8 @@ impl Routine {
     pub(crate) fn address(self, tiles: &Tiles) -> usize {
         use Precision::{Double, Single};
         let pointer = match self {
-            Routine::FunctionTile(f) => tiles.function(f).tile as *const (),
+            Routine::FunctionTile(f, Single) => tiles.function(f).tile as *const (),
+            Routine::FunctionTile(f, Double) => tiles.function(f).tile_f64 as *const (),
             Routine::Function(f, Single) => tiles.function(f).one as *const (),
             Routine::Function(f, Double) => tiles.function(f).one_f64 as *const (),
             Routine::WidenTile(narrow) => tiles.widen(narrow) as *const (),
@@ -195,11 +196,13 @@ impl Routine {
 static SYMBOLS: LazyLock<Vec<(Routine, String)>> =
     LazyLock::new(|| Routine::all().map(|routine| (routine, routine.to_string())).collect());
 
-/// The symbol. `exp_tile` is the function over a tile, `exp` that of one f32, `exp_f64` that of one f64.
+/// The symbol. `exp_tile` is the function over a tile of f32, `exp` that of one f32, `exp_f64` that of one f64.
 impl fmt::Display for Routine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Routine::FunctionTile(function) => write!(f, "{}_tile", function.name()),
+            Routine::FunctionTile(function, p) => {
+                write!(f, "{}{}_tile", function.name(), p.suffix())
+            }
             Routine::Function(function, p) => write!(f, "{}{}", function.name(), p.suffix()),
             Routine::WidenTile(narrow) => write!(f, "{}_to_f32_tile", narrow.dtype()),
             Routine::NarrowTile(narrow) => write!(f, "f32_to_{}_tile", narrow.dtype()),
@@ -247,7 +250,7 @@ mod tests {
             }
             assert!(symbols.len() > 3 * Function::ALL.len(), "{symbols:?}");
         }
-        assert_eq!(Routine::FunctionTile(Function::Exp).symbol(), "exp_tile");
+        assert_eq!(Routine::FunctionTile(Function::Exp, Precision::Single).symbol(), "exp_tile");
         let narrow = Routine::Narrow(Precision::Double, NarrowFloat(DType::BF16));
         assert_eq!(narrow.symbol(), "f64_to_bf16");
         assert_eq!("exp_f16".parse::<Routine>(), Err("there is no routine exp_f16".to_owned()));

@@ -67,6 +67,7 @@ impl PerFunction for Functions {
     fn make<F: Definition>(self) -> FunctionRoutines {
         FunctionRoutines {
             tile: function_tile::<F>,
+            tile_f64: function_f64_tile::<F>,
             one: function::<F>,
             one_f64: function_f64::<F>,
         }
@@ -81,6 +82,20 @@ impl PerFunction for Functions {
 unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, n: usize) {
     // SAFETY: the contract of `TileFn` is that of `map`.
     unsafe { map(src, dst, n, F::of_lanes::<f32>) }
+}
+
+/// A function over a tile of f64, whichever CPU it is.
+///
+/// # Safety
+///
+/// As [`TileFn`](super::TileFn).
+pub(super) unsafe extern "C" fn function_f64_tile<F: Definition>(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+) {
+    // SAFETY: the contract of `TileFn` is that of `map`.
+    unsafe { map(src, dst, n, F::of_f64) }
 }
 
 extern "C" fn function<F: Definition>(x: f32) -> f32 {

@@ -56,6 +56,10 @@ fn numbers(step: usize) -> Vec<f32> {
 #[test]
 fn functions_have_the_bits_of_their_definition() {
     let input = numbers(65_521);
+    let special = [5e-324, -5e-324, 2e-308, 1e300, f64::MAX, 745.2, -745.2, 1.0e6, -999_999.9];
+    let spread = (0..=u64::MAX).step_by(0x0001_2345_6789_abcd).map(f64::from_bits);
+    let near = input.iter().map(|x| f64::from(*x));
+    let doubles: Vec<f64> = near.chain(special).chain(spread).collect();
     for (vectors, tiles) in kinds() {
         for f in Function::ALL {
             let routine = tiles.function(f);
@@ -68,13 +72,16 @@ fn functions_have_the_bits_of_their_definition() {
                 // SAFETY: `InstructionSet::of` has checked the CPU.
                 let y = unsafe { (routine.one)(x) };
                 assert!(same(y, f.of_f32(x)), "{f:?}({x:e})");
+            }
+            let tile = run::<f64, f64>(routine.tile_f64, &doubles);
+            for (&x, in_tile) in doubles.iter().zip(tile) {
                 // SAFETY: as above.
-                let y = unsafe { (routine.one_f64)(f64::from(x)) };
-                let want = f.of_f64(f64::from(x));
-                assert!(
-                    y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(),
-                    "{f:?}({x:e})"
-                );
+                let one = unsafe { (routine.one_f64)(x) };
+                let want = f.of_f64(x);
+                for y in [one, in_tile] {
+                    let same = y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan();
+                    assert!(same, "{f:?}({x:e}) of {vectors} vectors: {y:e}, not {want:e}");
+                }
             }
         }
     }
@@ -95,6 +102,11 @@ fn every_length_is_whole_and_nothing_more() {
                     assert!(same(data[i], want), "{f:?}, {n} elements, element {i}");
                 }
             }
+        }
+        for n in 0..=9 {
+            let doubles: Vec<f64> = input[..n].iter().map(|x| f64::from(*x)).collect();
+            let wide: Vec<f64> = run(tiles.function(Function::Exp).tile_f64, &doubles);
+            assert!(doubles.iter().zip(wide).all(|(x, y)| Function::Exp.of_f64(*x) == y));
         }
         for n in 0..=40 {
             let narrow: Vec<u16> = run(tiles.f32_to_f16, &input[..n]);

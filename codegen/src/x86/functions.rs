@@ -41,11 +41,13 @@ pub(super) fn sequence(function: Function, width: Width) -> Option<&'static Sequ
     }
 }
 
-/// The instructions of a function on lanes of f64, which vectors of 512 bits have; `None` if it is computed number by number.
+/// The instructions of a function on lanes of f64, which vectors of 512 bits have; `None` if it is computed number by number, or needs a routine for some
+/// numbers.
 pub(super) fn sequence_of_doubles(function: Function) -> Option<&'static Sequence> {
     static OF_DOUBLES: Sequences = [const { OnceLock::new() }; Function::ALL.len()];
     let record = || function.with(RecordDoubles);
-    function.has_doubles().then(|| OF_DOUBLES[function as usize].get_or_init(record))
+    let has_sequence = function.has_doubles() && function.code() == Code::StraightLine;
+    has_sequence.then(|| OF_DOUBLES[function as usize].get_or_init(record))
 }
 
 /// Records the definition of a function on lanes of f64.
@@ -231,8 +233,19 @@ impl Double for Recorded {
         let sign = record(Op::Splat64(SIGN), &[]);
         binary(Binary::Or, self, binary(Binary::And, x, sign))
     }
+    fn sqrt(self) -> Self {
+        record(Op::Unary(Unary::Sqrt), &[self])
+    }
+    fn short(self) -> Self {
+        let first = record(Op::Splat64(math::SHORT), &[]);
+        binary(Binary::And, self, first)
+    }
     fn scale(self, n: Self) -> Self {
         binary(Binary::Scale, self, n)
+    }
+    /// Not recorded: a function that needs it has no sequence.
+    fn or_exact(self, good: Recorded, _: Self, _: fn(f64) -> f64) -> Self {
+        record(Op::Blend, &[self, self, good])
     }
     fn parts(self) -> (Self, Self) {
         let part = |op| record(Op::Unary(op), &[self]);

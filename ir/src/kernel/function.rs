@@ -112,29 +112,29 @@ functions! {
     /// Hyperbolic tangent.
     Tanh = "tanh", tanh, tanh_f64, StraightLine, doubles;
     /// The error function.
-    Erf = "erf", erf, erf_f64, StraightLine;
+    Erf = "erf", erf, erf_f64, StraightLine, doubles;
     /// Sine.
-    Sin = "sin", sin, sin_f64, Patched;
+    Sin = "sin", sin, sin_f64, Patched, doubles;
     /// Cosine.
-    Cos = "cos", cos, cos_f64, Patched;
+    Cos = "cos", cos, cos_f64, Patched, doubles;
     /// Tangent.
-    Tan = "tan", tan, tan_f64, Patched;
+    Tan = "tan", tan, tan_f64, Patched, doubles;
     /// Inverse sine.
-    Asin = "asin", asin, asin_f64, StraightLine;
+    Asin = "asin", asin, asin_f64, StraightLine, doubles;
     /// Inverse cosine.
-    Acos = "acos", acos, acos_f64, StraightLine;
+    Acos = "acos", acos, acos_f64, StraightLine, doubles;
     /// Inverse tangent.
-    Atan = "atan", atan, atan_f64, StraightLine;
+    Atan = "atan", atan, atan_f64, StraightLine, doubles;
     /// Hyperbolic sine.
     Sinh = "sinh", sinh, sinh_f64, StraightLine, doubles;
     /// Hyperbolic cosine.
     Cosh = "cosh", cosh, cosh_f64, StraightLine, doubles;
     /// Inverse hyperbolic sine.
-    Asinh = "asinh", asinh, asinh_f64, StraightLine;
+    Asinh = "asinh", asinh, asinh_f64, StraightLine, doubles;
     /// Inverse hyperbolic cosine.
-    Acosh = "acosh", acosh, acosh_f64, StraightLine;
+    Acosh = "acosh", acosh, acosh_f64, StraightLine, doubles;
     /// Inverse hyperbolic tangent.
-    Atanh = "atanh", atanh, atanh_f64, StraightLine;
+    Atanh = "atanh", atanh, atanh_f64, StraightLine, doubles;
     /// Two to the power.
     Exp2 = "exp2", exp2, exp2_f64, StraightLine, doubles;
     /// `e` to the power, less one.
@@ -142,23 +142,23 @@ functions! {
     /// Natural logarithm of one more.
     Log1p = "log1p", log1p, log1p_f64, StraightLine, doubles;
     /// Logarithm to base two.
-    Log2 = "log2", log2, log2_f64, StraightLine;
+    Log2 = "log2", log2, log2_f64, StraightLine, doubles;
     /// Logarithm to base ten.
-    Log10 = "log10", log10, log10_f64, StraightLine;
+    Log10 = "log10", log10, log10_f64, StraightLine, doubles;
     /// One less the error function.
-    Erfc = "erfc", erfc, erfc_f64, StraightLine;
+    Erfc = "erfc", erfc, erfc_f64, StraightLine, doubles;
     /// [`Erfc`](Function::Erfc) times `e` to the power of the square.
-    Erfcx = "erfcx", erfcx, erfcx_f64, StraightLine;
+    Erfcx = "erfcx", erfcx, erfcx_f64, StraightLine, doubles;
     /// The inverse of the error function.
-    Erfinv = "erfinv", erfinv, erfinv_f64, StraightLine;
+    Erfinv = "erfinv", erfinv, erfinv_f64, StraightLine, doubles;
     /// The number that a normal number is below with a probability.
-    Ndtri = "ndtri", ndtri, ndtri_f64, StraightLine;
+    Ndtri = "ndtri", ndtri, ndtri_f64, StraightLine, doubles;
     /// Logarithm of the magnitude of the gamma function.
     Lgamma = "lgamma", lgamma, lgamma_f64, StraightLine;
     /// Derivative of [`Lgamma`](Function::Lgamma).
-    Digamma = "digamma", digamma, digamma_f64, StraightLine;
+    Digamma = "digamma", digamma, digamma_f64, StraightLine, doubles;
     /// Derivative of [`Digamma`](Function::Digamma).
-    Trigamma = "trigamma", trigamma, trigamma_f64, StraightLine;
+    Trigamma = "trigamma", trigamma, trigamma_f64, StraightLine, doubles;
 }
 
 /// What kind of code a definition over lanes is.
@@ -166,7 +166,7 @@ functions! {
 pub enum Code {
     /// The same operations for every number: a compiler may write them wherever the function is called.
     StraightLine,
-    /// Some lanes need [`Lane::or_exact`]: a device calls a routine.
+    /// Some lanes need [`Lane::or_exact`] or [`Double::or_exact`]: a device calls a routine.
     Patched,
 }
 
@@ -196,6 +196,24 @@ impl Function {
             Function::Trigamma => 6.0,
             _ => 2.0,
         }
+    }
+
+    /// How many units in the last place an f64 may be off at most, of a function that [has a sequence](Function::has_doubles); of others that is not promised.
+    /// The units of `digamma` are at least of 1.
+    pub const fn bound_of_doubles(self) -> Option<f64> {
+        if !self.has_doubles() {
+            return None;
+        }
+        Some(match self {
+            Function::Log2 | Function::Log10 => 1.0,
+            Function::Sin | Function::Cos | Function::Asin | Function::Acos | Function::Atan => 1.0,
+            Function::Erf => 1.5,
+            Function::Erfc => 3.0,
+            Function::Ndtri => 3.5,
+            Function::Erfcx | Function::Trigamma => 5.0,
+            Function::Digamma => 6.0,
+            _ => 2.0,
+        })
     }
 
     /// The function of one f64.

@@ -2,8 +2,8 @@
 //!
 //! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter runs it on `f32`, a device on
 //! vectors of them, and both get the same bits, whatever the width. `ir/tests/accuracy.rs` has the bound of each, in units in the last
-//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. Some functions of an f64 are
-//! sequences on a [`Double`] in the same way; the others are those of the `libm` crate, which is plain Rust and the same on every machine, or written here.
+//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. Most functions of an f64 are
+//! sequences on a [`Double`] in the same way; the others are that of the `libm` crate, which is plain Rust and the same on every machine, or written here.
 //!
 //! The polynomials are minimax fits made for these sequences; the reductions are the classic ones: powers of two for `exp` and
 //! `log` (Cody and Waite), multiples of π/2 for `sin`, `cos` and `tan` (three parts up to 2^17, in f64 beyond).
@@ -18,11 +18,14 @@ mod tests;
 mod trigonometric;
 
 pub use double::{
-    Double, cosh_f64, exp_f64, exp2_f64, expm1_f64, log_f64, log1p_f64, sinh_f64, tanh_f64,
+    Double, SHORT, acos_f64, acosh_f64, asin_f64, asinh_f64, atan_f64, atanh_f64, cos_f64,
+    cosh_f64, digamma_f64, erf_f64, erfc_f64, erfcx_f64, erfinv_f64, exp_f64, exp2_f64, expm1_f64,
+    log_f64, log1p_f64, log2_f64, log10_f64, ndtri_f64, sin_f64, sinh_f64, tan_f64, tanh_f64,
+    trigamma_f64,
 };
-pub use error_function::{erfc, erfcx, erfcx_f64, erfinv, erfinv_f64, ndtri, ndtri_f64};
-pub use gamma::{digamma, digamma_f64, lgamma, trigamma, trigamma_f64};
-pub use hyperbolic::{acosh, acosh_f64, asinh, atanh, cosh, sinh};
+pub use error_function::{erfc, erfcx, erfinv, ndtri};
+pub use gamma::{digamma, lgamma, trigamma};
+pub use hyperbolic::{acosh, asinh, atanh, cosh, sinh};
 pub use powers::{exp2, expm1, log1p, log2, log10};
 pub use trigonometric::{acos, asin, atan, cos, sin, tan};
 
@@ -309,31 +312,9 @@ pub fn erf<L: Lane>(x: L) -> L {
     with_sign(L::select(a.lt(L::splat(0.875)), small, large), x)
 }
 
-macro_rules! double {
-    ($($name:ident = $libm:ident, $what:literal;)*) => {
-        $(
-            #[doc = concat!($what, " of an f64.")]
-            pub fn $name(x: f64) -> f64 {
-                libm::$libm(x)
-            }
-        )*
-    };
-}
-
-double! {
-    erf_f64 = erf, "The error function";
-    sin_f64 = sin, "The sine";
-    cos_f64 = cos, "The cosine";
-    tan_f64 = tan, "The tangent";
-    asin_f64 = asin, "The inverse sine";
-    acos_f64 = acos, "The inverse cosine";
-    atan_f64 = atan, "The inverse tangent";
-    asinh_f64 = asinh, "The inverse hyperbolic sine";
-    atanh_f64 = atanh, "The inverse hyperbolic tangent";
-    log2_f64 = log2, "The logarithm to base two";
-    log10_f64 = log10, "The logarithm to base ten";
-    erfc_f64 = erfc, "One less the error function";
-    lgamma_f64 = lgamma, "The logarithm of the gamma function";
+/// The logarithm of the gamma function of an f64.
+pub fn lgamma_f64(x: f64) -> f64 {
+    libm::lgamma(x)
 }
 
 impl Lane for f32 {

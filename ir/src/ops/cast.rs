@@ -12,7 +12,7 @@ crate::ops! { trait Cast;
 
 /// The same numbers in dtype `to`: floats round to nearest even; floats become integers by truncation (NaN becomes 0, values
 /// out of range the nearest end of the range, for every integer dtype); integers become narrower ones by wrapping; anything becomes
-/// bool by `!= 0`.
+/// bool by `!= 0`: [`Tensor.to`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html).
 ///
 /// The gradient is cast back.
 CAST = cast(x; to: DType) -> (y) {
@@ -66,7 +66,7 @@ ROUND_TO = round_to(x; to: DType) -> (y) {
     domain:   Domain { dtypes: &[DType::F32, DType::F64], samples: &["T[3, 5] {to = bf16}", "T[7] {to = f16}"] },
 }
 
-/// The same value, through which no gradient flows.
+/// The same value, through which no gradient flows: [`Tensor.detach`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html).
 DETACH = detach(x) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &infer::same,

@@ -135,7 +135,7 @@ PAD = pad(x; low: Sizes, high: Sizes, value: Float) -> (y) {
 /// The operands one after another along axis `dim`.
 pub static CAT: OpDef = OpDef {
     name: OpName::new("cat"),
-    doc: "The operands one after another along axis `dim`. Their dtypes are promoted to one; their other sizes agree.",
+    doc: "The operands one after another along axis `dim`. Their dtypes are promoted to one; their other sizes agree. It is the function `ops::view::cat(&[x, y], dim)`.",
     schema: Schema {
         operands: &[Operand { name: "xs", kind: OperandKind::List }],
         attrs: &[AttrDef { name: "dim", kind: AttrKind::Int }],

@@ -113,6 +113,8 @@ impl Capability {
             ScalarOp::Random { .. } => Class::Scalar,
             // Positions are counted in any phase that needs them.
             ScalarOp::Index(_) if self.lanes == Lanes::Bits32 => Class::Free,
+            // A routine takes them from where scalar loops leave them, whatever the lanes of vector loops.
+            ScalarOp::Call(function) => self.calls(function, inst.ty),
             _ if !held => Class::Scalar,
             ScalarOp::Const(_) | ScalarOp::Argument(_) | ScalarOp::Register(_) | ScalarOp::Acc => {
                 Class::Uniform
@@ -129,7 +131,6 @@ impl Capability {
             ScalarOp::Rem => Class::Scalar,
             ScalarOp::And | ScalarOp::Or | ScalarOp::Not => vector_if(!inst.ty.is_float()),
             ScalarOp::WrapU8 => vector_if(inst.ty == Scalar::I32),
-            ScalarOp::Call(function) => self.calls(function, inst.ty),
             ScalarOp::Round(dtype) => self.rounds(dtype, inst.ty),
             // A check that says what it found says it of one position.
             ScalarOp::Check(_) => vector_if(!self.loops.are_own() && inst.args.len() == 1),
@@ -137,13 +138,16 @@ impl Capability {
     }
 
     fn calls(self, function: Function, ty: Scalar) -> Class {
-        match ty {
-            Scalar::F32 => match function.code() {
-                Code::StraightLine if self.loops.are_own() => Class::Vector,
-                Code::StraightLine | Code::Patched => Class::Tile,
-            },
-            Scalar::F64 if function.has_doubles() => Class::Vector,
-            Scalar::F64 | Scalar::I32 | Scalar::I64 | Scalar::Bool => Class::Scalar,
+        match (self.lanes, ty, function.code()) {
+            (Lanes::Bits32, Scalar::F32, Code::StraightLine) if self.loops.are_own() => {
+                Class::Vector
+            }
+            (Lanes::Bits32, Scalar::F32, Code::StraightLine | Code::Patched) => Class::Tile,
+            (Lanes::Bits32, Scalar::F64, _) if function.has_doubles() => Class::Tile,
+            (Lanes::Bits64, Scalar::F64, Code::StraightLine) if function.has_doubles() => {
+                Class::Vector
+            }
+            _ => Class::Scalar,
         }
     }
 

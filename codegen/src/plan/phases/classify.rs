@@ -2,13 +2,13 @@
 //!
 //! What vectors can do is said by `capability`; here is what depends on the stage: which values are the same along the row, which loads
 //! are of neighbours, and the size of lanes. Lanes are all of one size in a loop. So a stage is of 64-bit numbers and truth values as a
-//! whole, or its 64-bit numbers go one by one; so do functions of f64, which are calls.
+//! whole, or its 64-bit numbers go one by one, but for functions of f64, which routines compute over a tile.
 
 use super::{Capability, Class, Lanes, VectorLoops};
 use crate::plan::canonical::uniform;
 use crate::plan::{Place, Plan, Sink, Source, Stage};
-use tracecast_ir::Size;
 use tracecast_ir::kernel::{Inst, ScalarOp, Val};
+use tracecast_ir::{DType, Size};
 
 /// The classes of a stage's instructions.
 pub(super) struct Classified {
@@ -51,8 +51,34 @@ pub(super) fn classify(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Classi
             _ => can.computes(inst, |v| body.ty(v)),
         }
     };
-    let class = body.insts.iter().enumerate().map(class_of).collect();
+    let mut class: Vec<Class> = body.insts.iter().enumerate().map(class_of).collect();
+    let for_tiles: Vec<usize> =
+        (0..class.len()).filter(|at| is_for_tiles(plan, stage, &class, &is_uniform, *at)).collect();
+    for_tiles.into_iter().for_each(|at| class[at] = Class::Free);
     Classified { class, lanes }
+}
+
+/// True for a load of f64 that only routines use: they read it in place.
+fn is_for_tiles(
+    plan: &Plan,
+    stage: &Stage,
+    class: &[Class],
+    is_uniform: &[bool],
+    at: usize,
+) -> bool {
+    let body = &stage.body;
+    let ScalarOp::Load(l) = body.insts[at].op else { return false };
+    let source = &plan.loads[l as usize];
+    let is_row = source.dtype == DType::F64 && is_dense(source, &body.insts[at], is_uniform);
+    let uses = |inst: &Inst| inst.args.contains(&(at as Val));
+    let mut users = (0..class.len()).filter(|user| uses(&body.insts[*user]));
+    let is_stored = stage.sinks.iter().any(|sink| sink.values().contains(&(at as Val)));
+    is_row
+        && source.read_only
+        && !is_guarded(source)
+        && class[at] == Class::Scalar
+        && users.all(|user| class[user] == Class::Tile)
+        && !is_stored
 }
 
 /// From a position to the next, of a position of the plan.

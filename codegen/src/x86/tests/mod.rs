@@ -519,6 +519,7 @@ fn run_doubles(function: Function, x: f64) -> f64 {
         values.push(match *op {
             Op::Splat64(bits) => bits,
             Op::Blend => a(if a(2) == 0 { 0 } else { 1 }),
+            Op::Unary(Unary::Sqrt) => f(0).sqrt().to_bits(),
             Op::Unary(Unary::Exponent) => f(0).parts().0.to_bits(),
             Op::Unary(Unary::Fraction) => f(0).parts().1.to_bits(),
             Op::Binary(Binary::Add) => (f(0) + f(1)).to_bits(),
@@ -540,9 +541,10 @@ fn run_doubles(function: Function, x: f64) -> f64 {
 #[test]
 fn recorded_functions_of_doubles_are_their_definitions() {
     for function in Function::ALL {
-        assert_eq!(sequence_of_doubles(function).is_some(), function.has_doubles(), "{function:?}");
+        let is_recorded = function.has_doubles() && function.code() == Code::StraightLine;
+        assert_eq!(sequence_of_doubles(function).is_some(), is_recorded, "{function:?}");
         let numbers = (0..=u64::MAX).step_by(340_282_366_920_937).map(f64::from_bits);
-        for x in numbers.take_while(|_| function.has_doubles()) {
+        for x in numbers.take_while(|_| is_recorded) {
             let (found, want) = (run_doubles(function, x), function.of_f64(x));
             assert!(
                 found.to_bits() == want.to_bits() || found.is_nan() && want.is_nan(),

@@ -1,7 +1,19 @@
 //! Functions of an f64 that run in vectors: fixed sequences of IEEE operations on a [`Double`].
 //!
-//! No product is added in the same step, since a machine without that instruction would take a call for each. Each is within 2 units in the last place:
-//! the logarithm is fdlibm's, and the powers are Taylor's.
+//! No product is added in the same step, since a machine without that instruction would take a call for each. The bound of each is
+//! [`Function::bound_of_doubles`](crate::kernel::Function::bound_of_doubles). The logarithm is fdlibm's, and the powers are Taylor's.
+
+mod error_function;
+mod gamma;
+mod inverse;
+mod inverse_error;
+mod trigonometric;
+
+pub use error_function::{erf_f64, erfc_f64, erfcx_f64};
+pub use gamma::{digamma_f64, trigamma_f64};
+pub use inverse::{acos_f64, acosh_f64, asin_f64, asinh_f64, atan_f64, atanh_f64};
+pub use inverse_error::{erfinv_f64, ndtri_f64};
+pub use trigonometric::{cos_f64, sin_f64, tan_f64};
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
@@ -22,6 +34,8 @@ pub trait Double: Copy {
     fn mul(self, o: Self) -> Self;
     /// `self / o`.
     fn div(self, o: Self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
     /// `self` where `self > o`, else `o`: a NaN in either gives `o`.
     fn max(self, o: Self) -> Self;
     /// `self` where `self < o`, else `o`: a NaN in either gives `o`.
@@ -34,12 +48,19 @@ pub trait Double: Copy {
     fn abs(self) -> Self;
     /// `self`, which is not negative, with the sign of `x`.
     fn with_sign(self, x: Self) -> Self;
+    /// The first 21 bits of the number, which it is cut down to: their square is exact.
+    fn short(self) -> Self;
     /// `self` times two to the power of `n`, an integer between -2000 and 2000; rounded once. `self` is 2^-20 to 4, or NaN.
     fn scale(self, n: Self) -> Self;
     /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have -inf and 1, infinity has inf and 1; below zero `m` is
     /// NaN and `e` any number or infinite, and of a NaN both or one of them are NaN.
     fn parts(self) -> (Self, Self);
+    /// `self`, with `exact(x)` in the lanes where the mask is clear.
+    fn or_exact(self, good: Self::Mask, x: Self, exact: fn(f64) -> f64) -> Self;
 }
+
+/// The bits of a short number: sign, exponent, and the first 20 bits of the fraction.
+pub const SHORT: u64 = 0xffff_ffff_0000_0000;
 
 /// Adding 1.5 * 2^52 leaves the nearest integer.
 const SHIFTER: f64 = 6_755_399_441_055_744.0;
@@ -164,9 +185,9 @@ pub fn tanh_f64<D: Double>(x: D) -> D {
     e.div(e.add(D::splat(2.0))).with_sign(x)
 }
 
-/// The natural logarithm of `x` and `more`, a number that is small beside 1.
+/// `e`, `f`, half the square of `f` and `rest` with `x = 2^e (1 + f)`, `1 + f` from sqrt(1/2) to sqrt(2), and `log(1 + f)` that is `f - (square - rest)`.
 #[inline(always)]
-fn log_and<D: Double>(x: D, more: D) -> D {
+fn log_parts<D: Double>(x: D) -> [D; 4] {
     let (e, m) = x.parts();
     let (zero, half, one) = (D::splat(0.0), D::splat(0.5), D::splat(1.0));
     let large = D::splat(SQRT_2).lt(m);
@@ -175,7 +196,13 @@ fn log_and<D: Double>(x: D, more: D) -> D {
     let s = f.div(D::splat(2.0).add(f));
     let z = s.mul(s);
     let square = f.mul(f).mul(half);
-    let rest = s.mul(square.add(poly(z, LOG).mul(z)));
+    [e, f, square, s.mul(square.add(poly(z, LOG).mul(z)))]
+}
+
+/// The natural logarithm of `x` and `more`, a number that is small beside 1.
+#[inline(always)]
+fn log_and<D: Double>(x: D, more: D) -> D {
+    let [e, f, square, rest] = log_parts(x);
     // Both parts are above zero, so that an infinite exponent makes an infinite logarithm.
     let low = rest.add(e.mul(D::splat(LOG_2[1])).add(more));
     e.mul(D::splat(LOG_2[0])).add(f.sub(square.sub(low)))
@@ -197,6 +224,35 @@ pub fn log1p_f64<D: Double>(x: D) -> D {
     let lost = D::select(zero.lt(sum), lost, zero);
     let lost = D::select(sum.lt(D::splat(f64::INFINITY)), lost, zero);
     D::select(x.abs().lt(D::splat(1.0e-17)), x, log_and(sum, lost))
+}
+
+/// The logarithm to a base: `one` is that of `e` and `two` that of 2, each in two parts, of which the first are short.
+#[inline(always)]
+fn log_to_base<D: Double>(x: D, one: [f64; 2], two: [f64; 2]) -> D {
+    let [e, f, square, rest] = log_parts(x);
+    let high = f.sub(square).short();
+    let low = f.sub(high).sub(square).add(rest);
+    let more = low.add(high).mul(D::splat(one[1])).add(low.mul(D::splat(one[0])));
+    let (a, b) = (e.mul(D::splat(two[0])), high.mul(D::splat(one[0])));
+    let sum = a.add(b);
+    let lost = a.sub(sum).add(b).add(e.mul(D::splat(two[1])).add(more));
+    // Of an infinite exponent nothing is lost.
+    sum.add(D::select(e.abs().lt(D::splat(1.0e4)), lost, D::splat(0.0)))
+}
+
+/// The logarithm to base two: -inf at zeros, NaN below.
+#[inline(always)]
+pub fn log2_f64<D: Double>(x: D) -> D {
+    let one = [f64::from_bits(0x3ff7_1547_6520_0000), f64::from_bits(0x3de7_05fc_2eef_a200)];
+    log_to_base(x, one, [1.0, 0.0])
+}
+
+/// The logarithm to base ten: -inf at zeros, NaN below.
+#[inline(always)]
+pub fn log10_f64<D: Double>(x: D) -> D {
+    let one = [f64::from_bits(0x3fdb_cb7b_1520_0000), f64::from_bits(0x3dbb_9438_ca9a_add5)];
+    let two = [f64::from_bits(0x3fd3_4413_509f_6000), f64::from_bits(0x3d59_fef3_11f1_2b36)];
+    log_to_base(x, one, two)
 }
 
 impl Double for f64 {
@@ -223,6 +279,10 @@ impl Double for f64 {
         self / o
     }
     #[inline(always)]
+    fn sqrt(self) -> f64 {
+        f64::sqrt(self)
+    }
+    #[inline(always)]
     fn max(self, o: f64) -> f64 {
         if self > o { self } else { o }
     }
@@ -245,6 +305,14 @@ impl Double for f64 {
     #[inline(always)]
     fn with_sign(self, x: f64) -> f64 {
         self.copysign(x)
+    }
+    #[inline(always)]
+    fn short(self) -> f64 {
+        f64::from_bits(self.to_bits() & SHORT)
+    }
+    #[inline(always)]
+    fn or_exact(self, good: bool, x: f64, exact: fn(f64) -> f64) -> f64 {
+        if good { self } else { exact(x) }
     }
     #[inline(always)]
     fn scale(self, n: f64) -> f64 {

@@ -5,7 +5,6 @@
 //! one over it.
 
 use super::{Lane, abs, erf_near_zero, exp_parts, log, poly, with_sign};
-use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 
 /// `(1 + 2a) e^(a²) erfc(a)` in `(a - 2) / (a + 2)`.
 const SCALED: [f32; 12] = [
@@ -157,78 +156,4 @@ pub fn ndtri<L: Lane>(p: L) -> L {
     let y = L::select(w.lt(L::splat(5.0)), near, far).mul(L::splat(2.0).fma(p, L::splat(-1.0)));
     let y = L::select(p.eq(L::splat(0.0)), L::splat(f32::NEG_INFINITY), y);
     L::select(p.eq(one), L::splat(f32::INFINITY), y)
-}
-
-/// [`erfcx`] of an f64.
-pub fn erfcx_f64(x: f64) -> f64 {
-    let square = x * x;
-    let low = x.mul_add(x, -square);
-    let gaussian = libm::exp(square) * (1.0 + low);
-    if x < -1.0 {
-        let rest = erfcx_f64(-x);
-        return if gaussian.is_finite() { 2.0 * gaussian - rest } else { f64::INFINITY };
-    }
-    if x < 12.0 {
-        return gaussian * libm::erfc(x);
-    }
-    // The asymptotic series: term n + 1 is term n times -(2n + 1) / (2x²).
-    let step = -0.5 / square;
-    let series = (0..10).rev().fold(1.0, |sum, n| (f64::from(2 * n + 1) * step).mul_add(sum, 1.0));
-    0.5 * FRAC_2_SQRT_PI / x * series
-}
-
-/// The `y` from zero on with `erfc y = q`, for `q` from 0 to 1: steps of Halley from `y`.
-fn inverse_complement(q: f64, mut y: f64) -> f64 {
-    for _ in 0..3 {
-        // (erfc y - q) / (2/√π e^-y²).
-        let scaled = erfcx_f64(y) - libm::exp(y.mul_add(y, libm::log(q)));
-        let step = scaled / FRAC_2_SQRT_PI;
-        y += step / y.mul_add(step, 1.0);
-    }
-    y
-}
-
-/// A first guess at the `y` with `erfc y = q`, `q` from 0 to 1.
-fn first_guess(q: f64) -> f64 {
-    let w = -libm::log(q * (2.0 - q));
-    if w < 5.0 {
-        f64::from(poly((w - 2.5) as f32, ERFINV_NEAR)) * (1.0 - q)
-    } else if w < 100.0 {
-        f64::from(far(w as f32, 0.27, NDTRI_FAR)) * (1.0 - q) / SQRT_2
-    } else {
-        let l = -libm::log(q);
-        (l - 0.5 * libm::log(std::f64::consts::PI * l)).sqrt()
-    }
-}
-
-/// [`erfinv`] of an f64.
-pub fn erfinv_f64(x: f64) -> f64 {
-    let a = x.abs();
-    if a < 0.5 {
-        let mut y = first_guess(1.0 - a);
-        for _ in 0..2 {
-            let step = (libm::erf(y) - a) * libm::exp(y * y) / FRAC_2_SQRT_PI;
-            y -= step / y.mul_add(step, 1.0);
-        }
-        return y.copysign(x);
-    }
-    match a {
-        _ if a < 1.0 => inverse_complement(1.0 - a, first_guess(1.0 - a)).copysign(x),
-        1.0 => f64::INFINITY.copysign(x),
-        _ => f64::NAN,
-    }
-}
-
-/// [`ndtri`] of an f64.
-pub fn ndtri_f64(p: f64) -> f64 {
-    match p {
-        0.0 => f64::NEG_INFINITY,
-        1.0 => f64::INFINITY,
-        _ if p > 0.0 && p < 0.25 => -SQRT_2 * inverse_complement(2.0 * p, first_guess(2.0 * p)),
-        0.25..=0.75 => SQRT_2 * erfinv_f64(2.0 * p - 1.0),
-        _ if p > 0.75 && p < 1.0 => {
-            SQRT_2 * inverse_complement(2.0 * (1.0 - p), first_guess(2.0 * (1.0 - p)))
-        }
-        _ => f64::NAN,
-    }
 }

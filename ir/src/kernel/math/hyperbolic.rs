@@ -104,8 +104,3 @@ pub fn atanh<L: Lane>(x: L) -> L {
     let large = L::splat(0.5).mul(log(one.add(a).div(one.sub(a))));
     with_sign(L::select(a.lt(L::splat(0.5)), small, large), x)
 }
-
-/// [`acosh`] of an f64. (That of the library gives a number for some below 1.)
-pub fn acosh_f64(x: f64) -> f64 {
-    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
-}

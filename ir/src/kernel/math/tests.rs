@@ -89,6 +89,36 @@ fn the_error_function_and_the_gamma_function() {
     is_at("trigamma", trigamma, &[(0.0, INF), (-0.0, INF), (-2.0, INF), (INF, 0.0)]);
 }
 
+#[test]
+fn functions_of_doubles_at_the_ends() {
+    const INF: f64 = f64::INFINITY;
+    type Ends<'a> = (&'a str, fn(f64) -> f64, &'a [(f64, f64)]);
+    let nan = f64::NAN;
+    let all: [Ends<'_>; 6] = [
+        ("erfcx", erfcx_f64, &[(0.0, 1.0), (INF, 0.0), (-INF, INF), (-27.0, INF)]),
+        ("erfinv", erfinv_f64, &[(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.1, nan)]),
+        ("ndtri", ndtri_f64, &[(0.0, -INF), (-0.0, -INF), (1.0, INF), (0.5, 0.0), (-0.1, nan)]),
+        ("digamma", digamma_f64, &[(0.0, -INF), (-0.0, INF), (-3.0, nan), (INF, INF), (-INF, nan)]),
+        (
+            "digamma",
+            digamma_f64,
+            &[(-1.0e300, nan), (7.458_340_731_200_207e-155, -1.340_780_792_994_259_7e154)],
+        ),
+        (
+            "trigamma",
+            trigamma_f64,
+            &[(0.0, INF), (-0.0, INF), (-2.0, INF), (INF, 0.0), (-INF, INF)],
+        ),
+    ];
+    for (name, f, ends) in all {
+        assert!(f(nan).is_nan(), "{name}");
+        for (x, want) in ends {
+            let (y, same) = (f(*x), f(*x).to_bits() == want.to_bits());
+            assert!(same || y.is_nan() && want.is_nan(), "{name}({x:e}) is {y:e}, not {want:e}");
+        }
+    }
+}
+
 /// Where nothing but `libm` or a slower method could say more: numbers computed with 40 digits.
 #[test]
 fn functions_of_an_f64_are_those_of_forty_digits() {
@@ -160,7 +190,20 @@ type Beside = (&'static str, fn(f64) -> f64, fn(f64) -> f64, u64);
 
 #[test]
 fn functions_of_doubles_are_those_of_the_library() {
-    let all: [Beside; 8] = [
+    let all: [Beside; 21] = [
+        ("sin", sin_f64, libm::sin, 2),
+        ("cos", cos_f64, libm::cos, 2),
+        ("tan", tan_f64, libm::tan, 3),
+        ("asin", asin_f64, libm::asin, 1),
+        ("acos", acos_f64, libm::acos, 1),
+        ("atan", atan_f64, libm::atan, 1),
+        ("asinh", asinh_f64, libm::asinh, 3),
+        ("acosh", acosh_f64, |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }, 4),
+        ("atanh", atanh_f64, libm::atanh, 3),
+        ("log2", log2_f64, libm::log2, 1),
+        ("log10", log10_f64, libm::log10, 1),
+        ("erf", erf_f64, libm::erf, 3),
+        ("erfc", erfc_f64, libm::erfc, 4),
         ("exp", exp_f64, libm::exp, 2),
         ("exp2", exp2_f64, libm::exp2, 2),
         ("expm1", expm1_f64, libm::expm1, 3),

@@ -53,7 +53,7 @@ pub fn sin<L: Lane>(x: L) -> L {
     let y = quarter_turn(r, low, quadrant);
     // Where the sine is its argument it also keeps the sign of zero.
     let y = L::select(abs(x).lt(L::splat(2.0e-4)), x, y);
-    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| sin_f64(x.into()) as f32)
+    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| sin_f64::<f64>(x.into()) as f32)
 }
 
 /// The cosine, NaN at the infinities.
@@ -61,7 +61,7 @@ pub fn sin<L: Lane>(x: L) -> L {
 pub fn cos<L: Lane>(x: L) -> L {
     let (r, low, quadrant) = less_quarter_turns(x);
     let y = quarter_turn(r, low, L::int_add(quadrant, L::splat_bits(1)));
-    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| cos_f64(x.into()) as f32)
+    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| cos_f64::<f64>(x.into()) as f32)
 }
 
 /// The sine of `r + low + quadrant * π/2` for `r` within about π/4 of zero.
@@ -94,7 +94,7 @@ pub fn tan<L: Lane>(x: L) -> L {
     let y = L::select(even, y, left.fma(v, v));
     // Where the tangent is its argument it also keeps the sign of zero.
     let y = L::select(abs(x).lt(L::splat(2.0e-4)), x, y);
-    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| tan_f64(x.into()) as f32)
+    y.or_exact(abs(x).lt(L::splat(FAR)), x, |x| tan_f64::<f64>(x.into()) as f32)
 }
 
 /// `x` less the nearest multiple of π/2, as a number and its correction, and the multiple.
