@@ -347,7 +347,8 @@ impl Launch for Loaded {
     }
 
     fn text(&self) -> Option<String> {
-        listing::text(&self.shared.target, &self.kernel).ok()
+        // What is precompiled has no code of its own.
+        listing::text(&self.shared.target, &self.kernel).ok().filter(|text| !text.is_empty())
     }
 
     fn plan(&self, until: Option<&str>) -> Result<Option<String>> {

@@ -211,7 +211,8 @@ fn show_scatter(f: &mut Formatter<'_>, draft: &Draft<'_>, base: Option<usize>) -
 
 /// `column 0 : f32[16, 1024] slot2, sum of 4096 rows into out1, …`
 fn show_columns(f: &mut Formatter<'_>, draft: &Draft<'_>) -> fmt::Result {
-    let sinks = draft.plans[0].stages.iter().flat_map(|s| &s.sinks);
+    let first = draft.plans.first();
+    let sinks = first.into_iter().flat_map(|plan| &plan.stages).flat_map(|s| &s.sinks);
     let slots = sinks.filter_map(|sink| match sink {
         Sink::Column { slot, .. } => Some(slot),
         _ => None,
