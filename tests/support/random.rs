@@ -157,7 +157,7 @@ fn step<'t>(
         dice.below(pool.len())
     }];
     let float = x.dtype().is_float();
-    match dice.below(12) {
+    match dice.below(13) {
         0 | 1 if float => Some(unary(dice, x)),
         2 | 3 => binary(dice, pool, x),
         4 => views(dice, x),
@@ -178,6 +178,7 @@ fn step<'t>(
         9 if float => chosen(dice, pool, x),
         10 => indexed(dice, t, x, serial),
         11 if float && dice.chance(40) => Some(x.dropout(rng, 0.25, i64::from(t.next_stream()))),
+        12 if float && x.rank() >= 2 => Some(attention(dice, t, x, (rng, serial))),
         _ => None,
     }
 }
@@ -309,6 +310,49 @@ fn rows<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Var<'t
             x.layer_norm(w, None, [n], 1e-5)
         }
     }
+}
+
+/// Attention of queries to themselves or to keys and values from outside, under its own name or that of PyTorch's kernel.
+fn attention<'t>(
+    dice: &mut Dice,
+    t: &'t Tracer,
+    x: Var<'t>,
+    (rng, serial): (Var<'t>, usize),
+) -> Var<'t> {
+    let (shape, dtype) = (x.shape().numbers(), x.dtype());
+    let (lead, [queries, width]) =
+        (&shape[..shape.len() - 2], [2, 1].map(|i| shape[shape.len() - i]));
+    let keys = dice.pick(&[1, 2, 5, 17, queries]);
+    let port = |name: &str, dtype: DType, last: [usize; 2]| {
+        let whole: Vec<usize> = lead.iter().copied().chain(last).collect();
+        let [rows, columns] = last;
+        let name =
+            format!("{name}_{lead:?}_{rows}_{columns}_{dtype}").replace(['[', ']', ',', ' '], "x");
+        t.param(&name, TensorType::new(dtype, &whole[..]))
+    };
+    let [k, v] = match dice.below(3) {
+        0 => [x, x],
+        _ => ["k", "v"].map(|name| port(name, dtype, [keys, width])),
+    };
+    let mask = match dice.below(4) {
+        0 => {
+            let ty = TensorType::new(DType::Bool, [queries, k.size(k.rank() - 2).get()]);
+            Some(t.input(&format!("seen{serial}"), ty))
+        }
+        1 => Some(port("mask", dtype, [queries, k.size(k.rank() - 2).get()])),
+        _ => None,
+    };
+    let causal = mask.is_none() && dice.chance(50);
+    if shape.len() == 3 && dice.chance(30) {
+        let [q, k, v] = [x, k, v].map(|x| x.unsqueeze(0));
+        let (y, lse) = q.scaled_dot_product_flash_attention_for_cpu(k, v, mask, causal, None);
+        let y = if dice.chance(50) { y.mul(lse.unsqueeze(3)).to(dtype) } else { y };
+        return y.squeeze(&[0]);
+    }
+    let (p, rng) = if dice.chance(30) { (0.25, Some(rng)) } else { (0.0, None) };
+    let stream = i64::from(rng.map_or(0, |_| t.next_stream()));
+    let scale = dice.pick(&[None, Some(0.5)]);
+    x.scaled_dot_product_attention(k, v, mask, rng, p, causal, scale, false, stream)
 }
 
 fn indexed<'t>(dice: &mut Dice, t: &'t Tracer, x: Var<'t>, serial: usize) -> Option<Var<'t>> {
