@@ -5,7 +5,8 @@
 //! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
 //!
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
-//! well, with their geometric means. Kernels are timed in the program's own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
+//! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run. Kernels are timed in the program's own time, without
+//! copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
 
 #[path = "support/peer.rs"]
 mod peer;
@@ -14,7 +15,7 @@ mod programs;
 
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
-use tracecast::{Executable, Vectors, compile, measure_flops};
+use tracecast::{Executable, Vectors, compile, ir, measure_flops};
 
 const LIST: &str = include_str!("support/convolutions.txt");
 const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
@@ -76,6 +77,7 @@ impl Shape {
 struct Work {
     program: Executable,
     store: Store,
+    inputs: Vec<(String, Tensor)>,
 }
 
 impl Work {
@@ -84,14 +86,14 @@ impl Work {
         let x_shape = [batch, from, size, size];
         let w_shape = [to, from / groups, kernel, kernel];
         let graph = trace("convolution", |t: &Trace| {
-            let x = t.param_of("x", TensorType::new(dtype, x_shape));
+            let x = t.input_of("x", TensorType::new(dtype, x_shape));
             let w = t.param_of("w", TensorType::new(dtype, w_shape));
             let (stride, padding) = ([stride as i64], [padding as i64]);
             let y = x.conv2d(w, None, stride, padding, [], Some(groups as i64), false);
             let result = match direction {
                 "forward" => y,
                 _ => {
-                    let dy = t.state_of("dy", y.ty());
+                    let dy = t.input_of("dy", y.ty());
                     let of = if direction == "input" { x } else { w };
                     t.grad(y.mul(dy).sum(().dtype(DType::F32)), &[of])[0]
                 }
@@ -99,21 +101,27 @@ impl Work {
             t.update(t.state_of("result", result.ty()), result);
         })
         .expect("a program");
-        let mut store = Store::new();
+        let (mut store, mut inputs) = (Store::new(), Vec::new());
         for (seed, port) in graph.ports().iter().enumerate() {
             let numbers = Tensor::randn(port.ty.shape.clone(), seed as u64);
-            let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
-            store.insert(&port.name, numbers);
+            let numbers = numbers.and_then(|x| x.cast(dtype));
+            let numbers = numbers.expect("a size that fits");
+            match port.role {
+                ir::Role::Input => inputs.push((port.name.clone(), numbers)),
+                _ => store.insert(&port.name, numbers),
+            }
         }
         let options = programs::written(Options::new().threads(threads).vectors(vectors()));
         let program = compile(graph, &options).expect("code");
-        Work { program, store }
+        Work { program, store, inputs }
     }
 
     /// Seconds in the kernels, on average over so many runs.
     fn run(&mut self, times: usize) -> f64 {
+        let inputs: Vec<(&str, &Tensor)> =
+            self.inputs.iter().map(|(n, x)| (n.as_str(), x)).collect();
         let mut one = || {
-            let (_, times) = self.program.run_timed(&mut self.store, &[]).expect("a run");
+            let (_, times) = self.program.run_timed(&mut self.store, &inputs).expect("a run");
             times.iter().map(|timing| timing.time.as_secs_f64()).sum::<f64>()
         };
         (0..times).map(|_| one()).sum::<f64>() / times as f64

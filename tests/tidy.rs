@@ -28,7 +28,7 @@ use tree::{Tree, none};
 /// contractions written with `std::arch`, the threads that work on what their caller lends, and the calls of MPI.
 const UNSAFE_FILES: [&str; 6] = [
     "codegen/src/code/link.rs",
-    "codegen/src/run/memory.rs",
+    "codegen/src/run/memory",
     "codegen/src/routines/",
     "codegen/src/contract/",
     "codegen/src/threads/",

@@ -76,13 +76,19 @@ const FEW_TOGETHER: usize = 1024;
 /// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
 
-/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64. The epilogue gets
-/// every sum once, and what it is going to write and read may be asked for ahead of
-/// time.
+/// Where sums go, each once.
+pub(crate) enum Finish<'a> {
+    /// To an epilogue. What it is going to write and read may be asked for ahead of time.
+    Epilogue(&'a mut Epilogue<'a>),
+    /// As they are to a matrix whose first element is there, rows so many elements apart.
+    Store(*mut u8, usize),
+}
+
+/// Contracts over all of `k` for a range of rows and columns of the result, accumulating in `acc`, f32 or f64.
 ///
 /// # Safety
 ///
-/// `cpu` must be this CPU. Matrices must be readable for the rows, the columns and `k`.
+/// `cpu` must be this CPU. Matrices must be readable for the rows, the columns and `k`, and one that sums are stored to writable.
 ///
 /// # Panics
 ///
@@ -98,7 +104,7 @@ pub(crate) unsafe fn contract(
     b: &Source<'_>,
     scratch: &mut Scratch,
     prefetched: &[Prefetch],
-    epilogue: &mut Epilogue<'_>,
+    mut finish: Finish<'_>,
 ) {
     assert!(
         matches!(acc, DType::F32 | DType::F64),
@@ -115,11 +121,11 @@ pub(crate) unsafe fn contract(
             && let Some(columns) = work.along_k()
         {
             // SAFETY: the caller's contract.
-            return unsafe { work.run_few(columns, scratch, epilogue) };
+            return unsafe { work.run_few(columns, scratch, &mut finish) };
         }
         with_engine!(cpu, acc, work.in_pairs(), E => {
             // SAFETY: the caller's contract.
-            unsafe { work.run::<E>(scratch, epilogue) }
+            unsafe { work.run::<E>(scratch, &mut finish) }
         });
     });
 }
@@ -230,7 +236,7 @@ impl Work<'_> {
     /// # Safety
     ///
     /// As [`contract`], and the CPU must be the engine's.
-    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+    unsafe fn run<E: Engine>(&self, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         let (blocking, part, one_group) = self.cut::<E>();
         let all = 0..self.k;
         // SAFETY: the caller's contract.
@@ -241,8 +247,10 @@ impl Work<'_> {
             let right = (!one_group)
                 .then(|| unsafe { self.right::<E>(cols.clone(), all.clone(), scratch) });
             for rows in groups(&self.rows, blocking.rows) {
-                let ld = leading::<E>(cols.len());
-                let sums = scratch.sums.room::<E::Num>(rows.len() * ld);
+                let stored = self.stored_at_once::<E>(&rows, &cols, finish);
+                let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld)| ld);
+                let room = || scratch.sums.room::<E::Num>(rows.len() * ld);
+                let sums = stored.map_or_else(room, |(to, _)| to);
                 if self.k == 0 {
                     for i in 0..rows.len() * ld {
                         // SAFETY: within the room of the sums.
@@ -271,9 +279,26 @@ impl Work<'_> {
                     // SAFETY: the operands are ready for these rows and columns, the sums have room for them.
                     unsafe { block::<E>(sizes, left, right, out, chains) };
                 }
-                self.finish::<E>(rows, cols.clone(), scratch, epilogue);
+                if stored.is_none() {
+                    self.finish::<E>(rows, cols.clone(), scratch, finish);
+                }
             }
         }
+    }
+
+    /// Where the sums of a group are stored as they come out of registers: whole vectors of a single block of `k`.
+    fn stored_at_once<E: Engine>(
+        &self,
+        rows: &Range<usize>,
+        cols: &Range<usize>,
+        finish: &Finish<'_>,
+    ) -> Option<(*mut E::Num, usize)> {
+        let Finish::Store(base, ld) = *finish else { return None };
+        let fits = !self.traded
+            && (1..=CONTRACT_BLOCK).contains(&self.k)
+            && cols.len().is_multiple_of(E::LANES);
+        let first = base.cast::<E::Num>().wrapping_add(rows.start * ld + cols.start);
+        fits.then_some((first, ld))
     }
 
     /// The left operand, if it is read as it lies.
@@ -335,7 +360,7 @@ impl Work<'_> {
     ///
     /// As [`Work::run`], for f32.
     #[cfg(target_arch = "x86_64")]
-    unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, epilogue: &mut Epilogue<'_>) {
+    unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
         type E = micro::avx512::Avx512F32;
         let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
         let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
@@ -358,7 +383,7 @@ impl Work<'_> {
             let sizes = [self.rows.len(), cols.len(), self.k];
             // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
             unsafe { few::product(sizes, a, b.from(cols.start, 0), sums, ld) };
-            self.finish::<E>(self.rows.clone(), cols, scratch, epilogue);
+            self.finish::<E>(self.rows.clone(), cols, scratch, finish);
         }
     }
 
@@ -372,8 +397,15 @@ impl Work<'_> {
     /// The right operand, if it is read as it lies, apart from columns that fill no vector.
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
         let few_rows = self.rows.len() <= 2 * E::ROWS;
+        let size = size_of::<E::Num>();
+        let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 2;
+        // Lines of a panel that share no sets of the first-level cache.
+        let stays = |b: &Lines| {
+            let apart = b.along.unsigned_abs() * size;
+            is_near && b.dtype == E::Num::DTYPE && !apart.is_multiple_of(FAR_APART)
+        };
         let fits = |b: &Lines| b.across == 1 && b.round.is_none() && E::reads(b.dtype);
-        self.b.in_memory().filter(|b| few_rows && fits(b))
+        self.b.in_memory().filter(|b| (few_rows || stays(b)) && fits(b))
     }
 
     /// Makes the right operand ready for some columns and steps.
@@ -425,17 +457,28 @@ impl Work<'_> {
         Right { in_place, packed: packed.cast_const().cast(), cell, width, first, least }
     }
 
-    /// Hands the sums of a group to the epilogue.
+    /// Stores the sums of a group or hands them to the epilogue.
     fn finish<E: Engine>(
         &self,
         rows: Range<usize>,
         cols: Range<usize>,
         scratch: &mut Scratch,
-        epilogue: &mut Epilogue<'_>,
+        finish: &mut Finish<'_>,
     ) {
         let ld = leading::<E>(cols.len());
         let sums = scratch.sums.room::<E::Num>(0);
         let (m, n) = (rows.len(), cols.len());
+        let epilogue = match finish {
+            Finish::Epilogue(epilogue) => epilogue,
+            Finish::Store(base, to) => {
+                let [row, col] = if self.traded { [1, *to] } else { [*to, 1] };
+                let to = base.cast::<E::Num>();
+                let to = to.wrapping_add(rows.start * row + cols.start * col);
+                // SAFETY: the sums of this group, which `block` has written, and places of the caller's matrix.
+                unsafe { store(sums.cast_const(), ld, [m, n], to, [row, col]) };
+                return;
+            }
+        };
         if !self.traded && n == ld {
             epilogue(rows.start, m, cols.start, n, sums.cast_const().cast());
             return;
@@ -449,19 +492,39 @@ impl Work<'_> {
         }
         let dense = scratch.filled.room::<E::Num>(m * n);
         let (row, col) = if self.traded { (1, m) } else { (n, 1) };
-        for i in 0..m {
-            for j in 0..n {
-                // SAFETY: within the sums of this group, which `block` has written.
-                let sum = unsafe { sums.wrapping_add(i * ld + j).read() };
-                // SAFETY: within the room of `m * n`.
-                unsafe { dense.wrapping_add(i * row + j * col).write(sum) };
-            }
-        }
+        // SAFETY: the sums of this group, which `block` has written, and the room of `m * n`.
+        unsafe { store(sums.cast_const(), ld, [m, n], dense, [row, col]) };
         let dense = dense.cast_const().cast();
         if self.traded {
             epilogue(cols.start, n, rows.start, m, dense);
         } else {
             epilogue(rows.start, m, cols.start, n, dense);
+        }
+    }
+}
+
+/// Stores sums, rows `ld` numbers apart, where rows and columns are so far apart.
+///
+/// # Safety
+///
+/// The sums must be readable, and their places writable.
+unsafe fn store<T: Copy>(
+    sums: *const T,
+    ld: usize,
+    [m, n]: [usize; 2],
+    to: *mut T,
+    [row, col]: [usize; 2],
+) {
+    for i in 0..m {
+        let (line, to) = (sums.wrapping_add(i * ld), to.wrapping_add(i * row));
+        if col == 1 {
+            // SAFETY: the caller's contract.
+            unsafe { to.copy_from_nonoverlapping(line, n) };
+            continue;
+        }
+        for j in 0..n {
+            // SAFETY: the caller's contract.
+            unsafe { to.wrapping_add(j * col).write(line.wrapping_add(j).read()) };
         }
     }
 }

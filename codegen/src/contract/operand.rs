@@ -4,7 +4,7 @@ use super::micro::Engine;
 use super::pack::{Elements, Lines, Wider};
 use super::panels::Panels;
 use super::rooms::Rooms;
-use super::windows::{Brought, Runs, Seen, bring, grow};
+use super::windows::{Brought, Runs, Seen, bring, brought, grow};
 use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -123,17 +123,17 @@ impl Operand<'_> {
                 Some(Lines { base, dtype, round: None, across, along })
             }
             Source::Windows { base, dtype, round, seen } => {
-                let to = filled.room::<T>(lines.len() * k.len()).cast::<u8>();
-                let block = if self.columns { (k, lines) } else { (lines, k) };
-                let brought = match dtype.bytes() {
+                let to = filled.room::<T>(brought(lines.len(), k.len())).cast::<u8>();
+                let ranges = if self.columns { (k, lines) } else { (lines, k) };
+                let block = match dtype.bytes() {
                     // SAFETY: the caller's contract; there is room for so many numbers that are at least as wide.
-                    2 => unsafe { bring::<u16>(seen, base.cast(), block, runs, to.cast()) },
+                    2 => unsafe { bring::<u16>(seen, base.cast(), ranges, runs, to.cast()) },
                     // SAFETY: as above.
-                    4 => unsafe { bring::<u32>(seen, base.cast(), block, runs, to.cast()) },
+                    4 => unsafe { bring::<u32>(seen, base.cast(), ranges, runs, to.cast()) },
                     // SAFETY: as above.
-                    _ => unsafe { bring::<u64>(seen, base.cast(), block, runs, to.cast()) },
+                    _ => unsafe { bring::<u64>(seen, base.cast(), ranges, runs, to.cast()) },
                 };
-                let Brought { row, column } = brought;
+                let Brought { row, column } = block;
                 let (row, col) = (row as isize, column as isize);
                 let (across, along) = if self.columns { (col, row) } else { (row, col) };
                 Some(Lines { base: to.cast_const(), dtype, round, across, along })
@@ -160,7 +160,8 @@ impl Operand<'_> {
     /// The numbers that [`Operand::lines`] writes to `filled` for so many lines and steps.
     pub(super) fn filled(&self, lines: usize, steps: usize) -> usize {
         match self.source {
-            Source::Fill { .. } | Source::Windows { .. } => lines.saturating_mul(steps),
+            Source::Fill { .. } => lines.saturating_mul(steps),
+            Source::Windows { .. } => brought(lines, steps),
             Source::Matrix { .. } | Source::Packed { .. } => 0,
         }
     }

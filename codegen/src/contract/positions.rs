@@ -12,7 +12,7 @@ use super::micro::spots::Spots;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, Wider, panels, room, strips};
 use super::rooms::Rooms;
-use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
+use super::windows::{Axis, Bound, MOST_BOUNDS, Seen, place};
 use super::{groups, with_engine};
 
 use crate::machine::InstructionSet;
@@ -47,6 +47,8 @@ pub(crate) struct Channels {
     /// Examples, and from one to the next.
     examples: usize,
     next: isize,
+    /// True if a channel has one column, all of whose elements are there.
+    is_whole: bool,
 }
 
 /// A contraction over positions.
@@ -98,6 +100,7 @@ impl Channels {
             taps,
             examples,
             next,
+            is_whole: is_unbounded && inner.is_empty(),
         })
     }
 
@@ -245,7 +248,7 @@ impl Positions<'_> {
                 for examples in groups(&(0..examples), cut.examples) {
                     let now = [examples.len(), channels.len()];
                     if now != std::mem::replace(&mut listed, now) {
-                        self.list(now, each, scratch);
+                        self.list::<E>(now, each, scratch);
                     }
                     let part = Part { rows: rows.clone(), channels: channels.clone(), each, k };
                     // SAFETY: the caller's contract.
@@ -258,9 +261,29 @@ impl Positions<'_> {
         }
     }
 
-    /// Lists where steps of so many examples, of so many each, are in an image, and behind them where the columns of so many channels are.
-    fn list(&self, [examples, channels]: [usize; 2], each: usize, scratch: &mut Scratch) {
-        let image = Image::of(&self.channels.group(examples), None).expect("as the whole");
+    /// True if the right operand is read where it lies, without an image.
+    fn is_read_in_place<E: Engine>(&self) -> bool {
+        let Elements { dtype, round, .. } = self.elements();
+        self.channels.is_whole && dtype == E::Num::DTYPE && round.is_none()
+    }
+
+    /// Lists where steps of so many examples, of so many each, are in an image or the operand, and behind them where the columns of so many channels are.
+    fn list<E: Engine>(
+        &self,
+        [examples, channels]: [usize; 2],
+        each: usize,
+        scratch: &mut Scratch,
+    ) {
+        let seen = self.channels.group(examples);
+        if self.is_read_in_place::<E>() {
+            scratch.steps.clear();
+            let steps = (0..examples * each).map(|step| place(&seen.rows, step).offset);
+            scratch.steps.extend(steps);
+            let columns = (0..channels).map(|channel| channel as isize * self.channels.stride);
+            scratch.steps.extend(columns);
+            return;
+        }
+        let image = Image::of(&seen, None).expect("as the whole");
         image.offsets(examples * each, &mut scratch.steps);
         for channel in 0..channels {
             let (near, firsts, [lines, across]) = image.lines_of_columns();
@@ -285,21 +308,16 @@ impl Positions<'_> {
         scratch: &mut Scratch,
     ) {
         let Channels { stride, taps, next, .. } = *self.channels;
-        let image = Image::of(&self.channels.group(examples.len()), None).expect("as the whole");
-        let (room_of_one, columns) = (image.room(), part.channels.len() * taps);
+        let columns = part.channels.len() * taps;
         let steps = examples.start * part.each..examples.end * part.each;
-        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
-        // SAFETY: the room of all images; all bits zero are the number zero.
-        unsafe { to.write_bytes(0, room_of_one * part.channels.len()) };
-        let line = scratch.filled.room::<E::Num>(image.line());
-        let elements = self.elements();
-        for (i, channel) in part.channels.clone().enumerate() {
-            let from = channel as isize * stride + examples.start as isize * next;
-            let own = to.wrapping_add(i * room_of_one);
-            let places = Places { image: own, line, beside: Beside::ALONE };
-            // SAFETY: the caller's contract, and the rooms of the image and of a line.
-            unsafe { image.fill::<E>(elements.moved(from), places) };
-        }
+        let first = examples.start as isize * next;
+        let right = if self.is_read_in_place::<E>() {
+            let first = first + part.channels.start as isize * stride;
+            self.elements().moved(first).base.cast()
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { self.fill::<E>(part, first, examples.len(), scratch) }
+        };
         // SAFETY: the caller's contract.
         let packed = unsafe { self.pack::<E>(part, &steps, cut, scratch) };
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
@@ -321,7 +339,7 @@ impl Positions<'_> {
                         let vectors = widest.min(panel.count - start).div_ceil(E::LANES);
                         let chain = chains.wrapping_add(place + start);
                         let spots = Spots {
-                            image: to,
+                            image: right,
                             columns: &spots[strip.start..strip.start + strip.count],
                             at: &at[done..done + count],
                             rows: base.wrapping_add(start),
@@ -338,6 +356,35 @@ impl Positions<'_> {
             }
             done += count;
         }
+    }
+
+    /// Fills an image for each channel of a part, for so many examples from that element on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn fill<E: Engine>(
+        &self,
+        part: &Part,
+        first: isize,
+        examples: usize,
+        scratch: &mut Scratch,
+    ) -> *const E::Num {
+        let image = Image::of(&self.channels.group(examples), None).expect("as the whole");
+        let room_of_one = image.room();
+        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
+        // SAFETY: the room of all images; all bits zero are the number zero.
+        unsafe { to.write_bytes(0, room_of_one * part.channels.len()) };
+        let line = scratch.filled.room::<E::Num>(image.line());
+        let elements = self.elements();
+        for (i, channel) in part.channels.clone().enumerate() {
+            let from = first + channel as isize * self.channels.stride;
+            let own = to.wrapping_add(i * room_of_one);
+            let places = Places { image: own, line, beside: Beside::ALONE };
+            // SAFETY: the caller's contract, and the rooms of the image and of a line.
+            unsafe { image.fill::<E>(elements.moved(from), places) };
+        }
+        to.cast_const()
     }
 
     /// What the right operand is made of.

@@ -13,6 +13,12 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Up to four times as many elements are copied in pieces of these.
 const PIECE: usize = 4;
 
+/// Lines so many elements apart, or a multiple of it, share cache sets.
+const SHARED: usize = 128;
+
+/// So many lines are brought at a time where they lie closer together than runs.
+const TOGETHER: usize = 16;
+
 /// As many bounds as there are axes that windows of a convolution move over.
 pub(crate) const MOST_BOUNDS: usize = 3;
 
@@ -243,16 +249,42 @@ pub(super) unsafe fn bring<T: Copy + Default>(
     runs.outer.extend(lines.map(|line| place(outer, line)));
     runs.cut(inner, positions);
     let along = runs.along;
-    for (line, outer) in runs.outer.iter().enumerate() {
+    let pitch = pitch(length);
+    let is_free = seen.bounds.iter().all(|bound| bound.extent < 0);
+    let one = |line: usize, run: &Run| {
+        let outer = &runs.outer[line];
+        let there = if is_free { 0..run.count } else { seen.there(outer, run, &along) };
+        let from = base.wrapping_offset(outer.offset + run.place.offset);
+        let to = to.wrapping_add(line * pitch + run.first);
+        // SAFETY: `there` are the positions of the run within the bounds; the block has room for the run.
+        unsafe { copy(from, along.stride, there, run.count, to) };
+    };
+    // Lines that lie closer together than runs, as those of a weight do in the gradient of its operand, are brought some at a time: what is read lies
+    // together, and what is written is a few places that go on.
+    let lines = runs.outer.len();
+    let some = if lines_are_nearer(outer, inner) { TOGETHER } else { 1 };
+    for first in (0..lines).step_by(some) {
         for run in &runs.inner {
-            let there = seen.there(outer, run, &along);
-            let from = base.wrapping_offset(outer.offset + run.place.offset);
-            let to = to.wrapping_add(line * length + run.first);
-            // SAFETY: `there` are the positions of the run within the bounds; the block has room for the run.
-            unsafe { copy(from, along.stride, there, run.count, to) };
+            (first..lines.min(first + some)).for_each(|line| one(line, run));
         }
     }
-    if by_row { Brought { row: length, column: 1 } } else { Brought { row: 1, column: length } }
+    if by_row { Brought { row: pitch, column: 1 } } else { Brought { row: 1, column: pitch } }
+}
+
+/// True if lines lie closer together than runs, and what is copied at once is no less than a piece.
+fn lines_are_nearer(outer: &[Axis], inner: &[Axis]) -> bool {
+    let ([line], [.., run, along]) = (outer, inner) else { return false };
+    along.stride == 1 && along.extent >= PIECE && line.stride.abs() < run.stride.abs()
+}
+
+/// From a line that was brought to the next, for so many elements: not a number of bytes that has them share cache sets.
+fn pitch(length: usize) -> usize {
+    if length.is_multiple_of(SHARED) { length + PIECE } else { length }
+}
+
+/// The elements that [`bring`] writes for so many lines and positions.
+pub(super) fn brought(lines: usize, positions: usize) -> usize {
+    lines.saturating_mul(pitch(positions)).max(positions.saturating_mul(pitch(lines)))
 }
 
 impl Runs {

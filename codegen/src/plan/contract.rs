@@ -45,6 +45,8 @@ pub(crate) struct ContractDispatch<C = Size, O = Size, L = Column> {
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
     pub(crate) epilogue_operands: Vec<EpilogueOperand<O>>,
+    /// True if the first of these is all that the epilogue writes, sums as they are.
+    pub(crate) stores_sums: bool,
     /// The bytes that the epilogue writes and reads.
     pub(crate) traffic: C,
     /// What the epilogue costs per element of the result, in cheap operations.
@@ -71,6 +73,7 @@ impl ContractDispatch {
             columns: self.columns.iter().map(|c| c.at(sizes)).collect::<Evaluated<_>>()?,
             largest: self.largest.clone(),
             epilogue_operands: operands.collect::<Evaluated<_>>()?,
+            stores_sums: self.stores_sums,
             traffic: sizes.count(self.traffic)?,
             epilogue_cost: self.epilogue_cost,
         })
@@ -85,6 +88,18 @@ impl BoundContract {
     pub(crate) fn unit(&self) -> usize {
         let rows = self.batch.iter().product::<usize>() * self.m;
         common_unit(&self.columns).unwrap_or(rows).max(1)
+    }
+
+    /// The operand that sums are stored to as they are, one after another through all batches, if that is all that becomes of them.
+    pub(crate) fn stored(&self) -> Option<&EpilogueOperand<i64>> {
+        let result = self.epilogue_operands.first().filter(|_| self.stores_sums)?;
+        let mut step = (self.m * self.n) as i64;
+        let mut is_dense = result.row == self.n as i64;
+        for (extent, stride) in self.batch.iter().zip(&result.batch).rev() {
+            is_dense &= *extent == 1 || *stride == step;
+            step *= *extent as i64;
+        }
+        is_dense.then_some(result)
     }
 
     /// In cheap operations per element of the result.
@@ -208,6 +223,7 @@ pub(super) fn dispatch(draft: &Draft<'_>, c: &Contract) -> ContractDispatch {
         factors: factors(c),
         epilogue: 0,
         epilogue_operands: epilogue_operands(draft.kernel, c),
+        stores_sums: stores_sums(c),
         traffic: draft.plans[0].traffic(),
         epilogue_cost: cost(&c.epilogue.body),
         columns: draft.columns.clone(),
@@ -343,6 +359,14 @@ impl EpilogueOperand {
             row: sizes.number(*row)?,
         })
     }
+}
+
+/// True if the epilogue does nothing but store sums.
+fn stores_sums(c: &Contract) -> bool {
+    let insts = &c.epilogue.body.insts;
+    let [Sink::Store { dtype, value, .. }] = &c.epilogue.sinks[..] else { return false };
+    let is_sum = |inst: &Inst| matches!(inst.op, ScalarOp::Acc);
+    *dtype == c.acc.dtype() && insts.len() == 1 && insts.get(*value as usize).is_some_and(is_sum)
 }
 
 /// All of them.

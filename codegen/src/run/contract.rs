@@ -3,9 +3,12 @@
 use super::columns::{Accumulators, with_accumulators};
 use super::images::Images;
 use super::max_abs::{Places, with_places};
-use super::memory::{self, Address, Block, Fill, Operand, block_address, keep, with_scratch};
+use super::memory::{
+    self, Address, Block, Fill, Finish, Operand, block_address, keep, with_scratch,
+};
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::positions::OverPositions;
+use super::sums::Sums;
 use super::together::{Together, seen};
 use super::{Invocation, Slots};
 use crate::contract::{self as products, Cpu, PIECE, Panels, Prefetch, Rooms, Seen, Source};
@@ -275,13 +278,10 @@ impl ContractRun<'_> {
 
     /// A block of a batch, or of those that go together with it, whose sums the epilogue gets with these slots.
     fn block(&self, batch: usize, block: Block, slots: &mut Slots) {
-        let (contract, sums_at) = (self.contract, self.invocation.operands.len());
-        let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, sums: Address| {
-            slots.set(sums_at, sums);
+        let (contract, sums) = (self.contract, Sums::of(self.contract, self.invocation));
+        let mut call = |batch: usize, rows: Range<usize>, cols: Range<usize>, block: Address| {
             let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
-            with_scratch(|scratch| {
-                self.invocation.call(contract.epilogue, slots, rows, cols, scratch);
-            });
+            sums.finish(slots, rows, cols, block);
         };
         let mut finish = |row: usize, rows: usize, col: usize, cols: usize, sums: Address| {
             if self.together.count == 1 {
@@ -298,8 +298,13 @@ impl ContractRun<'_> {
         let cpu = Cpu::with(self.invocation.target.instructions);
         let prefetched =
             if self.together.count == 1 { self.prefetched(&cpu, batch) } else { SmallVec::new() };
+        let stored = sums.stored(batch * contract.m).filter(|_| self.together.count == 1);
+        let finish = match stored {
+            Some(to) => Finish::Store(to, contract.n),
+            None => Finish::Epilogue(&mut finish),
+        };
         self.with_factors(batch, |factors| {
-            memory::contract(&cpu, contract.acc, block, factors, &prefetched, &mut finish);
+            memory::contract(&cpu, contract.acc, block, factors, &prefetched, finish);
         });
     }
 

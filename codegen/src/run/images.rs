@@ -2,7 +2,8 @@
 
 use super::contract::{parts, source};
 use super::max_abs::with_places;
-use super::memory::{self, Address, Operand, with_scratch};
+use super::memory::{self, Address, Operand};
+use super::sums::Sums;
 use super::together::seen;
 use super::{Invocation, Slots};
 use crate::contract::{Correlation, Cpu, Image, Rooms, Seen, SideBySide, Source};
@@ -148,18 +149,15 @@ impl Images {
         }
         let at =
             |batch: usize| [left, right].map(|factor| from_first(factor, &contract.batch, batch));
+        let sums = Sums::of(contract, invocation);
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);
-                let mut call = |row: usize, rows: usize, columns: Range<usize>, sums: Address| {
-                    slots.set(operands.len(), sums);
-                    with_scratch(|scratch| {
-                        let rows = row..row + rows;
-                        invocation.call(contract.epilogue, &slots, rows, columns, scratch);
-                    });
+                let mut call = |row: usize, rows: usize, columns: Range<usize>, block: Address| {
+                    sums.finish(&mut slots, row..row + rows, columns, block);
                 };
                 memory::correlate(&work, self.task(contract, cut, task), &at, &mut call);
             });

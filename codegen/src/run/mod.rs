@@ -18,6 +18,7 @@ mod scan;
 mod scatter;
 mod scratch;
 mod split_row;
+mod sums;
 mod together;
 
 pub(crate) use copy::BoundCopy;

@@ -4,7 +4,8 @@ use super::Invocation;
 use super::contract::{parts, source};
 use super::images::{from_first, operand};
 use super::max_abs::with_places;
-use super::memory::{self, Address, with_scratch};
+use super::memory::{self, Address};
+use super::sums::Sums;
 use super::together::seen;
 use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source};
 use crate::plan::contract::{self, BoundContract};
@@ -101,6 +102,7 @@ impl OverPositions {
         let factors = &contract.factors;
         let a = operand(&factors[0], self.left.as_ref(), operands);
         let b = operand(&factors[1], Some(&self.right), operands);
+        let sums = Sums::of(contract, invocation);
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let [batches, channels, rows] = self.task(contract, cut, task);
@@ -111,12 +113,9 @@ impl OverPositions {
                     let at = [0, 1].map(|i| from_first(&factors[i], &contract.batch, batch));
                     let sources = [a.source().moved(at[0]), b.source().moved(at[1])];
                     let work = self.work(contract.acc, &cpu, sources);
-                    let mut call = |rows: Range<usize>, columns: Range<usize>, sums: Address| {
-                        slots.set(operands.len(), sums);
+                    let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
                         let rows = batch * contract.m + rows.start..batch * contract.m + rows.end;
-                        with_scratch(|scratch| {
-                            invocation.call(contract.epilogue, &slots, rows, columns, scratch);
-                        });
+                        sums.finish(&mut slots, rows, columns, block);
                     };
                     let part = (rows.clone(), channels.clone());
                     memory::over_positions(&work, part, contract.k, &mut call);

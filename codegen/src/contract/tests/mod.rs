@@ -1,10 +1,11 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
 mod positions;
+mod stored;
 
 use super::{
-    Axis, Bound, Correlation, Cpu, PIECE, Panels, Prefetch, Scratch, Seen, SideBySide, Source,
-    contract, keep,
+    Axis, Bound, Correlation, Cpu, Finish, PIECE, Panels, Prefetch, Scratch, Seen, SideBySide,
+    Source, contract, keep,
 };
 use crate::machine::{InstructionSet, Vectors};
 use std::ops::Range;
@@ -116,9 +117,14 @@ fn run(
     };
     // Any address can be asked for.
     let prefetched = [Prefetch { base: std::ptr::null(), row: 4096, cell: 2 }];
+    let finish = Finish::Epilogue(&mut epilogue);
+    let (all_rows, all_cols) = (rows.clone(), cols.clone());
     // SAFETY: the tests' tensors hold what their ranges and strides span.
-    unsafe { contract(cpu, acc, rows, cols, k, a, b, scratch, &prefetched, &mut epilogue) };
-    out.into_iter().map(|bits| bits.expect("every sum comes")).collect()
+    unsafe { contract(cpu, acc, all_rows, all_cols, k, a, b, scratch, &prefetched, finish) };
+    let out: Vec<u64> = out.into_iter().map(|bits| bits.expect("every sum comes")).collect();
+    let stored = |scratch: &mut Scratch| stored::bits(cpu, acc, (rows, cols, k), (a, b), scratch);
+    assert_eq!(stored(scratch), out, "stored sums");
+    out
 }
 
 fn check(acc: DType, (m, n, k): (usize, usize, usize), a: &Tensor, b: &Tensor) {

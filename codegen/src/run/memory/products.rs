@@ -1,0 +1,167 @@
+//! Calls of the products: contractions of matrices, over images and over positions.
+
+use super::{Address, Fill, with_packed};
+use crate::contract::{self, Cpu};
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// An operand of a contraction.
+#[derive(Clone, Copy)]
+pub(in crate::run) enum Operand<'a> {
+    /// Floats in memory: element (0, 0), and how to go on, in elements.
+    Matrix {
+        /// Element (0, 0).
+        base: Address,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
+        /// From a row to the next.
+        row: isize,
+        /// From a column to the next.
+        col: isize,
+    },
+    /// Floats in memory of which rows or columns are several axes.
+    Windows {
+        /// Element (0, 0).
+        base: Address,
+        /// The dtype of the elements.
+        dtype: DType,
+        /// The 16-bit float to whose values they are rounded first.
+        round: Option<DType>,
+        /// Where they lie.
+        seen: &'a contract::Seen,
+    },
+    /// Computed block by block, in that dtype.
+    Computed(&'a Fill<'a>, DType),
+    /// All of a right operand, packed by [`keep`].
+    Packed {
+        /// Where it is.
+        base: Address,
+        /// How it lies.
+        panels: contract::Panels,
+        /// The least that [`keep`] has returned.
+        least: u16,
+    },
+}
+
+impl Operand<'_> {
+    pub(in crate::run) fn source(&self) -> contract::Source<'_> {
+        match self {
+            Operand::Matrix { base, dtype, round, row, col } => contract::Source::Matrix {
+                base: base.0.cast_const(),
+                dtype: *dtype,
+                round: *round,
+                row: *row,
+                col: *col,
+            },
+            Operand::Windows { base, dtype, round, seen } => contract::Source::Windows {
+                base: base.0.cast_const(),
+                dtype: *dtype,
+                round: *round,
+                seen,
+            },
+            Operand::Computed(fill, dtype) => contract::Source::Fill { fill, dtype: *dtype },
+            Operand::Packed { base, panels, least } => contract::Source::Packed {
+                base: base.0.cast_const(),
+                panels: *panels,
+                least: *least,
+            },
+        }
+    }
+}
+
+/// Packs some columns of a right operand, from a multiple of [`contract::PIECE`] to another one or the end, to their place in memory for all
+/// of them, which no thread uses. Returns the least of the numbers, for [`Operand::Packed`].
+pub(in crate::run) fn keep(
+    cpu: &Cpu,
+    panels: &contract::Panels,
+    piece: Range<usize>,
+    b: &Operand<'_>,
+    to: Address,
+) -> u16 {
+    with_packed(|packed| {
+        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them, and the panels were made for it; matrices are operands
+        // of the kernel, whose accesses stay inside for these columns and all of `k`; the place is the caller's.
+        unsafe { contract::keep(cpu, panels, piece, &b.source(), packed, to.0) }
+    })
+}
+
+/// The ranges of one contraction.
+#[derive(Clone, Debug)]
+pub(in crate::run) struct Block {
+    /// Of the result.
+    pub(in crate::run) rows: Range<usize>,
+    /// Of the result.
+    pub(in crate::run) cols: Range<usize>,
+    /// The summed axis, all of it.
+    pub(in crate::run) k: usize,
+}
+
+/// A matrix that the epilogue of a contraction writes or reads: element (0, 0), bytes from a row to the next, bytes of an element.
+pub(in crate::run) fn prefetched(base: Address, row: isize, cell: usize) -> contract::Prefetch {
+    contract::Prefetch { base: base.0.cast_const(), row, cell }
+}
+
+/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`].
+pub(in crate::run) fn correlate(
+    work: &contract::Correlation<'_>,
+    batches_and_windows: (Range<usize>, Range<usize>),
+    at: &dyn Fn(usize) -> [isize; 2],
+    epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
+) {
+    let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+        epilogue(row, rows, columns, Address(sums.cast_mut()))
+    };
+    // SAFETY: as for `contract`, for these batches and windows.
+    with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
+}
+
+/// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
+pub(in crate::run) fn over_positions(
+    work: &contract::Positions<'_>,
+    rows_and_channels: (Range<usize>, Range<usize>),
+    k: usize,
+    epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+) {
+    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+        epilogue(rows, columns, Address(sums.cast_mut()))
+    };
+    // SAFETY: as for `contract`, for these rows and channels.
+    with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
+}
+
+/// What becomes of the sums of a block: `epilogue(row, rows, column, columns, sums)` gets each once, or they are stored from that address on, rows so
+/// many of them apart.
+pub(in crate::run) enum Finish<'a> {
+    Epilogue(&'a mut dyn FnMut(usize, usize, usize, usize, Address)),
+    Store(Address, usize),
+}
+
+/// Contracts a block.
+pub(in crate::run) fn contract(
+    cpu: &Cpu,
+    acc: DType,
+    block: Block,
+    [a, b]: [Operand<'_>; 2],
+    prefetched: &[contract::Prefetch],
+    finish: Finish<'_>,
+) {
+    let Block { rows, cols, k } = block;
+    let (a, b) = (a.source(), b.source());
+    let run = |finish: contract::Finish<'_>| {
+        // SAFETY: the instructions are those of this CPU, as `InstructionSet::of` chose them; matrices are operands of the kernel, whose accesses
+        // stay inside for the rows, the columns and `k` of its extents.
+        with_packed(|packed| unsafe {
+            contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, finish)
+        });
+    };
+    match finish {
+        Finish::Store(to, row) => run(contract::Finish::Store(to.0, row)),
+        Finish::Epilogue(epilogue) => run(contract::Finish::Epilogue(
+            &mut |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+                epilogue(row, rows, col, cols, Address(sums.cast_mut()))
+            },
+        )),
+    }
+}
