@@ -34,11 +34,7 @@ TENSORDOT = tensordot(x, other; dims_self: Ints, dims_other: Ints) -> (y) {
                 return Err(format!("the axes differ, {a} and {b}, of {x} and {other}"));
             }
         }
-        let dtype = if pairs.gives_one_number(&x.shape, &other.shape) {
-            infer::promote(cx.types.iter())?
-        } else {
-            one_number(x, other)?
-        };
+        let dtype = one_number(x, other)?;
         let shape = pairs.outer(&x.shape, &other.shape).into_iter().flatten().collect();
         Ok(Inferred::one(TensorType { dtype, shape }))
     },
@@ -83,6 +79,7 @@ CROSS = cross(x, other; dim: Int) -> (y) {
         if x.shape.rank() != other.shape.rank() || x.shape.rank() == 0 {
             return Err(format!("takes as many axes, found {x} and {other}"));
         }
+        one_number(x, other)?;
         let axis = x.shape.axis(cx.attrs.int("dim").expect("required"))?;
         let three = Size::from(3);
         if !cx.must.alike(&[x.shape[axis], other.shape[axis]], &[three, three]) {
@@ -220,11 +217,6 @@ impl Pairs {
     fn outer(&self, x: &Shape, other: &Shape) -> [Vec<Size>; 2] {
         [sizes(x, &self.rows), sizes(other, &self.columns)]
     }
-
-    /// True where PyTorch takes a product of elements and a sum, in place of a product of matrices.
-    fn gives_one_number(&self, x: &Shape, other: &Shape) -> bool {
-        self.outer(x, other).iter().all(|sizes| count(sizes) == 1)
-    }
 }
 
 fn sizes(shape: &Shape, axes: &[usize]) -> Vec<Size> {
@@ -257,6 +249,7 @@ fn pairwise<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let [outer, more] = pairs.outer(&x.shape(), &y.shape());
     let inner = count(&sizes(&x.shape(), &pairs.mine));
     let shape: Shape = outer.iter().chain(&more).copied().collect();
+    // One number: PyTorch takes a product of elements and a sum, in place of a product of matrices.
     if count(&outer) == 1 && count(&more) == 1 {
         let y = y.permute(order(&pairs.theirs, &pairs.columns)).reshape([inner]);
         let y = x.permute(order(&pairs.mine, &pairs.rows)).reshape([inner]).mul(y);
