@@ -177,11 +177,14 @@ fn behaviour_programs() {
         match right.map(|program| programs::traced(&program)) {
             None => tally.note("a defect, traced with parity only"),
             Some(traced) => {
-                match traced.left_out {
-                    0 => tally.note(TRACED),
-                    _ => {
-                        tally.note("some calls not traced, their ops or dtypes are not registered")
+                let listed = programs::IN_PART.iter().find(|(id, _)| program["id"] == *id);
+                match (traced.left_out, listed) {
+                    (0, None) => tally.note(TRACED),
+                    (0, Some(_)) => {
+                        found.push("is traced as a whole: take it from IN_PART".to_owned())
                     }
+                    (_, Some((_, why))) => tally.note(why),
+                    (calls, None) => found.push(format!("{calls} calls are not traced")),
                 }
                 found.extend(traced.found.into_iter().map(|what| format!("traced: {what}")));
             }
