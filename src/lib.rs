@@ -109,8 +109,9 @@ pub mod prelude {
     pub use tracecast_ir::ops::prelude::{
         Activations, Attentions, Bags, BatchNorms, Bits, Cast, Collectives, Convolutions, Curves,
         Divisions, Elementwise, Functions, GroupNorms, Indexed, Indexing, IntoDims, Lengths,
-        Losses, Margins, MatrixProducts, MulAdds, Neighbours, Norms, Pools, Powers, Products,
-        Reductions, Regressions, Scans, Scatters, Softmaxes, Sorting, Statistics, Views, Windowed,
+        Losses, Margins, MatrixProducts, MulAdds, Neighbours, Norms, Paddings, Pools, Powers,
+        Products, Reductions, Regressions, Scans, Scatters, Softmaxes, Sorting, Statistics, Views,
+        Windowed,
     };
 }
 

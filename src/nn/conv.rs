@@ -51,8 +51,8 @@ impl<const AXES: usize> Settings<AXES> {
     /// Both evenly distributed within `1 / sqrt(n)`, where a result is a sum of `n` products, as PyTorch counts them.
     fn parameters<'t>(&self, cx: &Context<'t>, channels: [usize; 2]) -> (Var<'t>, Option<Var<'t>>) {
         let weight = self.weight(channels);
-        let start =
-            within((channels[1] / self.groups.max(1)).saturating_mul(self.kernel.iter().product()));
+        let of_group = channels[1] / self.groups.max(1);
+        let start = within(self.kernel.iter().fold(of_group, |n, size| n.saturating_mul(*size)));
         let bias = TensorType::new(self.dtype, [self.channels[1]]);
         let weight = cx.parameter("weight", weight, start.clone());
         (weight, self.bias.then(|| cx.parameter("bias", bias, start)))

@@ -171,17 +171,4 @@ impl<'c> Call<'c> {
             self.operands.push((full, OperandInfo { dtype: dtype(tensor), device, kind }));
         }
     }
-
-    /// An argument by its position or its name; `None` if it is absent or null.
-    pub(crate) fn arg(&self, at: usize, name: &str) -> Option<&'c Value> {
-        let positional = self.case["args"].get(at);
-        positional.or_else(|| self.case.get("kwargs")?.get(name)).filter(|value| !value.is_null())
-    }
-
-    /// The number of arguments, named ones too.
-    pub(crate) fn arity(&self) -> usize {
-        let named =
-            self.case.get("kwargs").and_then(Value::as_object).map_or(0, serde_json::Map::len);
-        self.case["args"].as_array().map_or(0, Vec::len) + named
-    }
 }

@@ -3,7 +3,9 @@
 use crate::outcome::caught;
 use crate::runs::contents;
 use crate::support::dice::Dice;
-use tracecast::nn::{Dropout, Embedding, Linear, Relu, Sequential};
+use tracecast::nn::{
+    Context, Conv2d, ConvTranspose2d, Dropout, Embedding, Linear, Relu, Sequential,
+};
 use tracecast::prelude::*;
 
 /// A small classifier of tokens, in bf16, with everything that keeps state.
@@ -137,4 +139,39 @@ fn sizes_that_overflow_are_refused_where_they_are_asked_for() {
             trace("vast", |t| t.output("y", t.input_of("x", vast(sizes)))).unwrap_err().to_string();
         assert!(error.contains("too many elements") && error.contains(file!()), "{error}");
     }
+}
+
+#[test]
+fn layers_of_any_size_are_recorded_or_refused_with_their_line() {
+    let sizes = [0, 1, 2, 3, 1 << 31, usize::MAX / 2, usize::MAX];
+    let pairs = sizes.iter().flat_map(|a| sizes.iter().map(move |b| (*a, *b)));
+    let (mut refused, mut recorded) = (0, 0);
+    for (a, b) in pairs {
+        let layers: [&dyn Module; 5] = [
+            &Conv2d::new(1, 1, [a, b]),
+            &Conv2d::new(a, b, [3, 3]).groups(a),
+            &ConvTranspose2d::new(1, b, [a, 2]),
+            &Linear::new(a, b),
+            &Embedding::new(a, b),
+        ];
+        for (i, layer) in layers.into_iter().enumerate() {
+            let traced = caught(|| {
+                trace("layer", |t| {
+                    let images = TensorType::new(DType::F32, [1, 1, 4, 4]);
+                    let x = t.input_of("x", images);
+                    t.output("y", layer.forward(&Context::training(t), x));
+                })
+            });
+            let traced = traced.unwrap_or_else(|why| panic!("layer {i} of {a}, {b}: {why}"));
+            match traced {
+                Ok(_) => recorded += 1,
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(error.contains(file!()), "layer {i} of {a}, {b}: {error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && recorded > 2, "{refused} refused, {recorded} recorded");
 }

@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 40] = [
+const HOMONYMS: [(&str, &[&str], &str); 44] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training/network.rs", &["relu"], "the name of a module"),
@@ -63,20 +63,24 @@ const HOMONYMS: [(&str, &[&str], &str); 40] = [
         ],
         "scalar instructions",
     ),
+    ("ir/src/functions/resize.rs", &["bilinear"], "a value of `mode`"),
     ("ir/src/op/exchange.rs", &["mean", "sum"], "how ranks combine numbers"),
     ("ir/src/policy/file.rs", &["scan"], "a rule of promotion"),
     ("ir/src/policy/set.rs", &["scan"], "a rule of promotion"),
     ("ir/src/text/record.rs", &["grad"], "a word of the text: the line asks for a gradient"),
     ("ir/src/tracer.rs", &["input"], "a port"),
     ("passes/src/explain/ops.rs", &["cast"], "a reason"),
+    ("passes/src/pass.rs", &["trace"], "the name of what came before any pass"),
     ("src/amp/custom.rs", &["custom_grad"], "the name of the caller in errors"),
     ("src/amp/policy.rs", &["mean"], "state of a scaler"),
     ("src/amp/raw.rs", &["reciprocal_scale"], "the label of an eager program"),
     ("src/nn/activation.rs", &["tanh"], "a value of an attribute of `gelu`"),
     ("src/nn/loss/linear.rs", &["linear"], "the name of a part, as in PyTorch"),
     ("src/nn/loss/mod.rs", &["mean", "sum"], "values of the attribute `reduction`"),
+    ("src/nn/upsample.rs", &["bilinear"], "a value of `mode`"),
     ("src/numerics/mod.rs", &["input"], "a port"),
     ("src/optim/adagrad.rs", &["sum"], "state of an optimizer"),
+    ("src/report.rs", &["trace"], "the name of a stage"),
     ("src/trace/mod.rs", &["input"], "a port"),
     ("cli/src/", &["kernel"], "a kernel"),
     ("ir/src/eval/", &["kernel"], "the attribute that holds a kernel"),

@@ -117,7 +117,7 @@ fn a_plan_that_no_test_has_is_seen() {
 fn the_op_page_is_fresh() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = root.join("docs/ops.md");
-    let expected = tracecast_ir::ops::docs();
+    let expected = tracecast_ir::ops::docs() + &functions_page(repository());
     if std::env::var_os("TRACECAST_BLESS").is_some() {
         fs::create_dir_all(root.join("docs")).expect("docs/ can be made");
         fs::write(&path, &expected).expect("docs/ops.md can be written");
@@ -130,4 +130,147 @@ fn the_op_page_is_fresh() {
         found == expected,
         "docs/ops.md is stale from line {line} on; run the tests with TRACECAST_BLESS=1"
     );
+}
+
+const FUNCTIONS: &str = "
+## Functions
+
+Methods and functions that record several ops, or one under another name; those of several tensors are in `tracecast::ir::functions`. Policies are asked about the ops that they
+record. `x` is a `Var`, `t` a `Tracer`; arguments are described in the documentation of the crate.
+
+| function | in PyTorch | what it gives |
+|---|---|---|
+";
+
+/// The table of functions: what is public in `ir/src/functions`, in the order of the sources.
+fn functions_page(tree: &Tree) -> String {
+    let files = tree.ending("rs").filter(|(path, _)| path.starts_with("ir/src/functions/"));
+    let rows = files.flat_map(|(_, text)| functions_of(text));
+    FUNCTIONS.to_owned() + &rows.collect::<Vec<_>>().concat()
+}
+
+/// A row for each public function of a file.
+fn functions_of(text: &str) -> Vec<String> {
+    let (mut rows, mut doc, mut of) = (Vec::new(), Vec::new(), "");
+    let lines: Vec<&str> = text.lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        if line.starts_with("impl") {
+            of = line;
+        }
+        let line = line.trim();
+        if let Some(said) = line.strip_prefix("///") {
+            doc.push(said.trim());
+        } else if let Some(name) = line.strip_prefix("pub fn ") {
+            let end = name.find(['(', '<']).expect("a function has arguments");
+            let call = called(&name[..end], &lines[i..].join(" "), of);
+            rows.extend(call.map(|call| row(&call, &doc)));
+            doc.clear();
+        } else if !line.starts_with('#') {
+            doc.clear();
+        }
+    }
+    rows
+}
+
+/// `x.name(arguments)` by the function's signature; nothing for what makes something else than values.
+fn called(name: &str, signature: &str, of: &str) -> Option<String> {
+    let inside = &signature
+        [signature.find(&format!("{name}(")).or_else(|| signature.find(&format!("{name}<")))?..];
+    let start = inside.find('(')? + 1;
+    let (mut depth, mut parts) = (0, vec![String::new()]);
+    for c in inside[start..].chars() {
+        match c {
+            ')' if depth == 0 => break,
+            '(' | '[' | '<' => depth += 1,
+            ')' | ']' | '>' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+    }
+    let names = parts.iter().map(|part| part.split(':').next().unwrap_or_default().trim());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+    match (names.split_first(), of) {
+        (Some((&"self", rest)), "impl<'t> Var<'t> {") => {
+            Some(format!("x.{name}({})", rest.join(", ")))
+        }
+        (Some((&"&self", rest)), "impl Tracer {") => Some(format!("t.{name}({})", rest.join(", "))),
+        _ if of.is_empty() || !of.contains('{') => Some(format!("{name}({})", names.join(", "))),
+        (_, of) if of.contains("Var<") || of.contains("Tracer") => {
+            Some(format!("{name}({})", names.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+/// The call, the name of PyTorch that its documentation links to, and its first sentence.
+fn row(call: &str, doc: &[&str]) -> String {
+    let text = doc.join(" ");
+    let links = text.split("[`").skip(1).filter_map(|link| link.split_once("`]"));
+    let names: Vec<&str> =
+        links.map(|(name, _)| name).filter(|name| name.starts_with("torch")).collect();
+    let plain = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .find(|word| word.starts_with("torch.") || word.starts_with("Tensor."));
+    let there =
+        names.first().copied().or(plain).map_or("–".to_owned(), |name| format!("`{name}`"));
+    let mut said = String::new();
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once('[') {
+        said += before;
+        match after
+            .split_once("](")
+            .and_then(|(inside, tail)| Some((inside, tail.split_once(')')?.1)))
+        {
+            Some((inside, tail)) if inside.starts_with('`') => {
+                said += inside;
+                rest = tail;
+            }
+            _ => {
+                said.push('[');
+                rest = after;
+            }
+        }
+    }
+    said += rest;
+    let end = said.find(". ").map_or(said.len(), |at| at + 1);
+    let sentence = said[..end].trim_end_matches('.').replace('|', "\\|");
+    let named = there.trim_matches('`');
+    let sentence = sentence.trim_end_matches(&format!(": `{named}`"));
+    format!("| `{call}` | {there} | {sentence} |\n")
+}
+
+#[test]
+fn every_public_function_has_a_row() {
+    let page = functions_page(repository());
+    let files = repository().ending("rs").filter(|(path, _)| path.starts_with("ir/src/functions/"));
+    let mut count = 0;
+    for (path, text) in files {
+        let mut of = "";
+        for line in text.lines() {
+            if line.starts_with("impl") {
+                of = line;
+            }
+            let Some(rest) = line.trim().strip_prefix("pub fn ") else { continue };
+            let name = &rest[..rest.find(['(', '<']).unwrap()];
+            // A constructor of options.
+            if of.starts_with("impl<'t> MultiHead") {
+                continue;
+            }
+            let is_there =
+                page.contains(&format!(".{name}(")) || page.contains(&format!("`{name}("));
+            assert!(is_there, "{name} of {path}");
+            count += 1;
+        }
+    }
+    assert!(count > 150, "{count}");
+    let row = functions_of(
+        "impl<'t> Var<'t> {\n    /// Twice: [`torch.twice`](https://x). More.\n    pub fn twice(self, by: &[i64], of: Option<f64>) -> Var<'t> {",
+    );
+    assert_eq!(row, ["| `x.twice(by, of)` | `torch.twice` | Twice |\n"]);
 }

@@ -11,7 +11,7 @@ use crate::{DType, Shape, Size, Var};
 impl<'t> Var<'t> {
     /// The positions of an axis that a vector of indices names: `index` is not checked.
     #[track_caller]
-    pub(super) fn picked(self, axis: usize, index: Var<'t>) -> Var<'t> {
+    pub(crate) fn picked(self, axis: usize, index: Var<'t>) -> Var<'t> {
         let shape = resized(&self.shape(), axis, index.ty().numel());
         if self.ty().numel() == 0 && shape.numel() == 0 {
             return self.tracer().full(crate::TensorType { dtype: self.dtype(), shape }, 0.0);
@@ -129,7 +129,7 @@ impl<'t> Var<'t> {
 
     /// Indices below zero counted from the end of `n` positions.
     #[track_caller]
-    pub(super) fn wrapped(self, n: i64) -> Var<'t> {
+    pub(crate) fn wrapped(self, n: i64) -> Var<'t> {
         self.lt(0.0).choose(self.add(n as f64), self)
     }
 

@@ -1,8 +1,9 @@
 //! Tensors side by side, and tensors stretched to each other.
 
 use super::{Made, named};
+use crate::ops::listed::STACK;
 use crate::ops::view::{Views, cat};
-use crate::{Shape, Size, Var};
+use crate::{Args, Attrs, Shape, Size, Var};
 
 /// Records a function of several tensors.
 ///
@@ -22,23 +23,16 @@ fn joined<'t>(
 }
 
 /// Tensors of one shape one after the other along a new axis, in the dtype that they promote to: [`torch.stack`](https://docs.pytorch.org/docs/stable/generated/torch.stack.html).
+/// Autocast decides about it by its name.
 ///
 /// # Panics
 /// If there are none.
 #[track_caller]
 pub fn stack<'t>(xs: &[Var<'t>], dim: i64) -> Var<'t> {
-    joined(xs, "stack", |xs| {
-        let shape = xs[0].shape();
-        if let Some(other) = xs.iter().find(|x| x.shape() != shape) {
-            return Err(format!("{} is of another shape", other.ty()));
-        }
-        let axes = shape.rank() as i64 + 1;
-        if !(-axes..axes).contains(&dim) {
-            return Err(format!("axis {dim} is out of range for {axes} axes"));
-        }
-        let each: Vec<Var<'t>> = xs.iter().map(|x| x.unsqueeze(dim)).collect();
-        Ok(cat(&each, dim))
-    })
+    let first = xs.first().expect("takes at least one tensor");
+    let mut args = Args::new();
+    args.push(xs.iter().copied());
+    first.tracer().apply(&STACK, args, Attrs::new().with("dim", dim))[0]
 }
 
 /// Along the second axis, or the only one: [`torch.hstack`](https://docs.pytorch.org/docs/stable/generated/torch.hstack.html).

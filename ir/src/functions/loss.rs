@@ -4,9 +4,10 @@ use super::named;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::length::Lengths;
-use crate::ops::nn::{Curves, Norms};
+use crate::ops::listed::{Listed, NATIVE_LAYER_NORM};
+use crate::ops::nn::Curves;
 use crate::ops::reduce::Reductions;
-use crate::{DType, IntoDims, Var};
+use crate::{Args, Attrs, DType, IntoDims, Var};
 
 impl<'t> Var<'t> {
     /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
@@ -114,17 +115,14 @@ impl<'t> Var<'t> {
     }
 
     /// The sum of the diagonal of a matrix: [`torch.trace`](https://docs.pytorch.org/docs/stable/generated/torch.trace.html).
+    /// Autocast decides about it by its name.
     #[track_caller]
     pub fn trace(self) -> Var<'t> {
-        named(self, "trace", || {
-            if self.rank() != 2 {
-                return Err("takes a matrix".to_owned());
-            }
-            Ok(self.diagonal(0, 0, 1).sum(()))
-        })
+        Listed::trace(self)
     }
 
-    /// [`layer_norm`](Norms::layer_norm) with its mean and one over its deviation.
+    /// [`layer_norm`](crate::ops::nn::Norms::layer_norm) with its mean and one over its deviation, all three in one dtype: `torch.native_layer_norm`.
+    /// Autocast decides about it by its name.
     #[track_caller]
     pub fn native_layer_norm(
         self,
@@ -133,7 +131,10 @@ impl<'t> Var<'t> {
         bias: Option<Var<'t>>,
         eps: f64,
     ) -> Vec<Var<'t>> {
-        let dtype = self.dtype();
-        self.layer_norm(weight, bias, shape, eps).results().iter().map(|y| y.to(dtype)).collect()
+        let mut args = Args::of(&[self]);
+        args.push(weight);
+        args.push(bias);
+        let attrs = Attrs::new().with("normalized_shape", shape).with("eps", eps);
+        self.tracer().apply(&NATIVE_LAYER_NORM, args, attrs).into_vec()
     }
 }

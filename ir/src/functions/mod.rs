@@ -29,11 +29,11 @@ mod split;
 mod view;
 mod windows;
 
+pub use crate::ops::padding::PadMode;
 pub use join::{
     block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,
 };
 pub use multi_head::MultiHead;
-pub use pad::PadMode;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
 

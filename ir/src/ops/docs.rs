@@ -8,11 +8,67 @@ use std::fmt::Write;
 
 const HEAD: &str = "# Ops
 
-Every op of the table, by family. This page is made from the table; do not edit it.
+Every op of the table, by family, and behind them the functions that record several ops. This page is made from the sources; do not edit it.
 
 An operand marked `?` may be absent, one marked `..` is a list. An attribute marked `?` may be left out, and so may a `bool`, which is
 then false.
 ";
+
+/// How ops are called that are no method of their first operand with their arguments in the order of the record.
+const CALLS: &[(&str, &str)] = &[
+    ("cat", "cat(xs, dim)"),
+    ("constant", "t.constant(dtype, shape, numbers)` or `t.full(ty, value)"),
+    ("custom_grad", "custom_grad(operands, forward, backward)"),
+    ("einsum", "einsum(equation, xs)"),
+    ("grad", "t.grad(loss, wrt)"),
+    ("input", "t.input(name)"),
+    ("iota", "t.tracer().iota(dtype, shape, dim)"),
+    ("kthvalue", "x.kthvalue(k, dim)"),
+    ("native_layer_norm", "x.native_layer_norm(normalized_shape, weight, bias, eps)"),
+    ("stack", "stack(xs, dim)"),
+];
+
+/// What PyTorch calls ops that its policies never meet here.
+const CALLED_THERE: &[(&str, &str)] = &[
+    ("all_gather", "_c10d_functional::all_gather_into_tensor"),
+    ("all_reduce", "_c10d_functional::all_reduce"),
+    ("attention", "aten::_scaled_dot_product_flash_attention_for_cpu"),
+    ("attention_backward", "aten::_scaled_dot_product_flash_attention_for_cpu_backward"),
+    ("batch_norm_backward", "aten::native_batch_norm_backward"),
+    ("broadcast", "_c10d_functional::broadcast"),
+    ("cast", "aten::to.dtype"),
+    ("constant", "aten::full"),
+    ("custom_grad", "torch.autograd.Function"),
+    ("detach", "aten::detach"),
+    ("div_trunc", "aten::div.Tensor_mode"),
+    ("embedding_backward", "aten::embedding_dense_backward"),
+    ("gelu_backward", "aten::gelu_backward"),
+    ("grad", "torch.autograd.grad"),
+    ("group_norm_backward", "aten::native_group_norm_backward"),
+    ("hardswish_backward", "aten::hardswish_backward"),
+    ("integer_power", "aten::pow.Tensor_Tensor"),
+    ("iota", "aten::arange"),
+    ("layer_norm_backward", "aten::native_layer_norm_backward"),
+    ("lerp_by", "aten::lerp.Tensor"),
+    ("log_softmax_backward", "aten::_log_softmax_backward_data"),
+    ("nll_loss_backward", "aten::nll_loss_backward"),
+    ("put_slice", "aten::slice_scatter"),
+    ("reduce_scatter", "_c10d_functional::reduce_scatter_tensor"),
+    ("reduce_to", "torch.distributed.reduce"),
+    ("scatter_max", "aten::scatter_reduce.two"),
+    ("scatter_min", "aten::scatter_reduce.two"),
+    ("scatter_mul", "aten::scatter_reduce.two"),
+    ("sigmoid_backward", "aten::sigmoid_backward"),
+    ("silu_backward", "aten::silu_backward"),
+    ("softmax_backward", "aten::_softmax_backward_data"),
+    ("tanh_backward", "aten::tanh_backward"),
+    ("unscale_check", "aten::_amp_foreach_non_finite_check_and_unscale_"),
+    ("update_scale", "aten::_amp_update_scale_"),
+];
+
+fn listed<'l>(list: &[(&str, &'l str)], op: &OpDef) -> Option<&'l str> {
+    list.iter().find(|(name, _)| *name == op.name.text()).map(|(_, text)| *text)
+}
 
 /// The page: every op with its operands, attributes and results, what it computes, where it rounds, what policies say of it, and
 /// how it is made.
@@ -70,8 +126,9 @@ fn write_op(page: &mut String, op: &OpDef, method: Option<&Method>) {
         write_line(page, format_args!("{}", without_links(line)));
     }
     write_line(page, format_args!("\n* Rounds: {}.", op.rounding));
-    if let Some(method) = method {
-        write_line(page, format_args!("* In Rust: `{}`.", called(method)));
+    let own = listed(CALLS, op).map(str::to_owned);
+    if let Some(call) = own.or_else(|| method.map(called)) {
+        write_line(page, format_args!("* In Rust: `{call}`."));
     }
     if let Some(name) = in_pytorch(op) {
         write_line(page, format_args!("* In PyTorch: `{name}`."));
@@ -114,8 +171,11 @@ fn signature(op: &OpDef) -> String {
     )
 }
 
-/// The op of PyTorch's dispatcher that autocast meets in its place, if it is one.
+/// What it is in PyTorch: the op of its dispatcher that autocast meets in its place, or what it calls the same thing.
 fn in_pytorch(op: &OpDef) -> Option<String> {
+    if let Some(name) = listed(CALLED_THERE, op) {
+        return Some(name.to_owned());
+    }
     let (Dispatch::Listed { overload } | Dispatch::ListedOrExpands { overload }) = &op.dispatch
     else {
         return None;
@@ -235,6 +295,47 @@ mod tests {
             "as `softmax.int`: `torch-cpu` falls through, `torch-cuda` fp32_set_opt_dtype"
         ));
         assert!(!page.contains("](") && !page.contains("[`"), "links stay out of the page");
+    }
+
+    /// Ops without a name in PyTorch: what other ops are made of, and what passes put into programs.
+    const OURS_ALONE: &[&str] = &[
+        "check_range",
+        "contract",
+        "cotangent",
+        "input",
+        "kernel",
+        "mul_add",
+        "nonfinite",
+        "order",
+        "random",
+        "random_at",
+        "reciprocal_scale",
+        "recurrence",
+        "reduce_column",
+        "reduce_row",
+        "round_to",
+        "scan",
+        "unscale",
+        "unscaled",
+        "windows",
+    ];
+
+    /// Ops that only passes record.
+    const OF_PASSES: &[&str] = &["cotangent", "kernel"];
+
+    #[test]
+    fn every_op_is_named_in_rust_and_in_pytorch() {
+        let page = docs();
+        for section in page.split("\n### `").skip(1) {
+            let (name, text) = section.split_once('`').expect("a name ends");
+            let has = |line: &str| text.contains(&format!("\n* {line}: `"));
+            assert_eq!(has("In PyTorch"), !OURS_ALONE.contains(&name), "{name} in PyTorch");
+            assert_eq!(has("In Rust"), !OF_PASSES.contains(&name), "{name} in Rust");
+        }
+        let known = |name: &str| crate::ops::find(name).is_some();
+        assert!(CALLS.iter().chain(CALLED_THERE).all(|(name, _)| known(name)));
+        assert!(OURS_ALONE.iter().all(|name| known(name)));
+        assert!(page.contains("* In Rust: `x.kthvalue(k, dim)`."));
     }
 
     #[test]

@@ -27,6 +27,9 @@ LINALG_VECTOR_NORM = vector_norm as "linalg_vector_norm"(x; [dim: Ints, keepdim:
         if !dtype.is_float() {
             return Err(format!("`dtype` is {dtype}, expected floating point"));
         }
+        if DType::promote(x.dtype, dtype) != Some(dtype) {
+            return Err(format!("`dtype` is {dtype}, which does not hold every number of {x}"));
+        }
         let p = cx.attrs.float("ord").unwrap_or(2.0);
         if p == f64::INFINITY || p < 0.0 {
             let axes = x.shape.axes(cx.attrs.ints("dim"))?;

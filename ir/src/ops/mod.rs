@@ -10,6 +10,7 @@ pub mod conv;
 pub mod custom;
 pub mod division;
 mod docs;
+pub mod einsum;
 pub mod elementwise;
 pub mod functions;
 pub mod fused;
@@ -20,10 +21,12 @@ pub mod infer;
 pub mod length;
 pub mod linalg;
 pub mod lines;
+pub mod listed;
 pub mod mul_add;
 pub mod neighbour;
 pub mod nn;
 mod operators;
+pub mod padding;
 pub mod pool;
 pub mod power;
 pub mod products;
@@ -83,6 +86,10 @@ pub fn families() -> Vec<Family> {
         Family { name: "sorting", ops: sorting::OPS, methods: sorting::METHODS },
         Family { name: "linalg", ops: linalg::OPS, methods: linalg::METHODS },
         Family { name: "products", ops: products::OPS, methods: products::METHODS },
+        Family { name: "listed", ops: listed::OPS, methods: listed::METHODS },
+        Family { name: "stack", ops: listed::STACK_OPS, methods: &[] },
+        Family { name: "einsum", ops: einsum::EINSUM_OPS, methods: &[] },
+        Family { name: "padding", ops: padding::OPS, methods: padding::METHODS },
         Family { name: "conv", ops: conv::OPS, methods: conv::METHODS },
         Family { name: "pool", ops: pool::OPS, methods: pool::METHODS },
         Family { name: "resize", ops: resize::OPS, methods: resize::METHODS },
@@ -190,6 +197,7 @@ pub const FALLTHROUGH: &[&str] = &[
     "pad",
     "permute",
     "polygamma",
+    "reflection_pad3d",
     "remainder",
     "reshape",
     "rsub",
@@ -264,6 +272,7 @@ pub mod prelude {
         Activations, Attentions, BatchNorms, Curves, GroupNorms, Losses, Margins, Norms,
         Regressions, Softmaxes,
     };
+    pub use super::padding::Paddings;
     pub use super::pool::Pools;
     pub use super::power::Powers;
     pub use super::products::MatrixProducts;

@@ -135,6 +135,7 @@ ADDR = addr(x, vec1, vec2; beta: OptFloat, alpha: OptFloat) -> (y) {
 LINALG_VECDOT = linalg_vecdot(x, y; dim: OptInt) -> (z) {
     dispatch: LISTED,
     infer:    &|cx| {
+        one_number(cx.operand(0), cx.operand(1))?;
         let mut inferred = infer::arithmetic(cx)?;
         let z = &mut inferred.results[0];
         let axis = z.shape.axis(cx.attrs.int("dim").unwrap_or(-1))?;
