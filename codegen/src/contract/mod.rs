@@ -524,7 +524,9 @@ unsafe fn store<T: Copy>(
         }
         for j in 0..n {
             // SAFETY: the caller's contract.
-            unsafe { to.wrapping_add(j * col).write(line.wrapping_add(j).read()) };
+            let sum = unsafe { line.wrapping_add(j).read() };
+            // SAFETY: as above.
+            unsafe { to.wrapping_add(j * col).write(sum) };
         }
     }
 }
