@@ -115,7 +115,8 @@ impl Channels {
 }
 
 impl Seen {
-    fn is_unbounded(&self) -> bool {
+    /// True if all that windows see is there.
+    pub(super) fn is_unbounded(&self) -> bool {
         self.bounds.iter().all(|bound| bound.extent < 0)
     }
 
@@ -213,14 +214,18 @@ impl Positions<'_> {
         let Some(image) = Image::of(&self.channels.group(cut.examples), None) else {
             return Rooms::default();
         };
+        let [of_images, of_line] = match self.is_read_in_place::<E>() {
+            true => [0; 2],
+            false => [image.room().saturating_mul(cut.channels), image.line()],
+        };
         let (columns, steps) = (cut.channels * taps, cut.examples * each);
         let a = Operand { source: self.a, columns: false };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let block = CONTRACT_BLOCK.min(steps);
         Rooms {
             left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
-            right: bytes(image.room().saturating_mul(cut.channels)),
-            filled: bytes(a.filled(E::WIDTH, block).max(image.line()).max(moved_room(columns))),
+            right: bytes(of_images),
+            filled: bytes(a.filled(E::WIDTH, block).max(of_line).max(moved_room(columns))),
             chains: bytes(columns * cut.ld),
             sums: bytes(columns * cut.ld),
             listed: a.listed(E::WIDTH, block),

@@ -250,7 +250,7 @@ pub(super) unsafe fn bring<T: Copy + Default>(
     runs.cut(inner, positions);
     let along = runs.along;
     let pitch = pitch(length);
-    let is_free = seen.bounds.iter().all(|bound| bound.extent < 0);
+    let is_free = seen.is_unbounded();
     let one = |line: usize, run: &Run| {
         let outer = &runs.outer[line];
         let there = if is_free { 0..run.count } else { seen.there(outer, run, &along) };

@@ -366,7 +366,9 @@ fn stores_sums(c: &Contract) -> bool {
     let insts = &c.epilogue.body.insts;
     let [Sink::Store { dtype, value, .. }] = &c.epilogue.sinks[..] else { return false };
     let is_sum = |inst: &Inst| matches!(inst.op, ScalarOp::Acc);
-    *dtype == c.acc.dtype() && insts.len() == 1 && insts.get(*value as usize).is_some_and(is_sum)
+    // Nothing is read, so that the first operand of the epilogue is the one that is written.
+    let is_alone = c.loads.is_empty() && insts.len() == 1;
+    *dtype == c.acc.dtype() && is_alone && insts.get(*value as usize).is_some_and(is_sum)
 }
 
 /// All of them.
