@@ -110,7 +110,11 @@ impl Equation {
     fn sizes(&self, cx: &InferCx<'_>) -> Result<Vec<(char, Size)>, String> {
         let mut sizes: Vec<(char, Size)> = Vec::new();
         for (labels, x) in self.inputs.iter().zip(cx.types) {
-            for (&c, &n) in labels.iter().zip(x.shape.iter()) {
+            for (axis, (&c, &n)) in labels.iter().zip(x.shape.iter()).enumerate() {
+                // Of a label that comes twice the diagonal is taken.
+                if labels.iter().filter(|l| **l == c).count() > 1 {
+                    infer::pinned(x, axis)?;
+                }
                 match sizes.iter_mut().find(|(label, _)| *label == c) {
                     None => sizes.push((c, n)),
                     Some((_, known)) if *known == 1 => *known = n,

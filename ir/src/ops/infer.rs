@@ -181,6 +181,15 @@ pub fn need_index(t: &TensorType) -> Result<(), String> {
     }
 }
 
+/// The size of an axis.
+///
+/// # Errors
+/// If it is a name.
+pub fn pinned(t: &TensorType, axis: usize) -> Result<i64, String> {
+    let size = t.shape[axis].number();
+    size.ok_or_else(|| format!("axis {axis} of {t} needs numbers there: pin the size"))
+}
+
 /// Fails unless a tensor of that dtype can hold a number that an attribute gives.
 ///
 /// Floats hold every number, rounded. Integers hold the integers of their range; the largest of i64 is written as 2^63, the nearest

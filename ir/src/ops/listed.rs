@@ -67,7 +67,7 @@ BILINEAR = bilinear(x, other, weight, bias: optional) -> (y) {
         Ok(Inferred::one(TensorType { dtype, shape }))
     },
     body:     composite_own(None, &|cx| smallvec![between(cx)]),
-    rounding: Rounding::parts("the product with `x`, each with `other`, and the sums"),
+    rounding: Rounding::parts("the product with `x`, that with `other`, and the sum with `bias`"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 4], T[2, 5, 4], T[2]", "T[2, 2, 3], T[2, 2, 3], T[2, 3, 3]"] },
 }
 
@@ -105,6 +105,7 @@ TRACE = trace(x) -> (y) {
         if x.shape.rank() != 2 {
             return Err(format!("takes a matrix, found {x}"));
         }
+        infer::pinned(x, 0).and(infer::pinned(x, 1))?;
         Ok(Inferred::one(TensorType::scalar(if x.dtype.is_float() { x.dtype } else { DType::I64 })))
     },
     body:     composite_own(None, &|cx| smallvec![cx.args[0].diagonal(0, 0, 1).sum(())]),
@@ -265,15 +266,19 @@ fn turned<'t>(x: Var<'t>, axis: i64, by: i64) -> Var<'t> {
     cat(&[x.slice(axis, by, 3, 1), x.slice(axis, 0, by, 1)], axis)
 }
 
-/// The parts of `bilinear`: `[.., out, in2]`, and then along `in2` with the second operand. The product is one that no policy is asked about.
+/// The parts of `bilinear`: `[.., out, in2]`, and then along `in2` with the second operand: two products, as in PyTorch, which no policy is asked about.
 fn between<'t>(cx: &ExpandCx<'_, 't>) -> Var<'t> {
     let (x, other, weight) = (cx.args[0], cx.args[1], cx.args[2]);
     let (out, own, second) = (weight.size(0), weight.size(1), weight.size(2));
     let table = weight.permute([1, 0, 2]).reshape([own, out * second]);
     let outer = x.shape()[..x.rank() - 1].to_vec();
     let rows = x.reshape([outer.iter().product::<Size>(), own]);
-    let shape: Shape = outer.iter().chain([&out, &second]).copied().collect();
-    let half = product(rows, table).reshape_to(&shape);
-    let y = half.mul(other.unsqueeze(-2)).sum([-1].dtype(half.dtype()));
+    let half = product(rows, table);
+    let dtype = infer::promote([half.ty(), other.ty()].iter()).unwrap_or(half.dtype());
+    let count = rows.size(0);
+    let half = half.to(dtype).reshape([count, out, second]);
+    let y = product(half, other.to(dtype).reshape([count, second, 1.into()]));
+    let shape: Shape = outer.iter().chain([&out]).copied().collect();
+    let y = y.reshape_to(&shape);
     cx.get(3).map_or(y, |bias| y.add(bias))
 }

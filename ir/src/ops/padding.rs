@@ -110,10 +110,7 @@ fn check_side(
     [before, behind]: [i64; 2],
     mode: PadMode,
 ) -> Result<(), String> {
-    let size = x.shape[axis];
-    let n = size
-        .number()
-        .ok_or_else(|| format!("axis {axis} is {size}, and has to be a number: pin the size"))?;
+    let n = infer::pinned(x, axis)?;
     if before + behind + n < 0 || before.min(0) + behind.min(0) + n < 0 {
         return Err(format!("{before} and {behind} cut more than axis {axis} has"));
     }

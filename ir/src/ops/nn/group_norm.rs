@@ -69,12 +69,10 @@ GROUP_NORM_BACKWARD = group_norm_backward(dy, x, mean, rstd, weight: optional; n
 fn statistics_type(x: &TensorType, attrs: &Attrs) -> Result<TensorType, String> {
     infer::need_float(x)?;
     let groups = attrs.int("num_groups").unwrap_or(1);
-    let [examples, channels, ..] = x.shape[..] else {
+    let [examples, _, ..] = x.shape[..] else {
         return Err(format!("takes examples of channels, found {x}"));
     };
-    let Some(count) = channels.number() else {
-        return Err(format!("axis 1 of {x} needs numbers there: pin the size"));
-    };
+    let count = infer::pinned(x, 1)?;
     if groups < 1 || count < 1 || count % groups != 0 {
         return Err(format!("{groups} groups do not divide the {count} channels of {x}"));
     }
