@@ -17,11 +17,14 @@ pub trait Shorthand<'t>: Copy {
 impl<'t> Shorthand<'t> for Var<'t> {
     #[track_caller]
     fn cross_entropy(self, target: Var<'t>) -> Var<'t> {
-        self.cross_entropy_loss(target, None, None, None, None)
+        let loss = || self.cross_entropy_loss(target, None, None, None, None);
+        self.tracer().at_caller(|| self.tracer().called("cross_entropy", Some(self.ty()), loss))
     }
 
     #[track_caller]
     fn mean_squared_error(self, target: Var<'t>) -> Var<'t> {
-        self.mse_loss(target, None)
+        let loss = || self.mse_loss(target, None);
+        self.tracer()
+            .at_caller(|| self.tracer().called("mean_squared_error", Some(self.ty()), loss))
     }
 }

@@ -14,7 +14,7 @@ mod updates;
 use blame::Refused;
 pub(crate) use blame::with_operands;
 use draws::Draws;
-use scene::{Former, Restore};
+use scene::{Called, Former, Restore};
 
 use crate::args::{Args, Results};
 use crate::error::TraceError;
@@ -55,6 +55,8 @@ struct State {
     scope: Arc<str>,
     origin: Option<Source>,
     part_of: Option<OpName>,
+    /// The function that the user called, outside of which there is no other.
+    called: Option<Called>,
     /// The ops that are not of the table.
     named: HashMap<OpName, OpRef>,
     /// The addresses of the ops that are known to be the only ones of their names here. Each lives as long as the trace: it is of a table or
@@ -98,6 +100,7 @@ impl Tracer {
             scope: Arc::from(""),
             origin: None,
             part_of: None,
+            called: None,
             named: HashMap::new(),
             checked: FxHashSet::default(),
             counts: HashMap::new(),
@@ -440,18 +443,18 @@ impl Tracer {
         state.streams - 1
     }
 
-    /// Keeps an error, unless there is one already, and returns the value that stands for a failed op.
+    /// Keeps an error, unless there is one already, and returns the value that stands for a failed op. It names the function or the composite op
+    /// that is being recorded, if this is one of its parts.
     #[track_caller]
     pub fn fail(&self, op: impl fmt::Display, message: impl Into<String>) -> Var<'_> {
         let mut state = self.state.borrow_mut();
         let here = state.origin.clone().unwrap_or(Source::Rust(Location::caller()));
-        let scope = state.scope.to_string();
-        state.error.get_or_insert_with(|| TraceError {
-            op: op.to_string(),
-            message: message.into(),
-            source_line: here.to_string(),
-            scope,
-        });
+        if state.error.is_none() {
+            let (op, part) = state.blamed(op.to_string());
+            let message = message.into() + part.as_deref().unwrap_or_default();
+            let (source_line, scope) = (here.to_string(), state.scope.to_string());
+            state.error = Some(TraceError { op, message, source_line, scope });
+        }
         drop(state);
         self.poison()
     }

@@ -1,9 +1,11 @@
 //! Recording: errors that wait, names of nodes, rules that single nodes out.
 
 use std::sync::Arc;
+use tracecast_ir::op::{Dispatch, Domain, FLOATS, Rounding, composite};
+use tracecast_ir::ops::infer;
 use tracecast_ir::ops::prelude::*;
 use tracecast_ir::policy::{DeviceType, Policy, PolicySet, Region, Target};
-use tracecast_ir::{DType, TensorType, Tracer};
+use tracecast_ir::{DType, Size, TensorType, Tracer, Var};
 
 fn f32s(shape: &[usize]) -> TensorType {
     TensorType::new(DType::F32, shape)
@@ -25,6 +27,39 @@ fn the_first_error_waits_with_its_line() {
     assert!(error.source_line.contains(&format!("tracing.rs:{line}:")), "{}", error.source_line);
 }
 
+tracecast_ir::ops! { trait Parted;
+
+/// An op made of others, which its type rule lets pass.
+PARTED = parted(x) -> (y) {
+    dispatch: Dispatch::Expands,
+    infer: &infer::same,
+    body: composite(None, &|cx| [cx.args[0].expand([2, 5])].into_iter().collect()),
+    rounding: Rounding::NOWHERE,
+    domain: Domain { dtypes: FLOATS, samples: &["T[3]"] },
+}
+}
+
+#[test]
+fn an_error_names_what_was_called_and_then_its_part() {
+    let told = |call: fn(Var<'_>) -> Var<'_>| {
+        let t = Tracer::new("g");
+        call(t.input("x", f32s(&[2, 3])));
+        let error = t.finish().expect_err("does not fit");
+        (error.op, error.message)
+    };
+    let (op, message) = told(|x| x.repeat(&[1 << 40, 1 << 40]));
+    assert_eq!(op, "repeat");
+    assert!(message.ends_with("\n  where `repeat` of f32[2, 3] records `expand`"), "{message}");
+    let (op, message) = told(|x| x.parted());
+    assert_eq!(op, "parted");
+    assert!(message.ends_with("\n  where `parted` records `expand`"), "{message}");
+    // Of a function in a function, and of an op in one, the user knows the outer one.
+    let (op, message) = told(|x| x.tile(&[1 << 40, 1 << 40]));
+    assert_eq!(op, "tile");
+    assert!(message.ends_with("\n  where `tile` of f32[2, 3] records `expand`"), "{message}");
+    assert_eq!(told(|x| x.relu6().normalize(2.0, 9, 1e-6)).0, "normalize");
+}
+
 #[test]
 fn values_of_another_trace_are_refused() {
     let (a, b) = (Tracer::new("a"), Tracer::new("b"));
@@ -39,6 +74,9 @@ fn sizes_that_overflow_are_refused() {
     let x = t.input("x", f32s(&[1]));
     t.output("y", x.expand([i64::MAX, i64::MAX]));
     assert!(t.finish().expect_err("too large").message.contains("too many elements"));
+    let t = Tracer::new("g");
+    t.output("y", t.input("x", f32s(&[1])).mul(Size::from(i64::MIN) - 1));
+    assert!(t.finish().expect_err("beyond 64 bits").message.contains("a size out of range"));
 }
 
 #[test]

@@ -174,8 +174,17 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
                 true
             }
             (AttrKind::OptNumber, Some(Attr::Size(size))) => {
+                if size.is_out_of_range() {
+                    return Err(format!("attribute `{}` is a size out of range", def.name));
+                }
                 let number = crate::Number::Size(*size);
                 attrs.set(def.name, number);
+                true
+            }
+            (AttrKind::OptNumber, Some(Attr::Number(number))) => {
+                if number.size().is_some_and(Size::is_out_of_range) {
+                    return Err(format!("attribute `{}` is a size out of range", def.name));
+                }
                 true
             }
             (AttrKind::OptFloats, Some(Attr::Ints(v))) => {
@@ -186,7 +195,7 @@ pub(crate) fn check_attrs(schema: &Schema, attrs: &mut Attrs) -> Result<(), Stri
             (AttrKind::Int | AttrKind::OptInt | AttrKind::Size, Some(Attr::Int(_)))
             | (AttrKind::Size, Some(Attr::Size(_)))
             | (AttrKind::Sizes, Some(Attr::Ints(_) | Attr::Sizes(_)))
-            | (AttrKind::OptNumber, Some(Attr::Float(_) | Attr::Number(_)))
+            | (AttrKind::OptNumber, Some(Attr::Float(_)))
             | (AttrKind::Float | AttrKind::OptFloat, Some(Attr::Float(_)))
             | (AttrKind::DType | AttrKind::OptDType, Some(Attr::DType(_)))
             | (AttrKind::Ints, Some(Attr::Ints(_)))

@@ -34,7 +34,7 @@ impl<'t> Var<'t> {
     /// Between 0 and 6: [`torch.nn.functional.relu6`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.relu6.html).
     #[track_caller]
     pub fn relu6(self) -> Var<'t> {
-        self.hardtanh(0.0, 6.0)
+        named(self, "relu6", || Ok(self.hardtanh(0.0, 6.0)))
     }
 
     /// `x` above zero, else `slope * x`: [`torch.nn.functional.leaky_relu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.leaky_relu.html).
@@ -77,19 +77,19 @@ impl<'t> Var<'t> {
     /// `x - tanh(x)`.
     #[track_caller]
     pub fn tanhshrink(self) -> Var<'t> {
-        self.sub(self.tanh())
+        named(self, "tanhshrink", || Ok(self.sub(self.tanh())))
     }
 
     /// `x / (1 + |x|)`.
     #[track_caller]
     pub fn softsign(self) -> Var<'t> {
-        self.div(self.abs().add(1.0))
+        named(self, "softsign", || Ok(self.div(self.abs().add(1.0))))
     }
 
     /// [`softmax`](Softmaxes::softmax) of `-x`.
     #[track_caller]
     pub fn softmin(self, dim: impl IntoDims) -> Var<'t> {
-        self.neg().softmax(dim)
+        named(self, "softmin", || Ok(self.neg().softmax(dim)))
     }
 
     /// [`softmax`](Softmaxes::softmax), and zeros where all of the axis is minus infinity: a row without anything to attend to.
@@ -120,6 +120,6 @@ impl<'t> Var<'t> {
     /// [`elu`](Curves::elu) that keeps mean and variance: [`torch.nn.functional.selu`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.selu.html).
     #[track_caller]
     pub fn selu(self) -> Var<'t> {
-        self.elu(Some(ALPHA), Some(SCALE), None)
+        named(self, "selu", || Ok(self.elu(Some(ALPHA), Some(SCALE), None)))
     }
 }

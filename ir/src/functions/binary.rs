@@ -37,7 +37,7 @@ impl<'t> Var<'t> {
     /// The square: `self * self`.
     #[track_caller]
     pub fn square(self) -> Var<'t> {
-        self.pow(2.0)
+        named(self, "square", || Ok(self.pow(2.0)))
     }
 
     /// The quotient rounded towards zero: [`torch.div`](https://docs.pytorch.org/docs/stable/generated/torch.div.html) with `rounding_mode='trunc'`.
@@ -57,7 +57,7 @@ impl<'t> Var<'t> {
     /// Whether one of the two holds, and not the other; every number but 0 does.
     #[track_caller]
     pub fn logical_xor(self, other: Var<'t>) -> Var<'t> {
-        self.to(DType::Bool).ne(other.to(DType::Bool))
+        named(self, "logical_xor", || Ok(self.to(DType::Bool).ne(other.to(DType::Bool))))
     }
 
     /// The larger of two numbers, of which one may be NaN: [`torch.fmax`](https://docs.pytorch.org/docs/stable/generated/torch.fmax.html).
@@ -162,7 +162,7 @@ impl<'t> Var<'t> {
     /// [`pow`](Powers::pow) in f64: [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
     #[track_caller]
     pub fn float_power(self, exponent: Var<'t>) -> Var<'t> {
-        self.to(DType::F64).pow(exponent.to(DType::F64))
+        named(self, "float_power", || Ok(self.to(DType::F64).pow(exponent.to(DType::F64))))
     }
 
     /// The least common multiple of integers, not negative: [`torch.lcm`](https://docs.pytorch.org/docs/stable/generated/torch.lcm.html).
@@ -180,8 +180,11 @@ impl<'t> Var<'t> {
     /// The bits moved up or down by a number of places: see [`bitwise_left_shift`](Bits::bitwise_left_shift).
     #[track_caller]
     pub fn shifted(self, places: i64) -> Var<'t> {
-        let by = self.tracer().full(TensorType::scalar(self.dtype()), places.unsigned_abs() as f64);
-        if places < 0 { self.bitwise_right_shift(by) } else { self.bitwise_left_shift(by) }
+        named(self, "shifted", || {
+            let count = places.unsigned_abs() as f64;
+            let by = self.tracer().full(TensorType::scalar(self.dtype()), count);
+            Ok(if places < 0 { self.bitwise_right_shift(by) } else { self.bitwise_left_shift(by) })
+        })
     }
 }
 

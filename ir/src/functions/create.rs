@@ -1,6 +1,6 @@
 //! Tensors of positions and of numbers that follow from each other.
 
-use super::MOST_NUMBERS;
+use super::{MOST_NUMBERS, Made};
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
 use crate::{DType, Shape, TensorType, Tracer, Var};
@@ -9,31 +9,27 @@ impl Tracer {
     /// `start`, `start + step` and so on, up to and without `end`: [`torch.arange`](https://docs.pytorch.org/docs/stable/generated/torch.arange.html).
     #[track_caller]
     pub fn arange(&self, start: f64, end: f64, step: f64, dtype: DType) -> Var<'_> {
-        let count = ((end - start) / step).ceil();
-        if !(step != 0.0 && count >= 0.0 && count < i64::MAX as f64) {
-            let why = format!("steps of {step} do not lead from {start} to {end}");
-            return self.fail("arange", why);
-        }
-        self.at_caller(|| {
-            let wide = if dtype.is_float() { DType::F64 } else { DType::I64 };
-            let numbers = [start, step].map(|v| infer::need_held(wide, "a number", v));
-            if let Some(why) = numbers.into_iter().find_map(Result::err) {
-                return self.fail("arange", why);
+        self.created("arange", || {
+            let count = ((end - start) / step).ceil();
+            if !(step != 0.0 && count >= 0.0 && count < i64::MAX as f64) {
+                return Err(format!("steps of {step} do not lead from {start} to {end}"));
             }
+            let wide = if dtype.is_float() { DType::F64 } else { DType::I64 };
+            [start, step].into_iter().try_for_each(|v| infer::need_held(wide, "a number", v))?;
             let at = self.iota(wide, &Shape::new(&[count as i64]), 0);
-            at.mul(step).add(start).to(dtype)
+            Ok(at.mul(step).add(start).to(dtype))
         })
     }
 
     /// Ones on the diagonal of a matrix: [`torch.eye`](https://docs.pytorch.org/docs/stable/generated/torch.eye.html).
     #[track_caller]
     pub fn eye(&self, rows: i64, columns: i64, dtype: DType) -> Var<'_> {
-        if rows < 0 || columns < 0 {
-            return self.fail("eye", format!("a matrix of {rows} rows and {columns} columns"));
-        }
-        self.at_caller(|| {
+        self.created("eye", || {
+            if rows < 0 || columns < 0 {
+                return Err(format!("a matrix of {rows} rows and {columns} columns"));
+            }
             let column = self.iota(DType::I64, &Shape::new(&[1, columns]), 1);
-            column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0)).to(dtype)
+            Ok(column.eq(self.iota(DType::I64, &Shape::new(&[rows, 1]), 0)).to(dtype))
         })
     }
 
@@ -41,6 +37,13 @@ impl Tracer {
     #[track_caller]
     pub fn scalar(&self, number: f64) -> Var<'_> {
         self.full(TensorType::scalar(DType::F64), number)
+    }
+
+    /// Records a function without operands with the line of its caller; every error names it.
+    #[track_caller]
+    fn created<'t>(&'t self, name: &'static str, body: impl FnOnce() -> Made<Var<'t>>) -> Var<'t> {
+        let failed = |why| self.fail(name, why);
+        self.at_caller(|| self.called(name, None, || body().unwrap_or_else(failed)))
     }
 
     /// `steps` numbers from `start` to and with `end`, tensors without axes: [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).
@@ -78,7 +81,7 @@ impl Tracer {
     #[track_caller]
     fn spaced<'t>(
         &'t self,
-        name: &str,
+        name: &'static str,
         start: Var<'t>,
         end: Var<'t>,
         steps: i64,
@@ -88,13 +91,13 @@ impl Tracer {
         if start.is_poison() || end.is_poison() {
             return if start.is_poison() { start } else { end };
         }
-        if let Some(x) = [start, end].into_iter().find(|x| x.rank() > 0) {
-            return self.fail(name, format!("takes bounds without axes, found {}", x.ty()));
-        }
-        if steps < 0 {
-            return self.fail(name, format!("{steps} steps"));
-        }
-        self.at_caller(|| {
+        self.created(name, || {
+            if let Some(x) = [start, end].into_iter().find(|x| x.rank() > 0) {
+                return Err(format!("takes bounds without axes, found {}", x.ty()));
+            }
+            if steps < 0 {
+                return Err(format!("{steps} steps"));
+            }
             let kept = |x: Var<'t>| if dtype.is_float() { x } else { x.to(dtype) };
             let (from, to) = (kept(start).to(DType::F64), kept(end).to(DType::F64));
             let shape = Shape::new(&[steps]);
@@ -106,7 +109,7 @@ impl Tracer {
             // The second half is counted from the end, as PyTorch does.
             let last = to.sub(at.rsub((steps - 1) as f64).mul(each));
             let y = at.lt((steps / 2) as f64).choose(first, last);
-            finish(if steps == 1 { from } else { y })
+            Ok(finish(if steps == 1 { from } else { y }))
         })
     }
 
@@ -120,31 +123,36 @@ impl Tracer {
         offset: i64,
         is_lower: bool,
     ) -> Var<'_> {
-        if rows < 0 || columns < 0 {
-            let why = format!("a matrix of {rows} rows and {columns} columns");
-            return self.fail("triangle_indices", why);
-        }
-        // The rows that have a place, and the columns of each.
-        let held = match is_lower {
-            _ if columns == 0 => 0..0,
-            true => offset.saturating_neg().clamp(0, rows)..rows,
-            false => 0..columns.saturating_sub(offset).clamp(0, rows),
-        };
-        let within = |row: i64| match row.saturating_add(offset) {
-            middle if is_lower => 0..middle.saturating_add(1).min(columns),
-            middle => middle.max(0)..columns,
-        };
-        let mut count = 0i64;
-        for columns in held.clone().map(within) {
-            count = count.saturating_add(columns.end - columns.start);
-            if count > MOST_NUMBERS {
-                let why = format!("more than {MOST_NUMBERS} places of {rows} rows");
-                return self.fail("triangle_indices", why);
-            }
-        }
-        let places = || held.clone().flat_map(|row| within(row).map(move |column| [row, column]));
-        let of = |i: usize| places().map(move |place| place[i] as f64);
-        let numbers: Vec<f64> = of(0).chain(of(1)).collect();
-        self.constant(DType::I64, &[2, count as usize], &numbers)
+        self.created("triangle_indices", || {
+            let numbers = places_of_triangle(rows, columns, offset, is_lower)?;
+            Ok(self.constant(DType::I64, &[2, numbers.len() / 2], &numbers))
+        })
     }
+}
+
+/// The rows of those places, and then their columns.
+fn places_of_triangle(rows: i64, columns: i64, offset: i64, is_lower: bool) -> Made<Vec<f64>> {
+    if rows < 0 || columns < 0 {
+        return Err(format!("a matrix of {rows} rows and {columns} columns"));
+    }
+    // The rows that have a place, and the columns of each.
+    let held = match is_lower {
+        _ if columns == 0 => 0..0,
+        true => offset.saturating_neg().clamp(0, rows)..rows,
+        false => 0..columns.saturating_sub(offset).clamp(0, rows),
+    };
+    let within = |row: i64| match row.saturating_add(offset) {
+        middle if is_lower => 0..middle.saturating_add(1).min(columns),
+        middle => middle.max(0)..columns,
+    };
+    let mut count = 0i64;
+    for columns in held.clone().map(within) {
+        count = count.saturating_add(columns.end - columns.start);
+        if count > MOST_NUMBERS {
+            return Err(format!("more than {MOST_NUMBERS} places of {rows} rows"));
+        }
+    }
+    let places = || held.clone().flat_map(|row| within(row).map(move |column| [row, column]));
+    let of = |i: usize| places().map(move |place| place[i] as f64);
+    Ok(of(0).chain(of(1)).collect())
 }

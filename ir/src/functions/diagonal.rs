@@ -60,7 +60,7 @@ impl<'t> Var<'t> {
     /// All elements as the diagonal of a matrix: [`torch.diagflat`](https://docs.pytorch.org/docs/stable/generated/torch.diagflat.html).
     #[track_caller]
     pub fn diagflat(self, offset: i64) -> Var<'t> {
-        self.ravel().diag_embed(offset, -2, -1)
+        named(self, "diagflat", || Ok(self.ravel().diag_embed(offset, -2, -1)))
     }
 
     /// With `src` as the diagonal of the matrices in two axes: [`torch.diagonal_scatter`](https://docs.pytorch.org/docs/stable/generated/torch.diagonal_scatter.html).

@@ -119,7 +119,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn one_hot_rows(self, classes: Option<i64>) -> Var<'t> {
         let Some(classes) = classes.filter(|n| *n >= 0) else {
-            return self.of_unknown_shape("one_hot", "give the number of classes");
+            return self.of_unknown_shape("one_hot_rows", "give the number of classes");
         };
         named(self, "one_hot_rows", || {
             let of = self.check_range(0, classes, None);
@@ -226,7 +226,7 @@ impl<'t> Var<'t> {
 
     /// Refused: the shape of the result depends on the data.
     #[track_caller]
-    fn of_unknown_shape(self, name: &str, advice: &str) -> Var<'t> {
+    fn of_unknown_shape(self, name: &'static str, advice: &str) -> Var<'t> {
         named(self, name, || Err(format!("the shape of the result depends on the data: {advice}")))
     }
 
@@ -256,6 +256,6 @@ impl<'t> Var<'t> {
         if repeats.is_poison() {
             return repeats;
         }
-        self.of_unknown_shape("repeat_interleave", advice)
+        self.of_unknown_shape("repeat_interleave_by", advice)
     }
 }

@@ -1,6 +1,6 @@
 //! Tensors side by side, and tensors stretched to each other.
 
-use super::{Made, named};
+use super::{Made, named, named_all};
 use crate::ops::listed::STACK;
 use crate::ops::view::{Views, cat};
 use crate::{Args, Attrs, Shape, Size, Var};
@@ -12,7 +12,7 @@ use crate::{Args, Attrs, Shape, Size, Var};
 #[track_caller]
 fn joined<'t>(
     xs: &[Var<'t>],
-    name: &str,
+    name: &'static str,
     body: impl FnOnce(&[Var<'t>]) -> Made<Var<'t>>,
 ) -> Var<'t> {
     let first = xs.first().expect("takes at least one tensor");
@@ -104,12 +104,10 @@ pub fn block_diag<'t>(xs: &[Var<'t>]) -> Var<'t> {
 #[track_caller]
 pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
     let Some(first) = xs.first() else { return Vec::new() };
-    let shape = xs.iter().try_fold(Shape::scalar(), |shape, x| shape.broadcast(&x.shape()));
-    let tracer = first.tracer();
-    match shape {
-        Ok(shape) => tracer.at_caller(|| xs.iter().map(|x| x.expand_to(&shape)).collect()),
-        Err(why) => vec![tracer.fail("broadcast_tensors", why)],
-    }
+    named_all(*first, "broadcast_tensors", || {
+        let shape = xs.iter().try_fold(Shape::scalar(), |shape, x| shape.broadcast(&x.shape()))?;
+        Ok(xs.iter().map(|x| x.expand_to(&shape)).collect())
+    })
 }
 
 /// The grids of all combinations of vectors; with `swapped`, PyTorch's indexing `xy`, the second vector runs along the first axis:
@@ -117,15 +115,14 @@ pub fn broadcast_tensors<'t>(xs: &[Var<'t>]) -> Vec<Var<'t>> {
 #[track_caller]
 pub fn meshgrid<'t>(xs: &[Var<'t>], swapped: bool) -> Vec<Var<'t>> {
     let Some(first) = xs.first() else { return Vec::new() };
-    let tracer = first.tracer();
-    if let Some(x) = xs.iter().find(|x| x.rank() > 1) {
-        return vec![tracer.fail("meshgrid", format!("takes vectors, found {}", x.ty()))];
-    }
-    if let Some(x) = xs.iter().find(|x| x.dtype() != first.dtype()) {
-        return vec![tracer.fail("meshgrid", format!("{} beside {}", x.ty(), first.ty()))];
-    }
     let place = |i: usize| if swapped && xs.len() > 1 && i < 2 { 1 - i } else { i };
-    tracer.at_caller(|| {
+    named_all(*first, "meshgrid", || {
+        if let Some(x) = xs.iter().find(|x| x.rank() > 1) {
+            return Err(format!("takes vectors, found {}", x.ty()));
+        }
+        if let Some(x) = xs.iter().find(|x| x.dtype() != first.dtype()) {
+            return Err(format!("takes one dtype, found {}", x.ty()));
+        }
         let mut shape: Vec<Size> = vec![Size::from(1); xs.len()];
         xs.iter().enumerate().for_each(|(i, x)| shape[place(i)] = x.ty().numel());
         let grid = |(i, x): (usize, &Var<'t>)| {
@@ -133,6 +130,6 @@ pub fn meshgrid<'t>(xs: &[Var<'t>], swapped: bool) -> Vec<Var<'t>> {
             own[place(i)] = x.ty().numel();
             x.reshape(&own).expand_to(&Shape::new(&shape))
         };
-        xs.iter().enumerate().map(grid).collect()
+        Ok(xs.iter().enumerate().map(grid).collect())
     })
 }

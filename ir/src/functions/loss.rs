@@ -12,7 +12,7 @@ use crate::{Args, Attrs, DType, IntoDims, Var};
 impl<'t> Var<'t> {
     /// The losses as their mean, their sum or as they are, for `reduction` `"mean"`, `"sum"` or `"none"`.
     #[track_caller]
-    fn reduced(self, name: &str, reduction: Option<&str>) -> Var<'t> {
+    fn reduced(self, name: &'static str, reduction: Option<&str>) -> Var<'t> {
         named(self, name, || match reduction.unwrap_or("mean") {
             "mean" => Ok(self.mean(())),
             "sum" => Ok(self.sum(())),
@@ -69,17 +69,20 @@ impl<'t> Var<'t> {
     /// The norm of order `p` of `x1 - x2 + eps` along the last axis: [`torch.nn.functional.pairwise_distance`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html).
     #[track_caller]
     pub fn pairwise_distance(self, other: Var<'t>, p: f64, eps: f64, keepdim: bool) -> Var<'t> {
-        let gap = self.sub(other);
-        let gap = if gap.dtype().is_float() { gap } else { gap.to(DType::F32) };
-        let gap = gap.add(eps);
-        gap.vector_norm([-1].kept(keepdim), p)
+        named(self, "pairwise_distance", || {
+            let gap = self.sub(other);
+            let gap = if gap.dtype().is_float() { gap } else { gap.to(DType::F32) };
+            Ok(gap.add(eps).vector_norm([-1].kept(keepdim), p))
+        })
     }
 
     /// Divided by its norm of order `p` along an axis, which is at least `eps`: [`torch.nn.functional.normalize`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.normalize.html).
     #[track_caller]
     pub fn normalize(self, p: f64, dim: i64, eps: f64) -> Var<'t> {
-        let length = self.vector_norm([dim].keep(), p);
-        self.div(length.clamp_to(Some(eps), None))
+        named(self, "normalize", || {
+            let length = self.vector_norm([dim].keep(), p);
+            Ok(self.div(length.clamp_to(Some(eps), None)))
+        })
     }
 
     /// The norm of a matrix in two axes: `"fro"`, or of order 1, -1 and of the infinities the extreme sum of sizes along an axis:

@@ -42,29 +42,35 @@ use crate::{Shape, Size, Var};
 /// What a function makes, or why it cannot.
 type Made<T> = Result<T, String>;
 
-/// Records a function of `x` with the line of its caller; an error names it and the operand.
+/// Records a function of `x` with the line of its caller; every error names it, and the operand.
 #[track_caller]
-fn named<'t>(x: Var<'t>, name: &str, body: impl FnOnce() -> Made<Var<'t>>) -> Var<'t> {
-    if x.is_poison() {
-        return x;
-    }
-    let t = x.tracer();
-    t.at_caller(|| body().unwrap_or_else(|why| t.fail(name, format!("{why}, of {}", x.ty()))))
+fn named<'t>(x: Var<'t>, name: &'static str, body: impl FnOnce() -> Made<Var<'t>>) -> Var<'t> {
+    recorded(x, name, body).unwrap_or_else(|failed| failed)
 }
 
 /// As [`named`], of a function with several results: one failed value if it cannot.
 #[track_caller]
 fn named_all<'t>(
     x: Var<'t>,
-    name: &str,
+    name: &'static str,
     body: impl FnOnce() -> Made<Vec<Var<'t>>>,
 ) -> Vec<Var<'t>> {
+    recorded(x, name, body).unwrap_or_else(|failed| vec![failed])
+}
+
+/// What a function of `x` makes, or the value that stands for what failed.
+#[track_caller]
+fn recorded<'t, T>(
+    x: Var<'t>,
+    name: &'static str,
+    body: impl FnOnce() -> Made<T>,
+) -> Result<T, Var<'t>> {
     if x.is_poison() {
-        return vec![x];
+        return Err(x);
     }
     let t = x.tracer();
-    let failed = |why| vec![t.fail(name, format!("{why}, of {}", x.ty()))];
-    t.at_caller(|| body().unwrap_or_else(failed))
+    let failed = |why: String| t.fail(name, format!("{why}, of {}", x.ty()));
+    t.at_caller(|| t.called(name, Some(x.ty()), || body().map_err(failed)))
 }
 
 /// An axis that there is: a tensor without axes has none.

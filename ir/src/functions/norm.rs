@@ -19,15 +19,17 @@ impl<'t> Var<'t> {
         training: bool,
         eps: f64,
     ) -> Vec<Var<'t>> {
-        let results = self.batch_norm(weight, bias, mean, variance, training, eps).results();
-        let [y, own_mean, own_variance] = results[..] else { return results.into_vec() };
-        let dtype = weight.or(bias).or(mean).unwrap_or(self).dtype();
-        if training {
-            let rstd = own_variance.add(eps).rsqrt();
-            return vec![y, own_mean.to(dtype), rstd.to(dtype)];
-        }
-        let nothing = own_mean.slice(0, 0, 0, 1).to(dtype);
-        vec![y, nothing, nothing]
+        named_all(self, "native_batch_norm", || {
+            let results = self.batch_norm(weight, bias, mean, variance, training, eps).results();
+            let [y, own_mean, own_variance] = results[..] else { return Ok(results.into_vec()) };
+            let dtype = weight.or(bias).or(mean).unwrap_or(self).dtype();
+            if training {
+                let rstd = own_variance.add(eps).rsqrt();
+                return Ok(vec![y, own_mean.to(dtype), rstd.to(dtype)]);
+            }
+            let nothing = own_mean.slice(0, 0, 0, 1).to(dtype);
+            Ok(vec![y, nothing, nothing])
+        })
     }
 
     /// [`group_norm`](GroupNorms::group_norm) with the mean and one over the deviation of each group, in the dtype of the operand: `torch.native_group_norm`.
@@ -39,8 +41,10 @@ impl<'t> Var<'t> {
         groups: i64,
         eps: f64,
     ) -> Vec<Var<'t>> {
-        let dtype = self.dtype();
-        self.group_norm(weight, bias, groups, eps).results().iter().map(|y| y.to(dtype)).collect()
+        named_all(self, "native_group_norm", || {
+            let (dtype, y) = (self.dtype(), self.group_norm(weight, bias, groups, eps));
+            Ok(y.results().iter().map(|result| result.to(dtype)).collect())
+        })
     }
 
     /// Each channel of each example normalised by its own statistics, or with `running` by the mean and the variance given for its channel; and the mean over
@@ -119,7 +123,7 @@ impl<'t> Var<'t> {
     /// The variance of a sample of that many elements, from the variance divided by the count.
     #[track_caller]
     pub fn unbiased(self, count: Size) -> Var<'t> {
-        self.mul(count).div(count - 1)
+        named(self, "unbiased", || Ok(self.mul(count).div(count - 1)))
     }
 
     /// A share of `now` and the rest of these numbers, as running statistics of norms move; the share is a number without axes. In f32 for 16-bit floats.

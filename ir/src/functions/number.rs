@@ -1,6 +1,6 @@
 //! What numbers are, and numbers cut, kept or replaced: nothing here rounds more than once.
 
-use super::named;
+use super::{named, named_all};
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
@@ -12,7 +12,10 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn beside(self, number: f64) -> (Var<'t>, Var<'t>) {
         let dtype = infer::beside(self.dtype(), number);
-        (self.to(dtype), self.tracer().full(TensorType::scalar(dtype), number))
+        let ty = TensorType::scalar(dtype);
+        let both =
+            named_all(self, "beside", || Ok(vec![self.to(dtype), self.tracer().full(ty, number)]));
+        (both[0], both[both.len() - 1])
     }
 
     /// 1, -1 or 0, with the sign of each element; 0 for NaN: [`torch.sign`](https://docs.pytorch.org/docs/stable/generated/torch.sign.html).
@@ -35,13 +38,13 @@ impl<'t> Var<'t> {
     /// Angles in degrees as radians: [`torch.deg2rad`](https://docs.pytorch.org/docs/stable/generated/torch.deg2rad.html).
     #[track_caller]
     pub fn deg2rad(self) -> Var<'t> {
-        self.to_float().mul(std::f64::consts::PI / 180.0)
+        named(self, "deg2rad", || Ok(self.to_float().mul(std::f64::consts::PI / 180.0)))
     }
 
     /// Angles in radians as degrees: [`torch.rad2deg`](https://docs.pytorch.org/docs/stable/generated/torch.rad2deg.html).
     #[track_caller]
     pub fn rad2deg(self) -> Var<'t> {
-        self.to_float().mul(180.0 / std::f64::consts::PI)
+        named(self, "rad2deg", || Ok(self.to_float().mul(180.0 / std::f64::consts::PI)))
     }
 
     /// As it is if it is of floats, else in f32.
@@ -147,7 +150,7 @@ impl<'t> Var<'t> {
     /// What lies behind the point, with the sign of the number: [`torch.frac`](https://docs.pytorch.org/docs/stable/generated/torch.frac.html).
     #[track_caller]
     pub fn frac(self) -> Var<'t> {
-        self.sub(self.trunc())
+        named(self, "frac", || Ok(self.sub(self.trunc())))
     }
 
     /// The nearest integral number, the even one of two: [`torch.round`](https://docs.pytorch.org/docs/stable/generated/torch.round.html).
@@ -214,7 +217,7 @@ impl<'t> Var<'t> {
     /// As [`clamp`](Var::clamp), with numbers as bounds. Between two of them an element that is one of them has no gradient, as in PyTorch.
     #[track_caller]
     pub fn clamp_to(self, least: Option<f64>, most: Option<f64>) -> Var<'t> {
-        named(self, "clamp", || {
+        named(self, "clamp_to", || {
             let number = |v: f64| self.beside(v).1;
             let y = self.clamp(least.map(number), most.map(number));
             let (Some(least), Some(most)) = (least, most) else { return Ok(y) };

@@ -41,7 +41,7 @@ impl<'t> Var<'t> {
     /// As [`index_fill`](Var::index_fill), with the only element of a tensor without axes.
     #[track_caller]
     pub fn index_fill_with(self, dim: i64, index: Var<'t>, value: Var<'t>) -> Var<'t> {
-        named(self, "index_fill", || {
+        named(self, "index_fill_with", || {
             if index.rank() > 1 || value.rank() > 0 {
                 let found = (index.ty(), value.ty());
                 return Err(format!(

@@ -60,7 +60,7 @@ impl<'t> Var<'t> {
     #[track_caller]
     fn found(
         self,
-        name: &str,
+        name: &'static str,
         dims: Dims,
         position: impl FnOnce(Var<'t>, i64) -> Var<'t>,
     ) -> (Var<'t>, Var<'t>) {
@@ -94,7 +94,9 @@ impl<'t> Var<'t> {
     #[track_caller]
     pub fn aminmax(self, dims: impl IntoDims) -> (Var<'t>, Var<'t>) {
         let dims = dims.into();
-        (self.amin(dims.clone()), self.amax(dims))
+        let both =
+            named_all(self, "aminmax", || Ok(vec![self.amin(dims.clone()), self.amax(dims)]));
+        (both[0], both[both.len() - 1])
     }
 
     /// Whether an element over the axes `dims` is not zero; NaN is not. Of u8 it is 0 or 1 in u8:

@@ -112,7 +112,9 @@ impl<'t> Var<'t> {
         padding_mode: &str,
         align_corners: bool,
     ) -> Var<'t> {
-        self.grid_sampler(grid, Some(mode), Some(padding_mode), align_corners)
+        named(self, "grid_sample", || {
+            Ok(self.grid_sampler(grid, Some(mode), Some(padding_mode), align_corners))
+        })
     }
 
     /// The places of a result of that size under affine maps, `[batch, axes, axes + 1]`, one for each example, for [`grid_sample`](Var::grid_sample):

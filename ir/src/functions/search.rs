@@ -58,7 +58,7 @@ impl<'t> Var<'t> {
     fn places_of(self, values: Var<'t>, right: bool) -> Made<Var<'t>> {
         let length = size(self, self.rank() - 1)?;
         let mut place = self.tracer().full(values.ty().with_dtype(DType::I64), 0.0);
-        let mut step = if length == 0 { 0 } else { 1 << length.ilog2() };
+        let mut step = if length == 0 { 0 } else { 1i64 << length.ilog2() };
         while step > 0 {
             let next = place.add(step as f64);
             let inside = next.le(length as f64);

@@ -116,7 +116,7 @@ impl<'t> Var<'t> {
     }
 
     #[track_caller]
-    fn equal_parts(self, name: &str, sections: i64) -> Vec<Var<'t>> {
+    fn equal_parts(self, name: &'static str, sections: i64) -> Vec<Var<'t>> {
         named_all(self, name, || {
             let dim = self.stacked_axis(name)?;
             let n = size(self, dim as usize)?;

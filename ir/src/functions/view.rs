@@ -24,7 +24,7 @@ impl<'t> Var<'t> {
     /// The last two axes exchanged.
     #[track_caller]
     pub fn m_t(self) -> Var<'t> {
-        self.transpose(-2, -1)
+        named(self, "m_t", || Ok(self.transpose(-2, -1)))
     }
 
     /// Axes moved to other places, the others in their order: [`torch.movedim`](https://docs.pytorch.org/docs/stable/generated/torch.movedim.html).
@@ -65,13 +65,13 @@ impl<'t> Var<'t> {
     /// Repeated to the shape of `other`.
     #[track_caller]
     pub fn expand_as(self, other: Var<'t>) -> Var<'t> {
-        self.expand_to(&other.shape())
+        named(self, "expand_as", || Ok(self.expand_to(&other.shape())))
     }
 
     /// The elements under the shape of `other`.
     #[track_caller]
     pub fn reshape_as(self, other: Var<'t>) -> Var<'t> {
-        self.reshape_to(&other.shape())
+        named(self, "reshape_as", || Ok(self.reshape_to(&other.shape())))
     }
 
     /// The axes from `start` up to and with `end` as one: [`torch.flatten`](https://docs.pytorch.org/docs/stable/generated/torch.flatten.html).
@@ -215,7 +215,7 @@ impl<'t> Var<'t> {
     pub fn tile(self, dims: &[i64]) -> Var<'t> {
         let missing = self.rank().saturating_sub(dims.len());
         let all: Vec<i64> = std::iter::repeat_n(1, missing).chain(dims.iter().copied()).collect();
-        self.repeat(&all)
+        named(self, "tile", || Ok(self.repeat(&all)))
     }
 
     /// Each position `repeats` times in a row, along an axis or of all elements: [`torch.repeat_interleave`](https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html).

@@ -13,7 +13,7 @@ use crate::op::{
     AttrDef, AttrKind, Dispatch, Domain, ExpandCx, Func, InferCx, Inferred, NUMBERS, OpDef, OpName,
     Operand, OperandKind, Rounding, Schema, composite_own,
 };
-use crate::{IntoDims, Shape, Size, TensorType, Var};
+use crate::{DType, IntoDims, Shape, Size, TensorType, Var};
 use smallvec::smallvec;
 
 const DOC: &str = "Sums of products, as an equation says it: [`torch.einsum`](https://docs.pytorch.org/docs/stable/generated/torch.einsum.html).";
@@ -126,26 +126,34 @@ impl Equation {
         Ok(sizes)
     }
 
-    /// The dtype of the result: a product of matrices takes one dtype, a product of elements promotes.
-    fn dtype(&self, cx: &InferCx<'_>) -> Result<crate::DType, String> {
-        let mut whole = cx.types[0].clone();
+    /// The dtype of the result: a product of matrices takes one dtype, a product of elements promotes, and integers that are summed alone
+    /// become i64.
+    fn dtype(&self, cx: &InferCx<'_>) -> Result<DType, String> {
+        let mut whole = cx.types[0].dtype;
         let mut seen = self.inputs[0].clone();
         for (i, (labels, x)) in self.inputs.iter().zip(cx.types).enumerate().skip(1) {
             let later = &self.inputs[i + 1..];
             let is_needed =
                 |c: &char| self.output.contains(c) || later.iter().any(|l| l.contains(c));
-            let dtype = match seen.iter().any(|c| labels.contains(c) && !is_needed(c)) {
-                true => one_number(&whole, x)?,
-                false => infer::promote([&whole, x].into_iter())?,
+            whole = alone(whole, &seen, &|c| is_needed(c) || labels.contains(c));
+            let other = alone(x.dtype, labels, &|c| is_needed(c) || seen.contains(c));
+            whole = if seen.iter().any(|c| labels.contains(c) && !is_needed(c)) {
+                let types = [whole, other].map(TensorType::scalar);
+                one_number(&types[0], &types[1])?
+            } else {
+                let both = DType::promote(whole, other);
+                both.ok_or_else(|| format!("{whole} and {other} have no common dtype"))?
             };
             seen.extend(labels);
-            whole = TensorType {
-                dtype,
-                shape: whole.shape.iter().chain(&x.shape[..]).copied().collect(),
-            };
+            seen.retain(is_needed);
         }
-        Ok(whole.dtype)
+        Ok(alone(whole, &seen, &|c| self.output.contains(c)))
     }
+}
+
+/// The dtype of a tensor once the axes that nobody needs are summed.
+fn alone(dtype: DType, label: &[char], is_needed: &dyn Fn(&char) -> bool) -> DType {
+    if dtype.is_float() || label.iter().all(is_needed) { dtype } else { DType::I64 }
 }
 
 /// The parts.
@@ -207,7 +215,7 @@ fn summed<'t>(
     if gone.is_empty() {
         return (label, x);
     }
-    let y = x.sum((&gone).dtype(x.dtype()));
+    let y = x.sum((&gone).dtype(alone(x.dtype(), &label, is_needed)));
     (label.into_iter().filter(|c| is_needed(c)).collect(), y)
 }
 
@@ -260,4 +268,31 @@ fn joined<'t>(
     let label = [batch, rows, columns].concat();
     let shape: Shape = sizes(&label).into_iter().collect();
     Ok((label, x.bmm(y).reshape_to(&shape)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::functions::einsum;
+    use crate::{DType, TensorType, Tracer};
+
+    #[test]
+    fn integers_that_are_summed_alone_are_of_64_bits() {
+        use DType::{Bool, I32, I64};
+        let result = |equation: &str, dtype: DType| {
+            let t = Tracer::new("g");
+            let count = equation.matches(',').count() + 1;
+            let xs: Vec<_> = (0..count)
+                .map(|i| t.input(&format!("x{i}"), TensorType::new(dtype, [3, 3])))
+                .collect();
+            let y = einsum(equation, &xs);
+            t.error().map_or(Ok(y.dtype()), |error| Err(error.message))
+        };
+        assert_eq!(result("ij->ji", I32), Ok(I32));
+        assert_eq!(result("ij->i", I32), Ok(I64));
+        assert_eq!(result("ij,kj->ik", I32), Ok(I32));
+        assert_eq!(result("ij,kl->ik", I32), Ok(I64));
+        assert_eq!(result("ij,ij->ij", Bool), Ok(Bool));
+        assert_eq!(result("ii,jj,kk->", Bool), Ok(I64));
+        assert!(result("ij,jk->ik", Bool).is_err());
+    }
 }

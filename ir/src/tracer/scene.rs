@@ -1,6 +1,7 @@
 //! Where ops are recorded: the line, the module path, the op that they are a part of, the device of constants.
 
-use super::Tracer;
+use super::{State, Tracer};
+use crate::TensorType;
 use crate::graph::{Graph, NodeId, Source};
 use crate::op::OpName;
 use crate::policy::Region;
@@ -28,6 +29,36 @@ impl Tracer {
         let before = self.state.borrow().part_of;
         self.state.borrow_mut().part_of = before.or(Some(op));
         let _restore = Restore(self, Some(Former::PartOf(before)));
+        body()
+    }
+
+    /// Runs `body`, which is a function of that name with such a first operand, if it has one: an error names the function, and the op that it
+    /// records as what cannot be. Inside of another function, or of an op, errors name that.
+    ///
+    /// ```
+    /// use tracecast_ir::ops::prelude::*;
+    /// use tracecast_ir::{DType, TensorType, Tracer};
+    ///
+    /// let t = Tracer::new("centred");
+    /// let x = t.input("x", TensorType::new(DType::F32, [3, 4]));
+    /// let centred = t.called("centred", Some(x.ty()), || x - x.mean(7));
+    /// assert!(centred.is_poison());
+    /// assert_eq!(t.error().unwrap().op, "centred");
+    /// ```
+    pub fn called<R>(
+        &self,
+        name: &'static str,
+        of: Option<TensorType>,
+        body: impl FnOnce() -> R,
+    ) -> R {
+        let mut state = self.state.borrow_mut();
+        if state.called.is_some() || state.part_of.is_some() {
+            drop(state);
+            return body();
+        }
+        state.called = Some(Called { name, of });
+        drop(state);
+        let _restore = Restore(self, Some(Former::NotCalled));
         body()
     }
 
@@ -62,6 +93,29 @@ impl Tracer {
     }
 }
 
+/// A function that the user called, and the type of its first operand.
+pub(super) struct Called {
+    name: &'static str,
+    of: Option<TensorType>,
+}
+
+impl State {
+    /// What an error about `op` names, and what it says besides: the user knows the function or the op that was called, and not its parts.
+    pub(super) fn blamed(&self, op: String) -> (String, Option<String>) {
+        let (name, of) = match (&self.called, self.part_of) {
+            (Some(called), _) => (called.name.to_owned(), called.of.as_ref()),
+            (None, Some(whole)) => (whole.to_string(), None),
+            (None, None) => return (op, None),
+        };
+        if name == op {
+            return (op, None);
+        }
+        let of = of.map_or_else(String::new, |ty| format!(" of {ty}"));
+        let part = format!("\n  where `{name}`{of} records `{op}`");
+        (name, Some(part))
+    }
+}
+
 /// The place of a node.
 pub(super) struct Place {
     origin: Option<Source>,
@@ -75,6 +129,7 @@ pub(super) enum Former {
     Scope(Arc<str>),
     Origin(Option<Source>),
     PartOf(Option<OpName>),
+    NotCalled,
     /// The number of the region, and the one of PyTorch's state.
     Region(u32, Option<Region>),
     Home(Option<Site>),
@@ -91,6 +146,7 @@ impl Drop for Restore<'_> {
             Some(Former::Scope(scope)) => state.scope = scope,
             Some(Former::Origin(origin)) => state.origin = origin,
             Some(Former::PartOf(part_of)) => state.part_of = part_of,
+            Some(Former::NotCalled) => state.called = None,
             Some(Former::Home(home)) => state.home = home,
             Some(Former::Place(Place { origin, scope, part_of, home })) => {
                 (state.origin, state.scope, state.part_of, state.home) =

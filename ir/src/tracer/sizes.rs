@@ -125,7 +125,7 @@ impl Tracer {
     fn guard(&self, op: impl Display, claim: Claim) {
         let here = self.here();
         let state = &mut *self.state.borrow_mut();
-        let op = state.part_of.map_or_else(|| op.to_string(), |whole| whole.to_string());
+        let (op, _) = state.blamed(op.to_string());
         state.graph.sizes.guard(SizeGuard { claim, op, source: here.to_string() });
     }
 

@@ -1,0 +1,114 @@
+//! Functions that are several ops take everything: each call is recorded, or refused with the function, the operand's type and the line; and what is recorded
+//! runs.
+
+mod calls;
+mod numbers;
+mod operands;
+
+use calls::{Call, IMAGES, INDICES, VALUES, VIEWS};
+use numbers::{DTYPES, Numbers};
+use operands::TENSORS;
+use std::collections::HashMap;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use tracecast_ir::eval::{self, Value};
+use tracecast_ir::{Graph, Port, TensorType, Tracer};
+
+/// Functions that make tensors of numbers have no operand.
+const CREATED: [&str; 5] = ["arange", "eye", "linspace", "logspace", "triangle_indices"];
+
+/// What is public in `src/functions` and records nothing, or is a part of another call.
+const OTHERS: [&str; 3] = ["new", "mixed", "scalar"];
+
+/// Runs a program whose tensors are all small.
+fn run(graph: &Graph, name: &str) {
+    let few = |ty: &TensorType| ty.shape.checked_numel().is_some_and(|n| n < 20_000);
+    let mut types = graph.nodes().flat_map(|id| &graph.node(id).results);
+    if graph.len() > 2_000 || !types.all(few) {
+        return;
+    }
+    let given = |port: &Port| {
+        let numbers: Vec<f64> = (0..port.ty.numel().get()).map(|i| (i % 2) as f64).collect();
+        let value = Value::from_f64s(port.ty.clone(), &numbers).expect("the count fits");
+        (port.name.to_string(), value)
+    };
+    let inputs: HashMap<String, Value> = graph.ports().iter().map(given).collect();
+    if let Err(error) = eval::graph(graph, &inputs) {
+        let told = error.to_string();
+        let known = ["out of range", "too many elements", "integer division by zero"];
+        assert!(known.iter().any(|known| told.contains(known)), "{name}: {told}");
+    }
+}
+
+/// One call with numbers of that seed.
+fn attempt((name, call): (&'static str, Call), seed: u64) -> Result<(), String> {
+    let mut numbers = Numbers::new(seed);
+    let tracer = Tracer::new("extreme");
+    let x = tracer.input("x", numbers.ty());
+    let all = call(x, &mut numbers);
+    if let Some(error) = tracer.error().filter(|error| error.op != "input") {
+        let told = error.to_string();
+        let is_of_none = CREATED.contains(&name);
+        let names_type = is_of_none || DTYPES.iter().any(|dtype| told.contains(dtype.name()));
+        let names_place = error.source_line.contains("extremes");
+        let names_function = name.split(' ').next() == Some(&error.op);
+        let is_told = names_type && names_place && names_function;
+        return if is_told { Ok(()) } else { Err(told) };
+    }
+    if tracer.error().is_some() {
+        return Ok(());
+    }
+    for (i, y) in all.into_iter().enumerate() {
+        tracer.output(&format!("y{i}"), y);
+    }
+    run(&tracer.finish().map_err(|e| e.to_string())?, name);
+    Ok(())
+}
+
+fn all_calls() -> impl Iterator<Item = (&'static str, Call)> {
+    [VIEWS, INDICES, VALUES, IMAGES, TENSORS].into_iter().flatten().copied()
+}
+
+/// A function without a call here could blame its parts, or panic.
+#[test]
+fn every_function_is_called() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/functions");
+    let mut missing = Vec::new();
+    for file in fs::read_dir(folder).expect("the functions") {
+        let text = fs::read_to_string(file.expect("a file").path()).expect("text");
+        let lines = text.lines().filter(|line| line.trim_start().starts_with("pub fn "));
+        let names = lines.filter_map(|line| {
+            line.split("pub fn ").nth(1)?.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
+        });
+        let is_called = |name: &str| {
+            let called =
+                |of: &str| of.split(' ').next().map(|of| of.trim_start_matches('_')) == Some(name);
+            all_calls().any(|(of, _)| called(of)) || OTHERS.contains(&name)
+        };
+        missing.extend(names.filter(|name| !is_called(name)).map(str::to_owned));
+    }
+    assert!(missing.is_empty(), "no call of {missing:?}");
+}
+
+#[test]
+fn every_call_is_taken_or_refused() {
+    let mut wrong = String::new();
+    for (name, call) in all_calls() {
+        for seed in 0..400 {
+            let end = catch_unwind(AssertUnwindSafe(|| attempt((name, call), seed)));
+            let told = match end {
+                Ok(Ok(())) => continue,
+                Ok(Err(told)) => told,
+                Err(panic) => {
+                    let text = panic.downcast_ref::<String>().cloned();
+                    let text = text.or(panic.downcast_ref::<&str>().map(|s| s.to_string()));
+                    format!("panics: {}", text.unwrap_or_default())
+                }
+            };
+            wrong += &format!("{name}, seed {seed}: {told}\n");
+            break;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
