@@ -97,21 +97,27 @@ pub use tracecast_runtime::{
     Device, Executable, Limits, Outputs, Published, Session, Store, Tensor, Weights,
 };
 
-/// What most programs use: `use tracecast::prelude::*`.
+/// What most programs use: `use tracecast::prelude::*`. With it come all ops and functions that PyTorch has as methods of tensors, its functions of
+/// several tensors (`cat`, `stack`, `einsum`), and `nn` and `optim` as the names that PyTorch's users write in front of layers and optimizers.
 pub mod prelude {
     pub use crate::amp::{Autocast, CustomGrad, GradScaler, ScalerOptions, autocast, custom_grad};
-    pub use crate::nn::Module;
+    pub use crate::nn::{Layer, Module};
     pub use crate::optim::{Adam, AdamW, Clip, Groups, Recorded, Schedule, Sgd};
     pub use crate::{
         DType, Jit, Options, Shape, Shorthand, Size, Store, Tensor, TensorType, Trace, TrainStep,
-        Var, compile, compile_sized, jit, sizes, trace,
+        Var, compile, compile_sized, jit, nn, optim, sizes, trace,
+    };
+    pub use tracecast_ir::functions::{
+        PadMode, Pick, bitwise_left_shift, bitwise_right_shift, block_diag, broadcast_tensors,
+        column_stack, diff, dstack, einsum, float_power, floor_divide, hstack, meshgrid, multi_dot,
+        pow, remainder, stack, vstack, xlog1py, xlogy,
     };
     pub use tracecast_ir::ops::prelude::{
         Activations, Attentions, Bags, BatchNorms, Bits, Cast, Collectives, Convolutions, Curves,
         Divisions, Elementwise, Functions, GroupNorms, Indexed, Indexing, IntoDims, Lengths,
         Losses, Margins, MatrixProducts, MulAdds, Neighbours, Norms, Paddings, Pools, Powers,
-        Products, Reductions, Regressions, Scans, Scatters, Softmaxes, Sorting, Statistics, Views,
-        Windowed,
+        Products, Random, Reductions, Regressions, Resizes, Scans, Scatters, Softmaxes, Sorting,
+        Statistics, Views, Windowed, cat,
     };
 }
 

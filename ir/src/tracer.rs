@@ -21,12 +21,12 @@ use crate::error::TraceError;
 use crate::graph::{Graph, Node, NodeId, Port, Role, Source, ValueId};
 use crate::hash::FxHashSet;
 use crate::op::{Body, Dispatch, ExpandCx, Inferred, OpDef, OpName, OpRef};
-use crate::ops::{cast, source, view};
+use crate::ops::{cast, infer, source, view};
 use crate::point::Trail;
 use crate::policy::parity::Thread;
 use crate::policy::{Decision, DeviceType, PolicySet, Site};
 use crate::residence::{Residence, of_constant, of_result};
-use crate::{Attrs, TensorType, Var};
+use crate::{Attr, Attrs, TensorType, Var};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -285,6 +285,9 @@ impl Tracer {
         }
         self.refuse_namesake(op)?;
         args.check(&def.schema)?;
+        if let (Some(Attr::Int(number)), Some(x)) = (attrs.get("scalar"), args.vars.first()) {
+            infer::need_exact(x.dtype(), *number)?;
+        }
         crate::args::check_attrs(&def.schema, attrs)?;
         self.divide_draw(def, args, attrs)?;
         let mut types = self.types_of(args);

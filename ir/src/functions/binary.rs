@@ -1,6 +1,8 @@
 //! Functions of two tensors that choose, compare, or are sums and products of what there is.
 
+use super::second::Given;
 use super::{Made, named};
+use crate::args::OperandOf;
 use crate::ops::bits::Bits;
 use crate::ops::cast::Cast;
 use crate::ops::division::Divisions;
@@ -9,28 +11,29 @@ use crate::ops::infer;
 use crate::ops::mul_add::MulAdds;
 use crate::ops::power::Powers;
 use crate::ops::reduce::Reductions;
-use crate::{DType, TensorType, Var};
+use crate::{DType, TensorType, Var, given};
 
 impl<'t> Var<'t> {
     /// `self + alpha * other`, rounded once: [`torch.add`](https://docs.pytorch.org/docs/stable/generated/torch.add.html) with its `alpha`.
     #[track_caller]
-    pub fn add_scaled(self, other: Var<'t>, alpha: f64) -> Var<'t> {
+    pub fn add_scaled(self, other: impl OperandOf<'t, given::OrNumber>, alpha: f64) -> Var<'t> {
         named(self, "add_scaled", || {
-            let is_float = self.dtype().is_float() || other.dtype().is_float();
+            let (x, other) = Given::of(other, self.dtype())?.beside(self);
+            let is_float = x.dtype().is_float() || other.dtype().is_float();
             if !is_float && alpha.fract() != 0.0 {
                 return Err(format!("{alpha} times integers"));
             }
-            if self.dtype() == DType::Bool && other.dtype() == DType::Bool {
-                return Ok(if alpha == 0.0 { self } else { self.add(other) });
+            if x.dtype() == DType::Bool && other.dtype() == DType::Bool {
+                return Ok(if alpha == 0.0 { x } else { x.add(other) });
             }
             if !is_float && alpha < 0.0 {
-                return Ok(self.sub(other.mul(-alpha)));
+                return Ok(x.sub(other.mul(-alpha)));
             }
             if !is_float {
-                return Ok(self.add(other.mul(alpha)));
+                return Ok(x.add(other.mul(alpha)));
             }
-            let one = self.tracer().full(TensorType::scalar(other.dtype()), 1.0);
-            Ok(self.addcmul(other, one, alpha))
+            let one = x.tracer().full(TensorType::scalar(other.dtype()), 1.0);
+            Ok(x.addcmul(other, one, alpha))
         })
     }
 
@@ -42,15 +45,16 @@ impl<'t> Var<'t> {
 
     /// The quotient rounded towards zero: [`torch.div`](https://docs.pytorch.org/docs/stable/generated/torch.div.html) with `rounding_mode='trunc'`.
     #[track_caller]
-    pub fn divided_towards_zero(self, other: Var<'t>) -> Var<'t> {
+    pub fn divided_towards_zero(self, other: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "divided_towards_zero", || {
+            let (x, other) = Given::of(other, self.dtype())?.beside(self);
             let is_int = |x: Var<'t>| !x.dtype().is_float();
-            if is_int(self) && is_int(other) {
+            if is_int(x) && is_int(other) {
                 let either =
                     |x: Var<'t>| if x.dtype() == DType::Bool { x.to(DType::U8) } else { x };
-                return Ok(either(self).div_trunc(either(other)));
+                return Ok(either(x).div_trunc(either(other)));
             }
-            Ok(self.div(other).trunc())
+            Ok(x.div(other).trunc())
         })
     }
 
@@ -90,11 +94,12 @@ impl<'t> Var<'t> {
 
     /// The size of the one with the sign of the other: [`torch.copysign`](https://docs.pytorch.org/docs/stable/generated/torch.copysign.html).
     #[track_caller]
-    pub fn copysign(self, sign: Var<'t>) -> Var<'t> {
+    pub fn copysign(self, sign: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "copysign", || {
-            let types = [self.ty(), sign.ty()];
+            let (x, sign) = Given::of(sign, self.dtype())?.beside(self);
+            let types = [x.ty(), sign.ty()];
             let dtype = Some(infer::promote(types.iter())?).filter(|dtype| dtype.is_float());
-            let x = self.to(dtype.unwrap_or(DType::F32));
+            let x = x.to(dtype.unwrap_or(DType::F32));
             // PyTorch's gradient is the result over the operand, which is NaN where that is infinite.
             let is_finite = x.isfinite();
             let far = is_finite.choose(self.tracer().ones_like(x), x);
@@ -161,8 +166,11 @@ impl<'t> Var<'t> {
 
     /// [`pow`](Powers::pow) in f64: [`torch.float_power`](https://docs.pytorch.org/docs/stable/generated/torch.float_power.html).
     #[track_caller]
-    pub fn float_power(self, exponent: Var<'t>) -> Var<'t> {
-        named(self, "float_power", || Ok(self.to(DType::F64).pow(exponent.to(DType::F64))))
+    pub fn float_power(self, exponent: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
+        named(self, "float_power", || {
+            let (x, exponent) = Given::of(exponent, DType::F64)?.beside(self.to(DType::F64));
+            Ok(x.pow(exponent.to(DType::F64)))
+        })
     }
 
     /// The least common multiple of integers, not negative: [`torch.lcm`](https://docs.pytorch.org/docs/stable/generated/torch.lcm.html).

@@ -25,6 +25,7 @@ mod random;
 mod reduce;
 mod resize;
 mod search;
+mod second;
 mod split;
 mod view;
 mod windows;
@@ -36,6 +37,10 @@ pub use join::{
 pub use multi_head::MultiHead;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
+pub use second::{
+    bitwise_left_shift, bitwise_right_shift, float_power, floor_divide, pow, remainder, xlog1py,
+    xlogy,
+};
 
 use crate::{Shape, Size, Var};
 

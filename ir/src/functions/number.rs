@@ -1,10 +1,12 @@
 //! What numbers are, and numbers cut, kept or replaced: nothing here rounds more than once.
 
+use super::second::Given;
 use super::{named, named_all};
+use crate::args::OperandOf;
 use crate::ops::cast::Cast;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::infer;
-use crate::{DType, TensorType, Var};
+use crate::{DType, Shape, TensorType, Var, given};
 
 impl<'t> Var<'t> {
     /// A number as a tensor without axes, in the dtype that the two promote to, and this tensor in that dtype: as PyTorch takes a number
@@ -229,15 +231,19 @@ impl<'t> Var<'t> {
         })
     }
 
-    /// The elements where `mask` does not hold, else the number: [`Tensor.masked_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill.html).
+    /// The elements where `mask` does not hold, else the number, or the only element of a tensor without axes; a fraction is cut off for
+    /// integers: [`Tensor.masked_fill`](https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill.html).
     #[track_caller]
-    pub fn masked_fill(self, mask: Var<'t>, value: f64) -> Var<'t> {
+    pub fn masked_fill(self, mask: Var<'t>, value: impl OperandOf<'t, given::OrNumber>) -> Var<'t> {
         named(self, "masked_fill", || {
-            let dtype = self.dtype();
-            if infer::beside(dtype, value) == DType::F32 && !dtype.is_float() {
-                return Err(format!("{value} is no {dtype}"));
-            }
-            Ok(mask.choose(self.tracer().full(TensorType::scalar(dtype), value), self))
+            let value = match Given::of(value, self.dtype())? {
+                Given::Number(number, _) => self.filled(&Shape::scalar(), number),
+                Given::Value(value) if value.rank() > 0 => {
+                    return Err(format!("`value` is {}, expected no axes", value.ty()));
+                }
+                Given::Value(value) => value.to(self.dtype()),
+            };
+            Ok(mask.choose(value, self))
         })
     }
 }

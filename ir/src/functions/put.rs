@@ -22,7 +22,7 @@ impl<'t> Var<'t> {
     }
 
     /// A number as elements of this dtype, in another shape.
-    fn filled(self, shape: &Shape, value: f64) -> Var<'t> {
+    pub(super) fn filled(self, shape: &Shape, value: f64) -> Var<'t> {
         let ty = TensorType { dtype: self.dtype(), shape: shape.clone() };
         let value = if ty.dtype.is_int() { value.trunc() } else { value };
         let value = if ty.dtype == DType::Bool { f64::from(u8::from(value != 0.0)) } else { value };

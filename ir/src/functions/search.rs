@@ -1,10 +1,12 @@
 //! Places among sorted numbers, and membership.
 
+use super::second::Given;
 use super::{Made, named, size};
+use crate::args::OperandOf;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::index::Indexing;
 use crate::ops::view::Views;
-use crate::{DType, Shape, Size, TensorType, Var};
+use crate::{DType, Shape, Size, TensorType, Var, given};
 
 /// More elements than this are sorted before others are looked for among them.
 const COMPARED: i64 = 16;
@@ -14,7 +16,8 @@ impl<'t> Var<'t> {
     /// `right`: [`torch.searchsorted`](https://docs.pytorch.org/docs/stable/generated/torch.searchsorted.html).
     ///
     /// The other axes of both are the same, unless `self` is a vector. `sorter` holds the positions in order where `self` is not sorted
-    /// itself. Which dtype of indices is asked for says a cast of the result.
+    /// itself. Which dtype of indices is asked for says a cast of the result. One number may stand in the place of
+    /// `values`.
     ///
     /// ```
     /// use tracecast_ir::{DType, Tracer};
@@ -25,33 +28,44 @@ impl<'t> Var<'t> {
     /// assert_eq!(places.ty().to_string(), "i64[2]");
     /// ```
     #[track_caller]
-    pub fn searchsorted(self, values: Var<'t>, sorter: Option<Var<'t>>, right: bool) -> Var<'t> {
+    pub fn searchsorted(
+        self,
+        values: impl OperandOf<'t, given::OrNumber>,
+        sorter: Option<Var<'t>>,
+        right: bool,
+    ) -> Var<'t> {
         named(self, "searchsorted", || {
-            if self.rank() == 0 {
-                return Err("takes at least one axis".to_owned());
-            }
-            if self.dtype() != values.dtype() {
-                return Err(format!("takes values of the same dtype, found {}", values.ty()));
-            }
-            let outer = self.rank() - 1;
-            let is_alike = values.rank() == self.rank()
-                && (0..outer).all(|axis| values.size(axis) == self.size(axis));
-            if outer > 0 && !is_alike {
-                return Err(format!("has other axes than the values, {}", values.ty()));
-            }
-            if let Some(sorter) =
-                sorter.filter(|s| s.shape() != self.shape() || s.dtype() != DType::I64)
-            {
-                return Err(format!("`sorter` is {}, expected i64{}", sorter.ty(), self.shape()));
-            }
-            let shape = values.shape();
-            if shape.numel() == 0 {
-                return Ok(self.tracer().full(TensorType { dtype: DType::I64, shape }, 0.0));
-            }
-            let values = if outer == 0 { values.reshape([-1]) } else { values };
-            let sorted = sorter.map_or(self, |sorter| self.gather(sorter, -1));
-            Ok(sorted.places_of(values, right)?.reshape_to(&shape))
+            let (x, values) = Given::of(values, self.dtype())?.beside(self);
+            x.places_among(values, sorter, right)
         })
+    }
+
+    /// As [`searchsorted`](Var::searchsorted), of tensors.
+    fn places_among(self, values: Var<'t>, sorter: Option<Var<'t>>, right: bool) -> Made<Var<'t>> {
+        if self.rank() == 0 {
+            return Err("takes at least one axis".to_owned());
+        }
+        if self.dtype() != values.dtype() {
+            return Err(format!("takes values of the same dtype, found {}", values.ty()));
+        }
+        let outer = self.rank() - 1;
+        let is_alike = values.rank() == self.rank()
+            && (0..outer).all(|axis| values.size(axis) == self.size(axis));
+        if outer > 0 && !is_alike {
+            return Err(format!("has other axes than the values, {}", values.ty()));
+        }
+        if let Some(sorter) =
+            sorter.filter(|s| s.shape() != self.shape() || s.dtype() != DType::I64)
+        {
+            return Err(format!("`sorter` is {}, expected i64{}", sorter.ty(), self.shape()));
+        }
+        let shape = values.shape();
+        if shape.numel() == 0 {
+            return Ok(self.tracer().full(TensorType { dtype: DType::I64, shape }, 0.0));
+        }
+        let values = if outer == 0 { values.reshape([-1]) } else { values };
+        let sorted = sorter.map_or(self, |sorter| self.gather(sorter, -1));
+        Ok(sorted.places_of(values, right)?.reshape_to(&shape))
     }
 
     /// Where along the last axis of `self` each of `values` would be put: steps of half the length, of half of that, and so on.
@@ -85,8 +99,13 @@ impl<'t> Var<'t> {
 
     /// Whether each element is one of `others`; with `invert`, whether it is none: [`torch.isin`](https://docs.pytorch.org/docs/stable/generated/torch.isin.html).
     #[track_caller]
-    pub fn isin(self, others: Var<'t>, invert: bool) -> Var<'t> {
+    pub fn isin(self, others: impl OperandOf<'t, given::OrNumber>, invert: bool) -> Var<'t> {
         named(self, "isin", || {
+            let others = match Given::of(others, self.dtype())? {
+                Given::Value(others) => others,
+                Given::Number(number, _) if invert => return Ok(self.ne(number)),
+                Given::Number(number, _) => return Ok(self.eq(number)),
+            };
             let flat = others.reshape([-1]);
             let is_few = flat.size(0).number().is_none_or(|count| count <= COMPARED);
             let is_in = if is_few || self.dtype() != others.dtype() {

@@ -1,5 +1,6 @@
 //! Integers as bits, and truth values as one bit: `bitwise_and` and its like, and shifts.
 
+use super::elementwise::{binary, second, two};
 use super::infer;
 use crate::DType;
 use crate::kernel::{Cmp, Scalar, ScalarOp, Val};
@@ -14,37 +15,38 @@ const INTEGERS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 crate::ops! { trait Bits;
 
 /// The bits that both operands have.
-BITWISE_AND = bitwise_and(x, other) -> (y) {
+BITWISE_AND = bitwise_and(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &whole,
-    body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::And, x[0], x[1]))),
+    infer:    &|cx| binary(cx, whole),
+    body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::And))),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().commutes().with_itself(WithItself::Operand),
-    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]"] },
+    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
 /// The bits that either operand has.
-BITWISE_OR = bitwise_or(x, other) -> (y) {
+BITWISE_OR = bitwise_or(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &whole,
-    body:     core(Grad::Zero, cheap(&|cx, x| cx.body.binary(ScalarOp::Or, x[0], x[1]))),
+    infer:    &|cx| binary(cx, whole),
+    body:     core(Grad::Zero, cheap(&|cx, x| two(cx, x, ScalarOp::Or))),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().commutes().with_itself(WithItself::Operand),
-    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]"] },
+    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
 /// The bits that one operand has and the other has not.
-BITWISE_XOR = bitwise_xor(x, other) -> (y) {
+BITWISE_XOR = bitwise_xor(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &whole,
+    infer:    &|cx| binary(cx, whole),
     body:     core(Grad::Zero, cheap(&|cx, x| {
-        let (either, both) = (cx.body.binary(ScalarOp::Or, x[0], x[1]), cx.body.binary(ScalarOp::And, x[0], x[1]));
+        let y = second(cx, x);
+        let (either, both) = (cx.body.binary(ScalarOp::Or, x[0], y), cx.body.binary(ScalarOp::And, x[0], y));
         let not = cx.body.unary(ScalarOp::Not, both);
         cx.body.binary(ScalarOp::And, either, not)
     })),
     rounding: Rounding::NOWHERE,
     facts:    Facts::new().commutes(),
-    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]"] },
+    domain:   Domain { dtypes: WHOLE, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 1.0}"] },
 }
 
 /// The bits that the operand has not.
@@ -59,27 +61,28 @@ BITWISE_NOT = bitwise_not(x) -> (y) {
 
 /// The bits moved up by as many places as the second operand says, zeros entering; all of them leave from the width of the dtype on, and by
 /// a negative number.
-BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other) -> (y) {
+BITWISE_LEFT_SHIFT = bitwise_left_shift(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::integers,
+    infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
-        let (power, is_within) = two_to(cx, x[1]);
+        let (power, is_within) = places(cx, x);
         let ty = cx.scalar();
         let (moved, zero) = (cx.body.binary(ScalarOp::Mul, x[0], power), cx.body.constant(ty, 0.0));
         cx.body.select(is_within, moved, zero)
     })),
     rounding: Rounding::NOWHERE,
-    domain:   Domain { dtypes: INTEGERS, samples: &["T[3, 5], T[3, 5]"] },
+    facts:    Facts::new().takes_number(),
+    domain:   Domain { dtypes: INTEGERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 2.0}"] },
 }
 
 /// The bits moved down by as many places as the second operand says, the sign entering; nothing else is left from the width of the dtype on,
 /// and by a negative number.
-BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other) -> (y) {
+BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::integers,
+    infer:    &|cx| binary(cx, infer::integers),
     body:     core(Grad::Zero, map(&|cx, x| {
         let ty = cx.scalar();
-        let (power, is_within) = two_to(cx, x[1]);
+        let (power, is_within) = places(cx, x);
         let (zero, one) = (cx.body.constant(ty, 0.0), cx.body.constant(ty, 1.0));
         let is_negative = cx.body.cmp(Cmp::Lt, x[0], zero);
         let minus = cx.body.unary(ScalarOp::Neg, one);
@@ -96,7 +99,8 @@ BITWISE_RIGHT_SHIFT = bitwise_right_shift(x, other) -> (y) {
         cx.body.select(fits, down, sign)
     })),
     rounding: Rounding::NOWHERE,
-    domain:   Domain { dtypes: INTEGERS, samples: &["T[3, 5], T[3, 5]"] },
+    facts:    Facts::new().takes_number(),
+    domain:   Domain { dtypes: INTEGERS, samples: &["T[3, 5], T[3, 5]", "T[7], none {scalar = 2.0}"] },
 }
 }
 
@@ -111,8 +115,9 @@ fn whole(cx: &InferCx<'_>) -> infer::Answer {
     }
 }
 
-/// Two to that power, wrapped, and whether the power is a place of the dtype.
-fn two_to(cx: &mut MapCx<'_>, power: Val) -> (Val, Val) {
+/// Two to the power of the second operand, wrapped, and whether the power is a place of the dtype.
+fn places(cx: &mut MapCx<'_>, x: &[Val]) -> (Val, Val) {
+    let power = second(cx, x);
     let ty = cx.scalar();
     let bits = 8 * cx.result.dtype.bytes();
     let mut value = cx.body.constant(ty, 1.0);

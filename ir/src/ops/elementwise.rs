@@ -443,7 +443,7 @@ fn number(attrs: &Attrs) -> Number {
 }
 
 /// The second operand, or the number in its place, in the first operand's scalar type.
-fn second(cx: &mut MapCx<'_>, x: &[Val]) -> Val {
+pub(super) fn second(cx: &mut MapCx<'_>, x: &[Val]) -> Val {
     let ty = cx.body.ty(x[0]);
     x.get(1).copied().unwrap_or_else(|| {
         let v = number(cx.attrs);
@@ -451,7 +451,8 @@ fn second(cx: &mut MapCx<'_>, x: &[Val]) -> Val {
     })
 }
 
-fn two(cx: &mut MapCx<'_>, x: &[Val], op: ScalarOp) -> Val {
+/// An instruction of the two operands, or of one and the number.
+pub(super) fn two(cx: &mut MapCx<'_>, x: &[Val], op: ScalarOp) -> Val {
     let y = second(cx, x);
     cx.body.binary(op, x[0], y)
 }

@@ -215,6 +215,17 @@ pub fn need_held(dtype: DType, name: &str, number: f64) -> Result<(), String> {
     Ok(())
 }
 
+/// Fails if beside a tensor of that dtype all digits of an integer count, and the numbers of programs, which are f64, do not hold them.
+pub fn need_exact(dtype: DType, number: i64) -> Result<(), String> {
+    // The largest of i64 is written as 2^63, and becomes itself again.
+    if dtype.is_float() || (number as f64) as i64 == number {
+        return Ok(());
+    }
+    Err(format!(
+        "{number} has more digits than the numbers of a program, which are f64: give it as a tensor"
+    ))
+}
+
 /// The shape that two stretch to.
 ///
 /// # Errors

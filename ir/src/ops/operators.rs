@@ -1,11 +1,11 @@
-//! Rust's operators on values: `&x + &y`, `-x`, `x * 2.0`, `1 - x`, `x % 3`, `a & !b`. What is computed is the op of that name.
+//! Rust's operators on values: `&x + &y`, `-x`, `x * 2.0`, `1 - x`, `x % 3`, `5 % x`, `a & !b`, `x & 1`, `1 << x`. What is computed is the op of that name.
 
 use super::bits::Bits;
 use super::division::Divisions;
-use super::elementwise::Elementwise;
+use super::elementwise::{Elementwise, RSUB};
 use super::power::Powers;
-use crate::{OperandOf, Var, given};
-use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Sub};
+use crate::{Args, Attrs, OperandOf, Var, functions, given};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 /// A value on the left, a value or a number on the right.
 macro_rules! with_number {
@@ -35,33 +35,13 @@ with_number!(
     Sub sub: Elementwise sub,
     Mul mul: Elementwise mul,
     Div div: Elementwise div,
-    Rem rem: Divisions remainder
+    Rem rem: Divisions remainder,
+    BitAnd bitand: Bits bitwise_and,
+    BitOr bitor: Bits bitwise_or,
+    BitXor bitxor: Bits bitwise_xor,
+    Shl shl: Bits bitwise_left_shift,
+    Shr shr: Bits bitwise_right_shift
 );
-
-/// Values on both sides.
-macro_rules! with_value {
-    ($($trait:ident $method:ident: $op:ident),+) => { $(
-        impl<'t, T: OperandOf<'t, given::One>> $trait<T> for Var<'t> {
-            type Output = Var<'t>;
-
-            #[track_caller]
-            fn $method(self, other: T) -> Var<'t> {
-                Bits::$op(self, other)
-            }
-        }
-
-        impl<'t, T: OperandOf<'t, given::One>> $trait<T> for &Var<'t> {
-            type Output = Var<'t>;
-
-            #[track_caller]
-            fn $method(self, other: T) -> Var<'t> {
-                Bits::$op(*self, other)
-            }
-        }
-    )+ };
-}
-
-with_value!(BitAnd bitand: bitwise_and, BitOr bitor: bitwise_or, BitXor bitxor: bitwise_xor);
 
 /// One value.
 macro_rules! of_one {
@@ -116,13 +96,23 @@ reflected!(f64:
     Add add |x, number| x + number,
     Sub sub |x, number| x.rsub(number),
     Mul mul |x, number| x * number,
-    Div div |x, number| x.reciprocal() * number
+    Div div |x, number| x.reciprocal() * number,
+    Rem rem |x, number| functions::remainder(number, x)
 );
 reflected!(i64:
     Add add |x, number| x + number,
-    Sub sub |x, number| x.rsub(number as f64),
+    Sub sub |x, number| {
+        let attrs = Attrs::new().with("scalar", number);
+        x.tracer().apply(&RSUB, Args::of(&[x]), attrs)[0]
+    },
     Mul mul |x, number| x * number,
-    Div div |x, number| x.reciprocal() * number
+    Div div |x, number| x.reciprocal() * number,
+    Rem rem |x, number| functions::remainder(number, x),
+    BitAnd bitand |x, number| x & number,
+    BitOr bitor |x, number| x | number,
+    BitXor bitxor |x, number| x ^ number,
+    Shl shl |x, number| functions::bitwise_left_shift(number, x),
+    Shr shr |x, number| functions::bitwise_right_shift(number, x)
 );
 
 #[cfg(test)]
@@ -140,8 +130,30 @@ mod tests {
         let x = t.constant(DType::F32, &[2], &[1.0, 2.0]);
         let n = t.constant(DType::I64, &[2], &[1.0, 2.0]);
         let (a, b, m) = (&x, &x, &n);
-        let found =
-            [a + b, x - a, a * x, x / x, x % 3, -a, m & m, n | n, n ^ m, !n, 2 - x, 1.0 / a, x * 2];
+        let found = [
+            a + b,
+            x - a,
+            a * x,
+            x / x,
+            x % 3,
+            -a,
+            m & m,
+            n | n,
+            n ^ m,
+            !n,
+            2 - x,
+            1.0 / a,
+            x * 2,
+            n & 1,
+            6 | m,
+            1 ^ n,
+            m << 2,
+            n >> m,
+            1 << n,
+            64 >> m,
+            5 % n,
+            2.5 % a,
+        ];
         let names = found.map(made_by);
         let wanted = [
             "add",
@@ -157,9 +169,48 @@ mod tests {
             "rsub",
             "mul",
             "mul",
+            "bitwise_and",
+            "bitwise_or",
+            "bitwise_xor",
+            "bitwise_left_shift",
+            "bitwise_right_shift",
+            "bitwise_left_shift",
+            "bitwise_right_shift",
+            "remainder",
+            "remainder",
         ];
         assert_eq!(names, wanted);
         assert!(t.error().is_none());
+    }
+
+    #[test]
+    fn numbers_promote_as_in_pytorch_or_are_refused() {
+        use DType::{BF16, Bool, F32, I32, I64, U8};
+        let result = |dtype: DType, call: fn(Var<'_>) -> Var<'_>| {
+            let t = Tracer::new("g");
+            let y = call(t.input("x", crate::TensorType::new(dtype, [2])));
+            let dtype = y.dtype();
+            t.error().map_or(Ok(dtype), |error| Err(error.message))
+        };
+        assert_eq!(result(Bool, |x| x & 1), Ok(I64));
+        assert_eq!(result(U8, |x| 1 << x), Ok(U8));
+        assert_eq!(result(I32, |x| 5.5 % x), Ok(F32));
+        assert_eq!(result(BF16, |x| 5 % x), Ok(BF16));
+        assert_eq!(result(I64, |x| x & i64::MAX), Ok(I64));
+        let refused = |dtype, call, why: &str| {
+            let told = result(dtype, call).expect_err("is refused");
+            assert!(told.contains(why), "{told}");
+        };
+        refused(U8, |x| x & 300, "`scalar` is 300, out of range for u8: 0 to 255");
+        refused(U8, |x| -1 >> x, "`value` is -1, out of range for u8: 0 to 255");
+        refused(I64, |x| x & 1.5, "takes integers or bool, found f32[2]");
+        refused(F32, |x| x << 1, "takes integers, found f32[2]");
+        // Of a float all digits that it has are there.
+        assert_eq!(result(F32, |x| x + ((1 << 53) + 1)), Ok(F32));
+        let digits = "9007199254740993 has more digits than the numbers of a program";
+        refused(I64, |x| x + ((1 << 53) + 1), digits);
+        refused(I64, |x| ((1 << 53) + 1) - x, digits);
+        refused(I64, |x| ((1 << 53) + 1) >> x, digits);
     }
 
     #[test]

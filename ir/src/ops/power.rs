@@ -8,10 +8,10 @@ use super::functions::Functions;
 use super::infer;
 use crate::kernel::{Cmp, Scalar, ScalarOp};
 use crate::op::{
-    Dispatch, Domain, FLOATS, Grad, GradCx, Grads, InferCx, NUMBERS, Rounding, composite, core,
-    map, rule,
+    Dispatch, Domain, FLOATS, Facts, Grad, GradCx, Grads, InferCx, NUMBERS, Rounding, composite,
+    core, map, rule,
 };
-use crate::{DType, Var};
+use crate::{Attrs, DType, Var};
 use smallvec::smallvec;
 use std::f64::consts::{LN_2, PI};
 
@@ -140,45 +140,49 @@ LOGADDEXP2 = logaddexp2(x, other) -> (y) {
 }
 
 /// `x * log(other)`, zero where `x` is zero: [`torch.xlogy`](https://docs.pytorch.org/docs/stable/generated/torch.xlogy.html).
-XLOGY = xlogy(x, other) -> (y) {
+XLOGY = xlogy(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::float_arithmetic,
+    infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
         Some(rule(&|cx| {
-            let (x, y) = (cx.args[0], cx.args[1]);
+            let (x, y) = (cx.args[0], second(cx.args, cx.attrs));
             let flat = x.eq(0.0).logical_and(y.le(0.0));
             let dx = flat.choose(cx.tracer.zeros_like(x), cx.dy().xlogy(y));
-            smallvec![Some(dx), Some(cx.dy().mul(x).div(y))]
+            let dy = cx.args.get(1).map(|y| cx.dy().mul(x).div(*y));
+            [Some(dx)].into_iter().chain(dy.map(Some)).collect()
         })),
         &|cx| {
-            let (x, y) = (cx.args[0], cx.args[1]);
+            let (x, y) = (cx.args[0], second(cx.args, cx.attrs));
             let product = x.eq(0.0).choose(cx.tracer.zeros_like(x), x.mul(y.log()));
             smallvec![y.isnan().choose(y, product)]
         },
     ),
     rounding: Rounding::result("the result; each step of the gradient"),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0"] },
+    facts:    Facts::new().takes_number(),
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
 /// `x * log(1 + other)`, zero where `x` is zero: [`torch.special.xlog1py`](https://docs.pytorch.org/docs/stable/special.html#torch.special.xlog1py).
-XLOG1PY = xlog1py as "special_xlog1py"(x, other) -> (y) {
+XLOG1PY = xlog1py as "special_xlog1py"(x, other: optional | OptFloat) -> (y) {
     dispatch: LISTED,
-    infer:    &infer::float_arithmetic,
+    infer:    &|cx| binary(cx, infer::float_arithmetic),
     body:     composite(
         Some(rule(&|cx| {
-            let (x, y) = (cx.args[0], cx.args[1]);
+            let (x, y) = (cx.args[0], second(cx.args, cx.attrs));
             let flat = x.eq(0.0).logical_and(y.le(-1.0));
             let dx = flat.choose(cx.tracer.zeros_like(x), cx.dy().xlog1py(y));
-            smallvec![Some(dx), Some(cx.dy().mul(x).div(y.add(1.0)))]
+            let dy = cx.args.get(1).map(|y| cx.dy().mul(x).div(y.add(1.0)));
+            [Some(dx)].into_iter().chain(dy.map(Some)).collect()
         })),
         &|cx| {
-            let (x, y) = (cx.args[0], cx.args[1]);
+            let (x, y) = (cx.args[0], second(cx.args, cx.attrs));
             let product = x.eq(0.0).choose(cx.tracer.zeros_like(x), x.mul(y.log1p()));
             smallvec![y.isnan().choose(y, product)]
         },
     ),
     rounding: Rounding::result("the result; each step of the gradient"),
-    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0"] },
+    facts:    Facts::new().takes_number(),
+    domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5], T[3, 5] > 0", "T[7], none {scalar = 3.0}"] },
 }
 
 /// The angle of the point with the heights `x` over the places `other`: [`torch.atan2`](https://docs.pytorch.org/docs/stable/generated/torch.atan2.html).
@@ -197,6 +201,12 @@ ATAN2 = atan2(x, other) -> (y) {
     rounding: Rounding::result("the result; each step of the gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &["T[3, 5] != 0, T[3, 5] != 0"] },
 }
+}
+
+/// The second operand, or the number in its place as a tensor like the first.
+fn second<'t>(args: &[Var<'t>], attrs: &Attrs) -> Var<'t> {
+    let number = || attrs.float("scalar").expect("checked by infer");
+    args.get(1).copied().unwrap_or_else(|| args[0].tracer().full(args[0].ty(), number()))
 }
 
 /// Floats alone, promoted: PyTorch has no kernels of integers.

@@ -18,8 +18,8 @@ use tracecast_ir::{Graph, Port, TensorType, Tracer};
 /// Functions that make tensors of numbers have no operand.
 const CREATED: [&str; 5] = ["arange", "eye", "linspace", "logspace", "triangle_indices"];
 
-/// What is public in `src/functions` and records nothing, or is a part of another call.
-const OTHERS: [&str; 3] = ["new", "mixed", "scalar"];
+/// What is public in `src/functions` and records nothing, is a part of another call, or has its op's name in errors.
+const OTHERS: [&str; 4] = ["new", "mixed", "scalar", "choose"];
 
 /// Runs a program whose tensors are all small.
 fn run(graph: &Graph, name: &str) {

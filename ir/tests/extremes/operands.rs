@@ -3,9 +3,10 @@
 use crate::calls::{Call, seed};
 use crate::numbers::Numbers;
 use tracecast_ir::functions::{
-    block_diag, broadcast_tensors, column_stack, diff, dstack, einsum, hstack, meshgrid, multi_dot,
-    vstack,
+    self as f, block_diag, broadcast_tensors, column_stack, diff, dstack, einsum, hstack, meshgrid,
+    multi_dot, vstack,
 };
+use tracecast_ir::ops::prelude::*;
 use tracecast_ir::{Size, Var};
 
 /// Two or three tensors.
@@ -86,6 +87,34 @@ pub(crate) const TENSORS: &[(&str, Call)] = &[
     ("normal of two", |x, n| vec![x.normal(n.other(x), 0.0, 1.0, n.int())]),
     ("multinomial of two", |x, n| vec![x.multinomial(n.other(x), n.int(), n.flag(), 0)]),
     ("feature_dropout of two", |x, n| vec![x.feature_dropout(n.other(x), 0.5, n.int())]),
+    // A tensor and a number, in front of it or behind.
+    ("where", |x, n| match n.below(3) {
+        0 => vec![x.ne(0.0).choose(n.float(), x)],
+        1 => vec![x.choose(n.other(x), n.int())],
+        _ => vec![x.choose(n.int(), n.float())],
+    }),
+    ("pow", |x, n| vec![f::pow(n.float(), x)]),
+    ("xlogy", |x, n| vec![f::xlogy(n.int(), x)]),
+    ("xlog1py", |x, n| vec![f::xlog1py(n.float(), x)]),
+    ("floor_divide", |x, n| vec![f::floor_divide(n.int(), x)]),
+    ("remainder", |x, n| vec![f::remainder(n.float(), x)]),
+    ("bitwise_left_shift", |x, n| vec![f::bitwise_left_shift(n.int(), x)]),
+    ("bitwise_right_shift", |x, n| vec![f::bitwise_right_shift(n.int(), x)]),
+    ("float_power of a number", |x, n| match n.flag() {
+        true => vec![f::float_power(n.float(), x)],
+        false => vec![x.float_power(n.int())],
+    }),
+    ("copysign of a number", |x, n| vec![x.copysign(n.float())]),
+    ("divided_towards_zero of a number", |x, n| vec![x.divided_towards_zero(n.float())]),
+    ("add_scaled of a number", |x, n| vec![x.add_scaled(n.int(), n.float())]),
+    ("isin of a number", |x, n| vec![x.isin(n.float(), n.flag())]),
+    ("searchsorted of a number", |x, n| {
+        vec![x.searchsorted(n.float(), n.maybe_other(x), n.flag())]
+    }),
+    ("masked_fill of an element", |x, n| vec![x.masked_fill(x.ne(0.0), n.other(x))]),
+    ("bitwise_and", |x, n| vec![x & n.int()]),
+    ("bitwise_xor", |x, n| vec![n.int() ^ x]),
+    ("bitwise_right_shift of a tensor", |x, n| vec![x >> n.int()]),
     // Several.
     ("clamp", |x, n| vec![x.clamp(n.maybe_other(x), n.maybe_other(x))]),
     ("index_fill_with", |x, n| vec![x.index_fill_with(n.dim(), n.places(x), n.other(x))]),

@@ -2,8 +2,8 @@
 
 use crate::arguments::Arguments;
 use crate::calls::Called;
-use tracecast_ir::Var;
 use tracecast_ir::ops::prelude::*;
+use tracecast_ir::{Var, functions as f};
 
 /// The results, if `name` is one of those.
 pub(super) fn call<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
@@ -26,10 +26,7 @@ fn scaled<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             _ => match (a.text(2, "rounding_mode")?, a.opt_tensor(1, "other")) {
                 (Some("floor"), Ok(Some(other))) => x.floor_divide(other),
                 (Some("trunc"), Ok(Some(other))) => x.divided_towards_zero(other),
-                (Some("trunc"), _) => {
-                    let (x, other) = x.beside(a.float(1, "other")?);
-                    x.divided_towards_zero(other)
-                }
+                (Some("trunc"), _) => x.divided_towards_zero(a.float(1, "other")?),
                 (Some(_), _) => x.floor_divide(a.float(1, "other")?),
                 (None, Ok(Some(other))) => x.div(other),
                 (None, _) => x.div(a.float(1, "other")?),
@@ -77,21 +74,12 @@ fn with_numbers<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             (Ok(x), Ok(y)) => (x, y),
             (Ok(x), Err(why)) => {
                 let number = a.float(1, second).map_err(|_| why)?;
-                match name {
-                    "pow" => return Ok(vec![x.pow(number)]),
-                    "fmod" => return Ok(vec![x.fmod(number)]),
-                    "remainder" => return Ok(vec![x.remainder(number)]),
-                    "floor_divide" => return Ok(vec![x.floor_divide(number)]),
-                    "heaviside" | "isclose" | "allclose" | "equal" => {
-                        return Err(format!("takes a tensor `{second}`"));
-                    }
-                    _ => x.beside(number),
-                }
+                let behind = number_behind(name, x, number);
+                return Ok(vec![behind.ok_or_else(|| format!("takes a tensor `{second}`"))?]);
             }
             (Err(_), Ok(y)) => {
-                let number = a.float(0, "self")?;
-                let (y, number) = y.beside(number);
-                (number, y)
+                let front = number_in_front(name, a.float(0, "self")?, y);
+                return Ok(vec![front.ok_or("takes a tensor in front")?]);
             }
             (Err(why), Err(_)) => return Err(why),
         };
@@ -120,4 +108,40 @@ fn with_numbers<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         }])
     };
     Some(made())
+}
+
+fn number_behind<'t>(name: &str, x: Var<'t>, number: f64) -> Option<Var<'t>> {
+    Some(match name {
+        "pow" => x.pow(number),
+        "fmod" => x.fmod(number),
+        "remainder" => x.remainder(number),
+        "floor_divide" => x.floor_divide(number),
+        "float_power" => x.float_power(number),
+        "copysign" => x.copysign(number),
+        "xlogy" => x.xlogy(number),
+        "special.xlog1py" => x.xlog1py(number),
+        "bitwise_and" => x & number,
+        "bitwise_or" => x | number,
+        "bitwise_xor" => x ^ number,
+        "bitwise_left_shift" => x << number,
+        "bitwise_right_shift" => x >> number,
+        _ => return None,
+    })
+}
+
+fn number_in_front<'t>(name: &str, number: f64, x: Var<'t>) -> Option<Var<'t>> {
+    Some(match name {
+        "pow" => f::pow(number, x),
+        "remainder" => number % x,
+        "floor_divide" => f::floor_divide(number, x),
+        "float_power" => f::float_power(number, x),
+        "xlogy" => f::xlogy(number, x),
+        "special.xlog1py" => f::xlog1py(number, x),
+        "bitwise_and" => x & number,
+        "bitwise_or" => x | number,
+        "bitwise_xor" => x ^ number,
+        "bitwise_left_shift" => f::bitwise_left_shift(number, x),
+        "bitwise_right_shift" => f::bitwise_right_shift(number, x),
+        _ => return None,
+    })
 }

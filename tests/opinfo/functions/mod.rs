@@ -105,17 +105,14 @@ fn arithmetic<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
     is_listed.then(results)
 }
 
-/// A number beside a tensor is one without axes, and promotes.
+/// A number may stand beside a tensor, and promotes.
 fn choice<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
     let condition = a.tensor(0, "condition")?;
     let (x, y) = (a.tensor(1, "self"), a.tensor(2, "other"));
     let (x, y) = match (x, y) {
         (Ok(x), Ok(y)) => (x, y),
-        (Ok(x), Err(_)) => x.beside(a.float(2, "other")?),
-        (Err(_), Ok(y)) => {
-            let (y, number) = y.beside(a.float(1, "self")?);
-            (number, y)
-        }
+        (Ok(x), Err(_)) => return Ok(vec![condition.choose(x, a.float(2, "other")?)]),
+        (Err(_), Ok(y)) => return Ok(vec![condition.choose(a.float(1, "self")?, y)]),
         (Err(_), Err(why)) => match (a.plain(1, "self"), a.plain(2, "other")) {
             (Some(x), Some(y)) => (a.scalar(x)?, a.scalar(y)?),
             _ => return Err(why),

@@ -65,7 +65,7 @@ fn bounded<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
             },
             _ => match a.opt_float(2, "value") {
                 Ok(Some(value)) => x.masked_fill(a.tensor(1, "mask")?, value),
-                _ => a.tensor(1, "mask")?.choose(a.tensor(2, "value")?.to(x.dtype()), x),
+                _ => x.masked_fill(a.tensor(1, "mask")?, a.tensor(2, "value")?),
             },
         }])
     };

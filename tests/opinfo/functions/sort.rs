@@ -46,14 +46,24 @@ fn searched<'t>(name: &str, a: &Arguments<'_, 't>) -> Option<Called<'t>> {
         if name == "isin" {
             let _ = a.flag(NAMED, "assume_unique")?;
             let invert = a.flag(NAMED, "invert")?.unwrap_or(false);
-            return Ok(vec![x.isin(a.tensor(1, "test_elements")?, invert)]);
+            let is_in = match a.tensor(1, "test_elements") {
+                Ok(others) => x.isin(others, invert),
+                Err(_) => x.isin(a.float(1, "test_elements")?, invert),
+            };
+            return Ok(vec![is_in]);
         }
         let right =
             a.flag(NAMED, "right")?.unwrap_or(false) || a.text(NAMED, "side")? == Some("right");
         let narrow = a.flag(NAMED, "out_int32")?.unwrap_or(false);
         let places: Var<'t> = match name {
             "bucketize" => x.bucketize(a.tensor(1, "boundaries")?, right),
-            _ => x.searchsorted(a.tensor(1, "self")?, a.opt_tensor(NAMED, "sorter")?, right),
+            _ => {
+                let sorter = a.opt_tensor(NAMED, "sorter")?;
+                match a.tensor(1, "self") {
+                    Ok(values) => x.searchsorted(values, sorter, right),
+                    Err(_) => x.searchsorted(a.float(1, "self")?, sorter, right),
+                }
+            }
         };
         Ok(vec![if narrow { places.to(DType::I32) } else { places }])
     };
