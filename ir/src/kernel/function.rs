@@ -154,7 +154,7 @@ functions! {
     /// The number that a normal number is below with a probability.
     Ndtri = "ndtri", ndtri, ndtri_f64, StraightLine, doubles;
     /// Logarithm of the magnitude of the gamma function.
-    Lgamma = "lgamma", lgamma, lgamma_f64, StraightLine;
+    Lgamma = "lgamma", lgamma, lgamma_f64, StraightLine, doubles;
     /// Derivative of [`Lgamma`](Function::Lgamma).
     Digamma = "digamma", digamma, digamma_f64, StraightLine, doubles;
     /// Derivative of [`Digamma`](Function::Digamma).
@@ -199,7 +199,7 @@ impl Function {
     }
 
     /// How many units in the last place an f64 may be off at most, of a function that [has a sequence](Function::has_doubles); of others that is not promised.
-    /// The units of `digamma` are at least of 1.
+    /// The units of `digamma` are at least of 1; below zero those of `lgamma` and `digamma` are as for [an f32](Function::bound).
     pub const fn bound_of_doubles(self) -> Option<f64> {
         if !self.has_doubles() {
             return None;
@@ -210,6 +210,7 @@ impl Function {
             Function::Erf => 1.5,
             Function::Erfc => 3.0,
             Function::Ndtri => 3.5,
+            Function::Lgamma => 4.0,
             Function::Erfcx | Function::Trigamma => 5.0,
             Function::Digamma => 6.0,
             _ => 2.0,

@@ -2,8 +2,8 @@
 //!
 //! Each function of an f32 is a fixed sequence of IEEE operations on a [`Lane`]. An interpreter runs it on `f32`, a device on
 //! vectors of them, and both get the same bits, whatever the width. `ir/tests/accuracy.rs` has the bound of each, in units in the last
-//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. Most functions of an f64 are
-//! sequences on a [`Double`] in the same way; the others are that of the `libm` crate, which is plain Rust and the same on every machine, or written here.
+//! place of the exact value, subnormal numbers included; a NaN result may carry any payload. The functions of an f64 are
+//! sequences on a [`Double`] in the same way; of angles beyond a million they are those of the `libm` crate, which is plain Rust and the same on every machine.
 //!
 //! The polynomials are minimax fits made for these sequences; the reductions are the classic ones: powers of two for `exp` and
 //! `log` (Cody and Waite), multiples of π/2 for `sin`, `cos` and `tan` (three parts up to 2^17, in f64 beyond).
@@ -20,8 +20,8 @@ mod trigonometric;
 pub use double::{
     Double, SHORT, acos_f64, acosh_f64, asin_f64, asinh_f64, atan_f64, atanh_f64, cos_f64,
     cosh_f64, digamma_f64, erf_f64, erfc_f64, erfcx_f64, erfinv_f64, exp_f64, exp2_f64, expm1_f64,
-    log_f64, log1p_f64, log2_f64, log10_f64, ndtri_f64, sin_f64, sinh_f64, tan_f64, tanh_f64,
-    trigamma_f64,
+    lgamma_f64, log_f64, log1p_f64, log2_f64, log10_f64, ndtri_f64, sin_f64, sinh_f64, tan_f64,
+    tanh_f64, trigamma_f64,
 };
 pub use error_function::{erfc, erfcx, erfinv, ndtri};
 pub use gamma::{digamma, lgamma, trigamma};
@@ -310,11 +310,6 @@ pub fn erf<L: Lane>(x: L) -> L {
     );
     let large = L::splat(1.0).sub(exp(L::splat(0.0).sub(p)));
     with_sign(L::select(a.lt(L::splat(0.875)), small, large), x)
-}
-
-/// The logarithm of the gamma function of an f64.
-pub fn lgamma_f64(x: f64) -> f64 {
-    libm::lgamma(x)
 }
 
 impl Lane for f32 {

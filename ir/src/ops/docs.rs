@@ -89,8 +89,8 @@ const BOUNDS: &str = "
 
 How far the functions that kernels call may be from the exact value in f32, in units in the last place; `ir/tests/accuracy.rs` measures
 it over all magnitudes. Below zero, where `lgamma` and `digamma` are differences of two numbers, the units are those of the larger of these,
-and at least of 1. In 16 bits the result is then rounded once. The last column is how far functions of an f64 may be from the exact value, in units of f64, those
-of `digamma` at least of 1; `lgamma` is computed one at a time, within a few units.
+and at least of 1. In 16 bits the result is then rounded once. The last column is how far functions of an f64 may be from the exact value, in units of f64, below
+zero as before, and those of `digamma` at least of 1 everywhere.
 
 | function | units | in f64 |
 |---|---|---|";

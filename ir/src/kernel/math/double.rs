@@ -10,7 +10,7 @@ mod inverse_error;
 mod trigonometric;
 
 pub use error_function::{erf_f64, erfc_f64, erfcx_f64};
-pub use gamma::{digamma_f64, trigamma_f64};
+pub use gamma::{digamma_f64, lgamma_f64, trigamma_f64};
 pub use inverse::{acos_f64, acosh_f64, asin_f64, asinh_f64, atan_f64, atanh_f64};
 pub use inverse_error::{erfinv_f64, ndtri_f64};
 pub use trigonometric::{cos_f64, sin_f64, tan_f64};

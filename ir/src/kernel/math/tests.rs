@@ -94,7 +94,22 @@ fn functions_of_doubles_at_the_ends() {
     const INF: f64 = f64::INFINITY;
     type Ends<'a> = (&'a str, fn(f64) -> f64, &'a [(f64, f64)]);
     let nan = f64::NAN;
-    let all: [Ends<'_>; 6] = [
+    let all: [Ends<'_>; 7] = [
+        (
+            "lgamma",
+            lgamma_f64,
+            &[
+                (0.0, INF),
+                (-0.0, INF),
+                (1.0, 0.0),
+                (2.0, 0.0),
+                (-1.0, INF),
+                (-4.0e15, INF),
+                (INF, INF),
+                (-INF, INF),
+                (2.6e305, INF),
+            ],
+        ),
         ("erfcx", erfcx_f64, &[(0.0, 1.0), (INF, 0.0), (-INF, INF), (-27.0, INF)]),
         ("erfinv", erfinv_f64, &[(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.1, nan)]),
         ("ndtri", ndtri_f64, &[(0.0, -INF), (-0.0, -INF), (1.0, INF), (0.5, 0.0), (-0.1, nan)]),
@@ -132,6 +147,13 @@ fn functions_of_an_f64_are_those_of_forty_digits() {
         ("erfinv(0.999999)", erfinv_f64(0.999999), 3.458_910_737_275_499),
         ("ndtri(1e-30)", ndtri_f64(1e-30), -11.464_024_688_443_615),
         ("ndtri(0.4)", ndtri_f64(0.4), -0.253_347_103_135_799_7),
+        ("lgamma(0.7)", lgamma_f64(0.7), 0.260_867_246_531_666_54),
+        ("lgamma(-0.3)", lgamma_f64(-0.3), 1.464_840_050_857_602_5),
+        ("lgamma(-2.25)", lgamma_f64(-2.25), 0.555_501_545_020_647_5),
+        ("lgamma(1.46)", lgamma_f64(1.46), -0.121_485_001_004_007_43),
+        ("lgamma(5.5)", lgamma_f64(5.5), 3.957_813_967_618_716_5),
+        ("lgamma(30.0)", lgamma_f64(30.0), 71.257_038_967_168_01),
+        ("lgamma(-7.9)", lgamma_f64(-7.9), -8.072_039_736_012_833),
         ("digamma(-2.25)", digamma_f64(-2.25), 4.158_583_564_657_972),
         ("digamma(0.7)", digamma_f64(0.7), -1.220_023_553_697_934_7),
         ("digamma(30.0)", digamma_f64(30.0), 3.384_438_132_685_525),
