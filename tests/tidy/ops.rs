@@ -26,7 +26,7 @@ const LOOKED_UP: [(&str, &str); 11] = [
 ];
 
 /// Where a text equals the name of an op and means something else.
-const HOMONYMS: [(&str, &[&str], &str); 44] = [
+const HOMONYMS: [(&str, &[&str], &str); 46] = [
     ("cli/src/dot.rs", &["input"], "a port"),
     ("cli/src/profile.rs", &["cat"], "the category of an event"),
     ("cli/src/training/network.rs", &["relu"], "the name of a module"),
@@ -36,6 +36,12 @@ const HOMONYMS: [(&str, &[&str], &str); 44] = [
     ("examples/sim-npu/src/", &["l1_loss", "softmax"], "policies list ops by name"),
     ("ir/src/kernel/build/attention.rs", &["dropout"], "an attribute"),
     ("ir/src/kernel/emit.rs", &["cat", "gather", "pad"], "messages about loops"),
+    ("ir/src/functions/binary.rs", &["where"], "the function in errors"),
+    (
+        "ir/src/functions/in_front.rs",
+        &["bitwise_left_shift", "bitwise_right_shift", "floor_divide", "pow", "remainder", "xlogy"],
+        "the functions in errors",
+    ),
     ("ir/src/functions/loss.rs", &["mean", "sum"], "how losses are reduced"),
     ("ir/src/functions/resize.rs", &["linear"], "a mode of interpolation"),
     (

@@ -1,6 +1,6 @@
 //! Functions of two tensors that choose, compare, or are sums and products of what there is.
 
-use super::second::Given;
+use super::given::Given;
 use super::{Made, named};
 use crate::args::OperandOf;
 use crate::ops::bits::Bits;
@@ -14,6 +14,41 @@ use crate::ops::reduce::Reductions;
 use crate::{DType, TensorType, Var, given};
 
 impl<'t> Var<'t> {
+    /// The elements of `x` where this truth value holds, else those of `other`; either may be a number: [`torch.where`](https://docs.pytorch.org/docs/stable/generated/torch.where.html).
+    /// Two numbers make i64 if both are integers, else f32.
+    ///
+    /// ```
+    /// use tracecast_ir::{DType, TensorType, Tracer};
+    /// let t = Tracer::new("signs");
+    /// let x = t.input("x", TensorType::new(DType::BF16, [3]));
+    /// let holds = x.isfinite();
+    /// assert_eq!(holds.choose(x, 0.0).dtype(), DType::BF16);
+    /// assert_eq!(holds.choose(1, -1).dtype(), DType::I64);
+    /// ```
+    #[track_caller]
+    pub fn choose(
+        self,
+        x: impl OperandOf<'t, given::OrNumber>,
+        other: impl OperandOf<'t, given::OrNumber>,
+    ) -> Var<'t> {
+        named(self, "where", || {
+            let (x, other) = match (Given::of(x, DType::I64)?, Given::of(other, DType::I64)?) {
+                (Given::Value(x), Given::Value(other)) => (x, other),
+                (Given::Value(x), number) => number.beside(x),
+                (number, Given::Value(other)) => {
+                    let (other, x) = number.beside(other);
+                    (x, other)
+                }
+                (Given::Number(x, first), Given::Number(other, second)) => {
+                    let dtype = if first && second { DType::I64 } else { DType::F32 };
+                    let number = |v| self.tracer().full(TensorType::scalar(dtype), v);
+                    (number(x), number(other))
+                }
+            };
+            Ok(Elementwise::choose(self, x, other))
+        })
+    }
+
     /// `self + alpha * other`, rounded once: [`torch.add`](https://docs.pytorch.org/docs/stable/generated/torch.add.html) with its `alpha`.
     #[track_caller]
     pub fn add_scaled(self, other: impl OperandOf<'t, given::OrNumber>, alpha: f64) -> Var<'t> {

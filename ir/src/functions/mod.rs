@@ -9,6 +9,8 @@ mod attention;
 mod binary;
 mod create;
 mod diagonal;
+mod given;
+mod in_front;
 mod index;
 mod join;
 mod loss;
@@ -25,22 +27,21 @@ mod random;
 mod reduce;
 mod resize;
 mod search;
-mod second;
 mod split;
 mod view;
 mod windows;
 
 pub use crate::ops::padding::PadMode;
+pub use in_front::{
+    bitwise_left_shift, bitwise_right_shift, float_power, floor_divide, pow, remainder, xlog1py,
+    xlogy,
+};
 pub use join::{
     block_diag, broadcast_tensors, column_stack, dstack, hstack, meshgrid, stack, vstack,
 };
 pub use multi_head::MultiHead;
 pub use pick::Pick;
 pub use product::{diff, einsum, multi_dot};
-pub use second::{
-    bitwise_left_shift, bitwise_right_shift, float_power, floor_divide, pow, remainder, xlog1py,
-    xlogy,
-};
 
 use crate::{Shape, Size, Var};
 

@@ -1,6 +1,6 @@
 //! What numbers are, and numbers cut, kept or replaced: nothing here rounds more than once.
 
-use super::second::Given;
+use super::given::Given;
 use super::{named, named_all};
 use crate::args::OperandOf;
 use crate::ops::cast::Cast;

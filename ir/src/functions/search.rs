@@ -1,6 +1,6 @@
 //! Places among sorted numbers, and membership.
 
-use super::second::Given;
+use super::given::Given;
 use super::{Made, named, size};
 use crate::args::OperandOf;
 use crate::ops::elementwise::Elementwise;

@@ -4,7 +4,7 @@ use super::bits::Bits;
 use super::division::Divisions;
 use super::elementwise::{Elementwise, RSUB};
 use super::power::Powers;
-use crate::{Args, Attrs, OperandOf, Var, functions, given};
+use crate::{Args, Attrs, OperandOf, Var, given};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 /// A value on the left, a value or a number on the right.
@@ -96,8 +96,7 @@ reflected!(f64:
     Add add |x, number| x + number,
     Sub sub |x, number| x.rsub(number),
     Mul mul |x, number| x * number,
-    Div div |x, number| x.reciprocal() * number,
-    Rem rem |x, number| functions::remainder(number, x)
+    Div div |x, number| x.reciprocal() * number
 );
 reflected!(i64:
     Add add |x, number| x + number,
@@ -107,12 +106,9 @@ reflected!(i64:
     },
     Mul mul |x, number| x * number,
     Div div |x, number| x.reciprocal() * number,
-    Rem rem |x, number| functions::remainder(number, x),
     BitAnd bitand |x, number| x & number,
     BitOr bitor |x, number| x | number,
-    BitXor bitxor |x, number| x ^ number,
-    Shl shl |x, number| functions::bitwise_left_shift(number, x),
-    Shr shr |x, number| functions::bitwise_right_shift(number, x)
+    BitXor bitxor |x, number| x ^ number
 );
 
 #[cfg(test)]
