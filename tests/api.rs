@@ -116,6 +116,36 @@ fn what_becomes_of_a_store_between_runs_is_noticed() {
     assert_eq!(program.run(&mut other.snapshot().to_store(), &[]).map(|_| ()).ok(), Some(()));
 }
 
+/// What a user calls is what an error names, whatever is recorded for it; and with the prelude alone all of it can be called.
+#[test]
+fn errors_name_the_call() {
+    let named = |call: &str, body: fn(&Trace)| {
+        let message = refusal(body);
+        assert!(message.starts_with(&format!("{call}: ")), "{message}");
+        assert!(message.contains("tests/api.rs:"), "{message}");
+    };
+    named("full", |t| {
+        t.full(TensorType::new(DType::U8, [2]), 300.0);
+    });
+    named("zeros", |t| {
+        t.zeros(f32s(&[1 << 40, 1 << 40]));
+    });
+    named("cross_entropy", |t| {
+        let x = t.input_of("x", f32s(&[2, 3]));
+        x.cross_entropy(x.to(DType::I64));
+    });
+    named("eye", |t| {
+        t.eye(1 << 40, 1 << 40, DType::F32);
+    });
+    named("stack", |t| {
+        stack(&[t.input_of("x", f32s(&[2])), t.ones(f32s(&[3]))], 0);
+    });
+    named("uniform", |t| {
+        let rng = t.constant(DType::I64, &[2], &[0.0, 0.0]);
+        t.ones(f32s(&[2])).uniform(rng, 1.0, 0.0, 0);
+    });
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let program = jit(Options::new(), |t| t.output("y", t.input("x").matmul(t.param("w"))));

@@ -57,6 +57,9 @@ fn an_error_names_what_was_called_and_then_its_part() {
     let (op, message) = told(|x| x.tile(&[1 << 40, 1 << 40]));
     assert_eq!(op, "tile");
     assert!(message.ends_with("\n  where `tile` of f32[2, 3] records `expand`"), "{message}");
+    let (op, message) = told(|x| x.limited(-1.0, 1.0));
+    assert_eq!(op, "limited");
+    assert!(message.starts_with("`p` is -1 and `maxnorm` 1, expected above 0"), "{message}");
     assert_eq!(told(|x| x.relu6().normalize(2.0, 9, 1e-6)).0, "normalize");
 }
 

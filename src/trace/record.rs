@@ -21,19 +21,25 @@ impl Trace {
     /// ```
     #[track_caller]
     pub fn zeros(&self, ty: TensorType) -> Var<'_> {
-        self.tracer().full(ty, 0.0)
+        self.called("zeros", || self.tracer().full(ty, 0.0))
     }
 
     /// Ones: [`torch.ones`](https://docs.pytorch.org/docs/stable/generated/torch.ones.html).
     #[track_caller]
     pub fn ones(&self, ty: TensorType) -> Var<'_> {
-        self.tracer().full(ty, 1.0)
+        self.called("ones", || self.tracer().full(ty, 1.0))
     }
 
     /// A tensor of equal numbers: [`torch.full`](https://docs.pytorch.org/docs/stable/generated/torch.full.html).
     #[track_caller]
     pub fn full(&self, ty: TensorType, value: f64) -> Var<'_> {
-        self.tracer().full(ty, value)
+        self.called("full", || self.tracer().full(ty, value))
+    }
+
+    /// Records what is a function of that name to the user, at the line of the caller.
+    #[track_caller]
+    fn called<'t>(&self, name: &'static str, body: impl FnOnce() -> Var<'t>) -> Var<'t> {
+        self.tracer().at_caller(|| self.tracer().called(name, None, body))
     }
 
     /// Zeros in the type of `x`.

@@ -34,7 +34,7 @@ ADD = add(x, other: optional | OptNumber) -> (y) {
 /// The first operand minus the second.
 SUB = sub(x, other: optional | OptNumber) -> (y) {
     dispatch: LISTED,
-    infer:    &|cx| binary(cx, infer::arithmetic),
+    infer:    &difference,
     body:     core(
         rule(&|cx| {
             let mut grads = smallvec![Some(cx.dy())];
@@ -53,7 +53,7 @@ SUB = sub(x, other: optional | OptNumber) -> (y) {
 /// The number minus the operand.
 RSUB = rsub(x; scalar: Float) -> (y) {
     dispatch: LISTED,
-    infer:    &|cx| binary(cx, infer::arithmetic),
+    infer:    &difference,
     body:     core(
         rule(&|cx| smallvec![Some(cx.dy().neg())]),
         cheap(&|cx, x| {
@@ -407,6 +407,16 @@ WHERE = choose as "where"(condition, x, other) -> (y) {
     facts:    Facts::new().intrinsic(Intrinsic::Choice),
     domain:   Domain { dtypes: ANY, samples: &["bool[3, 5], T[3, 5], T[3, 5]", "bool[3, 1], T[5], T[]"] },
 }
+}
+
+/// As [`infer::arithmetic`]; as in PyTorch there is no difference with truth values, whatever they would promote to.
+fn difference(cx: &InferCx<'_>) -> infer::Answer {
+    match cx.types.iter().find(|t| t.dtype == DType::Bool) {
+        Some(t) => {
+            Err(format!("takes numbers, found {t}: cast it, or say `logical_not` or `logical_xor`"))
+        }
+        None => binary(cx, infer::arithmetic),
+    }
 }
 
 /// Infers with either a second operand or the attribute `scalar`, not both. A number may promote the tensor beside it.

@@ -149,6 +149,10 @@ RENORM = renorm(x; p: Float, dim: Int, maxnorm: Float) -> (y) {
             return Err(format!("takes at least two axes, found {x}"));
         }
         x.shape.axis(cx.attrs.int("dim").expect("required"))?;
+        let [p, most] = ["p", "maxnorm"].map(|name| cx.attrs.float(name).expect("required"));
+        if p.is_nan() || p <= 0.0 || most.is_nan() || most < 0.0 {
+            return Err(format!("`p` is {p} and `maxnorm` {most}, expected above 0 and at least 0"));
+        }
         infer::same(cx)
     },
     body:     composite(None, &|cx| {

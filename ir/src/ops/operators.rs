@@ -201,6 +201,11 @@ mod tests {
         refused(U8, |x| -1 >> x, "`value` is -1, out of range for u8: 0 to 255");
         refused(I64, |x| x & 1.5, "takes integers or bool, found f32[2]");
         refused(F32, |x| x << 1, "takes integers, found f32[2]");
+        let truths = "takes numbers, found bool[2]";
+        refused(Bool, |x| x - 1, truths);
+        refused(Bool, |x| 1 - x, truths);
+        refused(Bool, |x| x - x, truths);
+        refused(Bool, |x| x.to(I64) - x, truths);
         // Of a float all digits that it has are there.
         assert_eq!(result(F32, |x| x + ((1 << 53) + 1)), Ok(F32));
         let digits = "9007199254740993 has more digits than the numbers of a program";

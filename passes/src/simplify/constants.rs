@@ -145,7 +145,9 @@ fn number_for<'t>(
     y: Var<'t>,
     held: f64,
 ) -> Option<Var<'t>> {
-    let fits = op.facts().takes_number && x.ty() == y.ty();
+    // Beside a number truth values are integers, and so is what becomes of them unless they are compared.
+    let stays = x.dtype() != DType::Bool || op.facts().compares.is_some();
+    let fits = op.facts().takes_number && stays && x.ty() == y.ty();
     fits.then(|| {
         let number = written(r.tracer, y.id(), held);
         r.with_scalar(op, x, number)
