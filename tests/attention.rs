@@ -267,6 +267,31 @@ fn sizes_of_nothing_have_results_and_gradients() {
     assert_eq!(run(t), [vec![4.0; 2], vec![0.5; 4]]);
 }
 
+/// Where one key has all the weight nothing is left for queries and keys: what is taken from the gradient of the weight is that gradient, to the last bit.
+#[test]
+fn one_key_with_all_the_weight_leaves_no_gradient() {
+    let mut dice = Dice::new(14);
+    for width in [1, 7, 64, 200] {
+        let t = Tracer::new("one");
+        {
+            let mut numbers = |rows: usize| -> Vec<f64> {
+                (0..rows * width).map(|_| dice.below(1 << 20) as f64 / 1e5 - 5.0).collect()
+            };
+            let (v, dy) = (numbers(3), numbers(2));
+            let of = |shape: [usize; 2], numbers: &[f64]| t.constant(DType::F32, &shape, numbers);
+            let (q, k) = (of([2, 1], &[40.0, -30.0]), of([3, 1], &[7.0, 0.5, -6.0]));
+            let (v, dy) = (of([3, width], &v), of([2, width], &dy));
+            let none = || None::<Var<'_>>;
+            let y =
+                q.scaled_dot_product_attention(k, v, none(), none(), 0.0, false, None, false, 0);
+            for (i, g) in t.grad(y.mul(dy).sum(()), &[q, k]).into_iter().enumerate() {
+                t.output(&format!("g{i}"), g);
+            }
+        }
+        assert_eq!(run(t), [vec![0.0; 2], vec![0.0; 3]], "values of {width} numbers");
+    }
+}
+
 /// Attention over keys that all count alike, whose values are the rows of a unit matrix: the results are the weights, or zero where one was dropped.
 fn dropped(p: f64, rng: [f64; 2], stream: i64) -> Vec<Vec<f64>> {
     const KEYS: usize = 40;

@@ -174,14 +174,6 @@ pub(crate) const ALL: &[Known] = &[
         is_free: false,
     },
     Known {
-        row: "gradients through attention where one key has all the weight",
-        ops: &["nn.TransformerDecoderLayer"],
-        dtypes: &["f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
         row: "gradients of `Conv3d` that are sums of large terms",
         ops: &["nn.Conv3d"],
         dtypes: &["f32"],
