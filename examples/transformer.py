@@ -75,11 +75,13 @@ def loss(x, y):
 
 
 optimizer = torch.optim.AdamW(P.values(), 0.003)
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
 for step in range(steps):
     optimizer.zero_grad()
     with torch.autocast("cpu", torch.bfloat16):
         of_step = loss(*batch(seen, step))
     of_step.backward()
     optimizer.step()
+    schedule.step()
 with torch.no_grad():
     print(f"loss {loss(*batch(held_out, 0)).item():.4f} after {steps} steps")

@@ -112,7 +112,9 @@ pub(crate) fn train(text: &[i64], steps: usize) -> tracecast::Result<(Store, f32
     let step = TrainStep::new(Characters(None), |t, model| {
         model.forward(t.input("x")).cross_entropy(t.input("y").reshape([-1]))
     });
-    let step = step.optimizer(AdamW::new(0.003)).autocast("cpu", DType::BF16).build()?;
+    // A rate that ends at zero: else the last steps, and the last bits of the first ones, decide about some percent of the loss.
+    let rate = Schedule::linear(0.003, 1.0, 0.0, steps as u64);
+    let step = step.optimizer(AdamW::new(rate)).autocast("cpu", DType::BF16).build()?;
     let mut store = Store::new();
     step.init(&mut store, 0)?;
     start(&mut store)?;

@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::trace::{Trace, Types};
+use std::cmp::Ordering;
 use tracecast_ir::kernel::philox;
 use tracecast_ir::{DType, Size, TensorType, Var};
 use tracecast_runtime::{Store, Tensor};
@@ -45,7 +46,7 @@ impl Sampling {
         self
     }
 
-    /// The token that these scores give as number `number`; scores that are no number are never chosen.
+    /// The token that these scores give as number `number`; scores that are no number are never chosen, and the first token is where none is one.
     ///
     /// ```
     /// use tracecast::generate::Sampling;
@@ -54,7 +55,8 @@ impl Sampling {
     /// ```
     pub fn pick(&self, scores: &[f32], number: u64) -> usize {
         let mut order: Vec<usize> = (0..scores.len()).filter(|i| !scores[*i].is_nan()).collect();
-        order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+        // Zeros of both signs are equal.
+        order.sort_by(|a, b| scores[*b].partial_cmp(&scores[*a]).unwrap_or(Ordering::Equal));
         let Some(first) = order.first().copied() else { return 0 };
         if self.temperature <= 0.0 {
             return first;
@@ -123,7 +125,8 @@ impl Generator {
     /// Reads a prompt and says so many tokens more. Caches that the store does not have are put there, as zeros.
     ///
     /// # Errors
-    /// An empty prompt, more tokens than there is room for, and what a run is refused for: weights that the store does not have, say.
+    /// An empty prompt, one that does not fit into the cache, more tokens than there is room for behind it, and what a run is refused for: weights that the store does not
+    /// have, say. The last token that is said is not read, and needs no room.
     pub fn run(
         &self,
         store: &mut Store,
@@ -134,12 +137,16 @@ impl Generator {
         if prompt.is_empty() {
             return Err(refused("the prompt has no token".to_owned()));
         }
-        let needed = prompt.len().saturating_add(count).saturating_sub(1);
-        if needed > self.capacity {
+        let (given, capacity) = (prompt.len(), self.capacity);
+        if given > capacity {
+            let why =
+                format!("the prompt has {given} tokens, and the cache has room for {capacity}");
+            return Err(refused(why));
+        }
+        let read = given.saturating_add(count.saturating_sub(1));
+        if read > capacity {
             let why = format!(
-                "the cache is full: {} tokens and {count} more do not fit in {}",
-                prompt.len(),
-                self.capacity
+                "the cache is full: {given} tokens and {count} more do not fit in {capacity}"
             );
             return Err(refused(why));
         }
@@ -149,13 +156,17 @@ impl Generator {
             }
         }
         let mut said = Vec::with_capacity(count);
-        for at in 0..needed.max(prompt.len()) {
+        for at in 0..read {
             let token = prompt.get(at).copied().unwrap_or_else(|| said[at - prompt.len()]);
             let token = Tensor::new([1, 1], &[token])?;
             let sizes = [(FILLED, at as i64)];
             let out = self.program.run_at(store, &[("token", &token)], &sizes)?;
             if at + 1 >= prompt.len() && said.len() < count {
                 let scores = out["scores"].to_vec::<f32>()?;
+                if scores.iter().all(|score| score.is_nan()) {
+                    let why = format!("behind {} tokens no score is a number", at + 1);
+                    return Err(refused(why));
+                }
                 said.push(sampling.pick(&scores, said.len() as u64) as i64);
             }
         }

@@ -151,6 +151,11 @@ struct ScalingPage;
 #[doc = include_str!("../docs/serving.md")]
 struct ServingPage;
 
+/// Runs the examples of the page about generation.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/generation.md")]
+struct GenerationPage;
+
 /// Runs the example of the page about checkpoints.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/checkpoints.md")]

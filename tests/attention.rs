@@ -107,7 +107,7 @@ impl Case {
         if let Some(mask) = inputs.get_mut("mask").filter(|mask| mask.ty.dtype.is_float()) {
             // A third of the keys is hidden, and every key from some queries.
             let mut numbers = mask.to_f64s();
-            for row in numbers.chunks_mut(self.keys) {
+            for row in numbers.chunks_mut(self.keys.max(1)) {
                 let all = dice.chance(10);
                 row.iter_mut().filter(|_| all || dice.chance(33)).for_each(|x| *x = HIDDEN);
             }
@@ -208,7 +208,7 @@ fn attention_is_within_its_bound_of_plain_mathematics() {
         let found = support::computed(&fused, support::cpu(2), &inputs).expect("runs");
         let y = found.get("y").expect("an output").to_f64s();
         let (wanted, most) = plain(&case, &inputs);
-        // Values are between -2 and 2; the rest is what rounds: scores, weights and their sums.
+        // The bound that the page of ops tells. Values are between -2 and 2; the rest is what rounds: scores, weights and their sums.
         let bound = 2.0 * f64::from(f32::EPSILON) * (case.width + 24) as f64 * (1.0 + most);
         for (y, wanted) in y.iter().zip(&wanted) {
             assert!(
@@ -216,6 +216,148 @@ fn attention_is_within_its_bound_of_plain_mathematics() {
                 "{case:?}: {y} for {wanted}, at most {bound} apart"
             );
         }
+    }
+}
+
+/// Nothing of anything: what is left is zero, but without numbers in a key all keys count alike, as in PyTorch.
+#[test]
+fn sizes_of_nothing_have_results_and_gradients() {
+    let mut dice = Dice::new(13);
+    let whole = Case { mask: None, drop: 0.0, causal: false, ..Case::random(&mut dice) };
+    let whole = Case { batch: 2, heads: 2, shared: 2, queries: 3, keys: 5, ..whole };
+    let whole = Case { width: 4, value: 4, ..whole };
+    let nothing = [
+        Case { batch: 0, ..whole },
+        Case { heads: 0, shared: 0, ..whole },
+        Case { queries: 0, ..whole },
+        Case { keys: 0, ..whole },
+        Case { width: 0, ..whole },
+        Case { value: 0, ..whole },
+        Case { keys: 0, width: 0, ..whole },
+    ];
+    let dtypes = [DType::F32, DType::BF16, DType::F64];
+    let masks = [None, Some(DType::Bool), Some(DType::F32)];
+    for case in nothing.iter().flat_map(|case| dtypes.map(|dtype| Case { dtype, ..*case })) {
+        for case in masks.map(|mask| Case { mask, causal: mask.is_none(), ..case }) {
+            let lowered = support::lowered(case.program());
+            let (reference, fused) = lowered.unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let inputs = case.inputs(&mut dice);
+            let wanted = support::expected(&reference, &inputs).expect("runs");
+            for (cpu, device) in support::cpus() {
+                let found = support::computed(&fused, device, &inputs);
+                let found = found.unwrap_or_else(|e| panic!("{case:?} on {cpu}: {e}"));
+                assert_eq!(support::difference(&found, &wanted), None, "{case:?} on {cpu}");
+            }
+            if case.keys == 0 {
+                let numbers = wanted.outputs.iter().flat_map(|(_, value)| value.to_f64s());
+                numbers.for_each(|x| assert_eq!(x, 0.0, "{case:?}"));
+            }
+        }
+    }
+    let t = Tracer::new("alike");
+    {
+        let numbers = |shape: &[usize], numbers: &[f64]| t.constant(DType::F32, shape, numbers);
+        let (q, k) = (numbers(&[2, 0], &[]), numbers(&[4, 0], &[]));
+        let v = numbers(&[4, 1], &[1.0, 2.0, 4.0, 9.0]);
+        let none = || None::<Var<'_>>;
+        let y = q.scaled_dot_product_attention(k, v, none(), none(), 0.0, false, None, false, 0);
+        t.output("y", y);
+        t.output("dv", t.grad(y.sum(()), &[v])[0]);
+    }
+    assert_eq!(run(t), [vec![4.0; 2], vec![0.5; 4]]);
+}
+
+/// Where one key has all the weight nothing is left for queries and keys: what is taken from the gradient of the weight is that gradient, to the last bit.
+#[test]
+fn one_key_with_all_the_weight_leaves_no_gradient() {
+    let mut dice = Dice::new(14);
+    for width in [1, 7, 64, 200] {
+        let t = Tracer::new("one");
+        {
+            let mut numbers = |rows: usize| -> Vec<f64> {
+                (0..rows * width).map(|_| dice.below(1 << 20) as f64 / 1e5 - 5.0).collect()
+            };
+            let (v, dy) = (numbers(3), numbers(2));
+            let of = |shape: [usize; 2], numbers: &[f64]| t.constant(DType::F32, &shape, numbers);
+            let (q, k) = (of([2, 1], &[40.0, -30.0]), of([3, 1], &[7.0, 0.5, -6.0]));
+            let (v, dy) = (of([3, width], &v), of([2, width], &dy));
+            let none = || None::<Var<'_>>;
+            let y =
+                q.scaled_dot_product_attention(k, v, none(), none(), 0.0, false, None, false, 0);
+            for (i, g) in t.grad(y.mul(dy).sum(()), &[q, k]).into_iter().enumerate() {
+                t.output(&format!("g{i}"), g);
+            }
+        }
+        assert_eq!(run(t), [vec![0.0; 2], vec![0.0; 3]], "values of {width} numbers");
+    }
+}
+
+/// Attention over keys that all count alike, whose values are the rows of a unit matrix: the results are the weights, or zero where one was dropped.
+fn dropped(p: f64, rng: [f64; 2], stream: i64) -> Vec<Vec<f64>> {
+    const KEYS: usize = 40;
+    let t = Tracer::new("dropped");
+    {
+        let (queries, sizes) = (30, [2, 3]);
+        let [batch, heads] = sizes;
+        let shape = |rows: usize, width: usize| [batch, heads, rows, width];
+        let zeros = |rows| t.full(TensorType::new(DType::F32, shape(rows, 4)), 0.0);
+        let unit: Vec<f64> =
+            (0..KEYS * KEYS).map(|i| f64::from(u8::from(i / KEYS == i % KEYS))).collect();
+        let unit = t.constant(DType::F32, &[KEYS, KEYS], &unit);
+        let v = unit.expand(shape(KEYS, KEYS));
+        let rng = t.constant(DType::I64, &[2], &rng);
+        let none = None::<Var<'_>>;
+        let (q, k) = (zeros(queries), zeros(KEYS));
+        let y = q.scaled_dot_product_attention(k, v, none, rng, p, false, None, false, stream);
+        t.output("y", y);
+        let ones = t.full(TensorType::new(DType::F32, shape(queries, KEYS)), 1.0);
+        t.output("ones", ones.dropout(rng, p, stream));
+        let g = t.grad(y.mul(y).sum(()), &[q, k, v]);
+        for (i, g) in g.into_iter().enumerate() {
+            t.output(&format!("g{i}"), g);
+        }
+    }
+    run(t)
+}
+
+#[test]
+fn dropout_drops_weights_at_its_rate_and_scales_the_others() {
+    for p in [0.1, 0.5, 0.9] {
+        let found = dropped(p, [3.0, 4.0], 2);
+        let (y, ones) = (&found[0], &found[1]);
+        let kept = 1.0 / (1.0 - p) / 40.0;
+        for (y, one) in y.iter().zip(ones) {
+            // The weights that `dropout` would drop of a tensor of them.
+            let wanted = if *one == 0.0 { 0.0 } else { kept };
+            assert!((y - wanted).abs() < 1e-6 * kept, "{y} for {wanted}");
+        }
+        let count = y.len() as f64;
+        let rate = y.iter().filter(|y| **y == 0.0).count() as f64 / count;
+        let deviation = (p * (1.0 - p) / count).sqrt();
+        assert!((rate - p).abs() < 4.0 * deviation, "{rate} for {p}");
+        // The gradient of values has the weights of the result, which are those of its mask: of y² it is 2 y[l, j] y[l, i] summed over l.
+        let row = 40;
+        for (head, dv) in found[4].chunks(row * row).enumerate() {
+            let y = &y[head * 30 * row..][..30 * row];
+            for (i, dv) in dv.iter().enumerate() {
+                let (key, column) = (i / row, i % row);
+                let of = |l: usize| 2.0 * y[l * row + key] * y[l * row + column];
+                let wanted: f64 = (0..30).map(of).sum();
+                assert!((dv - wanted).abs() < 1e-5 * (1.0 + wanted), "{dv} for {wanted}");
+            }
+        }
+        assert_eq!(found, dropped(p, [3.0, 4.0], 2));
+        for other in
+            [dropped(p, [4.0, 4.0], 2), dropped(p, [3.0, 5.0], 2), dropped(p, [3.0, 4.0], 3)]
+        {
+            assert_ne!(found[0], other[0], "another key, step or stream");
+        }
+    }
+    let none = dropped(0.0, [3.0, 4.0], 2);
+    assert!(none[0].iter().all(|y| (y - 0.025).abs() < 1e-8), "nothing is dropped");
+    let all = dropped(1.0, [3.0, 4.0], 2);
+    for i in [0, 2, 3, 4] {
+        assert!(all[i].iter().all(|x| *x == 0.0), "everything is dropped");
     }
 }
 
@@ -323,6 +465,10 @@ fn what_does_not_go_together_is_refused() {
     told(&heads, &["2 heads of keys do not divide 3 of queries", "[1, 3, 4, 8]", "[1, 2, 5, 8]"]);
     let mask = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::I64, &[4, 5])), false, 0.0);
     told(&mask, &["masks of bool or floating point", "i64[4, 5]"]);
+    for other in [DType::F16, DType::BF16, DType::F64] {
+        let mask = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((other, &[4, 5])), false, 0.0);
+        told(&mask, &["masks of bool or f32", &format!("{other}[4, 5]")]);
+    }
     let shape = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::Bool, &[4, 6])), false, 0.0);
     told(&shape, &["[4, 6]", "[1, 2, 4, 5]"]);
     let vast = call(&[1, 2, 4, 8], &[1, 2, 5, 8], Some((DType::F32, &[2, 2, 4, 5])), false, 0.0);

@@ -296,11 +296,106 @@ fn tokens_are_chosen_as_the_settings_say() {
     assert!(two.iter().all(|token| [1, 3].contains(token)) && share(&two, 3) > 0.2);
 }
 
-/// `examples/transformer.py` prints 1.4417.
+/// How often each token is drawn, and how often it should be by the definition of the settings: the weights `e^(score / temperature)` of the `k` likeliest, of which the fewest
+/// are kept whose share is at least `p`.
+#[test]
+fn draws_have_the_shares_of_their_definition() {
+    let scores = [0.5f32, 2.0, f32::NEG_INFINITY, 1.0, -0.5, 2.5, f32::NAN, 0.0];
+    let count = 4000;
+    for (temperature, k, p) in [
+        (1.0, usize::MAX, 1.0),
+        (0.6, usize::MAX, 1.0),
+        (2.0, 3, 1.0),
+        (1.0, usize::MAX, 0.75),
+        (1.5, 4, 0.6),
+        (1.0, 0, 1.0),
+        (1.0, usize::MAX, 0.0),
+    ] {
+        let mut order: Vec<usize> = (0..8).filter(|i| !scores[*i].is_nan()).collect();
+        order.sort_by(|a, b| scores[*b].partial_cmp(&scores[*a]).expect("numbers"));
+        order.truncate(k.max(1));
+        let weight = |token: usize| (f64::from(scores[token]) / temperature).exp();
+        let total: f64 = order.iter().map(|token| weight(*token)).sum();
+        let mut kept: Vec<usize> = Vec::new();
+        for token in order {
+            let share = kept.iter().map(|token| weight(*token)).sum::<f64>() / total;
+            if kept.is_empty() || share < p {
+                kept.push(token);
+            }
+        }
+        let total: f64 = kept.iter().map(|token| weight(*token)).sum();
+        let sampling = Sampling::at(temperature, 9).top_k(k).top_p(p);
+        let mut found = [0usize; 8];
+        (0..count).for_each(|number| found[sampling.pick(&scores, number)] += 1);
+        for (token, found) in found.into_iter().enumerate() {
+            let share = if kept.contains(&token) { weight(token) / total } else { 0.0 };
+            let deviation = (share * (1.0 - share) / count as f64).sqrt();
+            let found = found as f64 / count as f64;
+            assert!(
+                (found - share).abs() <= 4.0 * deviation,
+                "token {token} at {temperature}, {k}, {p}: {found} for {share}"
+            );
+        }
+    }
+    assert_eq!(Sampling::greedy().pick(&[-1.0, -0.0, 0.0], 0), 1, "zeros are equal");
+    assert_eq!(Sampling::greedy().pick(&[f32::NAN, f32::NEG_INFINITY], 0), 1);
+}
+
+/// Scores of eight tokens, which are the position and the token: the next one is the likeliest.
+fn counting(capacity: usize) -> Generator {
+    let generator = Generator::new(&Options::new(), capacity, move |t, token, before| {
+        let x = token.to(DType::F32).reshape([1, 1, 1, 1]);
+        let cache = KvCache::new(1, 1, capacity, 1);
+        let [k, _] = cache.extend(&Context::evaluation(t), [x, x], before);
+        let next = token.reshape([1]).add(1.0).remainder(8.0);
+        let at = t.tracer().iota(DType::I64, &Shape::from([8usize]), 0);
+        at.eq(next).to(DType::F32) + k.sum(()).mul(0.0)
+    });
+    generator.expect("a program")
+}
+
+#[test]
+fn prompts_and_tokens_fit_or_are_refused_before_anything_is_read() {
+    let generator = counting(4);
+    let run = |prompt: &[i64], count: usize| {
+        let mut store = Store::new();
+        let said = generator.run(&mut store, prompt, count, &Sampling::greedy());
+        let cached = store.get("cached_keys").ok().map(|cache| cache.to_f64s());
+        (said.map_err(|why| why.to_string()), cached)
+    };
+    // Nothing new: the prompt alone is read, all of it.
+    let (said, cached) = run(&[1, 2, 3, 4], 0);
+    assert_eq!((said, cached), (Ok(vec![]), Some(vec![1.0, 2.0, 3.0, 4.0])));
+    // The last one that is said is not read.
+    let (said, cached) = run(&[1, 2, 3, 4], 1);
+    assert_eq!((said, cached), (Ok(vec![5]), Some(vec![1.0, 2.0, 3.0, 4.0])));
+    let (said, cached) = run(&[6], 4);
+    assert_eq!((said, cached), (Ok(vec![7, 0, 1, 2]), Some(vec![6.0, 7.0, 0.0, 1.0])));
+    for (prompt, count, says) in [
+        (&[][..], 0, "the prompt has no token"),
+        (&[1; 5], 0, "the prompt has 5 tokens, and the cache has room for 4"),
+        (&[1; 5], 9, "the prompt has 5 tokens, and the cache has room for 4"),
+        (&[1; 4], 2, "the cache is full: 4 tokens and 2 more do not fit in 4"),
+        (&[1], usize::MAX, "the cache is full: 1 tokens and"),
+    ] {
+        let (said, cached) = run(prompt, count);
+        let why = said.expect_err("does not fit");
+        assert!(why.contains(says), "{why}");
+        assert_eq!(cached, None, "{why}");
+    }
+    let nan = Generator::new(&Options::new(), 4, |t, _, _| {
+        t.full(TensorType::new(DType::F32, [8]), f64::NAN)
+    });
+    let nan = nan.expect("a program");
+    let why = nan.run(&mut Store::new(), &[1, 2], 1, &Sampling::greedy()).expect_err("no score");
+    assert!(why.to_string().contains("behind 2 tokens no score is a number"), "{why}");
+}
+
+/// `examples/transformer.py` prints 1.3299, and 1.327 from a start that is 1e-5 larger in one matrix.
 #[test]
 fn a_transformer_of_characters_learns_as_in_pytorch() {
     let (mut store, loss) = train(&text(), 200).expect("trains");
-    assert!((loss / 1.4417 - 1.0).abs() < 0.02, "a loss of {loss}");
+    assert!((loss / 1.3299 - 1.0).abs() < 0.02, "a loss of {loss}");
     let generator = generator().expect("a program");
     let served = generator.program().served();
     assert_eq!(served.0, served.1, "every kernel is compiled once, for all lengths");

@@ -312,7 +312,7 @@ fn masks_of_every_kind_hide_keys() {
     let out = run(&layer.entries(), &inputs, move |t| {
         let cx = Context::evaluation(t);
         let attend = || Attend::from(t.input("x"));
-        let weights = |given| layer.forward(&cx, given).1;
+        let weights = |given| layer.forward(&cx, given).1.unwrap();
         t.output("causal", weights(attend().causal()));
         t.output("mask", weights(attend().mask(t.input("mask"))));
         t.output("added", weights(attend().mask(t.input("added"))));

@@ -1,5 +1,8 @@
-//! What transformers are made of: PyTorch's attention kernel for the CPU under its own name, rotary positions and gated layers, against their definitions and against differences.
+//! What transformers are made of: PyTorch's attention kernel for the CPU under its own name, rotary positions, gated layers, and the layer of attention, against their
+//! definitions and against differences.
 
+use tracecast::Result;
+use tracecast::nn::{Attend, Context, Layer, MultiheadAttention};
 use tracecast::numerics::check_gradients;
 use tracecast::prelude::*;
 use tracecast::runtime::Outputs;
@@ -217,4 +220,167 @@ fn what_they_do_not_take_is_refused_by_name() {
     });
     let name = "_scaled_dot_product_flash_attention_for_cpu";
     assert!(three.contains(name) && three.contains("four axes"), "{three}");
+}
+
+/// What a layer gives for `x`, a result and weights, or why not. `given` adds masks.
+fn attended(
+    layer: &MultiheadAttention,
+    inputs: &[(&str, &Tensor)],
+    given: impl for<'t> Fn(&'t Trace, Attend<'t>) -> Attend<'t> + Send + Sync + 'static,
+) -> Result<Outputs> {
+    let (mut store, layer) = (Store::new(), layer.clone());
+    layer.init(&mut store, 7)?;
+    let body = move |t: &Trace| {
+        let cx = Context::evaluation(t);
+        let (y, weights) = layer.forward(&cx, given(t, Attend::from(t.input("x"))));
+        t.output("y", y);
+        weights.into_iter().for_each(|weights| t.output("weights", weights));
+    };
+    jit(Options::new(), body).run(&mut store, inputs)
+}
+
+/// A batch of two sequences of five numbers times four, and what hides the ends of both.
+fn padded() -> [Tensor; 2] {
+    let hidden: Vec<bool> = (0..10).map(|i| [4, 8, 9].contains(&i)).collect();
+    [numbers(21, &[2, 5, 4]), Tensor::new([2, 5], &hidden).expect("fits")]
+}
+
+#[test]
+fn attention_with_weights_is_attention_without_them() {
+    let [x, padding] = padded();
+    let inputs = [("x", &x), ("padding", &padding)];
+    let layer = MultiheadAttention::new(4, 2).dtype(DType::F64).batch_first();
+    for layer in [layer.clone(), layer.bias_kv().zero_attn()] {
+        let found = |layer: MultiheadAttention| {
+            attended(&layer, &inputs, |t, attend| attend.causal().key_padding(t.input("padding")))
+                .expect("runs")
+        };
+        let (with, without) = (found(layer.clone()), found(layer.clone().without_weights()));
+        close(&of(&without, "y"), &of(&with, "y"), "results");
+        assert!(without.get("weights").is_err());
+        let (mean, heads) = (of(&with, "weights"), of(&found(layer.weights_per_head()), "weights"));
+        let rows = mean.len() / 2;
+        let means = (0..mean.len()).map(|i| {
+            let head = |head: usize| heads[(i / rows * 2 + head) * rows + i % rows];
+            (head(0) + head(1)) / 2.0
+        });
+        close(&mean, &means.collect::<Vec<_>>(), "means of heads");
+    }
+}
+
+#[test]
+fn masks_of_booleans_and_of_numbers_go_together() {
+    let (x, layer) = (numbers(22, &[2, 3, 4]), MultiheadAttention::new(4, 2).dtype(DType::F64));
+    let layer = layer.batch_first();
+    let hidden = [false, true, false, false, false, true, false, true, false];
+    let (mask, padding) = (hidden, [false, false, true, false, true, false]);
+    let added = |hidden: &[bool]| -> Vec<f64> {
+        hidden.iter().map(|hidden| if *hidden { f64::NEG_INFINITY } else { 0.0 }).collect()
+    };
+    let masks = [Tensor::new([3, 3], &mask), Tensor::new([3, 3], &added(&mask))];
+    let paddings = [Tensor::new([2, 3], &padding), Tensor::new([2, 3], &added(&padding))];
+    let [masks, paddings] = [masks, paddings].map(|both| both.map(|x| x.expect("fits")));
+    for layer in [layer.clone(), layer.without_weights()] {
+        let mut all = Vec::new();
+        for (mask, padding) in masks.iter().flat_map(|m| paddings.iter().map(move |p| (m, p))) {
+            let inputs = [("x", &x), ("mask", mask), ("padding", padding)];
+            let out = attended(&layer, &inputs, |t, attend| {
+                attend.mask(t.input("mask")).key_padding(t.input("padding"))
+            });
+            all.push(of(&out.expect("runs"), "y"));
+        }
+        all[1..].iter().for_each(|y| close(y, &all[0], "masks of other dtypes"));
+    }
+}
+
+/// As PyTorch: NaN where weights are asked for, else nothing but the last bias, which starts as zero. Of no keys there is nothing either.
+#[test]
+fn queries_that_see_no_key_have_what_pytorch_gives_them() {
+    let x = Tensor::new([2, 3, 4], &[0.5f32; 24]).expect("fits");
+    let layer = MultiheadAttention::new(4, 2);
+    let padding = Tensor::new([3, 2], &[true; 6]).expect("fits");
+    let inputs = [("x", &x), ("padding", &padding)];
+    let hidden = |layer: &MultiheadAttention| {
+        attended(layer, &inputs, |t, attend| attend.key_padding(t.input("padding"))).expect("runs")
+    };
+    let out = hidden(&layer);
+    for name in ["y", "weights"] {
+        assert!(of(&out, name).iter().all(|x| x.is_nan()), "{name}");
+    }
+    assert_eq!(of(&hidden(&layer.clone().without_weights()), "y"), [0.0; 24]);
+    let sizes: [[usize; 3]; 3] = [[0, 3, 2], [2, 3, 0], [2, 0, 3]];
+    for (layer, [queries, batch, keys]) in
+        [layer.clone(), layer.without_weights()].iter().flat_map(|l| sizes.map(|s| (l, s)))
+    {
+        let [x, key] =
+            [queries, keys].map(|n| Tensor::full(TensorType::new(DType::F32, [n, batch, 4]), 1.0));
+        let [x, key] = [x, key].map(|x| x.expect("fits"));
+        let out = attended(layer, &[("x", &x), ("key", &key)], |t, _| {
+            Attend::new(t.input("x"), t.input("key"), t.input("key"))
+        });
+        let out = out.unwrap_or_else(|why| panic!("{queries} x {batch} over {keys}: {why}"));
+        assert_eq!(out["y"].shape()[..], [queries, batch, 4]);
+        assert_eq!(of(&out, "y"), vec![0.0; queries * batch * 4]);
+        if let Ok(weights) = out.get("weights") {
+            assert_eq!(weights.shape()[..], [batch, queries, keys]);
+        }
+    }
+}
+
+#[test]
+fn what_attention_does_not_take_is_refused_with_what_it_expected() {
+    let refused = |layer: MultiheadAttention, given: &[(&'static str, DType, &[usize])]| {
+        let tensors: Vec<_> = given
+            .iter()
+            .map(|(_, d, s)| Tensor::zeros(TensorType::new(*d, *s)).expect("fits"))
+            .collect();
+        let names: Vec<&'static str> = given.iter().map(|(name, ..)| *name).collect();
+        let inputs: Vec<_> = names.iter().copied().zip(&tensors).collect();
+        let has = |name| names.contains(&name);
+        let (masked, padded, keyed) = (has("mask"), has("padding"), has("key"));
+        let out = attended(&layer, &inputs, move |t, attend| {
+            let x = t.input("x");
+            let attend = if keyed { Attend::new(x, t.input("key"), x) } else { attend };
+            let attend = if masked { attend.mask(t.input("mask")) } else { attend };
+            if padded { attend.key_padding(t.input("padding")) } else { attend }
+        });
+        let error = out.expect_err("is refused").to_string();
+        assert!(error.contains("MultiheadAttention: ") && error.contains(file!()), "{error}");
+        error
+    };
+    let layer = || MultiheadAttention::new(4, 2);
+    let (f32, bool) = (DType::F32, DType::Bool);
+    let (x, alone): ((_, _, &[usize]), (_, _, &[usize])) =
+        (("x", f32, &[3, 2, 4]), ("x", f32, &[3, 4]));
+    let cases: [(_, (_, _, &[usize]), &str); 9] = [
+        (x, ("mask", bool, &[1, 3]), "the mask is bool[1, 3], expected [3, 3] or [4, 3, 3]"),
+        (x, ("mask", bool, &[3, 1]), "the mask is bool[3, 1], expected [3, 3]"),
+        (x, ("mask", f32, &[2, 3, 3]), "the mask is f32[2, 3, 3], expected [3, 3] or [4, 3, 3]"),
+        (x, ("mask", f32, &[3]), "the mask is f32[3], expected [3, 3] or [4, 3, 3]"),
+        (alone, ("mask", f32, &[4, 3, 3]), "expected [3, 3] or [2, 3, 3]"),
+        (x, ("padding", bool, &[1, 3]), "the padding is bool[1, 3], expected [2, 3]"),
+        (x, ("padding", bool, &[3]), "the padding is bool[3], expected [2, 3]"),
+        (alone, ("padding", bool, &[1, 3]), "the padding is bool[1, 3], expected [3]"),
+        (x, ("mask", DType::I64, &[3, 3]), "bool or floating point, found i64[3, 3]"),
+    ];
+    for (x, other, says) in cases {
+        for layer in [layer(), layer().without_weights()] {
+            let error = refused(layer, &[x, other]);
+            assert!(error.contains(says), "{error}");
+        }
+    }
+    for other in [[3, 1, 4], [4, 2, 4], [3, 2, 3]] {
+        let error = refused(layer(), &[x, ("key", f32, &other)]);
+        assert!(error.contains(&format!("{other:?}")), "{error}");
+    }
+    for (layer, says) in [
+        (MultiheadAttention::new(4, 0), "0 heads do not divide 4"),
+        (MultiheadAttention::new(4, 3), "3 heads do not divide 4"),
+        (layer().dropout(1.5), "the probability of dropout is 1.5, expected 0 to 1"),
+        (layer().dropout(-0.5), "the probability of dropout is -0.5, expected 0 to 1"),
+        (layer().dropout(f64::NAN), "the probability of dropout is NaN, expected 0 to 1"),
+    ] {
+        let error = refused(layer, &[x]);
+        assert!(error.contains(says), "{error}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::options;
 use crate::support::dice::Dice;
+use tracecast::nn::{Attend, Context, Layer, MultiheadAttention};
 use tracecast::prelude::*;
 use tracecast_ir::Graph;
 
@@ -36,6 +37,71 @@ fn attention(t: &Trace, [batch, length]: Sizes) {
         t.update(*w, *w - dw * 0.5);
     }
     t.output("loss", loss);
+}
+
+/// Attention of every kind with so many queries and keys: masks, what is causal, and dropout.
+fn attends(t: &Trace, [queries, keys]: Sizes) {
+    let input = |name, rows| t.input_of(name, TensorType::new(DType::F32, sizes![2, rows, 6]));
+    let (x, y) = (input("x", queries), input("y", keys));
+    let heads = |name: &str, x: Var<'_>, rows: Size| {
+        let w = t.param_of(name, TensorType::new(DType::F32, [6, 6]));
+        x.linear(w, None).reshape(sizes![2, rows, 2, 3]).permute([0, 2, 1, 3]).id()
+    };
+    let [q, k, v] = [heads("q", x, queries), heads("k", y, keys), heads("v", y, keys)]
+        .map(|id| t.tracer().var(id));
+    let at = |rows: Size, columns: Size, axis| {
+        t.tracer().iota(DType::I64, &Shape::from(sizes![rows, columns]), axis)
+    };
+    let apart = at(1.into(), keys, 1).sub(at(queries, 1.into(), 0));
+    let (seen, added) = (apart.le(1.0), apart.to(DType::F32).mul(0.125));
+    let rng = t.tracer().constant(DType::I64, &[2], &[3.0, 4.0]);
+    let none = || None::<Var<'_>>;
+    let all = [
+        q.scaled_dot_product_attention(k, v, seen, none(), 0.0, false, None, false, 0),
+        q.scaled_dot_product_attention(k, v, added, none(), 0.0, false, 0.7, false, 0),
+        q.scaled_dot_product_attention(k, v, none(), none(), 0.0, true, None, false, 0),
+        q.scaled_dot_product_attention(k, v, none(), rng, 0.3, false, None, false, 5),
+        q.to(DType::BF16)
+            .scaled_dot_product_attention(
+                k.to(DType::BF16),
+                v.to(DType::BF16),
+                seen,
+                none(),
+                0.0,
+                false,
+                None,
+                false,
+                0,
+            )
+            .to(DType::F32),
+    ];
+    let mut loss = t.full(TensorType::scalar(DType::F32), 0.0);
+    for (i, y) in all.into_iter().enumerate() {
+        t.output(&format!("y{i}"), y);
+        loss = loss + y.mul(y).sum(());
+    }
+    let params = t.params();
+    for (w, dw) in params.iter().zip(t.grad(loss, &params)) {
+        t.update(*w, *w - dw * 0.125);
+    }
+}
+
+/// The layer of attention over so many sequences of some length, with weights and without them, with a mask and with padding.
+fn layers(t: &Trace, [batch, length]: Sizes) {
+    let x = t.input_of("x", TensorType::new(DType::F32, sizes![batch, length, 6]));
+    let y = t.input_of("y", TensorType::new(DType::F32, sizes![batch, length]));
+    let (cx, layer) = (Context::evaluation(t), MultiheadAttention::new(6, 2).batch_first());
+    let (seen, weights) = layer.forward(&cx, Attend::from(x).causal().key_padding(y.gt(0.5)));
+    let (added, _) = layer.without_weights().forward(&cx, Attend::from(x).causal().key_padding(y));
+    let weights = weights.expect("asked for");
+    t.output("weights", weights);
+    t.output("seen", seen);
+    t.output("added", added);
+    let loss = added.mul(added).sum(());
+    let params = t.params();
+    for (w, dw) in params.iter().zip(t.grad(loss, &params)) {
+        t.update(*w, *w - dw * 0.125);
+    }
 }
 
 /// Means, maxima, slices and joins along named axes.
@@ -93,7 +159,7 @@ fn inputs(graph: &Graph, dice: &mut Dice) -> Vec<(String, Tensor)> {
 #[test]
 fn programs_with_names_compute_what_those_with_numbers_do() {
     let mut dice = Dice::new(17);
-    for body in [attention as Program, pieces, classes] {
+    for body in [attention as Program, attends, layers, pieces, classes] {
         let (named, _) = both(body, [3, 4]);
         let text = named.to_string();
         let again = tracecast_ir::text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));

@@ -2,8 +2,8 @@
 
 use super::{MOST_NUMBERS, Made, named, named_all, size};
 use crate::ops::elementwise::Elementwise;
-use crate::ops::nn::attention::{attend, backward};
-use crate::ops::nn::{Activations, attention::Options};
+use crate::ops::nn::Activations;
+use crate::ops::nn::attention::{self, Options, attend, backward};
 use crate::ops::view::{Views, cat};
 use crate::{DType, Shape, Var};
 
@@ -134,6 +134,6 @@ fn options<'t>(
         return Err(format!("the mask is {}, and does not broadcast to {weights}", mask.ty()));
     }
     let mask = mask.map(|mask| mask.expand_to(&weights));
-    let width = size(query, 3)? as f64;
-    Ok(Options { mask, causal, scale: scale.unwrap_or(1.0 / width.sqrt()) })
+    let scale = scale.unwrap_or(attention::scale(size(query, 3)?));
+    Ok(Options { mask, causal, scale })
 }

@@ -6,10 +6,11 @@
 //! that nothing behind a mask is read into a result, a NaN included. In the end sums are divided by the sum of weights; of a query that sees no key
 //! the result is zero. Gradients are chains in the order of keys, or of heads and queries, without blocks.
 //!
-//! Everything is computed in f32, in f64 for f64, and each result is rounded once.
+//! Everything is computed in f32, in f64 for f64. Of 16-bit operands the weights, behind dropout, and the gradients of scores are rounded to their dtype where they are
+//! multiplied with values, queries and keys, as in PyTorch's kernels; sums of weights are those of unrounded ones, and each result is rounded once.
 
 use super::interpret::scalar::{Bits, read, write};
-use super::{Scalar, math, philox};
+use super::{Scalar, math, narrow, philox};
 use crate::{DType, Size};
 
 /// Keys of a block.
@@ -171,6 +172,7 @@ trait Real: Copy + PartialEq + PartialOrd {
     fn fma(self, b: Self, c: Self) -> Self;
     fn exp(self) -> Self;
     fn log(self) -> Self;
+    fn rounded(self, to: DType) -> Self;
 }
 
 impl Real for f32 {
@@ -207,6 +209,9 @@ impl Real for f32 {
     }
     fn log(self) -> f32 {
         math::log(self)
+    }
+    fn rounded(self, to: DType) -> f32 {
+        if to.is_low() { narrow::round(to, self) } else { self }
     }
 }
 
@@ -245,6 +250,9 @@ impl Real for f64 {
     fn log(self) -> f64 {
         math::log_f64(self)
     }
+    fn rounded(self, _: DType) -> f64 {
+        self
+    }
 }
 
 /// A query among all: batch, head, the head of its keys, position.
@@ -261,6 +269,8 @@ struct Run<'a> {
     attend: &'a Attend<i64>,
     inputs: &'a [(&'a [u8], DType)],
     extents: Extents<usize>,
+    /// Of queries, keys and values.
+    dtype: DType,
     /// Probability, stream, and what draws are made of.
     drop: Option<(f32, u32, Seeds)>,
 }
@@ -356,9 +366,9 @@ impl Attend<i64> {
         let seeds = self.seeds(inputs)?;
         let drop = self.drop.zip(seeds);
         let drop = drop.map(|(drop, seeds)| (f64::from_bits(drop.p) as f32, drop.stream, seeds));
-        let run = Run { attend: self, inputs, extents, drop };
-        let wide = inputs.get(self.operands[0].input).is_some_and(|(_, d)| *d == DType::F64);
-        match (self.pass, wide) {
+        let (_, dtype) = *inputs.get(self.operands[0].input).ok_or("an operand is missing")?;
+        let run = Run { attend: self, inputs, extents, dtype, drop };
+        match (self.pass, dtype == DType::F64) {
             (Pass::Forward, false) => run.forward::<f32>(outputs),
             (Pass::Forward, true) => run.forward::<f64>(outputs),
             (Pass::Backward, false) => run.backward::<f32>(outputs),
@@ -452,6 +462,7 @@ impl Run<'_> {
                 acc.iter_mut().for_each(|acc| *acc = acc.mul(again));
                 for (key, weight) in keys.zip(weights) {
                     let weight = self.kept(query, key).map_or(weight, |kept| weight.mul(kept));
+                    let weight = weight.rounded(self.dtype);
                     if weight != zero {
                         let v =
                             self.row::<R>(&self.attend.operands[2], [batch, shared, key], value)?;
@@ -495,7 +506,8 @@ impl Run<'_> {
                 let inner = dot(&gradient, &v);
                 let inner = kept.map_or(inner, |kept| inner.mul(kept));
                 let along = if weight == zero { zero } else { weight.mul(inner.sub(less)) };
-                let weight = kept.map_or(weight, |kept| weight.mul(kept));
+                let along = along.rounded(self.dtype);
+                let weight = kept.map_or(weight, |kept| weight.mul(kept)).rounded(self.dtype);
                 let row = (batch * keys + key) * kinds + shared;
                 if weight != zero {
                     let to = &mut values_sum[row * value..][..value];

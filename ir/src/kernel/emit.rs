@@ -276,8 +276,16 @@ impl<'a> Emitter<'a> {
         if n.op.def().rounding.is_exact(dtype) { v } else { self.body.as_dtype(v, dtype) }
     }
 
+    /// An element of an index operand as an i64 within `0..size`, raising a check outside unless it is known to lie there.
+    pub(super) fn position(&mut self, node: NodeId, (of, raw): (ValueId, Val), size: Size) -> Val {
+        match are_positions(self.graph, of, size) {
+            true => self.body.convert(raw, Scalar::I64),
+            false => self.checked_index(node, raw, size),
+        }
+    }
+
     /// An index operand as an i64 within `0..size`, raising a check outside.
-    pub(super) fn checked_index(&mut self, node: NodeId, raw: Val, size: Size) -> Val {
+    fn checked_index(&mut self, node: NodeId, raw: Val, size: Size) -> Val {
         let wide = self.body.convert(raw, Scalar::I64);
         self.apply(node, &Index::Axes(SmallVec::new()), &|cx| {
             let zero = cx.body.constant(Scalar::I64, 0.0);
@@ -300,10 +308,7 @@ impl<'a> Emitter<'a> {
         if size == 0 {
             return Err("gathers from an axis of size 0".to_owned());
         }
-        let at = match are_positions(self.graph, args[1], size) {
-            true => self.body.convert(raw, Scalar::I64),
-            false => self.checked_index(node, raw, size),
-        };
+        let at = self.position(node, (args[1], raw), size);
         let strides = smallvec![Size::from(0); self.rank];
         let place = Position { strides, index: Some(at), ..Position::default() };
         self.emit(args[0], &gathered(&x.shape, axis, axes, place))

@@ -113,7 +113,10 @@ impl<'t> Values<'t> for Attend<'t> {
 /// [`torch.nn.MultiheadAttention`](https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html).
 ///
 /// It takes an [`Attend`] and gives a result like the query, and the weights of the keys, `[N, L, S]` or `[L, S]`: their mean over the
-/// heads. Weights that nobody uses cost nothing.
+/// heads. As in PyTorch weights are a tensor of all queries and keys, and attention is computed op by op, unless they are not asked for:
+/// [`without_weights`](Self::without_weights) attention is one kernel, whose memory grows with the length alone.
+///
+/// A query that sees no key has NaN where weights are asked for, and zeros in front of the last product where they are not.
 ///
 /// The parameters are `in_proj_weight: [3 · width, width]` (or `q_proj_weight`, `k_proj_weight` and `v_proj_weight` where keys or values
 /// have another width), `in_proj_bias: [3 · width]`, `out_proj.weight` and `out_proj.bias`, and with
@@ -129,7 +132,7 @@ impl<'t> Values<'t> for Attend<'t> {
 /// let run = jit(Options::new(), move |t| {
 ///     let (y, weights) = attention.forward(&Context::evaluation(t), Attend::from(t.input("x")).causal());
 ///     t.output("y", y);
-///     t.output("weights", weights);
+///     t.output("weights", weights.expect("asked for"));
 /// });
 /// let out = run.run(&mut store, &[("x", &Tensor::new([1, 3, 8], &[0.5f32; 24])?)])?;
 /// assert_eq!(out["weights"].to_vec::<f32>()?[..3], [1.0, 0.0, 0.0]);
@@ -137,7 +140,8 @@ impl<'t> Values<'t> for Attend<'t> {
 /// ```
 ///
 /// # Errors
-/// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of another shape.
+/// Of the trace: a width that the heads do not divide, other numbers of axes or sizes, masks of another shape or of integers, a dropout
+/// that is no probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MultiheadAttention {
     width: usize,
@@ -148,6 +152,7 @@ pub struct MultiheadAttention {
     bias_kv: bool,
     zero: bool,
     batch_first: bool,
+    needs_weights: bool,
     per_head: bool,
     dtype: DType,
 }
@@ -164,6 +169,7 @@ impl MultiheadAttention {
             bias_kv: false,
             zero: false,
             batch_first: false,
+            needs_weights: true,
             per_head: false,
             dtype: DType::F32,
         }
@@ -211,7 +217,14 @@ impl MultiheadAttention {
         self
     }
 
-    /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their mean.
+    /// Gives no weights: PyTorch's `need_weights=False`.
+    #[must_use]
+    pub fn without_weights(mut self) -> Self {
+        self.needs_weights = false;
+        self
+    }
+
+    /// Gives the weights of each head, `[N, heads, L, S]` or `[heads, L, S]`, and not their mean: PyTorch's `average_attn_weights=False`.
     #[must_use]
     pub fn weights_per_head(mut self) -> Self {
         self.per_head = true;
@@ -228,23 +241,26 @@ impl MultiheadAttention {
 
 impl Layer for MultiheadAttention {
     type Input<'t> = Attend<'t>;
-    type Output<'t> = (Var<'t>, Var<'t>);
+    type Output<'t> = (Var<'t>, Option<Var<'t>>);
 
-    fn forward<'t>(&self, cx: &Context<'t>, given: Attend<'t>) -> (Var<'t>, Var<'t>) {
+    fn forward<'t>(&self, cx: &Context<'t>, given: Attend<'t>) -> (Var<'t>, Option<Var<'t>>) {
         let of = self.parameters(cx);
         let drawn = dropout::draw(cx, self.dropout);
         let Masks { mask, padding, causal } = given.masks;
         let dropout = drawn.map(|(rng, stream)| (self.dropout, rng, stream));
         let of = MultiHead { dropout, mask, padding, causal, ..of };
-        let (mixed, weights) = match given.query.is_poison() {
-            true => (given.query, given.query),
-            false => cx.here(|| {
-                of.mixed([given.query, given.key, given.value]).unwrap_or_else(|why| {
-                    let failed = cx.trace().tracer().fail("MultiheadAttention", why);
-                    (failed, failed)
-                })
+        let all = [given.query, given.key, given.value];
+        let masks = [mask, padding].into_iter().flatten();
+        let poison = all.into_iter().chain(masks).find(|x| x.is_poison());
+        let mixed = match poison {
+            Some(poison) => Err(poison),
+            None => cx.here(|| {
+                let mixed = self.checked().and_then(|()| of.mixed(all));
+                mixed.map_err(|why| cx.trace().tracer().fail("MultiheadAttention", why))
             }),
         };
+        let (mixed, weights) =
+            mixed.unwrap_or_else(|failed| (failed, self.needs_weights.then_some(failed)));
         let out = Linear::new(self.width, self.width).dtype(self.dtype).zero_bias();
         let out = if self.bias { out } else { out.without_bias() };
         (cx.part("out_proj", &out, mixed), weights)
@@ -252,6 +268,14 @@ impl Layer for MultiheadAttention {
 }
 
 impl MultiheadAttention {
+    /// What a model that is evaluated would not meet.
+    fn checked(&self) -> Result<(), String> {
+        match self.dropout {
+            p if (0.0..=1.0).contains(&p) => Ok(()),
+            p => Err(format!("the probability of dropout is {p}, expected 0 to 1")),
+        }
+    }
+
     /// With the parameters of the layer.
     fn parameters<'t>(&self, cx: &Context<'t>) -> MultiHead<'t> {
         let &MultiheadAttention { width, widths, dtype, .. } = self;
@@ -283,6 +307,7 @@ impl MultiheadAttention {
             more,
             zero: self.zero,
             batch_first: self.batch_first,
+            needs_weights: self.needs_weights,
             per_head: self.per_head,
             ..MultiHead::new(self.heads, weights)
         }

@@ -84,7 +84,7 @@ impl Settings {
     /// Attention of that name, and a dropout.
     fn attention<'t>(&self, cx: &Context<'t>, name: &str, given: Attend<'t>) -> Var<'t> {
         let layer = MultiheadAttention::new(self.width, self.heads).dropout(self.dropout);
-        let layer = layer.dtype(self.dtype);
+        let layer = layer.dtype(self.dtype).without_weights();
         let layer = if self.bias { layer } else { layer.without_bias() };
         let layer = if self.batch_first { layer.batch_first() } else { layer };
         let (y, _) = cx.layer(name, &layer, given);

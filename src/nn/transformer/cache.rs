@@ -57,7 +57,7 @@ impl KvCache {
 
     /// The same for sequences that have come to different lengths: keys and values `[batch, heads, new, width]` go behind the `lengths`, `i64[batch]`, of each. Gives those of
     /// `largest + new` positions, and the mask `[batch, 1, new, largest + new]` by which attention sees what a sequence has: each of its new positions those up to itself.
-    /// What lies behind the largest length costs nothing. Of sequences with fewer new positions than others the rest are filled with anything: the next run says their
+    /// Only the rows of new positions are written, and what lies behind the largest length is not read. Of sequences with fewer new positions than others the rest are filled with anything: the next run says their
     /// lengths, and writes there.
     ///
     /// A run with a length below zero or above `largest` fails and leaves the cache as it was. The lengths behind the new positions are the state `cached_lengths`.
@@ -86,15 +86,12 @@ impl KvCache {
         if lengths.ty() != TensorType::new(DType::I64, [batch]) {
             return refused(format!("i64[{batch}], the length of each sequence"), lengths);
         }
-        let window = Window { new, end: largest + new, batch };
-        let [at, of_each] = cx.here(|| window.places(lengths));
+        let window = Window { new, end: largest + new, sizes: self.sizes };
+        let rows = cx.here(|| window.rows(lengths));
         let extended = |name: &str, x: Var<'t>| {
             let Some(state) = self.state(cx, name, x) else { return x };
             cx.here(|| {
-                // The old elements are read where the new ones are written, which is done in place.
-                let old = state.slice(2, 0, window.end, 1);
-                let next = window.put(x.to(self.dtype), old, at, of_each);
-                let next = state.put_slice(next, 2, 0);
+                let next = state.scatter(rows, x.to(self.dtype), 2);
                 if !next.is_poison() {
                     cx.trace().update(state, next);
                 }
@@ -127,36 +124,33 @@ struct Window {
     /// How many of each sequence are new.
     new: Size,
     end: Size,
-    batch: usize,
+    sizes: [usize; 4],
 }
 
 impl Window {
-    /// The positions as `[1, 1, end, 1]`, and the lengths as `[batch, 1, 1, 1]`.
-    fn places(self, lengths: Var<'_>) -> [Var<'_>; 2] {
-        let one = Size::from(1);
-        let at = lengths.tracer().iota(DType::I64, &Shape::from([one, one, self.end, one]), 2);
-        [at, lengths.reshape([self.batch, 1, 1, 1])]
+    /// The positions of what is new, `[batch, 1, new, 1]`.
+    fn behind<'t>(self, lengths: Var<'t>) -> Var<'t> {
+        let (one, of_each) = (Size::from(1), lengths.reshape([self.sizes[0], 1, 1, 1]));
+        if self.new == 1 {
+            return of_each;
+        }
+        of_each.add(lengths.tracer().iota(DType::I64, &Shape::from([one, one, self.new, one]), 2))
     }
 
-    /// New rows in the place of old ones.
-    fn put<'t>(self, new: Var<'t>, old: Var<'t>, at: Var<'t>, of_each: Var<'t>) -> Var<'t> {
-        if self.new == 1 {
-            return at.eq(of_each).choose(new, old);
-        }
-        let number = |n: f64| at.tracer().full(TensorType::scalar(DType::I64), n);
-        let (behind, last) = (at.sub(of_each), self.new - 1);
-        let last = last.number().map_or_else(|| number(0.0).add(last), |last| number(last as f64));
-        let row = behind.maximum(number(0.0)).minimum(last);
-        let is_new = behind.ge(0.0).logical_and(behind.lt(self.new));
-        is_new.choose(new.gather(row.expand_to(&old.shape()), 2), old)
+    /// Where each number that is new goes. They are kept within the cache, so that nothing needs a check where they are written: a run with lengths that go beyond fails
+    /// before.
+    fn rows(self, lengths: Var<'_>) -> Var<'_> {
+        let [batch, heads, capacity, width] = self.sizes;
+        let number = |n: usize| lengths.tracer().full(TensorType::scalar(DType::I64), n as f64);
+        let last = number(capacity.saturating_sub(1));
+        let at = self.behind(lengths).maximum(number(0)).minimum(last);
+        at.expand_to(&Shape::from([batch.into(), heads.into(), self.new, width.into()]))
     }
 
     /// True for each new position and those up to it.
     fn seen(self, lengths: Var<'_>) -> Var<'_> {
-        let [at, of_each] = self.places(lengths);
         let one = Size::from(1);
-        let more = || at.tracer().iota(DType::I64, &Shape::from([one, one, one, self.new]), 3);
-        let own = if self.new == 1 { of_each } else { of_each.add(more()) };
-        at.le(own).permute([0, 1, 3, 2])
+        let at = lengths.tracer().iota(DType::I64, &Shape::from([one, one, one, self.end]), 3);
+        at.le(self.behind(lengths))
     }
 }

@@ -40,11 +40,12 @@ fn heads<'t>(a: &Arguments<'_, 't>) -> Called<'t> {
         padding: a.opt_tensor(14, "key_padding_mask")?,
         mask: a.opt_tensor(16, "attn_mask")?,
         causal: flag(24, "is_causal", false)?,
+        needs_weights: flag(15, "need_weights", true)?,
         per_head: !flag(23, "average_attn_weights", true)?,
         ..MultiHead::new(usize::try_from(a.int(4, "num_heads")?).unwrap_or(0), weights)
     };
     let (y, weights) = q.multi_head_attention_forward(k, v, &of);
-    Ok(if flag(15, "need_weights", true)? { vec![y, weights] } else { vec![y] })
+    Ok([y].into_iter().chain(weights).collect())
 }
 
 fn attended<'t>(a: &Arguments<'_, 't>) -> Called<'t> {

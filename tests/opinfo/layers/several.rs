@@ -153,11 +153,18 @@ fn attention(name: &str, s: &Settings<'_>) -> Made {
             let attend = Attend::new(query, key, value);
             let padding = a.opt_tensor(3, "key_padding_mask")?;
             let attend = padding.map_or(attend, |padding| attend.key_padding(padding));
-            let needs_weights = a.flag(4, "need_weights")?.unwrap_or(true);
+            let layer = match a.flag(4, "need_weights")? {
+                Some(false) => layer.clone().without_weights(),
+                _ => layer.clone(),
+            };
+            let layer = match a.flag(6, "average_attn_weights")? {
+                Some(false) => layer.weights_per_head(),
+                _ => layer,
+            };
             let mask = a.opt_tensor(5, "attn_mask")?;
             let attend = mask.map_or(attend, |mask| attend.mask(mask));
             let (y, weights) = layer.forward(cx, attend);
-            Ok(if needs_weights { vec![y, weights] } else { vec![y] })
+            Ok([y].into_iter().chain(weights).collect())
         })
     };
     (name == "MultiheadAttention").then(made)

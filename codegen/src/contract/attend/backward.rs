@@ -197,6 +197,8 @@ unsafe fn run_tile<E: Engine<Num: Real>>(
             let weights = &mut room.weights[row * SCORES..][..padded];
             let slopes = &mut room.slopes[row * SCORES..][..padded];
             E::Num::differentiate(problem.instructions(), weights, slopes, &scoring, &of);
+            problem.round(&mut weights[..block]);
+            problem.round(&mut slopes[..block]);
         }
         if unit.gradients != Gradients::OfQueries {
             let out = (&mut head.of_values[first * wide..], wide);

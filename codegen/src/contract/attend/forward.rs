@@ -170,4 +170,5 @@ unsafe fn weigh_row<N: Real>(
         drop.factors([batch, at, query], first, &mut spare[..block]);
         scores.iter_mut().zip(&spare[..block]).for_each(|(weight, kept)| *weight *= *kept);
     }
+    problem.round(&mut scores[..block]);
 }

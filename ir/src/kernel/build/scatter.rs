@@ -38,7 +38,7 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     if let Some(index) = index {
         let raw = emitter.emit(index, &here)?;
         let length = out.shape.get(axis).copied().unwrap_or(one);
-        indices.push(emitter.checked_index(anchor, raw, length));
+        indices.push(emitter.position(anchor, (index, raw), length));
     }
     let body: Body = emitter.body;
     let mut place: Access = Access { strides: smallvec![Size::from(0); rank], ..Access::default() };

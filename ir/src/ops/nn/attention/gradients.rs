@@ -11,10 +11,12 @@ use crate::ops::view::Views;
 use crate::{Attrs, DType, Must, Shape, Size, TensorType, Tracer, Var};
 use smallvec::smallvec;
 
-/// What is taken from the gradients of weights: for each query the sum of its result times the gradient of that.
+/// What is taken from the gradients of weights: for each query the sum of its result times the gradient of that. It is a chain as the products of gradients and values are that it
+/// is taken from, so that nothing is left where one key has all the weight.
 pub(super) fn less<'t>(dy: Var<'t>, y: Var<'t>) -> Var<'t> {
-    let wide = y.dtype().compute();
-    dy.to(wide).mul(y.to(wide)).sum(3).permute([0, 2, 1])
+    let (wide, shape) = (y.dtype().compute(), Shape::new(&y.shape()[..3]));
+    let products = dy.to(wide).unsqueeze(3).contract(y.to(wide).unsqueeze(4), None);
+    products.reshape_to(&shape).permute([0, 2, 1])
 }
 
 /// `[B, L, H, E]` as `[B, H, L, E]` and the other way round.

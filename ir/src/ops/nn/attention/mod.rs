@@ -13,20 +13,30 @@ use crate::{Attrs, DType, Must, Results, Shape, Size, TensorType, Var};
 use gradients::{gradient, gradient_of_gradient, less};
 use smallvec::smallvec;
 
+const ROUNDED: Rounding = Rounding::result(
+    "weights, for the product with values; the result; gradients of scores, for the products with queries and keys; each gradient",
+);
+
 crate::ops! { trait Attentions;
 
 /// Means of `value` over keys, `softmax(query · keyᵀ · scale + mask) · value`, with PyTorch's arguments.
 ///
 /// `query` is `[.., L, E]`, `key` `[.., S, E]`, `value` `[.., S, Ev]`; leading axes broadcast. The mask broadcasts to `[.., L, S]`: bool, true where a query
-/// sees a key, or floats that are added to the scores; minus infinity takes a key out. With `is_causal` each query sees the keys up to its own
-/// position. `scale` is one over the root of `E` unless it is given. With `enable_gqa` each head of keys and values, along the third axis from the
+/// sees a key, or floats, of f32 or of the dtype of `query`, that are added to the scores; minus infinity takes a key out. With `is_causal` each query sees the keys up to its own
+/// position. `scale` is one over the root of `E` unless it is given; keys without numbers count alike. With `enable_gqa` each head of keys and values, along the third axis from the
 /// end, serves as many heads of queries. With `rng` weights are dropped with probability `dropout_p`, as [`DROPOUT`](super::super::random::DROPOUT)
-/// would drop elements of a tensor of all weights. A query that sees no key has the result zero.
+/// would drop elements of a tensor of all weights. A query that sees no key, or of no keys, has the result zero.
+///
+/// In f32 a result is at most `ε (E + 24) (1 + s) v` away from plain mathematics, where `ε` is 2⁻²³, `s` the largest magnitude of a score that is seen and `v` that of a
+/// value. What rounds is told by [`attention`](mod@crate::kernel::attention).
+///
+/// In 16 bits scores, weights and all sums are f32. Weights and the gradients of scores are rounded where they are multiplied with values, queries and keys, as in
+/// PyTorch's kernels, unless values have another width than keys.
 SCALED_DOT_PRODUCT_ATTENTION = scaled_dot_product_attention(query, key, value, attn_mask: optional, rng: optional; dropout_p: Float, is_causal: Bool, scale: OptFloat, enable_gqa: Bool, stream: Int) -> (y) {
     dispatch: Dispatch::Listed { overload: "" },
     infer:    &inferred,
     body:     composite_own(None, &expanded),
-    rounding: Rounding::result("the result; each gradient"),
+    rounding: ROUNDED,
     facts:    Facts::new().draws(drawn),
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 3, 4], T[2, 5, 4], T[2, 5, 3] {dropout_p = 0.0, is_causal = true, stream = 0}",
@@ -50,7 +60,7 @@ ATTENTION = attention(q, k, v, mask: optional, rng: optional; causal: Bool, scal
         Ok(Inferred::many([TensorType { dtype, shape: Shape::new(&[batch, queries, heads, value]) }, lse]))
     },
     body:     core(rule(&|cx| gradient(cx)), Lower::Attention(Pass::Forward)),
-    rounding: Rounding::result("the result; each gradient"),
+    rounding: ROUNDED,
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 4, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 6] {scale = 0.4, dropout = 0.0, stream = 0}",
         "T[2, 2, 9, 4], T[2, 2, 6, 4], T[2, 2, 6, 4] {causal = true, scale = 0.5, dropout = 0.0, stream = 0}",
@@ -82,7 +92,7 @@ ATTENTION_BACKWARD = attention_backward(dy, q, k, v, lse, less, mask: optional, 
         Ok(Inferred::many([ty([batch, queries, heads, width]), ty([batch, keys, shared, width]), ty([batch, keys, shared, value])]))
     },
     body:     core(rule(&|cx| gradient_of_gradient(cx)), Lower::Attention(Pass::Backward)),
-    rounding: Rounding::RESULT,
+    rounding: Rounding::result("weights and gradients of scores, for the products with them; each result"),
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 5, 4, 6], T[2, 4, 5, 8], T[2, 2, 7, 8], T[2, 2, 7, 6], T[2, 4, 5] in 0 2, T[2, 4, 5] {scale = 0.4, dropout = 0.0, stream = 0}",
         "T[1, 9, 2, 4], T[1, 2, 9, 4], T[1, 2, 6, 4], T[1, 2, 6, 4], T[1, 2, 9] in 0 2, T[1, 2, 9], none, i64[2] {causal = true, scale = 0.5, dropout = 0.4, stream = 1}",
@@ -293,6 +303,10 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
     countable(&weights)?;
     if let Some(mask) = cx.get(3) {
         mask_dtype(mask)?;
+        if mask.dtype.is_float() && mask.dtype != dtype && mask.dtype != DType::F32 {
+            let own = if dtype == DType::F32 { String::new() } else { ", f32".to_owned() };
+            return Err(format!("takes masks of bool{own} or {dtype}, found {mask}"));
+        }
         if cx.attrs.bool("is_causal") {
             return Err("takes a mask or `is_causal`, not both".to_owned());
         }
@@ -326,11 +340,15 @@ fn expanded<'t>(cx: &ExpandCx<'_, 't>) -> Results<'t> {
     let mask = cx.get(3).map(|mask| over(mask.expand_to(&weights(&result, q, k)), &result));
     let p = cx.attrs.float("dropout_p").unwrap_or(0.0);
     let rng = cx.get(4).filter(|_| p > 0.0).map(|rng| of_four_axes(rng, shape.rank()));
-    let width = width.unwrap_or(1) as f64;
-    let scale = cx.attrs.float("scale").unwrap_or(1.0 / width.sqrt());
+    let scale = cx.attrs.float("scale").unwrap_or_else(|| scale(width.unwrap_or(1)));
     let stream = cx.attrs.int("stream").unwrap_or(0);
     let y = q.attention(k, v, mask, rng, cx.attrs.bool("is_causal"), scale, p, stream);
     smallvec![y.to(dtype).permute([0, 2, 1, 3]).reshape_to(shape)]
+}
+
+/// What scores of keys of that width are multiplied by; those of no width are zero, and all keys count alike.
+pub(crate) fn scale(width: i64) -> f64 {
+    1.0 / (width.max(1) as f64).sqrt()
 }
 
 /// What draws for a part of a batch of so many axes, for four.
