@@ -5,7 +5,7 @@
 //! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
 //!
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
-//! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run. Kernels are timed in the program's own time, without
+//! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run, and results outputs, which are not copied. Kernels are timed in the program's own time, without
 //! copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than the machine's best.
 
 #[path = "support/peer.rs"]
@@ -98,7 +98,7 @@ impl Work {
                     t.grad(y.mul(dy).sum(().dtype(DType::F32)), &[of])[0]
                 }
             };
-            t.update(t.state_of("result", result.ty()), result);
+            t.output("result", result);
         })
         .expect("a program");
         let (mut store, mut inputs) = (Store::new(), Vec::new());

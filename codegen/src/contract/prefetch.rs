@@ -33,6 +33,19 @@ impl Prefetch {
     }
 }
 
+/// Asks for the first-level cache to hold a line. The address need not be one.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(super) fn ask(at: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: every x86-64 has the instruction, and it takes any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(super) fn ask(_: *const u8) {}
+
 /// Asks for a line. The address need not be one.
 #[cfg(target_arch = "x86_64")]
 fn prefetch(at: *const u8) {

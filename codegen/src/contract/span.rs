@@ -80,6 +80,8 @@ struct Columns {
     step: isize,
     cell: DType,
     count: usize,
+    /// From these columns to those that come next, in bytes, where they are read as they lie.
+    ahead: isize,
 }
 
 /// Where the sums of a group go.
@@ -151,14 +153,15 @@ pub(super) unsafe fn block<E: Engine>(
         let bytes = lines.dtype.bytes() as isize;
         for start in (0..whole).step_by(widest) {
             let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
-            span(start, Columns { base, step: lines.along * bytes, cell: lines.dtype, count });
+            let (step, ahead) = (lines.along * bytes, count as isize * bytes);
+            span(start, Columns { base, step, cell: lines.dtype, count, ahead });
         }
     }
     for Part { start, count, ld } in panels(n - whole, E::WIDTH) {
         let bytes = right.cell.bytes();
         let base = right.packed.wrapping_add((right.first + start) * k * bytes);
         let step = (ld * bytes) as isize;
-        span(whole + start, Columns { base, step, cell: right.cell, count });
+        span(whole + start, Columns { base, step, cell: right.cell, count, ahead: 0 });
     }
 }
 
@@ -195,6 +198,8 @@ unsafe fn span<E: Engine>(
             b: columns.base,
             b_step: columns.step,
             cell: columns.cell,
+            // The first strip brings the columns that all of them read next.
+            ahead: if start == 0 { columns.ahead } else { 0 },
             from: if out.begins { std::ptr::null() } else { chain },
             from_ld: width,
             out: to,

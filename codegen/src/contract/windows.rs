@@ -120,14 +120,18 @@ impl Seen {
 
     /// For a block of so many rows and columns, how many of the ones are listed one by one, and of the others at most run by run.
     pub(super) fn listed(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
-        let (lines, positions, axes) = if self.is_by_row() {
-            (rows, columns, &self.columns)
-        } else {
-            (columns, rows, &self.rows)
+        let listed = |lines: usize, positions: usize, axes: &[Axis]| {
+            let extent = axes.last().map_or(1, |axis| axis.extent.max(1));
+            // The first and the last run may be parts.
+            [lines, positions.min(positions / extent + 2)]
         };
-        let extent = axes.last().map_or(1, |axis| axis.extent.max(1));
-        // The first and the last run may be parts.
-        [lines, positions.min(positions / extent + 2)]
+        let by_row = listed(rows, columns, &self.columns);
+        if self.is_by_row() {
+            return by_row;
+        }
+        // Columns two apart may be packed row by row all the same.
+        let [lines, runs] = listed(columns, rows, &self.rows);
+        [lines.max(by_row[0]), runs.max(by_row[1])]
     }
 
     /// True if rows are read rather than columns: their elements lie closer together.
@@ -148,6 +152,14 @@ impl Seen {
         self.is_by_row() && self.columns.last().is_some_and(fits)
     }
 
+    /// From a column of a run to the next in elements, if columns lie side by side or two apart and what is bounded goes on by no more.
+    pub(super) fn column_step(&self) -> Option<usize> {
+        let axis = self.columns.last()?;
+        let fits = |step: &isize| (0..=2).contains(step);
+        let step = usize::try_from(axis.stride).ok()?;
+        ((1..=2).contains(&step) && axis.bounded.iter().all(fits)).then_some(step)
+    }
+
     /// After how many steps the same columns are there again: the positions of a window, if channels come before them.
     pub(super) fn period(&self) -> usize {
         let is_free = |axis: &&Axis| axis.bounded == [0; MOST_BOUNDS];
@@ -165,7 +177,12 @@ impl Seen {
             lanes &= match along.bounded[i] {
                 0 if (0..bound.extent).contains(&first) => u16::MAX,
                 0 => 0,
-                _ => bits(bound.extent - first) & !bits(-first),
+                1 => bits(bound.extent - first) & !bits(-first),
+                // The lanes before a distance, which may be negative: rounded up.
+                step => {
+                    let before = |distance: isize| bits((distance + step - 1).div_euclid(step));
+                    before(bound.extent - first) & !before(-first)
+                }
             };
         }
         lanes

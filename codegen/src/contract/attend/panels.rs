@@ -94,6 +94,7 @@ pub(super) fn product<E: Engine<Num: Real>>(
                     b: b.as_ptr().cast(),
                     b_step: (E::WIDTH * size_of::<E::Num>()) as isize,
                     cell: E::Num::DTYPE,
+                    ahead: 0,
                     from: if on { to.cast_const() } else { std::ptr::null() },
                     from_ld: ld,
                     out: to,

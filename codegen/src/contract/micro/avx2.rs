@@ -1,12 +1,14 @@
 //! Engines for AVX2, FMA and F16C.
 
-use super::super::pack::{Lines, x86::pack_f32};
+use super::super::pack::{Elements, Lines, eights, x86::pack_f32};
+use super::super::windows::{Runs, Seen};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
+use std::ops::Range;
 use tracecast_ir::DType;
 
 macro_rules! vector {
@@ -138,6 +140,19 @@ impl Engine for Avx2F32 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
         u16::MAX
+    }
+    fn packs_through(seen: &Seen, from: &Elements) -> bool {
+        eights::is_packed(seen, from)
+    }
+    unsafe fn pack_through(
+        seen: &Seen,
+        from: Elements,
+        block: (Range<usize>, Range<usize>),
+        runs: &mut Runs,
+        dst: *mut f32,
+    ) -> Option<u16> {
+        // SAFETY: the caller's contract.
+        unsafe { eights::pack_f32(seen, from, block, runs, dst) }
     }
 }
 

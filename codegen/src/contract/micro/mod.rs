@@ -18,6 +18,7 @@ pub(super) mod portable;
 pub(super) mod spots;
 pub(super) mod taps;
 
+use super::prefetch::ask;
 use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
 use super::windows::{Runs, Seen};
 use lanes::Lanes;
@@ -51,6 +52,8 @@ pub(super) struct Strip<T> {
     pub(super) b: *const u8,
     pub(super) b_step: isize,
     pub(super) cell: DType,
+    /// So many bytes behind what each step reads of the columns is asked for.
+    pub(super) ahead: isize,
     /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero.
     pub(super) from: *const T,
     pub(super) from_ld: usize,
@@ -234,6 +237,7 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
         for _ in 0..s.k {
             // SAFETY: this step's row of the panel and of the strip, for which the caller vouches.
             unsafe { step::<T, C, R, V>(b, |i| a.wrapping_add(i), &mut acc) };
+            ask(b.wrapping_offset(s.ahead));
             a = a.wrapping_offset(s.step);
             b = b.wrapping_offset(s.b_step);
         }
@@ -247,6 +251,7 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
         for _ in 0..s.k {
             // SAFETY: as above.
             unsafe { step::<T, C, R, V>(b, |i| rows[i].wrapping_offset(at), &mut acc) };
+            ask(b.wrapping_offset(s.ahead));
             at += s.step;
             b = b.wrapping_offset(s.b_step);
         }

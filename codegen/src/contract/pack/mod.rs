@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod eights;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod through;
@@ -177,13 +179,19 @@ pub(super) struct Part {
     pub(super) ld: usize,
 }
 
-/// Strips of at most `most` rows, as even as can be, packed without gaps.
+/// Strips of at most `most` rows, as even as can be, packed without gaps: the `i`-th ends at row `rows * (i + 1) / strips`.
 pub(super) fn strips(rows: usize, most: usize) -> impl Iterator<Item = Part> + Clone {
     let strips = rows.div_ceil(most).max(1);
-    let border = move |i: usize| rows * i / strips;
-    (0..strips).map(move |i| {
-        let count = border(i + 1) - border(i);
-        Part { start: border(i), count, ld: count }
+    let (least, over) = (rows / strips, rows % strips);
+    // What the last border left of a row, in parts of the number of strips: a division for each strip takes as long as a few steps.
+    let (mut start, mut rest) = (0, 0);
+    (0..strips).map(move |_| {
+        rest += over;
+        let one_more = usize::from(rest >= strips);
+        rest -= one_more * strips;
+        let part = Part { start, count: least + one_more, ld: least + one_more };
+        start += part.count;
+        part
     })
 }
 

@@ -18,10 +18,10 @@ const LANES: usize = 16;
 /// Columns of one run that are lanes of a vector.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::contract) struct Piece {
-    /// The vector of the panel.
+    /// The sixteen columns of the panel that it is in.
     vector: usize,
     /// Where the column of the first lane is, or would be.
-    place: Place,
+    pub(super) place: Place,
     /// Its lanes.
     lanes: u16,
 }
@@ -193,7 +193,7 @@ fn wrapped(mut number: usize, period: usize) -> usize {
 
 impl Runs {
     /// Finds the pieces of a panel, from that run on; returns the run in which the next panel begins.
-    fn cut_pieces(&mut self, from: usize, columns: Range<usize>) -> usize {
+    pub(super) fn cut_pieces(&mut self, from: usize, columns: Range<usize>) -> usize {
         self.pieces.clear();
         let mut run = from;
         while let Some(now) = self.inner.get(run) {
@@ -223,7 +223,7 @@ impl Runs {
     }
 
     /// Finds the lanes of each piece that are there, for the first steps; returns after how many they are the same again.
-    fn find_masks(&mut self, seen: &Seen) -> usize {
+    pub(super) fn find_masks(&mut self, seen: &Seen) -> usize {
         let period = seen.period().min(self.outer.len()).max(1);
         self.masks.clear();
         for outer in &self.outer[..period] {

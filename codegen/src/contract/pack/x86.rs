@@ -11,7 +11,7 @@ use tracecast_ir::kernel::half;
 const AHEAD: usize = 512;
 
 /// Elements that eight at a time become f32.
-trait Octet {
+pub(super) trait Octet {
     /// Of one element.
     const BYTES: usize;
     /// # Safety
@@ -24,15 +24,33 @@ trait Octet {
     ///
     /// `p` must be readable for an element, and the CPU must have F16C.
     unsafe fn one(p: *const u8) -> f32;
+    /// Those that the bits name, `S` elements apart, and zeros.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable, and the CPU must have AVX2 and F16C.
+    #[inline(always)]
+    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
+        let number = |lane: usize| {
+            if lanes & (1 << lane) == 0 {
+                return 0.0;
+            }
+            // SAFETY: an element that is named.
+            unsafe { Self::one(p.wrapping_add(lane * S * Self::BYTES)) }
+        };
+        let all: [f32; 8] = std::array::from_fn(number);
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_loadu_ps(all.as_ptr()) }
+    }
 }
 
-struct F32;
-struct Bf16;
-struct F16;
+pub(super) struct F32;
+pub(super) struct Bf16;
+pub(super) struct F16;
 /// f32, rounded to bf16.
-struct RoundedToBf16;
+pub(super) struct RoundedToBf16;
 /// f32, rounded to f16.
-struct RoundedToF16;
+pub(super) struct RoundedToF16;
 
 impl Octet for F32 {
     const BYTES: usize = 4;
@@ -46,6 +64,51 @@ impl Octet for F32 {
         // SAFETY: the caller's contract.
         unsafe { p.cast::<f32>().read_unaligned() }
     }
+    #[inline(always)]
+    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
+        if S == 1 {
+            // SAFETY: the caller's contract.
+            return unsafe { masked(p, lanes) };
+        }
+        // SAFETY: the caller's contract.
+        unsafe { every_second(p, lanes) }
+    }
+}
+
+/// The f32 side by side that the bits name, and zeros.
+///
+/// # Safety
+///
+/// They must be readable, and the CPU must have AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn masked(p: *const u8, lanes: u8) -> x86::__m256 {
+    let bits = x86::_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    let named = x86::_mm256_and_si256(x86::_mm256_set1_epi32(i32::from(lanes)), bits);
+    // SAFETY: the caller's contract; what the mask does not name is not read.
+    unsafe { x86::_mm256_maskload_ps(p.cast(), x86::_mm256_cmpeq_epi32(named, bits)) }
+}
+
+/// The same of every second f32.
+///
+/// # Safety
+///
+/// As [`masked`].
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
+    let lanes = x86::_mm256_set1_epi32(i32::from(lanes));
+    let named = |bits| x86::_mm256_cmpeq_epi32(x86::_mm256_and_si256(lanes, bits), bits);
+    // No number of eight bits has the one of 256: these elements are not read.
+    let low = named(x86::_mm256_setr_epi32(1, 256, 2, 256, 4, 256, 8, 256));
+    let high = named(x86::_mm256_setr_epi32(16, 256, 32, 256, 64, 256, 128, 256));
+    // SAFETY: the caller's contract; what the mask does not name is not read.
+    let low = unsafe { x86::_mm256_maskload_ps(p.cast(), low) };
+    // SAFETY: as above.
+    let high = unsafe { x86::_mm256_maskload_ps(p.wrapping_add(32).cast(), high) };
+    let both = x86::_mm256_shuffle_ps::<0b10_00_10_00>(low, high);
+    let both = x86::_mm256_permute4x64_pd::<0b11_01_10_00>(x86::_mm256_castps_pd(both));
+    x86::_mm256_castpd_ps(both)
 }
 
 impl Octet for Bf16 {

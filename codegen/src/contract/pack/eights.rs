@@ -1,0 +1,200 @@
+//! Packing of columns that are seen through windows with AVX2, eight at a time: straight into panels, as `through` does with AVX-512.
+//!
+//! Columns of a run lie side by side or two apart. Eight that are all there are one load, or two of which every second element is taken; at the ends of runs and of the
+//! operand they are read one by one.
+
+use super::super::prefetch::ask;
+use super::super::windows::{Runs, Seen};
+use super::x86::{Bf16, F16, F32, Octet, RoundedToBf16, RoundedToF16};
+use super::{Elements, panels};
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// Columns of a panel: two vectors.
+const WIDTH: usize = 16;
+/// Numbers of a vector.
+const LANES: usize = 8;
+
+/// True if [`pack_f32`] packs such columns of such elements.
+pub(in crate::contract) fn is_packed(seen: &Seen, from: &Elements) -> bool {
+    let round = [None, Some(DType::BF16), Some(DType::F16)];
+    seen.column_step().is_some()
+        && match from.dtype {
+            DType::F32 => round.contains(&from.round),
+            DType::BF16 | DType::F16 => from.round.is_none(),
+            _ => false,
+        }
+}
+
+/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how.
+///
+/// # Safety
+///
+/// The CPU must have AVX2 and F16C. What is there of the columns and steps must be readable, and `dst` writable for whole panels.
+pub(in crate::contract) unsafe fn pack_f32(
+    seen: &Seen,
+    from: Elements,
+    block: (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    dst: *mut f32,
+) -> Option<u16> {
+    if !is_packed(seen, &from) {
+        return None;
+    }
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { pack::<F32>(seen, from.base, block, runs, dst) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { pack::<Bf16>(seen, from.base, block, runs, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { pack::<F16>(seen, from.base, block, runs, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) => unsafe {
+            pack::<RoundedToBf16>(seen, from.base, block, runs, dst)
+        },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) => unsafe {
+            pack::<RoundedToF16>(seen, from.base, block, runs, dst)
+        },
+        _ => return None,
+    }
+    Some(u16::MAX)
+}
+
+/// Packs panel by panel.
+///
+/// # Safety
+///
+/// As [`pack_f32`], for elements of the octets' dtype.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pack<O: Octet>(
+    seen: &Seen,
+    base: *const u8,
+    (columns, steps): (Range<usize>, Range<usize>),
+    runs: &mut Runs,
+    dst: *mut f32,
+) {
+    runs.place_steps(seen, steps.clone());
+    runs.cut_columns(seen, columns.clone());
+    let is_dense = seen.column_step() == Some(1);
+    let mut run = 0;
+    for part in panels(columns.len(), WIDTH) {
+        run = runs.cut_pieces(run, part.start..part.start + part.count);
+        let period = runs.find_masks(seen);
+        let to = dst.wrapping_add(part.start * steps.len());
+        let is_whole = runs.pieces.len() == 1 && runs.masks.iter().all(|mask| *mask == u16::MAX);
+        match (is_dense, is_whole) {
+            // SAFETY: the caller's contract, for a panel that is a single piece all of which is there.
+            (true, true) => unsafe { whole::<O, 1>(base, runs, to) },
+            // SAFETY: as above.
+            (false, true) => unsafe { whole::<O, 2>(base, runs, to) },
+            // SAFETY: the caller's contract, for a panel.
+            (true, false) => unsafe { pieces::<O, 1>(base, runs, period, to) },
+            // SAFETY: as above.
+            (false, false) => unsafe { pieces::<O, 2>(base, runs, period, to) },
+        }
+    }
+}
+
+/// Packs a panel whose columns are a single piece that is there in every step, elements `S` apart.
+///
+/// # Safety
+///
+/// As [`pack`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn whole<O: Octet, const S: usize>(base: *const u8, runs: &Runs, dst: *mut f32) {
+    let Some(piece) = runs.pieces.first() else { return };
+    let mut to = dst;
+    for outer in &runs.outer {
+        let at = (outer.offset + piece.place.offset) * O::BYTES as isize;
+        let at = base.wrapping_offset(at);
+        let beside = at.wrapping_add(LANES * S * O::BYTES);
+        ask(beside.wrapping_add(LANES * S * O::BYTES));
+        // SAFETY: eight elements that are there.
+        let low = unsafe { eight::<O, S>(at) };
+        // SAFETY: as above.
+        let high = unsafe { eight::<O, S>(beside) };
+        // SAFETY: the panel has room for two vectors in each step.
+        unsafe { x86::_mm256_storeu_ps(to, low) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_storeu_ps(to.wrapping_add(LANES), high) };
+        to = to.wrapping_add(WIDTH);
+    }
+}
+
+/// Packs the panel whose pieces have been found, elements `S` apart.
+///
+/// # Safety
+///
+/// As [`pack`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pieces<O: Octet, const S: usize>(
+    base: *const u8,
+    runs: &Runs,
+    period: usize,
+    dst: *mut f32,
+) {
+    let pieces = &runs.pieces[..];
+    let (mut now, mut to) = (0, dst);
+    for outer in &runs.outer {
+        let row = base.wrapping_offset(outer.offset * O::BYTES as isize);
+        let masks = &runs.masks[now * pieces.len()..][..pieces.len()];
+        let (mut low, mut high) = (x86::_mm256_setzero_ps(), x86::_mm256_setzero_ps());
+        for (piece, mask) in pieces.iter().zip(masks) {
+            let at = row.wrapping_offset(piece.place.offset * O::BYTES as isize);
+            let beside = at.wrapping_add(LANES * S * O::BYTES);
+            let [first, second] = mask.to_le_bytes();
+            // SAFETY: masks name elements that are there.
+            low = x86::_mm256_or_ps(low, unsafe { some::<O, S>(at, first) });
+            // SAFETY: as above.
+            high = x86::_mm256_or_ps(high, unsafe { some::<O, S>(beside, second) });
+        }
+        // SAFETY: the panel has room for two vectors in each step.
+        unsafe { x86::_mm256_storeu_ps(to, low) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_storeu_ps(to.wrapping_add(LANES), high) };
+        to = to.wrapping_add(WIDTH);
+        now = if now + 1 == period { 0 } else { now + 1 };
+    }
+}
+
+/// The elements that the bits name, `S` apart, and zeros.
+///
+/// # Safety
+///
+/// They must be readable, and the CPU have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn some<O: Octet, const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
+    match lanes {
+        0 => x86::_mm256_setzero_ps(),
+        // SAFETY: all eight are there.
+        u8::MAX => unsafe { eight::<O, S>(p) },
+        // SAFETY: the caller's contract.
+        _ => unsafe { O::some::<S>(p, lanes) },
+    }
+}
+
+/// Eight elements, `S` apart: side by side, or every second one.
+///
+/// # Safety
+///
+/// They must be readable with what lies between the first and the last, and the CPU have AVX2 and F16C.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn eight<O: Octet, const S: usize>(p: *const u8) -> x86::__m256 {
+    // SAFETY: the caller's contract.
+    let low = unsafe { O::load(p) };
+    if S == 1 {
+        return low;
+    }
+    // From the last of the eight elements that `low` has on: nothing behind the fifteenth is read.
+    // SAFETY: the caller's contract.
+    let high = unsafe { O::load(p.wrapping_add((LANES - 1) * O::BYTES)) };
+    let both = x86::_mm256_shuffle_ps::<0b11_01_10_00>(low, high);
+    let both = x86::_mm256_permute4x64_pd::<0b11_01_10_00>(x86::_mm256_castps_pd(both));
+    x86::_mm256_castpd_ps(both)
+}
