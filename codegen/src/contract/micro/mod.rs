@@ -18,8 +18,8 @@ pub(super) mod portable;
 pub(super) mod spots;
 pub(super) mod taps;
 
-use super::prefetch::ask;
 use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
+use super::prefetch::ask;
 use super::windows::{Runs, Seen};
 use lanes::Lanes;
 use line::Line;
