@@ -20,10 +20,14 @@ const BY_ANOTHER_OP: &[(&str, &str, &str)] = &[
 
 /// The functions that are no ops, by their names in the sources.
 fn functions() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/functions");
+    let mut left = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src/functions")];
     let mut names = BTreeSet::new();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
         for line in text.lines() {
             let Some(rest) = line.trim_start().strip_prefix("pub fn ") else { continue };
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap();
