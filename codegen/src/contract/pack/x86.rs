@@ -85,8 +85,9 @@ impl Octet for F32 {
 unsafe fn masked(p: *const u8, lanes: u8) -> x86::__m256 {
     let bits = x86::_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     let named = x86::_mm256_and_si256(x86::_mm256_set1_epi32(i32::from(lanes)), bits);
+    let mask = x86::_mm256_cmpeq_epi32(named, bits);
     // SAFETY: the caller's contract; what the mask does not name is not read.
-    unsafe { x86::_mm256_maskload_ps(p.cast(), x86::_mm256_cmpeq_epi32(named, bits)) }
+    unsafe { x86::_mm256_maskload_ps(p.cast(), mask) }
 }
 
 /// The same of every second f32.
