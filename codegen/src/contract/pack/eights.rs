@@ -1,7 +1,7 @@
 //! Packing of columns that are seen through windows with AVX2, eight at a time: straight into panels, as `through` does with AVX-512.
 //!
 //! Columns of a run lie side by side or two apart. Eight that are all there are one load, or two of which every second element is taken; at the ends of runs and of the
-//! operand they are read one by one.
+//! operand f32 are read under a mask, and 16-bit floats one by one.
 
 use super::super::prefetch::ask;
 use super::super::windows::{Runs, Seen};
@@ -18,13 +18,7 @@ const LANES: usize = 8;
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed(seen: &Seen, from: &Elements) -> bool {
-    let round = [None, Some(DType::BF16), Some(DType::F16)];
-    seen.column_step().is_some()
-        && match from.dtype {
-            DType::F32 => round.contains(&from.round),
-            DType::BF16 | DType::F16 => from.round.is_none(),
-            _ => false,
-        }
+    seen.column_step().is_some() && from.become_f32()
 }
 
 /// Packs columns into panels of f32 for some steps; returns `None` if it does not know how.

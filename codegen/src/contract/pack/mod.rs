@@ -43,6 +43,18 @@ pub(super) struct Elements {
     pub(super) round: Option<DType>,
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Elements {
+    /// True if vectors of f32 are made of them: floats of at most 32 bits, f32 rounded as well.
+    fn become_f32(&self) -> bool {
+        match self.dtype {
+            DType::F32 => [None, Some(DType::BF16), Some(DType::F16)].contains(&self.round),
+            DType::BF16 | DType::F16 => self.round.is_none(),
+            _ => false,
+        }
+    }
+}
+
 /// Rows of elements that alternate: how many, from one to the next in elements, the elements of each, and from a row of numbers to the next.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Rows {

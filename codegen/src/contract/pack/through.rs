@@ -28,13 +28,7 @@ pub(in crate::contract) struct Piece {
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
-    let round = [None, Some(DType::BF16), Some(DType::F16)];
-    seen.has_neighbours()
-        && match from.dtype {
-            DType::F32 => round.contains(&from.round),
-            DType::BF16 | DType::F16 => from.round.is_none(),
-            _ => false,
-        }
+    seen.has_neighbours() && from.become_f32()
 }
 
 /// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns do not lie side by side.
