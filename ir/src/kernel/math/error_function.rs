@@ -22,6 +22,9 @@ const SCALED: [f32; 12] = [
     6.061_341e-5,
 ];
 
+/// From here on `e^(a²) erfc(a)` is one over `a sqrt(π)`, and below it `1 / (a + 1/2)` is far from zero.
+const FAR: f32 = 1.0e30;
+
 /// `erfinv(x) / x` in `w - 2.5`, `w` to 5.
 const ERFINV_NEAR: [f32; 10] = [
     1.501_409_4,
@@ -80,21 +83,19 @@ const NDTRI_FAR: [f32; 13] = [
     -2.386_374_4e5,
 ];
 
-/// `e^(a²) erfc(a)` for `a` from zero on, as a number and its correction.
+/// `e^(a²) erfc(a)` for `a` from zero to [`FAR`], as a number and its correction.
 #[inline(always)]
 fn scaled_complement<L: Lane>(a: L) -> (L, L) {
-    let one = L::splat(1.0);
     let t = a.sub(L::splat(2.0)).div(a.add(L::splat(2.0)));
-    let t = L::select(a.lt(L::splat(1.0e30)), t, one);
-    let p = poly(t, SCALED);
-    // The quotient of half of it by a + 1/2, and what the roundings of both lost.
+    // Half the polynomial over a + 1/2, and what the roundings of both lost.
     let half = L::splat(0.5);
-    let (p, below) = (p.mul(half), a.add(half));
-    let lost = L::select(a.lt(half), a.sub(below.sub(half)), half.sub(below.sub(a)));
-    let q = p.div(below);
+    let (p, below) = (poly(t, SCALED).mul(half), a.add(half));
+    let added = below.sub(a);
+    let lost = a.sub(below.sub(added)).add(half.sub(added));
+    let reciprocal = L::splat(1.0).div(below);
+    let q = p.mul(reciprocal);
     let minus = L::splat(0.0).sub(q);
-    let rest = minus.fma(lost, minus.fma(below, p)).div(below);
-    (q, L::select(a.lt(L::splat(1.0e30)), rest, L::splat(0.0)))
+    (q, minus.fma(lost, minus.fma(below, p)).mul(reciprocal))
 }
 
 /// `e` to the power `sign * a²` times `q + rest`; `a` at most 11.
@@ -110,10 +111,10 @@ fn times_gaussian<L: Lane>(a: L, sign: f32, (q, rest): (L, L)) -> L {
 /// One minus the error function.
 #[inline(always)]
 pub fn erfc<L: Lane>(x: L) -> L {
-    let a = abs(x);
+    let a = L::splat(10.5).min(abs(x));
     let one = L::splat(1.0);
     let small = one.sub(with_sign(erf_near_zero(a), x));
-    let tail = times_gaussian(L::splat(10.5).min(a), -1.0, scaled_complement(a));
+    let tail = times_gaussian(a, -1.0, scaled_complement(a));
     let large = L::select(x.lt(L::splat(0.0)), L::splat(2.0).sub(tail), tail);
     L::select(a.lt(L::splat(0.4375)), small, large)
 }
@@ -122,9 +123,10 @@ pub fn erfc<L: Lane>(x: L) -> L {
 #[inline(always)]
 pub fn erfcx<L: Lane>(x: L) -> L {
     let a = abs(x);
-    let (q, rest) = scaled_complement(a);
+    let (q, rest) = scaled_complement(L::splat(FAR).min(a));
     let twice = times_gaussian(L::splat(11.0).min(a), 1.0, (L::splat(2.0), L::splat(0.0)));
-    let y = q.add(rest);
+    let far = L::splat(0.5 * std::f32::consts::FRAC_2_SQRT_PI).div(a);
+    let y = L::select(a.lt(L::splat(FAR)), q.add(rest), far);
     L::select(x.lt(L::splat(0.0)), twice.sub(y), y)
 }
 
