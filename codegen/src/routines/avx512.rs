@@ -191,6 +191,10 @@ impl Lane for Wide {
         Wide(Op::scale(self, n))
     }
     #[inline(always)]
+    fn scale_down(self, n: Self, _: Bits) -> Self {
+        Wide(Op::scale(self, n))
+    }
+    #[inline(always)]
     fn parts(self) -> (Self, Self) {
         (Wide(Op::exponent(self)), Wide(Op::fraction(self)))
     }

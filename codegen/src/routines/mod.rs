@@ -33,7 +33,7 @@ pub(crate) use gather_rows::avx2::transpose;
 pub(crate) use names::{ElementSize, NarrowFloat, Precision, Routine};
 pub(crate) use peak::flops as peak_flops;
 pub(crate) use scan::advance as advance_scan;
-pub(crate) use weigh::{Scoring, Slopes, Weighed, differentiate, double, weigh};
+pub(crate) use weigh::{ROW, Scoring, Slopes, Weighed, differentiate, double, weigh};
 
 use crate::machine::InstructionSet;
 use tracecast_ir::DType;

@@ -95,6 +95,13 @@ pub trait Lane: Copy {
         let _ = n;
         scale_in_steps(self, whole)
     }
+    /// The same for `n` between -150 and 0: the first product is exact.
+    #[inline(always)]
+    fn scale_down(self, n: Self, whole: Self::Bits) -> Self {
+        let _ = n;
+        let raised = self.mul(power_of_two(Self::int_add(whole, Self::splat_bits(64))));
+        raised.mul(Self::splat(1.0 / 18_446_744_073_709_551_616.0))
+    }
     /// `e` and `m` with `self = 2^e m`, `m` from 1 to below 2, for numbers above zero. Zeros have -inf and 1, infinity has inf and 1; below zero `m` is
     /// NaN and `e` any number or infinite, and of a NaN both or one of them are NaN.
     #[inline(always)]
@@ -145,6 +152,13 @@ fn power_of_two<L: Lane>(n: L::Bits) -> L {
 pub fn exp<L: Lane>(x: L) -> L {
     let (p, n, whole) = exp_parts(L::splat(89.0).min(L::splat(-104.0).max(x)), None);
     p.scale(n, whole)
+}
+
+/// [`exp`] of what is not above zero: the same bits in fewer steps.
+#[inline(always)]
+pub fn exp_of_negative<L: Lane>(x: L) -> L {
+    let (p, n, whole) = exp_parts(L::splat(-104.0).max(x), None);
+    p.scale_down(n, whole)
 }
 
 /// `e` to the power `x + low`, from -170 to 170: a number about 1, and the power of two to multiply it with, for [`Lane::scale`].

@@ -150,7 +150,7 @@ pub fn is_data(node: &Node) -> bool {
 }
 
 /// True if all elements are known when tracing to be positions of an axis of that size: as numbers, or because they are kept within.
-pub(crate) fn are_positions(graph: &Graph, value: ValueId, size: Size) -> bool {
+pub fn are_positions(graph: &Graph, value: ValueId, size: Size) -> bool {
     let Some(size) = size.number() else { return false };
     let [low, high] = bounds(graph, value, CLAMPS);
     low >= 0.0 && high < size as f64

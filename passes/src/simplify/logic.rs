@@ -4,9 +4,12 @@
 
 use super::constants::splat;
 use super::{Draft, Recorder};
-use tracecast_ir::op::{Intrinsic, Lower, WithItself};
+use tracecast_ir::kernel::Combiner;
+use tracecast_ir::op::{Intrinsic, Lower, View, WithItself};
 use tracecast_ir::ops::elementwise::LOGICAL_NOT;
-use tracecast_ir::ops::view::SLICE;
+use tracecast_ir::ops::index::GATHER;
+use tracecast_ir::ops::source::are_positions;
+use tracecast_ir::ops::view::{EXPAND, SLICE};
 use tracecast_ir::{Attrs, DType, Size, Var};
 
 /// The number of a tensor of one truth value.
@@ -79,21 +82,30 @@ pub(super) fn chosen<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<
 }
 
 /// A choice between a value and the same with other elements in some places is one of these elements, and nothing else is touched:
-/// `where(c, x, put_slice(x, src))` as `put_slice(x, where(c[..], x[..], src))`, so that a predicated cache is still written row by row.
+/// `where(c, x, put_slice(x, src))` as `put_slice(x, where(c[..], x[..], src))`, so that a predicated cache is still written row by row. The same of `scatter`, whose sources
+/// for one place meet one condition there; but not where an index may lie outside, which is told of the scatter.
 fn put<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
     let [c, x, y] = d.args.vars[..] else { return None };
     for (number, (plain, changed)) in [(x, y), (y, x)].into_iter().enumerate() {
-        let is_put = |lowering: &Lower| matches!(lowering, Lower::PutSlice);
+        let is_put =
+            |lowering: &Lower| matches!(lowering, Lower::PutSlice | Lower::Scatter(Combiner::Set));
         let Some(below) = r.made_by(changed, is_put).filter(|b| b.x().id() == plain.id()) else {
             continue;
         };
-        let (src, dim, start) = (below.y()?, below.attrs.int("dim")?, below.attrs.size("start")?);
-        let axis = plain.shape().axis(dim).ok()?;
-        let range = [start, start + src.shape()[axis]];
-        let (condition, old) = (taken(r, c, axis, range), taken(r, plain, axis, range));
-        let operands = if number == 0 { [condition, old, src] } else { [condition, src, old] };
-        let chosen = r.again(d, &operands);
-        return Some(r.again(&below, &[plain, chosen]));
+        let (mut operands, dim) = (below.args.vars.clone(), below.attrs.int("dim")?);
+        let (src, axis) = (operands.pop()?, plain.shape().axis(dim).ok()?);
+        let [condition, old] = match operands.get(1) {
+            Some(index) => scattered(r, [c, plain, *index], axis)?,
+            None => {
+                let start = below.attrs.size("start")?;
+                let range = [start, start + src.shape()[axis]];
+                [c, plain].map(|x| taken(r, x, axis, range))
+            }
+        };
+        let both = if number == 0 { [condition, old, src] } else { [condition, src, old] };
+        let chosen = r.again(d, &both);
+        operands.push(chosen);
+        return Some(r.again(&below, &operands));
     }
     None
 }
@@ -102,4 +114,23 @@ fn put<'t>(r: &mut Recorder<'_, 't>, d: &Draft<'t>) -> Option<Var<'t>> {
 fn taken<'t>(r: &mut Recorder<'_, 't>, x: Var<'t>, axis: usize, range: [Size; 2]) -> Var<'t> {
     let attrs = Attrs::new().with("dim", axis as i64).with("start", range[0]);
     r.apply(&SLICE, &[x], attrs.with("end", range[1]).with("step", 1i64))
+}
+
+/// The condition and the value where sources go, if all of these places are known to exist.
+fn scattered<'t>(
+    r: &mut Recorder<'_, 't>,
+    [c, x, index]: [Var<'t>; 3],
+    axis: usize,
+) -> Option<[Var<'t>; 2]> {
+    let size = *x.shape().get(axis)?;
+    if !r.tracer.with_graph(|graph| are_positions(graph, index.id(), size)) {
+        return None;
+    }
+    let attrs = || Attrs::new().with("dim", axis as i64);
+    let one = r.made_by(c, |below| matches!(below, Lower::View(View::Expand)));
+    let condition = match one.map(|below| below.x()).filter(|one| one.ty().numel() == 1) {
+        Some(one) => r.apply(&EXPAND, &[one], Attrs::new().with("shape", &index.shape()[..])),
+        None => r.apply(&GATHER, &[c, index], attrs()),
+    };
+    Some([condition, r.apply(&GATHER, &[x, index], attrs())])
 }

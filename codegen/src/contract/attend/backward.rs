@@ -6,7 +6,7 @@ use super::{
     Gradients, Left, Memory, Panels, Problem, QUERIES, Real, SCORES, Unit, panel_room, product,
     taken, weighed,
 };
-use crate::routines::{Scoring, Slopes};
+use crate::routines::{ROW, Scoring, Slopes};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
 
@@ -165,7 +165,7 @@ unsafe fn run_tile<E: Engine<Num: Real>>(
     room.sums.fill(zero);
     for first in (0..keys).step_by(KEYS) {
         let block = KEYS.min(keys - first);
-        let padded = block.next_multiple_of(LANES);
+        let padded = block.next_multiple_of(ROW);
         let left = Left { numbers: queries.numbers, row: width, step: 1 };
         let out = (&mut *room.weights, SCORES);
         product::<E>([count, block, width], left, head.packed[0], [first, 0], out, false);
@@ -190,15 +190,13 @@ unsafe fn run_tile<E: Engine<Num: Real>>(
             }
             let mask = problem.mask.map(|_| &room.mask[..padded]);
             let seen = problem.seen(query[2] + 1).saturating_sub(base + first).min(block);
-            let scoring = Scoring { scale, mask, seen };
-            let log = if given[0] == E::Num::NEVER { zero } else { given[0] };
             let kept = problem.drop.map(|_| &room.kept[..padded]);
-            let of = Slopes { log, less: given[1], kept };
+            let scoring = Scoring { scale, mask, seen, kept, dtype: problem.operands[0].dtype };
+            let log = if given[0] == E::Num::NEVER { zero } else { given[0] };
+            let of = Slopes { log, less: given[1] };
             let weights = &mut room.weights[row * SCORES..][..padded];
             let slopes = &mut room.slopes[row * SCORES..][..padded];
             E::Num::differentiate(problem.instructions(), weights, slopes, &scoring, &of);
-            problem.round(&mut weights[..block]);
-            problem.round(&mut slopes[..block]);
         }
         if unit.gradients != Gradients::OfQueries {
             let out = (&mut head.of_values[first * wide..], wide);

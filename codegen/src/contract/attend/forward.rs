@@ -5,7 +5,7 @@ use super::operands::Rows;
 use super::{
     Left, Memory, Panels, Problem, QUERIES, Real, SCORES, Unit, panel_room, product, taken, weighed,
 };
-use crate::routines::Scoring;
+use crate::routines::{ROW, Scoring};
 use std::ops::Range;
 use tracecast_ir::kernel::attention::{Extents, KEYS, LANES};
 
@@ -24,6 +24,7 @@ pub(super) fn numbers(extents: &Extents<usize>) -> usize {
         QUERIES,
         QUERIES,
         KEYS,
+        KEYS,
     ])
 }
 
@@ -33,8 +34,8 @@ struct Room<'a, N> {
     sums: &'a mut [N],
     largest: &'a mut [N],
     totals: &'a mut [N],
-    /// A row of the mask, or of what dropout multiplies by.
-    row: &'a mut [N],
+    mask: &'a mut [N],
+    kept: &'a mut [N],
 }
 
 /// Keys and values of a head.
@@ -74,7 +75,8 @@ pub(super) unsafe fn run<E: Engine<Num: Real>>(
         sums: memory.take(QUERIES * value.next_multiple_of(LANES)),
         largest: memory.take(QUERIES),
         totals: memory.take(QUERIES),
-        row: memory.take(KEYS),
+        mask: memory.take(KEYS),
+        kept: memory.take(KEYS),
     };
     for of_query in 0..problem.group() {
         let at = unit.shared * problem.group() + of_query;
@@ -149,16 +151,24 @@ unsafe fn weigh_row<N: Real>(
     row: usize,
     room: &mut Room<'_, N>,
 ) {
-    let Room { scores, sums, largest, totals, row: spare, .. } = room;
+    let tiles = problem.tiles();
+    let Room { scores, sums, largest, totals, mask, kept } = room;
     let wide = problem.extents.value.next_multiple_of(LANES);
-    let padded = block.next_multiple_of(LANES);
-    if let Some(mask) = &problem.mask {
+    let padded = block.next_multiple_of(ROW);
+    if let Some(of) = &problem.mask {
         // SAFETY: the caller's contract.
-        unsafe { mask.row(problem.tiles(), [batch, at, query, first], &mut spare[..block]) };
+        unsafe { of.row(tiles, [batch, at, query, first], &mut mask[..block]) };
     }
-    let mask = problem.mask.map(|_| &spare[..padded]);
-    let seen = problem.seen(query + 1).saturating_sub(first).min(block);
-    let scoring = Scoring { scale: N::of(problem.scale), mask, seen };
+    if let Some(drop) = &problem.drop {
+        drop.factors([batch, at, query], first, &mut kept[..block]);
+    }
+    let scoring = Scoring {
+        scale: N::of(problem.scale),
+        mask: problem.mask.map(|_| &mask[..padded]),
+        seen: problem.seen(query + 1).saturating_sub(first).min(block),
+        kept: problem.drop.map(|_| &kept[..padded]),
+        dtype: problem.operands[0].dtype,
+    };
     let scores = &mut scores[row * SCORES..][..padded];
     let weighed = N::weigh(problem.instructions(), scores, &scoring, largest[row]);
     largest[row] = weighed.largest;
@@ -166,9 +176,4 @@ unsafe fn weigh_row<N: Real>(
     if weighed.again != N::ONE {
         sums[row * wide..][..wide].iter_mut().for_each(|sum| *sum *= weighed.again);
     }
-    if let Some(drop) = &problem.drop {
-        drop.factors([batch, at, query], first, &mut spare[..block]);
-        scores.iter_mut().zip(&spare[..block]).for_each(|(weight, kept)| *weight *= *kept);
-    }
-    problem.round(&mut scores[..block]);
 }

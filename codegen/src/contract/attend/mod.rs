@@ -10,7 +10,6 @@ mod operands;
 mod panels;
 mod real;
 
-use operands::round;
 pub(crate) use operands::{Dropped, Place};
 
 use super::blocking::Cpu;
@@ -125,11 +124,6 @@ impl Problem<'_> {
 
     fn tiles(&self) -> &'static Tiles {
         Tiles::of(self.cpu.instructions)
-    }
-
-    /// Numbers that are multiplied with operands, rounded to the dtype of these.
-    fn round<N: Real>(&self, numbers: &mut [N]) {
-        round(self.tiles(), self.operands[0].dtype, numbers);
     }
 
     /// How many keys the queries before `end` see.

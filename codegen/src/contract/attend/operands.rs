@@ -3,7 +3,7 @@
 use super::real::Real;
 use crate::routines::Tiles;
 use tracecast_ir::DType;
-use tracecast_ir::kernel::attention::{KEYS, Seeds, is_kept};
+use tracecast_ir::kernel::attention::{Seeds, is_kept};
 
 /// Where an operand or a result lies, over four axes.
 #[derive(Clone, Copy)]
@@ -145,19 +145,6 @@ impl Place {
             // SAFETY: the caller's contract.
             None => unsafe { to.copy_from_nonoverlapping(first, bytes) },
         }
-    }
-}
-
-/// Numbers rounded to that dtype, if it is narrower.
-pub(super) fn round<N: Real>(tiles: &Tiles, dtype: DType, numbers: &mut [N]) {
-    let Some(narrow) = N::narrow(dtype) else { return };
-    let mut rounded = [0u16; KEYS];
-    for some in numbers.chunks_mut(KEYS) {
-        let wide = some.as_mut_ptr().cast::<u8>();
-        // SAFETY: an element of a narrow dtype has at most two bytes, so that there is room for all; the routine is one of this CPU.
-        unsafe { tiles.narrow(narrow)(wide, rounded.as_mut_ptr().cast(), some.len()) };
-        // SAFETY: as many have just been written; as above.
-        unsafe { tiles.widen(narrow)(rounded.as_ptr().cast(), wide, some.len()) };
     }
 }
 

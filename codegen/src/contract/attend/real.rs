@@ -39,7 +39,7 @@ pub(super) trait Real:
         row: &mut [Self],
         inner: &mut [Self],
         scoring: &Scoring<'_, Self>,
-        slopes: &Slopes<'_, Self>,
+        slopes: &Slopes<Self>,
     );
 }
 
@@ -77,9 +77,9 @@ impl Real for f32 {
     fn weigh(
         instructions: InstructionSet,
         row: &mut [f32],
-        scoring: &Scoring<'_, f32>,
+        scoring: &Scoring<'_>,
         largest: f32,
-    ) -> Weighed<f32> {
+    ) -> Weighed {
         crate::routines::weigh(instructions, row, scoring, largest)
     }
 
@@ -87,8 +87,8 @@ impl Real for f32 {
         instructions: InstructionSet,
         row: &mut [f32],
         inner: &mut [f32],
-        scoring: &Scoring<'_, f32>,
-        slopes: &Slopes<'_, f32>,
+        scoring: &Scoring<'_>,
+        slopes: &Slopes,
     ) {
         crate::routines::differentiate(instructions, row, inner, scoring, slopes);
     }
@@ -138,7 +138,7 @@ impl Real for f64 {
         row: &mut [f64],
         inner: &mut [f64],
         scoring: &Scoring<'_, f64>,
-        slopes: &Slopes<'_, f64>,
+        slopes: &Slopes<f64>,
     ) {
         double::differentiate(row, inner, scoring, slopes);
     }

@@ -1,6 +1,7 @@
-//! The same in f64, number by number.
+//! The same in f64, number by number. Nothing is rounded.
 
 use super::{Scoring, Slopes, Weighed, folded};
+use std::ops::Add;
 use tracecast_ir::kernel::attention::LANES;
 use tracecast_ir::kernel::math::exp_f64 as exp;
 
@@ -21,7 +22,7 @@ impl Scoring<'_, f64> {
     }
 }
 
-/// A row of products becomes weights. Rows and masks are whole lanes.
+/// A row of products becomes weights. Masks and what is kept are as long.
 pub(crate) fn weigh(row: &mut [f64], scoring: &Scoring<'_, f64>, largest: f64) -> Weighed<f64> {
     let mut peak = largest;
     for (at, score) in row.iter_mut().enumerate() {
@@ -30,25 +31,24 @@ pub(crate) fn weigh(row: &mut [f64], scoring: &Scoring<'_, f64>, largest: f64) -
     }
     let base = if peak == NEVER { 0.0 } else { peak };
     let mut totals = [0.0; LANES];
-    for chunk in row.chunks_exact_mut(LANES) {
-        for (weight, total) in chunk.iter_mut().zip(&mut totals) {
-            *weight = exp(*weight - base);
-            *total += *weight;
-        }
+    for (i, weight) in row.iter_mut().enumerate() {
+        *weight = exp(*weight - base);
+        totals[i % LANES] += *weight;
+        *weight = scoring.kept.map_or(*weight, |kept| *weight * kept[i]);
     }
-    Weighed { largest: peak, again: exp(largest - base), total: folded(totals) }
+    Weighed { largest: peak, again: exp(largest - base), total: folded(totals, Add::add) }
 }
 
-/// A row of products, and one of gradients of weights, become weights and gradients of scores. Rows, masks and what is kept are whole lanes.
+/// A row of products, and one of gradients of weights, become weights and gradients of scores. Masks and what is kept are as long.
 pub(crate) fn differentiate(
     row: &mut [f64],
     inner: &mut [f64],
     scoring: &Scoring<'_, f64>,
-    slopes: &Slopes<'_, f64>,
+    slopes: &Slopes<f64>,
 ) {
     for (at, (weight, slope)) in row.iter_mut().zip(inner).enumerate() {
         *weight = exp(scoring.score(*weight, at) - slopes.log);
-        let kept = slopes.kept.map(|kept| kept[at]);
+        let kept = scoring.kept.map(|kept| kept[at]);
         let of_weight = kept.map_or(*slope, |kept| *slope * kept);
         *slope = if *weight == 0.0 { 0.0 } else { *weight * (of_weight - slopes.less) };
         *weight = kept.map_or(*weight, |kept| *weight * kept);

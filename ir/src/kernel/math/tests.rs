@@ -39,6 +39,16 @@ fn powers_and_logarithms() {
 }
 
 #[test]
+fn the_exponential_of_what_is_not_above_zero_has_the_bits_of_any_exponential() {
+    let below = (0x8000_0000..=u32::MAX).step_by(997).map(f32::from_bits);
+    // Where results are subnormal, and where they end.
+    let small = (0..200_000).map(|i| -87.0 - i as f32 * 1e-4);
+    for x in below.chain(small).chain([0.0, f32::NAN, -INF, -104.0, -103.97]) {
+        assert!(same(exp_of_negative(x), exp(x)), "{x:e}");
+    }
+}
+
+#[test]
 fn trigonometric_and_hyperbolic_functions() {
     let (half, whole) = (std::f32::consts::FRAC_PI_2, std::f32::consts::PI);
     let least = f32::from_bits(1);
