@@ -88,12 +88,18 @@ impl Seen {
         all.next().is_none().then_some(first)
     }
 
-    /// True if packing reads sixteen columns at a time.
-    pub(super) fn is_packed_fast(&self, instructions: InstructionSet) -> bool {
+    /// About how many cycles packing takes for sixteen columns of a step.
+    pub(super) fn packing(&self, instructions: InstructionSet) -> f64 {
         match instructions {
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => self.has_neighbours(),
-            _ => false,
+            InstructionSet::Avx512 if self.has_neighbours() => 6.0,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => match self.column_step() {
+                Some(1) => 14.0,
+                Some(_) => 18.0,
+                None => 40.0,
+            },
+            _ => 40.0,
         }
     }
 

@@ -263,11 +263,21 @@ impl Image {
     ) -> bool {
         // For sixteen columns of a step, in cycles.
         let products = (m as f64 / 2.0).max(1.0);
-        let packing = if seen.is_packed_fast(instructions) { 6.0 } else { 40.0 };
         let vain = self.span() as f64 / n as f64;
         let filling = self.room() as f64 / (n * k) as f64;
         let packed = if pairs { products / 2.0 } else { products };
-        vain * products + 4.0 * filling < packed + packing
+        vain * products + self.filling(instructions) * filling < packed + seen.packing(instructions)
+    }
+
+    /// About how many cycles filling takes for sixteen numbers.
+    fn filling(&self, instructions: InstructionSet) -> f64 {
+        let [.., inner] = &self.along;
+        match instructions {
+            // Numbers of several phases are told apart one by one.
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 if inner.phases.len() > 1 => 40.0,
+            _ => 4.0,
+        }
     }
 
     /// From a line of columns to the next, for each line along the first axis: where they begin, how many they are, and the columns of each.
