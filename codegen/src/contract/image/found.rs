@@ -97,17 +97,6 @@ impl Seen {
         }
     }
 
-    /// True if f32 and narrower floats go straight into panels.
-    pub(super) fn is_packed_straight(&self, instructions: InstructionSet) -> bool {
-        match instructions {
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => self.has_neighbours(),
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 => self.column_step().is_some(),
-            _ => false,
-        }
-    }
-
     /// The axis of rows that moves along a bound; `None` for several, or for one that moves along others as well.
     fn row_of(&self, bound: usize) -> Option<Option<usize>> {
         let mut all = (0..self.rows.len()).filter(|row| self.rows[*row].bounded[bound] != 0);

@@ -261,11 +261,6 @@ impl Image {
         instructions: InstructionSet,
         pairs: bool,
     ) -> bool {
-        // Numbers that a single step sees are filled in as they would be packed, and lie farther apart.
-        let is_single = self.along.iter().all(|along| along.taps == 1);
-        if is_single && seen.is_packed_straight(instructions) {
-            return false;
-        }
         // For sixteen columns of a step, in cycles.
         let products = (m as f64 / 2.0).max(1.0);
         let packing = if seen.is_packed_fast(instructions) { 6.0 } else { 40.0 };

@@ -15,8 +15,6 @@ use tracecast_ir::DType;
 const WIDTH: usize = 16;
 /// Numbers of a vector.
 const LANES: usize = 8;
-/// So many steps before pieces are read, their memory is asked for: no CPU sees that they are the same places of one plane after another.
-const AHEAD: usize = 12;
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed(seen: &Seen, from: &Elements) -> bool {
@@ -135,11 +133,7 @@ unsafe fn pieces<O: Octet, const S: usize>(
 ) {
     let pieces = &runs.pieces[..];
     let (mut now, mut to) = (0, dst);
-    for (step, outer) in runs.outer.iter().enumerate() {
-        let next = runs.outer.get(step + AHEAD).unwrap_or(outer);
-        for piece in pieces {
-            ask(base.wrapping_offset((next.offset + piece.place.offset) * O::BYTES as isize));
-        }
+    for outer in &runs.outer {
         let row = base.wrapping_offset(outer.offset * O::BYTES as isize);
         let masks = &runs.masks[now * pieces.len()..][..pieces.len()];
         let (mut low, mut high) = (x86::_mm256_setzero_ps(), x86::_mm256_setzero_ps());

@@ -112,36 +112,6 @@ unsafe fn every_second(p: *const u8, lanes: u8) -> x86::__m256 {
     x86::_mm256_castpd_ps(both)
 }
 
-/// The 16-bit elements that the bits name, `S` apart, and zeros.
-///
-/// # Safety
-///
-/// They must be readable.
-#[inline(always)]
-unsafe fn halves<const S: usize>(p: *const u8, lanes: u8) -> x86::__m128i {
-    let (first, count) = (lanes.trailing_zeros() as usize, lanes.count_ones() as usize);
-    let q = p.wrapping_add(2 * first * S);
-    let mut all: u128 = 0;
-    if S == 1 && count >= 4 && lanes >> first == u8::MAX >> (8 - count) {
-        // Four and the last four, which may be some of those once more.
-        let behind = 2 * (count - 4);
-        // SAFETY: elements that are named, one behind the other.
-        let low = unsafe { q.cast::<u64>().read_unaligned() };
-        // SAFETY: as above.
-        let high = unsafe { q.wrapping_add(behind).cast::<u64>().read_unaligned() };
-        all = (u128::from(low) | u128::from(high) << (8 * behind)) << (16 * first);
-    } else {
-        for lane in (first..8).filter(|lane| lanes & (1 << lane) != 0) {
-            // SAFETY: an element that is named.
-            let element = unsafe { p.wrapping_add(2 * lane * S).cast::<u16>().read_unaligned() };
-            all |= u128::from(element) << (16 * lane);
-        }
-    }
-    let [low, high] = [all as u64, (all >> 64) as u64].map(u64::cast_signed);
-    // SAFETY: every x86-64 has the instruction.
-    unsafe { x86::_mm_set_epi64x(high, low) }
-}
-
 impl Octet for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
@@ -149,14 +119,11 @@ impl Octet for Bf16 {
         // SAFETY: the caller's contract.
         let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
         // SAFETY: the caller's contract.
-        unsafe { bf16_to_f32(x) }
-    }
-    #[inline(always)]
-    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
+        let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
         // SAFETY: the caller's contract.
-        let x = unsafe { halves::<S>(p, lanes) };
+        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
         // SAFETY: the caller's contract.
-        unsafe { bf16_to_f32(x) }
+        unsafe { x86::_mm256_castsi256_ps(x) }
     }
     #[inline(always)]
     unsafe fn one(p: *const u8) -> f32 {
@@ -165,28 +132,8 @@ impl Octet for Bf16 {
     }
 }
 
-/// # Safety
-///
-/// The CPU must have AVX2.
-#[inline(always)]
-unsafe fn bf16_to_f32(x: x86::__m128i) -> x86::__m256 {
-    // SAFETY: the caller's contract.
-    let x = unsafe { x86::_mm256_cvtepu16_epi32(x) };
-    // SAFETY: the caller's contract.
-    let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
-    // SAFETY: the caller's contract.
-    unsafe { x86::_mm256_castsi256_ps(x) }
-}
-
 impl Octet for F16 {
     const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn some<const S: usize>(p: *const u8, lanes: u8) -> x86::__m256 {
-        // SAFETY: the caller's contract.
-        let x = unsafe { halves::<S>(p, lanes) };
-        // SAFETY: the caller's contract.
-        unsafe { x86::_mm256_cvtph_ps(x) }
-    }
     #[inline(always)]
     unsafe fn load(p: *const u8) -> x86::__m256 {
         // SAFETY: the caller's contract.
