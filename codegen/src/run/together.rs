@@ -10,18 +10,8 @@ use smallvec::SmallVec;
 
 /// From so many columns on, a batch is worth packing its left factor for.
 const ENOUGH_COLUMNS: usize = 512;
-
-/// True if the columns of a batch are read where they lie.
-fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
-    let BoundContract { acc, m, n, k, ref factors, .. } = *contract;
-    let [left, plan::FactorSource::Plain { .. }] = factors else { return false };
-    let left_seen = match left {
-        plan::FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
-        plan::FactorSource::Plain { .. } | plan::FactorSource::Computed { .. } => None,
-    };
-    let [a, b] = [source(left, left_seen.as_ref()), source(&factors[1], None)];
-    contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
-}
+/// Where a batch has fewer columns, those that fill no vector, some of which are summed twice, take as long as packing.
+const SOME_COLUMNS: usize = 128;
 
 /// Which batch axes are gone over together, and which one after another.
 pub(super) struct Together {
@@ -151,6 +141,21 @@ impl Together {
             _ => None,
         }
     }
+}
+
+/// True if the columns of a batch are read where they lie, and are enough for that.
+fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
+    let BoundContract { acc, m, n, k, ref factors, .. } = *contract;
+    if n < SOME_COLUMNS {
+        return false;
+    }
+    let [left, plan::FactorSource::Plain { .. }] = factors else { return false };
+    let left_seen = match left {
+        plan::FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
+        plan::FactorSource::Plain { .. } | plan::FactorSource::Computed { .. } => None,
+    };
+    let [a, b] = [source(left, left_seen.as_ref()), source(&factors[1], None)];
+    contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
 }
 
 /// Where the elements of a factor lie in a batch whose numbers that are bounded begin with these.
