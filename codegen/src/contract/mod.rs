@@ -130,6 +130,17 @@ pub(crate) unsafe fn contract(
     });
 }
 
+/// True if all of a right operand of so many columns and steps, used by so many rows, is read as it lies.
+pub(crate) fn is_read_in_place(
+    cpu: &Cpu,
+    acc: DType,
+    [rows, cols, k]: [usize; 3],
+    [a, b]: [&Source<'_>; 2],
+) -> bool {
+    let work = Work::new(cpu, 0..rows, 0..cols, k, [a, b], &[]);
+    with_engine!(cpu, acc, work.in_pairs(), E => work.reads_again::<E>(work.cols.len()))
+}
+
 /// What follows with an engine of the CPU as that name: for an accumulator, f32 or f64, and for bf16 in pairs or not.
 macro_rules! with_engine {
     ($cpu:expr, $acc:expr, $pairs:expr, $engine:ident => $body:expr) => {{
@@ -286,6 +297,12 @@ impl Work<'_> {
         }
     }
 
+    /// True if columns that fill no vector are read with the last of those before them, whose sums come out once more: those of a single block of `k`, which are not
+    /// added to others.
+    fn reads_again<E: Engine>(&self, columns: usize) -> bool {
+        columns >= E::LANES && self.k <= CONTRACT_BLOCK && self.as_it_lies::<E>().is_some()
+    }
+
     /// Where the sums of a group are stored as they come out of registers: whole vectors of a single block of `k`.
     fn stored_at_once<E: Engine>(
         &self,
@@ -294,9 +311,8 @@ impl Work<'_> {
         finish: &Finish<'_>,
     ) -> Option<(*mut E::Num, usize)> {
         let Finish::Store(base, ld) = *finish else { return None };
-        let fits = !self.traded
-            && (1..=CONTRACT_BLOCK).contains(&self.k)
-            && cols.len().is_multiple_of(E::LANES);
+        let is_whole = cols.len().is_multiple_of(E::LANES) || self.reads_again::<E>(cols.len());
+        let fits = !self.traded && (1..=CONTRACT_BLOCK).contains(&self.k) && is_whole;
         let first = base.cast::<E::Num>().wrapping_add(rows.start * ld + cols.start);
         fits.then_some((first, ld))
     }
@@ -394,7 +410,7 @@ impl Work<'_> {
         self.cpu.pairs && all_bf16 && self.as_it_lies::<micro::avx512::Avx512F32>().is_none()
     }
 
-    /// The right operand, if it is read as it lies, apart from columns that fill no vector.
+    /// The right operand, if it is read as it lies, apart from columns that fill no vector; see [`Work::reads_again`].
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
         let few_rows = self.rows.len() <= 2 * E::ROWS;
         let size = size_of::<E::Num>();
@@ -423,9 +439,9 @@ impl Work<'_> {
             let packed = base.wrapping_add(k.start / E::DEPTH * width * cell.bytes());
             return Right { in_place: None, packed, cell, width, first: cols.start, least };
         }
-        let in_place = self
-            .as_it_lies::<E>()
-            .map(|b| (b.from(cols.start, k.start), cols.len() / E::LANES * E::LANES));
+        let reads_again = self.reads_again::<E>(cols.len());
+        let whole = if reads_again { cols.len() } else { cols.len() / E::LANES * E::LANES };
+        let in_place = self.as_it_lies::<E>().map(|b| (b.from(cols.start, k.start), whole));
         let rest = cols.start + in_place.map_or(0, |(_, whole)| whole)..cols.end;
         let width = rest.len().next_multiple_of(E::WIDTH);
         let (cell, first, mut least) = (E::Num::DTYPE, 0, u16::MAX);

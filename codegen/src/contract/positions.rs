@@ -104,6 +104,11 @@ impl Channels {
         })
     }
 
+    /// True if elements of this dtype, rounded so, are read where they lie to be accumulated in that one.
+    pub(crate) fn are_read_in_place(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
+        self.is_whole && dtype == acc && round.is_none()
+    }
+
     /// What so many examples see.
     fn group(&self, examples: usize) -> Seen {
         let mut seen = self.seen.clone();
@@ -214,7 +219,7 @@ impl Positions<'_> {
         let Some(image) = Image::of(&self.channels.group(cut.examples), None) else {
             return Rooms::default();
         };
-        let [of_images, of_line] = match self.is_read_in_place::<E>() {
+        let [of_images, of_line] = match self.is_read_in_place() {
             true => [0; 2],
             false => [image.room().saturating_mul(cut.channels), image.line()],
         };
@@ -222,13 +227,17 @@ impl Positions<'_> {
         let a = Operand { source: self.a, columns: false };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let block = CONTRACT_BLOCK.min(steps);
+        let (of_left, listed) = match self.lines_of(0, each) {
+            Some(_) => (0, [0; 2]),
+            None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
+        };
         Rooms {
             left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
             right: bytes(of_images),
-            filled: bytes(a.filled(E::WIDTH, block).max(of_line).max(moved_room(columns))),
+            filled: bytes(of_left.max(of_line).max(moved_room(columns))),
             chains: bytes(columns * cut.ld),
             sums: bytes(columns * cut.ld),
-            listed: a.listed(E::WIDTH, block),
+            listed,
             steps: steps.saturating_add(columns),
         }
     }
@@ -267,9 +276,9 @@ impl Positions<'_> {
     }
 
     /// True if the right operand is read where it lies, without an image.
-    fn is_read_in_place<E: Engine>(&self) -> bool {
+    fn is_read_in_place(&self) -> bool {
         let Elements { dtype, round, .. } = self.elements();
-        self.channels.is_whole && dtype == E::Num::DTYPE && round.is_none()
+        self.channels.are_read_in_place(dtype, round, self.acc)
     }
 
     /// Lists where steps of so many examples, of so many each, are in an image or the operand, and behind them where the columns of so many channels are.
@@ -280,7 +289,7 @@ impl Positions<'_> {
         scratch: &mut Scratch,
     ) {
         let seen = self.channels.group(examples);
-        if self.is_read_in_place::<E>() {
+        if self.is_read_in_place() {
             scratch.steps.clear();
             let steps = (0..examples * each).map(|step| place(&seen.rows, step).offset);
             scratch.steps.extend(steps);
@@ -316,7 +325,7 @@ impl Positions<'_> {
         let columns = part.channels.len() * taps;
         let steps = examples.start * part.each..examples.end * part.each;
         let first = examples.start as isize * next;
-        let right = if self.is_read_in_place::<E>() {
+        let right = if self.is_read_in_place() {
             let first = first + part.channels.start as isize * stride;
             self.elements().moved(first).base.cast()
         } else {
@@ -400,6 +409,16 @@ impl Positions<'_> {
         Elements { base, dtype, round }
     }
 
+    /// The lines of the left operand in the first example from a row on, and from an example to the next in elements, if the steps of an example lie at
+    /// one distance: others are brought together.
+    fn lines_of(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
+        let Source::Windows { base, dtype, round, seen } = self.a else { return None };
+        let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
+        let (across, along) = (rows.stride, steps.stride);
+        let all = Lines { base, dtype, round, across, along };
+        (steps.extent == each).then(|| (all.from(row, 0), examples.stride))
+    }
+
     /// Packs the left operand for the rows of a part and these steps: panels one behind the other.
     ///
     /// # Safety
@@ -416,12 +435,19 @@ impl Positions<'_> {
         let operand = Operand { source: self.a, columns: false };
         for panel in panels(part.rows.len(), E::WIDTH) {
             let first = part.rows.start + panel.start;
-            for steps_of in groups(steps, CONTRACT_BLOCK) {
-                let at = panel.start * steps.len() + (steps_of.start - steps.start) * E::WIDTH;
-                let (rows, count) = (first..first + panel.count, steps_of.len());
-                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-                // SAFETY: the caller's contract.
-                let lines = unsafe { operand.lines::<E::Num>(rows, steps_of, filled, runs) };
+            let lies = self.lines_of(first, part.each);
+            let length = lies.map_or(CONTRACT_BLOCK, |_| part.each);
+            for some in groups(steps, length) {
+                let at = panel.start * steps.len() + (some.start - steps.start) * E::WIDTH;
+                let (rows, count) = (first..first + panel.count, some.len());
+                let lines = match lies {
+                    Some((lines, next)) => lines.moved((some.start / part.each) as isize * next),
+                    None => {
+                        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+                        // SAFETY: the caller's contract.
+                        unsafe { operand.lines::<E::Num>(rows, some, filled, runs) }
+                    }
+                };
                 // SAFETY: the lines are readable, or brought together; the room is that of all panels.
                 unsafe { E::pack(&lines, panel.count, count, to.wrapping_add(at), E::WIDTH) };
             }

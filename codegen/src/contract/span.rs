@@ -17,7 +17,7 @@ pub(super) enum Left<T> {
 /// A right operand that is ready for the innermost loop.
 #[derive(Clone, Copy)]
 pub(super) struct Right {
-    /// Columns that are read as they lie, from the first one on.
+    /// Columns that are read as they lie, from the first one on: a vector of them at least, if they are not whole vectors.
     pub(super) in_place: Option<(Lines, usize)>,
     /// The others in panels, a block of `k` after the other.
     pub(super) packed: *const u8,
@@ -151,8 +151,8 @@ pub(super) unsafe fn block<E: Engine>(
     };
     if let Some((lines, whole)) = right.in_place {
         let bytes = lines.dtype.bytes() as isize;
-        for start in (0..whole).step_by(widest) {
-            let (base, count) = (lines.from(start, 0).base, widest.min(whole - start));
+        for (start, count) in vectors_of::<E>(whole, widest) {
+            let base = lines.from(start, 0).base;
             let (step, ahead) = (lines.along * bytes, count as isize * bytes);
             span(start, Columns { base, step, cell: lines.dtype, count, ahead });
         }
@@ -163,6 +163,13 @@ pub(super) unsafe fn block<E: Engine>(
         let step = (ld * bytes) as isize;
         span(whole + start, Columns { base, step, cell: right.cell, count, ahead: 0 });
     }
+}
+
+/// Whole vectors of so many columns, at least one: where they begin, and how many columns they are. The last ones may be some of those before it once more.
+fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = (usize, usize)> {
+    let whole = columns / E::LANES * E::LANES;
+    let spans = (0..whole).step_by(widest).map(move |start| (start, widest.min(whole - start)));
+    spans.chain((whole < columns).then(|| (columns - E::LANES, E::LANES)))
 }
 
 /// All rows of a block by some columns.

@@ -38,7 +38,12 @@ const ROWS_WITHOUT_KEEPING: usize = 128;
 
 /// Into how many parts to cut rows and columns, at multiples of these units, for at most that many parts in all: those whose largest
 /// part costs least. Every part prepares its rows of the left operand and its columns of the right one, at these costs.
-fn grid([m, n]: [usize; 2], units: [usize; 2], preparing: [f64; 2], parts: usize) -> [usize; 2] {
+pub(super) fn grid(
+    [m, n]: [usize; 2],
+    units: [usize; 2],
+    preparing: [f64; 2],
+    parts: usize,
+) -> [usize; 2] {
     let [units_down, units_across] = [m.div_ceil(units[0]), n.div_ceil(units[1])];
     let cost = |down: usize| {
         let across = (parts / down).min(units_across).max(1);
@@ -80,7 +85,9 @@ pub(super) fn run(
     if let Some(images) = Images::of(contract, invocation.target.instructions) {
         return images.run(contract, invocation);
     }
-    let together = if kept.is_some() { Together::none(contract) } else { Together::of(contract) };
+    let cpu = Cpu::with(invocation.target.instructions);
+    let together =
+        if kept.is_some() { Together::none(contract) } else { Together::of(contract, &cpu) };
     let cut = cut(contract, invocation.team, &together, kept.is_some());
     let run = ContractRun { contract, invocation, kept, together: &together };
     with_places(&contract.largest, cut.tasks(), std::slice::from_ref(operands), |largest| {
@@ -129,7 +136,7 @@ pub(super) fn rooms(
         };
         (cut.tasks(), (0..down * across).map(of).fold(Rooms::default(), Rooms::max))
     };
-    let together = Together::of(contract);
+    let together = Together::of(contract, &cpu);
     let right_seen = together.right(right, contract.k).map(|windows| seen(&windows, |_| 0));
     let (tasks, all) = part_rooms(&together, source(right, right_seen.as_ref()));
     let Some(packing) = packing else { return (tasks, all) };

@@ -1,7 +1,7 @@
 //! Runs contractions over positions, as those that the gradients of weights are: threads share channels, or rows where these are few.
 
 use super::Invocation;
-use super::contract::{parts, source};
+use super::contract::{grid, parts, source};
 use super::images::{from_first, operand};
 use super::max_abs::with_places;
 use super::memory::{self, Address};
@@ -14,9 +14,14 @@ use std::ops::Range;
 use tracecast_ir::DType;
 
 type FactorSource = contract::FactorSource<i64>;
+type Windows = contract::Windows<i64>;
 
 /// Rows are cut at multiples of this: as many lanes as the widest vectors have.
 const LANES: usize = 16;
+
+/// What packing a number of the left operand costs, in products of a step, and filling one of an image.
+const PACKING: f64 = 10.0;
+const FILLING: f64 = 8.0;
 
 /// A contraction over positions.
 pub(super) struct OverPositions {
@@ -56,11 +61,15 @@ impl OverPositions {
         let batches = contract.batch.iter().product::<usize>();
         let parts = parts(contract, team);
         let groups = parts.min(batches);
-        let rest = parts / groups;
-        // Rows of a part share the images of its channels.
-        let of_channels = if self.channels.count >= 2 * rest { rest } else { 1 };
-        let of_rows = (rest / of_channels).min(contract.m.div_ceil(LANES));
-        [groups, of_channels, of_rows]
+        let FactorSource::Seen(Windows { dtype, round, .. }) = contract.factors[1] else {
+            unreachable!("is seen through windows")
+        };
+        let Channels { count, taps, .. } = self.channels;
+        let is_read = self.channels.are_read_in_place(dtype, round, contract.acc);
+        // Rows of a part share the images of its channels, which are as much as a column each.
+        let costs = [PACKING, if is_read { 0.0 } else { FILLING }].map(|cost| cost / taps as f64);
+        let grid = grid([contract.m, count], [LANES, 1], costs, parts / groups);
+        [groups, grid[1], grid[0]]
     }
 
     /// The batches, channels and rows of a task.

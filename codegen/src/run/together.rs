@@ -3,12 +3,15 @@
 //! The examples of a convolution have few columns each where images are small, and one weight. Packing it for each of them takes as long as a
 //! quarter of the product. Together they have as many columns as one large image; each sum is the same chain as before.
 
-use crate::contract::{self, MOST_BOUNDS, Seen};
+use super::contract::source;
+use crate::contract::{self, Cpu, MOST_BOUNDS, Seen};
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
 
 /// From so many columns on, a batch is worth packing its left factor for.
 const ENOUGH_COLUMNS: usize = 512;
+/// Where a batch has fewer columns, those that fill no vector, some of which are summed twice, take as long as packing.
+const SOME_COLUMNS: usize = 128;
 
 /// Which batch axes are gone over together, and which one after another.
 pub(super) struct Together {
@@ -28,8 +31,8 @@ impl Together {
         Together::along(contract, &|_| false)
     }
 
-    /// As many as share the left factor, if columns are few and rows need no order.
-    pub(super) fn of(contract: &BoundContract) -> Together {
+    /// As many as share the left factor, if columns are few, would be packed, and rows need no order.
+    pub(super) fn of(contract: &BoundContract, cpu: &Cpu) -> Together {
         // The same numbers in every batch along an axis.
         let is_shared = |axis: usize| match &contract.factors[0] {
             plan::FactorSource::Plain { batch, .. } => batch[axis] == 0,
@@ -45,7 +48,7 @@ impl Together {
             plan::FactorSource::Computed { .. } => false,
         };
         let few = (1..ENOUGH_COLUMNS).contains(&contract.n);
-        if in_runs && few && contract.columns.is_empty() {
+        if in_runs && few && contract.columns.is_empty() && !is_read_in_place(contract, cpu) {
             Together::along(contract, &is_shared)
         } else {
             Together::none(contract)
@@ -138,6 +141,21 @@ impl Together {
             _ => None,
         }
     }
+}
+
+/// True if the columns of a batch are read where they lie, and are enough for that.
+fn is_read_in_place(contract: &BoundContract, cpu: &Cpu) -> bool {
+    let BoundContract { acc, m, n, k, ref factors, .. } = *contract;
+    if n < SOME_COLUMNS {
+        return false;
+    }
+    let [left, plan::FactorSource::Plain { .. }] = factors else { return false };
+    let left_seen = match left {
+        plan::FactorSource::Seen(windows) => Some(seen(windows, |_| 0)),
+        plan::FactorSource::Plain { .. } | plan::FactorSource::Computed { .. } => None,
+    };
+    let [a, b] = [source(left, left_seen.as_ref()), source(&factors[1], None)];
+    contract::is_read_in_place(cpu, acc, [m, n, k], [&a, &b])
 }
 
 /// Where the elements of a factor lie in a batch whose numbers that are bounded begin with these.

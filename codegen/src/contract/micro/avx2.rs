@@ -102,7 +102,7 @@ impl Engine for Avx2F32 {
     const LANES: usize = 8;
     const WIDTH: usize = 16;
     const ROWS: usize = 6;
-    const SPOTS: usize = 4;
+    const SPOTS: usize = 6;
     const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 32 } else { 16 }
@@ -164,7 +164,7 @@ impl Engine for Avx2F64 {
     const LANES: usize = 4;
     const WIDTH: usize = 8;
     const ROWS: usize = 6;
-    const SPOTS: usize = 4;
+    const SPOTS: usize = 6;
     const LINE: usize = 14;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 16 } else { 8 }
@@ -211,7 +211,7 @@ unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(x86::__m256, columns, vectors, of, [1 2 3 4])
+    spots!(x86::__m256, columns, vectors, of, [1 2 3 4 5 6])
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -221,7 +221,7 @@ unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn spots_f64(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
-    spots!(x86::__m256d, columns, vectors, of, [1 2 3 4])
+    spots!(x86::__m256d, columns, vectors, of, [1 2 3 4 5 6])
 }
 
 #[target_feature(enable = "avx2,fma")]

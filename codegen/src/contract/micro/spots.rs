@@ -1,7 +1,7 @@
 //! The innermost loop of a contraction of which each column's numbers lie in an image: vectors go along the rows of the result, and the number of a column is
 //! read where the image has it.
 //!
-//! Compilers load the numbers of all columns before they multiply any, so these take registers beside the sums and the vectors of rows
+//! Beside the sums, registers hold the vectors of rows and a number of a column, or those of all columns where a compiler loads them before it multiplies any
 //! ([`Engine::SPOTS`](super::Engine::SPOTS)).
 
 use super::Vector;

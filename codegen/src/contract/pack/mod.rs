@@ -75,8 +75,13 @@ impl Lines {
     /// The part that begins at a line and a step.
     #[inline]
     pub(super) fn from(self, line: usize, step: usize) -> Lines {
-        let at = line as isize * self.across + step as isize * self.along;
-        Lines { base: self.base.wrapping_offset(at * self.dtype.bytes() as isize), ..self }
+        self.moved(line as isize * self.across + step as isize * self.along)
+    }
+
+    /// The same from so many elements on.
+    #[inline]
+    pub(super) fn moved(self, by: isize) -> Lines {
+        Lines { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
     }
 }
 

@@ -56,6 +56,21 @@ fn over_positions(
     (x, seen, all, [k, n])
 }
 
+/// A left operand of so many rows, and steps of so many examples, with the rows of an example one behind the other.
+fn example_by_example(left: &Tensor, [rows, each, examples]: [usize; 3]) -> (Tensor, Seen) {
+    let (dtype, width) = (left.dtype, left.dtype.bytes());
+    let mut apart = Tensor::new(dtype, rows * each * examples, 44, (each as isize, 1));
+    for (at, element) in apart.bytes.chunks_mut(width).enumerate() {
+        let (example, row, step) = (at / each / rows, at / each % rows, at % each);
+        let from = ((row * examples + example) * each + step) * width;
+        element.copy_from_slice(&left.bytes[from..from + width]);
+    }
+    let axis =
+        |extent: usize, stride: usize| Axis { extent, stride: stride as isize, bounded: [0; 3] };
+    let columns = [axis(examples, rows * each), axis(each, 1)];
+    (apart, Seen::new(&[axis(rows, each)], &columns, [Bound::default(); 3]))
+}
+
 #[test]
 fn gradients_of_weights_have_the_sums_of_windows() {
     let mut scratch = Scratch::default();
@@ -80,14 +95,19 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                 let channels = Channels::of(&seen, [m, k]).expect("the gradient of a weight");
                 assert_eq!(channels.count * channels.taps, n);
                 let left = Tensor::new(dtype, m * k, 44, (k as isize, 1));
+                let (apart, seen_apart) = example_by_example(&left, [m, k / sizes[0], sizes[0]]);
+                let base = apart.bytes.as_ptr();
+                let apart = Source::Windows { base, dtype, round: None, seen: &seen_apart };
                 let want: Vec<u64> = (0..m * n)
                     .map(|at| {
                         let right = |p: usize| all[p * n + at % n];
                         sum(DType::F32, k, |p| left.get(at / n, p), right)
                     })
                     .collect();
-                for cpu in &Cpu::all() {
-                    let (a, acc) = (left.source(), DType::F32);
+                for (cpu, a) in
+                    Cpu::all().iter().flat_map(|cpu| [(cpu, left.source()), (cpu, apart)])
+                {
+                    let acc = DType::F32;
                     let work = Positions { cpu, acc, a, b, channels: &channels };
                     let mut found = vec![None; m * n];
                     let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
