@@ -8,7 +8,7 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 12] = [
+const SHAPES: [[usize; 10]; 15] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
@@ -26,6 +26,10 @@ const SHAPES: [[usize; 10]; 12] = [
     [2, 16, 9, 12, 24, 3, 2, 1, 1, 1],
     [2, 16, 8, 8, 24, 1, 2, 0, 1, 1],
     [2, 8, 9, 9, 40, 3, 1, 0, 1, 1],
+    // Phases that see every second or third position of a weight, for more steps than a block; in groups, dilated.
+    [1, 24, 8, 9, 150, 3, 2, 1, 1, 1],
+    [2, 10, 7, 8, 140, 5, 3, 2, 1, 1],
+    [2, 26, 5, 9, 20, 3, 2, 1, 2, 2],
 ];
 
 /// The convolution of `x` and both of its gradients.

@@ -9,6 +9,7 @@ use crate::error::no_memory;
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::eval::Bytes;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Writes a block of an operand, given by first row, number of rows, first column and number of columns, row by row without
 /// gaps.
@@ -150,6 +151,23 @@ impl Operand<'_> {
             return None;
         }
         Some((seen, Elements { base, dtype, round }))
+    }
+
+    /// Its elements, and from a row to the next, if it is seen whole, rows are its lines, and these lie closer together than what a row has side by side: as of the
+    /// weight in the gradient of a strided convolution's operand.
+    pub(super) fn apart(&self) -> Option<(Elements, isize)> {
+        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        let row = seen.near_rows().filter(|_| !self.columns)?;
+        Some((Elements { base, dtype, round }, row))
+    }
+
+    /// Where each of some steps lies, at most a block of them, in elements; nothing for what is not [`apart`](Operand::apart).
+    pub(super) fn step_offsets(&self, steps: Range<usize>) -> [isize; CONTRACT_BLOCK] {
+        let mut offsets = [0; CONTRACT_BLOCK];
+        if let Source::Windows { seen, .. } = self.source {
+            seen.offsets(steps, &mut offsets);
+        }
+        offsets
     }
 
     /// True if it is packed from where it is seen through windows.

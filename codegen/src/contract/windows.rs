@@ -142,6 +142,23 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// From a row to the next, if nothing is bounded, elements of a row lie apart, and rows closer together than some of these.
+    pub(super) fn near_rows(&self) -> Option<isize> {
+        let [row] = self.rows[..] else { return None };
+        let far = self.columns.iter().any(|axis| axis.stride.abs() > row.stride.abs());
+        let apart = self.columns.last().is_some_and(|axis| axis.stride != 1);
+        (self.is_unbounded() && far && apart).then_some(row.stride)
+    }
+
+    /// Where elements of the first row lie at some columns.
+    pub(super) fn offsets(&self, columns: Range<usize>, to: &mut [isize]) {
+        for (column, to) in columns.zip(to) {
+            *to = place(&self.columns, column).offset;
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 impl Seen {
     /// True if columns of a run lie side by side, and what is bounded goes on by one from each to the next or stays.

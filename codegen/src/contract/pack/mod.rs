@@ -253,3 +253,42 @@ pub(super) unsafe fn pack<E: Engine>(
     }
     least
 }
+
+/// As [`pack`], for rows that lie so many elements apart, from the first one's element of each step on.
+///
+/// # Safety
+///
+/// As there.
+pub(super) unsafe fn pack_apart<E: Engine>(
+    from: Elements,
+    row: isize,
+    offsets: &[isize],
+    rows: usize,
+    dst: *mut E::Num,
+) {
+    let Elements { base, dtype, round } = from;
+    let bytes = dtype.bytes() as isize;
+    let as_they_are = dtype == E::Num::DTYPE && round.is_none();
+    for (chunk, steps) in offsets.chunks(CHUNK).enumerate() {
+        for Part { start, count, ld } in strips(rows, E::ROWS) {
+            let to = dst.wrapping_add(start * offsets.len() + chunk * CHUNK * ld);
+            for (p, offset) in steps.iter().enumerate() {
+                let first = base.wrapping_offset((offset + start as isize * row) * bytes);
+                let to = to.wrapping_add(p * ld);
+                for j in 0..count {
+                    let at = first.wrapping_offset(j as isize * row * bytes);
+                    let number = if as_they_are {
+                        // SAFETY: an element of the operand, which is a number.
+                        unsafe { at.cast::<E::Num>().read_unaligned() }
+                    } else {
+                        // SAFETY: an element of the operand.
+                        let number = unsafe { E::Num::read(dtype, at) };
+                        round.map_or(number, |to| number.nearest(to))
+                    };
+                    // SAFETY: its place.
+                    unsafe { to.wrapping_add(j).write(number) };
+                }
+            }
+        }
+    }
+}
