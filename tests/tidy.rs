@@ -75,7 +75,7 @@ const CRATES: [Crate; 9] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 28_800,
+        budget: 29_000,
         most_flat: 8,
     },
     Crate {

@@ -26,6 +26,11 @@ const SOME_BATCHES: usize = 4;
 /// Those with more columns are for no more steps than this.
 const FEW_STEPS: usize = 512;
 
+/// Rows of so few columns in all are shared among threads, which with images share columns, and pack all rows each.
+const FEW_IN_ALL: usize = 256;
+/// So many rows are worth it.
+const MANY_ROWS: usize = 64;
+
 /// A contraction over images.
 pub(super) struct Images {
     /// How the right operand is seen, and the left one if that is seen as well.
@@ -65,7 +70,9 @@ impl Images {
         });
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let pairs = all_bf16 && Cpu::with(instructions).pairs;
-        if beside.is_none() && !image.is_better(&right, [m, n, k], instructions, pairs) {
+        let all = batch.iter().product::<usize>() * n;
+        let few = m >= MANY_ROWS && all <= FEW_IN_ALL && right.is_packed_fast(instructions);
+        if beside.is_none() && (few || !image.is_better(&right, [m, n, k], instructions, pairs)) {
             return None;
         }
         let left = match left {

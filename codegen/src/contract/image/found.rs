@@ -7,6 +7,9 @@ use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
+/// Cycles that packing takes for sixteen columns, one by one.
+const SINGLY: f64 = 40.0;
+
 impl Image {
     /// Of an operand that is seen so, for some of the windows along the first axis that they move over; `None` if it is seen in other ways than those of a convolution.
     pub(crate) fn of(seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
@@ -88,6 +91,11 @@ impl Seen {
         all.next().is_none().then_some(first)
     }
 
+    /// True if packing reads several columns at a time.
+    pub(crate) fn is_packed_fast(&self, instructions: InstructionSet) -> bool {
+        self.packing(instructions) < SINGLY
+    }
+
     /// About how many cycles packing takes for sixteen columns of a step.
     pub(super) fn packing(&self, instructions: InstructionSet) -> f64 {
         match instructions {
@@ -97,9 +105,9 @@ impl Seen {
             InstructionSet::Avx2 => match self.column_step() {
                 Some(1) => 14.0,
                 Some(_) => 18.0,
-                None => 40.0,
+                None => SINGLY,
             },
-            _ => 40.0,
+            _ => SINGLY,
         }
     }
 
