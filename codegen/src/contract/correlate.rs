@@ -9,7 +9,7 @@ use super::image::{Beside, Image, Places};
 use super::micro::taps::Taps;
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Elements, Wider, pack, pack_apart, room, strips};
+use super::pack::{Elements, Wider, room, strips};
 use super::rooms::Rooms;
 use super::windows::{Seen, place};
 use super::{groups, with_engine};
@@ -272,19 +272,10 @@ impl Correlation<'_> {
         let operand = Operand { source, columns: false };
         for from in (0..self.k).step_by(CONTRACT_BLOCK) {
             let steps = from..self.k.min(from + CONTRACT_BLOCK);
-            let count = steps.len();
             let to = to.wrapping_add(from * self.rows);
-            if let Some((elements, row)) = operand.apart() {
-                let offsets = operand.step_offsets(steps);
-                // SAFETY: the caller's contract; the room is that of all blocks.
-                unsafe { pack_apart::<E>(elements, row, &offsets[..count], self.rows, to) };
-                continue;
-            }
-            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract.
-            let lines = unsafe { operand.lines::<E::Num>(0..self.rows, steps, filled, runs) };
-            // SAFETY: the lines are readable by the caller's contract, or brought together; the room is that of all blocks.
-            unsafe { pack::<E>(lines, strips(self.rows, E::ROWS), count, to) };
+            let spare = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract; the room is that of all blocks.
+            unsafe { operand.pack_strips::<E>(0..self.rows, steps, spare, to) };
         }
     }
 

@@ -50,7 +50,7 @@ use blocking::Blocking;
 use micro::few;
 use micro::{Engine, Number};
 use operand::Operand;
-use pack::{Lines, Wider, pack, pack_apart, panels as panels_of, room, strips};
+use pack::{Lines, Wider, pack, panels as panels_of, room};
 use span::{Left, Out, Right, block, chain_room, leading};
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -346,22 +346,10 @@ impl Work<'_> {
         let mut least = u16::MAX;
         for from in k.clone().step_by(CONTRACT_BLOCK) {
             let steps = from..k.end.min(from + CONTRACT_BLOCK);
-            let count = steps.len();
             let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
-            if let Some((elements, row)) = self.a.apart().filter(|_| E::DEPTH == 1) {
-                let elements = elements.moved(rows.start as isize * row);
-                let offsets = self.a.step_offsets(steps);
-                // SAFETY: the caller's contract; the room is sized for all blocks.
-                unsafe { pack_apart::<E>(elements, row, &offsets[..count], rows.len(), to) };
-                continue;
-            }
-            // SAFETY: the caller's contract.
-            let lines = unsafe {
-                self.a.lines::<E::Num>(rows.clone(), steps, &mut scratch.filled, &mut scratch.runs)
-            };
-            let parts = strips(rows.len(), E::ROWS);
-            // SAFETY: the lines are readable by the caller's contract, or filled; the room is sized for all blocks.
-            least = least.min(unsafe { pack::<E>(lines, parts, count, to) });
+            let spare = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract; the room is sized for all blocks.
+            least = least.min(unsafe { self.a.pack_strips::<E>(rows.clone(), steps, spare, to) });
         }
         Left::Packed { base: packed, rows: rows.len(), least }
     }

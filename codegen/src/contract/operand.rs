@@ -1,7 +1,7 @@
 //! Where the operands of a contraction come from, and the memory they are packed into.
 
 use super::micro::Engine;
-use super::pack::{Elements, Lines, Wider};
+use super::pack::{Elements, Lines, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
 use super::rooms::Rooms;
 use super::windows::{Brought, Runs, Seen, bring, brought, grow};
@@ -153,21 +153,41 @@ impl Operand<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
-    /// Its elements, and from a row to the next, if it is seen whole, rows are its lines, and these lie closer together than what a row has side by side: as of the
-    /// weight in the gradient of a strided convolution's operand.
-    pub(super) fn apart(&self) -> Option<(Elements, isize)> {
-        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
-        let row = seen.near_rows().filter(|_| !self.columns)?;
-        Some((Elements { base, dtype, round }, row))
+    /// Packs some of its lines for at most a block of steps, in strips, as [`pack`] does; `filled` and `runs` as for [`Operand::lines`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Operand::lines`]; there must be room for as many numbers.
+    pub(super) unsafe fn pack_strips<E: Engine>(
+        &self,
+        lines: Range<usize>,
+        steps: Range<usize>,
+        (filled, runs): (&mut Buffer, &mut Runs),
+        to: *mut E::Num,
+    ) -> u16 {
+        let count = steps.len();
+        if let Some((seen, elements, line)) = self.apart().filter(|_| E::DEPTH == 1) {
+            let mut offsets = [0; CONTRACT_BLOCK];
+            let offsets = &mut offsets[..count];
+            seen.offsets(steps, offsets);
+            let first = elements.moved(lines.start as isize * line);
+            // SAFETY: the caller's contract.
+            unsafe { pack_apart::<E>(first, line, offsets, lines.len(), to) };
+            return u16::MAX;
+        }
+        let parts = strips(lines.len(), E::ROWS);
+        // SAFETY: the caller's contract.
+        let lines = unsafe { self.lines::<E::Num>(lines, steps, filled, runs) };
+        // SAFETY: the lines are readable by the caller's contract, or brought together; there is room for them.
+        unsafe { pack::<E>(lines, parts, count, to) }
     }
 
-    /// Where each of some steps lies, at most a block of them, in elements; nothing for what is not [`apart`](Operand::apart).
-    pub(super) fn step_offsets(&self, steps: Range<usize>) -> [isize; CONTRACT_BLOCK] {
-        let mut offsets = [0; CONTRACT_BLOCK];
-        if let Source::Windows { seen, .. } = self.source {
-            seen.offsets(steps, &mut offsets);
-        }
-        offsets
+    /// Its elements, and from a line to the next, if it is seen whole, rows are its lines, and these lie closer together than what a row has side by side: as of the
+    /// weight in the gradient of a strided convolution's operand.
+    fn apart(&self) -> Option<(&Seen, Elements, isize)> {
+        let Source::Windows { base, dtype, round, seen } = self.source else { return None };
+        let line = seen.near_rows().filter(|_| !self.columns)?;
+        Some((seen, Elements { base, dtype, round }, line))
     }
 
     /// True if it is packed from where it is seen through windows.

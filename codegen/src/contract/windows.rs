@@ -140,9 +140,7 @@ impl Seen {
             |axes: &[Axis]| axes.last().map_or(isize::MAX, |axis| axis.stride.abs().max(1));
         stride(&self.columns) <= stride(&self.rows)
     }
-}
 
-impl Seen {
     /// From a row to the next, if nothing is bounded, elements of a row lie apart, and rows closer together than some of these.
     pub(super) fn near_rows(&self) -> Option<isize> {
         let [row] = self.rows[..] else { return None };
