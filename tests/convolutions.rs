@@ -8,12 +8,18 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 15] = [
+const SHAPES: [[usize; 10]; 20] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
     [3, 6, 11, 8, 6, 5, 2, 2, 1, 6],
     [1, 17, 28, 28, 17, 3, 2, 1, 1, 17],
+    // Lines of a vector and less, of many vectors, and of which every second or third place is seen; more zeros around than windows need.
+    [2, 21, 7, 7, 21, 5, 1, 2, 1, 21],
+    [1, 5, 9, 83, 5, 3, 1, 1, 1, 5],
+    [2, 4, 112, 37, 4, 3, 2, 1, 1, 4],
+    [1, 6, 23, 41, 6, 4, 3, 5, 1, 6],
+    [3, 4, 6, 15, 4, 2, 1, 4, 3, 4],
     // Windows that are far apart.
     [1, 17, 70, 65, 17, 3, 32, 1, 1, 17],
     // Two results for each channel, and dilated.

@@ -6,6 +6,7 @@
 
 use super::blocking::Cpu;
 use super::image::{Beside, Image, Places};
+use super::micro::field::{Field, MOST_VECTORS, most_lines};
 use super::micro::taps::Taps;
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch, Source};
@@ -20,6 +21,12 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Sums of so many numbers are handed on together.
 const TOGETHER: usize = 8192;
+/// The same where they take no other room.
+const TOGETHER_BY_LINE: usize = 2048;
+/// So many windows along the first axis are summed together at least: what lies around a band is copied for each of its neighbours.
+const SOME: usize = 4;
+/// What so many steps read of an image stays in the first-level cache for all rows.
+const PIECE: usize = 192;
 /// Lines of sums are moved so many numbers at a time.
 const MOVED: usize = 16;
 
@@ -43,6 +50,8 @@ pub(crate) struct Correlation<'a> {
     pub(crate) period: usize,
     /// How batches lie side by side, if vectors go through these.
     pub(crate) beside: Option<SideBySide>,
+    /// Where the first sum is stored, and how many numbers from a row to the next through all batches, if sums are stored as they are.
+    pub(crate) stored: Option<(*mut u8, usize)>,
 }
 
 /// Batches that lie at even distances, of one row each: the left operand's row is that of all of them.
@@ -73,18 +82,14 @@ struct Band<'a> {
     ld: usize,
     /// Batches whose sums are handed on together.
     together: usize,
+    /// Vectors go along lines of columns, and none over the end of one.
+    by_line: bool,
 }
 
 impl<'a> Band<'a> {
-    fn of<E: Engine>(image: &'a Image, columns: Range<usize>, rows: usize, whole: bool) -> Self {
-        let vectors = image.span().div_ceil(E::LANES);
-        let together = if whole { TOGETHER / (rows * columns.len()).max(1) } else { 1 };
-        Band { image, vectors, ld: vectors * E::LANES, together: together.max(1), columns }
-    }
-
     /// Numbers of the sums that are brought together, of so many rows of a batch; none where those of a row lie so already.
     fn gathered(&self, rows: usize) -> usize {
-        if self.together == 1 && self.image.is_dense() {
+        if self.together == 1 && self.image.is_dense() && !self.by_line {
             return 0;
         }
         self.together.saturating_mul(rows).saturating_mul(self.columns.len()).saturating_add(MOVED)
@@ -97,7 +102,7 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// `cpu` must be this CPU. Operands must be readable for these batches and windows.
+    /// `cpu` must be this CPU. Operands must be readable for these batches and windows, and what sums are stored to writable.
     pub(crate) unsafe fn run(
         &self,
         (batches, windows): (Range<usize>, Range<usize>),
@@ -139,10 +144,10 @@ impl Correlation<'_> {
             Some(_) => return self.rooms_lines::<E>(seen, &whole, windows),
             None => {}
         }
-        let [all, each] = whole.windows();
+        let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
         let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
-        let band = Band::of::<E>(&image, 0..count * each, self.rows, count == all);
+        let band = self.band::<E>([&whole, &image], 0..count * each);
         let (m, k) = (self.rows, self.k);
         let left = if self.in_place::<E>().is_some() {
             0
@@ -159,7 +164,7 @@ impl Correlation<'_> {
             right: bytes(image.room()),
             filled: bytes(filled.max(image.line())),
             chains: bytes(band.gathered(m)),
-            sums: bytes(m * band.ld + MOVED),
+            sums: if band.by_line { 0 } else { bytes(self.room_of_sums::<E>(&band)) },
             listed,
             steps: k,
         }
@@ -171,11 +176,45 @@ impl Correlation<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
-    /// The most windows along the first axis whose image and sums stay in the second-level cache.
+    /// The most windows along the first axis whose image and sums stay in the second-level cache, or, if vectors go along lines, in the first-level one.
     fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
         let numbers = whole.room() / all + self.rows * each;
-        (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
+        let by_line = self.goes_by_line(whole, E::LANES);
+        let (cache, least) =
+            if by_line { (self.cpu.caches.l1, SOME) } else { (self.cpu.caches.l2 / 2, 1) };
+        (cache / (numbers * size_of::<E::Num>()).max(1)).clamp(least.min(all), all)
+    }
+
+    /// True if vectors of so many numbers go along lines of columns: there is one row, of a few steps.
+    fn goes_by_line(&self, image: &Image, lanes: usize) -> bool {
+        self.rows == 1 && self.k <= CONTRACT_BLOCK && image.fills_vectors(lanes)
+    }
+
+    /// What some windows take, or all of them, whose image comes first.
+    fn band<'a, E: Engine>(
+        &self,
+        [whole, image]: [&'a Image; 2],
+        columns: Range<usize>,
+    ) -> Band<'a> {
+        let by_line = self.goes_by_line(whole, E::LANES);
+        let vectors = image.span().div_ceil(E::LANES);
+        let most = if by_line { TOGETHER_BY_LINE } else { TOGETHER };
+        let is_whole = whole.windows() == image.windows();
+        let together = if is_whole { most / (self.rows * columns.len()).max(1) } else { 1 };
+        let together = together.max(1);
+        Band { image, vectors, ld: vectors * E::LANES, together, columns, by_line }
+    }
+
+    /// Vectors of columns that are summed together.
+    fn widest<E: Engine>(&self) -> usize {
+        let most = self.rows.div_ceil(self.rows.div_ceil(E::ROWS));
+        E::columns(most) / E::LANES
+    }
+
+    /// Numbers of the sums of a band, and behind them of the chains that go on from a piece of a block to the next.
+    fn room_of_sums<E: Engine>(&self, band: &Band<'_>) -> usize {
+        self.rows * (band.ld + self.widest::<E>() * E::LANES) + MOVED
     }
 
     /// The left operand of the first batch, if it is read as it lies.
@@ -197,21 +236,25 @@ impl Correlation<'_> {
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = Image::of(seen, None).expect("windows of a convolution");
-        let [all, each] = whole.windows();
+        let [count, each] = whole.windows();
         let slots = self.period.min(batches.len());
         let size = room::<E>(self.rows, 1, self.k);
         let packed = match self.in_place::<E>() {
             Some(_) => std::ptr::null_mut(),
             None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
         };
-        for (nth, windows) in groups(&windows, self.most::<E>(&whole)).enumerate() {
+        let mut listed = None;
+        let all = windows;
+        for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
             let image = Image::of(seen, Some(windows.clone())).expect("as the whole");
             let columns = windows.start * each..windows.end * each;
-            let band = Band::of::<E>(&image, columns, self.rows, windows.len() == all);
+            let band = self.band::<E>([&whole, &image], columns);
             let to = scratch.right.room::<E::Num>(image.room());
             // SAFETY: the room of the image; all bits zero are the number zero.
             unsafe { to.write_bytes(0, image.room()) };
-            image.offsets(self.k, &mut scratch.steps);
+            if listed.replace(image.layout()) != Some(image.layout()) {
+                image.offsets(self.k, &mut scratch.steps);
+            }
             let mut waiting = batches.start..batches.start;
             for (i, batch) in batches.clone().enumerate() {
                 let [left, right] = at(batch);
@@ -231,7 +274,24 @@ impl Correlation<'_> {
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
                 unsafe { image.fill::<E>(from.moved(right), places) };
-                let sums = scratch.sums.room::<E::Num>(self.rows * band.ld + MOVED);
+                if band.by_line {
+                    // What is written behind the columns of a band is the next one's, or the next batch's: it must come later, and on this thread.
+                    let is_followed = windows.end < all.end
+                        || windows.len() == count && i + 1 < batches.len();
+                    let stored = self.stored(batch, &band).filter(|_| is_followed);
+                    let dense = scratch.chains.room::<E::Num>(band.gathered(1));
+                    let sums = dense.wrapping_add(waiting.len() * band.columns.len());
+                    let sums = stored.unwrap_or(sums);
+                    // SAFETY: the image and the left operand are ready, and the sums have room.
+                    unsafe { sum_by_line::<E>(&band, ready, to, &scratch.steps, sums) };
+                    if stored.is_some() {
+                        waiting = batch + 1..batch + 1;
+                        continue;
+                    }
+                    self.wait::<E>(batch, &band, &mut waiting, scratch, hand);
+                    continue;
+                }
+                let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
                 // SAFETY: the image and the left operand are ready, and the sums have room.
                 unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
                 // SAFETY: the sums are there.
@@ -292,26 +352,38 @@ impl Correlation<'_> {
         offsets: &[isize],
         sums: *mut E::Num,
     ) {
-        let most = self.rows.div_ceil(self.rows.div_ceil(E::ROWS));
-        let widest = E::columns(most) / E::LANES;
-        for (i, at) in offsets.chunks(CONTRACT_BLOCK).enumerate() {
-            let from = i * CONTRACT_BLOCK;
+        let widest = self.widest::<E>();
+        let chains = sums.wrapping_add(self.rows * band.ld + MOVED);
+        let tile = widest * E::LANES;
+        for (i, block) in offsets.chunks(CONTRACT_BLOCK).enumerate() {
+            let before = i * CONTRACT_BLOCK;
             for vector in (0..band.vectors).step_by(widest) {
                 let column = vector * E::LANES;
-                for part in strips(self.rows, E::ROWS) {
-                    let (a, step) = match left.step {
-                        Some(step) => (left.base.wrapping_offset(from as isize * step), step),
-                        None => {
-                            let strip = from * self.rows + part.start * at.len();
-                            (left.base.wrapping_add(strip), part.count as isize)
-                        }
-                    };
-                    let out = sums.wrapping_add(part.start * band.ld + column);
-                    let b = image.wrapping_add(column);
-                    let taps = Taps { a, step, b, at, out, ld: band.ld, add: from > 0 };
-                    let vectors = widest.min(band.vectors - vector);
-                    // SAFETY: the caller's contract.
-                    unsafe { E::taps(part.count, vectors, &taps) };
+                let (b, vectors) = (image.wrapping_add(column), widest.min(band.vectors - vector));
+                for (j, at) in block.chunks(PIECE).enumerate() {
+                    let first = j * PIECE;
+                    let [begins, ends] = [first == 0, first + at.len() == block.len()];
+                    for part in strips(self.rows, E::ROWS) {
+                        let (a, step) = match left.step {
+                            Some(step) => {
+                                let number = (before + first) as isize * step;
+                                (left.base.wrapping_offset(number), step)
+                            }
+                            None => {
+                                let strip = before * self.rows + part.start * block.len();
+                                let number = strip + first * part.count;
+                                (left.base.wrapping_add(number), part.count as isize)
+                            }
+                        };
+                        let chain = chains.wrapping_add(part.start * tile);
+                        let sum = sums.wrapping_add(part.start * band.ld + column);
+                        let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
+                        let from = if begins { std::ptr::null() } else { chain.cast_const() };
+                        let add = ends && before > 0;
+                        let taps = Taps { a, step, b, at, from, from_ld: tile, out, ld, add };
+                        // SAFETY: the caller's contract.
+                        unsafe { E::taps(part.count, vectors, &taps) };
+                    }
                 }
             }
         }
@@ -339,6 +411,23 @@ impl Correlation<'_> {
             }
             return;
         }
+        if let (Some(first), Some((_, ld))) = (self.stored::<E::Num>(batch, band), self.stored) {
+            for row in 0..m {
+                let (line, mut to) =
+                    (sums.wrapping_add(row * band.ld), first.wrapping_add(row * ld));
+                let mut left = n;
+                band.image.each_line(|first, count| {
+                    // What lies behind the columns of a band may be another thread's.
+                    let exactly = count.next_multiple_of(MOVED) > left;
+                    // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again.
+                    unsafe { move_some(line.wrapping_add(first), to, count, exactly) };
+                    to = to.wrapping_add(count);
+                    left -= count;
+                });
+            }
+            *waiting = batch + 1..batch + 1;
+            return;
+        }
         let dense = scratch.chains.room::<E::Num>(band.gathered(m));
         let mut to = dense.wrapping_add(waiting.len() * m * n);
         for row in 0..m {
@@ -349,6 +438,24 @@ impl Correlation<'_> {
                 to = to.wrapping_add(count);
             });
         }
+        self.wait::<E>(batch, band, waiting, scratch, hand);
+    }
+
+    /// Where the first sum of a band in a batch is stored, if sums are stored as they are.
+    fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<*mut T> {
+        let (first, ld) = self.stored?;
+        Some(first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start))
+    }
+
+    /// Has the sums of a batch, which were brought together, wait for those of the next ones, unless they are enough.
+    fn wait<E: Engine>(
+        &self,
+        batch: usize,
+        band: &Band<'_>,
+        waiting: &mut Range<usize>,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
         waiting.end = batch + 1;
         if waiting.len() == band.together {
             self.hand_on::<E>(band, waiting, scratch, hand);
@@ -369,6 +476,54 @@ impl Correlation<'_> {
             hand(first, rows, band.columns.clone(), dense);
         }
         *waiting = waiting.end..waiting.end;
+    }
+}
+
+/// Sums all columns of a band in the one row there is, line by line: no vector goes over the end of one, and sums lie without gaps.
+///
+/// # Safety
+///
+/// The CPU must be the engine's, operands must be ready, and sums have room for all columns and [`MOVED`] more.
+unsafe fn sum_by_line<E: Engine>(
+    band: &Band<'_>,
+    left: Ready<E::Num>,
+    image: *const E::Num,
+    at: &[isize],
+    sums: *mut E::Num,
+) {
+    let (near, firsts, [lines, across]) = band.image.lines_of_columns();
+    let vectors = across.div_ceil(E::LANES);
+    let (a, step) = (left.base, left.step.unwrap_or(1));
+    let (strips_of_lines, parts) =
+        (strips(lines, most_lines(vectors)), strips(vectors, MOST_VECTORS));
+    for (i, first) in firsts.enumerate() {
+        for some in strips_of_lines.clone() {
+            let b = image.wrapping_add(first + some.start * near);
+            let sums = sums.wrapping_add((i * lines + some.start) * across);
+            for part in parts.clone() {
+                let first = part.start * E::LANES;
+                let (b, sums) = (b.wrapping_add(first), sums.wrapping_add(first));
+                let field = Field { a, step, b, line: near, at, sums, ld: across };
+                // SAFETY: the caller's contract. What is written behind the end of a line is written again with the next one, or behind all columns.
+                unsafe { E::field(some.count, part.count, &field) };
+            }
+        }
+    }
+}
+
+/// Moves so many numbers, and no others if `exactly` says so; otherwise as [`move_line`].
+///
+/// # Safety
+///
+/// As [`move_line`], for the numbers that are moved.
+#[inline(always)]
+unsafe fn move_some<T: Number>(from: *const T, to: *mut T, count: usize, exactly: bool) {
+    if exactly {
+        // SAFETY: the caller's contract.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { move_line(from, to, count) };
     }
 }
 

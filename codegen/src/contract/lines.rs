@@ -17,6 +17,8 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// So many windows along the first axis are summed together: what lies around a band is copied for each of its neighbours.
 const SOME: usize = 4;
+/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+const BEHIND: usize = 8;
 
 /// What a band of windows takes.
 struct Band {
@@ -107,14 +109,23 @@ impl Correlation<'_> {
                 let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
                 // SAFETY: the operands are ready, and there is room for all sums.
                 unsafe { lines::<E>(&band, a, to, &scratch.steps, sums) };
-                let dense = scratch.chains.room::<E::Num>((columns.len() + 1) * E::LANES);
+                // What packing writes behind the sums of these batches is written again with the next ones.
+                let (next, each) = (batch + count, columns.len());
+                let is_followed = (batches.end - next) * each >= BEHIND;
+                let stored = self.stored.filter(|(_, ld)| *ld == each && is_followed);
+                let dense = match stored {
+                    Some((first, _)) => first.cast::<E::Num>().wrapping_add(batch * each),
+                    None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),
+                };
                 let base = sums.cast_const().cast();
                 let (across, dtype) = (E::LANES as isize, E::Num::DTYPE);
                 let all = Lines { base, dtype, round: None, across, along: 1 };
                 // SAFETY: the sums of all columns, and room for them and some numbers more.
-                unsafe { E::pack(&all, columns.len(), count, dense, columns.len()) };
-                hand(batch, count, columns.clone(), dense.cast_const().cast());
-                batch += count;
+                unsafe { E::pack(&all, each, count, dense, each) };
+                if stored.is_none() {
+                    hand(batch, count, columns.clone(), dense.cast_const().cast());
+                }
+                batch = next;
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Prefetch {
 }
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 impl Prefetch {
     /// Asks for the second-level cache to hold these rows and columns.

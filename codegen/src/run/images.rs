@@ -63,16 +63,19 @@ impl Images {
         let shared = strides.iter().take_while(|stride| **stride == 0).count();
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let image = Image::of(&right, None)?;
+        let cpu = Cpu::with(instructions);
+        let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
+        let is_better = image.is_better(&right, [m, n, k], instructions, all_bf16 && cpu.pairs);
+        let few_steps = m == 1 && k <= FEW_STEPS;
+        let by_line = few_steps && is_better && image.has_wide_lines(&cpu, contract.acc);
         let beside = side_by_side(contract, &strides, windows);
         let beside = beside.filter(|side| match side.few {
             true => image.is_mostly_seen(k),
-            false => image.is_near(),
+            false => image.is_near() && !by_line,
         });
-        let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
-        let pairs = all_bf16 && Cpu::with(instructions).pairs;
         let all = batch.iter().product::<usize>() * n;
         let few = m >= MANY_ROWS && all <= FEW_IN_ALL && right.is_packed_fast(instructions);
-        if beside.is_none() && (few || !image.is_better(&right, [m, n, k], instructions, pairs)) {
+        if beside.is_none() && (few || !is_better) {
             return None;
         }
         let left = match left {
@@ -98,7 +101,7 @@ impl Images {
         let [a, b] = sources;
         let BoundContract { acc, m, k, .. } = *contract;
         let Images { period, beside, .. } = *self;
-        Correlation { cpu, acc, rows: m, k, a, b, period, beside }
+        Correlation { cpu, acc, rows: m, k, a, b, period, beside, stored: None }
     }
 
     /// Into how many parts batches and windows are cut.
@@ -160,13 +163,14 @@ impl Images {
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
+                let stored = sums.stored(0).map(|first| (first, contract.n));
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);
                 let mut call = |row: usize, rows: usize, columns: Range<usize>, block: Address| {
                     sums.finish(&mut slots, row..row + rows, columns, block);
                 };
-                memory::correlate(&work, self.task(contract, cut, task), &at, &mut call);
+                memory::correlate(&work, stored, self.task(contract, cut, task), &at, &mut call);
             });
         });
     }

@@ -2,8 +2,8 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
+use super::super::prefetch::{LINE, ask};
 use super::{Image, NEAR_LINES, Step};
-use smallvec::{SmallVec, smallvec};
 
 /// Lines of fewer numbers are too short to be turned one by one.
 const SHORT: usize = 12;
@@ -46,27 +46,54 @@ impl Image {
     /// there is room for, the line for [`Image::line`].
     pub(in crate::contract) unsafe fn fill<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
         let from = from.moved(self.origin);
-        let mut at: SmallVec<[usize; 4]> = smallvec![0; self.steps.len()];
         for plane in 0..self.planes() {
-            let mut rest = plane;
-            let mut offset = 0;
-            for (step, at) in self.steps.iter().zip(&mut at).rev() {
-                if let Step::Planes(extent, stride) = step {
-                    *at = rest % extent;
-                    rest /= extent;
-                    offset += *at as isize * stride;
-                }
+            if to.beside.width == 1 && plane + 1 < self.planes() {
+                self.ask(from.moved(self.plane_at(plane + 1)));
             }
-            let from = from.moved(offset);
+            let from = from.moved(self.plane_at(plane));
             // SAFETY: the caller's contract, for a plane.
             unsafe { self.fill_plane::<E>(from, to.from(plane * self.plane())) };
         }
+    }
+
+    /// Where a plane of the operand begins, in elements from the first.
+    fn plane_at(&self, plane: usize) -> isize {
+        let (mut rest, mut offset) = (plane, 0);
+        for step in self.steps.iter().rev() {
+            if let Step::Planes(extent, stride) = step {
+                offset += (rest % extent) as isize * stride;
+                rest /= extent;
+            }
+        }
+        offset
     }
 
     /// # Safety
     ///
     /// As [`Image::fill`], for one plane.
     unsafe fn fill_plane<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
+        self.each_rows(from, |from, rows, at| {
+            // SAFETY: the caller's contract, for these rows.
+            unsafe { self.fill_rows::<E>(from, rows, to.from(at)) };
+        });
+    }
+
+    /// Asks for what is there of a plane while the one before it is copied: the CPU foresees lines of one plane, not where the next one begins.
+    fn ask(&self, from: Elements) {
+        let [.., inner] = &self.along;
+        let Some(stride) = inner.near() else { return };
+        let line = inner.size() * inner.step * stride * from.dtype.bytes();
+        self.each_rows(from, |from, (rows, along), _| {
+            for row in 0..rows {
+                let first = from.moved(row as isize * along).base;
+                (0..line).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+            }
+        });
+    }
+
+    /// Calls `each` for the lines of a plane that are there: where the first of them begins at place zero, how many there are and from one to the next in elements,
+    /// and where they go in the plane.
+    fn each_rows(&self, from: Elements, mut each: impl FnMut(Elements, (usize, isize), usize)) {
         let [outer, middle, _] = &self.along;
         let [far, near, _] = self.lines();
         for (p, phase) in outer.phases.iter().enumerate() {
@@ -78,11 +105,9 @@ impl Image {
                         continue;
                     }
                     let from = from.moved(middle.place(*phase, rows.start) * middle.stride);
-                    let block = self.phase([p, q, 0]) * self.block();
-                    let to = to.from(block + i * far + rows.start * near);
+                    let at = self.phase([p, q, 0]) * self.block() + i * far + rows.start * near;
                     let along = middle.step as isize * middle.stride;
-                    // SAFETY: the caller's contract, for these rows.
-                    unsafe { self.fill_rows::<E>(from, (rows.len(), along), to) };
+                    each(from, (rows.len(), along), at);
                 }
             }
         }

@@ -9,10 +9,13 @@ mod found;
 
 pub(super) use fill::{Beside, Places};
 
+use super::micro::Engine;
 use super::windows::Seen;
+use super::{Cpu, with_engine};
 use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
+use tracecast_ir::DType;
 
 /// Axes that windows move over, missing ones in front.
 const AXES: usize = 3;
@@ -86,10 +89,19 @@ impl Along {
         [self.first + back.min(0), self.first + windows + back.max(0)]
     }
 
+    /// The whole steps in so many places: a division by a number that is not known takes as long as copying a row.
+    fn steps(&self, places: usize) -> usize {
+        match self.step {
+            1 => places,
+            2 => places / 2,
+            step => places / step,
+        }
+    }
+
     /// Positions of each phase.
     fn size(&self) -> usize {
         let [low, high] = self.reach();
-        (high - low) as usize / self.step + 1
+        self.steps((high - low) as usize) + 1
     }
 
     /// The phase of a position in a window, and where it is there for the first window.
@@ -107,10 +119,11 @@ impl Along {
     fn there(&self, phase: usize) -> Range<usize> {
         let [low, high] = self.reach();
         let before = |place: isize| (place - low - phase as isize).max(0) as usize;
-        let end = before(high + 1).div_ceil(self.step);
+        let steps = |places: usize| self.steps(places + self.step - 1);
+        let end = steps(before(high + 1));
         let Some(extent) = self.extent else { return 0..end };
-        let start = before(0).div_ceil(self.step).min(end);
-        start..before(extent as isize).div_ceil(self.step).clamp(start, end)
+        let start = steps(before(0)).min(end);
+        start..steps(before(extent as isize)).clamp(start, end)
     }
 
     /// From a place to the next in elements, if so few that all between are read as well.
@@ -231,6 +244,21 @@ impl Image {
         places.saturating_mul(width).saturating_add(BEHIND)
     }
 
+    /// True if vectors go along lines of columns rather than through batches, for which these would have to be turned: lines are of three vectors at least, and
+    /// of neighbours. With AVX-512, whose vectors few lines fill, they always go through batches.
+    pub(crate) fn has_wide_lines(&self, cpu: &Cpu, acc: DType) -> bool {
+        let [_, _, inner] = &self.along;
+        let lanes = with_engine!(cpu, acc, false, E => <E as Engine>::LANES);
+        let is_wide = inner.step == 1 && inner.count > 2 * lanes && self.fills_vectors(lanes);
+        is_wide && cpu.instructions != InstructionSet::Avx512
+    }
+
+    /// True if columns lie in lines of elements side by side, and vectors of so many numbers along these are half full at least.
+    pub(super) fn fills_vectors(&self, lanes: usize) -> bool {
+        let [_, _, inner] = &self.along;
+        inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
+    }
+
     /// True if it has a single plane.
     pub(super) fn has_one_plane(&self) -> bool {
         self.planes() == 1
@@ -318,6 +346,11 @@ impl Image {
     pub(super) fn line(&self) -> usize {
         let [_, _, inner] = &self.along;
         inner.size().saturating_mul(inner.step * inner.near().unwrap_or(0)) + BEHIND
+    }
+
+    /// What tells where steps begin from those of other bands of the same windows: numbers from a line along each axis to the next, and from a plane to the next.
+    pub(super) fn layout(&self) -> ([usize; AXES], usize) {
+        (self.lines(), self.plane())
     }
 
     /// Where each step begins.

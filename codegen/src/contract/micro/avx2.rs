@@ -1,7 +1,8 @@
 //! Engines for AVX2, FMA and F16C.
 
-use super::super::pack::{Elements, Lines, eights, x86::pack_f32};
+use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, eights, x86::pack_f32};
 use super::super::windows::{Runs, Seen};
+use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
@@ -136,10 +137,18 @@ impl Engine for Avx2F32 {
         // SAFETY: the caller's contract.
         unsafe { line_f32(columns, of) }
     }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { field_f32(lines, vectors, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
         u16::MAX
+    }
+    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { alternate::alternate_f32(from, rows, to) }
     }
     fn packs_through(seen: &Seen, from: &Elements) -> bool {
         eights::is_packed(seen, from)
@@ -192,6 +201,10 @@ impl Engine for Avx2F64 {
         // SAFETY: the caller's contract.
         unsafe { line_f64(columns, of) }
     }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { field_f64(lines, vectors, of) }
+    }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -242,4 +255,14 @@ unsafe fn line_f32(columns: usize, of: &Line<'_, f32>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn line_f64(columns: usize, of: &Line<'_, f64>) {
     line!(x86::__m256d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn field_f32(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+    field!(x86::__m256, lines, vectors, of)
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn field_f64(lines: usize, vectors: usize, of: &Field<'_, f64>) {
+    field!(x86::__m256d, lines, vectors, of)
 }

@@ -3,6 +3,7 @@
 use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::avx2::vector;
+use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
@@ -106,6 +107,10 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { line_f32(columns, of) }
     }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { field_f32(lines, vectors, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
         let by_eights = k.is_multiple_of(8) || k > LINE;
@@ -172,6 +177,10 @@ impl Engine for Avx512F64 {
         // SAFETY: the caller's contract.
         unsafe { line_f64(columns, of) }
     }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { field_f64(lines, vectors, of) }
+    }
 }
 
 #[target_feature(enable = "avx512f")]
@@ -222,4 +231,14 @@ unsafe fn line_f32(columns: usize, of: &Line<'_, f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn line_f64(columns: usize, of: &Line<'_, f64>) {
     line!(x86::__m512d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn field_f32(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+    field!(x86::__m512, lines, vectors, of)
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn field_f64(lines: usize, vectors: usize, of: &Field<'_, f64>) {
+    field!(x86::__m512d, lines, vectors, of)
 }

@@ -8,6 +8,7 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod few;
+pub(super) mod field;
 pub(super) mod lanes;
 pub(super) mod line;
 #[cfg(target_arch = "aarch64")]
@@ -21,6 +22,7 @@ pub(super) mod taps;
 use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
+use field::Field;
 use lanes::Lanes;
 use line::Line;
 use spots::Spots;
@@ -124,6 +126,13 @@ pub(super) trait Engine {
     ///
     /// As there, with sums in the place of chains.
     unsafe fn line(columns: usize, line: &Line<'_, Self::Num>);
+
+    /// Sums up to [`field::most_lines`] lines of up to [`field::MOST_VECTORS`] vectors of columns that lie in an image, over all steps.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn field(lines: usize, vectors: usize, field: &Field<'_, Self::Num>);
 
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.

@@ -1,5 +1,6 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
+use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
@@ -96,6 +97,9 @@ impl Engine for NeonF32 {
     unsafe fn line(columns: usize, of: &Line<'_, f32>) {
         line!(arm::float32x4_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
     }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+        field!(arm::float32x4_t, lines, vectors, of)
+    }
 }
 
 /// f64 with NEON.
@@ -131,5 +135,8 @@ impl Engine for NeonF64 {
     }
     unsafe fn line(columns: usize, of: &Line<'_, f64>) {
         line!(arm::float64x2_t, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+    }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
+        field!(arm::float64x2_t, lines, vectors, of)
     }
 }

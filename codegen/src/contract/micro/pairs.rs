@@ -8,6 +8,7 @@
 use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
+use super::field::Field;
 use super::lanes::Lanes;
 use super::line::Line;
 use super::spots::Spots;
@@ -124,6 +125,10 @@ impl Engine for PairsF32 {
     unsafe fn line(columns: usize, line: &Line<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { Avx512F32::line(columns, line) }
+    }
+    unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::field(lines, vectors, of) }
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

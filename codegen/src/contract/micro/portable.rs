@@ -1,5 +1,6 @@
 //! Engines for any CPU, in arrays.
 
+use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
@@ -79,6 +80,9 @@ macro_rules! portable_engine {
             }
             unsafe fn line(columns: usize, of: &Line<'_, $num>) {
                 line!([$num; 4], columns, of, [1 2 3 4 5 6 7 8])
+            }
+            unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, $num>) {
+                field!([$num; 4], lines, vectors, of)
             }
         }
     };

@@ -11,6 +11,9 @@ pub(in crate::contract) struct Taps<'a, T> {
     pub(in crate::contract) b: *const T,
     /// Where each step begins from there.
     pub(in crate::contract) at: &'a [isize],
+    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero.
+    pub(in crate::contract) from: *const T,
+    pub(in crate::contract) from_ld: usize,
     /// Where the sums go, rows `ld` numbers apart.
     pub(in crate::contract) out: *mut T,
     pub(in crate::contract) ld: usize,
@@ -24,6 +27,14 @@ pub(in crate::contract) struct Taps<'a, T> {
 #[inline(always)]
 pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps<'_, T::Num>) {
     let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; R];
+    if !s.from.is_null() {
+        for (i, row) in acc.iter_mut().enumerate() {
+            for (v, sum) in row.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the chains' memory.
+                *sum = unsafe { T::load(s.from.wrapping_add(i * s.from_ld + v * T::LANES)) };
+            }
+        }
+    }
     let mut a = s.a;
     for at in s.at {
         let b = s.b.wrapping_offset(*at).cast();

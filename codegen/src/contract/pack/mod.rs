@@ -5,6 +5,8 @@
 //! beginnings are neighbours are read in vectors.
 
 #[cfg(target_arch = "x86_64")]
+pub(super) mod alternate;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod eights;

@@ -256,8 +256,10 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
             from = from.wrapping_offset(along);
             to = to.wrapping_add(ld);
         }
-    } else if lines.along == 1 {
-        let steps = k / 8 * 8;
+    } else if lines.across == 1 && lines.along > 1 {
+        // SAFETY: the caller's contract.
+        unsafe { pack_narrow::<O>(lines, count, k, dst, ld) };
+    } else if lines.along == 1 && k >= 8 {
         let across = lines.across * O::BYTES as isize;
         for j in eights(count) {
             let first = lines.from(j, 0).base;
@@ -266,7 +268,7 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
                 // Where there are fewer than eight lines, the last one stands for those that are missing.
                 *start = first.wrapping_offset(l.min(count - 1 - j) as isize * across);
             }
-            for p in (0..steps).step_by(8) {
+            for p in eights(k) {
                 let mut rows = [x86::_mm256_setzero_ps(); 8];
                 for (row, start) in rows.iter_mut().zip(starts) {
                     let from = start.wrapping_add(p * O::BYTES);
@@ -279,18 +281,41 @@ unsafe fn pack_octets<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut
                 }
                 let to = dst.wrapping_add(p * ld + j);
                 for (q, row) in transpose(rows).into_iter().enumerate() {
-                    // SAFETY: their places. Fewer than eight lines spill into the following steps, which come later, or into the
+                    // SAFETY: their places. Fewer than eight lines spill into the following steps, which come later or once more, or into the
                     // eight numbers after the last step.
                     unsafe { x86::_mm256_storeu_ps(to.wrapping_add(q * ld), row) };
                 }
             }
         }
-        // SAFETY: the caller's contract.
-        unsafe { singly::<O>(lines, count, steps..k, dst, ld) };
     } else {
         // SAFETY: the caller's contract.
         unsafe { singly::<O>(lines, count, 0..k, dst, ld) };
     }
+}
+
+/// Fewer than eight neighbouring lines: eight elements are read of those steps that others follow far enough behind, and zeros stand for what is no line's.
+///
+/// # Safety
+///
+/// As [`pack_octets`], for steps that go on in memory.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pack_narrow<O: Octet>(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) {
+    let order = x86::_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let mask = x86::_mm256_cmpgt_epi32(x86::_mm256_set1_epi32(count as i32), order);
+    let along = lines.along as usize;
+    // Eight elements end no later than the last step's last line, where they are read and where they are written.
+    let behind = |step: usize| (8 - count).div_ceil(step.max(1));
+    let whole = k.saturating_sub(behind(along).max(behind(ld)));
+    for p in 0..whole {
+        // SAFETY: eight elements from the step's first line on, the last of them before the last step's last line.
+        let x = unsafe { O::load(lines.base.wrapping_add(p * along * O::BYTES)) };
+        let x = x86::_mm256_and_ps(x, x86::_mm256_castsi256_ps(mask));
+        // SAFETY: the step's places, and some that later steps write again.
+        unsafe { x86::_mm256_storeu_ps(dst.wrapping_add(p * ld), x) };
+    }
+    // SAFETY: the caller's contract.
+    unsafe { singly::<O>(lines, count, whole..k, dst, ld) };
 }
 
 /// Some steps, element by element.

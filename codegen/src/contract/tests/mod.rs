@@ -1,5 +1,6 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
+mod few_steps;
 mod positions;
 mod stored;
 
@@ -8,6 +9,7 @@ use super::{
     Source, contract, keep,
 };
 use crate::machine::{InstructionSet, Vectors};
+use few_steps::{few_steps, windows_over};
 use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
@@ -376,6 +378,8 @@ fn a_steady_state_allocates_nothing() {
 
 /// Operands that windows see: the first one, and those that begin one, two and more channels behind it.
 const SEEN: usize = 20;
+/// Numbers behind the sums that nobody may write.
+const GUARD: usize = 64;
 
 /// Windows of three by three positions over channels of five by twenty-one, moved by `stride`, `dilation` apart, with two zeros around them: the operands, and what
 /// the windows see of all channels.
@@ -386,26 +390,14 @@ fn through_windows(
     dilation: isize,
 ) -> (Tensor, Seen, Vec<f64>, [usize; 2]) {
     let (channels, height, width, around) = (60, 5, 21, 2);
+    let seen = windows_over(channels, stride, dilation);
     let x = Tensor {
         round,
         ..Tensor::new(dtype, (channels + SEEN) * height * width, 40, (width as isize, 1))
     };
     let reach = |size: isize| (size + 2 * around - 2 * dilation.abs() - 1) / stride + 1;
     let (down, across) = (reach(height as isize), reach(width as isize));
-    let axis = |extent: isize, stride: isize, bounded: [isize; 2]| Axis {
-        extent: extent as usize,
-        stride,
-        bounded: [bounded[0], bounded[1], 0],
-    };
     let w = width as isize;
-    let rows = [
-        axis(channels as isize, w * height as isize, [0, 0]),
-        axis(3, dilation * w, [dilation, 0]),
-        axis(3, dilation, [0, dilation]),
-    ];
-    let columns = [axis(down, stride * w, [stride, 0]), axis(across, stride, [0, stride])];
-    let bound = |extent: usize| Bound { offset: -around, extent: extent as isize };
-    let seen = Seen::new(&rows, &columns, [bound(height), bound(width), Bound::default()]);
     let (k, n) = (channels * 9, (down * across) as usize);
     let mut all = Vec::new();
     for p in 0..(k + SEEN * 9) as isize {
@@ -511,6 +503,7 @@ fn images_have_the_sums_of_windows() {
             let b = Source::Windows { base, dtype, round, seen: &seen };
             let windows =
                 super::Image::of(&seen, None).expect("windows of a convolution").windows();
+            few_steps(&x, &all, [k, n], [stride, dilation], &mut scratch);
             beside(&x, b, &all, [k, n], [0..1, 1..1]);
             let middle = windows[0] / 3;
             beside(&x, b, &all, [k, n], [0..middle, middle..windows[0]]);
@@ -527,6 +520,7 @@ fn images_have_the_sums_of_windows() {
                     b,
                     period: 2,
                     beside: None,
+                    stored: None,
                 };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
                 for cpu in &Cpu::all() {
@@ -542,10 +536,13 @@ fn images_have_the_sums_of_windows() {
                             }
                         };
                     let middle = windows[0] / 3;
-                    for part in [0..middle, middle..windows[0]] {
+                    let parts = [0..middle, middle..windows[0]];
+                    for part in parts.clone() {
                         // SAFETY: the tests' tensors hold what their strides span.
                         unsafe { work(cpu).run((0..3, part), &at, &mut scratch, &mut hand) };
                     }
+                    let stored = stored_sums(&work(cpu), (0..3, parts), &at, n, &mut scratch);
+                    assert_eq!(found, stored, "stored as they are by {cpu:?}");
                     for (at, bits) in found.into_iter().enumerate() {
                         let (row, column) = (at / n, at % n);
                         let row = row / m % 2 * m + row % m;
@@ -563,6 +560,37 @@ fn images_have_the_sums_of_windows() {
     }
 }
 
+/// The bits of sums that are stored as they are, or handed on where they cannot be: parts come from the last to the first, each on a thread of its own as it were, so
+/// what one writes of another's is found.
+fn stored_sums<const N: usize>(
+    work: &Correlation<'_>,
+    (batches, parts): (Range<usize>, [Range<usize>; N]),
+    at: &dyn Fn(usize) -> [isize; 2],
+    n: usize,
+    scratch: &mut Scratch,
+) -> Vec<Option<u32>> {
+    let rows = batches.len() * work.rows;
+    let mut sums = vec![f32::NAN; rows * n + GUARD];
+    let first = sums.as_mut_ptr();
+    let work = Correlation { stored: Some((first.cast(), n)), ..*work };
+    let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
+        for i in 0..rows * columns.len() {
+            let (row, column) = (row + i / columns.len(), i % columns.len());
+            // SAFETY: so many sums are handed on, each of which has its place.
+            unsafe {
+                let sum = from.cast::<f32>().wrapping_add(i).read();
+                first.wrapping_add(row * n + columns.start + column).write(sum);
+            }
+        }
+    };
+    for part in parts.into_iter().rev() {
+        // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
+        unsafe { work.run((batches.clone(), part), at, scratch, &mut hand) };
+    }
+    assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
+    sums[..rows * n].iter().map(|sum| Some(sum.to_bits())).collect()
+}
+
 /// The same of batches that lie side by side: all windows as a single one, or some after the others.
 fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [Range<usize>; 2]) {
     let left = Tensor::new(x.dtype, SEEN * k, 42, (k as isize, 1));
@@ -572,7 +600,7 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
         let (a, acc, beside) = (left.source(), DType::F32, Some(side));
-        let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside };
+        let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside, stored: None };
         let mut found = vec![None; SEEN * n];
         let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
             for i in 0..rows * columns.len() {
@@ -589,6 +617,8 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
                 unsafe { work.run((batches.clone(), windows), &at, &mut scratch, &mut hand) };
             }
         }
+        let stored = stored_sums(&work, (0..SEEN, windows.clone()), &at, n, &mut scratch);
+        assert_eq!(found, stored, "stored as they are by {cpu:?}");
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);
             let right = |p: usize| all[(p + batch * 9) * n + column];

@@ -103,9 +103,11 @@ pub(in crate::run) fn prefetched(base: Address, row: isize, cell: usize) -> cont
     contract::Prefetch { base: base.0.cast_const(), row, cell }
 }
 
-/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`].
+/// Sums of contractions over images, for some batches and windows; see [`contract::Correlation::run`]. They are stored from that address on, rows so many numbers
+/// apart, where that is all that becomes of them, or go to the epilogue.
 pub(in crate::run) fn correlate(
     work: &contract::Correlation<'_>,
+    stored: Option<(Address, usize)>,
     batches_and_windows: (Range<usize>, Range<usize>),
     at: &dyn Fn(usize) -> [isize; 2],
     epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
@@ -113,7 +115,8 @@ pub(in crate::run) fn correlate(
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
         epilogue(row, rows, columns, Address(sums.cast_mut()))
     };
-    // SAFETY: as for `contract`, for these batches and windows.
+    let work = contract::Correlation { stored: stored.map(|(to, ld)| (to.0, ld)), ..*work };
+    // SAFETY: as for `contract`, for these batches and windows; sums are stored to the result.
     with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
 }
 

@@ -1,0 +1,75 @@
+//! Images of few steps, whose vectors go along lines of columns.
+
+use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
+use super::{SEEN, Tensor, stored_sums, sum};
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// Single channels have the sums of windows.
+pub(super) fn few_steps(
+    x: &Tensor,
+    all: &[f64],
+    [k, n]: [usize; 2],
+    [stride, dilation]: [isize; 2],
+    scratch: &mut Scratch,
+) {
+    const K: usize = 9;
+    let Tensor { dtype, round, .. } = *x;
+    let left = Tensor::new(dtype, SEEN * K, 43, (K as isize, 1));
+    let seen = windows_over(1, stride, dilation);
+    let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * dtype.bytes() as isize);
+    let b = Source::Windows { base, dtype, round, seen: &seen };
+    let windows = Image::of(&seen, None).expect("windows of a convolution").windows()[0];
+    let at = |batch: usize| [(batch % 3 * K) as isize, (batch * 5 * 21) as isize];
+    assert!(k >= K, "there is a channel");
+    for cpu in &Cpu::all() {
+        let (a, acc) = (left.source(), DType::F32);
+        let work = Correlation { cpu, acc, rows: 1, k: K, a, b, period: 3, beside: None, stored: None };
+        let mut found = vec![None; SEEN * n];
+        let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+            for i in 0..rows * columns.len() {
+                // SAFETY: so many sums are handed on.
+                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+                let (row, column) = (row + i / columns.len(), i % columns.len());
+                let place = &mut found[row * n + columns.start + column];
+                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
+            }
+        };
+        let parts = [0..windows / 3, windows / 3..windows];
+        for part in parts.clone() {
+            // SAFETY: the tests' tensors hold what their strides span.
+            unsafe { work.run((0..SEEN, part), &at, scratch, &mut hand) };
+        }
+        let stored = stored_sums(&work, (0..SEEN, parts), &at, n, scratch);
+        assert_eq!(found, stored, "stored as they are by {cpu:?}");
+        let whole = stored_sums(&work, (0..SEEN, [0..windows]), &at, n, scratch);
+        assert_eq!(found, whole, "stored as they are, at once, by {cpu:?}");
+        for (i, bits) in found.into_iter().enumerate() {
+            let (batch, column) = (i / n, i % n);
+            let right = |p: usize| all[(p + batch * 9) * n + column];
+            let want = sum(DType::F32, K, |p| left.get(batch % 3, p), right);
+            assert_eq!(bits.map(u64::from), Some(want), "channel {batch}, {column}, {cpu:?}");
+        }
+    }
+}
+
+/// How windows of three by three positions see so many channels of them.
+pub(super) fn windows_over(channels: usize, stride: isize, dilation: isize) -> Seen {
+    let (height, width, around) = (5, 21, 2);
+    let reach = |size: isize| (size + 2 * around - 2 * dilation.abs() - 1) / stride + 1;
+    let (down, across) = (reach(height as isize), reach(width as isize));
+    let axis = |extent: isize, stride: isize, bounded: [isize; 2]| Axis {
+        extent: extent as usize,
+        stride,
+        bounded: [bounded[0], bounded[1], 0],
+    };
+    let w = width as isize;
+    let rows = [
+        axis(channels as isize, w * height as isize, [0, 0]),
+        axis(3, dilation * w, [dilation, 0]),
+        axis(3, dilation, [0, dilation]),
+    ];
+    let columns = [axis(down, stride * w, [stride, 0]), axis(across, stride, [0, stride])];
+    let bound = |extent: usize| Bound { offset: -around, extent: extent as isize };
+    Seen::new(&rows, &columns, [bound(height), bound(width), Bound::default()])
+}
