@@ -1,8 +1,8 @@
 //! How near convolutions come to what a core can do, and how they compare with PyTorch's.
 //!
 //! `cargo bench --bench convolutions [-- PART [ROUNDS [THREADS]]]` takes the convolutions of `benches/support/convolutions.txt` whose name contains `PART`, such as `resnet18`,
-//! for batches of 1 and 16, on one thread or more: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Every round times fused
-//! multiply-adds in registers and each kernel in turn; given are per cent of that peak, from the least times.
+//! for batches of 1 and 16, on one thread or more: forward, the gradient of the operand and that of the weight, in f32 and in bf16. Each kernel has
+//! its rounds by itself, as PyTorch's have, and fused multiply-adds in registers are timed after it; given are per cent of that peak, from the least times.
 //!
 //! `python benches/peers/convolutions.py > FILE` times PyTorch on the same list, in the faster of its two memory formats; with `PEER=FILE` the ratios to it are given as
 //! well, with their geometric means. Operands are inputs, so that nothing of them stays packed from run to run, and results outputs, which are not copied. Kernels are timed in the program's own time, without
@@ -28,7 +28,7 @@ const ROUNDS: usize = 5;
 const BEFORE: usize = 5;
 
 /// Floating-point operations of a round, at least, unless these are more runs than that.
-const ROUND: f64 = 1e7;
+const ROUND: f64 = 1e8;
 const MOST: usize = 1000;
 
 /// A convolution of the list.
@@ -152,16 +152,16 @@ fn main() {
         let mut row = String::new();
         for direction in DIRECTIONS {
             let mut works = DTYPES.map(|dtype| Work::new(shape, batch, direction, dtype, threads));
-            for work in &mut works {
-                work.run(BEFORE);
-            }
             let mut best = [f64::INFINITY; 3];
-            for _ in 0..rounds {
-                let peak = operations / measure_flops(vectors()) / threads as f64;
-                let [f32, bf16] = works.each_mut().map(|work| work.run(times));
-                for (best, time) in best.iter_mut().zip([peak, f32, bf16]) {
-                    *best = best.min(time);
+            let [peak, times_of @ ..] = &mut best;
+            // Each kernel runs by itself, as the peer's do: what another one leaves in the caches is no part of it.
+            for (work, best) in works.iter_mut().zip(times_of) {
+                work.run(BEFORE);
+                for _ in 0..rounds {
+                    *best = best.min(work.run(times));
                 }
+                let all_threads = measure_flops(vectors()) * threads as f64;
+                *peak = peak.min(operations / all_threads);
             }
             for (dtype, seconds) in DTYPES.iter().zip(&best[1..]) {
                 row += &format!(" {:5.1}", 100.0 * best[0] / seconds);

@@ -19,7 +19,7 @@ BEFORE = 5
 
 
 def best(run, operations):
-    times = min(1000, max(1, round(1e7 / operations)))
+    times = min(1000, max(1, round(1e8 / operations)))
     for _ in range(BEFORE):
         run()
     least = float("inf")

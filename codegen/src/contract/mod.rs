@@ -63,7 +63,7 @@ const MANY_COLUMNS: usize = 96;
 /// Runs at least this many bytes apart share few cache sets and need a page each.
 const FAR_APART: usize = 1024;
 /// From so many steps on there is time to ask for memory.
-const LONG: usize = 64;
+const LONG: usize = 32;
 /// Panels of no more steps than this are small enough to be packed together.
 const LONG_CHAIN: usize = 128;
 /// Results of fewer columns are handed to the epilogue in one piece.

@@ -137,8 +137,8 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The gradient at the phases chosen so far and at all of the axes behind these: `[batch, group, channel, (count, phases)..]`, with one phase for each
-/// axis that is chosen already.
+/// The gradient at the phases chosen so far and at all of the axes behind these: `[batch, group, channel, (count, 1).., size..]`, a count for each axis that is chosen
+/// already, and for each other all its positions, whose phases lie in order: so what the next axis puts together is whole lines.
 fn assembled<'t>(
     dy: Var<'t>,
     weight: Var<'t>,
@@ -152,13 +152,15 @@ fn assembled<'t>(
         return one_phase(dy, weight, &chosen, counts, wide);
     }
     let dtype = if wide { dy.dtype().compute() } else { dy.dtype() };
+    // The axes with the first so many of them apart, of the last of which there are so many phases.
+    let sizes = |apart: usize, last: usize| {
+        let own = move |i: usize| if i + 1 == apart { last } else { 1 };
+        let apart_sizes = (0..apart).flat_map(move |i| [counts[i], Size::from(own(i))]);
+        apart_sizes.chain((apart..counts.len()).map(|i| counts[i] * phases[i].len()))
+    };
     let zeros = |unseen: usize| {
         let lead = [dy.size(0), dy.size(1), weight.size(2)];
-        let apart = (0..counts.len()).flat_map(|i| {
-            let own = if i == axis { unseen } else { phases[i].len() };
-            [counts[i], Size::from(if i < axis { 1 } else { own })]
-        });
-        let shape = lead.into_iter().chain(apart).collect();
+        let shape = lead.into_iter().chain(sizes(axis + 1, unseen)).collect();
         dy.tracer().full(TensorType { dtype, shape }, 0.0)
     };
     let mut parts: Vec<Var<'t>> = Vec::new();
@@ -179,7 +181,9 @@ fn assembled<'t>(
     if unseen > 0 || parts.is_empty() {
         parts.push(zeros(unseen));
     }
-    if parts.len() == 1 { parts[0] } else { cat(&parts, 3 + 2 * axis as i64 + 1) }
+    let all = if parts.len() == 1 { parts[0] } else { cat(&parts, 3 + 2 * axis as i64 + 1) };
+    let lead = [dy.size(0), dy.size(1), weight.size(2)];
+    all.reshape_to(&lead.into_iter().chain(sizes(axis, 1)).collect())
 }
 
 /// A convolution of the gradient of the result with a part of the weight: `[batch, group, channel, (count, 1)..]`.
