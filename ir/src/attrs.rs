@@ -134,7 +134,10 @@ impl Attrs {
 
     /// Sets one attribute.
     pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Attr>) {
-        let (name, value) = (name.into(), value.into());
+        self.put(name.into(), value.into());
+    }
+
+    fn put(&mut self, name: Cow<'static, str>, value: Attr) {
         let list = Arc::make_mut(self.0.get_or_insert_default());
         match list.binary_search_by(|(n, _)| n.as_ref().cmp(name.as_ref())) {
             Ok(at) => list[at].1 = value,

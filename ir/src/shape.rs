@@ -43,6 +43,12 @@ impl Shape {
         self.0.iter().any(|size| size.has_names())
     }
 
+    /// Not inlined: shapes are collected from many kinds of iterators.
+    #[inline(never)]
+    fn push(&mut self, size: Size) {
+        self.0.push(size);
+    }
+
     /// The number of axes.
     #[inline]
     pub fn rank(&self) -> usize {
@@ -217,7 +223,9 @@ impl<T: Copy + Into<Size>, const N: usize> From<[T; N]> for Shape {
 
 impl<T: Into<Size>> FromIterator<T> for Shape {
     fn from_iter<I: IntoIterator<Item = T>>(sizes: I) -> Self {
-        Shape(sizes.into_iter().map(Into::into).collect())
+        let mut shape = Shape::default();
+        sizes.into_iter().for_each(|size| shape.push(size.into()));
+        shape
     }
 }
 

@@ -245,13 +245,12 @@ impl Tracer {
     ///
     /// An op that cannot be recorded leaves the first such error for [`Tracer::finish`] and returns values that other ops pass on.
     #[track_caller]
-    pub fn apply<'t>(
-        &'t self,
-        op: impl Into<OpRef>,
-        mut args: Args<'t>,
-        mut attrs: Attrs,
-    ) -> Results<'t> {
-        let op = op.into();
+    pub fn apply<'t>(&'t self, op: impl Into<OpRef>, args: Args<'t>, attrs: Attrs) -> Results<'t> {
+        self.applied(op.into(), args, attrs)
+    }
+
+    #[track_caller]
+    fn applied<'t>(&'t self, op: OpRef, mut args: Args<'t>, mut attrs: Attrs) -> Results<'t> {
         let count = op.def().schema.results.len();
         if args.vars.iter().any(|v| v.is_poison()) {
             return SmallVec::from_elem(self.poison(), count);

@@ -42,8 +42,9 @@ impl Tracer {
     /// Records a function without operands with the line of its caller; every error names it.
     #[track_caller]
     fn created<'t>(&'t self, name: &'static str, body: impl FnOnce() -> Made<Var<'t>>) -> Var<'t> {
-        let failed = |why| self.fail(name, why);
-        self.at_caller(|| self.called(name, None, || body().unwrap_or_else(failed)))
+        let _line = self.come_to_caller();
+        let _function = self.enter_function(name, None);
+        body().unwrap_or_else(|why| self.fail(name, why))
     }
 
     /// `steps` numbers from `start` to and with `end`, tensors without axes: [`torch.linspace`](https://docs.pytorch.org/docs/stable/generated/torch.linspace.html).

@@ -75,8 +75,15 @@ fn recorded<'t, T>(
         return Err(x);
     }
     let t = x.tracer();
-    let failed = |why: String| t.fail(name, format!("{why}, of {}", x.ty()));
-    t.at_caller(|| t.called(name, Some(x.ty()), || body().map_err(failed)))
+    let _line = t.come_to_caller();
+    let _function = t.enter_function(name, Some(x.ty()));
+    body().map_err(|why| cannot(x, name, &why))
+}
+
+/// The value that stands for a function of `x` that failed. Apart from [`recorded`], which is compiled once for every function.
+#[inline(never)]
+fn cannot<'t>(x: Var<'t>, name: &'static str, why: &str) -> Var<'t> {
+    x.tracer().fail(name, format!("{why}, of {}", x.ty()))
 }
 
 /// An axis that there is: a tensor without axes has none.

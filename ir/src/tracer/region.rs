@@ -32,9 +32,13 @@ impl Tracer {
 
     /// Runs `body` with constants living on `device`. Elsewhere they live where the operands beside them do.
     pub fn on_device<R>(&self, device: impl Into<Site>, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow_mut().home.replace(device.into());
-        let _restore = Restore(self, Some(Former::Home(before)));
+        let _restore = self.come_home(device.into());
         body()
+    }
+
+    fn come_home(&self, device: Site) -> Restore<'_> {
+        let before = self.state.borrow_mut().home.replace(device);
+        Restore(self, Some(Former::Home(before)))
     }
 
     /// Refuses operands on device types that have nothing to do with each other, for an op that policies see.
@@ -65,13 +69,16 @@ impl Tracer {
 
     /// Runs `body` under an autocast state; the former one returns however `body` ends.
     pub fn in_region<R>(&self, region: &Region, body: impl FnOnce() -> R) -> R {
+        let _restore = self.enter_region(region);
+        body()
+    }
+
+    fn enter_region(&self, region: &Region) -> Restore<'_> {
         let index = self.region_index(region);
         let mut state = self.state.borrow_mut();
         let outer = std::mem::replace(&mut state.region, index);
         let thread = state.thread.as_mut().map(|thread| thread.swap(region.clone()));
-        drop(state);
-        let _restore = Restore(self, Some(Former::Region(outer, thread)));
-        body()
+        Restore(self, Some(Former::Region(outer, thread)))
     }
 
     /// Runs `body` inside a region object as PyTorch has it, which leaves autocast on if it is entered twice.

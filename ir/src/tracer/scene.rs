@@ -13,22 +13,19 @@ impl Tracer {
     /// Runs `body` with ops recorded at the caller's line, or at the line already set.
     #[track_caller]
     pub fn at_caller<R>(&self, body: impl FnOnce() -> R) -> R {
-        let here = self.state.borrow().origin.clone().unwrap_or(Source::Rust(Location::caller()));
-        self.at(here, body)
+        let _restore = self.come_to_caller();
+        body()
     }
 
     /// Runs `body` with every op recorded as coming from `source`.
     pub fn at<R>(&self, source: Source, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow_mut().origin.replace(source);
-        let _restore = Restore(self, Some(Former::Origin(before)));
+        let _restore = self.come_to(source);
         body()
     }
 
     /// Runs `body` with every op recorded as a part of the op of that name, or of the one it is itself a part of.
     pub fn part_of<R>(&self, op: OpName, body: impl FnOnce() -> R) -> R {
-        let before = self.state.borrow().part_of;
-        self.state.borrow_mut().part_of = before.or(Some(op));
-        let _restore = Restore(self, Some(Former::PartOf(before)));
+        let _restore = self.enter_op(op);
         body()
     }
 
@@ -51,14 +48,7 @@ impl Tracer {
         of: Option<TensorType>,
         body: impl FnOnce() -> R,
     ) -> R {
-        let mut state = self.state.borrow_mut();
-        if state.called.is_some() || state.part_of.is_some() {
-            drop(state);
-            return body();
-        }
-        state.called = Some(Called { name, of });
-        drop(state);
-        let _restore = Restore(self, Some(Former::NotCalled));
+        let _restore = self.enter_function(name, of);
         body()
     }
 
@@ -71,14 +61,59 @@ impl Tracer {
 
     /// Runs `body` with this whole module path.
     pub fn scope_path<R>(&self, path: &str, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.state.borrow_mut().scope, Arc::from(path));
-        let _restore = Restore(self, Some(Former::Scope(outer)));
+        let _restore = self.enter_scope(Arc::from(path));
         body()
     }
 
     /// Runs `body`, which records what stands in the place of a node of another graph: with its line, its module path, its device, and the
     /// op that it is a part of.
     pub(crate) fn in_place_of<R>(&self, graph: &Graph, id: NodeId, body: impl FnOnce() -> R) -> R {
+        let _restore = self.come_to_place_of(graph, id);
+        body()
+    }
+}
+
+/// What these do before their bodies, in functions of their own: theirs are compiled once for every body.
+impl Tracer {
+    #[track_caller]
+    #[inline(never)]
+    pub(crate) fn come_to_caller(&self) -> Restore<'_> {
+        let here = self.state.borrow().origin.clone();
+        self.come_to(here.unwrap_or(Source::Rust(Location::caller())))
+    }
+
+    #[inline(never)]
+    fn come_to(&self, source: Source) -> Restore<'_> {
+        let before = self.state.borrow_mut().origin.replace(source);
+        Restore(self, Some(Former::Origin(before)))
+    }
+
+    #[inline(never)]
+    fn enter_op(&self, op: OpName) -> Restore<'_> {
+        let mut state = self.state.borrow_mut();
+        let before = state.part_of;
+        state.part_of = before.or(Some(op));
+        Restore(self, Some(Former::PartOf(before)))
+    }
+
+    #[inline(never)]
+    pub(crate) fn enter_function(&self, name: &'static str, of: Option<TensorType>) -> Restore<'_> {
+        let mut state = self.state.borrow_mut();
+        if state.called.is_some() || state.part_of.is_some() {
+            return Restore(self, None);
+        }
+        state.called = Some(Called { name, of });
+        Restore(self, Some(Former::NotCalled))
+    }
+
+    #[inline(never)]
+    fn enter_scope(&self, path: Arc<str>) -> Restore<'_> {
+        let outer = std::mem::replace(&mut self.state.borrow_mut().scope, path);
+        Restore(self, Some(Former::Scope(outer)))
+    }
+
+    #[inline(never)]
+    fn come_to_place_of(&self, graph: &Graph, id: NodeId) -> Restore<'_> {
         let node = graph.node(id);
         let mut state = self.state.borrow_mut();
         let (part_of, home) = (state.part_of, state.home);
@@ -86,10 +121,7 @@ impl Tracer {
         let scope = std::mem::replace(&mut state.scope, node.scope.clone());
         state.part_of = part_of.or(node.part_of);
         state.home = node.device.or(home);
-        drop(state);
-        let place = Place { origin, scope, part_of, home };
-        let _restore = Restore(self, Some(Former::Place(place)));
-        body()
+        Restore(self, Some(Former::Place(Place { origin, scope, part_of, home })))
     }
 }
 
@@ -117,7 +149,7 @@ impl State {
 }
 
 /// The place of a node.
-pub(super) struct Place {
+pub(crate) struct Place {
     origin: Option<Source>,
     scope: Arc<str>,
     part_of: Option<OpName>,
@@ -125,7 +157,7 @@ pub(super) struct Place {
 }
 
 /// What a body was recorded under before.
-pub(super) enum Former {
+pub(crate) enum Former {
     Scope(Arc<str>),
     Origin(Option<Source>),
     PartOf(Option<OpName>),
@@ -137,9 +169,10 @@ pub(super) enum Former {
 }
 
 /// Puts it back, also when the body panics.
-pub(super) struct Restore<'t>(pub(super) &'t Tracer, pub(super) Option<Former>);
+pub(crate) struct Restore<'t>(pub(super) &'t Tracer, pub(super) Option<Former>);
 
 impl Drop for Restore<'_> {
+    #[inline(never)]
     fn drop(&mut self) {
         let mut state = self.0.state.borrow_mut();
         match self.1.take() {
