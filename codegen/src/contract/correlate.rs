@@ -276,8 +276,8 @@ impl Correlation<'_> {
                 unsafe { image.fill::<E>(from.moved(right), places) };
                 if band.by_line {
                     // What is written behind the columns of a band is the next one's, or the next batch's: it must come later, and on this thread.
-                    let is_followed = windows.end < all.end
-                        || windows.len() == count && i + 1 < batches.len();
+                    let is_followed =
+                        windows.end < all.end || windows.len() == count && i + 1 < batches.len();
                     let stored = self.stored(batch, &band).filter(|_| is_followed);
                     let dense = scratch.chains.room::<E::Num>(band.gathered(1));
                     let sums = dense.wrapping_add(waiting.len() * band.columns.len());

@@ -3,7 +3,7 @@
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
 use super::super::prefetch::{LINE, ask};
-use super::{Image, NEAR_LINES, Step};
+use super::{Along, Image, NEAR_LINES, Step};
 
 /// Lines of fewer numbers are too short to be turned one by one.
 const SHORT: usize = 12;
@@ -46,8 +46,9 @@ impl Image {
     /// there is room for, the line for [`Image::line`].
     pub(in crate::contract) unsafe fn fill<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
         let from = from.moved(self.origin);
+        let is_asked_for = to.beside.width == 1 && self.sees_parts();
         for plane in 0..self.planes() {
-            if to.beside.width == 1 && plane + 1 < self.planes() {
+            if is_asked_for && plane + 1 < self.planes() {
                 self.ask(from.moved(self.plane_at(plane + 1)));
             }
             let from = from.moved(self.plane_at(plane));
@@ -76,6 +77,17 @@ impl Image {
             // SAFETY: the caller's contract, for these rows.
             unsafe { self.fill_rows::<E>(from, rows, to.from(at)) };
         });
+    }
+
+    /// True if planes are much larger than what it sees of them, as where it is of a band of windows.
+    fn sees_parts(&self) -> bool {
+        let seen = |along: &Along| along.size() as isize * along.step as isize * along.stride.abs();
+        let seen = self.along.iter().map(seen).max().unwrap_or(0);
+        let mut planes = self.steps.iter().filter_map(|step| match step {
+            Step::Planes(_, stride) => Some(stride.abs()),
+            Step::Taps(_) => None,
+        });
+        planes.next_back().is_some_and(|stride| stride > 2 * seen)
     }
 
     /// Asks for what is there of a plane while the one before it is copied: the CPU foresees lines of one plane, not where the next one begins.

@@ -24,7 +24,8 @@ pub(super) fn few_steps(
     assert!(k >= K, "there is a channel");
     for cpu in &Cpu::all() {
         let (a, acc) = (left.source(), DType::F32);
-        let work = Correlation { cpu, acc, rows: 1, k: K, a, b, period: 3, beside: None, stored: None };
+        let work =
+            Correlation { cpu, acc, rows: 1, k: K, a, b, period: 3, beside: None, stored: None };
         let mut found = vec![None; SEEN * n];
         let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
             for i in 0..rows * columns.len() {
