@@ -48,23 +48,15 @@ unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 
             // SAFETY: eight elements of the row.
             let numbers = unsafe { O::load(from.wrapping_add(i * O::BYTES)) };
             let numbers = x86::_mm256_permutevar8x32_ps(numbers, order);
+            let [first, other] =
+                [x86::_mm256_castps256_ps128(numbers), x86::_mm256_extractf128_ps::<1>(numbers)];
             if to[0].count > 0 {
                 // SAFETY: the places of four numbers of the first kind.
-                unsafe {
-                    x86::_mm_storeu_ps(
-                        even.wrapping_add(i / 2),
-                        x86::_mm256_castps256_ps128(numbers),
-                    )
-                };
+                unsafe { x86::_mm_storeu_ps(even.wrapping_add(i / 2), first) };
             }
             if to[1].count > 0 {
                 // SAFETY: the places of four numbers of the other kind.
-                unsafe {
-                    x86::_mm_storeu_ps(
-                        odd.wrapping_add(i / 2),
-                        x86::_mm256_extractf128_ps::<1>(numbers),
-                    )
-                };
+                unsafe { x86::_mm_storeu_ps(odd.wrapping_add(i / 2), other) };
             }
         }
         if elements % 2 == 1 && to[0].count > 0 {

@@ -1,7 +1,7 @@
 //! Images of few steps, whose vectors go along lines of columns.
 
 use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
-use super::{SEEN, Tensor, stored_sums, sum};
+use super::{SEEN, Tensor, stored, sum};
 use std::ops::Range;
 use tracecast_ir::DType;
 
@@ -41,9 +41,10 @@ pub(super) fn few_steps(
             // SAFETY: the tests' tensors hold what their strides span.
             unsafe { work.run((0..SEEN, part), &at, scratch, &mut hand) };
         }
-        let stored = stored_sums(&work, (0..SEEN, parts), &at, n, scratch);
-        assert_eq!(found, stored, "stored as they are by {cpu:?}");
-        let whole = stored_sums(&work, (0..SEEN, [0..windows]), &at, n, scratch);
+        let each = stored::sums_of_images(&work, (0..SEEN, parts), &at, n, scratch);
+        assert_eq!(found, each, "stored as they are by {cpu:?}");
+        let whole = (0..SEEN, std::array::from_fn::<_, 1, _>(|_| 0..windows));
+        let whole = stored::sums_of_images(&work, whole, &at, n, scratch);
         assert_eq!(found, whole, "stored as they are, at once, by {cpu:?}");
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);

@@ -378,8 +378,6 @@ fn a_steady_state_allocates_nothing() {
 
 /// Operands that windows see: the first one, and those that begin one, two and more channels behind it.
 const SEEN: usize = 20;
-/// Numbers behind the sums that nobody may write.
-const GUARD: usize = 64;
 
 /// Windows of three by three positions over channels of five by twenty-one, moved by `stride`, `dilation` apart, with two zeros around them: the operands, and what
 /// the windows see of all channels.
@@ -541,8 +539,9 @@ fn images_have_the_sums_of_windows() {
                         // SAFETY: the tests' tensors hold what their strides span.
                         unsafe { work(cpu).run((0..3, part), &at, &mut scratch, &mut hand) };
                     }
-                    let stored = stored_sums(&work(cpu), (0..3, parts), &at, n, &mut scratch);
-                    assert_eq!(found, stored, "stored as they are by {cpu:?}");
+                    let each =
+                        stored::sums_of_images(&work(cpu), (0..3, parts), &at, n, &mut scratch);
+                    assert_eq!(found, each, "stored as they are by {cpu:?}");
                     for (at, bits) in found.into_iter().enumerate() {
                         let (row, column) = (at / n, at % n);
                         let row = row / m % 2 * m + row % m;
@@ -558,37 +557,6 @@ fn images_have_the_sums_of_windows() {
             }
         }
     }
-}
-
-/// The bits of sums that are stored as they are, or handed on where they cannot be: parts come from the last to the first, each on a thread of its own as it were, so
-/// what one writes of another's is found.
-fn stored_sums<const N: usize>(
-    work: &Correlation<'_>,
-    (batches, parts): (Range<usize>, [Range<usize>; N]),
-    at: &dyn Fn(usize) -> [isize; 2],
-    n: usize,
-    scratch: &mut Scratch,
-) -> Vec<Option<u32>> {
-    let rows = batches.len() * work.rows;
-    let mut sums = vec![f32::NAN; rows * n + GUARD];
-    let first = sums.as_mut_ptr();
-    let work = Correlation { stored: Some((first.cast(), n)), ..*work };
-    let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
-        for i in 0..rows * columns.len() {
-            let (row, column) = (row + i / columns.len(), i % columns.len());
-            // SAFETY: so many sums are handed on, each of which has its place.
-            unsafe {
-                let sum = from.cast::<f32>().wrapping_add(i).read();
-                first.wrapping_add(row * n + columns.start + column).write(sum);
-            }
-        }
-    };
-    for part in parts.into_iter().rev() {
-        // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
-        unsafe { work.run((batches.clone(), part), at, scratch, &mut hand) };
-    }
-    assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
-    sums[..rows * n].iter().map(|sum| Some(sum.to_bits())).collect()
 }
 
 /// The same of batches that lie side by side: all windows as a single one, or some after the others.
@@ -617,8 +585,8 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
                 unsafe { work.run((batches.clone(), windows), &at, &mut scratch, &mut hand) };
             }
         }
-        let stored = stored_sums(&work, (0..SEEN, windows.clone()), &at, n, &mut scratch);
-        assert_eq!(found, stored, "stored as they are by {cpu:?}");
+        let each = stored::sums_of_images(&work, (0..SEEN, windows.clone()), &at, n, &mut scratch);
+        assert_eq!(found, each, "stored as they are by {cpu:?}");
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);
             let right = |p: usize| all[(p + batch * 9) * n + column];
