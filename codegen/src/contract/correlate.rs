@@ -24,7 +24,7 @@ const TOGETHER: usize = 8192;
 /// The same where they take no other room.
 const TOGETHER_BY_LINE: usize = 2048;
 /// So many windows along the first axis are summed together at least: what lies around a band is copied for each of its neighbours.
-const SOME: usize = 4;
+pub(super) const SOME: usize = 4;
 /// What so many steps read of an image stays in the first-level cache for all rows.
 const PIECE: usize = 192;
 /// Lines of sums are moved so many numbers at a time.
@@ -280,15 +280,14 @@ impl Correlation<'_> {
                         windows.end < all.end || windows.len() == count && i + 1 < batches.len();
                     let stored = self.stored(batch, &band).filter(|_| is_followed);
                     let dense = scratch.chains.room::<E::Num>(band.gathered(1));
-                    let sums = dense.wrapping_add(waiting.len() * band.columns.len());
-                    let sums = stored.unwrap_or(sums);
+                    let dense = dense.wrapping_add(waiting.len() * band.columns.len());
+                    let sums = stored.unwrap_or(dense);
                     // SAFETY: the image and the left operand are ready, and the sums have room.
                     unsafe { sum_by_line::<E>(&band, ready, to, &scratch.steps, sums) };
-                    if stored.is_some() {
-                        waiting = batch + 1..batch + 1;
-                        continue;
+                    match stored {
+                        Some(_) => waiting = batch + 1..batch + 1,
+                        None => self.wait::<E>(batch, &band, &mut waiting, scratch, hand),
                     }
-                    self.wait::<E>(batch, &band, &mut waiting, scratch, hand);
                     continue;
                 }
                 let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
@@ -417,10 +416,14 @@ impl Correlation<'_> {
                     (sums.wrapping_add(row * band.ld), first.wrapping_add(row * ld));
                 let mut left = n;
                 band.image.each_line(|first, count| {
-                    // What lies behind the columns of a band may be another thread's.
-                    let exactly = count.next_multiple_of(MOVED) > left;
-                    // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again.
-                    unsafe { move_some(line.wrapping_add(first), to, count, exactly) };
+                    let from = line.wrapping_add(first);
+                    if count.next_multiple_of(MOVED) <= left {
+                        // SAFETY: the sums of a line and the place for it; what is moved beyond these is written again.
+                        unsafe { move_line(from, to, count) };
+                    } else {
+                        // SAFETY: as above; what lies behind the columns of a band may be another thread's.
+                        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+                    }
                     to = to.wrapping_add(count);
                     left -= count;
                 });
@@ -508,22 +511,6 @@ unsafe fn sum_by_line<E: Engine>(
                 unsafe { E::field(some.count, part.count, &field) };
             }
         }
-    }
-}
-
-/// Moves so many numbers, and no others if `exactly` says so; otherwise as [`move_line`].
-///
-/// # Safety
-///
-/// As [`move_line`], for the numbers that are moved.
-#[inline(always)]
-unsafe fn move_some<T: Number>(from: *const T, to: *mut T, count: usize, exactly: bool) {
-    if exactly {
-        // SAFETY: the caller's contract.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
-    } else {
-        // SAFETY: the caller's contract.
-        unsafe { move_line(from, to, count) };
     }
 }
 

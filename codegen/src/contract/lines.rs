@@ -3,7 +3,7 @@
 //! Places of an image lie in order, each with the numbers of all lanes: what windows see that are some places apart is read in place as well, no column is
 //! summed in vain, and no vector is cut short by the end of a line.
 
-use super::correlate::{Correlation, Hand, SideBySide};
+use super::correlate::{Correlation, Hand, SOME, SideBySide};
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
@@ -15,8 +15,6 @@ use super::windows::Seen;
 use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// So many windows along the first axis are summed together: what lies around a band is copied for each of its neighbours.
-const SOME: usize = 4;
 /// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
 const BEHIND: usize = 8;
 

@@ -301,7 +301,7 @@ impl Image {
     fn filling(&self, instructions: InstructionSet) -> f64 {
         let [.., inner] = &self.along;
         match instructions {
-            // Numbers of several phases are told apart one by one.
+            // Of several phases: from when their numbers were told apart one by one, as those of f64 still are; not found anew since.
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 if inner.phases.len() > 1 => 40.0,
             _ => 4.0,

@@ -1,8 +1,7 @@
 //! Images of few steps, whose vectors go along lines of columns.
 
 use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
-use super::{SEEN, Tensor, stored, sum};
-use std::ops::Range;
+use super::{SEEN, Tensor, images, sum};
 use tracecast_ir::DType;
 
 /// Single channels have the sums of windows.
@@ -26,25 +25,13 @@ pub(super) fn few_steps(
         let (a, acc) = (left.source(), DType::F32);
         let work =
             Correlation { cpu, acc, rows: 1, k: K, a, b, period: 3, beside: None, stored: None };
-        let mut found = vec![None; SEEN * n];
-        let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
-            for i in 0..rows * columns.len() {
-                // SAFETY: so many sums are handed on.
-                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
-                let (row, column) = (row + i / columns.len(), i % columns.len());
-                let place = &mut found[row * n + columns.start + column];
-                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
-            }
-        };
         let parts = [0..windows / 3, windows / 3..windows];
-        for part in parts.clone() {
-            // SAFETY: the tests' tensors hold what their strides span.
-            unsafe { work.run((0..SEEN, part), &at, scratch, &mut hand) };
-        }
-        let each = stored::sums_of_images(&work, (0..SEEN, parts), &at, n, scratch);
+        let each = parts.clone().map(|part| (0..SEEN, part));
+        let found = images::handed_on(&work, each, &at, [SEEN, n], scratch);
+        let each = images::stored(&work, (0..SEEN, parts), &at, n, scratch);
         assert_eq!(found, each, "stored as they are by {cpu:?}");
         let whole = (0..SEEN, std::array::from_fn::<_, 1, _>(|_| 0..windows));
-        let whole = stored::sums_of_images(&work, whole, &at, n, scratch);
+        let whole = images::stored(&work, whole, &at, n, scratch);
         assert_eq!(found, whole, "stored as they are, at once, by {cpu:?}");
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);

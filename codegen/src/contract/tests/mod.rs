@@ -1,6 +1,7 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
 mod few_steps;
+mod images;
 mod positions;
 mod stored;
 
@@ -522,25 +523,11 @@ fn images_have_the_sums_of_windows() {
                 };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
                 for cpu in &Cpu::all() {
-                    let mut found = vec![None; 3 * m * n];
-                    let mut hand =
-                        |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
-                            for i in 0..rows * columns.len() {
-                                // SAFETY: so many sums are handed on.
-                                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
-                                let (row, column) = (row + i / columns.len(), i % columns.len());
-                                let place = &mut found[row * n + columns.start + column];
-                                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
-                            }
-                        };
                     let middle = windows[0] / 3;
                     let parts = [0..middle, middle..windows[0]];
-                    for part in parts.clone() {
-                        // SAFETY: the tests' tensors hold what their strides span.
-                        unsafe { work(cpu).run((0..3, part), &at, &mut scratch, &mut hand) };
-                    }
-                    let each =
-                        stored::sums_of_images(&work(cpu), (0..3, parts), &at, n, &mut scratch);
+                    let each = parts.clone().map(|part| (0..3, part));
+                    let found = images::handed_on(&work(cpu), each, &at, [3 * m, n], &mut scratch);
+                    let each = images::stored(&work(cpu), (0..3, parts), &at, n, &mut scratch);
                     assert_eq!(found, each, "stored as they are by {cpu:?}");
                     for (at, bits) in found.into_iter().enumerate() {
                         let (row, column) = (at / n, at % n);
@@ -569,23 +556,10 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
     for cpu in &Cpu::all() {
         let (a, acc, beside) = (left.source(), DType::F32, Some(side));
         let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside, stored: None };
-        let mut found = vec![None; SEEN * n];
-        let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
-            for i in 0..rows * columns.len() {
-                // SAFETY: so many sums are handed on.
-                let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
-                let (row, column) = (row + i / columns.len(), i % columns.len());
-                let place = &mut found[row * n + columns.start + column];
-                assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
-            }
-        };
-        for batches in [0..3, 3..SEEN] {
-            for windows in windows.clone() {
-                // SAFETY: the tests' tensors hold what their strides span.
-                unsafe { work.run((batches.clone(), windows), &at, &mut scratch, &mut hand) };
-            }
-        }
-        let each = stored::sums_of_images(&work, (0..SEEN, windows.clone()), &at, n, &mut scratch);
+        let parts = [0..3, 3..SEEN].into_iter();
+        let parts = parts.flat_map(|some| windows.clone().map(|windows| (some.clone(), windows)));
+        let found = images::handed_on(&work, parts, &at, [SEEN, n], &mut scratch);
+        let each = images::stored(&work, (0..SEEN, windows.clone()), &at, n, &mut scratch);
         assert_eq!(found, each, "stored as they are by {cpu:?}");
         for (i, bits) in found.into_iter().enumerate() {
             let (batch, column) = (i / n, i % n);

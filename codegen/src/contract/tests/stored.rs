@@ -1,13 +1,11 @@
 //! Sums that are stored as they are.
 
-use super::super::{Correlation, Cpu, Finish, Scratch, Source, contract};
+use super::super::{Cpu, Finish, Scratch, Source, contract};
 use std::ops::Range;
 use tracecast_ir::DType;
 
 /// Elements between rows of the matrix that sums are stored to, which stay as they are.
 const BETWEEN: usize = 3;
-/// Numbers behind all sums that nobody may write.
-const GUARD: usize = 64;
 
 /// The bits of the sums of a range, row by row.
 pub(super) fn bits(
@@ -33,34 +31,4 @@ pub(super) fn bits(
     let between = all.chunks(ld).flat_map(|row| &row[n..]);
     assert!(between.copied().all(|bits| bits == untouched), "elements between rows are written");
     all.chunks(ld).flat_map(|row| row[..n].to_vec()).collect()
-}
-
-/// The bits of sums that are stored as they are, or handed on where they cannot be: parts come from the last to the first, each on a thread of its own as it were, so
-/// what one writes of another's is found.
-pub(super) fn sums_of_images<const N: usize>(
-    work: &Correlation<'_>,
-    (batches, parts): (Range<usize>, [Range<usize>; N]),
-    at: &dyn Fn(usize) -> [isize; 2],
-    n: usize,
-    scratch: &mut Scratch,
-) -> Vec<Option<u32>> {
-    let rows = batches.len() * work.rows;
-    let mut sums = vec![f32::NAN; rows * n + GUARD];
-    let first = sums.as_mut_ptr();
-    let work = Correlation { stored: Some((first.cast(), n)), ..*work };
-    let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
-        for i in 0..rows * columns.len() {
-            let (row, column) = (row + i / columns.len(), i % columns.len());
-            // SAFETY: so many sums are handed on.
-            let sum = unsafe { from.cast::<f32>().wrapping_add(i).read() };
-            // SAFETY: each has its place.
-            unsafe { first.wrapping_add(row * n + columns.start + column).write(sum) };
-        }
-    };
-    for part in parts.into_iter().rev() {
-        // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
-        unsafe { work.run((batches.clone(), part), at, scratch, &mut hand) };
-    }
-    assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
-    sums[..rows * n].iter().map(|sum| Some(sum.to_bits())).collect()
 }

@@ -92,13 +92,9 @@ pub(super) fn input_gradient<'t>(
         .collect();
     let counts: Vec<Size> =
         (0..axes).map(|i| (sizes[i] + (moves.stride[i] - 1)) / moves.stride[i]).collect();
-    let dx = assembled(dy, weight, (&phases, &counts), &mut Vec::new(), wide);
-    let lead = [dy.size(0), dy.size(1), weight.size(2)];
-    let all = counts.iter().zip(&phases).map(|(n, phases)| *n * phases.len());
-    let whole: Shape = lead.into_iter().chain(all).collect();
-    let mut dx = dx.reshape_to(&whole);
+    let mut dx = assembled(dy, weight, (&phases, &counts), &mut Vec::new(), wide);
     for (i, size) in sizes.iter().enumerate() {
-        if whole[3 + i] != *size {
+        if counts[i] * phases[i].len() != *size {
             dx = dx.slice(3 + i as i64, 0, *size, 1);
         }
     }
@@ -152,17 +148,16 @@ fn assembled<'t>(
         return one_phase(dy, weight, &chosen, counts, wide);
     }
     let dtype = if wide { dy.dtype().compute() } else { dy.dtype() };
-    // The axes with the first so many of them apart, of the last of which there are so many phases.
-    let sizes = |apart: usize, last: usize| {
-        let own = move |i: usize| if i + 1 == apart { last } else { 1 };
-        let apart_sizes = (0..apart).flat_map(move |i| [counts[i], Size::from(own(i))]);
-        apart_sizes.chain((apart..counts.len()).map(|i| counts[i] * phases[i].len()))
-    };
-    let zeros = |unseen: usize| {
+    // With the first so many axes apart, the last of which has so many phases.
+    let shape = |apart: usize, last: usize| -> Shape {
         let lead = [dy.size(0), dy.size(1), weight.size(2)];
-        let shape = lead.into_iter().chain(sizes(axis + 1, unseen)).collect();
-        dy.tracer().full(TensorType { dtype, shape }, 0.0)
+        let own = |i: usize| Size::from(if i + 1 == apart { last } else { 1 });
+        let pairs = (0..apart).flat_map(|i| [counts[i], own(i)]);
+        let merged = (apart..counts.len()).map(|i| counts[i] * phases[i].len());
+        lead.into_iter().chain(pairs).chain(merged).collect()
     };
+    let zeros =
+        |unseen: usize| dy.tracer().full(TensorType { dtype, shape: shape(axis + 1, unseen) }, 0.0);
     let mut parts: Vec<Var<'t>> = Vec::new();
     let mut unseen = 0;
     for (at, phase) in phases[axis].iter().enumerate() {
@@ -182,8 +177,7 @@ fn assembled<'t>(
         parts.push(zeros(unseen));
     }
     let all = if parts.len() == 1 { parts[0] } else { cat(&parts, 3 + 2 * axis as i64 + 1) };
-    let lead = [dy.size(0), dy.size(1), weight.size(2)];
-    all.reshape_to(&lead.into_iter().chain(sizes(axis, 1)).collect())
+    all.reshape_to(&shape(axis, 1))
 }
 
 /// A convolution of the gradient of the result with a part of the weight: `[batch, group, channel, (count, 1)..]`.

@@ -1,0 +1,62 @@
+//! The sums of contractions over images, as they are handed on, and as they are stored.
+
+use super::super::{Correlation, Scratch};
+use std::ops::Range;
+
+/// Numbers behind all sums that nobody may write.
+const GUARD: usize = 64;
+
+/// The bits of sums that are handed on, each once.
+pub(super) fn handed_on(
+    work: &Correlation<'_>,
+    parts: impl IntoIterator<Item = (Range<usize>, Range<usize>)>,
+    at: &dyn Fn(usize) -> [isize; 2],
+    [rows, n]: [usize; 2],
+    scratch: &mut Scratch,
+) -> Vec<Option<u32>> {
+    let mut found = vec![None; rows * n];
+    let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
+        for i in 0..rows * columns.len() {
+            // SAFETY: so many sums are handed on.
+            let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+            let (row, column) = (row + i / columns.len(), i % columns.len());
+            let place = &mut found[row * n + columns.start + column];
+            assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
+        }
+    };
+    for part in parts {
+        // SAFETY: the tests' tensors hold what their strides span.
+        unsafe { work.run(part, at, scratch, &mut hand) };
+    }
+    found
+}
+
+/// The bits of sums that are stored as they are, or handed on where they cannot be: parts come from the last to the first, each on a thread of its own as it were, so
+/// what one writes of another's is found.
+pub(super) fn stored<const N: usize>(
+    work: &Correlation<'_>,
+    (batches, parts): (Range<usize>, [Range<usize>; N]),
+    at: &dyn Fn(usize) -> [isize; 2],
+    n: usize,
+    scratch: &mut Scratch,
+) -> Vec<Option<u32>> {
+    let rows = batches.len() * work.rows;
+    let mut sums = vec![f32::NAN; rows * n + GUARD];
+    let first = sums.as_mut_ptr();
+    let work = Correlation { stored: Some((first.cast(), n)), ..*work };
+    let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
+        for i in 0..rows * columns.len() {
+            let (row, column) = (row + i / columns.len(), i % columns.len());
+            // SAFETY: so many sums are handed on.
+            let sum = unsafe { from.cast::<f32>().wrapping_add(i).read() };
+            // SAFETY: each has its place.
+            unsafe { first.wrapping_add(row * n + columns.start + column).write(sum) };
+        }
+    };
+    for part in parts.into_iter().rev() {
+        // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
+        unsafe { work.run((batches.clone(), part), at, scratch, &mut hand) };
+    }
+    assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
+    sums[..rows * n].iter().map(|sum| Some(sum.to_bits())).collect()
+}
