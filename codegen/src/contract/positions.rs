@@ -4,6 +4,8 @@
 //! Packing columns would look up whether each of their few neighbours is there in every step. Instead, what the windows of a channel see is copied to an
 //! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
 //! chain that [`super::contract`] sums.
+//!
+//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step, which is as many places on in all pairs.
 
 use super::blocking::Cpu;
 use super::image::{Beside, Image, Places};
@@ -12,6 +14,7 @@ use super::micro::spots::Spots;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, Wider, panels, room, strips};
 use super::rooms::Rooms;
+use super::span::may_be_subnormal;
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen, place};
 use super::{groups, with_engine};
 
@@ -49,6 +52,8 @@ pub(crate) struct Channels {
     next: isize,
     /// True if a channel has one column, all of whose elements are there.
     is_whole: bool,
+    /// From a step of each pair to the other in places of an image, if it is the same for all pairs.
+    pair: Option<usize>,
 }
 
 /// A contraction over positions.
@@ -80,6 +85,7 @@ impl Channels {
             (false, _) => {}
         }
         let image = Image::of(&channel, None)?;
+        let pair = image.pair();
         let (plane, examples, next) = image.plane_by_plane(&channel);
         let taps: usize = inner.iter().map(|axis| axis.extent).product();
         let steps = k / examples.max(1);
@@ -101,6 +107,7 @@ impl Channels {
             examples,
             next,
             is_whole: is_unbounded && inner.is_empty(),
+            pair,
         })
     }
 
@@ -175,8 +182,11 @@ impl Cut {
         let ld = rows.next_multiple_of(E::WIDTH);
         // Chains and sums stay in the second-level cache.
         let channels = (caches.l2 / 4 / (2 * taps * ld * size)).clamp(1, channels);
-        let examples = (POSITIONS / each).clamp(1, examples);
-        let steps = (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
+        // No pair is of two groups.
+        let together = if each.is_multiple_of(E::DEPTH) { 1 } else { E::DEPTH };
+        let some = (POSITIONS / each).max(1).next_multiple_of(together);
+        let examples = some.min(examples);
+        let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         Cut { rows, channels, examples, steps, ld }
     }
 }
@@ -200,7 +210,7 @@ impl Positions<'_> {
         }
         let rooms = || self.rooms(counts, k);
         scratch.held_to(rooms, |scratch| {
-            with_engine!(self.cpu, self.acc, false, E => {
+            with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 // SAFETY: the caller's contract.
                 unsafe { self.run_with::<E>((rows, channels), k, scratch, hand) }
             });
@@ -209,7 +219,13 @@ impl Positions<'_> {
 
     /// What it takes for so many rows and channels.
     pub(crate) fn rooms(&self, counts: [usize; 2], k: usize) -> Rooms {
-        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(counts, k))
+        with_engine!(self.cpu, self.acc, self.in_pairs(), E => self.rooms_with::<E>(counts, k))
+    }
+
+    /// True if the operands are multiplied in pairs.
+    fn in_pairs(&self) -> bool {
+        let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
+        self.cpu.pairs && all_bf16 && self.channels.pair.is_some()
     }
 
     fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
@@ -227,7 +243,7 @@ impl Positions<'_> {
         let a = Operand { source: self.a, columns: false };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let block = CONTRACT_BLOCK.min(steps);
-        let (of_left, listed) = match self.lines_of(0, each) {
+        let (of_left, listed) = match self.lines_of::<E>(0, each) {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
         };
@@ -281,7 +297,8 @@ impl Positions<'_> {
         self.channels.are_read_in_place(dtype, round, self.acc)
     }
 
-    /// Lists where steps of so many examples, of so many each, are in an image or the operand, and behind them where the columns of so many channels are.
+    /// Lists where the numbers of steps of so many examples, of so many each, are in an image or the operand, and behind them where the columns of so many
+    /// channels are.
     fn list<E: Engine>(
         &self,
         [examples, channels]: [usize; 2],
@@ -299,6 +316,11 @@ impl Positions<'_> {
         }
         let image = Image::of(&seen, None).expect("as the whole");
         image.offsets(examples * each, &mut scratch.steps);
+        let mut step = 0;
+        scratch.steps.retain(|_| {
+            step += 1;
+            (step - 1) % E::DEPTH == 0
+        });
         for channel in 0..channels {
             let (near, firsts, [lines, across]) = image.lines_of_columns();
             for first in firsts {
@@ -325,18 +347,20 @@ impl Positions<'_> {
         let columns = part.channels.len() * taps;
         let steps = examples.start * part.each..examples.end * part.each;
         let first = examples.start as isize * next;
-        let right = if self.is_read_in_place() {
+        let (right, least_right) = if self.is_read_in_place() {
             let first = first + part.channels.start as isize * stride;
-            self.elements().moved(first).base.cast()
+            (self.elements().moved(first).base.cast(), u16::MAX)
         } else {
             // SAFETY: the caller's contract.
             unsafe { self.fill::<E>(part, first, examples.len(), scratch) }
         };
         // SAFETY: the caller's contract.
-        let packed = unsafe { self.pack::<E>(part, &steps, cut, scratch) };
+        let (packed, least) = unsafe { self.pack::<E>(part, &steps, cut, scratch) };
+        let tiny = may_be_subnormal(least, least_right);
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
         let sums = scratch.sums.room::<E::Num>(columns * cut.ld);
-        let (at, spots) = scratch.steps.split_at(steps.len());
+        let numbers = steps.len().div_ceil(E::DEPTH);
+        let (at, spots) = scratch.steps.split_at(numbers);
         let mut done = 0;
         while done < steps.len() {
             let now = steps.start + done;
@@ -346,7 +370,8 @@ impl Positions<'_> {
             let begins = now.is_multiple_of(CONTRACT_BLOCK);
             let widest = 2 * E::LANES;
             for panel in panels(part.rows.len(), E::WIDTH) {
-                let base = packed.wrapping_add(panel.start * steps.len() + done * E::WIDTH);
+                let first = panel.start * numbers + done / E::DEPTH * E::WIDTH;
+                let base = packed.wrapping_add(first);
                 for strip in strips(columns, E::SPOTS) {
                     let place = strip.start * cut.ld + panel.start;
                     for start in (0..panel.count).step_by(widest) {
@@ -355,13 +380,14 @@ impl Positions<'_> {
                         let spots = Spots {
                             image: right,
                             columns: &spots[strip.start..strip.start + strip.count],
-                            at: &at[done..done + count],
+                            at: &at[done / E::DEPTH..(done + count).div_ceil(E::DEPTH)],
                             rows: base.wrapping_add(start),
                             step: E::WIDTH,
                             from: if begins { std::ptr::null() } else { chain },
                             out: if ends { sums.wrapping_add(place + start) } else { chain },
                             ld: cut.ld,
                             add: ends && now >= CONTRACT_BLOCK,
+                            tiny,
                         };
                         // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
                         unsafe { E::spots(strip.count, vectors, &spots) };
@@ -372,7 +398,7 @@ impl Positions<'_> {
         }
     }
 
-    /// Fills an image for each channel of a part, for so many examples from that element on.
+    /// Fills an image for each channel of a part, for so many examples from that element on. Returns what [`Engine::join`] does as well.
     ///
     /// # Safety
     ///
@@ -383,22 +409,25 @@ impl Positions<'_> {
         first: isize,
         examples: usize,
         scratch: &mut Scratch,
-    ) -> *const E::Num {
+    ) -> (*const E::Num, u16) {
         let image = Image::of(&self.channels.group(examples), None).expect("as the whole");
         let room_of_one = image.room();
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         // SAFETY: the room of all images; all bits zero are the number zero.
         unsafe { to.write_bytes(0, room_of_one * part.channels.len()) };
         let line = scratch.filled.room::<E::Num>(image.line());
-        let elements = self.elements();
+        let (elements, mut least) = (self.elements(), u16::MAX);
         for (i, channel) in part.channels.clone().enumerate() {
             let from = first + channel as isize * self.channels.stride;
             let own = to.wrapping_add(i * room_of_one);
             let places = Places { image: own, line, beside: Beside::ALONE };
             // SAFETY: the caller's contract, and the rooms of the image and of a line.
-            unsafe { image.fill::<E>(elements.moved(from), places) };
+            unsafe { image.fill::<E::Singly>(elements.moved(from), places) };
+            let apart = self.channels.pair.unwrap_or(1);
+            // SAFETY: the numbers of the image. Behind them are more than steps are apart, and a vector.
+            least = least.min(unsafe { E::join(own, image.numbers(), apart) });
         }
-        to.cast_const()
+        (to.cast_const(), least)
     }
 
     /// What the right operand is made of.
@@ -410,16 +439,17 @@ impl Positions<'_> {
     }
 
     /// The lines of the left operand in the first example from a row on, and from an example to the next in elements, if the steps of an example lie at
-    /// one distance: others are brought together.
-    fn lines_of(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
+    /// one distance, and no number has those of two examples: others are brought together.
+    fn lines_of<E: Engine>(&self, row: usize, each: usize) -> Option<(Lines, isize)> {
         let Source::Windows { base, dtype, round, seen } = self.a else { return None };
         let ([rows], [examples, steps]) = (&seen.rows[..], &seen.columns[..]) else { return None };
         let (across, along) = (rows.stride, steps.stride);
         let all = Lines { base, dtype, round, across, along };
-        (steps.extent == each).then(|| (all.from(row, 0), examples.stride))
+        (steps.extent == each && each.is_multiple_of(E::DEPTH))
+            .then(|| (all.from(row, 0), examples.stride))
     }
 
-    /// Packs the left operand for the rows of a part and these steps: panels one behind the other.
+    /// Packs the left operand for the rows of a part and these steps: panels one behind the other. Returns what [`Engine::pack`] does as well.
     ///
     /// # Safety
     ///
@@ -430,15 +460,17 @@ impl Positions<'_> {
         steps: &Range<usize>,
         cut: &Cut,
         scratch: &mut Scratch,
-    ) -> *const E::Num {
+    ) -> (*const E::Num, u16) {
+        let (numbers, mut least) = (steps.len().div_ceil(E::DEPTH), u16::MAX);
         let to = scratch.left.room::<E::Num>(room::<E>(cut.ld, E::WIDTH, steps.len()));
         let operand = Operand { source: self.a, columns: false };
         for panel in panels(part.rows.len(), E::WIDTH) {
             let first = part.rows.start + panel.start;
-            let lies = self.lines_of(first, part.each);
+            let lies = self.lines_of::<E>(first, part.each);
             let length = lies.map_or(CONTRACT_BLOCK, |_| part.each);
             for some in groups(steps, length) {
-                let at = panel.start * steps.len() + (some.start - steps.start) * E::WIDTH;
+                let done = (some.start - steps.start) / E::DEPTH;
+                let at = panel.start * numbers + done * E::WIDTH;
                 let (rows, count) = (first..first + panel.count, some.len());
                 let lines = match lies {
                     Some((lines, next)) => lines.moved((some.start / part.each) as isize * next),
@@ -448,11 +480,12 @@ impl Positions<'_> {
                         unsafe { operand.lines::<E::Num>(rows, some, filled, runs) }
                     }
                 };
+                let to = to.wrapping_add(at);
                 // SAFETY: the lines are readable, or brought together; the room is that of all panels.
-                unsafe { E::pack(&lines, panel.count, count, to.wrapping_add(at), E::WIDTH) };
+                least = least.min(unsafe { E::pack(&lines, panel.count, count, to, E::WIDTH) });
             }
         }
-        to.cast_const()
+        (to.cast_const(), least)
     }
 }
 
@@ -489,7 +522,7 @@ unsafe fn hand_on<E: Engine>(
         let (across, along) = (ld as isize, 1);
         let lines = Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
         // SAFETY: the sums of these rows, and room for them.
-        unsafe { E::pack(&lines, columns.len(), some.len(), dense, columns.len()) };
+        unsafe { E::Singly::pack(&lines, columns.len(), some.len(), dense, columns.len()) };
         hand(some, columns.clone(), dense.cast_const().cast());
     }
 }

@@ -56,7 +56,7 @@ impl<T> Left<T> {
 ///
 /// A normal bf16 is a whole number of 2<sup>e - 7</sup>, where `e` is its exponent. So every product is a whole number of
 /// 2<sup>e + f - 14</sup> with the least exponents of both sides, and so is every sum, rounded or not.
-fn may_be_subnormal(a: u16, b: u16) -> bool {
+pub(super) fn may_be_subnormal(a: u16, b: u16) -> bool {
     let (a, b) = (a >> 7, b >> 7);
     a == 0 || b == 0 || a + b < 2 * 127 + 14 - 126
 }

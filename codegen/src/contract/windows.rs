@@ -159,14 +159,6 @@ impl Seen {
 
 #[cfg(target_arch = "x86_64")]
 impl Seen {
-    /// True if columns of a run lie side by side, and what is bounded goes on by one from each to the next or stays.
-    pub(super) fn has_neighbours(&self) -> bool {
-        let fits = |axis: &Axis| {
-            axis.stride == 1 && axis.bounded.iter().all(|step| (0..=1).contains(step))
-        };
-        self.is_by_row() && self.columns.last().is_some_and(fits)
-    }
-
     /// From a column of a run to the next in elements, if columns lie side by side or two apart and what is bounded goes on by no more.
     pub(super) fn column_step(&self) -> Option<usize> {
         let axis = self.columns.last()?;

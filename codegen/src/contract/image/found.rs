@@ -100,7 +100,11 @@ impl Seen {
     pub(super) fn packing(&self, instructions: InstructionSet) -> f64 {
         match instructions {
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 if self.has_neighbours() => 6.0,
+            InstructionSet::Avx512 => match self.column_step() {
+                Some(1) => 6.0,
+                Some(_) => 9.0,
+                None => SINGLY,
+            },
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => match self.column_step() {
                 Some(1) => 14.0,

@@ -100,6 +100,7 @@ pub(in crate::contract) struct Avx2F32;
 
 impl Engine for Avx2F32 {
     type Num = f32;
+    type Singly = Self;
     const LANES: usize = 8;
     const WIDTH: usize = 16;
     const ROWS: usize = 6;
@@ -170,6 +171,7 @@ pub(in crate::contract) struct Avx2F64;
 
 impl Engine for Avx2F64 {
     type Num = f64;
+    type Singly = Self;
     const LANES: usize = 4;
     const WIDTH: usize = 8;
     const ROWS: usize = 6;

@@ -70,6 +70,7 @@ pub(in crate::contract) struct Avx512F32;
 
 impl Engine for Avx512F32 {
     type Num = f32;
+    type Singly = Self;
     const LANES: usize = 16;
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
@@ -146,6 +147,7 @@ pub(in crate::contract) struct Avx512F64;
 
 impl Engine for Avx512F64 {
     type Num = f64;
+    type Singly = Self;
     const LANES: usize = 8;
     const WIDTH: usize = 16;
     const ROWS: usize = 14;

@@ -71,6 +71,8 @@ pub(super) struct Strip<T> {
 /// Vectors of one type on one kind of CPU.
 pub(super) trait Engine {
     type Num: Wider;
+    /// The engine of the same numbers that holds a step in each: images are filled with it.
+    type Singly: Engine<Num = Self::Num>;
     /// Numbers of a vector.
     const LANES: usize;
     /// The columns of a packed panel.
@@ -112,6 +114,15 @@ pub(super) trait Engine {
     ///
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
+
+    /// Makes numbers of [`Engine::DEPTH`] steps of those of an image, the next step's so many places on; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's. So many numbers must be readable and writable, and as many more readable as steps are apart, and a vector.
+    unsafe fn join(_numbers: *mut Self::Num, _count: usize, _apart: usize) -> u16 {
+        u16::MAX
+    }
 
     /// Goes on with the chains of so many lines of so many columns, a vector each.
     ///

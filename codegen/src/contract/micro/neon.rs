@@ -64,6 +64,7 @@ pub(in crate::contract) struct NeonF32;
 
 impl Engine for NeonF32 {
     type Num = f32;
+    type Singly = Self;
     const LANES: usize = 4;
     const WIDTH: usize = 12;
     const ROWS: usize = 8;
@@ -107,6 +108,7 @@ pub(in crate::contract) struct NeonF64;
 
 impl Engine for NeonF64 {
     type Num = f64;
+    type Singly = Self;
     const LANES: usize = 2;
     const WIDTH: usize = 6;
     const ROWS: usize = 8;

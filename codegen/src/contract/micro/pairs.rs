@@ -5,13 +5,14 @@
 //! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::{Elements, Lines, avx512::pack_pairs, through};
+use super::super::pack::avx512::{join_pairs, pack_pairs};
+use super::super::pack::{Elements, Lines, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
 use super::field::Field;
 use super::lanes::Lanes;
 use super::line::Line;
-use super::spots::Spots;
+use super::spots::{Spots, spots};
 use super::taps::Taps;
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -89,6 +90,7 @@ pub(in crate::contract) struct PairsF32;
 
 impl Engine for PairsF32 {
     type Num = f32;
+    type Singly = Avx512F32;
     const LANES: usize = 16;
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
@@ -115,8 +117,17 @@ impl Engine for PairsF32 {
         unsafe { Avx512F32::taps(rows, vectors, taps) }
     }
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::spots(columns, vectors, spots) }
+        if spots.tiny {
+            // SAFETY: the caller's contract.
+            unsafe { spots_slowly(columns, vectors, spots) }
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { spots_pairs(columns, vectors, spots) }
+        }
+    }
+    unsafe fn join(numbers: *mut f32, count: usize, apart: usize) -> u16 {
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        unsafe { join_pairs(numbers.cast(), count, apart) }
     }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.
@@ -157,6 +168,16 @@ unsafe fn strip_pairs(rows: usize, vectors: usize, strip: &Strip<f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn strip_slowly(rows: usize, vectors: usize, strip: &Strip<f32>) {
     sizes!(Slowly, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+    spots!(Pairs, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
+    spots!(Slowly, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
 }
 
 /// True if the CPU has the instructions and they round as chains do.

@@ -55,6 +55,7 @@ macro_rules! portable_engine {
 
         impl Engine for $name {
             type Num = $num;
+            type Singly = Self;
             const LANES: usize = 4;
             const WIDTH: usize = 8;
             const ROWS: usize = 6;

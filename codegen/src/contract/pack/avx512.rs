@@ -1,7 +1,7 @@
 //! Packing into f32, or into pairs of bf16, with AVX-512: sixteen lines by sixteen numbers at a time.
 
 use super::loads::{
-    Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of,
+    Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of, pair, smaller,
 };
 use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
@@ -71,6 +71,28 @@ pub(in crate::contract) unsafe fn pack_pairs(
     }
 }
 
+/// [`Engine::join`](super::super::micro::Engine::join) of f32 whose values are those of bf16.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F and BW.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(in crate::contract) unsafe fn join_pairs(numbers: *mut u32, count: usize, apart: usize) -> u16 {
+    let mut least = x86::_mm512_set1_epi16(-1);
+    for i in (0..count).step_by(16) {
+        let at = numbers.wrapping_add(i);
+        // SAFETY: the caller's contract: what is read has not been joined yet.
+        let step = unsafe { x86::_mm512_loadu_si512(at.cast_const().cast()) };
+        // SAFETY: as above.
+        let after = unsafe { x86::_mm512_loadu_si512(at.wrapping_add(apart).cast_const().cast()) };
+        let both = pair(step, after);
+        least = smaller(least, both);
+        // SAFETY: as above.
+        unsafe { x86::_mm512_storeu_si512(at.cast(), both) };
+    }
+    least_of(least)
+}
+
 /// [`Engine::alternate`](super::super::micro::Engine::alternate) into f32.
 ///
 /// # Safety
@@ -108,7 +130,7 @@ unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>
                 let mask = first(rows.elements.saturating_sub(at).min(16)) as u16;
                 let from = base.wrapping_add(at * N::BYTES);
                 // SAFETY: elements of the row.
-                unsafe { N::across(from, mask, from, 0) }
+                unsafe { N::across::<1>(from, mask, from, 0) }
             };
             let (low, high) = (half(2 * i), half(2 * i + 16));
             for (order, Alternate { to, count }) in [even, odd].into_iter().zip(to) {
@@ -170,7 +192,7 @@ unsafe fn neighbours<N: Numbers>(
                 x86::_mm_prefetch::<{ x86::_MM_HINT_T1 }>(from.wrapping_offset(next).cast());
             }
             // SAFETY: neighbouring lines at one step and at the next, if there is one.
-            let numbers = unsafe { N::across(step, mask, after, there) };
+            let numbers = unsafe { N::across::<1>(step, mask, after, there) };
             least = N::smaller(least, numbers);
             let to = to.wrapping_add(j);
             // Numbers beyond these are written later.

@@ -9,12 +9,18 @@ use std::marker::PhantomData;
 pub(in crate::contract) trait Cells {
     /// Of one element.
     const BYTES: usize;
-    /// Those that the mask names, zeros elsewhere.
+    /// Of elements side by side those that the mask names, zeros elsewhere.
     ///
     /// # Safety
     ///
     /// `p` must be readable for the elements that the mask names.
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512;
+    /// The same of elements two apart. What lies between is not read.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cells::load`].
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512;
 }
 
 pub(in crate::contract) struct F32;
@@ -33,6 +39,17 @@ impl Cells for F32 {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm512_maskz_loadu_ps(mask, p.cast()) }
     }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
+        let mask = spread(mask);
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm512_maskz_loadu_ps(mask as u16, p.cast()) };
+        // SAFETY: the caller's contract.
+        let y =
+            unsafe { x86::_mm512_maskz_loadu_ps((mask >> 16) as u16, p.wrapping_add(64).cast()) };
+        x86::_mm512_permutex2var_ps(x, even(), y)
+    }
 }
 
 impl Cells for Bf16 {
@@ -45,6 +62,13 @@ impl Cells for Bf16 {
         let x = x86::_mm512_slli_epi32::<16>(x86::_mm512_cvtepu16_epi32(x));
         x86::_mm512_castsi512_ps(x)
     }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm512_maskz_loadu_epi16(spread(mask), p.cast()) };
+        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
+    }
 }
 
 impl Cells for F16 {
@@ -54,6 +78,13 @@ impl Cells for F16 {
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
         // SAFETY: the caller's contract.
         x86::_mm512_cvtph_ps(unsafe { x86::_mm256_maskz_loadu_epi16(mask, p.cast()) })
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        let x = unsafe { x86::_mm512_maskz_loadu_epi16(spread(mask), p.cast()) };
+        x86::_mm512_cvtph_ps(x86::_mm512_cvtepi32_epi16(x))
     }
 }
 
@@ -65,6 +96,12 @@ impl Cells for RoundedToBf16 {
         // SAFETY: the caller's contract.
         round_to_bf16(unsafe { F32::load(p, mask) })
     }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        round_to_bf16(unsafe { F32::load_apart(p, mask) })
+    }
 }
 
 impl Cells for RoundedToF16 {
@@ -73,9 +110,41 @@ impl Cells for RoundedToF16 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn load(p: *const u8, mask: u16) -> x86::__m512 {
         // SAFETY: the caller's contract.
-        let x = unsafe { F32::load(p, mask) };
-        x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
+        round_to_f16(unsafe { F32::load(p, mask) })
     }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        round_to_f16(unsafe { F32::load_apart(p, mask) })
+    }
+}
+
+/// Every second one of two vectors' lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn even() -> x86::__m512i {
+    x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0)
+}
+
+/// The bits of a mask two apart.
+#[inline(always)]
+fn spread(mask: u16) -> u32 {
+    if mask == u16::MAX {
+        return 0x5555_5555;
+    }
+    let mut bits = u32::from(mask);
+    bits = (bits | bits << 8) & 0x00ff_00ff;
+    bits = (bits | bits << 4) & 0x0f0f_0f0f;
+    bits = (bits | bits << 2) & 0x3333_3333;
+    (bits | bits << 1) & 0x5555_5555
+}
+
+/// The nearest f16, ties to even.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn round_to_f16(x: x86::__m512) -> x86::__m512 {
+    x86::_mm512_cvtph_ps(x86::_mm512_cvtps_ph::<{ x86::_MM_FROUND_TO_NEAREST_INT }>(x))
 }
 
 /// The nearest bf16, ties to even.
@@ -103,12 +172,17 @@ pub(in crate::contract) trait Numbers {
     ///
     /// `p` must be readable for `count` elements, at most `16 * STEPS`.
     unsafe fn along(p: *const u8, count: usize) -> x86::__m512i;
-    /// One number of neighbouring lines, from a step and the one after it.
+    /// One number of lines `S` elements apart, one or two, from a step and the one after it.
     ///
     /// # Safety
     ///
     /// `p` must be readable for the elements that the mask names, and `after`, if numbers have two steps, for its mask.
-    unsafe fn across(p: *const u8, mask: u16, after: *const u8, mask_after: u16) -> x86::__m512i;
+    unsafe fn across<const S: usize>(
+        p: *const u8,
+        mask: u16,
+        after: *const u8,
+        mask_after: u16,
+    ) -> x86::__m512i;
     /// The least magnitudes so far, less one, in 16-bit lanes: zero is the largest. Only pairs have them.
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i;
 }
@@ -129,9 +203,14 @@ impl<C: Cells> Numbers for One<C> {
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn across(p: *const u8, mask: u16, _: *const u8, _: u16) -> x86::__m512i {
+    unsafe fn across<const S: usize>(
+        p: *const u8,
+        mask: u16,
+        _: *const u8,
+        _: u16,
+    ) -> x86::__m512i {
         // SAFETY: the caller's contract.
-        x86::_mm512_castps_si512(unsafe { C::load(p, mask) })
+        x86::_mm512_castps_si512(unsafe { strided::<C, S>(p, mask) })
     }
     #[inline(always)]
     fn smaller(least: x86::__m512i, _: x86::__m512i) -> x86::__m512i {
@@ -156,24 +235,46 @@ impl<C: Cells> Numbers for Two<C> {
         let rest = p.wrapping_add(16 * C::BYTES);
         // SAFETY: the caller's contract.
         let y = x86::_mm512_castps_si512(unsafe { C::load(rest, (mask >> 16) as u16) });
-        let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         let after = x86::_mm512_permutex2var_epi32(x, odd, y);
         pair(x86::_mm512_permutex2var_epi32(x, even, y), after)
     }
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn across(p: *const u8, mask: u16, after: *const u8, mask_after: u16) -> x86::__m512i {
+    unsafe fn across<const S: usize>(
+        p: *const u8,
+        mask: u16,
+        after: *const u8,
+        mask_after: u16,
+    ) -> x86::__m512i {
         // SAFETY: the caller's contract.
-        let x = unsafe { C::load(p, mask) };
+        let x = unsafe { strided::<C, S>(p, mask) };
         // SAFETY: the caller's contract.
-        let y = unsafe { C::load(after, mask_after) };
+        let y = unsafe { strided::<C, S>(after, mask_after) };
         pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
     }
     #[inline(always)]
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
         // SAFETY: packing is called on CPUs with AVX-512BW only.
         unsafe { smaller(least, numbers) }
+    }
+}
+
+/// The elements that the mask names, `S` apart: one or two.
+///
+/// # Safety
+///
+/// As [`Cells::load`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn strided<C: Cells, const S: usize>(p: *const u8, mask: u16) -> x86::__m512 {
+    if S == 1 {
+        // SAFETY: the caller's contract.
+        unsafe { C::load(p, mask) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { C::load_apart(p, mask) }
     }
 }
 
@@ -186,14 +287,14 @@ pub(in crate::contract) fn first(count: usize) -> u64 {
 /// From the high halves of two steps.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn pair(step: x86::__m512i, after: x86::__m512i) -> x86::__m512i {
+pub(in crate::contract) fn pair(step: x86::__m512i, after: x86::__m512i) -> x86::__m512i {
     x86::_mm512_or_si512(step, x86::_mm512_srli_epi32::<16>(after))
 }
 
 /// See [`Numbers::smaller`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> x86::__m512i {
+pub(in crate::contract) fn smaller(least: x86::__m512i, pairs: x86::__m512i) -> x86::__m512i {
     let magnitude = x86::_mm512_and_si512(pairs, x86::_mm512_set1_epi16(0x7fff));
     let less = x86::_mm512_sub_epi16(magnitude, x86::_mm512_set1_epi16(1));
     x86::_mm512_min_epu16(least, less)

@@ -1,6 +1,6 @@
 //! Packing of columns that are seen through windows with AVX-512, sixteen at a time: straight into panels.
 //!
-//! Sixteen columns are a few pieces of runs. Which of them are there in a step depends on the position in the window, not on the channel, so it is worked out
+//! Sixteen columns, side by side or two apart, are a few pieces of runs. Which of them are there in a step depends on the position in the window, not on the channel, so it is worked out
 //! once for the positions of a window and used again for each channel: what is left is a masked load for each piece.
 
 use super::super::windows::{Place, Runs, Seen};
@@ -28,10 +28,10 @@ pub(in crate::contract) struct Piece {
 
 /// True if [`pack_f32`] packs such columns of such elements.
 pub(in crate::contract) fn is_packed_to_f32(seen: &Seen, from: &Elements) -> bool {
-    seen.has_neighbours() && from.become_f32()
+    seen.column_step().is_some() && from.become_f32()
 }
 
-/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns do not lie side by side.
+/// Packs columns into panels of f32 for some steps; returns `None` if it does not know how, as where columns lie neither side by side nor two apart.
 ///
 /// # Safety
 ///
@@ -69,7 +69,7 @@ pub(in crate::contract) unsafe fn pack_f32(
 
 /// True if [`pack_pairs`] packs such columns.
 pub(in crate::contract) fn is_packed_to_pairs(seen: &Seen) -> bool {
-    seen.has_neighbours()
+    seen.column_step().is_some()
 }
 
 /// The same into pairs of bf16, of elements whose values are those of bf16. Returns the least of their magnitudes.
@@ -114,25 +114,31 @@ unsafe fn pack<N: Numbers>(
     runs.cut_columns(seen, columns.clone());
     let mut least = x86::_mm512_set1_epi16(-1);
     let depth = steps.len().div_ceil(N::STEPS);
+    let is_dense = seen.column_step() == Some(1);
     let mut run = 0;
     for part in panels(columns.len(), WIDTH) {
         run = runs.cut_pieces(run, part.start..part.start + part.count);
         let period = runs.find_masks(seen);
         let to = dst.wrapping_add(part.start * depth);
-        // SAFETY: the caller's contract, for a panel.
-        least = unsafe { panel::<N>(base, runs, period, steps.len(), to, least) };
+        least = if is_dense {
+            // SAFETY: the caller's contract, for a panel.
+            unsafe { panel::<N, 1>(base, runs, period, steps.len(), to, least) }
+        } else {
+            // SAFETY: as above.
+            unsafe { panel::<N, 2>(base, runs, period, steps.len(), to, least) }
+        };
     }
     least_of(least)
 }
 
-/// Packs the panel whose pieces have been found.
+/// Packs the panel whose pieces have been found, of columns `S` elements apart.
 ///
 /// # Safety
 ///
 /// As [`pack_f32`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn panel<N: Numbers>(
+unsafe fn panel<N: Numbers, const S: usize>(
     base: *const u8,
     runs: &Runs,
     period: usize,
@@ -163,7 +169,7 @@ unsafe fn panel<N: Numbers>(
                 let there = if has_after { *other } else { 0 };
                 let (row, after) = (row.wrapping_offset(at), after.wrapping_offset(at));
                 // SAFETY: masks name elements that are there.
-                let some = unsafe { N::across(row, *mask, after, there) };
+                let some = unsafe { N::across::<S>(row, *mask, after, there) };
                 numbers = x86::_mm512_or_si512(numbers, some);
             }
             least = N::smaller(least, numbers);
