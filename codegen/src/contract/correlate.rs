@@ -5,13 +5,14 @@
 //! after a period are packed once.
 
 use super::blocking::Cpu;
-use super::image::{Beside, Image, Places};
+use super::image::{Beside, Distances, Image, Places};
 use super::micro::field::{Field, MOST_VECTORS, most_lines};
 use super::micro::taps::Taps;
 use super::micro::{Engine, Number};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Wider, room, strips};
 use super::rooms::Rooms;
+use super::span::may_be_subnormal;
 use super::windows::{Seen, place};
 use super::{groups, with_engine};
 use crate::machine::InstructionSet;
@@ -50,6 +51,8 @@ pub(crate) struct Correlation<'a> {
     pub(crate) period: usize,
     /// How batches lie side by side, if vectors go through these.
     pub(crate) beside: Option<SideBySide>,
+    /// True if bf16 are multiplied in pairs, by a CPU that does, whose distances the image knows: there are several rows.
+    pub(crate) pairs: bool,
     /// Where the first sum is stored, and how many numbers from a row to the next through all batches, if sums are stored as they are.
     pub(crate) stored: Option<(*mut u8, usize)>,
 }
@@ -70,6 +73,8 @@ pub(crate) struct SideBySide {
 struct Ready<T> {
     base: *const T,
     step: Option<isize>,
+    /// Sums may be subnormal.
+    tiny: bool,
 }
 
 /// What a band of windows takes.
@@ -116,7 +121,7 @@ impl Correlation<'_> {
         }
         let rooms = || self.rooms(counts);
         scratch.held_to(rooms, |scratch| {
-            with_engine!(self.cpu, self.acc, false, E => match self.beside {
+            with_engine!(self.cpu, self.acc, self.pairs, E => match self.beside {
                 // SAFETY: the caller's contract.
                 Some(side) if side.few => unsafe {
                     self.run_beside::<E>(side, batches, at, scratch, hand)
@@ -133,7 +138,7 @@ impl Correlation<'_> {
 
     /// What it takes for so many batches and windows.
     pub(crate) fn rooms(&self, [batches, windows]: [usize; 2]) -> Rooms {
-        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(batches, windows))
+        with_engine!(self.cpu, self.acc, self.pairs, E => self.rooms_with::<E>(batches, windows))
     }
 
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
@@ -148,6 +153,7 @@ impl Correlation<'_> {
         let count = windows.min(self.most::<E>(&whole));
         let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
         let band = self.band::<E>([&whole, &image], 0..count * each);
+        let copies = self.distances(&whole).len().max(self.distances(&image).len());
         let (m, k) = (self.rows, self.k);
         let left = if self.in_place::<E>().is_some() {
             0
@@ -161,7 +167,7 @@ impl Correlation<'_> {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         Rooms {
             left: bytes(left),
-            right: bytes(image.room()),
+            right: bytes(image.room().saturating_mul(1 + copies)),
             filled: bytes(filled.max(image.line())),
             chains: bytes(band.gathered(m)),
             sums: if band.by_line { 0 } else { bytes(self.room_of_sums::<E>(&band)) },
@@ -176,10 +182,17 @@ impl Correlation<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
+    /// The distances of pairs, none if numbers hold a step.
+    fn distances(&self, image: &Image) -> Distances {
+        let all = self.pairs.then(|| image.distances(self.k));
+        all.flatten().unwrap_or_default()
+    }
+
     /// The most windows along the first axis whose image and sums stay in the second-level cache, or, if vectors go along lines, in the first-level one.
     fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
-        let numbers = whole.room() / all + self.rows * each;
+        let images = 1 + self.distances(whole).len();
+        let numbers = images * (whole.room() / all) + self.rows * each;
         let by_line = self.goes_by_line(whole, E::LANES);
         let (cache, least) =
             if by_line { (self.cpu.caches.l1, SOME) } else { (self.cpu.caches.l2 / 2, 1) };
@@ -220,8 +233,11 @@ impl Correlation<'_> {
     /// The left operand of the first batch, if it is read as it lies.
     fn in_place<E: Engine>(&self) -> Option<Ready<E::Num>> {
         let Source::Matrix { base, dtype, round: None, col, .. } = self.a else { return None };
-        (self.rows == 1 && dtype == E::Num::DTYPE)
-            .then(|| Ready { base: base.cast(), step: Some(col) })
+        (self.rows == 1 && dtype == E::Num::DTYPE).then(|| Ready {
+            base: base.cast(),
+            step: Some(col),
+            tiny: false,
+        })
     }
 
     /// # Safety
@@ -243,37 +259,50 @@ impl Correlation<'_> {
             Some(_) => std::ptr::null_mut(),
             None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
         };
-        let mut listed = None;
+        let (mut listed, mut least) = (None, u16::MAX);
         let all = windows;
         for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
             let image = Image::of(seen, Some(windows.clone())).expect("as the whole");
             let columns = windows.start * each..windows.end * each;
             let band = self.band::<E>([&whole, &image], columns);
-            let to = scratch.right.room::<E::Num>(image.room());
+            let distances = self.distances(&image);
+            let to = scratch.right.room::<E::Num>(image.room() * (1 + distances.len()));
             // SAFETY: the room of the image; all bits zero are the number zero.
             unsafe { to.write_bytes(0, image.room()) };
             if listed.replace(image.layout()) != Some(image.layout()) {
                 image.offsets(self.k, &mut scratch.steps);
+                if self.pairs {
+                    Image::pair_up(&mut scratch.steps, &distances, image.room());
+                }
             }
             let mut waiting = batches.start..batches.start;
             for (i, batch) in batches.clone().enumerate() {
                 let [left, right] = at(batch);
                 let ready = match self.in_place::<E>() {
-                    Some(Ready { base, step }) => Ready { base: base.wrapping_offset(left), step },
+                    Some(Ready { base, step, tiny }) => {
+                        Ready { base: base.wrapping_offset(left), step, tiny }
+                    }
                     None => {
                         let to = packed.wrapping_add(i % self.period * size);
                         if nth == 0 && i < slots {
                             // SAFETY: the caller's contract; there is room for so many.
-                            unsafe { self.pack::<E>(left, to, scratch) };
+                            least = least.min(unsafe { self.pack::<E>(left, to, scratch) });
                         }
-                        Ready { base: to.cast_const(), step: None }
+                        Ready { base: to.cast_const(), step: None, tiny: false }
                     }
                 };
                 let line = scratch.filled.room::<E::Num>(image.line());
                 // SAFETY: the caller's contract, and the rooms of the image and of a line.
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
-                unsafe { image.fill::<E>(from.moved(right), places) };
+                unsafe { image.fill::<E::Singly>(from.moved(right), places) };
+                let mut least_right = u16::MAX;
+                for (i, apart) in distances.iter().enumerate() {
+                    let copy = to.wrapping_add((i + 1) * image.room());
+                    // SAFETY: the rooms of the image and of a copy.
+                    let found = unsafe { E::join(to, copy, image.room(), *apart) };
+                    least_right = least_right.min(found);
+                }
                 if band.by_line {
                     // What is written behind the columns of a band is the next one's, or the next batch's: it must come later, and on this thread.
                     let is_followed =
@@ -291,6 +320,7 @@ impl Correlation<'_> {
                     continue;
                 }
                 let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
+                let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
                 // SAFETY: the image and the left operand are ready, and the sums have room.
                 unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
                 // SAFETY: the sums are there.
@@ -300,24 +330,24 @@ impl Correlation<'_> {
         }
     }
 
-    /// Packs a left operand that begins so many elements behind the first.
+    /// Packs a left operand that begins so many elements behind the first. Returns what [`Engine::pack`] does.
     ///
     /// # Safety
     ///
     /// As [`Correlation::run_with`]; there must be room for all rows and steps.
-    unsafe fn pack<E: Engine>(&self, from: isize, to: *mut E::Num, scratch: &mut Scratch) {
+    unsafe fn pack<E: Engine>(&self, from: isize, to: *mut E::Num, scratch: &mut Scratch) -> u16 {
         let source = self.a.moved(from);
         if self.rows == 1 {
             let (Source::Matrix { base, dtype, round, .. }
             | Source::Windows { base, dtype, round, .. }) = source
             else {
-                return;
+                return u16::MAX;
             };
             for p in 0..self.k {
                 let offset = match source {
                     Source::Matrix { col, .. } => p as isize * col,
                     Source::Windows { seen, .. } => place(&seen.columns, p).offset,
-                    Source::Fill { .. } | Source::Packed { .. } => return,
+                    Source::Fill { .. } | Source::Packed { .. } => return u16::MAX,
                 };
                 let at = base.wrapping_offset(offset * dtype.bytes() as isize);
                 // SAFETY: an element of the operand.
@@ -326,16 +356,18 @@ impl Correlation<'_> {
                 // SAFETY: its place.
                 unsafe { to.wrapping_add(p).write(x) };
             }
-            return;
+            return u16::MAX;
         }
-        let operand = Operand { source, columns: false };
+        let (operand, mut least) = (Operand { source, columns: false }, u16::MAX);
         for from in (0..self.k).step_by(CONTRACT_BLOCK) {
             let steps = from..self.k.min(from + CONTRACT_BLOCK);
-            let to = to.wrapping_add(from * self.rows);
+            let to = to.wrapping_add(from / E::DEPTH * self.rows);
             let spare = (&mut scratch.filled, &mut scratch.runs);
             // SAFETY: the caller's contract; the room is that of all blocks.
-            unsafe { operand.pack_strips::<E>(0..self.rows, steps, spare, to) };
+            let found = unsafe { operand.pack_strips::<E>(0..self.rows, steps, spare, to) };
+            least = least.min(found);
         }
+        least
     }
 
     /// Sums all rows by the columns of a band.
@@ -354,8 +386,9 @@ impl Correlation<'_> {
         let widest = self.widest::<E>();
         let chains = sums.wrapping_add(self.rows * band.ld + MOVED);
         let tile = widest * E::LANES;
-        for (i, block) in offsets.chunks(CONTRACT_BLOCK).enumerate() {
-            let before = i * CONTRACT_BLOCK;
+        let of_block = CONTRACT_BLOCK / E::DEPTH;
+        for (i, block) in offsets.chunks(of_block).enumerate() {
+            let before = i * of_block;
             for vector in (0..band.vectors).step_by(widest) {
                 let column = vector * E::LANES;
                 let (b, vectors) = (image.wrapping_add(column), widest.min(band.vectors - vector));
@@ -379,7 +412,8 @@ impl Correlation<'_> {
                         let (out, ld) = if ends { (sum, band.ld) } else { (chain, tile) };
                         let from = if begins { std::ptr::null() } else { chain.cast_const() };
                         let add = ends && before > 0;
-                        let taps = Taps { a, step, b, at, from, from_ld: tile, out, ld, add };
+                        let tiny = left.tiny;
+                        let taps = Taps { a, step, b, at, from, from_ld: tile, out, ld, add, tiny };
                         // SAFETY: the caller's contract.
                         unsafe { E::taps(part.count, vectors, &taps) };
                     }

@@ -423,9 +423,9 @@ impl Positions<'_> {
             let places = Places { image: own, line, beside: Beside::ALONE };
             // SAFETY: the caller's contract, and the rooms of the image and of a line.
             unsafe { image.fill::<E::Singly>(elements.moved(from), places) };
-            let apart = self.channels.pair.unwrap_or(1);
-            // SAFETY: the numbers of the image. Behind them are more than steps are apart, and a vector.
-            least = least.min(unsafe { E::join(own, image.numbers(), apart) });
+            let apart = self.channels.pair.unwrap_or(1) as isize;
+            // SAFETY: the room of the image, behind whose numbers are more than steps are apart, and a vector.
+            least = least.min(unsafe { E::join(own, own, room_of_one, apart) });
         }
         (to.cast_const(), least)
     }

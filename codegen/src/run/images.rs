@@ -42,6 +42,8 @@ pub(super) struct Images {
     windows: usize,
     /// How batches lie side by side, if vectors go through them.
     beside: Option<SideBySide>,
+    /// True if bf16 are multiplied in pairs.
+    pairs: bool,
 }
 
 impl Images {
@@ -65,7 +67,14 @@ impl Images {
         let image = Image::of(&right, None)?;
         let cpu = Cpu::with(instructions);
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
-        let is_better = image.is_better(&right, [m, n, k], instructions, all_bf16 && cpu.pairs);
+        let all_bf16 = all_bf16 && cpu.pairs;
+        let sizes = [m, n, k];
+        let distances = (all_bf16 && m > 1).then(|| image.distances(k)).flatten();
+        let in_pairs = distances.map(|all| image.cost(sizes, instructions, Some(all.len())));
+        let singly = image.cost(sizes, instructions, None);
+        let pairs = in_pairs.is_some_and(|cost| cost < singly);
+        let least = in_pairs.map_or(singly, |cost| cost.min(singly));
+        let is_better = least < right.cost(m, instructions, all_bf16);
         let few_steps = m == 1 && k <= FEW_STEPS;
         let by_line = few_steps && is_better && image.has_wide_lines(&cpu, contract.acc);
         let beside = side_by_side(contract, &strides, windows);
@@ -88,7 +97,7 @@ impl Images {
         };
         let [windows, _] = image.windows();
         let period = batch[shared..].iter().product();
-        Some(Images { right, left, period, windows, beside })
+        Some(Images { right, left, period, windows, beside, pairs })
     }
 
     /// What contractions are, for operands whose first elements lie there.
@@ -100,8 +109,8 @@ impl Images {
     ) -> Correlation<'a> {
         let [a, b] = sources;
         let BoundContract { acc, m, k, .. } = *contract;
-        let Images { period, beside, .. } = *self;
-        Correlation { cpu, acc, rows: m, k, a, b, period, beside, stored: None }
+        let Images { period, beside, pairs, .. } = *self;
+        Correlation { cpu, acc, rows: m, k, a, b, period, beside, pairs, stored: None }
     }
 
     /// Into how many parts batches and windows are cut.

@@ -8,8 +8,10 @@ use crate::contract::{self, Cpu, MOST_BOUNDS, Seen};
 use crate::plan::contract::{self as plan, BoundContract};
 use smallvec::SmallVec;
 
-/// From so many columns on, a batch is worth packing its left factor for.
+/// From so many columns on, a batch is worth packing its left factor for, whose rows lie one by one,
 const ENOUGH_COLUMNS: usize = 512;
+/// or are seen through windows or otherwise apart.
+const ENOUGH_FOR_APART: usize = 4096;
 /// Where a batch has fewer columns, those that fill no vector, some of which are summed twice, take as long as packing.
 const SOME_COLUMNS: usize = 128;
 
@@ -47,7 +49,11 @@ impl Together {
             plan::FactorSource::Seen(_) => true,
             plan::FactorSource::Computed { .. } => false,
         };
-        let few = (1..ENOUGH_COLUMNS).contains(&contract.n);
+        let enough = match &contract.factors[0] {
+            plan::FactorSource::Plain { col: 1, .. } => ENOUGH_COLUMNS,
+            _ => ENOUGH_FOR_APART,
+        };
+        let few = (1..enough).contains(&contract.n);
         if in_runs && few && contract.columns.is_empty() && !is_read_in_place(contract, cpu) {
             Together::along(contract, &is_shared)
         } else {

@@ -2,7 +2,7 @@
 
 use super::super::MOST_BOUNDS;
 use super::super::windows::{Axis, Seen};
-use super::{AXES, Along, Image, PHASES, Step, pitch};
+use super::{AXES, Along, Image, PHASES, Step, pitch, products};
 use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -96,8 +96,13 @@ impl Seen {
         self.packing(instructions) < SINGLY
     }
 
+    /// About how many cycles a contraction of so many rows takes for sixteen columns of a step, in pairs or not, if these are packed.
+    pub(crate) fn cost(&self, m: usize, instructions: InstructionSet, pairs: bool) -> f64 {
+        products(m, pairs) + self.packing(instructions)
+    }
+
     /// About how many cycles packing takes for sixteen columns of a step.
-    pub(super) fn packing(&self, instructions: InstructionSet) -> f64 {
+    fn packing(&self, instructions: InstructionSet) -> f64 {
         match instructions {
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx512 => match self.column_step() {

@@ -6,8 +6,10 @@
 
 mod fill;
 mod found;
+mod pairs;
 
 pub(super) use fill::{Beside, Places};
+pub(crate) use pairs::Distances;
 
 use super::micro::Engine;
 use super::windows::Seen;
@@ -37,6 +39,9 @@ const NEAR_LINES: usize = 2;
 const SPREAD: usize = 5;
 /// No image has so many numbers.
 const LARGE: f64 = (1u64 << 36) as f64;
+
+/// About how many cycles joining sixteen numbers takes with those of one distance.
+const JOINING: f64 = 3.0;
 
 /// Vectors that begin in an image or a line may end so many numbers behind it.
 const BEHIND: usize = 64;
@@ -285,11 +290,6 @@ impl Image {
         (inner.taps.is_multiple_of(2) || is_dense).then_some(apart)
     }
 
-    /// The numbers of its planes.
-    pub(super) fn numbers(&self) -> usize {
-        self.planes() * self.plane()
-    }
-
     /// The numbers that it takes, with those that are read or written behind it.
     pub(super) fn room(&self) -> usize {
         self.planes().saturating_mul(self.plane()).saturating_add(self.pitch + BEHIND)
@@ -306,21 +306,18 @@ impl Image {
         self.room() / MOST_PHASES < k.max(SMALL)
     }
 
-    /// True if a contraction of that many rows, columns and steps takes less time with the image than with packing, after which numbers may be multiplied in
-    /// pairs.
-    pub(crate) fn is_better(
+    /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step; with pairs of so many
+    /// distances, if there are any, for which copies are made.
+    pub(crate) fn cost(
         &self,
-        seen: &Seen,
         [m, n, k]: [usize; 3],
         instructions: InstructionSet,
-        pairs: bool,
-    ) -> bool {
-        // For sixteen columns of a step, in cycles.
-        let products = (m as f64 / 2.0).max(1.0);
+        distances: Option<usize>,
+    ) -> f64 {
         let vain = self.span() as f64 / n as f64;
         let filling = self.room() as f64 / (n * k) as f64;
-        let packed = if pairs { products / 2.0 } else { products };
-        vain * products + self.filling(instructions) * filling < packed + seen.packing(instructions)
+        let copies = distances.map_or(0.0, |distances| JOINING * distances as f64);
+        vain * products(m, distances.is_some()) + (self.filling(instructions) + copies) * filling
     }
 
     /// About how many cycles filling takes for sixteen numbers.
@@ -381,6 +378,20 @@ impl Image {
 
     /// Where each step begins.
     pub(super) fn offsets(&self, count: usize, to: &mut Vec<isize>) {
+        let window = match self.steps.first() {
+            Some(Step::Planes(..)) => self.window().unwrap_or(count),
+            _ => count,
+        };
+        self.first_offsets(count.min(window), to);
+        // The same in each plane.
+        let plane = self.plane() as isize;
+        for step in window..count {
+            to.push(to[step - window] + plane);
+        }
+    }
+
+    /// As [`Image::offsets`], step by step.
+    fn first_offsets(&self, count: usize, to: &mut Vec<isize>) {
         let lines = self.lines();
         let mut at: SmallVec<[usize; 4]> = smallvec![0; self.steps.len()];
         to.clear();
@@ -419,6 +430,12 @@ impl Image {
         let [_, m, i] = &self.along;
         (outer * m.phases.len() + middle) * i.phases.len() + inner
     }
+}
+
+/// About how many cycles the products of sixteen columns of a step take by so many rows, in pairs or not.
+pub(super) fn products(m: usize, pairs: bool) -> f64 {
+    let products = (m as f64 / 2.0).max(1.0);
+    if pairs { products / 2.0 } else { products }
 }
 
 /// Numbers from a line to the next: windows may see the zeros before the next line behind this one.

@@ -115,12 +115,18 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
-    /// Makes numbers of [`Engine::DEPTH`] steps of those of an image, the next step's so many places on; returns what [`Engine::pack`] does.
+    /// Makes numbers of two steps of those of an image: each with the one so many places on, where both are among `count`. Returns what [`Engine::pack`] does.
+    /// Engines whose numbers hold one step do nothing.
     ///
     /// # Safety
     ///
-    /// The CPU must be the engine's. So many numbers must be readable and writable, and as many more readable as steps are apart, and a vector.
-    unsafe fn join(_numbers: *mut Self::Num, _count: usize, _apart: usize) -> u16 {
+    /// The CPU must be the engine's. So many numbers must be readable at `from` and writable at `to`, which may be `from` if `apart` is positive.
+    unsafe fn join(
+        _from: *const Self::Num,
+        _to: *mut Self::Num,
+        _count: usize,
+        _apart: isize,
+    ) -> u16 {
         u16::MAX
     }
 

@@ -12,8 +12,8 @@ use super::avx512::Avx512F32;
 use super::field::Field;
 use super::lanes::Lanes;
 use super::line::Line;
-use super::spots::{Spots, spots};
-use super::taps::Taps;
+use super::spots::{self, Spots, spots};
+use super::taps::{self, Taps, taps};
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
@@ -113,8 +113,13 @@ impl Engine for PairsF32 {
         }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { Avx512F32::taps(rows, vectors, taps) }
+        if taps.tiny {
+            // SAFETY: the caller's contract.
+            unsafe { taps_slowly(rows, vectors, taps) }
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { taps_pairs(rows, vectors, taps) }
+        }
     }
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
         if spots.tiny {
@@ -125,9 +130,9 @@ impl Engine for PairsF32 {
             unsafe { spots_pairs(columns, vectors, spots) }
         }
     }
-    unsafe fn join(numbers: *mut f32, count: usize, apart: usize) -> u16 {
+    unsafe fn join(from: *const f32, to: *mut f32, count: usize, apart: isize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { join_pairs(numbers.cast(), count, apart) }
+        unsafe { join_pairs(from.cast(), to.cast(), count, apart) }
     }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.
@@ -165,9 +170,9 @@ unsafe fn strip_pairs(rows: usize, vectors: usize, strip: &Strip<f32>) {
     sizes!(Pairs, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
-#[target_feature(enable = "avx512f")]
-unsafe fn strip_slowly(rows: usize, vectors: usize, strip: &Strip<f32>) {
-    sizes!(Slowly, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn taps_pairs(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
+    taps!(Pairs, rows, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -175,9 +180,75 @@ unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
     spots!(Pairs, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
 }
 
+/// Row by row and vector by vector: it is rarely needed.
+///
+/// # Safety
+///
+/// As [`Engine::strip`].
+#[target_feature(enable = "avx512f")]
+unsafe fn strip_slowly(rows: usize, vectors: usize, of: &Strip<f32>) {
+    for i in 0..rows {
+        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
+            let strip = Strip {
+                a: of.a.wrapping_offset(i as isize * of.row),
+                b: of.b.wrapping_add(at * size_of::<f32>()),
+                from: from(of.from, i * of.from_ld + at),
+                out: of.out.wrapping_add(i * of.ld + at),
+                ..*of
+            };
+            // SAFETY: the caller's contract, for a vector of a row.
+            unsafe { product::<Slowly, Same, 1, 1>(&strip) };
+        }
+    }
+}
+
+/// As [`strip_slowly`].
+///
+/// # Safety
+///
+/// As [`Engine::taps`].
+#[target_feature(enable = "avx512f")]
+unsafe fn taps_slowly(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
+    for i in 0..rows {
+        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
+            let taps = Taps {
+                a: of.a.wrapping_add(i),
+                b: of.b.wrapping_add(at),
+                from: from(of.from, i * of.from_ld + at),
+                out: of.out.wrapping_add(i * of.ld + at),
+                ..*of
+            };
+            // SAFETY: the caller's contract, for a vector of a row.
+            unsafe { taps::product::<Slowly, 1, 1>(&taps) };
+        }
+    }
+}
+
+/// As [`strip_slowly`].
+///
+/// # Safety
+///
+/// As [`Engine::spots`].
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(Slowly, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
+    for i in 0..columns {
+        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
+            let spots = Spots {
+                columns: &of.columns[i..=i],
+                rows: of.rows.wrapping_add(at),
+                from: from(of.from, i * of.ld + at),
+                out: of.out.wrapping_add(i * of.ld + at),
+                ..*of
+            };
+            // SAFETY: the caller's contract, for a vector of a column.
+            unsafe { spots::product::<Slowly, 1, 1>(&spots) };
+        }
+    }
+}
+
+/// Where chains go on, so many numbers on, unless they begin at zero.
+fn from(chains: *const f32, by: usize) -> *const f32 {
+    if chains.is_null() { chains } else { chains.wrapping_add(by) }
 }
 
 /// True if the CPU has the instructions and they round as chains do.

@@ -19,6 +19,8 @@ pub(in crate::contract) struct Taps<'a, T> {
     pub(in crate::contract) ld: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(in crate::contract) add: bool,
+    /// Sums may be subnormal.
+    pub(in crate::contract) tiny: bool,
 }
 
 /// # Safety

@@ -7,6 +7,9 @@ use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
 use tracecast_ir::DType;
 
+/// Numbers of a vector.
+const LANES: usize = 16;
+
 /// How many bytes before it is needed a line's memory is asked for.
 const AHEAD: usize = 512;
 
@@ -77,18 +80,25 @@ pub(in crate::contract) unsafe fn pack_pairs(
 ///
 /// As there; the CPU must have AVX-512F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(in crate::contract) unsafe fn join_pairs(numbers: *mut u32, count: usize, apart: usize) -> u16 {
+pub(in crate::contract) unsafe fn join_pairs(
+    from: *const u32,
+    to: *mut u32,
+    count: usize,
+    apart: isize,
+) -> u16 {
     let mut least = x86::_mm512_set1_epi16(-1);
-    for i in (0..count).step_by(16) {
-        let at = numbers.wrapping_add(i);
-        // SAFETY: the caller's contract: what is read has not been joined yet.
-        let step = unsafe { x86::_mm512_loadu_si512(at.cast_const().cast()) };
+    let first = (-apart).max(0) as usize;
+    let end = count - apart.max(0) as usize;
+    for i in (first..end.saturating_sub(LANES - 1)).step_by(LANES) {
+        let at = from.wrapping_add(i);
+        // SAFETY: the caller's contract; where it is joined in place, what is read has not been yet.
+        let step = unsafe { x86::_mm512_loadu_si512(at.cast()) };
         // SAFETY: as above.
-        let after = unsafe { x86::_mm512_loadu_si512(at.wrapping_add(apart).cast_const().cast()) };
+        let after = unsafe { x86::_mm512_loadu_si512(at.wrapping_offset(apart).cast()) };
         let both = pair(step, after);
         least = smaller(least, both);
         // SAFETY: as above.
-        unsafe { x86::_mm512_storeu_si512(at.cast(), both) };
+        unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i).cast(), both) };
     }
     least_of(least)
 }

@@ -23,8 +23,18 @@ pub(super) fn few_steps(
     assert!(k >= K, "there is a channel");
     for cpu in &Cpu::all() {
         let (a, acc) = (left.source(), DType::F32);
-        let work =
-            Correlation { cpu, acc, rows: 1, k: K, a, b, period: 3, beside: None, stored: None };
+        let work = Correlation {
+            cpu,
+            acc,
+            rows: 1,
+            k: K,
+            a,
+            b,
+            period: 3,
+            beside: None,
+            pairs: false,
+            stored: None,
+        };
         let parts = [0..windows / 3, windows / 3..windows];
         let each = parts.clone().map(|part| (0..SEEN, part));
         let found = images::handed_on(&work, each, &at, [SEEN, n], scratch);

@@ -510,6 +510,8 @@ fn images_have_the_sums_of_windows() {
                 // Two left operands for three batches, one right operand for all.
                 let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
                 let a = left.source();
+                let distances = super::Image::of(&seen, None).and_then(|image| image.distances(k));
+                let of_bf16 = m > 1 && a.is_bf16() && b.is_bf16();
                 let work = |cpu| Correlation {
                     cpu,
                     acc: DType::F32,
@@ -519,6 +521,7 @@ fn images_have_the_sums_of_windows() {
                     b,
                     period: 2,
                     beside: None,
+                    pairs: cpu.pairs && of_bf16 && distances.is_some(),
                     stored: None,
                 };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
@@ -555,7 +558,18 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
         let (a, acc, beside) = (left.source(), DType::F32, Some(side));
-        let work = Correlation { cpu, acc, rows: 1, k, a, b, period: SEEN, beside, stored: None };
+        let work = Correlation {
+            cpu,
+            acc,
+            rows: 1,
+            k,
+            a,
+            b,
+            period: SEEN,
+            beside,
+            pairs: false,
+            stored: None,
+        };
         let parts = [0..3, 3..SEEN].into_iter();
         let parts = parts.flat_map(|some| windows.clone().map(|windows| (some.clone(), windows)));
         let found = images::handed_on(&work, parts, &at, [SEEN, n], &mut scratch);

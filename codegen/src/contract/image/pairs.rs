@@ -1,0 +1,60 @@
+//! Pairs of steps in an image, for engines whose numbers hold two: copies of it in which each number is joined with another one.
+//!
+//! How far apart the places of a pair's steps are depends on where in a window they are, and there are few such distances: for windows of 3 by 3 one along a
+//! line, one to the next line and one to the next plane. There is a copy for each of them. A last step that has no other is read from the image itself, whose
+//! numbers are f32 of which half of the bits are zeros: those of a step that adds nothing.
+
+use super::{Image, Step};
+use smallvec::SmallVec;
+
+/// The most distances: more copies take longer than packing.
+const MOST: usize = 8;
+
+/// From a step of a pair to the other, in places: each that there is.
+pub(crate) type Distances = SmallVec<[isize; MOST]>;
+
+impl Image {
+    /// The distances of the pairs among so many steps; `None` if they are too many, or do not come again from plane to plane.
+    pub(crate) fn distances(&self, count: usize) -> Option<Distances> {
+        let window = self.window()?;
+        let mut steps = Vec::with_capacity(2 * window);
+        self.offsets(count.min(2 * window), &mut steps);
+        let mut distances = Distances::new();
+        for pair in steps.chunks_exact(2) {
+            let apart = pair[1] - pair[0];
+            if !distances.contains(&apart) {
+                distances.push(apart);
+            }
+        }
+        (1..=MOST).contains(&distances.len()).then_some(distances)
+    }
+
+    /// The positions of a window, if steps go through these plane by plane.
+    pub(super) fn window(&self) -> Option<usize> {
+        let (first, taps) = self.steps.split_first()?;
+        let mut positions = match first {
+            Step::Planes(..) => 1,
+            Step::Taps(axis) => self.along[*axis].taps,
+        };
+        for step in taps {
+            let Step::Taps(axis) = step else { return None };
+            positions *= self.along[*axis].taps;
+        }
+        Some(positions)
+    }
+
+    /// Has the steps of [`Image::offsets`] be those of pairs: each in the copy for its distance. The image comes first and then the copies, so many numbers apart.
+    pub(in crate::contract) fn pair_up(steps: &mut Vec<isize>, distances: &[isize], room: usize) {
+        let pairs = steps.len().div_ceil(2);
+        for i in 0..pairs {
+            let first = steps[2 * i];
+            let apart = steps.get(2 * i + 1).map(|second| second - first);
+            let copy = apart.map_or(0, |apart| {
+                let known = distances.iter().position(|distance| *distance == apart);
+                1 + known.expect("distances come again from plane to plane")
+            });
+            steps[i] = first + (copy * room) as isize;
+        }
+        steps.truncate(pairs);
+    }
+}
