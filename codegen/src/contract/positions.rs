@@ -5,7 +5,8 @@
 //! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
 //! chain that [`super::contract`] sums.
 //!
-//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step, which is as many places on in all pairs.
+//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step, which is as many places on in all pairs; a channel
+//! with a single column is packed instead, step after step.
 
 use super::blocking::Cpu;
 use super::image::{Beside, Image, Places};
@@ -15,7 +16,7 @@ use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, Wider, panels, room, strips};
 use super::rooms::Rooms;
 use super::span::may_be_subnormal;
-use super::windows::{Axis, Bound, MOST_BOUNDS, Seen, place};
+use super::windows::{Axis, Bound, MOST_BOUNDS, Seen, brought, place};
 use super::{groups, with_engine};
 
 use crate::machine::InstructionSet;
@@ -225,7 +226,13 @@ impl Positions<'_> {
     /// True if the operands are multiplied in pairs.
     fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
-        self.cpu.pairs && all_bf16 && self.channels.pair.is_some()
+        let Channels { pair, is_whole, .. } = self.channels;
+        self.cpu.pairs && all_bf16 && (pair.is_some() || *is_whole)
+    }
+
+    /// True if channels are packed: those of a single column, in pairs.
+    fn are_packed<E: Engine>(&self) -> bool {
+        E::DEPTH > 1 && self.channels.is_whole
     }
 
     fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
@@ -235,18 +242,24 @@ impl Positions<'_> {
         let Some(image) = Image::of(&self.channels.group(cut.examples), None) else {
             return Rooms::default();
         };
-        let [of_images, of_line] = match self.is_read_in_place() {
-            true => [0; 2],
-            false => [image.room().saturating_mul(cut.channels), image.line()],
-        };
         let (columns, steps) = (cut.channels * taps, cut.examples * each);
+        let [of_images, of_line] = if self.is_read_in_place() {
+            [0; 2]
+        } else if self.are_packed::<E>() {
+            [packed_line::<E>(steps).saturating_mul(cut.channels), brought(1, steps)]
+        } else {
+            [image.room().saturating_mul(cut.channels), image.line()]
+        };
         let a = Operand { source: self.a, columns: false };
+        let b = Operand { source: self.b, columns: true };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let block = CONTRACT_BLOCK.min(steps);
         let (of_left, listed) = match self.lines_of::<E>(0, each) {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
         };
+        let of_right = if self.are_packed::<E>() { b.listed(1, steps) } else { [0; 2] };
+        let listed = [0, 1].map(|i| listed[i].max(of_right[i]));
         Rooms {
             left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
             right: bytes(of_images),
@@ -314,6 +327,14 @@ impl Positions<'_> {
             scratch.steps.extend(columns);
             return;
         }
+        if self.are_packed::<E>() {
+            let numbers = (examples * each).div_ceil(E::DEPTH);
+            let line = packed_line::<E>(examples * each);
+            scratch.steps.clear();
+            scratch.steps.extend(0..numbers as isize);
+            scratch.steps.extend((0..channels).map(|channel| (channel * line) as isize));
+            return;
+        }
         let image = Image::of(&seen, None).expect("as the whole");
         image.offsets(examples * each, &mut scratch.steps);
         let mut step = 0;
@@ -350,6 +371,9 @@ impl Positions<'_> {
         let (right, least_right) = if self.is_read_in_place() {
             let first = first + part.channels.start as isize * stride;
             (self.elements().moved(first).base.cast(), u16::MAX)
+        } else if self.are_packed::<E>() {
+            // SAFETY: the caller's contract.
+            unsafe { self.pack_channels::<E>(part, &steps, first, scratch) }
         } else {
             // SAFETY: the caller's contract.
             unsafe { self.fill::<E>(part, first, examples.len(), scratch) }
@@ -430,6 +454,48 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
+    /// Packs the channels of a part for these steps, whose example is the first from that element on. Returns what [`Engine::pack`] does as well.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn pack_channels<E: Engine>(
+        &self,
+        part: &Part,
+        steps: &Range<usize>,
+        first: isize,
+        scratch: &mut Scratch,
+    ) -> (*const E::Num, u16) {
+        let room_of_one = packed_line::<E>(steps.len());
+        let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
+        let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
+        let side_by_side = |axis: &Axis| axis.stride == 1 && axis.extent == part.each;
+        let lies = part.each.is_multiple_of(E::DEPTH)
+            && self.channels.seen.rows.last().is_some_and(side_by_side);
+        let mut least = u16::MAX;
+        for (i, channel) in part.channels.clone().enumerate() {
+            let own = to.wrapping_add(i * room_of_one);
+            if !lies {
+                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+                let lines = channel..channel + 1;
+                // SAFETY: the caller's contract.
+                let line = unsafe { operand.lines::<E::Num>(lines, steps.clone(), filled, runs) };
+                let line = Elements { base: line.base, ..elements };
+                // SAFETY: the steps that were brought together, and room for them.
+                least = least.min(unsafe { E::pack_line(&line, steps.len(), own) });
+                continue;
+            }
+            let channel = elements.moved(first + channel as isize * self.channels.stride);
+            for (nth, from) in (0..steps.len()).step_by(part.each).enumerate() {
+                let line = channel.moved(nth as isize * self.channels.next);
+                let own = own.wrapping_add(from / E::DEPTH);
+                // SAFETY: the steps of an example, and room for them.
+                least = least.min(unsafe { E::pack_line(&line, part.each, own) });
+            }
+        }
+        (to.cast_const(), least)
+    }
+
     /// What the right operand is made of.
     fn elements(&self) -> Elements {
         let Source::Windows { base, dtype, round, .. } = self.b else {
@@ -496,6 +562,11 @@ struct Part {
     /// Steps of an example, and all.
     each: usize,
     k: usize,
+}
+
+/// Numbers of a channel that is packed, for so many steps: channels share few cache sets.
+fn packed_line<E: Engine>(steps: usize) -> usize {
+    steps.div_ceil(E::DEPTH).next_multiple_of(E::LANES) + E::LANES
 }
 
 /// The numbers of rows of so many columns that are handed on together.

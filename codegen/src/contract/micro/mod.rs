@@ -115,6 +115,18 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
+    /// Packs a single line whose steps lie side by side, number by number without gaps; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// As there; `dst` must be writable for the numbers of so many steps.
+    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut Self::Num) -> u16 {
+        let Elements { base, dtype, round } = *line;
+        let lines = Lines { base, dtype, round, across: 0, along: 1 };
+        // SAFETY: the caller's contract.
+        unsafe { Self::pack(&lines, 1, k, dst, 1) }
+    }
+
     /// Makes numbers of two steps of those of an image: each with the one so many places on, where both are among `count`. Returns what [`Engine::pack`] does.
     /// Engines whose numbers hold one step do nothing.
     ///

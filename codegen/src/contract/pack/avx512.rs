@@ -74,6 +74,45 @@ pub(in crate::contract) unsafe fn pack_pairs(
     }
 }
 
+/// [`Engine::pack_line`](super::super::micro::Engine::pack_line) into pairs, as [`pack_pairs`].
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn pack_line_of_pairs(
+    line: &Elements,
+    k: usize,
+    dst: *mut u32,
+) -> u16 {
+    if line.dtype == DType::BF16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack_line::<Two<Bf16>>(line.base, k, dst) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { pack_line::<Two<RoundedToBf16>>(line.base, k, dst) }
+    }
+}
+
+/// # Safety
+///
+/// As [`pack_line_of_pairs`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn pack_line<N: Numbers>(line: *const u8, k: usize, dst: *mut u32) -> u16 {
+    let mut least = x86::_mm512_set1_epi16(-1);
+    let some = LANES * N::STEPS;
+    for p in (0..k).step_by(some) {
+        let count = some.min(k - p);
+        // SAFETY: these steps of the line.
+        let numbers = unsafe { N::along(line.wrapping_add(p * N::BYTES), count) };
+        least = N::smaller(least, numbers);
+        let to = dst.wrapping_add(p / N::STEPS);
+        let mask = first(count.div_ceil(N::STEPS)) as u16;
+        // SAFETY: the numbers of these steps.
+        unsafe { x86::_mm512_mask_storeu_epi32(to.cast(), mask, numbers) };
+    }
+    least_of(least)
+}
+
 /// [`Engine::join`](super::super::micro::Engine::join) of f32 whose values are those of bf16.
 ///
 /// # Safety
