@@ -16,6 +16,7 @@
 mod attend;
 mod beside;
 mod blocking;
+mod channels;
 mod correlate;
 mod image;
 mod lines;
@@ -35,11 +36,12 @@ mod windows;
 
 pub(crate) use attend::{Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, numbers};
 pub(crate) use blocking::Cpu;
+pub(crate) use channels::Channels;
 pub(crate) use correlate::{Correlation, SideBySide};
 pub(crate) use image::Image;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
-pub(crate) use positions::{Channels, Positions};
+pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
 pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};

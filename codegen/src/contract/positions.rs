@@ -9,6 +9,7 @@
 //! with a single column is packed instead, step after step.
 
 use super::blocking::Cpu;
+use super::channels::Channels;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::spots::Spots;
@@ -16,7 +17,7 @@ use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, Wider, panels, room, strips};
 use super::rooms::Rooms;
 use super::span::may_be_subnormal;
-use super::windows::{Axis, Bound, MOST_BOUNDS, Seen, brought, place};
+use super::windows::{Axis, brought, place};
 use super::{groups, with_engine};
 
 use crate::machine::InstructionSet;
@@ -28,34 +29,14 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 const MOST_ROWS: usize = 128;
 /// Examples whose images lie one behind the other have so many positions together, if there are as many.
 const POSITIONS: usize = 1024;
-/// So many rows fill at least half of a vector,
-const SOME_ROWS: usize = 8;
-/// and so many steps are worth copying what they see.
-const SOME_STEPS: usize = 32;
 /// The sums of so many columns and rows are moved at once.
 const MOVED: usize = 64;
 
+/// So many channels are brought together at a time.
+const TOGETHER: usize = 16;
+
 /// What takes the sums of some rows and columns: they lie row by row without gaps.
 pub(super) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
-
-/// How the right operand of such a contraction is seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Channels {
-    /// How many there are, and from one to the next in elements.
-    pub(crate) count: usize,
-    stride: isize,
-    /// What the windows of a channel see.
-    seen: Seen,
-    /// Columns of a channel.
-    pub(crate) taps: usize,
-    /// Examples, and from one to the next.
-    examples: usize,
-    next: isize,
-    /// True if a channel has one column, all of whose elements are there.
-    is_whole: bool,
-    /// From a step of each pair to the other in places of an image, if it is the same for all pairs.
-    pair: Option<usize>,
-}
 
 /// A contraction over positions.
 #[derive(Clone, Copy)]
@@ -68,96 +49,6 @@ pub(crate) struct Positions<'a> {
     /// The right operand, seen through windows.
     pub(crate) b: Source<'a>,
     pub(crate) channels: &'a Channels,
-}
-
-impl Channels {
-    /// Of a right operand that is seen so, for that many rows and steps; `None` if it is not seen as by the gradient of a weight.
-    pub(crate) fn of(seen: &Seen, [rows, k]: [usize; 2]) -> Option<Channels> {
-        let (first, inner) = seen.columns.split_first()?;
-        let is_free = first.bounded == [0; MOST_BOUNDS];
-        if !is_free || rows < SOME_ROWS || k < SOME_STEPS {
-            return None;
-        }
-        let mut channel = Seen { columns: inner.iter().copied().collect(), ..seen.clone() };
-        let is_unbounded = channel.is_unbounded();
-        match (is_unbounded, inner.is_empty()) {
-            (true, false) => channel.bound_windows(),
-            (true, true) => channel.bound_positions(first.stride),
-            (false, _) => {}
-        }
-        let image = Image::of(&channel, None)?;
-        let pair = image.pair();
-        let (plane, examples, next) = image.plane_by_plane(&channel);
-        let taps: usize = inner.iter().map(|axis| axis.extent).product();
-        let steps = k / examples.max(1);
-        // Channels that overlap are windows of a convolution, which nothing bounds.
-        let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent - 1);
-        let span = inner.iter().chain(&plane.rows).map(reach).fold(0, usize::saturating_add);
-        let apart = !is_unbounded || first.stride.unsigned_abs() > span;
-        if !apart || inner.is_empty() && steps < SOME_STEPS {
-            return None;
-        }
-        let image = Image::of(&plane, None)?;
-        let has_one_plane = image.has_one_plane();
-        // Windows see more places than they have positions, or they are those of a convolution itself.
-        (has_one_plane && steps > taps && image.is_mostly_seen(steps)).then(|| Channels {
-            count: first.extent,
-            stride: first.stride,
-            seen: channel,
-            taps,
-            examples,
-            next,
-            is_whole: is_unbounded && inner.is_empty(),
-            pair,
-        })
-    }
-
-    /// True if elements of this dtype, rounded so, are read where they lie to be accumulated in that one.
-    pub(crate) fn are_read_in_place(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
-        self.is_whole && dtype == acc && round.is_none()
-    }
-
-    /// What so many examples see.
-    fn group(&self, examples: usize) -> Seen {
-        let mut seen = self.seen.clone();
-        if self.examples > 1 {
-            seen.rows[0] = Axis { extent: examples, ..seen.rows[0] };
-        }
-        seen
-    }
-}
-
-impl Seen {
-    /// True if all that windows see is there.
-    pub(super) fn is_unbounded(&self) -> bool {
-        self.bounds.iter().all(|bound| bound.extent < 0)
-    }
-
-    /// The same where windows have a single position: for the axes that they move along within a channel.
-    fn bound_positions(&mut self, channel: isize) {
-        let within = |row: &&mut Axis| row.stride.unsigned_abs() < channel.unsigned_abs();
-        let rows = self.rows.iter_mut().rev().take_while(within);
-        for ((bound, at), row) in self.bounds.iter_mut().enumerate().zip(rows) {
-            row.bounded[bound] = 1;
-            *at = Bound { offset: 0, extent: row.extent as isize };
-        }
-    }
-
-    /// Adds bounds that windows keep within by themselves, one for each axis of positions in a window and the axis that windows move along: an image is told
-    /// from them.
-    fn bound_windows(&mut self) {
-        let pairs = self.columns.iter_mut().rev().zip(self.rows.iter_mut().rev());
-        for ((bound, at), (column, row)) in self.bounds.iter_mut().enumerate().zip(pairs) {
-            let unit = column.stride;
-            if unit <= 0 || row.stride <= 0 || row.stride % unit != 0 {
-                return;
-            }
-            column.bounded[bound] = 1;
-            row.bounded[bound] = row.stride / unit;
-            let last = |axis: &Axis| (axis.extent as isize - 1) * axis.bounded[bound];
-            *at = Bound { offset: 0, extent: last(column) + last(row) + 1 };
-        }
-    }
 }
 
 /// How the work of a thread is cut.
@@ -243,10 +134,11 @@ impl Positions<'_> {
             return Rooms::default();
         };
         let (columns, steps) = (cut.channels * taps, cut.examples * each);
+        let together = cut.channels.min(TOGETHER);
         let [of_images, of_line] = if self.is_read_in_place() {
             [0; 2]
         } else if self.are_packed::<E>() {
-            [packed_line::<E>(steps).saturating_mul(cut.channels), brought(1, steps)]
+            [packed_line::<E>(steps).saturating_mul(cut.channels), brought(together, steps)]
         } else {
             [image.room().saturating_mul(cut.channels), image.line()]
         };
@@ -258,7 +150,7 @@ impl Positions<'_> {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
         };
-        let of_right = if self.are_packed::<E>() { b.listed(1, steps) } else { [0; 2] };
+        let of_right = if self.are_packed::<E>() { b.listed(together, steps) } else { [0; 2] };
         let listed = [0, 1].map(|i| listed[i].max(of_right[i]));
         Rooms {
             left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
@@ -472,23 +364,28 @@ impl Positions<'_> {
         let side_by_side = |axis: &Axis| axis.stride == 1 && axis.extent == part.each;
         let lies = part.each.is_multiple_of(E::DEPTH)
             && self.channels.seen.rows.last().is_some_and(side_by_side);
-        let mut least = u16::MAX;
-        for (i, channel) in part.channels.clone().enumerate() {
-            let own = to.wrapping_add(i * room_of_one);
+        let (mut least, examples) = (u16::MAX, steps.len() / part.each);
+        for some in groups(&part.channels, TOGETHER) {
+            let own =
+                |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
             if !lies {
                 let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-                let lines = channel..channel + 1;
+                let (first, count) = (some.start, steps.len());
                 // SAFETY: the caller's contract.
-                let line = unsafe { operand.lines::<E::Num>(lines, steps.clone(), filled, runs) };
-                let line = Elements { base: line.base, ..elements };
-                // SAFETY: the steps that were brought together, and room for them.
-                least = least.min(unsafe { E::pack_line(&line, steps.len(), own) });
+                let all =
+                    unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
+                for channel in some {
+                    let line = Elements { base: all.from(channel - first, 0).base, ..elements };
+                    // SAFETY: the steps that were brought together, and room for them.
+                    least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
+                }
                 continue;
             }
-            let channel = elements.moved(first + channel as isize * self.channels.stride);
-            for (nth, from) in (0..steps.len()).step_by(part.each).enumerate() {
-                let line = channel.moved(nth as isize * self.channels.next);
-                let own = own.wrapping_add(from / E::DEPTH);
+            for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
+                let from =
+                    channel as isize * self.channels.stride + nth as isize * self.channels.next;
+                let (line, own) = (elements.moved(first + from), own(channel));
+                let own = own.wrapping_add(nth * part.each / E::DEPTH);
                 // SAFETY: the steps of an example, and room for them.
                 least = least.min(unsafe { E::pack_line(&line, part.each, own) });
             }

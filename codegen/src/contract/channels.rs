@@ -1,0 +1,119 @@
+//! How the right operand of a contraction over positions is seen: channel by channel.
+
+use super::image::Image;
+use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
+use tracecast_ir::DType;
+
+/// So many rows fill at least half of a vector,
+const SOME_ROWS: usize = 8;
+/// and so many steps are worth copying what they see.
+const SOME_STEPS: usize = 32;
+
+/// How the right operand of such a contraction is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Channels {
+    /// How many there are, and from one to the next in elements.
+    pub(crate) count: usize,
+    pub(super) stride: isize,
+    /// What the windows of a channel see.
+    pub(super) seen: Seen,
+    /// Columns of a channel.
+    pub(crate) taps: usize,
+    /// Examples, and from one to the next.
+    pub(super) examples: usize,
+    pub(super) next: isize,
+    /// True if a channel has one column, all of whose elements are there.
+    pub(super) is_whole: bool,
+    /// From a step of each pair to the other in places of an image, if it is the same for all pairs.
+    pub(super) pair: Option<usize>,
+}
+
+impl Channels {
+    /// Of a right operand that is seen so, for that many rows and steps; `None` if it is not seen as by the gradient of a weight.
+    pub(crate) fn of(seen: &Seen, [rows, k]: [usize; 2]) -> Option<Channels> {
+        let (first, inner) = seen.columns.split_first()?;
+        let is_free = first.bounded == [0; MOST_BOUNDS];
+        if !is_free || rows < SOME_ROWS || k < SOME_STEPS {
+            return None;
+        }
+        let mut channel = Seen { columns: inner.iter().copied().collect(), ..seen.clone() };
+        let is_unbounded = channel.is_unbounded();
+        match (is_unbounded, inner.is_empty()) {
+            (true, false) => channel.bound_windows(),
+            (true, true) => channel.bound_positions(first.stride),
+            (false, _) => {}
+        }
+        let image = Image::of(&channel, None)?;
+        let pair = image.pair();
+        let (plane, examples, next) = image.plane_by_plane(&channel);
+        let taps: usize = inner.iter().map(|axis| axis.extent).product();
+        let steps = k / examples.max(1);
+        // Channels that overlap are windows of a convolution, which nothing bounds.
+        let reach = |axis: &Axis| axis.stride.unsigned_abs().saturating_mul(axis.extent - 1);
+        let span = inner.iter().chain(&plane.rows).map(reach).fold(0, usize::saturating_add);
+        let apart = !is_unbounded || first.stride.unsigned_abs() > span;
+        if !apart || inner.is_empty() && steps < SOME_STEPS {
+            return None;
+        }
+        let image = Image::of(&plane, None)?;
+        let has_one_plane = image.has_one_plane();
+        // Windows see more places than they have positions, or they are those of a convolution itself.
+        (has_one_plane && steps > taps && image.is_mostly_seen(steps)).then(|| Channels {
+            count: first.extent,
+            stride: first.stride,
+            seen: channel,
+            taps,
+            examples,
+            next,
+            is_whole: is_unbounded && inner.is_empty(),
+            pair,
+        })
+    }
+
+    /// True if elements of this dtype, rounded so, are read where they lie to be accumulated in that one.
+    pub(crate) fn are_read_in_place(&self, dtype: DType, round: Option<DType>, acc: DType) -> bool {
+        self.is_whole && dtype == acc && round.is_none()
+    }
+
+    /// What so many examples see.
+    pub(super) fn group(&self, examples: usize) -> Seen {
+        let mut seen = self.seen.clone();
+        if self.examples > 1 {
+            seen.rows[0] = Axis { extent: examples, ..seen.rows[0] };
+        }
+        seen
+    }
+}
+
+impl Seen {
+    /// True if all that windows see is there.
+    pub(super) fn is_unbounded(&self) -> bool {
+        self.bounds.iter().all(|bound| bound.extent < 0)
+    }
+
+    /// The same where windows have a single position: for the axes that they move along within a channel.
+    fn bound_positions(&mut self, channel: isize) {
+        let within = |row: &&mut Axis| row.stride.unsigned_abs() < channel.unsigned_abs();
+        let rows = self.rows.iter_mut().rev().take_while(within);
+        for ((bound, at), row) in self.bounds.iter_mut().enumerate().zip(rows) {
+            row.bounded[bound] = 1;
+            *at = Bound { offset: 0, extent: row.extent as isize };
+        }
+    }
+
+    /// Adds bounds that windows keep within by themselves, one for each axis of positions in a window and the axis that windows move along: an image is told
+    /// from them.
+    fn bound_windows(&mut self) {
+        let pairs = self.columns.iter_mut().rev().zip(self.rows.iter_mut().rev());
+        for ((bound, at), (column, row)) in self.bounds.iter_mut().enumerate().zip(pairs) {
+            let unit = column.stride;
+            if unit <= 0 || row.stride <= 0 || row.stride % unit != 0 {
+                return;
+            }
+            column.bounded[bound] = 1;
+            row.bounded[bound] = row.stride / unit;
+            let last = |axis: &Axis| (axis.extent as isize - 1) * axis.bounded[bound];
+            *at = Bound { offset: 0, extent: last(column) + last(row) + 1 };
+        }
+    }
+}
