@@ -2,6 +2,7 @@
 
 mod few_steps;
 mod images;
+mod pairs;
 mod positions;
 mod stored;
 
@@ -41,6 +42,15 @@ impl Tensor {
             }
         }
         Tensor { bytes, dtype, round: None, row, col }
+    }
+
+    /// The same of bf16 times a power of two.
+    fn scaled(mut self, exponent: i32) -> Tensor {
+        for element in self.bytes.as_chunks_mut::<2>().0 {
+            let x = f64::from(half::bf16_to_f32(u16::from_ne_bytes(*element)));
+            *element = half::f64_to_bf16(x * 2f64.powi(exponent)).to_ne_bytes();
+        }
+        self
     }
 
     fn get(&self, i: usize, j: usize) -> f64 {
@@ -334,12 +344,7 @@ fn few_rows_by_columns_along_k() {
 fn tiny_numbers_of_bf16() {
     for (scale_a, scale_b) in [(-120, 0), (-60, -70), (-45, -40), (-63, -63), (-130, 3)] {
         let scaled = |seed, scale: i32, strides| {
-            let mut t = Tensor::new(DType::BF16, 40 * 70, seed, strides);
-            for element in t.bytes.as_chunks_mut::<2>().0 {
-                let x = f64::from(half::bf16_to_f32(u16::from_ne_bytes(*element)));
-                *element = half::f64_to_bf16(x * 2f64.powi(scale)).to_ne_bytes();
-            }
-            t
+            Tensor::new(DType::BF16, 40 * 70, seed, strides).scaled(scale)
         };
         check(
             DType::F32,

@@ -89,15 +89,20 @@ fn gradients_of_weights_have_the_sums_of_windows() {
         ([1, 9, 17, 11], [1, 1], [2, 1, 0]),
     ];
     for (sizes, kernel, moves) in shapes {
-        for dtype in [DType::F32, DType::BF16, DType::F16] {
-            let (x, seen, all, [k, n]) = over_positions(dtype, sizes, kernel, moves);
+        for (dtype, exponent) in
+            [(DType::F32, 0), (DType::BF16, 0), (DType::F16, 0), (DType::BF16, -65)]
+        {
+            let (x, seen, mut all, [k, n]) = over_positions(dtype, sizes, kernel, moves);
+            let scaled = |x: Tensor| if exponent == 0 { x } else { x.scaled(exponent) };
+            let x = scaled(x);
+            all.iter_mut().for_each(|x| *x *= 2f64.powi(exponent));
             let outside = moves[2] * (sizes[3] as isize + 1) * dtype.bytes() as isize;
             let base = x.bytes.as_ptr().wrapping_offset(-outside);
             let b = Source::Windows { base, dtype, round: None, seen: &seen };
             for m in [8, 33, 140] {
                 let channels = Channels::of(&seen, [m, k]).expect("the gradient of a weight");
                 assert_eq!(channels.count * channels.taps, n);
-                let left = Tensor::new(dtype, m * k, 44, (k as isize, 1));
+                let left = scaled(Tensor::new(dtype, m * k, 44, (k as isize, 1)));
                 let (apart, seen_apart) = example_by_example(&left, [m, k / sizes[0], sizes[0]]);
                 let base = apart.bytes.as_ptr();
                 let apart = Source::Windows { base, dtype, round: None, seen: &seen_apart };

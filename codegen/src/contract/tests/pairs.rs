@@ -1,0 +1,42 @@
+//! bf16 multiplied in pairs where they lie in an image: the last step of an odd number, and sums that are subnormal.
+
+use super::super::{Correlation, Cpu, Image, Scratch, Source};
+use super::{Tensor, images, sum, through_windows, windows_over};
+use tracecast_ir::DType;
+
+#[test]
+fn pairs_in_images_have_the_sums_of_windows() {
+    const M: usize = 17;
+    let mut scratch = Scratch::default();
+    let ways = [(1, 1), (2, 1), (1, 2), (2, -1)];
+    let cases = ways.into_iter().flat_map(|way| [(7, 0), (7, -65), (60, -65)].map(|c| (way, c)));
+    for ((stride, dilation), (channels, exponent)) in cases {
+        let (x, _, all, [_, n]) = through_windows(DType::BF16, None, stride, dilation);
+        let (x, k) = (x.scaled(exponent), channels * 9);
+        let seen = windows_over(channels, stride, dilation);
+        let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * 2);
+        let b = Source::Windows { base, dtype: DType::BF16, round: None, seen: &seen };
+        let left = Tensor::new(DType::BF16, M * k, 46, (k as isize, 1)).scaled(exponent);
+        let image = Image::of(&seen, None).expect("windows of a convolution");
+        let (windows, distances) = (image.windows()[0], image.distances(k));
+        let most = distances.map(|all| all.len()).expect("steps come again plane by plane");
+        assert!((1..=8).contains(&most), "{most} distances");
+        for cpu in &Cpu::all() {
+            let (a, acc, pairs) = (left.source(), DType::F32, cpu.pairs);
+            let (period, beside, stored) = (1, None, None);
+            let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
+            let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
+            let at = |_| [0, 0];
+            let found = images::handed_on(&work, parts, &at, [M, n], &mut scratch);
+            for (i, bits) in found.into_iter().enumerate() {
+                let right = |p: usize| all[p * n + i % n] * 2f64.powi(exponent);
+                let want = sum(DType::F32, k, |p| left.get(i / n, p), right);
+                assert_eq!(
+                    bits.map(u64::from),
+                    Some(want),
+                    "{channels} channels, by {stride}, {dilation} apart, at {i}, {cpu:?}"
+                );
+            }
+        }
+    }
+}
