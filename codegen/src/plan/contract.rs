@@ -45,7 +45,7 @@ pub(crate) struct ContractDispatch<C = Size, O = Size, L = Column> {
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
     pub(crate) epilogue_operands: Vec<EpilogueOperand<O>>,
-    /// True if the first of these is all that the epilogue writes, sums as they are.
+    /// True if the first of these is all that the epilogue writes: sums as they are, or rounded to its dtype.
     pub(crate) stores_sums: bool,
     /// The bytes that the epilogue writes and reads.
     pub(crate) traffic: C,
@@ -90,7 +90,7 @@ impl BoundContract {
         common_unit(&self.columns).unwrap_or(rows).max(1)
     }
 
-    /// The operand that sums are stored to as they are, one after another through all batches, if that is all that becomes of them.
+    /// The operand that sums are stored to, one after another through all batches, if that is all that becomes of them: as they are, or rounded to a 16-bit float.
     pub(crate) fn stored(&self) -> Option<&EpilogueOperand<i64>> {
         let result = self.epilogue_operands.first().filter(|_| self.stores_sums)?;
         let mut step = (self.m * self.n) as i64;
@@ -361,14 +361,18 @@ impl EpilogueOperand {
     }
 }
 
-/// True if the epilogue does nothing but store sums.
+/// True if the epilogue does nothing but store sums, or round f32 to the 16-bit float that is stored.
 fn stores_sums(c: &Contract) -> bool {
     let insts = &c.epilogue.body.insts;
     let [Sink::Store { dtype, value, .. }] = &c.epilogue.sinks[..] else { return false };
-    let is_sum = |inst: &Inst| matches!(inst.op, ScalarOp::Acc);
+    let is_sum = |value: Val| matches!(insts[value as usize].op, ScalarOp::Acc);
+    let rounded = |inst: &Inst| {
+        let to = matches!(inst.op, ScalarOp::Round(to) if to == *dtype);
+        to && c.acc == Scalar::F32 && dtype.is_low() && is_sum(inst.args[0])
+    };
     // Nothing is read, so that the first operand of the epilogue is the one that is written.
-    let is_alone = c.loads.is_empty() && insts.len() == 1;
-    *dtype == c.acc.dtype() && is_alone && insts.get(*value as usize).is_some_and(is_sum)
+    let is_stored = *dtype == c.acc.dtype() && insts.len() == 1 && is_sum(*value);
+    c.loads.is_empty() && (is_stored || insts.len() == 2 && rounded(&insts[*value as usize]))
 }
 
 /// All of them.

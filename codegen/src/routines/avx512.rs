@@ -8,6 +8,8 @@ use tracecast_ir::kernel::{Code, Definition, PerFunction};
 /// Routines for AVX-512.
 pub(super) static TILES: Tiles = Tiles {
     functions: |function| function.with(Functions),
+    f32_to_bf16,
+    f32_to_f16,
     sum_rows: sum_rows::avx512,
     ..avx2::TILES
 };
@@ -52,6 +54,72 @@ unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, 
         // SAFETY: as above.
         unsafe { x86::_mm512_mask_storeu_ps(to.wrapping_add(16), high, y.0) };
     }
+}
+
+/// f32 to bf16.
+///
+/// # Safety
+///
+/// As [`TileFn`](super::TileFn), on a CPU with AVX-512F, BW and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe extern "C" fn f32_to_bf16(src: *const u8, dst: *mut u8, n: usize) {
+    // SAFETY: the caller's contract.
+    unsafe { narrowed(src, dst, n, |x| to_bf16(x)) }
+}
+
+/// f32 to f16.
+///
+/// # Safety
+///
+/// As [`f32_to_bf16`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe extern "C" fn f32_to_f16(src: *const u8, dst: *mut u8, n: usize) {
+    const NEAREST: i32 = x86::_MM_FROUND_TO_NEAREST_INT | x86::_MM_FROUND_NO_EXC;
+    // SAFETY: the caller's contract.
+    unsafe { narrowed(src, dst, n, |x| x86::_mm512_cvtps_ph::<NEAREST>(x)) }
+}
+
+/// Sixteen elements at a time, the last ones under a mask.
+///
+/// # Safety
+///
+/// As [`f32_to_bf16`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn narrowed(
+    src: *const u8,
+    dst: *mut u8,
+    n: usize,
+    narrow: impl Fn(x86::__m512) -> x86::__m256i,
+) {
+    let (src, dst) = (src.cast::<f32>(), dst.cast::<i16>());
+    let whole = n / 16 * 16;
+    for i in (0..whole).step_by(16) {
+        // SAFETY: sixteen elements below `n`.
+        let x = unsafe { x86::_mm512_loadu_ps(src.wrapping_add(i)) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_storeu_si256(dst.wrapping_add(i).cast(), narrow(x)) };
+    }
+    if whole < n {
+        let mask = ((1u32 << (n - whole)) - 1) as Mask;
+        // SAFETY: a mask has only lanes below `n`, and the others are not read.
+        let x = unsafe { x86::_mm512_maskz_loadu_ps(mask, src.wrapping_add(whole)) };
+        // SAFETY: as above; they are not written either.
+        unsafe { x86::_mm256_mask_storeu_epi16(dst.wrapping_add(whole), mask, narrow(x)) };
+    }
+}
+
+/// The nearest bf16, ties to even; a NaN stays one.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn to_bf16(x: x86::__m512) -> x86::__m256i {
+    let nan = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_UNORD_Q }>(x, x);
+    let x = x86::_mm512_castps_si512(x);
+    let odd = x86::_mm512_and_si512(x86::_mm512_srli_epi32::<16>(x), x86::_mm512_set1_epi32(1));
+    let up = x86::_mm512_add_epi32(odd, x86::_mm512_set1_epi32(0x7fff));
+    let up = x86::_mm512_add_epi32(x, up);
+    let up = x86::_mm512_mask_or_epi32(up, nan, x, x86::_mm512_set1_epi32(0x40 << 16));
+    x86::_mm512_cvtepi32_epi16(x86::_mm512_srli_epi32::<16>(up))
 }
 
 /// Sixteen f32. Made and used only inside routines whose caller has checked the CPU.

@@ -280,6 +280,18 @@ pub(super) fn copy_rows(from: Rows, to: Rows, rows: usize, bytes: usize) {
     }
 }
 
+/// Makes 16-bit floats of so many f32 of each of some rows, by that routine.
+pub(super) fn narrow_rows(narrowing: TileFn, from: Rows, to: Rows, rows: usize, count: usize) {
+    let are_dense = from.step == count * 4 && to.step == count * 2;
+    let (rows, count) = if are_dense { (1, rows * count) } else { (rows, count) };
+    for row in 0..rows {
+        let source = from.first.0.wrapping_add(row * from.step);
+        let target = to.first.0.wrapping_add(row * to.step);
+        // SAFETY: as for `copy_rows`; the routine is one of this CPU.
+        unsafe { narrowing(source, target, count) };
+    }
+}
+
 /// As [`copy_rows`], for a number of bytes that vectors have.
 fn copy_lines<const BYTES: usize>(from: Rows, to: Rows, rows: usize) {
     for row in 0..rows {

@@ -1,9 +1,10 @@
-//! What becomes of the sums of a contraction: the epilogue gets them, or they are copied to the result where that is all it would do.
+//! What becomes of the sums of a contraction: the epilogue gets them, or they are copied to the result, or rounded to it, where that is all it would do.
 
-use super::memory::{Address, Rows, copy_rows, with_scratch};
+use super::memory::{Address, Rows, copy_rows, narrow_rows, with_scratch};
 use super::{Invocation, Slots};
 use crate::contract::Cpu;
 use crate::plan::contract::BoundContract;
+use crate::routines::{NarrowFloat, TileFn, Tiles};
 use std::ops::Range;
 
 /// Where the sums of a run go.
@@ -11,8 +12,18 @@ use std::ops::Range;
 pub(super) struct Sums<'a> {
     contract: &'a BoundContract,
     invocation: &'a Invocation<'a>,
-    /// Where the first is stored, if they are stored as they are, one after another through all batches.
-    stored: Option<Address>,
+    /// If they are stored one after another through all batches: where the first is.
+    stored: Option<Stored>,
+}
+
+/// Where sums are stored.
+#[derive(Clone, Copy)]
+struct Stored {
+    first: Address,
+    /// Bytes of an element.
+    bytes: usize,
+    /// How they are rounded to a 16-bit float, if they are.
+    narrow: Option<TileFn>,
 }
 
 impl<'a> Sums<'a> {
@@ -21,20 +32,20 @@ impl<'a> Sums<'a> {
         // The epilogue stores so much past the caches.
         let is_near = contract.traffic < cpu.caches.passed_from();
         let stored = contract.stored().filter(|_| is_near).map(|result| {
-            let first = result.offset as isize * result.dtype.bytes() as isize;
-            invocation.operands.get(result.slot).offset(first)
+            let bytes = result.dtype.bytes();
+            let first = invocation.operands.get(result.slot);
+            let first = first.offset(result.offset as isize * bytes as isize);
+            let tiles = Tiles::of(invocation.target.instructions);
+            let narrow = NarrowFloat::of(result.dtype).map(|narrow| tiles.narrow(narrow));
+            Stored { first, bytes, narrow }
         });
         Sums { contract, invocation, stored }
     }
 
     /// Where the sum of a row, counted through all batches, and of the first column is stored, if sums are stored as they are.
     pub(super) fn stored(&self, row: usize) -> Option<Address> {
-        self.stored.map(|first| first.offset((row * self.contract.n * self.bytes()) as isize))
-    }
-
-    /// The bytes of a sum.
-    fn bytes(&self) -> usize {
-        self.contract.acc.bytes()
+        let Stored { first, bytes, .. } = self.stored.filter(|to| to.narrow.is_none())?;
+        Some(first.offset((row * self.contract.n * bytes) as isize))
     }
 
     /// Sums of some rows, counted through all batches, and columns, row by row without gaps. The epilogue gets these slots and one for them.
@@ -45,13 +56,16 @@ impl<'a> Sums<'a> {
         columns: Range<usize>,
         sums: Address,
     ) {
-        let bytes = self.bytes();
-        if let Some(to) = self.stored(rows.start) {
-            let width = columns.len() * bytes;
+        if let Some(Stored { first, bytes, narrow }) = self.stored {
+            let (n, count) = (self.contract.n, columns.len());
+            let place = (rows.start * n + columns.start) * bytes;
+            let width = count * self.contract.acc.bytes();
             let from = Rows { first: sums, step: width };
-            let first = to.offset((columns.start * bytes) as isize);
-            let to = Rows { first, step: self.contract.n * bytes };
-            return copy_rows(from, to, rows.len(), width);
+            let to = Rows { first: first.offset(place as isize), step: n * bytes };
+            return match narrow {
+                Some(narrow) => narrow_rows(narrow, from, to, rows.len(), count),
+                None => copy_rows(from, to, rows.len(), width),
+            };
         }
         slots.set(self.invocation.operands.len(), sums);
         with_scratch(|scratch| {
