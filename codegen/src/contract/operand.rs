@@ -166,14 +166,13 @@ impl Operand<'_> {
         to: *mut E::Num,
     ) -> u16 {
         let count = steps.len();
-        if let Some((seen, elements, line)) = self.apart().filter(|_| E::DEPTH == 1) {
+        if let Some((seen, elements, line)) = self.apart() {
             let mut offsets = [0; CONTRACT_BLOCK];
             let offsets = &mut offsets[..count];
             seen.offsets(steps, offsets);
             let first = elements.moved(lines.start as isize * line);
             // SAFETY: the caller's contract.
-            unsafe { pack_apart::<E>(first, line, offsets, lines.len(), to) };
-            return u16::MAX;
+            return unsafe { pack_apart::<E>(first, line, offsets, lines.len(), to) };
         }
         let parts = strips(lines.len(), E::ROWS);
         // SAFETY: the caller's contract.

@@ -141,12 +141,11 @@ impl Seen {
         stride(&self.columns) <= stride(&self.rows)
     }
 
-    /// From a row to the next, if nothing is bounded, elements of a row lie apart, and rows closer together than some of these.
+    /// From a row to the next, if nothing is bounded, and rows lie closer together than some elements of a row.
     pub(super) fn near_rows(&self) -> Option<isize> {
         let [row] = self.rows[..] else { return None };
         let far = self.columns.iter().any(|axis| axis.stride.abs() > row.stride.abs());
-        let apart = self.columns.last().is_some_and(|axis| axis.stride != 1);
-        (self.is_unbounded() && far && apart).then_some(row.stride)
+        (self.is_unbounded() && far).then_some(row.stride)
     }
 
     /// Where elements of the first row lie at some columns.

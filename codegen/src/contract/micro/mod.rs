@@ -19,7 +19,7 @@ pub(super) mod portable;
 pub(super) mod spots;
 pub(super) mod taps;
 
-use super::pack::{Alternate, Elements, Lines, Rows, Wider, pack_singly};
+use super::pack::{Alternate, Elements, Lines, Rows, Wider, apart_singly, pack_singly};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
 use field::Field;
@@ -114,6 +114,24 @@ pub(super) trait Engine {
     ///
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
+
+    /// Packs `count` rows that lie so many elements apart, for steps of which the first row's elements are at those offsets, without gaps; returns what
+    /// [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn pack_apart(
+        from: &Elements,
+        row: isize,
+        offsets: &[isize],
+        count: usize,
+        dst: *mut Self::Num,
+    ) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { apart_singly(from, row, offsets, count, dst) };
+        u16::MAX
+    }
 
     /// Packs a single line whose steps lie side by side, number by number without gaps; returns what [`Engine::pack`] does.
     ///

@@ -5,7 +5,7 @@
 //! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::avx512::{join_pairs, pack_line_of_pairs, pack_pairs};
+use super::super::pack::avx512::{join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart};
 use super::super::pack::{Elements, Lines, through};
 use super::super::windows::{Runs, Seen};
 use super::avx512::Avx512F32;
@@ -129,6 +129,16 @@ impl Engine for PairsF32 {
             // SAFETY: the caller's contract.
             unsafe { spots_pairs(columns, vectors, spots) }
         }
+    }
+    unsafe fn pack_apart(
+        from: &Elements,
+        row: isize,
+        offsets: &[isize],
+        count: usize,
+        dst: *mut f32,
+    ) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { pairs_apart(from, row, offsets, count, dst.cast()) }
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

@@ -267,30 +267,50 @@ pub(super) unsafe fn pack_apart<E: Engine>(
     offsets: &[isize],
     rows: usize,
     dst: *mut E::Num,
-) {
-    let Elements { base, dtype, round } = from;
-    let bytes = dtype.bytes() as isize;
-    let as_they_are = dtype == E::Num::DTYPE && round.is_none();
+) -> u16 {
+    let mut least = u16::MAX;
     for (chunk, steps) in offsets.chunks(CHUNK).enumerate() {
         for Part { start, count, ld } in strips(rows, E::ROWS) {
-            let to = dst.wrapping_add(start * offsets.len() + chunk * CHUNK * ld);
-            for (p, offset) in steps.iter().enumerate() {
-                let first = base.wrapping_offset((offset + start as isize * row) * bytes);
-                let to = to.wrapping_add(p * ld);
-                for j in 0..count {
-                    let at = first.wrapping_offset(j as isize * row * bytes);
-                    let number = if as_they_are {
-                        // SAFETY: an element of the operand, which is a number.
-                        unsafe { at.cast::<E::Num>().read_unaligned() }
-                    } else {
-                        // SAFETY: an element of the operand.
-                        let number = unsafe { E::Num::read(dtype, at) };
-                        round.map_or(number, |to| number.nearest(to))
-                    };
-                    // SAFETY: its place.
-                    unsafe { to.wrapping_add(j).write(number) };
-                }
-            }
+            let before = start * offsets.len().div_ceil(E::DEPTH);
+            let to = dst.wrapping_add(before + chunk * CHUNK / E::DEPTH * ld);
+            let first = from.moved(start as isize * row);
+            // SAFETY: the caller's contract, for these rows and steps.
+            least = least.min(unsafe { E::pack_apart(&first, row, steps, count, to) });
+        }
+    }
+    least
+}
+
+/// [`Engine::pack_apart`], number by number.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn apart_singly<T: Wider>(
+    from: &Elements,
+    row: isize,
+    offsets: &[isize],
+    count: usize,
+    dst: *mut T,
+) {
+    let Elements { dtype, round, .. } = *from;
+    let as_they_are = dtype == T::DTYPE && round.is_none();
+    for (p, offset) in offsets.iter().enumerate() {
+        let (line, to) = (from.moved(*offset), dst.wrapping_add(p * count));
+        let mut at = 0;
+        for j in 0..count {
+            let number = if as_they_are {
+                // SAFETY: an element of the operand, which is a number.
+                unsafe { line.base.cast::<T>().wrapping_offset(at).read_unaligned() }
+            } else {
+                // SAFETY: an element of the operand.
+                let number = unsafe { T::read(dtype, line.moved(at).base) };
+                round.map_or(number, |to| number.nearest(to))
+            };
+            // SAFETY: its place.
+            unsafe { to.wrapping_add(j).write(number) };
+            at += row;
         }
     }
 }
