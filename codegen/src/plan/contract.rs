@@ -45,7 +45,7 @@ pub(crate) struct ContractDispatch<C = Size, O = Size, L = Column> {
     pub(crate) largest: Vec<Largest>,
     /// The operands of which the epilogue writes or reads an element for each sum.
     pub(crate) epilogue_operands: Vec<EpilogueOperand<O>>,
-    /// True if the first of these is all that the epilogue writes, sums as they are.
+    /// True if the first of these is all that the epilogue writes, sums as they are or rounded to bf16.
     pub(crate) stores_sums: bool,
     /// The bytes that the epilogue writes and reads.
     pub(crate) traffic: C,
@@ -90,7 +90,8 @@ impl BoundContract {
         common_unit(&self.columns).unwrap_or(rows).max(1)
     }
 
-    /// The operand that sums are stored to as they are, one after another through all batches, if that is all that becomes of them.
+    /// The operand that sums are stored to as they are, or rounded to bf16 if that is its dtype, one after another through all batches, if that is all that becomes of
+    /// them.
     pub(crate) fn stored(&self) -> Option<&EpilogueOperand<i64>> {
         let result = self.epilogue_operands.first().filter(|_| self.stores_sums)?;
         let mut step = (self.m * self.n) as i64;
@@ -361,14 +362,23 @@ impl EpilogueOperand {
     }
 }
 
-/// True if the epilogue does nothing but store sums.
+/// True if the epilogue does nothing but store sums, as they are or f32 rounded to bf16.
 fn stores_sums(c: &Contract) -> bool {
     let insts = &c.epilogue.body.insts;
     let [Sink::Store { dtype, value, .. }] = &c.epilogue.sinks[..] else { return false };
-    let is_sum = |inst: &Inst| matches!(inst.op, ScalarOp::Acc);
+    let acc = c.acc.dtype();
+    let is_stored = match &insts[..] {
+        [sum] => *dtype == acc && matches!(sum.op, ScalarOp::Acc),
+        [sum, rounded] => {
+            let is_last = *value == 1 && rounded.args[..] == [0];
+            let is_rounded = matches!(rounded.op, ScalarOp::Round(DType::BF16)) && is_last;
+            let to_bf16 = acc == DType::F32 && *dtype == DType::BF16;
+            matches!(sum.op, ScalarOp::Acc) && is_rounded && to_bf16
+        }
+        _ => false,
+    };
     // Nothing is read, so that the first operand of the epilogue is the one that is written.
-    let is_alone = c.loads.is_empty() && insts.len() == 1;
-    *dtype == c.acc.dtype() && is_alone && insts.get(*value as usize).is_some_and(is_sum)
+    c.loads.is_empty() && is_stored
 }
 
 /// All of them.

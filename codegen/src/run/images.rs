@@ -42,6 +42,8 @@ pub(super) struct Images {
     windows: usize,
     /// How batches lie side by side, if vectors go through them.
     beside: Option<SideBySide>,
+    /// True if planes are read where they lie.
+    depthwise: bool,
 }
 
 impl Images {
@@ -73,9 +75,15 @@ impl Images {
             true => image.is_mostly_seen(k),
             false => image.is_near() && !by_line,
         });
+        let is_few = beside.is_some_and(|side| side.few);
+        let of = (windows.dtype, windows.round);
+        let period = batch[shared..].iter().product();
+        let several = period < batch.iter().product();
+        let depthwise = m == 1 && !is_few && image.is_depthwise(&cpu, contract.acc, of, several);
+        let beside = beside.filter(|_| !depthwise);
         let all = batch.iter().product::<usize>() * n;
         let few = m >= MANY_ROWS && all <= FEW_IN_ALL && right.is_packed_fast(instructions);
-        if beside.is_none() && (few || !is_better) {
+        if beside.is_none() && !depthwise && (few || !is_better) {
             return None;
         }
         let left = match left {
@@ -87,8 +95,7 @@ impl Images {
             FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
         };
         let [windows, _] = image.windows();
-        let period = batch[shared..].iter().product();
-        Some(Images { right, left, period, windows, beside })
+        Some(Images { right, left, period, windows, beside, depthwise })
     }
 
     /// What contractions are, for operands whose first elements lie there.
@@ -163,7 +170,8 @@ impl Images {
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
-                let stored = sums.stored(0).map(|first| (first, contract.n));
+                let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
+                let stored = stored.filter(|(.., dtype)| *dtype == contract.acc || self.depthwise);
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);

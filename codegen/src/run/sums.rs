@@ -5,14 +5,15 @@ use super::{Invocation, Slots};
 use crate::contract::Cpu;
 use crate::plan::contract::BoundContract;
 use std::ops::Range;
+use tracecast_ir::DType;
 
 /// Where the sums of a run go.
 #[derive(Clone, Copy)]
 pub(super) struct Sums<'a> {
     contract: &'a BoundContract,
     invocation: &'a Invocation<'a>,
-    /// Where the first is stored, if they are stored as they are, one after another through all batches.
-    stored: Option<Address>,
+    /// Where the first is stored, and of what dtype they are there, if they are stored as they are or rounded to bf16, one after another through all batches.
+    all_stored: Option<(Address, DType)>,
 }
 
 impl<'a> Sums<'a> {
@@ -20,16 +21,23 @@ impl<'a> Sums<'a> {
         let cpu = Cpu::with(invocation.target.instructions);
         // The epilogue stores so much past the caches.
         let is_near = contract.traffic < cpu.caches.passed_from();
-        let stored = contract.stored().filter(|_| is_near).map(|result| {
+        let all_stored = contract.stored().filter(|_| is_near).map(|result| {
             let first = result.offset as isize * result.dtype.bytes() as isize;
-            invocation.operands.get(result.slot).offset(first)
+            (invocation.operands.get(result.slot).offset(first), result.dtype)
         });
-        Sums { contract, invocation, stored }
+        Sums { contract, invocation, all_stored }
+    }
+
+    /// Where the first sum is stored, and of what dtype sums are there, if nothing else becomes of them: their own, or bf16, to which they are rounded.
+    pub(super) fn all_stored(&self) -> Option<(Address, DType)> {
+        self.all_stored
     }
 
     /// Where the sum of a row, counted through all batches, and of the first column is stored, if sums are stored as they are.
     pub(super) fn stored(&self, row: usize) -> Option<Address> {
-        self.stored.map(|first| first.offset((row * self.contract.n * self.bytes()) as isize))
+        let (first, dtype) = self.all_stored?;
+        let place = first.offset((row * self.contract.n * self.bytes()) as isize);
+        (dtype == self.contract.acc).then_some(place)
     }
 
     /// The bytes of a sum.
