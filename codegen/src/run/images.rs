@@ -17,8 +17,10 @@ use tracecast_ir::DType;
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
 
-/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have.
+/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have,
 const LANES: usize = 16;
+/// or of this where threads would have nothing to do: vectors that are half empty take as long, but what goes into them half as long.
+const HALF: usize = LANES / 2;
 /// Images of batches side by side are for no more columns than this,
 const FEW_COLUMNS: usize = 64;
 /// and for so many batches at least.
@@ -111,14 +113,20 @@ impl Images {
         Correlation { cpu, acc, rows: m, k, a, b, period, beside, stored: None }
     }
 
+    /// What batches are cut at multiples of, for so many parts.
+    fn unit(&self, batches: usize, parts: usize) -> usize {
+        match self.beside {
+            Some(side) if side.few && batches.div_ceil(LANES) < parts => HALF,
+            Some(_) => LANES,
+            None => 1,
+        }
+    }
+
     /// Into how many parts batches and windows are cut.
     fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 2] {
         let batches = contract.batch.iter().product::<usize>().max(1);
         let parts = parts(contract, team);
-        let groups = match self.beside {
-            Some(_) => parts.min(batches.div_ceil(LANES)),
-            None => parts.min(batches),
-        };
+        let groups = parts.min(batches.div_ceil(self.unit(batches, parts)));
         let bands = if self.beside.is_some_and(|side| side.few) { 1 } else { parts / groups };
         [groups, bands.min(self.windows)]
     }
@@ -145,9 +153,8 @@ impl Images {
         task: usize,
     ) -> (Range<usize>, Range<usize>) {
         let batches = contract.batch.iter().product();
-        let unit = if self.beside.is_some() { LANES } else { 1 };
         let windows = part(self.windows, 1, bands, task % bands);
-        (part(batches, unit, groups, task / bands), windows)
+        (part(batches, self.unit(batches, groups), groups, task / bands), windows)
     }
 
     /// Runs it.
