@@ -53,8 +53,19 @@ pub(crate) struct Correlation<'a> {
     pub(crate) beside: Option<SideBySide>,
     /// True if bf16 are multiplied in pairs, by a CPU that does, whose distances the image knows: there are several rows.
     pub(crate) pairs: bool,
-    /// Where the first sum is stored, and how many numbers from a row to the next through all batches, if sums are stored as they are.
-    pub(crate) stored: Option<(*mut u8, usize)>,
+    /// Where sums are stored, if nothing else becomes of them.
+    pub(crate) stored: Option<Stored>,
+}
+
+/// Where sums are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    /// The first of them.
+    pub(crate) first: *mut u8,
+    /// From a row to the next through all batches, in numbers.
+    pub(crate) ld: usize,
+    /// Of what dtype they are there: that of the sums, or bf16, to which those of depthwise convolutions are rounded.
+    pub(crate) dtype: DType,
 }
 
 /// Batches that lie at even distances, of one row each: the left operand's row is that of all of them.
@@ -121,6 +132,11 @@ impl Correlation<'_> {
         }
         let rooms = || self.rooms(counts);
         scratch.held_to(rooms, |scratch| {
+            #[cfg(target_arch = "x86_64")]
+            if self.is_depthwise() {
+                // SAFETY: the caller's contract.
+                return unsafe { self.run_depthwise((batches, windows), at, scratch, hand) };
+            }
             with_engine!(self.cpu, self.acc, self.pairs, E => match self.beside {
                 // SAFETY: the caller's contract.
                 Some(side) if side.few => unsafe {
@@ -144,6 +160,10 @@ impl Correlation<'_> {
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
         let Some((seen, _)) = self.windows() else { return Rooms::default() };
         let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
+        #[cfg(target_arch = "x86_64")]
+        if self.is_depthwise() {
+            return self.rooms_depthwise(&whole, batches, windows);
+        }
         match self.beside {
             Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
             Some(_) => return self.rooms_lines::<E>(seen, &whole, windows),
@@ -335,7 +355,12 @@ impl Correlation<'_> {
     /// # Safety
     ///
     /// As [`Correlation::run_with`]; there must be room for all rows and steps.
-    unsafe fn pack<E: Engine>(&self, from: isize, to: *mut E::Num, scratch: &mut Scratch) -> u16 {
+    pub(super) unsafe fn pack<E: Engine>(
+        &self,
+        from: isize,
+        to: *mut E::Num,
+        scratch: &mut Scratch,
+    ) -> u16 {
         let source = self.a.moved(from);
         if self.rows == 1 {
             let (Source::Matrix { base, dtype, round, .. }
@@ -444,7 +469,9 @@ impl Correlation<'_> {
             }
             return;
         }
-        if let (Some(first), Some((_, ld))) = (self.stored::<E::Num>(batch, band), self.stored) {
+        if let (Some(first), Some(Stored { ld, .. })) =
+            (self.stored::<E::Num>(batch, band), self.stored)
+        {
             for row in 0..m {
                 let (line, mut to) =
                     (sums.wrapping_add(row * band.ld), first.wrapping_add(row * ld));
@@ -480,7 +507,7 @@ impl Correlation<'_> {
 
     /// Where the first sum of a band in a batch is stored, if sums are stored as they are.
     fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<*mut T> {
-        let (first, ld) = self.stored?;
+        let Stored { first, ld, .. } = self.stored?;
         Some(first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start))
     }
 

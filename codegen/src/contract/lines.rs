@@ -3,7 +3,7 @@
 //! Places of an image lie in order, each with the numbers of all lanes: what windows see that are some places apart is read in place as well, no column is
 //! summed in vain, and no vector is cut short by the end of a line.
 
-use super::correlate::{Correlation, Hand, SOME, SideBySide};
+use super::correlate::{Correlation, Hand, SOME, SideBySide, Stored};
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
@@ -110,9 +110,9 @@ impl Correlation<'_> {
                 // What packing writes behind the sums of these batches is written again with the next ones.
                 let (next, each) = (batch + count, columns.len());
                 let is_followed = (batches.end - next) * each >= BEHIND;
-                let stored = self.stored.filter(|(_, ld)| *ld == each && is_followed);
+                let stored = self.stored.filter(|stored| stored.ld == each && is_followed);
                 let dense = match stored {
-                    Some((first, _)) => first.cast::<E::Num>().wrapping_add(batch * each),
+                    Some(Stored { first, .. }) => first.cast::<E::Num>().wrapping_add(batch * each),
                     None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),
                 };
                 let base = sums.cast_const().cast();

@@ -18,6 +18,8 @@ mod beside;
 mod blocking;
 mod channels;
 mod correlate;
+#[cfg(target_arch = "x86_64")]
+mod depthwise;
 mod image;
 mod lines;
 mod micro;
@@ -37,7 +39,7 @@ mod windows;
 pub(crate) use attend::{Dropped, Gradients, Place, Problem, QUERIES, Unit, attend, numbers};
 pub(crate) use blocking::Cpu;
 pub(crate) use channels::Channels;
-pub(crate) use correlate::{Correlation, SideBySide};
+pub(crate) use correlate::{Correlation, SideBySide, Stored};
 pub(crate) use image::Image;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};

@@ -17,8 +17,10 @@ use tracecast_ir::DType;
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
 
-/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have.
+/// Batches that lie side by side are cut at multiples of this: as many lanes as the widest vectors have,
 const LANES: usize = 16;
+/// or of this where threads would have nothing to do: vectors that are half empty take as long, but what goes into them half as long.
+const HALF: usize = LANES / 2;
 /// Images of batches side by side are for no more columns than this,
 const FEW_COLUMNS: usize = 64;
 /// and for so many batches at least.
@@ -44,6 +46,8 @@ pub(super) struct Images {
     beside: Option<SideBySide>,
     /// True if bf16 are multiplied in pairs.
     pairs: bool,
+    /// True if planes are read where they lie.
+    depthwise: bool,
 }
 
 impl Images {
@@ -82,9 +86,15 @@ impl Images {
             true => image.is_mostly_seen(k),
             false => image.is_near() && !by_line,
         });
+        let is_few = beside.is_some_and(|side| side.few);
+        let of = (windows.dtype, windows.round);
+        let period = batch[shared..].iter().product();
+        let several = period < batch.iter().product();
+        let depthwise = m == 1 && !is_few && image.is_depthwise(&cpu, contract.acc, of, several);
+        let beside = beside.filter(|_| !depthwise);
         let all = batch.iter().product::<usize>() * n;
         let few = m >= MANY_ROWS && all <= FEW_IN_ALL && right.is_packed_fast(instructions);
-        if beside.is_none() && (few || !is_better) {
+        if beside.is_none() && !depthwise && (few || !is_better) {
             return None;
         }
         let left = match left {
@@ -96,8 +106,7 @@ impl Images {
             FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
         };
         let [windows, _] = image.windows();
-        let period = batch[shared..].iter().product();
-        Some(Images { right, left, period, windows, beside, pairs })
+        Some(Images { right, left, period, windows, beside, pairs, depthwise })
     }
 
     /// What contractions are, for operands whose first elements lie there.
@@ -113,14 +122,20 @@ impl Images {
         Correlation { cpu, acc, rows: m, k, a, b, period, beside, pairs, stored: None }
     }
 
+    /// What batches are cut at multiples of, for so many parts.
+    fn unit(&self, batches: usize, parts: usize) -> usize {
+        match self.beside {
+            Some(side) if side.few && batches.div_ceil(LANES) < parts => HALF,
+            Some(_) => LANES,
+            None => 1,
+        }
+    }
+
     /// Into how many parts batches and windows are cut.
     fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 2] {
         let batches = contract.batch.iter().product::<usize>().max(1);
         let parts = parts(contract, team);
-        let groups = match self.beside {
-            Some(_) => parts.min(batches.div_ceil(LANES)),
-            None => parts.min(batches),
-        };
+        let groups = parts.min(batches.div_ceil(self.unit(batches, parts)));
         let bands = if self.beside.is_some_and(|side| side.few) { 1 } else { parts / groups };
         [groups, bands.min(self.windows)]
     }
@@ -147,9 +162,8 @@ impl Images {
         task: usize,
     ) -> (Range<usize>, Range<usize>) {
         let batches = contract.batch.iter().product();
-        let unit = if self.beside.is_some() { LANES } else { 1 };
         let windows = part(self.windows, 1, bands, task % bands);
-        (part(batches, unit, groups, task / bands), windows)
+        (part(batches, self.unit(batches, groups), groups, task / bands), windows)
     }
 
     /// Runs it.
@@ -172,7 +186,9 @@ impl Images {
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
                 let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
-                let stored = sums.stored(0).map(|first| (first, contract.n));
+                let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
+                let rounded = |dtype: DType| dtype == DType::BF16 && self.depthwise;
+                let stored = stored.filter(|(.., dtype)| *dtype == contract.acc || rounded(*dtype));
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);

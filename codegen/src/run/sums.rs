@@ -6,6 +6,7 @@ use crate::contract::Cpu;
 use crate::plan::contract::BoundContract;
 use crate::routines::{NarrowFloat, TileFn, Tiles};
 use std::ops::Range;
+use tracecast_ir::DType;
 
 /// Where the sums of a run go.
 #[derive(Clone, Copy)]
@@ -20,8 +21,8 @@ pub(super) struct Sums<'a> {
 #[derive(Clone, Copy)]
 struct Stored {
     first: Address,
-    /// Bytes of an element.
-    bytes: usize,
+    /// Of what dtype they are there.
+    dtype: DType,
     /// How they are rounded to a 16-bit float, if they are.
     narrow: Option<TileFn>,
 }
@@ -32,20 +33,25 @@ impl<'a> Sums<'a> {
         // The epilogue stores so much past the caches.
         let is_near = contract.traffic < cpu.caches.passed_from();
         let stored = contract.stored().filter(|_| is_near).map(|result| {
-            let bytes = result.dtype.bytes();
+            let dtype = result.dtype;
             let first = invocation.operands.get(result.slot);
-            let first = first.offset(result.offset as isize * bytes as isize);
+            let first = first.offset(result.offset as isize * dtype.bytes() as isize);
             let tiles = Tiles::of(invocation.target.instructions);
-            let narrow = NarrowFloat::of(result.dtype).map(|narrow| tiles.narrow(narrow));
-            Stored { first, bytes, narrow }
+            let narrow = NarrowFloat::of(dtype).map(|narrow| tiles.narrow(narrow));
+            Stored { first, dtype, narrow }
         });
         Sums { contract, invocation, stored }
     }
 
+    /// Where the first sum is stored, and of what dtype sums are there, if nothing else becomes of them: their own, or a 16-bit float to which they are rounded.
+    pub(super) fn all_stored(&self) -> Option<(Address, DType)> {
+        self.stored.map(|stored| (stored.first, stored.dtype))
+    }
+
     /// Where the sum of a row, counted through all batches, and of the first column is stored, if sums are stored as they are.
     pub(super) fn stored(&self, row: usize) -> Option<Address> {
-        let Stored { first, bytes, .. } = self.stored.filter(|to| to.narrow.is_none())?;
-        Some(first.offset((row * self.contract.n * bytes) as isize))
+        let Stored { first, dtype, .. } = self.stored.filter(|to| to.narrow.is_none())?;
+        Some(first.offset((row * self.contract.n * dtype.bytes()) as isize))
     }
 
     /// Sums of some rows, counted through all batches, and columns, row by row without gaps. The epilogue gets these slots and one for them.
@@ -56,7 +62,8 @@ impl<'a> Sums<'a> {
         columns: Range<usize>,
         sums: Address,
     ) {
-        if let Some(Stored { first, bytes, narrow }) = self.stored {
+        if let Some(Stored { first, dtype, narrow }) = self.stored {
+            let bytes = dtype.bytes();
             let (n, count) = (self.contract.n, columns.len());
             let place = (rows.start * n + columns.start) * bytes;
             let width = count * self.contract.acc.bytes();

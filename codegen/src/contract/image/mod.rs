@@ -29,6 +29,9 @@ const SMALL: usize = 1024;
 /// Windows that are farther apart and see as many positions are packed: phases are looked up one by one.
 const PHASES: usize = 64;
 
+/// Lines of no more windows than this leave half of the widest vectors empty.
+pub(super) const SHORT: usize = 8;
+
 /// Elements that are no farther apart are read with those between them.
 const NEAR: usize = 8;
 
@@ -48,19 +51,19 @@ const BEHIND: usize = 64;
 
 /// An axis that windows move over. Places along it count from the operand's first element.
 #[derive(Clone, Debug)]
-struct Along {
+pub(super) struct Along {
     /// Windows, and how many places from one to the next.
-    count: usize,
-    step: usize,
+    pub(super) count: usize,
+    pub(super) step: usize,
     /// Positions in a window, and how many places from one to the next.
-    taps: usize,
-    dilation: isize,
+    pub(super) taps: usize,
+    pub(super) dilation: isize,
     /// The place of the first position in the first window.
-    first: isize,
+    pub(super) first: isize,
     /// How many places there are, if windows see others.
     extent: Option<usize>,
     /// From a place to the next, in elements.
-    stride: isize,
+    pub(super) stride: isize,
     /// The phases that windows see.
     phases: SmallVec<[usize; 4]>,
 }
@@ -83,7 +86,7 @@ pub(crate) struct Image {
     /// Numbers from a line to the next.
     pitch: usize,
     /// From what the first window sees first to place zero along each axis, in elements.
-    origin: isize,
+    pub(super) origin: isize,
 }
 
 impl Along {
@@ -92,6 +95,12 @@ impl Along {
         let back = (self.taps as isize - 1) * self.dilation;
         let windows = (self.count as isize - 1) * self.step as isize;
         [self.first + back.min(0), self.first + windows + back.max(0)]
+    }
+
+    /// The places that are elements, of those that windows see at least.
+    pub(super) fn places(&self) -> Range<isize> {
+        let [low, high] = self.reach();
+        self.extent.map_or(low..high + 1, |extent| 0..extent as isize)
     }
 
     /// The whole steps in so many places: a division by a number that is not known takes as long as copying a row.
@@ -262,6 +271,37 @@ impl Image {
     pub(super) fn fills_vectors(&self, lanes: usize) -> bool {
         let [_, _, inner] = &self.along;
         inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
+    }
+
+    /// The axes down and across, if windows are those of a depthwise convolution: of a single plane whose elements lie side by side, three or five positions high and
+    /// wide, and no more than two apart.
+    pub(super) fn depthwise(&self) -> Option<[&Along; 2]> {
+        let [outer, down, across] = &self.along;
+        let is_flat = outer.count == 1 && outer.taps == 1 && down.count > 1 && across.stride == 1;
+        let in_order = matches!(self.steps[..], [Step::Taps(1), Step::Taps(2)]);
+        let is_square = down.taps == across.taps && down.step == across.step;
+        let is_near = match across.step {
+            1 => down.dilation.abs() == 1 && across.dilation.abs() == 1,
+            2 => down.dilation == 1 && across.dilation == 1,
+            _ => false,
+        };
+        let fits = is_flat && in_order && is_square && is_near && [3, 5].contains(&across.taps);
+        fits.then_some([down, across])
+    }
+
+    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. Short lines are so if they
+    /// are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
+    pub(crate) fn is_depthwise(
+        &self,
+        cpu: &Cpu,
+        acc: DType,
+        (dtype, round): (DType, Option<DType>),
+        is_one_of_several: bool,
+    ) -> bool {
+        let is_read = [DType::F32, DType::BF16].contains(&dtype) && round.is_none();
+        let engine = cpu.instructions == InstructionSet::Avx512 && acc == DType::F32;
+        let is_long = |across: &Along| across.count > SHORT || across.step > 1 && is_one_of_several;
+        engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
     /// True if it has a single plane.

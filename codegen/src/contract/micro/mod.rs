@@ -7,6 +7,8 @@ pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod depthwise;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod few;
 pub(super) mod field;
 pub(super) mod lanes;

@@ -150,7 +150,7 @@ fn round_to_f16(x: x86::__m512) -> x86::__m512 {
 /// The nearest bf16, ties to even.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
+pub(in crate::contract) fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
     let nan = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_UNORD_Q }>(x, x);
     let x = x86::_mm512_castps_si512(x);
     let odd = x86::_mm512_and_si512(x86::_mm512_srli_epi32::<16>(x), x86::_mm512_set1_epi32(1));

@@ -1,7 +1,8 @@
 //! The sums of contractions over images, as they are handed on, and as they are stored.
 
-use super::super::{Correlation, Scratch};
+use super::super::{Correlation, Scratch, Stored};
 use std::ops::Range;
+use tracecast_ir::DType;
 
 /// Numbers behind all sums that nobody may write.
 const GUARD: usize = 64;
@@ -43,7 +44,10 @@ pub(super) fn stored<const N: usize>(
     let rows = batches.len() * work.rows;
     let mut sums = vec![f32::NAN; rows * n + GUARD];
     let first = sums.as_mut_ptr();
-    let work = Correlation { stored: Some((first.cast(), n)), ..*work };
+    let work = Correlation {
+        stored: Some(Stored { first: first.cast(), ld: n, dtype: DType::F32 }),
+        ..*work
+    };
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, from: *const u8| {
         for i in 0..rows * columns.len() {
             let (row, column) = (row + i / columns.len(), i % columns.len());
@@ -59,4 +63,24 @@ pub(super) fn stored<const N: usize>(
     }
     assert!(sums[rows * n..].iter().all(|sum| sum.is_nan()), "written behind all sums");
     sums[..rows * n].iter().map(|sum| Some(sum.to_bits())).collect()
+}
+
+/// The bits of sums that are rounded to bf16 where they are stored.
+pub(super) fn rounded(
+    work: &Correlation<'_>,
+    (batches, windows): (Range<usize>, Range<usize>),
+    at: &dyn Fn(usize) -> [isize; 2],
+    n: usize,
+    scratch: &mut Scratch,
+) -> Vec<u16> {
+    let rows = batches.len() * work.rows;
+    let mut sums = vec![0x7fff_u16; rows * n + GUARD];
+    let stored = Some(Stored { first: sums.as_mut_ptr().cast(), ld: n, dtype: DType::BF16 });
+    let work = Correlation { stored, ..*work };
+    let mut hand = |_: usize, _: usize, _: Range<usize>, _: *const u8| panic!("is stored");
+    // SAFETY: the tests' tensors hold what their strides span, and there is a place for each sum.
+    unsafe { work.run((batches, windows), at, scratch, &mut hand) };
+    assert!(sums[rows * n..].iter().all(|sum| *sum == 0x7fff), "written behind all sums");
+    sums.truncate(rows * n);
+    sums
 }

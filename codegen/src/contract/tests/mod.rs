@@ -1,5 +1,7 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
+#[cfg(target_arch = "x86_64")]
+mod depthwise;
 mod few_steps;
 mod images;
 mod pairs;

@@ -107,7 +107,7 @@ pub(in crate::run) fn prefetched(base: Address, row: isize, cell: usize) -> cont
 /// apart, where that is all that becomes of them, or go to the epilogue.
 pub(in crate::run) fn correlate(
     work: &contract::Correlation<'_>,
-    stored: Option<(Address, usize)>,
+    stored: Option<(Address, usize, DType)>,
     batches_and_windows: (Range<usize>, Range<usize>),
     at: &dyn Fn(usize) -> [isize; 2],
     epilogue: &mut dyn FnMut(usize, usize, Range<usize>, Address),
@@ -115,7 +115,8 @@ pub(in crate::run) fn correlate(
     let mut hand = |row: usize, rows: usize, columns: Range<usize>, sums: *const u8| {
         epilogue(row, rows, columns, Address(sums.cast_mut()))
     };
-    let work = contract::Correlation { stored: stored.map(|(to, ld)| (to.0, ld)), ..*work };
+    let stored = stored.map(|(first, ld, dtype)| contract::Stored { first: first.0, ld, dtype });
+    let work = contract::Correlation { stored, ..*work };
     // SAFETY: as for `contract`, for these batches and windows; sums are stored to the result.
     with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
 }

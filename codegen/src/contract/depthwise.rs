@@ -1,0 +1,155 @@
+//! Depthwise convolutions with AVX-512: contractions of one row over windows of one plane each, which is read where it lies.
+//!
+//! What an image would take, a copy of the plane with zeros around it, costs more than these few products.
+
+use super::correlate::{Correlation, Hand, Stored};
+use super::image::{Image, SHORT};
+use super::micro::avx512::Avx512F32;
+use super::micro::depthwise::{MOST_PLANES, Planes, sum};
+use super::operand::Scratch;
+use super::pack::room;
+use super::rooms::Rooms;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// Sums of so many numbers are handed on together.
+const TOGETHER: usize = 2048;
+
+impl Correlation<'_> {
+    /// True if planes are read where they lie.
+    pub(super) fn is_depthwise(&self) -> bool {
+        let Some((seen, from)) = self.windows().filter(|_| self.rows == 1) else { return false };
+        let image = Image::of(seen, None).filter(|_| self.beside.is_none());
+        let of = (from.dtype, from.round);
+        image.is_some_and(|image| image.is_depthwise(self.cpu, self.acc, of, true))
+    }
+
+    /// What [`Correlation::run_depthwise`] takes for so many batches and windows.
+    pub(super) fn rooms_depthwise(&self, image: &Image, batches: usize, windows: usize) -> Rooms {
+        let [all, each] = image.windows();
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<f32>());
+        let size = room::<Avx512F32>(1, 1, self.k);
+        let sums = together(all, each, windows).saturating_mul(windows * each);
+        Rooms {
+            left: bytes(size.saturating_mul(self.period.min(batches))),
+            filled: bytes(image.place_by_place().line()),
+            chains: bytes(sums.saturating_mul(MOST_PLANES)),
+            ..Rooms::default()
+        }
+    }
+
+    /// Sums for some batches, and for some lines of their windows.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run`], and the CPU must have AVX-512.
+    pub(super) unsafe fn run_depthwise(
+        &self,
+        (batches, lines): (Range<usize>, Range<usize>),
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (seen, from) = self.windows().expect("is seen through windows");
+        let image = Image::of(seen, None).expect("windows of a convolution");
+        let [down, across] = image.depthwise().expect("windows of a plane");
+        let [all, each] = image.windows();
+        let columns = lines.start * each..lines.end * each;
+        let together = together(all, each, lines.len());
+        let there = [down.places(), across.places()];
+        let bytes = from.dtype.bytes() as isize;
+        let zeros = scratch.filled.room::<f32>(image.place_by_place().line());
+        // SAFETY: the room of a line; all bits zero are the number zero.
+        unsafe { zeros.write_bytes(0, image.place_by_place().line()) };
+        let size = room::<Avx512F32>(1, 1, self.k);
+        let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
+        // Positions in a window that go back are those of lines from the last one on.
+        let (line, step) = match down.dilation {
+            1 => (lines.start, 1),
+            _ => (lines.end - 1, -1),
+        };
+        let first = [down.first + (line * down.step) as isize, across.first];
+        // Some batches, and so many that come a period later each.
+        let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, hand: &mut Hand<'_>| {
+            let members = |batch: usize| {
+                std::array::from_fn::<_, MOST_PLANES, _>(|i| {
+                    batch + if i < count { i * self.period } else { 0 }
+                })
+            };
+            let mut waiting = some.start..some.start;
+            for batch in some.clone() {
+                let i = batch - batches.start;
+                let batches_of = members(batch);
+                let [left, right] = at(batch);
+                let mut begin = [right; MOST_PLANES];
+                for (begin, batch) in begin.iter_mut().zip(&batches_of).take(count).skip(1) {
+                    *begin = at(*batch)[1];
+                }
+                let weights = packed.wrapping_add(i % self.period * size);
+                if i < self.period {
+                    // SAFETY: the caller's contract; there is room for so many.
+                    unsafe { self.pack::<Avx512F32>(left, weights, scratch) };
+                }
+                let (sums, dtype) = match self.stored {
+                    Some(Stored { first, ld, dtype }) => {
+                        let place = |batch: usize| {
+                            first.wrapping_add((batch * ld + columns.start) * dtype.bytes())
+                        };
+                        (batches_of.map(place), dtype)
+                    }
+                    None => {
+                        let all = together * columns.len();
+                        let dense = scratch.chains.room::<f32>(MOST_PLANES * all);
+                        let first = dense.wrapping_add(waiting.len() * columns.len());
+                        let place =
+                            |i: usize| first.wrapping_add(if i < count { i * all } else { 0 });
+                        (std::array::from_fn(|i| place(i).cast()), DType::F32)
+                    }
+                };
+                let to_line = each * dtype.bytes();
+                let planes = Planes {
+                    count,
+                    bases: begin.map(|at| from.moved(at + image.origin).base),
+                    row: down.stride * bytes,
+                    there: there.clone(),
+                    zeros: zeros.cast_const().cast(),
+                    first,
+                    dilation: [down.dilation, across.dilation],
+                    counts: [lines.len(), each],
+                    // SAFETY: they are ready.
+                    weights: unsafe { std::slice::from_raw_parts(weights, self.k) },
+                    sums: sums.map(|to| to.wrapping_add((line - lines.start) * to_line)),
+                    line: step * to_line as isize,
+                };
+                let is_bf16 = [from.dtype, dtype].map(|dtype| dtype == DType::BF16);
+                // SAFETY: the caller's contract, and the room for sums.
+                unsafe { sum(&planes, [across.taps, across.step], is_bf16) };
+                waiting.end = batch + 1;
+                let is_full = waiting.len() == together || waiting.end == some.end;
+                if is_full && self.stored.is_none() {
+                    let dense = scratch.chains.room::<f32>(0).cast_const();
+                    for (i, first) in members(waiting.start).into_iter().enumerate().take(count) {
+                        let dense = dense.wrapping_add(i * together * columns.len()).cast();
+                        hand(first, waiting.len(), columns.clone(), dense);
+                    }
+                    waiting.start = waiting.end;
+                }
+            }
+        };
+        // Batches a period apart have the same weights, and are summed together.
+        let most = if each <= SHORT { MOST_PLANES } else { MOST_PLANES / 2 };
+        for first in batches.clone().step_by(most * self.period) {
+            let end = batches.end.min(first + most * self.period);
+            let (whole, rest) = ((end - first) / self.period, (end - first) % self.period);
+            run(first..first + rest, whole + 1, scratch, hand);
+            if whole > 0 {
+                run(first + rest..first + self.period, whole, scratch, hand);
+            }
+        }
+    }
+}
+
+/// Batches whose sums are handed on together: only those of all windows lie one behind another.
+fn together(all: usize, each: usize, lines: usize) -> usize {
+    if lines < all { 1 } else { (TOGETHER / (lines * each)).max(1) }
+}

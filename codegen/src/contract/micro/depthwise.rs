@@ -1,0 +1,339 @@
+//! The innermost loop of depthwise convolutions with AVX-512: windows of a plane, three or five positions wide and high, which is read where it lies.
+//!
+//! Lines of sums are computed row by row of the plane: a vector of a row is loaded once for each position across, and multiplied for each line whose windows see the
+//! row. So the chain of a sum takes its products in the order of steps, and a few chains are always on their way.
+
+use super::super::image::SHORT;
+use super::super::pack::loads::{Bf16, Cells, F32, first, round_to_bf16};
+use super::super::prefetch::{LINE, ask};
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+
+/// So many bytes behind what is read of a plane, and of those that follow it, are asked for.
+const AHEAD: isize = 8192;
+
+/// So many planes are summed together at most if their lines are short, two in a vector; otherwise half as many.
+pub(in crate::contract) const MOST_PLANES: usize = 4;
+
+/// Lines of windows of some planes that lie alike and have the same weights.
+pub(in crate::contract) struct Planes<'a> {
+    /// How many there are, and where each begins; those that are not there are the first one again.
+    pub(in crate::contract) count: usize,
+    pub(in crate::contract) bases: [*const u8; MOST_PLANES],
+    /// From a row to the next in bytes.
+    pub(in crate::contract) row: isize,
+    /// Rows and columns that are there.
+    pub(in crate::contract) there: [Range<isize>; 2],
+    /// As many zeros as a row has elements.
+    pub(in crate::contract) zeros: *const u8,
+    /// The row and the column of the first position of the first window, and from a position to the next.
+    pub(in crate::contract) first: [isize; 2],
+    pub(in crate::contract) dilation: [isize; 2],
+    /// Lines, and windows of each.
+    pub(in crate::contract) counts: [usize; 2],
+    /// A number for each position, row by row.
+    pub(in crate::contract) weights: &'a [f32],
+    /// Where the sums of each plane go, and from a line of them to the next in bytes.
+    pub(in crate::contract) sums: [*mut u8; MOST_PLANES],
+    pub(in crate::contract) line: isize,
+}
+
+/// Elements that vectors are loaded of: sixteen, or eight from each of two places.
+pub(in crate::contract) trait Loads: Cells {
+    /// Side by side.
+    ///
+    /// # Safety
+    ///
+    /// `from` must be readable for the elements that the mask names.
+    unsafe fn side_by_side(from: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512;
+
+    /// Of twice as many those at even places, and those at odd ones.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn apart(from: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2];
+}
+
+/// How sums become elements in memory.
+pub(in crate::contract) trait Stores {
+    const BYTES: usize;
+    /// Stores those that the mask names, sixteen, or eight to each of two places.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be writable for them.
+    unsafe fn store(to: [*mut u8; 2], halves: bool, mask: u16, sums: x86::__m512);
+}
+
+impl Loads for F32 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn side_by_side([p, q]: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512 {
+        if !halves {
+            // SAFETY: the caller's contract.
+            return unsafe { F32::load(p, mask) };
+        }
+        // SAFETY: the caller's contract.
+        let low = unsafe { x86::_mm256_maskz_loadu_ps(mask as u8, p.cast()) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { x86::_mm256_maskz_loadu_ps((mask >> 8) as u8, q.cast()) };
+        let low = x86::_mm512_castps_pd(x86::_mm512_castps256_ps512(low));
+        x86::_mm512_castpd_ps(x86::_mm512_insertf64x4::<1>(low, x86::_mm256_castps_pd(high)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn apart([p, q]: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2] {
+        let rest = if halves { q } else { p.wrapping_add(64) };
+        // SAFETY: the caller's contract.
+        let low = unsafe { F32::load(p, mask as u16) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { F32::load(rest, (mask >> 16) as u16) };
+        let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
+        [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
+    }
+}
+
+impl Loads for Bf16 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn side_by_side([p, q]: [*const u8; 2], halves: bool, mask: u16) -> x86::__m512 {
+        if !halves {
+            // SAFETY: the caller's contract.
+            return unsafe { Bf16::load(p, mask) };
+        }
+        // SAFETY: the caller's contract.
+        let low = unsafe { x86::_mm_maskz_loadu_epi16(mask as u8, p.cast()) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { x86::_mm_maskz_loadu_epi16((mask >> 8) as u8, q.cast()) };
+        let wide = x86::_mm512_cvtepu16_epi32(x86::_mm256_set_m128i(high, low));
+        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(wide))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn apart([p, q]: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2] {
+        let both = if halves {
+            // SAFETY: the caller's contract.
+            let low = unsafe { x86::_mm256_maskz_loadu_epi16(mask as u16, p.cast()) };
+            // SAFETY: the caller's contract.
+            let high = unsafe { x86::_mm256_maskz_loadu_epi16((mask >> 16) as u16, q.cast()) };
+            x86::_mm512_inserti64x4::<1>(x86::_mm512_castsi256_si512(low), high)
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { x86::_mm512_maskz_loadu_epi16(mask, p.cast()) }
+        };
+        let odd = x86::_mm512_and_si512(both, x86::_mm512_set1_epi32(0xffff << 16));
+        [x86::_mm512_slli_epi32::<16>(both), odd].map(|bits| x86::_mm512_castsi512_ps(bits))
+    }
+}
+
+impl Stores for F32 {
+    const BYTES: usize = 4;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn store([p, q]: [*mut u8; 2], halves: bool, mask: u16, sums: x86::__m512) {
+        if !halves {
+            // SAFETY: the caller's contract.
+            return unsafe { x86::_mm512_mask_storeu_ps(p.cast(), mask, sums) };
+        }
+        let high = x86::_mm512_extractf64x4_pd::<1>(x86::_mm512_castps_pd(sums));
+        let low = x86::_mm512_castps512_ps256(sums);
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_mask_storeu_ps(p.cast(), mask as u8, low) };
+        let high = x86::_mm256_castpd_ps(high);
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_mask_storeu_ps(q.cast(), (mask >> 8) as u8, high) };
+    }
+}
+
+/// Rounded.
+impl Stores for Bf16 {
+    const BYTES: usize = 2;
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn store([p, q]: [*mut u8; 2], halves: bool, mask: u16, sums: x86::__m512) {
+        let bits = x86::_mm512_castps_si512(round_to_bf16(sums));
+        let bits = x86::_mm512_cvtepi32_epi16(x86::_mm512_srli_epi32::<16>(bits));
+        if !halves {
+            // SAFETY: the caller's contract.
+            return unsafe { x86::_mm256_mask_storeu_epi16(p.cast(), mask, bits) };
+        }
+        let [low, high] =
+            [x86::_mm256_castsi256_si128(bits), x86::_mm256_extracti128_si256::<1>(bits)];
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm_mask_storeu_epi16(p.cast(), mask as u8, low) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm_mask_storeu_epi16(q.cast(), (mask >> 8) as u8, high) };
+    }
+}
+
+/// Sums all lines of windows that are `taps` positions wide and high, 3 or 5, and `step` apart, 1 or 2, of f32 or of bf16; so are the elements that sums become.
+///
+/// # Safety
+///
+/// The CPU must have AVX-512F, BW and VL. What is there of planes must be readable, and sums writable. Only bf16 become bf16.
+pub(in crate::contract) unsafe fn sum(
+    planes: &Planes<'_>,
+    [taps, step]: [usize; 2],
+    [is_bf16, to_bf16]: [bool; 2],
+) {
+    match (is_bf16, to_bf16) {
+        // SAFETY: the caller's contract.
+        (false, _) => unsafe { of::<F32, F32>(planes, [taps, step]) },
+        // SAFETY: the caller's contract.
+        (true, false) => unsafe { of::<Bf16, F32>(planes, [taps, step]) },
+        // SAFETY: the caller's contract.
+        (true, true) => unsafe { of::<Bf16, Bf16>(planes, [taps, step]) },
+    }
+}
+
+/// # Safety
+///
+/// As [`sum`].
+unsafe fn of<C: Loads, O: Stores>(planes: &Planes<'_>, [taps, step]: [usize; 2]) {
+    let halves = planes.counts[1] <= SHORT;
+    let vectors = if halves { planes.count.div_ceil(2) } else { planes.count };
+    match (taps, step, halves, vectors) {
+        // SAFETY: the caller's contract.
+        (3, 1, false, 1) => unsafe { lines::<C, O, 3, 1, 1, false>(planes) },
+        // SAFETY: the caller's contract.
+        (3, 1, false, 2) => unsafe { lines::<C, O, 3, 1, 2, false>(planes) },
+        // SAFETY: the caller's contract.
+        (3, 2, false, 1) => unsafe { lines::<C, O, 3, 2, 1, false>(planes) },
+        // SAFETY: the caller's contract.
+        (3, 2, false, 2) => unsafe { lines::<C, O, 3, 2, 2, false>(planes) },
+        // SAFETY: the caller's contract.
+        (3, 2, true, 1) => unsafe { lines::<C, O, 3, 2, 1, true>(planes) },
+        // SAFETY: the caller's contract.
+        (3, 2, true, 2) => unsafe { lines::<C, O, 3, 2, 2, true>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 1, false, 1) => unsafe { lines::<C, O, 5, 1, 1, false>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 1, false, 2) => unsafe { lines::<C, O, 5, 1, 2, false>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 2, false, 1) => unsafe { lines::<C, O, 5, 2, 1, false>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 2, false, 2) => unsafe { lines::<C, O, 5, 2, 2, false>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 2, true, 1) => unsafe { lines::<C, O, 5, 2, 1, true>(planes) },
+        // SAFETY: the caller's contract.
+        (5, 2, true, 2) => unsafe { lines::<C, O, 5, 2, 2, true>(planes) },
+        _ => unreachable!("no {taps} positions {step} apart of {} planes", planes.count),
+    }
+}
+
+/// A loop with a copy of its body for each number, so that sums which these choose stay in registers.
+macro_rules! unrolled {
+    ($i:ident of $($number:literal)* => $body:block) => {
+        $({
+            let $i: usize = $number;
+            $body
+        })*
+    };
+}
+
+/// As [`sum`], of `K` by `K` positions `S` apart, in `V` vectors: each of a plane, or half of one and half of another.
+///
+/// # Safety
+///
+/// As there.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn lines<
+    C: Loads,
+    O: Stores,
+    const K: usize,
+    const S: usize,
+    const V: usize,
+    const HALVES: bool,
+>(
+    s: &Planes<'_>,
+) {
+    assert!(s.weights.len() >= K * K, "a number for each position");
+    let [lines, columns] = s.counts;
+    // The lines that see a row are one that begins with it and so many before it.
+    let before = (K - 1) / S;
+    // The planes of a vector.
+    let both = |v: usize| if HALVES { [2 * v, 2 * v + 1] } else { [v; 2] };
+    for column in (0..columns).step_by(16) {
+        let place = |c: usize| s.first[1] + (column * S) as isize + c as isize * s.dilation[1];
+        let masks: [u32; K] = std::array::from_fn(|c| match HALVES {
+            true => named(&s.there[1], place(c), 8 * S) * (1 | 1 << (8 * S)),
+            false => named(&s.there[1], place(c), 16 * S),
+        });
+        let mask = match HALVES {
+            true => first(columns) as u16 * 0x101,
+            false => first(16.min(columns - column)) as u16,
+        };
+        // Of the line that begins with a row, and of those before it, for each plane.
+        let mut sums = [[x86::_mm512_setzero_ps(); V]; K];
+        let mut at = s.first[0];
+        for y in 0..lines + before {
+            for phase in 0..S {
+                let is_there = s.there[0].contains(&at);
+                let row = |base: *const u8| base.wrapping_offset(at * s.row);
+                let bases = if is_there { s.bases.map(row) } else { [s.zeros; MOST_PLANES] };
+                at += s.dilation[0];
+                let mut seen = [[x86::_mm512_setzero_ps(); V]; K];
+                unrolled!(v of 0 1 => {
+                    let from = |c: usize| {
+                        let by = place(c) * C::BYTES as isize;
+                        both(v).map(|plane| bases[plane]).map(|base| base.wrapping_offset(by))
+                    };
+                    for line in (0..16 * S * C::BYTES).step_by(LINE) {
+                        if v < V {
+                            ask(from(0)[0].wrapping_offset(AHEAD + line as isize));
+                        }
+                    }
+                    unrolled!(c of 0 1 2 3 4 => {
+                        if v < V && c < K && S == 1 {
+                            // SAFETY: elements of a row that are there, or zeros.
+                            seen[c][v] = unsafe { C::side_by_side(from(c), HALVES, masks[c] as u16) };
+                        } else if v < V && c < K && c.is_multiple_of(2) {
+                            // SAFETY: as above.
+                            let [even, odd] = unsafe { C::apart(from(c), HALVES, masks[c]) };
+                            seen[c][v] = even;
+                            if c + 1 < K {
+                                seen[c + 1][v] = odd;
+                            }
+                        }
+                    });
+                });
+                unrolled!(t of 0 1 2 3 4 => {
+                    if t < K && t % S == phase && y.wrapping_sub(t / S) < lines {
+                        let mut line = sums[t / S];
+                        for (c, seen) in seen.iter().enumerate() {
+                            let weight = x86::_mm512_set1_ps(s.weights[t * K + c]);
+                            for (sum, seen) in line.iter_mut().zip(seen) {
+                                *sum = x86::_mm512_fmadd_ps(weight, *seen, *sum);
+                            }
+                        }
+                        sums[t / S] = line;
+                    }
+                });
+            }
+            if y >= before {
+                let line = (y - before) as isize * s.line + (column * O::BYTES) as isize;
+                let to = s.sums.map(|to| to.wrapping_offset(line));
+                for (v, sum) in sums[before].iter().enumerate() {
+                    // SAFETY: the caller vouches for the sums of a line.
+                    unsafe { O::store(both(v).map(|plane| to[plane]), HALVES, mask, *sum) };
+                }
+            }
+            unrolled!(t of 4 3 2 1 => {
+                if t <= before {
+                    sums[t] = sums[t - 1];
+                }
+            });
+            sums[0] = [x86::_mm512_setzero_ps(); V];
+        }
+    }
+}
+
+/// Of so many places from one on those that are there.
+fn named(there: &Range<isize>, from: isize, count: usize) -> u32 {
+    let before = |end: isize| first((end - from).clamp(0, count as isize) as usize) as u32;
+    before(there.end) & !before(there.start)
+}
