@@ -14,7 +14,7 @@ use tracecast_ir::NodeId;
 use tracecast_ir::hash::FxHashSet;
 use tracecast_ir::kernel::build::{domain, lowering};
 use tracecast_ir::kernel::{FormKind, Joins};
-use tracecast_ir::op::Lower;
+use tracecast_ir::op::{Lower, View};
 
 impl Groups<'_> {
     /// Makes each map part of the contraction that saves most by it.
@@ -43,6 +43,7 @@ impl Groups<'_> {
             let is_here = match lowering(self.graph, *n) {
                 Some(Lower::Map(_)) => self.graph.node(*n).results[0].shape == map.group.domain,
                 Some(Lower::ReduceColumn) => *domain(self.graph, *n) == map.group.domain,
+                Some(Lower::View(View::Reshape)) => true,
                 _ => false,
             };
             is_here && is_wide(n) && self.reads[n.index()].iter().all(|read| is_wide(&read.node))

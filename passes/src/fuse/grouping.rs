@@ -23,7 +23,7 @@ use tracecast_ir::kernel::build::{Group, domain, form, is_row, lowering};
 use tracecast_ir::kernel::update::predicated;
 use tracecast_ir::kernel::{FormKind, Joins};
 use tracecast_ir::op::{Intrinsic, Lower, View};
-use tracecast_ir::{Graph, NodeId, Shape, ValueId};
+use tracecast_ir::{Graph, NodeId, Shape, Size, ValueId};
 
 pub(super) struct Growing {
     pub(super) group: Group,
@@ -257,6 +257,11 @@ impl<'a> Groups<'a> {
             (Joins::SameDomain, Some(Lower::ReduceRow | Lower::ReduceColumn)) => {
                 domain(self.graph, n) == into
             }
+            (Joins::SameDomain, Some(Lower::View(View::Reshape)))
+                if shape != into && !is_row(shape, into) =>
+            {
+                return self.takes_reshape(n, g);
+            }
             (
                 Joins::SameDomain,
                 Some(
@@ -314,6 +319,27 @@ impl<'a> Groups<'a> {
             && self.reads[n.index()].iter().all(here)
     }
 
+    /// True if `n` is a reshape of what the nest `g` makes at every position, which is stored under its shape instead.
+    fn takes_reshape(&self, n: NodeId, g: usize) -> bool {
+        let growing = &self.growing[g];
+        let into = &growing.group.domain;
+        let [read] = &self.reads[n.index()][..] else { return false };
+        let shape = &self.graph.node(read.node).results[0].shape;
+        // Kernels that read it under a shape of the same axes, those of size 1 aside, read it as it is made, and may be merged with this one.
+        let axes = |shape: &Shape| -> SmallVec<[Size; 4]> {
+            shape.iter().copied().filter(|n| *n != 1).collect()
+        };
+        let is_other = axes(&self.graph.node(n).results[0].shape) != axes(into);
+        (is_other || self.readers[n.index()] == 0)
+            && !(growing.step || growing.sweeps || self.reach.program.step[n.index()])
+            && self.of[read.node.index()] == Some(g)
+            && shape == into
+            && into.rank() > 0
+            && self.reach.takes_in_order(self.graph, n, into, &|m| self.of[m.index()] == Some(g))
+            && self.stores_no_more(n, g)
+            && self.stays_acyclic(n, g)
+    }
+
     /// True if `n` is the largest magnitude of something of the shape of the nest `g`, made there or read beside it.
     fn takes_whole(&self, n: NodeId, g: usize) -> bool {
         let into = &self.growing[g].group.domain;
@@ -365,8 +391,8 @@ impl<'a> Groups<'a> {
         growing.reduces |= is_reduction(self.graph, n);
         growing.sweeps |= self.graph.node(n).op.intrinsic() == Some(Intrinsic::Unscaled);
         let over = match growing.form.joins() {
-            Joins::SameDomain => growing.group.domain.clone(),
-            Joins::Epilogue | Joins::Nothing => domain(self.graph, n).clone(),
+            Joins::SameDomain if !is_reshape(self.graph, n) => growing.group.domain.clone(),
+            Joins::SameDomain | Joins::Epilogue | Joins::Nothing => domain(self.graph, n).clone(),
         };
         let read: SmallVec<[NodeId; 4]> = self.reads(n, &over).iter().map(|r| r.node).collect();
         for node in &read {
@@ -442,6 +468,10 @@ impl<'a> Groups<'a> {
 /// True if the elements of what is read are taken one after another, row by row.
 fn is_in_order(read: &Read) -> bool {
     matches!(read.at, At::Loops | At::InOrder)
+}
+
+fn is_reshape(graph: &Graph, n: NodeId) -> bool {
+    matches!(lowering(graph, n), Some(Lower::View(View::Reshape)))
 }
 
 fn is_reduction(graph: &Graph, n: NodeId) -> bool {

@@ -12,7 +12,7 @@ use crate::kernel::index::{Index, linear};
 use crate::kernel::{
     Access, Form, Load, Nest, Over, Reduction, Scalar, ScalarOp, Segment, Sink, Stage, Val,
 };
-use crate::op::{Intrinsic, Lower};
+use crate::op::{Intrinsic, Lower, View};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
@@ -29,6 +29,8 @@ enum Place {
     Column,
     /// The largest of all positions, which no other member reads.
     Largest(ValueId),
+    /// At every position, in order: a reshape of another member, which no member reads.
+    Flat,
 }
 
 /// A node of the group.
@@ -183,6 +185,9 @@ impl<'a> NestBuilder<'a> {
                 Ok(self.largest_of(node).map_or(reduced, Place::Largest))
             }
             Some(Lower::ReduceColumn) => Ok(Place::Column),
+            Some(Lower::View(View::Reshape)) if shape != domain && self.is_flat(node) => {
+                Ok(Place::Flat)
+            }
             _ if shape == domain => Ok(Place::Full),
             _ if is_row(shape, domain) => Ok(Place::Row),
             _ => Err(format!(
@@ -190,6 +195,12 @@ impl<'a> NestBuilder<'a> {
                 n.op.name()
             )),
         }
+    }
+
+    /// True if a reshape has as many elements as there are positions, and is one of a member.
+    fn is_flat(&self, node: NodeId) -> bool {
+        let all = self.cx.graph.node(node).results[0].numel() == self.group.domain.numel();
+        all && self.number.contains_key(&self.cx.graph.args(node)[0].node)
     }
 
     /// What a member is the largest of: of as many elements as there are positions, made by members before it or read beside them.
@@ -266,6 +277,9 @@ impl<'a> NestBuilder<'a> {
         let Some(member) = self.number.get(&node).map(|m| &self.members[*m]) else {
             return Ok(if (self.cx.inline)(node) { Found::Compute } else { Found::Leaf });
         };
+        if member.place == Place::Flat {
+            return Ok(Found::Compute);
+        }
         let shape = &self.cx.graph.node(node).results[0].shape;
         let rank_zero = self.group.domain.rank() == 0 && shape.rank() == 0;
         if !rank_zero && !index.is_identity(shape, &self.extents) {
@@ -363,6 +377,15 @@ impl<'a> NestBuilder<'a> {
                 let in_order = self.in_order().ok_or("positions have no order")?;
                 let value = emitter.emit(of, &in_order)?;
                 sinks.push(Sink::Largest { value, output: outputs.len() });
+                outputs.push(value_of(m));
+            }
+            (Place::Flat, Over::Row) if mine == level && stored => {
+                let in_order = self.in_order().ok_or("positions have no order")?;
+                let value = emitter.emit(value_of(m), &in_order)?;
+                let strides = self.group.domain.strides();
+                let dtype = self.cx.graph.node(m).results[0].dtype;
+                let access = Access { strides, ..Access::default() };
+                sinks.push(Sink::Store { output: outputs.len(), dtype, access, value });
                 outputs.push(value_of(m));
             }
             (Place::Column, Over::Row) if mine == level => {
