@@ -4,8 +4,9 @@
 //! row of it) and reads that kernel's values at its own position only; kernels it then ties together are merged. A contraction takes
 //! elementwise nodes of its result's shape into its epilogue if that stores no more: the node replaces what it reads, or is
 //! narrower; whole maps become epilogues in the end (`epilogues`). It takes sums of its result down the columns where that leaves enough
-//! parts for threads (`column`), and the largest magnitude with all that only leads there (`largest`). What only leads to new state (the
-//! optimizer) stays apart from the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
+//! parts for threads (`column`), and the largest magnitude with all that only leads there (`largest`). What a kernel makes that is only
+//! needed under another shape is stored under that one. What only leads to new state (the optimizer) stays apart from
+//! the rest, so that its kernels are the same for every parameter. No join may close a cycle between kernels.
 //!
 //! Groups are formed twice where a stored value had better be computed again (`again`).
 
