@@ -63,8 +63,9 @@ unsafe extern "C" fn function_tile<F: Definition>(src: *const u8, dst: *mut u8, 
 /// As [`TileFn`](super::TileFn), on a CPU with AVX-512F, BW and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe extern "C" fn f32_to_bf16(src: *const u8, dst: *mut u8, n: usize) {
+    let narrow = |x: x86::__m512| to_bf16(x);
     // SAFETY: the caller's contract.
-    unsafe { narrowed(src, dst, n, |x| to_bf16(x)) }
+    unsafe { narrowed(src, dst, n, narrow) }
 }
 
 /// f32 to f16.
@@ -75,8 +76,9 @@ unsafe extern "C" fn f32_to_bf16(src: *const u8, dst: *mut u8, n: usize) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe extern "C" fn f32_to_f16(src: *const u8, dst: *mut u8, n: usize) {
     const NEAREST: i32 = x86::_MM_FROUND_TO_NEAREST_INT | x86::_MM_FROUND_NO_EXC;
+    let narrow = |x: x86::__m512| x86::_mm512_cvtps_ph::<NEAREST>(x);
     // SAFETY: the caller's contract.
-    unsafe { narrowed(src, dst, n, |x| x86::_mm512_cvtps_ph::<NEAREST>(x)) }
+    unsafe { narrowed(src, dst, n, narrow) }
 }
 
 /// Sixteen elements at a time, the last ones under a mask.
