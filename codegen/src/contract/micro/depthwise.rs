@@ -15,6 +15,9 @@ const AHEAD: isize = 8192;
 /// So many planes are summed together at most if their lines are short, two in a vector; otherwise half as many.
 pub(in crate::contract) const MOST_PLANES: usize = 4;
 
+/// What is read where no element is.
+static ZERO: f32 = 0.0;
+
 /// Lines of windows of some planes that lie alike and have the same weights.
 pub(in crate::contract) struct Planes<'a> {
     /// How many there are, and where each begins; those that are not there are the first one again.
@@ -53,6 +56,14 @@ pub(in crate::contract) trait Loads: Cells {
     ///
     /// As there.
     unsafe fn apart(from: [*const u8; 2], halves: bool, mask: u32) -> [x86::__m512; 2];
+
+    /// Those at even places, if `next` are those at even places from two elements later on.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn even(from: [*const u8; 2], halves: bool, mask: u32, next: x86::__m512)
+    -> x86::__m512;
 }
 
 /// How sums become elements in memory.
@@ -94,6 +105,29 @@ impl Loads for F32 {
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
     }
+
+    /// Vectors that begin between cache lines are read in two parts, so all but the first number come from `next`.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn even(
+        [p, q]: [*const u8; 2],
+        halves: bool,
+        mask: u32,
+        next: x86::__m512,
+    ) -> x86::__m512 {
+        let order = x86::_mm512_set_epi32(14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0);
+        let next = x86::_mm512_permutexvar_ps(order, next);
+        let one = |from: *const u8, is_there: bool| {
+            let from = if is_there { from.cast() } else { &raw const ZERO };
+            // SAFETY: the caller's contract: an element that is there, or zero.
+            unsafe { x86::_mm_load_ss(from) }
+        };
+        let even = x86::_mm512_mask_broadcastss_ps(next, 1, one(p, mask & 1 != 0));
+        if !halves {
+            return even;
+        }
+        x86::_mm512_mask_broadcastss_ps(even, 1 << 8, one(q, mask >> 16 & 1 != 0))
+    }
 }
 
 impl Loads for Bf16 {
@@ -127,6 +161,14 @@ impl Loads for Bf16 {
         };
         let odd = x86::_mm512_and_si512(both, x86::_mm512_set1_epi32(0xffff << 16));
         [x86::_mm512_slli_epi32::<16>(both), odd].map(|bits| x86::_mm512_castsi512_ps(bits))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn even(from: [*const u8; 2], halves: bool, mask: u32, _: x86::__m512) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        let [even, _] = unsafe { Bf16::apart(from, halves, mask) };
+        even
     }
 }
 
@@ -291,7 +333,15 @@ unsafe fn lines<
                         if v < V && c < K && S == 1 {
                             // SAFETY: elements of a row that are there, or zeros.
                             seen[c][v] = unsafe { C::side_by_side(from(c), HALVES, masks[c] as u16) };
-                        } else if v < V && c < K && c.is_multiple_of(2) {
+                        } else if v < V && K == 3 && c == 0 {
+                            // The first position of a window is the last one of the window before it.
+                            // SAFETY: as above.
+                            let [even, odd] = unsafe { C::apart(from(1), HALVES, masks[1]) };
+                            // SAFETY: as above.
+                            seen[0][v] = unsafe { C::even(from(0), HALVES, masks[0], odd) };
+                            seen[1][v] = even;
+                            seen[2][v] = odd;
+                        } else if v < V && K > 3 && c < K && c.is_multiple_of(2) {
                             // SAFETY: as above.
                             let [even, odd] = unsafe { C::apart(from(c), HALVES, masks[c]) };
                             seen[c][v] = even;
