@@ -111,17 +111,23 @@ unsafe fn narrowed(
     }
 }
 
-/// The nearest bf16, ties to even; a NaN stays one.
+/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves means nothing.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn to_bf16(x: x86::__m512) -> x86::__m256i {
+pub(crate) fn nearest_bf16(x: x86::__m512) -> x86::__m512i {
     let nan = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_UNORD_Q }>(x, x);
     let x = x86::_mm512_castps_si512(x);
     let odd = x86::_mm512_and_si512(x86::_mm512_srli_epi32::<16>(x), x86::_mm512_set1_epi32(1));
     let up = x86::_mm512_add_epi32(odd, x86::_mm512_set1_epi32(0x7fff));
     let up = x86::_mm512_add_epi32(x, up);
-    let up = x86::_mm512_mask_or_epi32(up, nan, x, x86::_mm512_set1_epi32(0x40 << 16));
-    x86::_mm512_cvtepi32_epi16(x86::_mm512_srli_epi32::<16>(up))
+    x86::_mm512_mask_or_epi32(up, nan, x, x86::_mm512_set1_epi32(0x40 << 16))
+}
+
+/// The nearest bf16, one beside the other.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn to_bf16(x: x86::__m512) -> x86::__m256i {
+    x86::_mm512_cvtepi32_epi16(x86::_mm512_srli_epi32::<16>(nearest_bf16(x)))
 }
 
 /// Sixteen f32. Made and used only inside routines whose caller has checked the CPU.

@@ -4,8 +4,9 @@
 //! row. So the chain of a sum takes its products in the order of steps, and a few chains are always on their way.
 
 use super::super::image::SHORT;
-use super::super::pack::loads::{Bf16, Cells, F32, first, round_to_bf16};
+use super::super::pack::loads::{Bf16, Cells, F32, even, first};
 use super::super::prefetch::{LINE, ask};
+use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 
@@ -101,7 +102,7 @@ impl Loads for F32 {
         let low = unsafe { F32::load(p, mask as u16) };
         // SAFETY: the caller's contract.
         let high = unsafe { F32::load(rest, (mask >> 16) as u16) };
-        let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        let even = even();
         let odd = x86::_mm512_or_si512(even, x86::_mm512_set1_epi32(1));
         [even, odd].map(|order| x86::_mm512_permutex2var_ps(low, order, high))
     }
@@ -197,8 +198,7 @@ impl Stores for Bf16 {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn store([p, q]: [*mut u8; 2], halves: bool, mask: u16, sums: x86::__m512) {
-        let bits = x86::_mm512_castps_si512(round_to_bf16(sums));
-        let bits = x86::_mm512_cvtepi32_epi16(x86::_mm512_srli_epi32::<16>(bits));
+        let bits = to_bf16(sums);
         if !halves {
             // SAFETY: the caller's contract.
             return unsafe { x86::_mm256_mask_storeu_epi16(p.cast(), mask, bits) };

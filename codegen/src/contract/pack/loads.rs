@@ -2,6 +2,7 @@
 //!
 //! A pair has the earlier step in the high half of a 32-bit number and the later one in the low half.
 
+use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::marker::PhantomData;
 
@@ -123,7 +124,7 @@ impl Cells for RoundedToF16 {
 /// Every second one of two vectors' lanes.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn even() -> x86::__m512i {
+pub(in crate::contract) fn even() -> x86::__m512i {
     x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0)
 }
 
@@ -150,14 +151,9 @@ fn round_to_f16(x: x86::__m512) -> x86::__m512 {
 /// The nearest bf16, ties to even.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(in crate::contract) fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
-    let nan = x86::_mm512_cmp_ps_mask::<{ x86::_CMP_UNORD_Q }>(x, x);
-    let x = x86::_mm512_castps_si512(x);
-    let odd = x86::_mm512_and_si512(x86::_mm512_srli_epi32::<16>(x), x86::_mm512_set1_epi32(1));
-    let up = x86::_mm512_add_epi32(odd, x86::_mm512_set1_epi32(0x7fff));
-    let up = x86::_mm512_add_epi32(x, up);
-    let up = x86::_mm512_mask_or_epi32(up, nan, x, x86::_mm512_set1_epi32(0x40 << 16));
-    x86::_mm512_castsi512_ps(x86::_mm512_and_si512(up, x86::_mm512_set1_epi32(0xffff << 16)))
+fn round_to_bf16(x: x86::__m512) -> x86::__m512 {
+    let high = x86::_mm512_set1_epi32(0xffff << 16);
+    x86::_mm512_castsi512_ps(x86::_mm512_and_si512(nearest_bf16(x), high))
 }
 
 /// Packed numbers, sixteen at a time.
