@@ -166,14 +166,6 @@ pub(crate) const ALL: &[Known] = &[
         is_free: false,
     },
     Known {
-        row: "gradients of `MultiheadAttention` with weights that are sums of large terms",
-        ops: &["nn.MultiheadAttention"],
-        dtypes: &["f32"],
-        part: Part::Grad,
-        what: Some(What::Numbers),
-        is_free: false,
-    },
-    Known {
         row: "gradients of `Conv3d` that are sums of large terms",
         ops: &["nn.Conv3d"],
         dtypes: &["f32"],

@@ -103,10 +103,14 @@ impl Emitter<'_> {
         self.fb.ins().store(MEMORY, after, at, r.at);
     }
 
-    /// Combines the lanes of every reduction: halves, quarters, pairs.
+    /// Combines the lanes of every reduction: those of a short row in order, others as halves, quarters, pairs.
     pub(super) fn combine_lanes(&mut self, reductions: &[Reduce]) -> Vec<Value> {
         let mut results = Vec::new();
         for r in reductions {
+            if self.plan.is_short() {
+                results.push(self.combine_in_order(r));
+                continue;
+            }
             let mut lanes: Vec<Value> = if Lanes::Bits32.hold(r.ty) {
                 let v = self
                     .load_lanes(r)
@@ -137,6 +141,18 @@ impl Emitter<'_> {
             results.push(lanes[0]);
         }
         results
+    }
+
+    /// Combines a lane for each position of a short row.
+    fn combine_in_order(&mut self, r: &Reduce) -> Value {
+        let (ty, bytes) = (scalar_type(r.ty), scratch_bytes(r.ty));
+        let positions = self.plan.row_at_most().unwrap_or(0) as i32;
+        let mut all = self.fb.ins().load(ty, MEMORY, self.scratch, r.at);
+        for lane in 1..positions {
+            let next = self.fb.ins().load(ty, MEMORY, self.scratch, r.at + bytes * lane);
+            all = self.combine(r.reduction, r.ty, false, all, next);
+        }
+        all
     }
 
     pub(super) fn set_registers(&mut self, reductions: &[Reduce], values: &[Value]) {

@@ -1,13 +1,13 @@
 //! Asks what code has to know of a row whose length is a name: the questions that make classes of sizes, on the finished plans.
 //!
-//! A row that is reduced and has at most 16 positions fills half of the lanes; row buffers have room for so many positions; with at most
+//! A row that is reduced and has fewer than 16 positions is combined in order; row buffers have room for so many positions; with at most
 //! 4096, a reduction has one chunk, and two rows may be worked on at a time. Everything else that depends on the length is a compare in
 //! the code. Sizes that are numbers leave nothing to ask.
 
 use super::facts::Facts;
 use super::{Place, Plan, Sink, Source};
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{LANES, ROW_CHUNK};
+use tracecast_ir::kernel::{ROW_CHUNK, SHORT_ROW};
 
 /// Asks what the code of a plan has to know of its row.
 pub(super) fn ask(plan: &mut Plan, facts: &Facts) {
@@ -22,7 +22,7 @@ pub(super) fn ask(plan: &mut Plan, facts: &Facts) {
     let within = |most: i64| facts.asks(Size::from(most).at_least(row)).then_some(most);
     plan.most = facts.most(row);
     if reduces {
-        let (short, single) = (LANES as i64 / 2, ROW_CHUNK as i64);
+        let (short, single) = (SHORT_ROW as i64 - 1, ROW_CHUNK as i64);
         plan.most = within(short).or(plan.most).or_else(|| match plan.buffers.is_empty() {
             true => within(single),
             false => None,

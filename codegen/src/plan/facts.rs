@@ -2,12 +2,12 @@
 //!
 //! Compiled code is special to a *class* of sizes, never to a size. A class is what was asked here while the plans were made: a question
 //! is answered by the bounds of names or by the form of an expression, which makes no class, else by the value at hand, and is written
-//! down with its answer. Code fits every set of sizes that gives the same answers ([`Answer::fits`]), and no class is needed for right
-//! bits: a question that need not be asked is not.
+//! down with its answer. Code fits every set of sizes that gives the same answers ([`Answer::fits`]). Only the first is needed for right
+//! bits; a question that need not be asked is not.
 //!
 //! | question | asked by |
 //! |---|---|
-//! | is a row that is reduced at most 16 long | `classes`: half of the lanes stay idle otherwise |
+//! | has a row that is reduced fewer than 16 positions | `classes`: it is combined in order |
 //! | in how much room do positions of a row fit, of 64, 256, 1024, 4096, … | `classes`, `widen_once`, `strided`: buffers in the scratch |
 //! | is an index an i32 | `affine`, `argmax` |
 //! | has a guarded operand as many elements as the row has | `classes` |

@@ -38,7 +38,7 @@ use numbers::SizeTable;
 use smallvec::{SmallVec, smallvec};
 use split_row::SplitRow;
 use tracecast_ir::kernel::{
-    Access, Body, Combiner, Form, Kernel, LANES, Reduction, Scalar, ScalarOp, Val,
+    Access, Body, Combiner, Form, Kernel, LANES, Reduction, SHORT_ROW, Scalar, ScalarOp, Val,
 };
 use tracecast_ir::{DType, Size, Values};
 
@@ -283,6 +283,11 @@ impl Plan {
     /// How many lanes the row fills of a reduction along it. The others stay what they start from, which changes nothing.
     pub(crate) fn lanes(&self) -> usize {
         if self.may_reach(LANES as i64 / 2 + 1) { LANES } else { LANES / 2 }
+    }
+
+    /// True if reductions along the row combine its positions one after another.
+    pub(crate) fn is_short(&self) -> bool {
+        !self.may_reach(SHORT_ROW as i64)
     }
 
     /// The number of rows.

@@ -15,6 +15,7 @@
 //! * **Along a row** of `n` positions (the nest's inner axis): the row is cut into chunks of [`ROW_CHUNK`] positions. In a chunk,
 //!   lane `p % LANES` of [`LANES`] accumulators takes position `p`, in order, starting from the reduction's identity; then lanes
 //!   `l` and `l + 16` are combined, then `l + 8`, `l + 4`, `l + 2`, `l + 1`. Chunk results are combined in order, starting with the first.
+//!   A row of fewer than [`SHORT_ROW`] positions is combined in order, as PyTorch does with rows that do not fill a vector of AVX-512.
 //! * **Down a column** of `n` rows (the reduced outer axes, counted row-major): rows are cut into chunks of [`COLUMN_CHUNK`]; a chunk
 //!   combines its rows in order, starting from the identity; chunk results are combined in order, starting with the first.
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
@@ -64,6 +65,8 @@ use smallvec::SmallVec;
 
 /// Accumulators of a row reduction.
 pub const LANES: usize = 32;
+/// Rows with fewer positions are combined one position after another.
+pub const SHORT_ROW: usize = LANES / 2;
 /// Positions of a row that share one set of lanes.
 pub const ROW_CHUNK: usize = 4096;
 /// Rows that share one column accumulator.

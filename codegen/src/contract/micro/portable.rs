@@ -27,7 +27,8 @@ macro_rules! array_vector {
                 // SAFETY: the caller's contract.
                 unsafe { p.cast::<Self>().write_unaligned(self) }
             }
-            #[inline(always)]
+            // A function of the C library for each lane, on x86 without FMA: a strip of them is not worth unrolling.
+            #[inline(never)]
             fn fma(mut self, b: Self, acc: Self) -> Self {
                 for l in 0..$lanes {
                     self[l] = self[l].mul_add(b[l], acc[l]);

@@ -2,7 +2,7 @@
 
 use crate::alu;
 use crate::isa::{Columns, LANES, Unit, Word};
-use tracecast_runtime::ir::kernel::{COLUMN_CHUNK, Cmp, Extreme, ROW_CHUNK};
+use tracecast_runtime::ir::kernel::{COLUMN_CHUNK, Cmp, Extreme, ROW_CHUNK, SHORT_ROW};
 
 /// What a unit has so far.
 pub(super) struct Reducing {
@@ -66,6 +66,10 @@ impl Reducing {
     /// What all of them come to.
     pub(super) fn close(&mut self) -> u64 {
         match self.unit {
+            Unit::Row { combine, from } if self.total.is_none() && self.taken < SHORT_ROW => {
+                let words = &self.lanes[..self.taken];
+                words.iter().fold(from, |all, word| alu::combine(combine, all, *word))
+            }
             Unit::Row { .. } => {
                 self.chunk();
                 self.total.unwrap_or(0)

@@ -4,7 +4,7 @@ use super::scalar::{Bits, apply, compare, is_nan, write};
 use super::{Stopped, malformed, repeated};
 use crate::DType;
 use crate::kernel::{
-    Body, COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, Scalar, Sink,
+    Body, COLUMN_CHUNK, Cmp, Combine, Extreme, LANES, ROW_CHUNK, Reduction, SHORT_ROW, Scalar, Sink,
 };
 
 impl Reduction {
@@ -22,6 +22,10 @@ impl Reduction {
 pub(crate) fn row(reduction: Reduction, ty: Scalar, values: &[Bits]) -> Bits {
     if let Combine::Position(extreme) = reduction.combines() {
         return first(extreme, ty, values) as Bits;
+    }
+    if values.len() < SHORT_ROW {
+        let combine = |all: Bits, v: &Bits| reduction.combine(ty, all, *v);
+        return values.iter().fold(reduction.identity(ty), combine);
     }
     let chunk = |chunk: &[Bits]| {
         let mut lanes = [reduction.identity(ty); LANES];
@@ -149,6 +153,16 @@ mod tests {
         assert_eq!(float(row(Reduction::Max, Scalar::F32, &[])), f32::NEG_INFINITY);
         assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&[-0.0]))).to_bits(), 0);
         assert_eq!(row(Reduction::Min, Scalar::I32, &[]), Bits::from(i32::MAX as u32));
+    }
+
+    #[test]
+    fn a_short_row_is_summed_in_order() {
+        // In order the large numbers cancel behind the first small one; in lanes before any.
+        let mut v = vec![1.0f32; SHORT_ROW - 1];
+        (v[1], v[9]) = (1e9, -1e9);
+        assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&v))), 5.0);
+        v.push(1.0);
+        assert_eq!(float(row(Reduction::Sum, Scalar::F32, &bits(&v))), 14.0);
     }
 
     #[test]
