@@ -231,6 +231,7 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::Scatter(_) | Lower::PutSlice => "a scatter",
         Lower::Lines(_) => "lines taken as wholes",
         Lower::Attention(_) => "attention",
+        Lower::Transposed => "a transposed convolution",
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",
