@@ -303,6 +303,7 @@ mod tests {
         "check_range",
         "contract",
         "cotangent",
+        "depthwise_transpose",
         "input",
         "kernel",
         "mul_add",

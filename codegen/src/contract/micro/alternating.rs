@@ -78,59 +78,121 @@ pub(super) unsafe fn product<T: Interleave, const V: usize>(s: &Alternating<T::N
 /// As there.
 #[inline(always)]
 unsafe fn of<T: Interleave, const V: usize>(s: &Alternating<T::Num>, places: Places) {
-    let zeros = [T::splat(<T::Num as super::Number>::ZERO); V];
-    let mut first = s.from;
-    for line in 0..s.lines {
-        let kind = &s.kinds[line % 2];
-        let (mut even, mut odd) = (zeros, zeros);
-        let (mut row, mut weights) = (first, s.weights.wrapping_add(kind.weights));
-        for _ in 0..kind.rows {
-            let (mut from, mut weight) = (row, weights);
-            let mut next = || {
-                // SAFETY: a weight of this row, for which the caller vouches.
-                let number = T::splat(unsafe { weight.read() });
-                weight = weight.wrapping_add(1);
-                number
-            };
-            let mut place = || {
-                let mut seen = zeros;
-                for (v, seen) in seen.iter_mut().enumerate() {
-                    // SAFETY: what columns see at this place.
-                    *seen = unsafe { T::load(from.wrapping_add(v * T::LANES)) };
-                }
-                from = from.wrapping_sub(1);
-                seen
-            };
-            if places.odd_first {
-                add(&mut odd, next(), &place());
-            }
-            for _ in 0..places.both {
-                let seen = place();
-                add(&mut even, next(), &seen);
-                add(&mut odd, next(), &seen);
-            }
-            if places.even_last {
-                add(&mut even, next(), &place());
-            }
-            row = row.wrapping_sub(s.pitch);
-            weights = weights.wrapping_add(s.weights_row);
-        }
-        for (v, (even, odd)) in even.into_iter().zip(odd).enumerate() {
-            let to = s.sums.wrapping_add(line * s.width + 2 * v * T::LANES);
-            let [first, last] = even.interleave(odd);
+    let [one, other] = s.kinds;
+    let (mut first, mut line) = (s.from, 0);
+    // Two short lines of each kind at a time: their weights are read once for both. They are stored in order.
+    while V <= SHORT && line + 4 <= s.lines {
+        let apart = one.next + other.next;
+        // SAFETY: the caller's contract, for two lines of a kind.
+        let ones = unsafe { sums::<T, V, 2>(s, &one, places, (first, apart)) };
+        let from = first.wrapping_add(one.next);
+        // SAFETY: as above.
+        let others = unsafe { sums::<T, V, 2>(s, &other, places, (from, apart)) };
+        for (i, sums) in [ones[0], others[0], ones[1], others[1]].into_iter().enumerate() {
             // SAFETY: the caller vouches for the sums' memory.
-            unsafe { first.store(to) };
-            // SAFETY: as above.
-            unsafe { last.store(to.wrapping_add(T::LANES)) };
+            unsafe { store::<T, V>(s, line + i, sums) };
         }
+        first = first.wrapping_add(2 * apart);
+        line += 4;
+    }
+    while line < s.lines {
+        let kind = &s.kinds[line % 2];
+        // SAFETY: the caller's contract, for a line.
+        let [sums] = unsafe { sums::<T, V, 1>(s, kind, places, (first, 0)) };
+        // SAFETY: as above.
+        unsafe { store::<T, V>(s, line, sums) };
         first = first.wrapping_add(kind.next);
+        line += 1;
     }
 }
 
+/// Lines of so many vectors are short.
+const SHORT: usize = 2;
+
+/// Stores the sums of a line in turn.
+///
+/// # Safety
+///
+/// They must be writable.
 #[inline(always)]
-fn add<T: Vector, const V: usize>(sums: &mut [T; V], weight: T, seen: &[T; V]) {
-    for (sum, seen) in sums.iter_mut().zip(seen) {
-        *sum = weight.fma(*seen, *sum);
+unsafe fn store<T: Interleave, const V: usize>(
+    s: &Alternating<T::Num>,
+    line: usize,
+    [even, odd]: [[T; V]; 2],
+) {
+    for (v, (even, odd)) in even.into_iter().zip(odd).enumerate() {
+        let to = s.sums.wrapping_add(line * s.width + 2 * v * T::LANES);
+        let [first, last] = even.interleave(odd);
+        // SAFETY: the caller's contract.
+        unsafe { first.store(to) };
+        // SAFETY: the caller's contract.
+        unsafe { last.store(to.wrapping_add(T::LANES)) };
+    }
+}
+
+/// The sums of even and of odd columns of `L` lines of a kind, which see numbers so far apart.
+///
+/// # Safety
+///
+/// As [`product`].
+#[inline(always)]
+unsafe fn sums<T: Vector, const V: usize, const L: usize>(
+    s: &Alternating<T::Num>,
+    kind: &Kind,
+    places: Places,
+    (first, apart): (*const T::Num, usize),
+) -> [[[T; V]; 2]; L] {
+    let zeros = [T::splat(<T::Num as super::Number>::ZERO); V];
+    let mut sums = [[zeros; 2]; L];
+    let (mut row, mut weights) = (first, s.weights.wrapping_add(kind.weights));
+    for _ in 0..kind.rows {
+        let (mut from, mut weight) = (row, weights);
+        let mut next = || {
+            // SAFETY: a weight of this row, for which the caller vouches.
+            let number = T::splat(unsafe { weight.read() });
+            weight = weight.wrapping_add(1);
+            number
+        };
+        let mut place = || {
+            let mut seen = [zeros; L];
+            for (l, seen) in seen.iter_mut().enumerate() {
+                for (v, seen) in seen.iter_mut().enumerate() {
+                    // SAFETY: what columns see at this place.
+                    *seen = unsafe { T::load(from.wrapping_add(l * apart + v * T::LANES)) };
+                }
+            }
+            from = from.wrapping_sub(1);
+            seen
+        };
+        if places.odd_first {
+            add(&mut sums, 1, next(), &place());
+        }
+        for _ in 0..places.both {
+            let seen = place();
+            add(&mut sums, 0, next(), &seen);
+            add(&mut sums, 1, next(), &seen);
+        }
+        if places.even_last {
+            add(&mut sums, 0, next(), &place());
+        }
+        row = row.wrapping_sub(s.pitch);
+        weights = weights.wrapping_add(s.weights_row);
+    }
+    sums
+}
+
+/// Adds what even columns of some lines see, or odd ones, by their weight.
+#[inline(always)]
+fn add<T: Vector, const V: usize, const L: usize>(
+    sums: &mut [[[T; V]; 2]; L],
+    odd: usize,
+    weight: T,
+    seen: &[[T; V]; L],
+) {
+    for (sums, seen) in sums.iter_mut().zip(seen) {
+        for (sum, seen) in sums[odd].iter_mut().zip(seen) {
+            *sum = weight.fma(*seen, *sum);
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The transpose of a depthwise convolution, whose kernel reads planes once and writes lines whole.
 
+use super::geometry::numbers;
 use super::parts::{Moves, correlated, weight_gradient};
 use crate::kernel;
 use crate::op::{
@@ -62,6 +63,9 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
     infer::need_float(x)?;
     if x.dtype != weight.dtype {
         return Err(format!("operands are {x} and {weight}, expected one dtype"));
+    }
+    if weight.shape.rank() > 2 {
+        numbers(weight)?;
     }
     moves(&weight.shape, cx.attrs)?;
     let size = infer::sizes(cx.must, &cx.attrs.sizes("size"))?;
