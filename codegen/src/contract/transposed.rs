@@ -175,7 +175,7 @@ impl Transposed<'_> {
         let ([rows, columns], [height, width]) = (self.from, self.to);
         let bytes = self.dtype.bytes();
         let whole = 2 * self.columns().next_multiple_of(E::LANES);
-        let lines = self.from_line(inside.cast_const(), framed.pitch, 0);
+        let lines = self.lines_from(inside.cast_const(), framed.pitch, 0);
         for plane in planes.clone() {
             let x = placed.x.wrapping_add(plane * rows * columns * bytes);
             // SAFETY: the caller's contract; the image has room for the plane.
@@ -203,7 +203,7 @@ impl Transposed<'_> {
             unsafe { sum::<E>(all, self.columns()) };
             for line in followed..height {
                 let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND);
-                let one = self.from_line(inside.cast_const(), framed.pitch, line);
+                let one = self.lines_from(inside.cast_const(), framed.pitch, line);
                 let one = Alternating { weights, sums: room, lines: 1, ..one };
                 // SAFETY: the room of a line.
                 unsafe { sum::<E>(one, self.columns()) };
@@ -254,7 +254,7 @@ impl Transposed<'_> {
     }
 
     /// The sums from a line on, of a plane in an image of that pitch; neither weights nor sums have a place yet.
-    fn from_line<T>(&self, inside: *const T, pitch: usize, line: usize) -> Alternating<T> {
+    fn lines_from<T>(&self, inside: *const T, pitch: usize, line: usize) -> Alternating<T> {
         let [down, across] = self.moves;
         let (_, window, _) = down.met(line);
         let odd_first = across.low % 2 == 1;
