@@ -32,6 +32,7 @@ mod rooms;
 mod span;
 #[cfg(test)]
 mod tests;
+mod transposed;
 #[cfg(feature = "versus")]
 pub(crate) mod versus;
 mod windows;
@@ -46,6 +47,7 @@ pub(crate) use panels::{PIECE, Panels, keep};
 pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
 pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
+pub(crate) use transposed::{Placed, Transposed};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 
 use crate::machine::InstructionSet;

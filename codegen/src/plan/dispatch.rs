@@ -6,7 +6,8 @@ use super::lines::LinesDispatch;
 use super::nest::{BoundNest, NestDispatch};
 use super::numbers::Numbers;
 use super::scatter::ScatterDispatch;
-use super::{Draft, attention, contract, lines, nest, scatter};
+use super::transposed::TransposedDispatch;
+use super::{Draft, attention, contract, lines, nest, scatter, transposed};
 use tracecast_ir::kernel::Form;
 
 /// What a run does with the functions of a kernel: how its work is divided, and what it needs besides the operands.
@@ -19,6 +20,7 @@ pub(crate) enum Dispatch<
     S = ScatterDispatch,
     L = LinesDispatch,
     A = AttentionDispatch,
+    T = TransposedDispatch,
 > {
     /// One pass over rows and positions.
     Nest(N),
@@ -30,6 +32,8 @@ pub(crate) enum Dispatch<
     Lines(L),
     /// Attention by precompiled code.
     Attention(A),
+    /// Transposed convolutions by precompiled code.
+    Transposed(T),
 }
 
 /// What a run does with sizes that are numbers.
@@ -39,6 +43,7 @@ pub(crate) type BoundDispatch = Dispatch<
     ScatterDispatch<usize>,
     LinesDispatch<usize>,
     BoundAttention,
+    TransposedDispatch<usize>,
 >;
 
 impl Dispatch {
@@ -53,6 +58,7 @@ impl Dispatch {
             Dispatch::Scatter(scatter) => Dispatch::Scatter(scatter.at(sizes)?),
             Dispatch::Lines(lines) => Dispatch::Lines(lines.at(sizes)?),
             Dispatch::Attention(attention) => Dispatch::Attention(attention.at(sizes)?),
+            Dispatch::Transposed(transposed) => Dispatch::Transposed(transposed.at(sizes)?),
         })
     }
 }
@@ -65,5 +71,6 @@ pub(crate) fn dispatch(draft: &Draft<'_>) -> Dispatch {
         Form::Scatter(form) => Dispatch::Scatter(scatter::dispatch(draft, form)),
         Form::Lines(form) => Dispatch::Lines(lines::dispatch(draft.kernel, form)),
         Form::Attention(form) => Dispatch::Attention(attention::dispatch(draft.kernel, form)),
+        Form::Transposed(form) => Dispatch::Transposed(transposed::dispatch(draft.kernel, form)),
     }
 }

@@ -25,6 +25,7 @@ mod short_rows;
 pub(crate) mod split_row;
 mod strided;
 pub(crate) mod text;
+pub(crate) mod transposed;
 mod widen_once;
 mod windows;
 
@@ -123,7 +124,9 @@ pub(crate) fn pipeline<'k>(
         Form::Contract(form) => contract::draft(kernel, form, facts)?,
         Form::Scatter(form) => scatter::draft(kernel, form, facts)?,
         // No functions, which is nothing to transform.
-        Form::Lines(_) | Form::Attention(_) => return Ok(Draft::of_no_functions(kernel, facts)),
+        Form::Lines(_) | Form::Attention(_) | Form::Transposed(_) => {
+            return Ok(Draft::of_no_functions(kernel, facts));
+        }
     };
     let mut reached = DRAFT;
     for transformation in &PIPELINE {

@@ -10,7 +10,7 @@
 mod products;
 
 pub(super) use products::{
-    Block, Finish, Operand, contract, correlate, keep, over_positions, prefetched,
+    Block, Finish, Operand, contract, correlate, keep, over_positions, prefetched, transposed,
 };
 
 use super::scratch::Need;

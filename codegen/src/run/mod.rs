@@ -20,6 +20,7 @@ mod scratch;
 mod split_row;
 mod sums;
 mod together;
+mod transposed;
 
 pub(crate) use copy::BoundCopy;
 pub(crate) use memory::Slots;
@@ -72,7 +73,8 @@ pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut
         Dispatch::Contract(_)
         | Dispatch::Scatter(_)
         | Dispatch::Lines(_)
-        | Dispatch::Attention(_) => {}
+        | Dispatch::Attention(_)
+        | Dispatch::Transposed(_) => {}
     }
 }
 
@@ -92,7 +94,7 @@ fn room_bytes(dispatch: &BoundDispatch, team: &Team) -> usize {
         Dispatch::Contract(contract) => columns::bytes(&contract.columns),
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
         Dispatch::Lines(lines) => lines::bytes_of(lines, team),
-        Dispatch::Attention(_) => 0,
+        Dispatch::Attention(_) | Dispatch::Transposed(_) => 0,
     }
 }
 
@@ -104,9 +106,11 @@ pub(crate) fn packing(
 ) -> Option<Packing> {
     match dispatch {
         Dispatch::Contract(contract) => contract::packing(contract, target.instructions, lasting),
-        Dispatch::Nest(_) | Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
-            None
-        }
+        Dispatch::Nest(_)
+        | Dispatch::Scatter(_)
+        | Dispatch::Lines(_)
+        | Dispatch::Attention(_)
+        | Dispatch::Transposed(_) => None,
     }
 }
 
@@ -118,6 +122,7 @@ pub(crate) fn is_shared(dispatch: &BoundDispatch, team: &Team) -> bool {
         Dispatch::Scatter(scatter) => scatter::parts(scatter, team),
         Dispatch::Lines(lines) => lines::parts(lines, team),
         Dispatch::Attention(attention) => attention::parts(attention, team),
+        Dispatch::Transposed(transposed) => transposed::parts(transposed, team),
     };
     parts > 1
 }
@@ -130,7 +135,8 @@ impl Invocation<'_> {
             Dispatch::Nest(_)
             | Dispatch::Scatter(_)
             | Dispatch::Lines(_)
-            | Dispatch::Attention(_) => u16::MAX,
+            | Dispatch::Attention(_)
+            | Dispatch::Transposed(_) => u16::MAX,
         }
     }
 
@@ -143,6 +149,7 @@ impl Invocation<'_> {
             Dispatch::Scatter(scatter) => scatter::run(scatter, self),
             Dispatch::Lines(lines) => lines::run(lines, self),
             Dispatch::Attention(attention) => attention::run(attention, self),
+            Dispatch::Transposed(transposed) => transposed::run(transposed, self),
         }
     }
 

@@ -1,6 +1,7 @@
 //! [`Need`]: the memory beside its operands that a run takes on each of its threads. It is worked out when a kernel is bound and reserved before a
 //! step begins, so that no step ends half way for want of it.
 
+use super::transposed;
 use super::{Packing, ROOM_FROM, attention, contract, lines, max_abs, memory, nest, room_bytes};
 use crate::code::cache::Program;
 use crate::contract::Rooms;
@@ -42,6 +43,7 @@ impl Need {
                 let (tasks, rooms) = contract::rooms(c, target.instructions, team, packing);
                 (max_abs::bytes(&c.largest, tasks, 1), rooms)
             }
+            Dispatch::Transposed(of) => (0, transposed::rooms(of, target.instructions)),
             Dispatch::Scatter(_) | Dispatch::Lines(_) | Dispatch::Attention(_) => {
                 (0, Rooms::default())
             }
@@ -49,7 +51,10 @@ impl Need {
         let functions = match dispatch {
             Dispatch::Lines(lines) => functions.max(lines::bytes_of_thread(lines)),
             Dispatch::Attention(attention) => functions.max(attention::bytes_of_thread(attention)),
-            Dispatch::Nest(_) | Dispatch::Contract(_) | Dispatch::Scatter(_) => functions,
+            Dispatch::Nest(_)
+            | Dispatch::Contract(_)
+            | Dispatch::Scatter(_)
+            | Dispatch::Transposed(_) => functions,
         };
         Need { functions, shared: room.max(places), rooms }
     }

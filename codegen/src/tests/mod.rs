@@ -11,6 +11,7 @@ mod rows;
 mod shapes;
 mod strided;
 mod sums;
+mod transposed;
 
 use crate::{CpuDevice, CpuOptions, Vectors};
 use smallvec::{SmallVec, smallvec};

@@ -3,7 +3,8 @@
 //! Its form is its loops, of which each in [`Form`] has a file. A [`Nest`] runs stages along rows: with one stage and no reduction it is a *map*, with
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
 //! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] combines values with what is at computed places. [`Lines`] scans operands
-//! along an axis, or puts their elements in order. An [`Attention`] weighs values by how queries meet keys.
+//! along an axis, or puts their elements in order. An [`Attention`] weighs values by how queries meet keys. A [`Transposed`]
+//! multiplies planes with windows whose sums are evenly apart.
 //!
 //! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
 //! floats exist at loads, at stores and at [`ScalarOp::Round`].
@@ -21,6 +22,7 @@
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** takes sources in row-major order: each is added to what the base has at its place, multiplied with it, compared, or put there.
+//! * **A transposed convolution** is summed by fused multiply-adds in row-major order of the positions in a window.
 //! * **Attention** takes keys in blocks, and rescales what is summed so far for each ([`attention`]).
 //! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`mod@line`]).
 //!

@@ -22,7 +22,7 @@ pub(super) fn mark(graph: &Graph, built: &mut Built) {
             built.kernel.outputs[0].update = base;
             return;
         }
-        Form::Contract(_) | Form::Lines(_) | Form::Attention(_) => return,
+        Form::Contract(_) | Form::Lines(_) | Form::Attention(_) | Form::Transposed(_) => return,
     };
     if nest.segments.len() > 1 {
         return;

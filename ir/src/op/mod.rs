@@ -407,6 +407,8 @@ pub enum Lower {
     Lines(Along),
     /// Weighs values by how queries meet keys, or gives the gradients of that.
     Attention(Pass),
+    /// The transpose of a depthwise convolution: attributes `size`, `stride`, `low`.
+    Transposed,
     /// A port.
     Port,
     /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see

@@ -2,6 +2,7 @@
 
 use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, eights, x86::pack_f32};
 use super::super::windows::{Runs, Seen};
+use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
@@ -68,6 +69,36 @@ vector!(
     _mm256_fmadd_pd,
     _mm256_add_pd
 );
+
+impl Interleave for x86::__m256 {
+    #[inline(always)]
+    fn interleave(self, odd: Self) -> [Self; 2] {
+        // SAFETY: the CPU has AVX, as for all of this module.
+        let low = unsafe { x86::_mm256_unpacklo_ps(self, odd) };
+        // SAFETY: as above.
+        let high = unsafe { x86::_mm256_unpackhi_ps(self, odd) };
+        // SAFETY: as above.
+        let first = unsafe { x86::_mm256_permute2f128_ps::<0x20>(low, high) };
+        // SAFETY: as above.
+        let last = unsafe { x86::_mm256_permute2f128_ps::<0x31>(low, high) };
+        [first, last]
+    }
+}
+
+impl Interleave for x86::__m256d {
+    #[inline(always)]
+    fn interleave(self, odd: Self) -> [Self; 2] {
+        // SAFETY: as above.
+        let low = unsafe { x86::_mm256_unpacklo_pd(self, odd) };
+        // SAFETY: as above.
+        let high = unsafe { x86::_mm256_unpackhi_pd(self, odd) };
+        // SAFETY: as above.
+        let first = unsafe { x86::_mm256_permute2f128_pd::<0x20>(low, high) };
+        // SAFETY: as above.
+        let last = unsafe { x86::_mm256_permute2f128_pd::<0x31>(low, high) };
+        [first, last]
+    }
+}
 
 impl Cell<x86::__m256> for Bf16 {
     const BYTES: usize = 2;
@@ -142,6 +173,10 @@ impl Engine for Avx2F32 {
         // SAFETY: the caller's contract.
         unsafe { field_f32(lines, vectors, of) }
     }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { alternating_f32(vectors, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
@@ -207,6 +242,10 @@ impl Engine for Avx2F64 {
         // SAFETY: the caller's contract.
         unsafe { field_f64(lines, vectors, of) }
     }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { alternating_f64(vectors, of) }
+    }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -267,4 +306,14 @@ unsafe fn field_f32(lines: usize, vectors: usize, of: &Field<'_, f32>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn field_f64(lines: usize, vectors: usize, of: &Field<'_, f64>) {
     field!(x86::__m256d, lines, vectors, of)
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn alternating_f32(vectors: usize, of: &Alternating<f32>) {
+    alternating!(x86::__m256, vectors, of, [1 2 3 4])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn alternating_f64(vectors: usize, of: &Alternating<f64>) {
+    alternating!(x86::__m256d, vectors, of, [1 2 3 4])
 }

@@ -2,6 +2,7 @@
 
 use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
+use super::alternating::{Alternating, Interleave, alternating};
 use super::avx2::vector;
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
@@ -33,6 +34,36 @@ vector!(
     _mm512_fmadd_pd,
     _mm512_add_pd
 );
+
+/// Numbers of two vectors of sixteen in turn: the first of both, and the last.
+const IN_TURN: [[i32; 16]; 2] = [
+    [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23],
+    [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31],
+];
+
+impl Interleave for x86::__m512 {
+    #[inline(always)]
+    fn interleave(self, odd: Self) -> [Self; 2] {
+        IN_TURN.map(|order| {
+            // SAFETY: sixteen numbers; the CPU has AVX-512F, as for all of this module.
+            let order = unsafe { x86::_mm512_loadu_si512(order.as_ptr().cast()) };
+            // SAFETY: as above.
+            unsafe { x86::_mm512_permutex2var_ps(self, order, odd) }
+        })
+    }
+}
+
+impl Interleave for x86::__m512d {
+    #[inline(always)]
+    fn interleave(self, odd: Self) -> [Self; 2] {
+        // SAFETY: as above.
+        let first = unsafe { x86::_mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11) };
+        // SAFETY: as above.
+        let last = unsafe { x86::_mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15) };
+        // SAFETY: as above.
+        [first, last].map(|order| unsafe { x86::_mm512_permutex2var_pd(self, order, odd) })
+    }
+}
 
 impl Cell<x86::__m512> for Bf16 {
     const BYTES: usize = 2;
@@ -112,6 +143,10 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { field_f32(lines, vectors, of) }
     }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { alternating_f32(vectors, of) }
+    }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
         let by_eights = k.is_multiple_of(8) || k > LINE;
@@ -183,6 +218,10 @@ impl Engine for Avx512F64 {
         // SAFETY: the caller's contract.
         unsafe { field_f64(lines, vectors, of) }
     }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { alternating_f64(vectors, of) }
+    }
 }
 
 #[target_feature(enable = "avx512f")]
@@ -243,4 +282,14 @@ unsafe fn field_f32(lines: usize, vectors: usize, of: &Field<'_, f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn field_f64(lines: usize, vectors: usize, of: &Field<'_, f64>) {
     field!(x86::__m512d, lines, vectors, of)
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn alternating_f32(vectors: usize, of: &Alternating<f32>) {
+    alternating!(x86::__m512, vectors, of, [1 2 3 4])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn alternating_f64(vectors: usize, of: &Alternating<f64>) {
+    alternating!(x86::__m512d, vectors, of, [1 2 3 4])
 }

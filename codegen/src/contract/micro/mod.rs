@@ -2,6 +2,7 @@
 //!
 //! One definition serves every element type and CPU; [`Engine`] names the combinations.
 
+pub(super) mod alternating;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +25,7 @@ pub(super) mod taps;
 use super::pack::{Alternate, Elements, Lines, Rows, Wider, apart_singly, pack_singly};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
+use alternating::Alternating;
 use field::Field;
 use lanes::Lanes;
 use line::Line;
@@ -182,6 +184,13 @@ pub(super) trait Engine {
     ///
     /// As there.
     unsafe fn field(lines: usize, vectors: usize, field: &Field<'_, Self::Num>);
+
+    /// Sums up to [`alternating::MOST_VECTORS`] vectors of even columns, and as many of odd ones.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn alternating(vectors: usize, of: &Alternating<Self::Num>);
 
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.

@@ -1,5 +1,6 @@
 //! Engines for NEON: 32 registers of four f32, strips of 8 rows by 12 columns.
 
+use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
@@ -10,7 +11,7 @@ use core::arch::aarch64 as arm;
 use tracecast_ir::DType;
 
 macro_rules! vector {
-    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident) => {
+    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident, [$low:ident, $high:ident]) => {
         impl Vector for arm::$ty {
             type Num = $num;
             const LANES: usize = $lanes;
@@ -40,11 +41,42 @@ macro_rules! vector {
                 unsafe { arm::$add(self, o) }
             }
         }
+
+        impl Interleave for arm::$ty {
+            #[inline(always)]
+            fn interleave(self, odd: Self) -> [Self; 2] {
+                // SAFETY: as for `splat`.
+                let first = unsafe { arm::$low(self, odd) };
+                // SAFETY: as above.
+                let last = unsafe { arm::$high(self, odd) };
+                [first, last]
+            }
+        }
     };
 }
 
-vector!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vfmaq_f32, vaddq_f32);
-vector!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vfmaq_f64, vaddq_f64);
+vector!(
+    float32x4_t,
+    f32,
+    4,
+    vdupq_n_f32,
+    vld1q_f32,
+    vst1q_f32,
+    vfmaq_f32,
+    vaddq_f32,
+    [vzip1q_f32, vzip2q_f32]
+);
+vector!(
+    float64x2_t,
+    f64,
+    2,
+    vdupq_n_f64,
+    vld1q_f64,
+    vst1q_f64,
+    vfmaq_f64,
+    vaddq_f64,
+    [vzip1q_f64, vzip2q_f64]
+);
 
 impl Cell<arm::float32x4_t> for Bf16 {
     const BYTES: usize = 2;
@@ -101,6 +133,9 @@ impl Engine for NeonF32 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         field!(arm::float32x4_t, lines, vectors, of)
     }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
+        alternating!(arm::float32x4_t, vectors, of, [1 2 3 4])
+    }
 }
 
 /// f64 with NEON.
@@ -140,5 +175,8 @@ impl Engine for NeonF64 {
     }
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
         field!(arm::float64x2_t, lines, vectors, of)
+    }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
+        alternating!(arm::float64x2_t, vectors, of, [1 2 3 4])
     }
 }

@@ -8,6 +8,7 @@
 use super::super::pack::avx512::{join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart};
 use super::super::pack::{Elements, Lines, through};
 use super::super::windows::{Runs, Seen};
+use super::alternating::Alternating;
 use super::avx512::Avx512F32;
 use super::field::Field;
 use super::lanes::Lanes;
@@ -159,6 +160,10 @@ impl Engine for PairsF32 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { Avx512F32::field(lines, vectors, of) }
+    }
+    unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::alternating(vectors, of) }
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

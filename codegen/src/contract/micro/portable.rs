@@ -1,5 +1,6 @@
 //! Engines for any CPU, in arrays.
 
+use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
@@ -41,6 +42,14 @@ macro_rules! array_vector {
                     self[l] += o[l];
                 }
                 self
+            }
+        }
+
+        impl Interleave for [$num; $lanes] {
+            #[inline(always)]
+            fn interleave(self, odd: Self) -> [Self; 2] {
+                let one = |i: usize| if i % 2 == 0 { self[i / 2] } else { odd[i / 2] };
+                [0, $lanes].map(|first| std::array::from_fn(|l| one(first + l)))
             }
         }
     };
@@ -85,6 +94,9 @@ macro_rules! portable_engine {
             }
             unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, $num>) {
                 field!([$num; 4], lines, vectors, of)
+            }
+            unsafe fn alternating(vectors: usize, of: &Alternating<$num>) {
+                alternating!([$num; 4], vectors, of, [1 2 3 4])
             }
         }
     };

@@ -78,7 +78,7 @@ impl Display for DraftText<'_> {
             Form::Contract(contract) => show_contract(f, kernel, contract)?,
             Form::Scatter(scatter) => show_scatter(f, draft, scatter.base)?,
             Form::Lines(lines) => writeln!(f, "  {}", lines.work)?,
-            Form::Attention(_) => {}
+            Form::Attention(_) | Form::Transposed(_) => {}
         }
         match run {
             Some(Dispatch::Nest(run)) => show_shares(f, draft, &run)?,
@@ -90,6 +90,7 @@ impl Display for DraftText<'_> {
                 f.write_str("  threads share positions before the axis\n")?
             }
             Some(Dispatch::Attention(_)) => f.write_str("  threads share heads and queries\n")?,
+            Some(Dispatch::Transposed(_)) => f.write_str("  threads share planes\n")?,
             Some(Dispatch::Contract(_)) | None => {}
         }
         for answer in draft.facts.asked() {

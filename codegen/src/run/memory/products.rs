@@ -121,6 +121,21 @@ pub(in crate::run) fn correlate(
     with_packed(|packed| unsafe { work.run(batches_and_windows, at, packed, &mut hand) });
 }
 
+/// Sums of transposed convolutions, for some planes of the operand, the weight and the result that begin there; see [`contract::Transposed::run`]. Those of a plane
+/// go to `hand` where they are not stored as they are.
+pub(in crate::run) fn transposed(
+    work: &contract::Transposed<'_>,
+    [x, weight, sums]: [Address; 3],
+    planes: Range<usize>,
+    hand: &mut dyn FnMut(usize, Address),
+) {
+    let placed =
+        contract::Placed { x: x.0.cast_const(), weight: weight.0.cast_const(), sums: sums.0 };
+    let mut hand = |plane: usize, sums: *const u8| hand(plane, Address(sums.cast_mut()));
+    // SAFETY: as for `contract`, for these planes.
+    with_packed(|packed| unsafe { work.run(placed, planes, packed, &mut hand) });
+}
+
 /// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
 pub(in crate::run) fn over_positions(
     work: &contract::Positions<'_>,

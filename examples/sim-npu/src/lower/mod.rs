@@ -106,6 +106,7 @@ fn name_of(form: &Form) -> &'static str {
         Form::Scatter(_) => "scatters",
         Form::Lines(_) => "scans and orders",
         Form::Attention(_) => "fused attention",
+        Form::Transposed(_) => "transposed convolutions",
     }
 }
 

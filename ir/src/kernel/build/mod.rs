@@ -11,6 +11,7 @@ mod largest;
 mod lines;
 mod nest;
 mod scatter;
+mod transposed;
 
 use super::emit::Collected;
 use super::index::Index;
@@ -27,6 +28,7 @@ pub use largest::{Largest, largest};
 pub(super) use lines::build as lines;
 use nest::NestBuilder;
 pub(super) use scatter::build as scatter;
+pub(super) use transposed::build as transposed;
 
 /// Nodes that become one kernel.
 #[derive(Clone, Debug)]

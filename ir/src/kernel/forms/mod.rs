@@ -8,12 +8,14 @@ mod contract;
 mod lines;
 mod nest;
 mod scatter;
+mod transposed;
 
 pub use attention::Attention;
 pub use contract::{Contract, Factor, Split};
 pub use lines::Lines;
 pub use nest::{Nest, Segment};
 pub use scatter::{Combiner, Scatter};
+pub use transposed::{Moves, Transposed};
 
 use super::build::{Built, Context, Group};
 use super::cost::Reads;
@@ -37,6 +39,8 @@ pub enum Form {
     Lines(Lines),
     /// Attention.
     Attention(Attention),
+    /// Transposed depthwise convolutions.
+    Transposed(Transposed),
 }
 
 impl Form {
@@ -48,6 +52,7 @@ impl Form {
             Form::Scatter(_) => FormKind::Scatter,
             Form::Lines(_) => FormKind::Lines,
             Form::Attention(_) => FormKind::Attention,
+            Form::Transposed(_) => FormKind::Transposed,
         }
     }
 
@@ -59,6 +64,7 @@ impl Form {
             Form::Scatter(scatter) => scatter,
             Form::Lines(lines) => lines,
             Form::Attention(attention) => attention,
+            Form::Transposed(transposed) => transposed,
         }
     }
 
@@ -70,6 +76,7 @@ impl Form {
             Form::Scatter(scatter) => scatter,
             Form::Lines(lines) => lines,
             Form::Attention(attention) => attention,
+            Form::Transposed(transposed) => transposed,
         }
     }
 }
@@ -87,16 +94,19 @@ pub enum FormKind {
     Lines,
     /// Attention.
     Attention,
+    /// Transposed depthwise convolutions.
+    Transposed,
 }
 
 impl FormKind {
     /// All of them.
-    pub const ALL: [FormKind; 5] = [
+    pub const ALL: [FormKind; 6] = [
         FormKind::Nest,
         FormKind::Contract,
         FormKind::Scatter,
         FormKind::Lines,
         FormKind::Attention,
+        FormKind::Transposed,
     ];
 
     /// The form whose kernels an op of that lowering begins; `None` for what becomes no kernel.
@@ -114,6 +124,7 @@ impl FormKind {
             Lower::Scatter(_) | Lower::PutSlice => Some(FormKind::Scatter),
             Lower::Lines(_) => Some(FormKind::Lines),
             Lower::Attention(_) => Some(FormKind::Attention),
+            Lower::Transposed => Some(FormKind::Transposed),
             Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }
     }
@@ -135,6 +146,7 @@ impl FormKind {
             FormKind::Scatter => &scatter::GROUPING,
             FormKind::Lines => &lines::GROUPING,
             FormKind::Attention => &attention::GROUPING,
+            FormKind::Transposed => &transposed::GROUPING,
         }
     }
 }

@@ -202,7 +202,7 @@ fn one_dtype(x: &TensorType, weight: &TensorType, bias: Option<&TensorType>) -> 
 }
 
 /// The sizes of a weight, which are numbers, with windows of at least one position.
-fn numbers(weight: &TensorType) -> Result<Vec<i64>, String> {
+pub(super) fn numbers(weight: &TensorType) -> Result<Vec<i64>, String> {
     let numbers: Option<Vec<i64>> = weight.shape.iter().map(|n| n.number()).collect();
     let numbers = numbers
         .ok_or_else(|| format!("the weight is {weight} and needs numbers there: pin the sizes"))?;

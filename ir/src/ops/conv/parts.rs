@@ -3,6 +3,7 @@
 //! The sum over `k` goes through the channels of a group, and in each through the positions of a window in row-major order, as weights lie in
 //! memory. Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
 
+use super::depthwise::Depthwise;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::linalg::{Products, product};
 use crate::ops::view::{Views, cat};
@@ -83,6 +84,9 @@ pub(super) fn input_gradient<'t>(
 ) -> Var<'t> {
     let kernel = kernel_of(weight);
     let axes = kernel.len();
+    if is_in_one(dy, weight, moves, wide) {
+        return in_one(dy, weight, moves, sizes);
+    }
     let phases: Vec<Vec<Phase>> = (0..axes)
         .map(|i| {
             let [stride, dilation, low] = [moves.stride[i], moves.dilation[i], moves.low[i]];
@@ -99,6 +103,25 @@ pub(super) fn input_gradient<'t>(
         }
     }
     dx
+}
+
+/// True if a kernel computes all phases in one: of depthwise convolutions whose windows are two apart along the last axis, and no more along the other.
+fn is_in_one(dy: Var<'_>, weight: Var<'_>, moves: &Moves<'_>, wide: bool) -> bool {
+    let axes = moves.stride.len();
+    let is_depthwise = dy.size(2) == 1 && weight.size(2) == 1;
+    let by_two = moves.stride[axes - 1] == 2 && moves.stride[0] <= 2 && axes <= 2;
+    let is_as_wide = dy.dtype().is_float() && !(wide && dy.dtype().is_low());
+    is_depthwise && by_two && is_as_wide && moves.dilation.iter().all(|n| *n == 1)
+}
+
+/// All phases of a depthwise convolution.
+fn in_one<'t>(dy: Var<'t>, weight: Var<'t>, moves: &Moves<'_>, sizes: &[Size]) -> Var<'t> {
+    let (from, kernel) = (dy.shape(), weight.shape());
+    let planes: Shape = from[..2].iter().chain(&from[3..]).copied().collect();
+    let windows: Shape = kernel[..1].iter().chain(&kernel[2..]).copied().collect();
+    let (x, weight) = (dy.reshape_to(&planes), weight.reshape_to(&windows));
+    let dx = x.depthwise_transpose(weight, sizes, moves.stride, moves.low);
+    dx.reshape_to(&from[..3].iter().chain(sizes).copied().collect())
 }
 
 /// What the positions of an axis see that are a stride apart.

@@ -1,0 +1,297 @@
+//! Transposed depthwise convolutions on one thread, as [`Transposed`] defines them: a plane is copied to an image with zeros around it, in numbers, of which lines of sums are
+//! made one after another.
+//!
+//! Sums of columns two apart see numbers side by side. Vectors of them go over the end of a line, and what they write there is written again with the next one.
+
+use super::blocking::Cpu;
+#[cfg(target_arch = "x86_64")]
+use super::image::SHORT;
+use super::micro::Engine;
+use super::micro::alternating::{Alternating, Kind, MOST_VECTORS, Places};
+use super::operand::Scratch;
+use super::pack::Lines;
+use super::rooms::Rooms;
+use super::with_engine;
+use crate::machine::InstructionSet;
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Moves;
+
+/// Numbers that vectors may read or write behind a line.
+const BEHIND: usize = 64;
+
+/// Transposed convolutions of planes.
+#[derive(Clone, Copy)]
+pub(crate) struct Transposed<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// Of the elements.
+    pub(crate) dtype: DType,
+    /// After how many planes windows come again.
+    pub(crate) channels: usize,
+    /// Rows and columns of a plane of the operand, and of the result.
+    pub(crate) from: [usize; 2],
+    pub(crate) to: [usize; 2],
+    /// How windows move: by two along the columns.
+    pub(crate) moves: [Moves; 2],
+}
+
+/// Where operands lie: the first plane, the window of the first channel, and the sums, if they are stored as they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Placed {
+    pub(crate) x: *const u8,
+    pub(crate) weight: *const u8,
+    pub(crate) sums: *mut u8,
+}
+
+/// What takes the sums of a plane that are not stored: its number and the sums, row by row without gaps.
+pub(crate) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
+
+/// The numbers of a plane with zeros around them: what windows see.
+#[derive(Clone, Copy)]
+struct Framed {
+    /// Rows and columns of zeros in front of the plane.
+    before: [usize; 2],
+    /// All rows, and numbers from a row to the next: the zeros behind a row are those in front of the next one.
+    rows: usize,
+    pitch: usize,
+}
+
+impl Framed {
+    fn room(&self) -> usize {
+        self.rows.saturating_mul(self.pitch).saturating_add(self.before[1] + BEHIND)
+    }
+}
+
+impl Transposed<'_> {
+    fn acc(&self) -> DType {
+        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+
+    /// The CPU, without its widest vectors where lines leave half of them empty.
+    fn cpu(&self) -> Cpu {
+        match self.cpu.instructions {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 if self.columns() <= SHORT => {
+                Cpu { instructions: InstructionSet::Avx2, ..*self.cpu }
+            }
+            _ => *self.cpu,
+        }
+    }
+
+    /// True if sums are stored as they are; others go to a [`Hand`].
+    fn is_stored(&self) -> bool {
+        self.dtype == self.acc()
+    }
+
+    /// Numbers that lie before the first and behind the last of a line that columns see, or rows.
+    fn around(&self, axis: usize) -> [usize; 2] {
+        let Moves { positions, stride, low } = self.moves[axis];
+        // Windows that see the first and the last element.
+        let (first, last) = (low / stride, (self.to[axis].max(1) - 1).saturating_add(low) / stride);
+        let back = (positions - 1) / stride;
+        [back.saturating_sub(first), (last + 1).saturating_sub(self.from[axis])]
+    }
+
+    fn framed(&self) -> Framed {
+        let ([above, below], [left, right]) = (self.around(0), self.around(1));
+        Framed {
+            before: [above, left.max(right)],
+            rows: self.from[0].saturating_add(above).saturating_add(below),
+            pitch: self.from[1].saturating_add(left.max(right)),
+        }
+    }
+
+    /// Even columns of a line.
+    fn columns(&self) -> usize {
+        self.to[1].div_ceil(2)
+    }
+
+    /// What it takes.
+    pub(crate) fn rooms(&self) -> Rooms {
+        let cpu = self.cpu();
+        with_engine!(cpu, self.acc(), false, E => self.rooms_with::<E>())
+    }
+
+    fn rooms_with<E: Engine>(&self) -> Rooms {
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let [height, width] = self.to;
+        let sums = match self.is_stored() {
+            // Of the last lines.
+            true => width,
+            false => height.saturating_mul(width),
+        };
+        Rooms {
+            left: bytes(self.window().saturating_add(BEHIND)),
+            right: bytes(self.framed().room()),
+            sums: bytes(sums.saturating_add(2 * BEHIND)),
+            ..Rooms::default()
+        }
+    }
+
+    /// Positions of a window.
+    fn window(&self) -> usize {
+        self.moves[0].positions.saturating_mul(self.moves[1].positions)
+    }
+
+    /// Sums for some planes.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands must be readable for these planes, and what sums are stored to writable.
+    pub(crate) unsafe fn run(
+        &self,
+        placed: Placed,
+        planes: Range<usize>,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        scratch.held_to(
+            || self.rooms(),
+            |scratch| {
+                let cpu = self.cpu();
+                with_engine!(cpu, self.acc(), false, E => {
+                    // SAFETY: the caller's contract.
+                    unsafe { self.run_with::<E>(placed, planes, scratch, hand) }
+                });
+            },
+        );
+    }
+
+    /// # Safety
+    ///
+    /// As [`Transposed::run`], and the CPU must be the engine's.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        placed: Placed,
+        planes: Range<usize>,
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (framed, window) = (self.framed(), self.window());
+        let image = scratch.right.room::<E::Num>(framed.room());
+        // SAFETY: the room of the image; all bits zero are the number zero.
+        unsafe { image.write_bytes(0, framed.room()) };
+        let inside = image.wrapping_add(framed.before[0] * framed.pitch + framed.before[1]);
+        let ([rows, columns], [height, width]) = (self.from, self.to);
+        let bytes = self.dtype.bytes();
+        let whole = 2 * self.columns().next_multiple_of(E::LANES);
+        let lines = self.lines_from(inside.cast_const(), framed.pitch, 0);
+        for plane in planes.clone() {
+            let x = placed.x.wrapping_add(plane * rows * columns * bytes);
+            // SAFETY: the caller's contract; the image has room for the plane.
+            unsafe { self.copy::<E>(x, [rows, columns], (inside, framed.pitch)) };
+            let window = placed.weight.wrapping_add(plane % self.channels * window * bytes);
+            let weights = match self.is_stored() {
+                true => window.cast(),
+                // SAFETY: the caller's contract.
+                false => unsafe { self.widened::<E>(window, scratch) },
+            };
+            if !self.is_stored() {
+                let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND);
+                // SAFETY: what is written behind a line is written again with the next one, or is room.
+                unsafe { sum::<E>(Alternating { weights, sums, ..lines }, self.columns()) };
+                hand(plane, sums.cast_const().cast());
+                continue;
+            }
+            let sums = placed.sums.cast::<E::Num>().wrapping_add(plane * height * width);
+            // Lines behind which other sums of these planes come that vectors may write.
+            let end = (planes.end - plane) * height * width;
+            let followed = (0..height).rev().find(|line| line * width + whole <= end);
+            let followed = followed.map_or(0, |line| line + 1);
+            let all = Alternating { weights, sums, lines: followed, ..lines };
+            // SAFETY: what is written behind a line is written again with the next one.
+            unsafe { sum::<E>(all, self.columns()) };
+            for line in followed..height {
+                let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND);
+                let one = self.lines_from(inside.cast_const(), framed.pitch, line);
+                let one = Alternating { weights, sums: room, lines: 1, ..one };
+                // SAFETY: the room of a line.
+                unsafe { sum::<E>(one, self.columns()) };
+                let to = sums.wrapping_add(line * width);
+                // SAFETY: a line of the result.
+                unsafe { std::ptr::copy_nonoverlapping(room, to, width) };
+            }
+        }
+    }
+
+    /// Copies a plane to its place in an image of that pitch, as numbers.
+    ///
+    /// # Safety
+    ///
+    /// It must be readable, and its place writable.
+    unsafe fn copy<E: Engine>(
+        &self,
+        x: *const u8,
+        [rows, columns]: [usize; 2],
+        (to, pitch): (*mut E::Num, usize),
+    ) {
+        // Rows of one element are lines of one step.
+        let some = if columns == 1 { 1 } else { rows };
+        for row in (0..rows).step_by(some.max(1)) {
+            let base = x.wrapping_add(row * columns * self.dtype.bytes());
+            let to = to.wrapping_add(row * pitch);
+            // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+            unsafe { E::pack(&self.rows(base, columns), columns, some, to, pitch) };
+        }
+    }
+
+    /// The window of a channel, in numbers.
+    ///
+    /// # Safety
+    ///
+    /// It must be readable.
+    unsafe fn widened<E: Engine>(&self, window: *const u8, scratch: &mut Scratch) -> *const E::Num {
+        let count = self.window();
+        let to = scratch.left.room::<E::Num>(count + BEHIND);
+        // SAFETY: the caller's contract, and there is room for it.
+        unsafe { E::pack(&self.rows(window, count), count, 1, to, count) };
+        to.cast_const()
+    }
+
+    /// Elements row by row.
+    fn rows(&self, base: *const u8, columns: usize) -> Lines {
+        Lines { base, dtype: self.dtype, round: None, across: 1, along: columns as isize }
+    }
+
+    /// The sums from a line on, of a plane in an image of that pitch; neither weights nor sums have a place yet.
+    fn lines_from<T>(&self, inside: *const T, pitch: usize, line: usize) -> Alternating<T> {
+        let [down, across] = self.moves;
+        let (_, window, _) = down.met(line);
+        let odd_first = across.low % 2 == 1;
+        let rest = across.positions - usize::from(odd_first);
+        let first = (window * pitch).wrapping_add(across.low.div_ceil(2));
+        let kinds = [line, line + 1].map(|line| {
+            let (first, window, rows) = down.met(line);
+            let (_, behind, _) = down.met(line + 1);
+            Kind { rows, weights: first * across.positions, next: (behind - window) * pitch }
+        });
+        Alternating {
+            from: inside.wrapping_add(first),
+            pitch,
+            places: Places { odd_first, both: rest / 2, even_last: rest % 2 == 1 },
+            weights: std::ptr::null(),
+            weights_row: down.stride * across.positions,
+            lines: self.to[0] - line,
+            kinds,
+            sums: std::ptr::null_mut(),
+            width: self.to[1],
+        }
+    }
+}
+
+/// Sums lines of so many even columns and the odd ones behind them.
+///
+/// # Safety
+///
+/// As [`Engine::alternating`], for whole vectors. What is written behind the end of a line is written again with the next one.
+unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
+    let vectors = columns.div_ceil(E::LANES);
+    // The last columns come first, so that those before them take the place of what is written behind the line before.
+    for first in (0..vectors).step_by(MOST_VECTORS).rev() {
+        let at = first * E::LANES;
+        let (from, sums) = (lines.from.wrapping_add(at), lines.sums.wrapping_add(2 * at));
+        let some = (vectors - first).min(MOST_VECTORS);
+        // SAFETY: the caller's contract.
+        unsafe { E::alternating(some, &Alternating { from, sums, ..lines }) };
+    }
+}

@@ -1,0 +1,38 @@
+//! Transposed depthwise convolutions: operands as they lie in memory.
+
+use super::{Built, Context, Group, finish, value_of};
+use crate::Size;
+use crate::kernel::emit::Collected;
+use crate::kernel::{Form, Transposed};
+use crate::ops::conv::depthwise::moves;
+
+/// The kernel of one node.
+pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
+    let node = group.members[0];
+    let args = cx.graph.args(node);
+    let mut collected = Collected::default();
+    for operand in args.iter().copied() {
+        if (cx.inline)(operand.node) {
+            return Err("an operand of a transposed convolution does not lie in memory".to_owned());
+        }
+        collected.inputs.number(operand);
+    }
+    let (x, y) = (&cx.graph.ty(args[0]).shape, &cx.graph.node(node).results[0].shape);
+    let weight = &cx.graph.ty(args[1]).shape;
+    let moves = moves(weight, &cx.graph.node(node).attrs)?;
+    let axes = weight.rank() - 2;
+    let lead = x.rank() - axes;
+    // Of a single axis there is one row.
+    let plane = |sizes: &[Size]| match sizes[lead..] {
+        [rows, columns] => [rows, columns],
+        _ => [Size::from(1), sizes[lead]],
+    };
+    let form = Transposed {
+        planes: x[..lead].iter().product(),
+        channels: weight[0],
+        from: plane(x),
+        to: plane(y),
+        moves,
+    };
+    Ok(finish(cx, group, collected, vec![value_of(node)], Form::Transposed(form)))
+}
