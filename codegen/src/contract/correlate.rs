@@ -159,7 +159,7 @@ impl Correlation<'_> {
 
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
         let Some((seen, _)) = self.windows() else { return Rooms::default() };
-        let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
+        let Some(whole) = self.image(seen, None) else { return Rooms::default() };
         #[cfg(target_arch = "x86_64")]
         if self.is_depthwise() {
             return self.rooms_depthwise(&whole, batches, windows);
@@ -171,7 +171,7 @@ impl Correlation<'_> {
         }
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
-        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let Some(image) = self.image(seen, Some(0..count)) else { return Rooms::default() };
         let band = self.band::<E>([&whole, &image], 0..count * each);
         let copies = self.distances(&whole).len().max(self.distances(&image).len());
         let (m, k) = (self.rows, self.k);
@@ -200,6 +200,12 @@ impl Correlation<'_> {
     pub(super) fn windows(&self) -> Option<(&Seen, Elements)> {
         let Source::Windows { base, dtype, round, seen } = self.b else { return None };
         Some((seen, Elements { base, dtype, round }))
+    }
+
+    /// What windows see, of some of them or all.
+    fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
+        let image = Image::of(seen, band)?;
+        Some(if self.pairs { image.in_pairs() } else { image })
     }
 
     /// The distances of pairs, none if numbers hold a step.
@@ -271,7 +277,7 @@ impl Correlation<'_> {
         hand: &mut Hand<'_>,
     ) {
         let (seen, from) = self.windows().expect("is seen through windows");
-        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let whole = self.image(seen, None).expect("windows of a convolution");
         let [count, each] = whole.windows();
         let slots = self.period.min(batches.len());
         let size = room::<E>(self.rows, 1, self.k);
@@ -282,7 +288,7 @@ impl Correlation<'_> {
         let (mut listed, mut least) = (None, u16::MAX);
         let all = windows;
         for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
-            let image = Image::of(seen, Some(windows.clone())).expect("as the whole");
+            let image = self.image(seen, Some(windows.clone())).expect("as the whole");
             let columns = windows.start * each..windows.end * each;
             let band = self.band::<E>([&whole, &image], columns);
             let distances = self.distances(&image);
@@ -290,8 +296,8 @@ impl Correlation<'_> {
             // SAFETY: the room of the image; all bits zero are the number zero.
             unsafe { to.write_bytes(0, image.room()) };
             if listed.replace(image.layout()) != Some(image.layout()) {
-                image.offsets(self.k, &mut scratch.steps);
-                if self.pairs {
+                image.offsets(self.k / image.depth(), &mut scratch.steps);
+                if self.pairs && image.depth() == 1 {
                     Image::pair_up(&mut scratch.steps, &distances, image.room());
                 }
             }
@@ -315,8 +321,7 @@ impl Correlation<'_> {
                 // SAFETY: the caller's contract, and the rooms of the image and of a line.
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
-                unsafe { image.fill::<E::Singly>(from.moved(right), places) };
-                let mut least_right = u16::MAX;
+                let mut least_right = unsafe { image.fill::<E>(from.moved(right), places) };
                 for (i, apart) in distances.iter().enumerate() {
                     let copy = to.wrapping_add((i + 1) * image.room());
                     // SAFETY: the rooms of the image and of a copy.

@@ -175,6 +175,18 @@ impl Operand<'_> {
             return unsafe { pack_apart::<E>(first, line, offsets, lines.len(), to) };
         }
         let parts = strips(lines.len(), E::ROWS);
+        if let Some((elements, line, matrices)) = self.crossed() {
+            let pack = |part: Range<usize>| {
+                let first = elements.moved((lines.start + part.start) as isize * line);
+                let to = to.wrapping_add(part.start * count / E::DEPTH);
+                // SAFETY: the caller's contract, for a strip.
+                unsafe { E::pack_crossed(&first, line, matrices, steps.clone(), part.len(), to) }
+            };
+            let all = parts.clone().map(|part| pack(part.start..part.start + part.count));
+            if let Some(least) = all.reduce(|a, b| Some(a?.min(b?))).flatten() {
+                return least;
+            }
+        }
         // SAFETY: the caller's contract.
         let lines = unsafe { self.lines::<E::Num>(lines, steps, filled, runs) };
         // SAFETY: the lines are readable by the caller's contract, or brought together; there is room for them.
@@ -187,6 +199,13 @@ impl Operand<'_> {
         let Source::Windows { base, dtype, round, seen } = self.source else { return None };
         let line = seen.near_rows().filter(|_| !self.columns)?;
         Some((seen, Elements { base, dtype, round }, line))
+    }
+
+    /// Its elements, from a line to the next and its matrices, if rows are its lines and go across these ([`Engine::pack_crossed`]).
+    fn crossed(&self) -> Option<(Elements, isize, (isize, usize))> {
+        let Source::Windows { base, dtype, round: None, seen } = self.source else { return None };
+        let (line, matrices) = seen.crossed_rows().filter(|_| !self.columns)?;
+        Some((Elements { base, dtype, round: None }, line, matrices))
     }
 
     /// True if it is packed from where it is seen through windows.

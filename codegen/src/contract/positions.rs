@@ -338,7 +338,7 @@ impl Positions<'_> {
             let own = to.wrapping_add(i * room_of_one);
             let places = Places { image: own, line, beside: Beside::ALONE };
             // SAFETY: the caller's contract, and the rooms of the image and of a line.
-            unsafe { image.fill::<E::Singly>(elements.moved(from), places) };
+            unsafe { image.fill::<E>(elements.moved(from), places) };
             let apart = self.channels.pair.unwrap_or(1) as isize;
             // SAFETY: the room of the image, behind whose numbers are more than steps are apart, and a vector.
             least = least.min(unsafe { E::join(own, own, room_of_one, apart) });

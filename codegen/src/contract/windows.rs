@@ -13,6 +13,9 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Up to four times as many elements are copied in pieces of these.
 const PIECE: usize = 4;
 
+/// The positions in a window of three by three.
+const OF_THREE: usize = 9;
+
 /// Lines so many elements apart, or a multiple of it, share cache sets.
 const SHARED: usize = 128;
 
@@ -139,6 +142,23 @@ impl Seen {
         let stride =
             |axes: &[Axis]| axes.last().map_or(isize::MAX, |axis| axis.stride.abs().max(1));
         stride(&self.columns) <= stride(&self.rows)
+    }
+
+    /// If these axes go across matrices of two rows, as of the positions in a window of two channels: from a matrix to the next, and how many columns they have.
+    fn crossed(&self, axes: &[Axis]) -> Option<(isize, usize)> {
+        let (next, row, two) = match axes {
+            [matrices, row, two] => (matrices.stride, row, two),
+            [row, two] => (0, row, two),
+            _ => return None,
+        };
+        let is_one = row.stride == 1 && two.extent == 2 && two.stride == row.extent as isize;
+        (self.is_unbounded() && is_one).then_some((next, row.extent))
+    }
+
+    /// From a row to the next, and the matrices that rows go across, if they do ([`Seen::crossed`]).
+    pub(super) fn crossed_rows(&self) -> Option<(isize, (isize, usize))> {
+        let [row] = self.rows[..] else { return None };
+        Some((row.stride, self.crossed(&self.columns)?))
     }
 
     /// From a row to the next, if nothing is bounded, and rows lie closer together than some elements of a row.
@@ -270,9 +290,21 @@ pub(super) unsafe fn bring<T: Copy + Default>(
     let length = positions.len();
     runs.outer.clear();
     runs.outer.extend(lines.map(|line| place(outer, line)));
+    let pitch = pitch(length);
+    if let Some(matrices) = seen.crossed(inner) {
+        for (line, outer) in runs.outer.iter().enumerate() {
+            let from = base.wrapping_offset(outer.offset);
+            // SAFETY: these elements are there, and the block has room for the line.
+            unsafe { cross(from, matrices, positions.clone(), to.wrapping_add(line * pitch)) };
+        }
+        return if by_row {
+            Brought { row: pitch, column: 1 }
+        } else {
+            Brought { row: 1, column: pitch }
+        };
+    }
     runs.cut(inner, positions);
     let along = runs.along;
-    let pitch = pitch(length);
     let is_free = seen.is_unbounded();
     let one = |line: usize, run: &Run| {
         let outer = &runs.outer[line];
@@ -292,6 +324,66 @@ pub(super) unsafe fn bring<T: Copy + Default>(
         }
     }
     if by_row { Brought { row: pitch, column: 1 } } else { Brought { row: 1, column: pitch } }
+}
+
+/// Writes some positions of a line that goes across matrices of two rows ([`Seen::crossed`]), of which each has so many columns.
+///
+/// # Safety
+///
+/// They must be readable from `from` on, where position 0 lies, and `to` writable for them.
+unsafe fn cross<T: Copy>(
+    from: *const T,
+    (next, columns): (isize, usize),
+    positions: Range<usize>,
+    to: *mut T,
+) {
+    let (size, first) = (2 * columns, positions.start);
+    for matrix in first / size..positions.end.div_ceil(size) {
+        let (at, from) = (matrix * size, from.wrapping_offset(matrix as isize * next));
+        let some = first.max(at)..positions.end.min(at + size);
+        let to = to.wrapping_add(some.start - first);
+        #[cfg(target_arch = "x86_64")]
+        if some.len() == size && columns == OF_THREE && size_of::<T>() == 2 {
+            // SAFETY: a whole matrix, and its places.
+            unsafe { cross_of_three(from.cast(), to.cast()) };
+            continue;
+        }
+        for (i, at) in some.map(|position| position - at).enumerate() {
+            // SAFETY: an element of the matrix that is among the positions.
+            let element = unsafe { from.wrapping_add(at % 2 * columns + at / 2).read() };
+            // SAFETY: its place.
+            unsafe { to.wrapping_add(i).write(element) };
+        }
+    }
+}
+
+/// A matrix of two rows of [`OF_THREE`] columns.
+///
+/// # Safety
+///
+/// It must be readable, and `to` writable for it.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn cross_of_three(from: *const u16, to: *mut u16) {
+    use core::arch::x86_64 as x86;
+    let [row, next] = [0, OF_THREE].map(|first| {
+        // SAFETY: eight elements of a row.
+        unsafe { x86::_mm_loadu_si128(from.wrapping_add(first).cast()) }
+    });
+    // SAFETY: every CPU of this architecture has SSE2.
+    let low = unsafe { x86::_mm_unpacklo_epi16(row, next) };
+    // SAFETY: as above.
+    let high = unsafe { x86::_mm_unpackhi_epi16(row, next) };
+    for (at, pairs) in [(0, low), (8, high)] {
+        // SAFETY: the places of four pairs.
+        unsafe { x86::_mm_storeu_si128(to.wrapping_add(at).cast(), pairs) };
+    }
+    for (at, last) in [(16, OF_THREE - 1), (17, 2 * OF_THREE - 1)] {
+        // SAFETY: the last element of a row.
+        let element = unsafe { from.wrapping_add(last).read_unaligned() };
+        // SAFETY: its place.
+        unsafe { to.wrapping_add(at).write_unaligned(element) };
+    }
 }
 
 /// True if lines lie closer together than runs, and what is copied at once is no less than a piece.

@@ -73,8 +73,9 @@ impl Images {
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let all_bf16 = all_bf16 && cpu.pairs;
         let sizes = [m, n, k];
-        let distances = (all_bf16 && m > 1).then(|| image.distances(k)).flatten();
-        let in_pairs = distances.map(|all| image.cost(sizes, instructions, Some(all.len())));
+        let joined = image.clone().in_pairs();
+        let distances = (all_bf16 && m > 1).then(|| joined.distances(k)).flatten();
+        let in_pairs = distances.map(|all| joined.cost(sizes, instructions, Some(all.len())));
         let singly = image.cost(sizes, instructions, None);
         let pairs = in_pairs.is_some_and(|cost| cost < singly);
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));

@@ -38,23 +38,62 @@ impl<T> Places<T> {
 
 impl Image {
     /// Writes what is there of an operand, of which the first window of the first band sees `from` first. Zeros lie everywhere else already. `line` is for the
-    /// numbers of a line.
+    /// numbers of a line. Returns what [`Engine::pack`] does, if numbers are pairs.
     ///
     /// # Safety
     ///
     /// The CPU must be the engine's. What windows see must be readable where it is there; the image must be writable for [`Image::room`] of each operand that
     /// there is room for, the line for [`Image::line`].
-    pub(in crate::contract) unsafe fn fill<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
+    pub(in crate::contract) unsafe fn fill<E: Engine>(
+        &self,
+        from: Elements,
+        to: Places<E::Num>,
+    ) -> u16 {
         let from = from.moved(self.origin);
         let is_asked_for = to.beside.width == 1 && self.sees_parts();
+        let mut least = u16::MAX;
         for plane in 0..self.planes() {
             if is_asked_for && plane + 1 < self.planes() {
                 self.ask(from.moved(self.plane_at(plane + 1)));
             }
             let from = from.moved(self.plane_at(plane));
-            // SAFETY: the caller's contract, for a plane.
-            unsafe { self.fill_plane::<E>(from, to.from(plane * self.plane())) };
+            self.each_rows(from, |from, rows, at| {
+                let to = to.from(plane * self.plane() + at);
+                if let Some(second) = self.second {
+                    // SAFETY: the caller's contract, for these rows.
+                    least = least.min(unsafe { self.join_rows::<E>(from, second, rows, to) });
+                } else {
+                    // SAFETY: the caller's contract, for these rows.
+                    unsafe { self.fill_rows::<E::Singly>(from, rows, to) };
+                }
+            });
         }
+        least
+    }
+
+    /// Lines that begin so many elements apart, each joined with that of the other plane. Returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// As [`Image::fill_rows`], for both planes.
+    unsafe fn join_rows<E: Engine>(
+        &self,
+        from: Elements,
+        second: isize,
+        (rows, along): (usize, isize),
+        to: Places<E::Num>,
+    ) -> u16 {
+        let [.., inner] = &self.along;
+        let there = inner.there(0);
+        let (first, count) = (from.moved(inner.place(0, there.start)), there.len());
+        let mut least = u16::MAX;
+        for row in 0..if count == 0 { 0 } else { rows } {
+            let lines = first.moved(row as isize * along).lines(1, second);
+            let to = to.from(row * self.pitch + there.start).image;
+            // SAFETY: the caller's contract: two lines, and the places of their pairs.
+            least = least.min(unsafe { E::pack(&lines, count, 2, to, count) });
+        }
+        least
     }
 
     /// Where a plane of the operand begins, in elements from the first.
@@ -67,16 +106,6 @@ impl Image {
             }
         }
         offset
-    }
-
-    /// # Safety
-    ///
-    /// As [`Image::fill`], for one plane.
-    unsafe fn fill_plane<E: Engine>(&self, from: Elements, to: Places<E::Num>) {
-        self.each_rows(from, |from, rows, at| {
-            // SAFETY: the caller's contract, for these rows.
-            unsafe { self.fill_rows::<E>(from, rows, to.from(at)) };
-        });
     }
 
     /// True if planes are much larger than what it sees of them, as where it is of a band of windows.

@@ -73,7 +73,7 @@ impl Image {
         }
         let along = all.map(Along::found);
         let pitch = pitch(&along[AXES - 1]);
-        let image = Image { along, steps, pitch, origin };
+        let image = Image { along, steps, pitch, origin, second: None };
         image.is_small().then_some(image)
     }
 }

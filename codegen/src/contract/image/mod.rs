@@ -87,6 +87,8 @@ pub(crate) struct Image {
     pitch: usize,
     /// From what the first window sees first to place zero along each axis, in elements.
     pub(super) origin: isize,
+    /// From a plane to the one whose numbers its are joined with, in elements, if numbers are pairs: steps are those of such two planes.
+    second: Option<isize>,
 }
 
 impl Along {
@@ -229,7 +231,7 @@ impl Image {
             ..along
         });
         let pitch = pitch(&along[AXES - 1]);
-        Image { along, steps: self.steps.clone(), pitch, origin: self.origin }
+        Image { along, steps: self.steps.clone(), pitch, origin: self.origin, second: self.second }
     }
 
     /// True if places in order take little more room: windows are not much further apart than they are wide.
@@ -302,6 +304,23 @@ impl Image {
         let engine = cpu.instructions == InstructionSet::Avx512 && acc == DType::F32;
         let is_long = |across: &Along| across.count > SHORT || across.step > 1 && is_one_of_several;
         engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
+    }
+
+    /// The same for an engine whose numbers hold two steps: if the last axis of steps is that of two planes, whose windows see them alike, these are one plane of pairs.
+    /// Not where lines are told apart by phases.
+    pub(crate) fn in_pairs(mut self) -> Image {
+        let [.., inner] = &self.along;
+        if let (Some(Step::Planes(2, second)), 1, 1) = (self.steps.last(), inner.step, inner.stride)
+        {
+            self.second = Some(*second);
+            self.steps.pop();
+        }
+        self
+    }
+
+    /// How many steps a number holds.
+    pub(super) fn depth(&self) -> usize {
+        1 + usize::from(self.second.is_some())
     }
 
     /// True if it has a single plane.
@@ -418,15 +437,20 @@ impl Image {
 
     /// Where each step begins.
     pub(super) fn offsets(&self, count: usize, to: &mut Vec<isize>) {
-        let window = match self.steps.first() {
-            Some(Step::Planes(..)) => self.window().unwrap_or(count),
-            _ => count,
-        };
+        let window = self.window().unwrap_or(count);
         self.first_offsets(count.min(window), to);
         // The same in each plane.
-        let plane = self.plane() as isize;
+        let plane = (self.planes_of_first() * self.plane()) as isize;
         for step in window..count {
             to.push(to[step - window] + plane);
+        }
+    }
+
+    /// From a position of the first axis of steps to the next in planes.
+    fn planes_of_first(&self) -> usize {
+        match self.steps.first() {
+            Some(Step::Planes(extent, _)) => self.planes() / (*extent).max(1),
+            _ => 0,
         }
     }
 

@@ -14,9 +14,12 @@ const MOST: usize = 8;
 pub(crate) type Distances = SmallVec<[isize; MOST]>;
 
 impl Image {
-    /// The distances of the pairs among so many steps; `None` if they are too many, or do not come again from plane to plane.
+    /// The distances of the pairs among so many steps, none if its numbers are pairs; `None` if they are too many, or do not come again from plane to plane.
     pub(crate) fn distances(&self, count: usize) -> Option<Distances> {
-        let window = self.window()?;
+        if self.second.is_some() {
+            return Some(Distances::new());
+        }
+        let window = self.window().unwrap_or(count);
         let mut steps = Vec::with_capacity(2 * window);
         self.offsets(count.min(2 * window), &mut steps);
         let mut distances = Distances::new();
@@ -29,18 +32,14 @@ impl Image {
         (1..=MOST).contains(&distances.len()).then_some(distances)
     }
 
-    /// The positions of a window, if steps go through these plane by plane.
+    /// After how many steps the same come again in other planes, if planes are the first axis of steps.
     pub(super) fn window(&self) -> Option<usize> {
-        let (first, taps) = self.steps.split_first()?;
-        let mut positions = match first {
-            Step::Planes(..) => 1,
+        let extent = |step: &Step| match step {
+            Step::Planes(extent, _) => *extent,
             Step::Taps(axis) => self.along[*axis].taps,
         };
-        for step in taps {
-            let Step::Taps(axis) = step else { return None };
-            positions *= self.along[*axis].taps;
-        }
-        Some(positions)
+        let (first, others) = self.steps.split_first()?;
+        matches!(first, Step::Planes(..)).then(|| others.iter().map(extent).product())
     }
 
     /// Has the steps of [`Image::offsets`] be those of pairs: each in the copy for its distance. The image comes first and then the copies, so many numbers apart.

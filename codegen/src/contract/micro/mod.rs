@@ -119,6 +119,23 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
+    /// Packs rows of which each goes across matrices of two rows, `next` elements from one to the next and with so many columns: steps are in the order of columns.
+    /// They lie `row` elements apart. Returns what [`Engine::pack`] does; `None` if the engine has no way to.
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::pack`].
+    unsafe fn pack_crossed(
+        _from: &Elements,
+        _row: isize,
+        _matrices: (isize, usize),
+        _steps: Range<usize>,
+        _count: usize,
+        _dst: *mut Self::Num,
+    ) -> Option<u16> {
+        None
+    }
+
     /// Packs `count` rows that lie so many elements apart, for steps of which the first row's elements are at those offsets, without gaps; returns what
     /// [`Engine::pack`] does.
     ///

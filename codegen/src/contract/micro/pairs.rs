@@ -5,7 +5,9 @@
 //! subnormal numbers count as zero. Where one could come up ([`Strip::tiny`]), fused multiply-adds do the same on the same
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
-use super::super::pack::avx512::{join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart};
+use super::super::pack::avx512::{
+    join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
+};
 use super::super::pack::{Elements, Lines, through};
 use super::super::windows::{Runs, Seen};
 use super::alternating::Alternating;
@@ -140,6 +142,18 @@ impl Engine for PairsF32 {
     ) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pairs_apart(from, row, offsets, count, dst.cast()) }
+    }
+    unsafe fn pack_crossed(
+        from: &Elements,
+        row: isize,
+        matrices: (isize, usize),
+        steps: Range<usize>,
+        count: usize,
+        dst: *mut f32,
+    ) -> Option<u16> {
+        let is_bf16 = from.dtype == DType::BF16;
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        is_bf16.then(|| unsafe { pairs_crossed(from, row, matrices, steps, count, dst.cast()) })
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

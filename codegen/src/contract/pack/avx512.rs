@@ -5,6 +5,7 @@ use super::loads::{
 };
 use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
+use std::ops::Range;
 use tracecast_ir::DType;
 
 /// Numbers of a vector.
@@ -306,6 +307,49 @@ unsafe fn runs<N: Numbers>(
         }
     }
     least
+}
+
+/// [`Engine::pack_crossed`](super::super::micro::Engine::pack_crossed) of bf16 into pairs.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(in crate::contract) unsafe fn pairs_crossed(
+    from: &Elements,
+    row: isize,
+    (next, columns): (isize, usize),
+    steps: Range<usize>,
+    count: usize,
+    dst: *mut u32,
+) -> u16 {
+    let mut least = x86::_mm512_set1_epi16(-1);
+    let (first_pair, end) = (steps.start / 2, steps.end / 2);
+    for j in (0..count).step_by(LANES) {
+        let n = LANES.min(count - j);
+        let mut at = first_pair;
+        while at < end {
+            let (matrix, column) = (at / columns, at % columns);
+            let some = LANES.min(columns - column).min(end - at);
+            let of_first = from.moved(j as isize * row + matrix as isize * next + column as isize);
+            let there = first(some) as u16;
+            let mut rows = [x86::_mm512_setzero_si512(); LANES];
+            for (l, to) in rows.iter_mut().enumerate().take(n) {
+                let own = of_first.moved(l as isize * row);
+                let after = own.moved(columns as isize).base;
+                // SAFETY: these columns of both rows of a matrix.
+                *to = unsafe { Two::<Bf16>::across::<1>(own.base, there, after, there) };
+                least = smaller(least, *to);
+            }
+            let to = dst.wrapping_add((at - first_pair) * count + j);
+            for (q, pairs) in transpose(rows).into_iter().enumerate().take(some) {
+                // SAFETY: their places.
+                unsafe { store(to.wrapping_add(q * count), first(n) as u16, pairs) };
+            }
+            at += some;
+        }
+    }
+    least_of(least)
 }
 
 /// Stores the lanes that the mask names.

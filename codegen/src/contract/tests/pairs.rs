@@ -1,5 +1,6 @@
 //! bf16 multiplied in pairs where they lie in an image: the last step of an odd number, and sums that are subnormal.
 
+use super::super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use super::super::{Correlation, Cpu, Image, Scratch, Source};
 use super::{Tensor, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;
@@ -31,6 +32,56 @@ fn pairs_in_images_have_the_sums_of_windows() {
             for (i, bits) in found.into_iter().enumerate() {
                 let right = |p: usize| all[p * n + i % n] * 2f64.powi(exponent);
                 let want = sum(DType::F32, k, |p| left.get(i / n, p), right);
+                assert_eq!(
+                    bits.map(u64::from),
+                    Some(want),
+                    "{channels} channels, by {stride}, {dilation} apart, at {i}, {cpu:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn pairs_of_channels_are_one_image() {
+    const M: usize = 17;
+    let mut scratch = Scratch::default();
+    // With 60 channels, the second block of steps begins within a pair of channels.
+    let cases =
+        [(1, 1), (2, 1), (1, 2), (2, -1)].into_iter().flat_map(|way| [2, 8, 60].map(|c| (way, c)));
+    for ((stride, dilation), channels) in cases {
+        let (x, _, all, [_, n]) = through_windows(DType::BF16, None, stride, dilation);
+        let k = channels * 9;
+        let plain = windows_over(channels, stride, dilation);
+        let [planes, down, across] = plain.rows[..] else { panic!("{:?}", plain.rows) };
+        let axis = |extent, stride| Axis { extent, stride, ..Axis::default() };
+        let [of_two, two] = [axis(channels / 2, 2 * planes.stride), axis(2, planes.stride)];
+        let seen = Seen::new(&[of_two, down, across, two], &plain.columns, plain.bounds);
+        let weights = [axis(channels / 2, 18), axis(9, 1), axis(2, 9)];
+        let weights = Seen::new(&[axis(M, k as isize)], &weights, [Bound::default(); MOST_BOUNDS]);
+        let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * 2);
+        let b = Source::Windows { base, dtype: DType::BF16, round: None, seen: &seen };
+        let left = Tensor::new(DType::BF16, M * k, 46, (k as isize, 1));
+        let a = Source::Windows {
+            base: left.bytes.as_ptr(),
+            dtype: DType::BF16,
+            round: None,
+            seen: &weights,
+        };
+        let image = Image::of(&seen, None).expect("windows of a convolution").in_pairs();
+        assert_eq!(image.depth(), if stride == 1 { 2 } else { 1 });
+        let windows = image.windows()[0];
+        let in_memory = |p: usize| p / 18 * 18 + p % 2 * 9 + p % 18 / 2;
+        for cpu in &Cpu::all() {
+            let (acc, pairs) = (DType::F32, cpu.pairs);
+            let (period, beside, stored) = (1, None, None);
+            let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
+            let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
+            let at = |_| [0, 0];
+            let found = images::handed_on(&work, parts, &at, [M, n], &mut scratch);
+            for (i, bits) in found.into_iter().enumerate() {
+                let right = |p: usize| all[in_memory(p) * n + i % n];
+                let want = sum(DType::F32, k, |p| left.get(i / n, in_memory(p)), right);
                 assert_eq!(
                     bits.map(u64::from),
                     Some(want),

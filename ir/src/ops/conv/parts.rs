@@ -1,7 +1,7 @@
 //! What convolutions are made of: products with what windows see.
 //!
 //! The sum over `k` goes through the channels of a group, and in each through the positions of a window in row-major order, as weights lie in
-//! memory. Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
+//! memory. An even number of channels of bf16 is gone through two at a time: at each position the one and then the other. Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
 
 use super::depthwise::Depthwise;
 use crate::ops::elementwise::Elementwise;
@@ -32,6 +32,11 @@ pub(super) fn correlated<'t>(
     let seen = windowed(x, &kernel, moves, count);
     let (lead, positions) = (x.shape()[..2].to_vec(), count.iter().product::<Size>());
     let terms = shape[2..].iter().product::<Size>();
+    let (seen, weight) = if is_in_pairs(weight) {
+        (channels_in_pairs(seen, kernel.len()), channels_in_pairs(weight, kernel.len()))
+    } else {
+        (seen, weight)
+    };
     let seen = seen.reshape_to(&lead.iter().copied().chain([terms, positions]).collect());
     let rows = weight.reshape_to(&Shape::new(&[shape[0], shape[1], terms]));
     let mut y = multiplied(rows, seen, wide);
@@ -39,6 +44,26 @@ pub(super) fn correlated<'t>(
         y = biased(y, bias, x.dtype());
     }
     y.reshape_to(&lead.iter().chain([&shape[1]]).chain(count).copied().collect())
+}
+
+/// True if the sum goes through two channels of bf16 at a time: CPUs multiply bf16 in pairs of neighbouring steps, and those of two channels lie alike for every position.
+fn is_in_pairs(weight: Var<'_>) -> bool {
+    let shape = weight.shape();
+    let is_wide = shape[3..].iter().any(|n| *n != 1);
+    weight.dtype() == DType::BF16
+        && is_wide
+        && shape[2].number().is_some_and(|n| n > 0 && n % 2 == 0)
+}
+
+/// `[.., pair of channels, position in a window.., channel of the pair, ..]` of `[.., channel, position in a window.., ..]`, whose channels are axis 2.
+fn channels_in_pairs<'t>(x: Var<'t>, positions: usize) -> Var<'t> {
+    let shape = x.shape();
+    let pairs = [shape[2] / Size::from(2), Size::from(2)];
+    let apart = shape[..2].iter().copied().chain(pairs).chain(shape[3..].iter().copied());
+    let (first, behind) = (4, 4 + positions as i64);
+    let order =
+        [0, 1, 2].into_iter().chain(first..behind).chain([3]).chain(behind..x.rank() as i64 + 1);
+    x.reshape_to(&apart.collect()).permute(&order.collect::<Vec<i64>>())
 }
 
 /// The gradient of the weight of a convolution of `x` whose result has the gradient `dy`.
