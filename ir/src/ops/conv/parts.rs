@@ -63,7 +63,7 @@ fn channels_in_pairs<'t>(x: Var<'t>, positions: usize) -> Var<'t> {
     let (first, behind) = (4, 4 + positions as i64);
     let order =
         [0, 1, 2].into_iter().chain(first..behind).chain([3]).chain(behind..x.rank() as i64 + 1);
-    x.reshape_to(&apart.collect()).permute(&order.collect::<Vec<i64>>())
+    x.reshape_to(&apart.collect()).permute(order.collect::<Vec<i64>>())
 }
 
 /// The gradient of the weight of a convolution of `x` whose result has the gradient `dy`.
