@@ -196,13 +196,29 @@ fn add<T: Vector, const V: usize, const L: usize>(
     }
 }
 
+/// [`product`] of so many vectors, one after the other: where what it costs to begin a line is little beside its sums. The last come first, so that those before them
+/// take the place of what is written behind a line.
+///
+/// # Safety
+///
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
+    for first in (0..vectors).rev().map(|v| v * T::LANES) {
+        let (from, sums) = (s.from.wrapping_add(first), s.sums.wrapping_add(2 * first));
+        // SAFETY: the caller's contract.
+        unsafe { product::<T, 1>(&Alternating { from, sums, ..*s }) };
+    }
+}
+
 /// Calls [`product`] for so many vectors.
 macro_rules! alternating {
     ($vector:ty, $vectors:expr, $of:expr, [$($v:literal)*]) => {
         match $vectors {
             // SAFETY: the caller vouches for so many.
             $($v => unsafe { $crate::contract::micro::alternating::product::<$vector, $v>($of) },)*
-            vectors => unreachable!("no {vectors} vectors"),
+            // SAFETY: as above.
+            vectors => unsafe { $crate::contract::micro::alternating::singly::<$vector>(vectors, $of) },
         }
     };
 }

@@ -177,6 +177,6 @@ impl Engine for NeonF64 {
         field!(arm::float64x2_t, lines, vectors, of)
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
-        alternating!(arm::float64x2_t, vectors, of, [1 2 3 4])
+        alternating!(arm::float64x2_t, vectors, of, [1])
     }
 }

@@ -1,4 +1,4 @@
-//! Engines for any CPU, in arrays.
+//! Engines for any CPU, in arrays: each fused multiply-add may be a call, beside which nothing is gained by many sums at a time.
 
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
@@ -68,9 +68,9 @@ macro_rules! portable_engine {
             type Singly = Self;
             const LANES: usize = 4;
             const WIDTH: usize = 8;
-            const ROWS: usize = 6;
-            const SPOTS: usize = 4;
-            const LINE: usize = 8;
+            const ROWS: usize = 2;
+            const SPOTS: usize = 2;
+            const LINE: usize = 2;
             fn columns(_: usize) -> usize {
                 8
             }
@@ -78,25 +78,29 @@ macro_rules! portable_engine {
                 cell == <$num as super::Wider>::DTYPE
             }
             unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) {
-                sizes!([$num; 4], Same, rows, vectors, strip, few: [], all: [1 2 3 4 5 6], more: [])
+                sizes!([$num; 4], Same, rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {
-                taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2 3 4 5 6], more: [])
+                taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
-                spots!([$num; 4], columns, vectors, of, [1 2 3 4])
+                spots!([$num; 4], columns, vectors, of, [1 2])
             }
             unsafe fn lanes(lines: usize, columns: usize, of: &Lanes<'_, $num>) {
                 lanes!([$num; 4], lines, columns, of, [3 by 3])
             }
             unsafe fn line(columns: usize, of: &Line<'_, $num>) {
-                line!([$num; 4], columns, of, [1 2 3 4 5 6 7 8])
+                line!([$num; 4], columns, of, [1 2])
             }
             unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, $num>) {
-                field!([$num; 4], lines, vectors, of)
+                for (l, v) in (0..lines).flat_map(|l| (0..vectors).map(move |v| (l, v))) {
+                    let (b, sums) = (of.b.wrapping_add(l * of.line), of.sums.wrapping_add(l * of.ld));
+                    let (b, sums) = (b.wrapping_add(4 * v), sums.wrapping_add(4 * v));
+                    field!([$num; 4], 1, 1, &Field { b, sums, ..*of }, [1 1])
+                }
             }
             unsafe fn alternating(vectors: usize, of: &Alternating<$num>) {
-                alternating!([$num; 4], vectors, of, [1 2 3 4])
+                alternating!([$num; 4], vectors, of, [1])
             }
         }
     };
