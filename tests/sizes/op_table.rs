@@ -1,9 +1,9 @@
 //! Every op of the table with names for the sizes of its operands: at the sizes of its samples and at others, 0 and 1 among them, types, values
-//! and gradients are those of the program with numbers, where a name is 1 but for the order of sums.
+//! and gradients are those of the program with numbers, in two named ops but for the order of sums where a name is 1.
 
 use crate::support::dice::Dice;
 use crate::support::{difference, expected, value};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use tracecast_ir::eval::Outputs;
 use tracecast_ir::op::{AttrKind, Body};
 use tracecast_ir::ops::prelude::*;
@@ -74,6 +74,8 @@ struct Tally {
     compared: usize,
     guarded: usize,
     wrong: Vec<String>,
+    /// The ops of [`SUMMED_IN_ANOTHER_ORDER`] that were.
+    other_order: BTreeSet<String>,
 }
 
 impl Tally {
@@ -114,7 +116,13 @@ impl Tally {
                 self.compared += 1;
                 let same = difference(&found, &wanted);
                 let is_one = values.iter().any(|(_, value)| value == 1);
-                let wrong = same.filter(|_| !is_one || !differ_in_order_alone(&found, &wanted));
+                let may_differ = is_one
+                    && SUMMED_IN_ANOTHER_ORDER.iter().any(|name| op.name.to_string() == *name);
+                let in_order_alone = may_differ && differ_in_order_alone(&found, &wanted);
+                if in_order_alone && same.is_some() {
+                    self.other_order.insert(op.name.to_string());
+                }
+                let wrong = same.filter(|_| !in_order_alone);
                 self.wrong.extend(wrong.map(|d| format!("{what}: {d}")));
             }
             (found, wanted) if found.is_err() && wanted.is_err() => {}
@@ -126,8 +134,11 @@ impl Tally {
     }
 }
 
-/// True if results differ by what another order of a sum makes of it. The gradient of an operand sums over every axis of which it has a written 1, also
-/// over one of 1, and not over one whose name is 1 (`Var::sum_to`): there a row has other axes.
+/// Ops whose gradients have sums of another order where a name is 1. The gradient of an operand sums over every axis of which it has a written 1, also over one of 1,
+/// and not over one whose name is 1 (`Var::sum_to`): there a row has other axes.
+const SUMMED_IN_ANOTHER_ORDER: [&str; 2] = ["batch_norm_backward", "expand"];
+
+/// True if results differ by what another order of a sum makes of it.
 fn differ_in_order_alone(found: &Outputs, wanted: &Outputs) -> bool {
     let near =
         |a: f64, b: f64| a == b || (a - b).abs() <= 1e-6 * a.abs() || a.is_nan() && b.is_nan();
@@ -188,13 +199,14 @@ fn ops_with_names_are_the_ops_with_their_numbers() {
             }
         }
     }
-    let Tally { compared, guarded, wrong } = tally;
+    let Tally { compared, guarded, wrong, other_order } = tally;
     assert!(
         wrong.is_empty(),
         "{} wrong:\n{}",
         wrong.len(),
         wrong[..wrong.len().min(40)].join("\n")
     );
+    assert!(other_order.iter().eq(SUMMED_IN_ANOTHER_ORDER.iter()), "only {other_order:?} differ");
     assert!(compared > 300 && guarded > 20, "{compared} compared, {guarded} guarded");
 }
 

@@ -291,17 +291,14 @@ pub(super) unsafe fn bring<T: Copy + Default>(
     runs.outer.clear();
     runs.outer.extend(lines.map(|line| place(outer, line)));
     let pitch = pitch(length);
+    let (row, column) = if by_row { (pitch, 1) } else { (1, pitch) };
     if let Some(matrices) = seen.crossed(inner) {
         for (line, outer) in runs.outer.iter().enumerate() {
             let from = base.wrapping_offset(outer.offset);
             // SAFETY: these elements are there, and the block has room for the line.
             unsafe { cross(from, matrices, positions.clone(), to.wrapping_add(line * pitch)) };
         }
-        return if by_row {
-            Brought { row: pitch, column: 1 }
-        } else {
-            Brought { row: 1, column: pitch }
-        };
+        return Brought { row, column };
     }
     runs.cut(inner, positions);
     let along = runs.along;
@@ -323,7 +320,7 @@ pub(super) unsafe fn bring<T: Copy + Default>(
             (first..lines.min(first + some)).for_each(|line| one(line, run));
         }
     }
-    if by_row { Brought { row: pitch, column: 1 } } else { Brought { row: 1, column: pitch } }
+    Brought { row, column }
 }
 
 /// Writes some positions of a line that goes across matrices of two rows ([`Seen::crossed`]), of which each has so many columns.

@@ -306,7 +306,7 @@ impl Image {
         engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
-    /// The same for an engine whose numbers hold two steps: if the last axis of steps is that of two planes, whose windows see them alike, these are one plane of pairs.
+    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of two planes, whose windows see them alike, these are one plane of pairs.
     /// Not where lines are told apart by phases.
     pub(crate) fn in_pairs(mut self) -> Image {
         let [.., inner] = &self.along;

@@ -1,4 +1,5 @@
-//! Pairs of steps in an image, for engines whose numbers hold two: copies of it in which each number is joined with another one.
+//! Pairs of steps in an image, for engines whose numbers hold two. Where the two steps are those of two planes, an image has a plane of pairs for both
+//! ([`Image::in_pairs`]); elsewhere there are copies of it in which each number is joined with another one.
 //!
 //! How far apart the places of a pair's steps are depends on where in a window they are, and there are few such distances: for windows of 3 by 3 one along a
 //! line, one to the next line and one to the next plane. There is a copy for each of them. A last step that has no other is read from the image itself, whose
@@ -14,7 +15,7 @@ const MOST: usize = 8;
 pub(crate) type Distances = SmallVec<[isize; MOST]>;
 
 impl Image {
-    /// The distances of the pairs among so many steps, none if its numbers are pairs; `None` if they are too many, or do not come again from plane to plane.
+    /// The distances of the pairs among so many steps, none if its numbers are pairs; `None` if they are too many.
     pub(crate) fn distances(&self, count: usize) -> Option<Distances> {
         if self.second.is_some() {
             return Some(Distances::new());

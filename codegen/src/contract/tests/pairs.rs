@@ -5,9 +5,31 @@ use super::super::{Correlation, Cpu, Image, Scratch, Source};
 use super::{Tensor, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;
 
+/// Rows of the left operands.
+const M: usize = 17;
+
+/// Compares the sums of a correlation, whose windows are in two parts, with those that are wanted, on every CPU.
+fn compare(
+    [a, b]: [Source<'_>; 2],
+    [k, n, windows]: [usize; 3],
+    want: impl Fn(usize) -> u64,
+    what: &str,
+    scratch: &mut Scratch,
+) {
+    for cpu in &Cpu::all() {
+        let (acc, pairs) = (DType::F32, cpu.pairs);
+        let (period, beside, stored) = (1, None, None);
+        let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
+        let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
+        let found = images::handed_on(&work, parts, &|_| [0, 0], [M, n], scratch);
+        for (i, bits) in found.into_iter().enumerate() {
+            assert_eq!(bits.map(u64::from), Some(want(i)), "{what}, at {i}, {cpu:?}");
+        }
+    }
+}
+
 #[test]
 fn pairs_in_images_have_the_sums_of_windows() {
-    const M: usize = 17;
     let mut scratch = Scratch::default();
     let ways = [(1, 1), (2, 1), (1, 2), (2, -1)];
     let cases = ways.into_iter().flat_map(|way| [(7, 0), (7, -65), (60, -65)].map(|c| (way, c)));
@@ -22,29 +44,17 @@ fn pairs_in_images_have_the_sums_of_windows() {
         let (windows, distances) = (image.windows()[0], image.distances(k));
         let most = distances.map(|all| all.len()).expect("steps come again plane by plane");
         assert!((1..=8).contains(&most), "{most} distances");
-        for cpu in &Cpu::all() {
-            let (a, acc, pairs) = (left.source(), DType::F32, cpu.pairs);
-            let (period, beside, stored) = (1, None, None);
-            let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
-            let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
-            let at = |_| [0, 0];
-            let found = images::handed_on(&work, parts, &at, [M, n], &mut scratch);
-            for (i, bits) in found.into_iter().enumerate() {
-                let right = |p: usize| all[p * n + i % n] * 2f64.powi(exponent);
-                let want = sum(DType::F32, k, |p| left.get(i / n, p), right);
-                assert_eq!(
-                    bits.map(u64::from),
-                    Some(want),
-                    "{channels} channels, by {stride}, {dilation} apart, at {i}, {cpu:?}"
-                );
-            }
-        }
+        let want = |i: usize| {
+            let right = |p: usize| all[p * n + i % n] * 2f64.powi(exponent);
+            sum(DType::F32, k, |p| left.get(i / n, p), right)
+        };
+        let what = format!("{channels} channels, by {stride}, {dilation} apart");
+        compare([left.source(), b], [k, n, windows], want, &what, &mut scratch);
     }
 }
 
 #[test]
 fn pairs_of_channels_are_one_image() {
-    const M: usize = 17;
     let mut scratch = Scratch::default();
     // With 60 channels, the second block of steps begins within a pair of channels.
     let cases =
@@ -72,22 +82,11 @@ fn pairs_of_channels_are_one_image() {
         assert_eq!(image.depth(), if stride == 1 { 2 } else { 1 });
         let windows = image.windows()[0];
         let in_memory = |p: usize| p / 18 * 18 + p % 2 * 9 + p % 18 / 2;
-        for cpu in &Cpu::all() {
-            let (acc, pairs) = (DType::F32, cpu.pairs);
-            let (period, beside, stored) = (1, None, None);
-            let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
-            let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
-            let at = |_| [0, 0];
-            let found = images::handed_on(&work, parts, &at, [M, n], &mut scratch);
-            for (i, bits) in found.into_iter().enumerate() {
-                let right = |p: usize| all[in_memory(p) * n + i % n];
-                let want = sum(DType::F32, k, |p| left.get(i / n, in_memory(p)), right);
-                assert_eq!(
-                    bits.map(u64::from),
-                    Some(want),
-                    "{channels} channels, by {stride}, {dilation} apart, at {i}, {cpu:?}"
-                );
-            }
-        }
+        let want = |i: usize| {
+            let right = |p: usize| all[in_memory(p) * n + i % n];
+            sum(DType::F32, k, |p| left.get(i / n, in_memory(p)), right)
+        };
+        let what = format!("{channels} channels, by {stride}, {dilation} apart");
+        compare([a, b], [k, n, windows], want, &what, &mut scratch);
     }
 }

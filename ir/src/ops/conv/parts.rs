@@ -1,7 +1,8 @@
 //! What convolutions are made of: products with what windows see.
 //!
 //! The sum over `k` goes through the channels of a group, and in each through the positions of a window in row-major order, as weights lie in
-//! memory. An even number of channels of bf16 is gone through two at a time: at each position the one and then the other. Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
+//! memory. An even number of channels of bf16 is gone through two at a time: at each position the one and then the other.
+//! Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
 
 use super::depthwise::Depthwise;
 use crate::ops::elementwise::Elementwise;
