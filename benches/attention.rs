@@ -4,12 +4,15 @@
 //! queries, keys and values, in f32 and in bf16. Given are the least times in milliseconds, and what each run takes in memory beside its operands.
 //!
 //! `python benches/peers/attention.py > FILE` times PyTorch on the same rows; with `PEER=FILE` the ratios to it are given as well, with their geometric
-//! means. Kernels are timed in the program's own time, without copies of inputs.
+//! means. Kernels are timed in the program's own time, without copies of inputs. `VECTORS=avx2` or `VECTORS=portable` takes other instructions than
+//! the machine's best.
 
 #[path = "support/peer.rs"]
 mod peer;
 #[path = "support/programs.rs"]
 mod programs;
+#[path = "support/vectors.rs"]
+mod vectors;
 
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
@@ -52,7 +55,7 @@ impl Work {
             let numbers = numbers.and_then(|x| x.cast(dtype)).expect("a size that fits");
             store.insert(&port.name, numbers);
         }
-        let options = programs::written(Options::new().threads(2));
+        let options = programs::written(Options::new().threads(2).vectors(vectors::named()));
         Work { program: compile(graph, &options).expect("code"), store }
     }
 

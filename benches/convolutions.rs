@@ -12,10 +12,12 @@
 mod peer;
 #[path = "support/programs.rs"]
 mod programs;
+#[path = "support/vectors.rs"]
+mod vectors;
 
 use std::collections::BTreeMap;
 use tracecast::prelude::*;
-use tracecast::{Executable, Vectors, compile, ir, measure_flops};
+use tracecast::{Executable, compile, ir, measure_flops};
 
 const LIST: &str = include_str!("support/convolutions.txt");
 const DTYPES: [DType; 2] = [DType::F32, DType::BF16];
@@ -111,7 +113,7 @@ impl Work {
                 _ => store.insert(&port.name, numbers),
             }
         }
-        let options = programs::written(Options::new().threads(threads).vectors(vectors()));
+        let options = programs::written(Options::new().threads(threads).vectors(vectors::named()));
         let program = compile(graph, &options).expect("code");
         Work { program, store, inputs }
     }
@@ -126,12 +128,6 @@ impl Work {
         };
         (0..times).map(|_| one()).sum::<f64>() / times as f64
     }
-}
-
-/// The instructions that `VECTORS` names, or the machine's best.
-fn vectors() -> Vectors {
-    let named = std::env::var("VECTORS").ok();
-    named.map_or(Vectors::Native, |name| name.parse().expect("the name of instructions"))
 }
 
 #[allow(clippy::print_stdout, reason = "the table is what a bench is for")]
@@ -160,7 +156,7 @@ fn main() {
                 for _ in 0..rounds {
                     *best = best.min(work.run(times));
                 }
-                let all_threads = measure_flops(vectors()) * threads as f64;
+                let all_threads = measure_flops(vectors::named()) * threads as f64;
                 *peak = peak.min(operations / all_threads);
             }
             for (dtype, seconds) in DTYPES.iter().zip(&best[1..]) {
