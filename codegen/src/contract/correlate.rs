@@ -13,7 +13,7 @@ use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Wider, room, strips};
 use super::rooms::Rooms;
 use super::span::may_be_subnormal;
-use super::windows::{Seen, place};
+use super::windows::Seen;
 use super::{groups, with_engine};
 use crate::machine::InstructionSet;
 use std::ops::Range;
@@ -51,6 +51,9 @@ pub(crate) struct Correlation<'a> {
     pub(crate) period: usize,
     /// How batches lie side by side, if vectors go through these.
     pub(crate) beside: Option<SideBySide>,
+    /// The rows of each that are summed, from the first of them to behind the last, if vectors go across rows: whole pairs of vectors. Of bf16 in pairs, numbers
+    /// of the image are those of two planes.
+    pub(crate) across: Option<[usize; 2]>,
     /// True if bf16 are multiplied in pairs, by a CPU that does, whose distances the image knows: there are several rows.
     pub(crate) pairs: bool,
     /// Where sums are stored, if nothing else becomes of them.
@@ -147,7 +150,15 @@ impl Correlation<'_> {
                     self.run_lines::<E>(side, (batches, windows), at, scratch, hand)
                 },
                 // SAFETY: as above.
-                None => unsafe { self.run_with::<E>((batches, windows), at, scratch, hand) },
+                None => match self.across {
+                    // SAFETY: as above.
+                    Some([first, end]) => unsafe {
+                        let part = (first..end, batches, windows);
+                        self.run_across::<E>(part, at, scratch, hand)
+                    },
+                    // SAFETY: as above.
+                    None => unsafe { self.run_with::<E>((batches, windows), at, scratch, hand) },
+                },
             });
         });
     }
@@ -168,6 +179,10 @@ impl Correlation<'_> {
             Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
             Some(_) => return self.rooms_lines::<E>(seen, &whole, windows),
             None => {}
+        }
+        if let Some([first, end]) = self.across {
+            let counts = [end - first, batches, windows];
+            return self.rooms_across::<E>(seen, &whole, counts);
         }
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));
@@ -312,7 +327,9 @@ impl Correlation<'_> {
                         let to = packed.wrapping_add(i % self.period * size);
                         if nth == 0 && i < slots {
                             // SAFETY: the caller's contract; there is room for so many.
-                            least = least.min(unsafe { self.pack::<E>(left, to, scratch) });
+                            least = least.min(unsafe {
+                                self.pack::<E>(left, 0..self.rows, E::ROWS, to, scratch)
+                            });
                         }
                         Ready { base: to.cast_const(), step: None, tiny: false }
                     }
@@ -353,51 +370,6 @@ impl Correlation<'_> {
             }
             self.hand_on::<E>(&band, &mut waiting, scratch, hand);
         }
-    }
-
-    /// Packs a left operand that begins so many elements behind the first. Returns what [`Engine::pack`] does.
-    ///
-    /// # Safety
-    ///
-    /// As [`Correlation::run_with`]; there must be room for all rows and steps.
-    pub(super) unsafe fn pack<E: Engine>(
-        &self,
-        from: isize,
-        to: *mut E::Num,
-        scratch: &mut Scratch,
-    ) -> u16 {
-        let source = self.a.moved(from);
-        if self.rows == 1 {
-            let (Source::Matrix { base, dtype, round, .. }
-            | Source::Windows { base, dtype, round, .. }) = source
-            else {
-                return u16::MAX;
-            };
-            for p in 0..self.k {
-                let offset = match source {
-                    Source::Matrix { col, .. } => p as isize * col,
-                    Source::Windows { seen, .. } => place(&seen.columns, p).offset,
-                    Source::Fill { .. } | Source::Packed { .. } => return u16::MAX,
-                };
-                let at = base.wrapping_offset(offset * dtype.bytes() as isize);
-                // SAFETY: an element of the operand.
-                let x = unsafe { E::Num::read(dtype, at) };
-                let x = round.map_or(x, |to| x.nearest(to));
-                // SAFETY: its place.
-                unsafe { to.wrapping_add(p).write(x) };
-            }
-            return u16::MAX;
-        }
-        let (operand, mut least) = (Operand { source, columns: false }, u16::MAX);
-        for from in (0..self.k).step_by(CONTRACT_BLOCK) {
-            let steps = from..self.k.min(from + CONTRACT_BLOCK);
-            let to = to.wrapping_add(from / E::DEPTH * self.rows);
-            let spare = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract; the room is that of all blocks.
-            let found = unsafe { operand.pack_strips::<E>(0..self.rows, steps, spare, to) };
-            least = least.min(found);
-        }
-        least
     }
 
     /// Sums all rows by the columns of a band.

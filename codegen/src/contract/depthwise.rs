@@ -88,7 +88,7 @@ impl Correlation<'_> {
                 let weights = packed.wrapping_add(i % self.period * size);
                 if i < self.period {
                     // SAFETY: the caller's contract; there is room for so many.
-                    unsafe { self.pack::<Avx512F32>(left, weights, scratch) };
+                    unsafe { self.pack::<Avx512F32>(left, 0..1, 1, weights, scratch) };
                 }
                 let (sums, dtype) = match self.stored {
                     Some(Stored { first, ld, dtype }) => {

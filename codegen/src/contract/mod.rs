@@ -13,6 +13,7 @@
     reason = "contractions use vector instructions and the pointers of their callers"
 )]
 
+mod across;
 mod attend;
 mod beside;
 mod blocking;
@@ -21,11 +22,13 @@ mod correlate;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod image;
+mod left;
 mod lines;
 mod micro;
 mod operand;
 mod pack;
 mod panels;
+mod phases;
 mod positions;
 mod prefetch;
 mod rooms;
@@ -44,6 +47,7 @@ pub(crate) use correlate::{Correlation, SideBySide, Stored};
 pub(crate) use image::Image;
 pub(crate) use operand::{Scratch, Source};
 pub(crate) use panels::{PIECE, Panels, keep};
+pub(crate) use phases::Phases;
 pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
 pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
@@ -355,7 +359,8 @@ impl Work<'_> {
             let to = packed.wrapping_add((from - k.start) / E::DEPTH * rows.len());
             let spare = (&mut scratch.filled, &mut scratch.runs);
             // SAFETY: the caller's contract; the room is sized for all blocks.
-            least = least.min(unsafe { self.a.pack_strips::<E>(rows.clone(), steps, spare, to) });
+            least = least
+                .min(unsafe { self.a.pack_strips::<E>(rows.clone(), steps, E::ROWS, spare, to) });
         }
         Left::Packed { base: packed, rows: rows.len(), least }
     }

@@ -1,7 +1,7 @@
 //! Where the operands of a contraction come from, and the memory they are packed into.
 
 use super::micro::Engine;
-use super::pack::{Elements, Lines, Wider, pack, pack_apart, strips};
+use super::pack::{Elements, Lines, Matrices, Wider, pack, pack_apart, strips};
 use super::panels::Panels;
 use super::rooms::Rooms;
 use super::windows::{Brought, Runs, Seen, bring, brought, grow};
@@ -153,7 +153,7 @@ impl Operand<'_> {
         Some((seen, Elements { base, dtype, round }))
     }
 
-    /// Packs some of its lines for at most a block of steps, in strips, as [`pack`] does; `filled` and `runs` as for [`Operand::lines`].
+    /// Packs some of its lines for at most a block of steps, in strips of so many at most, as [`pack`] does; `filled` and `runs` as for [`Operand::lines`].
     ///
     /// # Safety
     ///
@@ -162,6 +162,7 @@ impl Operand<'_> {
         &self,
         lines: Range<usize>,
         steps: Range<usize>,
+        most: usize,
         (filled, runs): (&mut Buffer, &mut Runs),
         to: *mut E::Num,
     ) -> u16 {
@@ -172,9 +173,9 @@ impl Operand<'_> {
             seen.offsets(steps, offsets);
             let first = elements.moved(lines.start as isize * line);
             // SAFETY: the caller's contract.
-            return unsafe { pack_apart::<E>(first, line, offsets, lines.len(), to) };
+            return unsafe { pack_apart::<E>(first, line, offsets, (lines.len(), most), to) };
         }
-        let parts = strips(lines.len(), E::ROWS);
+        let parts = strips(lines.len(), most);
         if let Some((elements, line, matrices)) = self.crossed() {
             let pack = |part: Range<usize>| {
                 let first = elements.moved((lines.start + part.start) as isize * line);
@@ -202,9 +203,10 @@ impl Operand<'_> {
     }
 
     /// Its elements, from a line to the next and its matrices, if rows are its lines and go across these ([`Engine::pack_crossed`]).
-    fn crossed(&self) -> Option<(Elements, isize, (isize, usize))> {
+    fn crossed(&self) -> Option<(Elements, isize, Matrices)> {
         let Source::Windows { base, dtype, round: None, seen } = self.source else { return None };
-        let (line, matrices) = seen.crossed_rows().filter(|_| !self.columns)?;
+        let (line, (next, columns)) = seen.crossed_rows().filter(|_| !self.columns)?;
+        let matrices = Matrices { next, second: columns as isize, columns };
         Some((Elements { base, dtype, round: None }, line, matrices))
     }
 

@@ -20,7 +20,7 @@ use tracecast_ir::kernel::Moves;
 /// Numbers that vectors may read or write behind a line.
 const BEHIND: usize = 64;
 
-/// Transposed convolutions of planes.
+/// Transposed depthwise convolutions.
 #[derive(Clone, Copy)]
 pub(crate) struct Transposed<'a> {
     pub(crate) cpu: &'a Cpu,
@@ -48,17 +48,46 @@ pub(crate) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
 
 /// The numbers of a plane with zeros around them: what windows see.
 #[derive(Clone, Copy)]
-struct Framed {
+pub(super) struct Framed {
     /// Rows and columns of zeros in front of the plane.
     before: [usize; 2],
     /// All rows, and numbers from a row to the next: the zeros behind a row are those in front of the next one.
     rows: usize,
-    pitch: usize,
+    pub(super) pitch: usize,
 }
 
 impl Framed {
-    fn room(&self) -> usize {
-        self.rows.saturating_mul(self.pitch).saturating_add(self.before[1] + BEHIND)
+    /// Of planes of so many rows and columns, for results of so many.
+    pub(super) fn of(from: [usize; 2], to: [usize; 2], moves: [Moves; 2]) -> Framed {
+        // Numbers that lie before the first and behind the last of a line that columns see, or rows.
+        let around = |axis: usize| {
+            let Moves { positions, stride, low } = moves[axis];
+            // Windows that see the first and the last element.
+            let (first, last) = (low / stride, (to[axis].max(1) - 1).saturating_add(low) / stride);
+            let back = (positions - 1) / stride;
+            [back.saturating_sub(first), (last + 1).saturating_sub(from[axis])]
+        };
+        let ([above, below], [left, right]) = (around(0), around(1));
+        Framed {
+            before: [above, left.max(right)],
+            rows: from[0].saturating_add(above).saturating_add(below),
+            pitch: from[1].saturating_add(left.max(right)),
+        }
+    }
+
+    /// The numbers that a plane takes, with those that are read or written behind it.
+    pub(super) fn room(&self) -> usize {
+        self.plane().saturating_add(self.before[1] + BEHIND)
+    }
+
+    /// From a plane to the next, if several lie one behind the other.
+    pub(super) fn plane(&self) -> usize {
+        self.rows.saturating_mul(self.pitch)
+    }
+
+    /// Where the first number of the plane is.
+    pub(super) fn inside<T>(&self, image: *const T) -> *const T {
+        image.wrapping_add(self.before[0] * self.pitch + self.before[1])
     }
 }
 
@@ -83,22 +112,8 @@ impl Transposed<'_> {
         self.dtype == self.acc()
     }
 
-    /// Numbers that lie before the first and behind the last of a line that columns see, or rows.
-    fn around(&self, axis: usize) -> [usize; 2] {
-        let Moves { positions, stride, low } = self.moves[axis];
-        // Windows that see the first and the last element.
-        let (first, last) = (low / stride, (self.to[axis].max(1) - 1).saturating_add(low) / stride);
-        let back = (positions - 1) / stride;
-        [back.saturating_sub(first), (last + 1).saturating_sub(self.from[axis])]
-    }
-
     fn framed(&self) -> Framed {
-        let ([above, below], [left, right]) = (self.around(0), self.around(1));
-        Framed {
-            before: [above, left.max(right)],
-            rows: self.from[0].saturating_add(above).saturating_add(below),
-            pitch: self.from[1].saturating_add(left.max(right)),
-        }
+        Framed::of(self.from, self.to, self.moves)
     }
 
     /// Even columns of a line.
@@ -171,7 +186,7 @@ impl Transposed<'_> {
         let image = scratch.right.room::<E::Num>(framed.room());
         // SAFETY: the room of the image; all bits zero are the number zero.
         unsafe { image.write_bytes(0, framed.room()) };
-        let inside = image.wrapping_add(framed.before[0] * framed.pitch + framed.before[1]);
+        let inside = framed.inside(image).cast_mut();
         let ([rows, columns], [height, width]) = (self.from, self.to);
         let bytes = self.dtype.bytes();
         let whole = 2 * self.columns().next_multiple_of(E::LANES);

@@ -1,4 +1,4 @@
-//! Transposed convolutions need no plan: what is done with a plane is precompiled, and threads take some planes each.
+//! Transposed convolutions need no plan: what is done with planes is precompiled, and threads take some each.
 
 use super::numbers::Numbers;
 use tracecast_ir::kernel::{Kernel, Moves, Transposed};
@@ -11,9 +11,11 @@ pub(crate) struct TransposedDispatch<C = Size> {
     pub(crate) dtype: DType,
     /// How many inputs there are; the output follows them.
     pub(crate) inputs: usize,
-    /// Planes, and after how many of them windows come again.
-    pub(crate) planes: C,
-    pub(crate) channels: C,
+    /// Groups of planes, and after how many of them weights come again.
+    pub(crate) groups: C,
+    pub(crate) period: C,
+    /// Planes of a group of the operand, and of the result.
+    pub(crate) planes: [C; 2],
     /// Rows and columns of a plane of the operand, and of the result.
     pub(crate) from: [C; 2],
     pub(crate) to: [C; 2],
@@ -27,19 +29,19 @@ impl TransposedDispatch {
     /// # Errors
     /// If a name has no value, or a size is negative.
     pub(super) fn at(&self, sizes: &Numbers<'_>) -> Result<TransposedDispatch<usize>, String> {
-        let TransposedDispatch { dtype, inputs, planes, channels, from, to, moves } = *self;
+        let TransposedDispatch { dtype, inputs, groups, period, planes, from, to, moves } = *self;
         let both = |[down, across]: [Size; 2]| -> Result<[usize; 2], String> {
             Ok([sizes.count(down)?, sizes.count(across)?])
         };
-        let (planes, channels) = (sizes.count(planes)?, sizes.count(channels)?);
-        let (from, to) = (both(from)?, both(to)?);
-        Ok(TransposedDispatch { dtype, inputs, planes, channels, from, to, moves })
+        let (groups, period) = (sizes.count(groups)?, sizes.count(period)?);
+        let [planes, from, to] = [both(planes)?, both(from)?, both(to)?];
+        Ok(TransposedDispatch { dtype, inputs, groups, period, planes, from, to, moves })
     }
 }
 
 /// What a run does.
 pub(super) fn dispatch(kernel: &Kernel, of: &Transposed) -> TransposedDispatch {
-    let Transposed { planes, channels, from, to, moves } = *of;
+    let Transposed { groups, period, planes, from, to, moves } = *of;
     let (dtype, inputs) = (kernel.inputs[0].dtype, kernel.inputs.len());
-    TransposedDispatch { dtype, inputs, planes, channels, from, to, moves }
+    TransposedDispatch { dtype, inputs, groups, period, planes, from, to, moves }
 }

@@ -46,6 +46,10 @@ pub(super) struct Images {
     beside: Option<SideBySide>,
     /// True if bf16 are multiplied in pairs.
     pairs: bool,
+    /// So many rows, two vectors of them, are summed together, if vectors go across rows.
+    across: Option<usize>,
+    /// True if packing rows takes longer than filling images: threads share rows.
+    by_rows: bool,
     /// True if planes are read where they lie.
     depthwise: bool,
 }
@@ -77,8 +81,12 @@ impl Images {
         let distances = (all_bf16 && m > 1).then(|| joined.distances(k)).flatten();
         let in_pairs = distances.map(|all| joined.cost(sizes, instructions, Some(all.len())));
         let singly = image.cost(sizes, instructions, None);
-        let pairs = in_pairs.is_some_and(|cost| cost < singly);
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
+        let across = image.across(&cpu, contract.acc, sizes, all_bf16);
+        let across = across.filter(|across| across.cost < least);
+        let pairs =
+            if across.is_some() { all_bf16 } else { in_pairs.is_some_and(|cost| cost < singly) };
+        let least = across.as_ref().map_or(least, |across| across.cost);
         let is_better = least < right.cost(m, instructions, all_bf16);
         let few_steps = m == 1 && k <= FEW_STEPS;
         let by_line = few_steps && is_better && image.has_wide_lines(&cpu, contract.acc);
@@ -94,7 +102,8 @@ impl Images {
         let depthwise = m == 1 && !is_few && image.is_depthwise(&cpu, contract.acc, of, several);
         let beside = beside.filter(|_| !depthwise);
         let all = batch.iter().product::<usize>() * n;
-        let few = m >= MANY_ROWS && all <= FEW_IN_ALL && right.is_packed_fast(instructions);
+        let few = across.is_none() && m >= MANY_ROWS && all <= FEW_IN_ALL;
+        let few = few && right.is_packed_fast(instructions);
         if beside.is_none() && !depthwise && (few || !is_better) {
             return None;
         }
@@ -107,7 +116,11 @@ impl Images {
             FactorSource::Plain { .. } | FactorSource::Computed { .. } => None,
         };
         let [windows, _] = image.windows();
-        Some(Images { right, left, period, windows, beside, pairs, depthwise })
+        let across = across.filter(|_| beside.is_none() && !depthwise);
+        let images = batch.iter().product::<usize>();
+        let by_rows = across.as_ref().is_some_and(|across| m * k > images * across.room);
+        let across = across.map(|across| across.unit);
+        Some(Images { right, left, period, windows, beside, pairs, across, by_rows, depthwise })
     }
 
     /// What contractions are, for operands whose first elements lie there.
@@ -116,11 +129,13 @@ impl Images {
         contract: &'a BoundContract,
         cpu: &'a Cpu,
         sources: [Source<'a>; 2],
+        rows: Range<usize>,
     ) -> Correlation<'a> {
         let [a, b] = sources;
         let BoundContract { acc, m, k, .. } = *contract;
         let Images { period, beside, pairs, .. } = *self;
-        Correlation { cpu, acc, rows: m, k, a, b, period, beside, pairs, stored: None }
+        let across = self.across.map(|_| [rows.start, rows.end]);
+        Correlation { cpu, acc, rows: m, k, a, b, period, beside, across, pairs, stored: None }
     }
 
     /// What batches are cut at multiples of, for so many parts.
@@ -132,13 +147,16 @@ impl Images {
         }
     }
 
-    /// Into how many parts batches and windows are cut.
-    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 2] {
+    /// Into how many parts rows, batches and windows are cut.
+    fn cut(&self, contract: &BoundContract, team: &Team) -> [usize; 3] {
         let batches = contract.batch.iter().product::<usize>().max(1);
         let parts = parts(contract, team);
+        if let Some(strips) = self.across.filter(|_| self.by_rows).map(|unit| contract.m / unit) {
+            return [parts.min(strips), 1, 1];
+        }
         let groups = parts.min(batches.div_ceil(self.unit(batches, parts)));
         let bands = if self.beside.is_some_and(|side| side.few) { 1 } else { parts / groups };
-        [groups, bands.min(self.windows)]
+        [1, groups, bands.min(self.windows)]
     }
 
     /// In how many parts, at most, and what any of them takes.
@@ -146,25 +164,27 @@ impl Images {
         let cut = self.cut(contract, team);
         let [left, right] = &contract.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
-        let work = self.correlation(contract, cpu, sources);
         let of = |task: usize| {
-            let (batches, windows) = self.task(contract, cut, task);
+            let (rows, batches, windows) = self.task(contract, cut, task);
+            let work = self.correlation(contract, cpu, sources, rows);
             work.rooms([batches.len(), windows.len()])
         };
-        let tasks = cut[0] * cut[1];
+        let tasks = cut.iter().product();
         (tasks, (0..tasks).map(of).fold(Rooms::default(), Rooms::max))
     }
 
-    /// The batches and windows of a task.
+    /// The rows, batches and windows of a task.
     fn task(
         &self,
         contract: &BoundContract,
-        [groups, bands]: [usize; 2],
+        [rows, groups, bands]: [usize; 3],
         task: usize,
-    ) -> (Range<usize>, Range<usize>) {
+    ) -> (Range<usize>, Range<usize>, Range<usize>) {
         let batches = contract.batch.iter().product();
         let windows = part(self.windows, 1, bands, task % bands);
-        (part(batches, self.unit(batches, groups), groups, task / bands), windows)
+        let task = task / bands;
+        let rows = part(contract.m, self.across.unwrap_or(1), rows, task / groups);
+        (rows, part(batches, self.unit(batches, groups), groups, task % groups), windows)
     }
 
     /// Runs it.
@@ -172,7 +192,7 @@ impl Images {
         let operands = invocation.operands;
         let cpu = Cpu::with(invocation.target.instructions);
         let cut = self.cut(contract, invocation.team);
-        let tasks = cut[0] * cut[1];
+        let tasks = cut.iter().product();
         let [left, right] = &contract.factors;
         let mut a = operand(left, self.left.as_ref(), operands);
         let b = operand(right, Some(&self.right), operands);
@@ -186,7 +206,8 @@ impl Images {
         let sums = Sums::of(contract, invocation);
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
-                let work = self.correlation(contract, &cpu, [a.source(), b.source()]);
+                let (rows, batches, windows) = self.task(contract, cut, task);
+                let work = self.correlation(contract, &cpu, [a.source(), b.source()], rows);
                 let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
                 let rounded = |dtype: DType| dtype == DType::BF16 && self.depthwise;
                 let stored = stored.filter(|(.., dtype)| *dtype == contract.acc || rounded(*dtype));
@@ -196,7 +217,7 @@ impl Images {
                 let mut call = |row: usize, rows: usize, columns: Range<usize>, block: Address| {
                     sums.finish(&mut slots, row..row + rows, columns, block);
                 };
-                memory::correlate(&work, stored, self.task(contract, cut, task), &at, &mut call);
+                memory::correlate(&work, stored, (batches, windows), &at, &mut call);
             });
         });
     }

@@ -1,12 +1,13 @@
-//! Runs transposed convolutions: each thread takes some planes.
+//! Runs transposed convolutions: each thread takes some groups, or some planes of the result.
 
 use super::Invocation;
-use super::memory::{Address, Rows, narrow_rows, transposed};
-use crate::contract::{Cpu, Rooms, Transposed};
+use super::memory::{self, Address, Rows, copy_rows, narrow_rows};
+use crate::contract::{Cpu, Phases, Rooms, Transposed};
 use crate::machine::InstructionSet;
 use crate::plan::transposed::TransposedDispatch as Dispatch;
 use crate::routines::{NarrowFloat, Tiles};
 use crate::threads::{Team, part};
+use std::ops::Range;
 
 /// A transposed convolution at the sizes of a binding.
 pub(super) type TransposedDispatch = Dispatch<usize>;
@@ -18,38 +19,85 @@ const PER_OPERATION: usize = 8;
 pub(super) fn run(of: &TransposedDispatch, invocation: &Invocation<'_>) {
     let instructions = invocation.target.instructions;
     let cpu = Cpu::with(instructions);
-    let work = work(of, &cpu);
-    let operands = [0, of.inputs - 1, of.inputs].map(|slot| invocation.operands.get(slot));
+    let [x, weight, result] =
+        [0, of.inputs - 1, of.inputs].map(|slot| invocation.operands.get(slot));
     let narrow = NarrowFloat::of(of.dtype).map(|narrow| Tiles::of(instructions).narrow(narrow));
-    let count = of.to[0] * of.to[1];
-    let round = |plane: usize, sums: Address| {
-        let narrow = narrow.expect("sums that are not stored are rounded");
-        let bytes = count * of.dtype.bytes();
-        let from = Rows { first: sums, step: count * size_of::<f32>() };
-        let to = Rows { first: operands[2].offset((plane * bytes) as isize), step: bytes };
-        narrow_rows(narrow, from, to, 1, count);
+    let ([height, width], bytes) = (of.to, of.dtype.bytes());
+    // Sums of some planes and rows go to the result.
+    let store = |planes: Range<usize>, rows: Range<usize>, sums: Address| {
+        let (count, sum) = (rows.len() * width, narrow.map_or(bytes, |_| size_of::<f32>()));
+        let first = (planes.start * height + rows.start) * width * bytes;
+        let from = Rows { first: sums, step: count * sum };
+        let to = Rows { first: result.offset(first as isize), step: height * width * bytes };
+        match narrow {
+            Some(narrow) => narrow_rows(narrow, from, to, planes.len(), count),
+            None => copy_rows(from, to, planes.len(), count * bytes),
+        }
     };
-    let parts = parts(of, invocation.team);
-    invocation.team.each(parts, |i| {
-        transposed(&work, operands, part(of.planes, 1, parts, i), &mut { round });
+    let cut = cut(of, &cpu, invocation.team);
+    invocation.team.each(cut.iter().product(), |task| {
+        let (groups, planes) = self::task(of, &cpu, cut, task);
+        match depthwise(of, &cpu) {
+            Some(work) => {
+                let mut hand = |plane: usize, sums| store(plane..plane + 1, 0..height, sums);
+                memory::transposed(&work, [x, weight, result], groups, &mut hand);
+            }
+            None => {
+                let work = phases(of, &cpu);
+                memory::phases(&work, [x, weight], (groups, planes), &mut { store });
+            }
+        }
     });
 }
 
-/// The work for any planes.
-fn work<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Transposed<'a> {
-    let Dispatch { dtype, channels, from, to, moves, .. } = *of;
-    Transposed { cpu, dtype, channels, from, to, moves }
+/// The work for any groups, of one plane each.
+fn depthwise<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Option<Transposed<'a>> {
+    let Dispatch { dtype, period, planes, from, to, moves, .. } = *of;
+    (planes == [1, 1]).then_some(Transposed { cpu, dtype, channels: period, from, to, moves })
+}
+
+/// The work for any groups of several planes.
+fn phases<'a>(of: &TransposedDispatch, cpu: &'a Cpu) -> Phases<'a> {
+    let Dispatch { dtype, period, planes, from, to, moves, .. } = *of;
+    Phases { cpu, dtype, period, planes, from, to, moves }
+}
+
+/// Into how many parts groups and planes of the result are cut.
+fn cut(of: &TransposedDispatch, cpu: &Cpu, team: &Team) -> [usize; 2] {
+    let parts = parts(of, team);
+    if of.planes == [1, 1] {
+        return [parts, 1];
+    }
+    let work = phases(of, cpu);
+    let strips = of.planes[1].div_ceil(work.unit()).max(1);
+    let groups = if work.by_planes(of.groups) && strips >= parts { 1 } else { parts };
+    let groups = groups.min(of.groups).max(1);
+    [groups, (parts / groups).min(strips)]
+}
+
+/// The groups and the planes of the result of a task.
+fn task(
+    of: &TransposedDispatch,
+    cpu: &Cpu,
+    [groups, planes]: [usize; 2],
+    task: usize,
+) -> (Range<usize>, Range<usize>) {
+    let unit = if planes == 1 { 1 } else { phases(of, cpu).unit() };
+    let planes_of = part(of.planes[1], unit, planes, task % planes);
+    (part(of.groups, 1, groups, task / planes), planes_of)
 }
 
 /// What each thread takes.
 pub(super) fn rooms(of: &TransposedDispatch, instructions: InstructionSet) -> Rooms {
-    work(of, &Cpu::with(instructions)).rooms()
+    let cpu = Cpu::with(instructions);
+    depthwise(of, &cpu).map_or_else(|| phases(of, &cpu).rooms(), |work| work.rooms())
 }
 
-/// Into how many parts a run is cut.
+/// Into how many parts a run is cut, at most.
 pub(super) fn parts(of: &TransposedDispatch, team: &Team) -> usize {
     let window: usize = of.moves.iter().map(|moves| moves.positions).product();
     let ([rows, columns], [height, width]) = (of.from, of.to);
-    let each = rows * columns * window / PER_OPERATION + height * width;
-    team.parts(of.planes * each, of.planes)
+    let sums = rows * columns * window * of.planes[0] / PER_OPERATION + height * width;
+    let most = of.groups * if of.planes == [1, 1] { 1 } else { of.planes[1] };
+    team.parts(of.groups * of.planes[1] * sums, most)
 }

@@ -4,7 +4,10 @@ use super::{check, inputs, kernel};
 use tracecast_ir::kernel::{Form, Moves, Transposed};
 use tracecast_ir::{DType, Size, TensorType};
 
-/// Planes and channels; rows and columns of the operand, and of the result; positions, stride and zeros in front along rows and along columns.
+/// Groups, after how many of them weights come again, and the planes of each, of the operand and of the result.
+type Planes = [usize; 4];
+
+/// Groups of one plane, and after how many of them weights come again; rows and columns of the operand, and of the result; positions, stride and zeros in front along rows and along columns.
 type Case = ([usize; 2], [usize; 2], [usize; 2], [[usize; 3]; 2]);
 
 const CASES: [Case; 18] = [
@@ -33,19 +36,30 @@ const CASES: [Case; 18] = [
     ([2, 2], [9, 9], [4, 3], [[3, 2, 4], [5, 2, 7]]),
 ];
 
-fn transposed(([planes, channels], from, to, moves): Case, dtype: DType) {
+fn transposed(([groups, period], from, to, moves): Case, dtype: DType) {
+    several([groups, period, 1, 1], (from, to, moves), dtype);
+}
+
+fn several(
+    [groups, period, of_x, of_result]: Planes,
+    (from, to, moves): ([usize; 2], [usize; 2], [[usize; 3]; 2]),
+    dtype: DType,
+) {
     let moves = moves.map(|[positions, stride, low]| Moves { positions, stride, low });
-    let of =
-        |lead: usize, [rows, columns]: [usize; 2]| TensorType::new(dtype, [lead, rows, columns]);
+    let of = |lead: &[usize], [rows, columns]: [usize; 2]| {
+        TensorType::new(dtype, &[lead, &[rows, columns]].concat()[..])
+    };
     let window = moves.map(|moves| moves.positions);
     let form = Form::Transposed(Transposed {
-        planes: Size::from(planes),
-        channels: Size::from(channels),
+        groups: Size::from(groups),
+        period: Size::from(period),
+        planes: [of_x, of_result].map(Size::from),
         from: from.map(Size::from),
         to: to.map(Size::from),
         moves,
     });
-    let k = kernel(vec![of(planes, from), of(channels, window)], vec![of(planes, to)], form);
+    let operands = vec![of(&[groups, of_x], from), of(&[period, of_x, of_result], window)];
+    let k = kernel(operands, vec![of(&[groups, of_result], to)], form);
     for special in [false, true] {
         check(&k, &inputs(&k, 7, special));
     }
@@ -55,6 +69,27 @@ fn transposed(([planes, channels], from, to, moves): Case, dtype: DType) {
 fn planes_of_every_kind() {
     for dtype in DType::FLOATS {
         CASES.into_iter().for_each(|case| transposed(case, dtype));
+    }
+}
+
+/// Vectors go across planes: fewer than a vector, several and a few more, and more steps than a block.
+#[test]
+fn several_planes() {
+    let three = [[3, 2, 1]; 2];
+    for dtype in DType::FLOATS {
+        for planes in [[2, 1, 4, 3], [4, 2, 3, 17], [1, 1, 2, 64], [3, 1, 5, 48]] {
+            several(planes, ([4, 5], [8, 10], three), dtype);
+        }
+        several([2, 1, 2, 16], ([7, 7], [14, 14], [[5, 2, 2], [5, 2, 2]]), dtype);
+        several([1, 1, 6, 20], ([3, 4], [5, 7], three), dtype);
+        several([2, 1, 4, 33], ([5, 6], [10, 11], [[1, 2, 0], [1, 2, 1]]), dtype);
+        several([2, 2, 2, 16], ([6, 5], [6, 9], [[3, 1, 1], [3, 2, 1]]), dtype);
+        several([1, 1, 7, 18], ([1, 25], [1, 50], [[1, 1, 0], [7, 2, 3]]), dtype);
+        several([1, 1, 4, 16], ([3, 3], [11, 13], three), dtype);
+        several([1, 1, 4, 16], ([9, 9], [4, 3], [[3, 2, 4], [5, 2, 7]]), dtype);
+        several([1, 1, 140, 16], ([2, 3], [4, 5], [[5, 2, 2], [3, 2, 1]]), dtype);
+        // Bands of rows.
+        several([1, 1, 2, 16], ([40, 90], [80, 180], three), dtype);
     }
 }
 
@@ -70,6 +105,7 @@ fn nothing() {
         (2, [3, 3], [0, 4]),
     ] {
         transposed(([planes, 1], from, to, moves), DType::F32);
+        several([planes, 1, 3, 20], (from, to, moves), DType::F32);
     }
 }
 
@@ -78,9 +114,16 @@ fn nothing() {
 fn an_operand_by_itself() {
     let ty = TensorType::new(DType::F32, [1usize, 3, 3]);
     let sizes = [3, 3].map(Size::from);
-    let (planes, channels) = (Size::from(1), Size::from(1));
+    let one = Size::from(1);
     let moves = [Moves { positions: 3, stride: 2, low: 1 }; 2];
-    let form = Form::Transposed(Transposed { planes, channels, from: sizes, to: sizes, moves });
+    let form = Form::Transposed(Transposed {
+        groups: one,
+        period: one,
+        planes: [one, one],
+        from: sizes,
+        to: sizes,
+        moves,
+    });
     let k = kernel(vec![ty.clone()], vec![ty], form);
     check(&k, &inputs(&k, 3, false));
 }

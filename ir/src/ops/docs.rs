@@ -302,8 +302,8 @@ mod tests {
     const OURS_ALONE: &[&str] = &[
         "check_range",
         "contract",
+        "convolution_transpose",
         "cotangent",
-        "depthwise_transpose",
         "input",
         "kernel",
         "mul_add",

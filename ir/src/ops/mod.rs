@@ -91,7 +91,7 @@ pub fn families() -> Vec<Family> {
         Family { name: "einsum", ops: einsum::EINSUM_OPS, methods: &[] },
         Family { name: "padding", ops: padding::OPS, methods: padding::METHODS },
         Family { name: "conv", ops: conv::OPS, methods: conv::METHODS },
-        Family { name: "depthwise", ops: conv::depthwise::OPS, methods: conv::depthwise::METHODS },
+        Family { name: "transpose", ops: conv::transpose::OPS, methods: conv::transpose::METHODS },
         Family { name: "pool", ops: pool::OPS, methods: pool::METHODS },
         Family { name: "resize", ops: resize::OPS, methods: resize::METHODS },
         Family { name: "length", ops: length::OPS, methods: length::METHODS },

@@ -46,8 +46,23 @@ const LARGE: f64 = (1u64 << 36) as f64;
 /// About how many cycles joining sixteen numbers takes with those of one distance.
 const JOINING: f64 = 3.0;
 
+/// About how many cycles filling takes for sixteen numbers that lie in order,
+const FILLING: f64 = 4.0;
+/// and turning so many sums.
+const TURNING: f64 = 4.0;
+
 /// Vectors that begin in an image or a line may end so many numbers behind it.
 const BEHIND: usize = 64;
+
+/// What a contraction takes whose vectors go across rows.
+pub(crate) struct Across {
+    /// So many rows are summed together.
+    pub(crate) unit: usize,
+    /// Numbers of an image.
+    pub(crate) room: usize,
+    /// As [`Image::cost`].
+    pub(crate) cost: f64,
+}
 
 /// An axis that windows move over. Places along it count from the operand's first element.
 #[derive(Clone, Debug)]
@@ -379,6 +394,31 @@ impl Image {
         vain * products(m, distances.is_some()) + (self.filling(instructions) + copies) * filling
     }
 
+    /// What a contraction takes whose vectors go across rows: nothing is summed in vain, and windows may be some places apart. `None` if rows are no whole pairs of
+    /// vectors, or the engine sums too few columns of an image at once.
+    pub(crate) fn across(
+        &self,
+        cpu: &Cpu,
+        acc: DType,
+        [m, n, k]: [usize; 3],
+        pairs: bool,
+    ) -> Option<Across> {
+        let (lanes, spots) = with_engine!(cpu, acc, pairs, E => (E::LANES, E::SPOTS));
+        let unit = 2 * lanes;
+        if !m.is_multiple_of(unit) || spots <= 2 || !self.is_near() {
+            return None;
+        }
+        let places = self.place_by_place();
+        let places = if pairs { places.in_pairs() } else { places };
+        if pairs && places.depth() == 1 {
+            return None;
+        }
+        let room = places.room();
+        let filling = FILLING * room as f64 / (n * k) as f64;
+        let cost = products(m, pairs) + filling + TURNING * m as f64 / k as f64;
+        Some(Across { unit, room, cost })
+    }
+
     /// About how many cycles filling takes for sixteen numbers.
     fn filling(&self, instructions: InstructionSet) -> f64 {
         let [.., inner] = &self.along;
@@ -386,7 +426,7 @@ impl Image {
             // Of several phases: from when their numbers were told apart one by one, as those of f64 still are; not found anew since.
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 if inner.phases.len() > 1 => 40.0,
-            _ => 4.0,
+            _ => FILLING,
         }
     }
 
@@ -415,6 +455,17 @@ impl Image {
         for i in 0..outer.count {
             for j in 0..middle.count {
                 each(i * far + j * near, inner.count);
+            }
+        }
+    }
+
+    /// Calls `each` for each window of an image whose places this one has in order, with where it begins.
+    pub(super) fn each_window(&self, of: &Image, mut each: impl FnMut(usize)) {
+        let [far, near, next] = self.window_steps(of);
+        let [outer, middle, inner] = of.counts();
+        for i in 0..outer {
+            for j in 0..middle {
+                (0..inner).for_each(|l| each(i * far + j * near + l * next));
             }
         }
     }

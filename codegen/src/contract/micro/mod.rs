@@ -22,7 +22,7 @@ pub(super) mod portable;
 pub(super) mod spots;
 pub(super) mod taps;
 
-use super::pack::{Alternate, Elements, Lines, Rows, Wider, apart_singly, pack_singly};
+use super::pack::{Alternate, Elements, Lines, Matrices, Rows, Wider, apart_singly, pack_singly};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
 use alternating::Alternating;
@@ -119,8 +119,7 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, Self::Num>);
 
-    /// Packs rows of which each goes across matrices of two rows, `next` elements from one to the next and with so many columns: steps are in the order of columns.
-    /// They lie `row` elements apart. Returns what [`Engine::pack`] does; `None` if the engine has no way to.
+    /// Packs rows of which each goes across matrices of two rows: steps are in the order of columns. They lie `row` elements apart. Returns what [`Engine::pack`] does; `None` if the engine has no way to.
     ///
     /// # Safety
     ///
@@ -128,7 +127,7 @@ pub(super) trait Engine {
     unsafe fn pack_crossed(
         _from: &Elements,
         _row: isize,
-        _matrices: (isize, usize),
+        _matrices: Matrices,
         _steps: Range<usize>,
         _count: usize,
         _dst: *mut Self::Num,

@@ -8,7 +8,7 @@
 use super::super::pack::avx512::{
     join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
 };
-use super::super::pack::{Elements, Lines, through};
+use super::super::pack::{Elements, Lines, Matrices, through};
 use super::super::windows::{Runs, Seen};
 use super::alternating::Alternating;
 use super::avx512::Avx512F32;
@@ -146,7 +146,7 @@ impl Engine for PairsF32 {
     unsafe fn pack_crossed(
         from: &Elements,
         row: isize,
-        matrices: (isize, usize),
+        matrices: Matrices,
         steps: Range<usize>,
         count: usize,
         dst: *mut f32,

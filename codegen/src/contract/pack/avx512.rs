@@ -3,7 +3,7 @@
 use super::loads::{
     Bf16, F16, F32, Numbers, One, RoundedToBf16, RoundedToF16, Two, first, least_of, pair, smaller,
 };
-use super::{Alternate, CHUNK, Elements, Lines, Rows, Wider, pack_singly};
+use super::{Alternate, CHUNK, Elements, Lines, Matrices, Rows, Wider, pack_singly};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -318,7 +318,7 @@ unsafe fn runs<N: Numbers>(
 pub(in crate::contract) unsafe fn pairs_crossed(
     from: &Elements,
     row: isize,
-    (next, columns): (isize, usize),
+    Matrices { next, second, columns }: Matrices,
     steps: Range<usize>,
     count: usize,
     dst: *mut u32,
@@ -336,7 +336,7 @@ pub(in crate::contract) unsafe fn pairs_crossed(
             let mut rows = [x86::_mm512_setzero_si512(); LANES];
             for (l, to) in rows.iter_mut().enumerate().take(n) {
                 let own = of_first.moved(l as isize * row);
-                let after = own.moved(columns as isize).base;
+                let after = own.moved(second).base;
                 // SAFETY: these columns of both rows of a matrix.
                 *to = unsafe { Two::<Bf16>::across::<1>(own.base, there, after, there) };
                 least = smaller(least, *to);

@@ -66,6 +66,14 @@ pub(in crate::contract) struct Rows {
     pub(in crate::contract) pitch: usize,
 }
 
+/// Matrices of two rows that a line goes across, column by column: from a matrix to the next and from a row to the other in elements, and the columns of each.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Matrices {
+    pub(in crate::contract) next: isize,
+    pub(in crate::contract) second: isize,
+    pub(in crate::contract) columns: usize,
+}
+
 /// Where every second number of a row goes, and how many do.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Alternate<T> {
@@ -256,7 +264,7 @@ pub(super) unsafe fn pack<E: Engine>(
     least
 }
 
-/// As [`pack`], for rows that lie so many elements apart, from the first one's element of each step on.
+/// As [`pack`], for rows that lie so many elements apart, from the first one's element of each step on, in strips of so many at most.
 ///
 /// # Safety
 ///
@@ -265,12 +273,12 @@ pub(super) unsafe fn pack_apart<E: Engine>(
     from: Elements,
     row: isize,
     offsets: &[isize],
-    rows: usize,
+    (rows, most): (usize, usize),
     dst: *mut E::Num,
 ) -> u16 {
     let mut least = u16::MAX;
     for (chunk, steps) in offsets.chunks(CHUNK).enumerate() {
-        for Part { start, count, ld } in strips(rows, E::ROWS) {
+        for Part { start, count, ld } in strips(rows, most) {
             let before = start * offsets.len().div_ceil(E::DEPTH);
             let to = dst.wrapping_add(before + chunk * CHUNK / E::DEPTH * ld);
             let first = from.moved(start as isize * row);

@@ -53,6 +53,7 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
             b,
             period: CHANNELS,
             beside: None,
+            across: None,
             pairs: false,
             stored: None,
         };

@@ -32,6 +32,7 @@ pub(super) fn few_steps(
             b,
             period: 3,
             beside: None,
+            across: None,
             pairs: false,
             stored: None,
         };

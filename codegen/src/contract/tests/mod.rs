@@ -513,7 +513,7 @@ fn images_have_the_sums_of_windows() {
             beside(&x, b, &all, [k, n], [0..1, 1..1]);
             let middle = windows[0] / 3;
             beside(&x, b, &all, [k, n], [0..middle, middle..windows[0]]);
-            for m in [1, 9, 20] {
+            for (m, across) in [(1, None), (9, None), (20, None), (32, Some([0, 32]))] {
                 // Two left operands for three batches, one right operand for all.
                 let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
                 let a = left.source();
@@ -528,7 +528,8 @@ fn images_have_the_sums_of_windows() {
                     b,
                     period: 2,
                     beside: None,
-                    pairs: cpu.pairs && of_bf16 && distances.is_some(),
+                    across,
+                    pairs: cpu.pairs && of_bf16 && distances.is_some() && across.is_none(),
                     stored: None,
                 };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];
@@ -574,6 +575,7 @@ fn beside(x: &Tensor, b: Source<'_>, all: &[f64], [k, n]: [usize; 2], windows: [
             b,
             period: SEEN,
             beside,
+            across: None,
             pairs: false,
             stored: None,
         };

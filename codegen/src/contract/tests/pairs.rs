@@ -5,13 +5,14 @@ use super::super::{Correlation, Cpu, Image, Scratch, Source};
 use super::{Tensor, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;
 
-/// Rows of the left operands.
+/// Rows of the left operands, and such that are vectors across rows.
 const M: usize = 17;
+const ACROSS: usize = 32;
 
 /// Compares the sums of a correlation, whose windows are in two parts, with those that are wanted, on every CPU.
 fn compare(
     [a, b]: [Source<'_>; 2],
-    [k, n, windows]: [usize; 3],
+    [m, k, n, windows]: [usize; 4],
     want: impl Fn(usize) -> u64,
     what: &str,
     scratch: &mut Scratch,
@@ -19,9 +20,21 @@ fn compare(
     for cpu in &Cpu::all() {
         let (acc, pairs) = (DType::F32, cpu.pairs);
         let (period, beside, stored) = (1, None, None);
-        let work = Correlation { cpu, acc, rows: M, k, a, b, period, beside, pairs, stored };
+        let work = Correlation {
+            cpu,
+            acc,
+            rows: m,
+            k,
+            a,
+            b,
+            period,
+            beside,
+            across: (m == ACROSS).then_some([0, m]),
+            pairs,
+            stored,
+        };
         let parts = [0..windows / 3, windows / 3..windows].map(|part| (0..1, part));
-        let found = images::handed_on(&work, parts, &|_| [0, 0], [M, n], scratch);
+        let found = images::handed_on(&work, parts, &|_| [0, 0], [m, n], scratch);
         for (i, bits) in found.into_iter().enumerate() {
             assert_eq!(bits.map(u64::from), Some(want(i)), "{what}, at {i}, {cpu:?}");
         }
@@ -49,7 +62,7 @@ fn pairs_in_images_have_the_sums_of_windows() {
             sum(DType::F32, k, |p| left.get(i / n, p), right)
         };
         let what = format!("{channels} channels, by {stride}, {dilation} apart");
-        compare([left.source(), b], [k, n, windows], want, &what, &mut scratch);
+        compare([left.source(), b], [M, k, n, windows], want, &what, &mut scratch);
     }
 }
 
@@ -59,7 +72,8 @@ fn pairs_of_channels_are_one_image() {
     // With 60 channels, the second block of steps begins within a pair of channels.
     let cases =
         [(1, 1), (2, 1), (1, 2), (2, -1)].into_iter().flat_map(|way| [2, 8, 60].map(|c| (way, c)));
-    for ((stride, dilation), channels) in cases {
+    let cases = cases.flat_map(|case| [M, ACROSS].map(|m| (case, m)));
+    for (((stride, dilation), channels), m) in cases {
         let (x, _, all, [_, n]) = through_windows(DType::BF16, None, stride, dilation);
         let k = channels * 9;
         let plain = windows_over(channels, stride, dilation);
@@ -68,10 +82,10 @@ fn pairs_of_channels_are_one_image() {
         let [of_two, two] = [axis(channels / 2, 2 * planes.stride), axis(2, planes.stride)];
         let seen = Seen::new(&[of_two, down, across, two], &plain.columns, plain.bounds);
         let weights = [axis(channels / 2, 18), axis(9, 1), axis(2, 9)];
-        let weights = Seen::new(&[axis(M, k as isize)], &weights, [Bound::default(); MOST_BOUNDS]);
+        let weights = Seen::new(&[axis(m, k as isize)], &weights, [Bound::default(); MOST_BOUNDS]);
         let base = x.bytes.as_ptr().wrapping_offset(-2 * (21 + 1) * 2);
         let b = Source::Windows { base, dtype: DType::BF16, round: None, seen: &seen };
-        let left = Tensor::new(DType::BF16, M * k, 46, (k as isize, 1));
+        let left = Tensor::new(DType::BF16, m * k, 46, (k as isize, 1));
         let a = Source::Windows {
             base: left.bytes.as_ptr(),
             dtype: DType::BF16,
@@ -86,7 +100,7 @@ fn pairs_of_channels_are_one_image() {
             let right = |p: usize| all[in_memory(p) * n + i % n];
             sum(DType::F32, k, |p| left.get(i / n, in_memory(p)), right)
         };
-        let what = format!("{channels} channels, by {stride}, {dilation} apart");
-        compare([a, b], [k, n, windows], want, &what, &mut scratch);
+        let what = format!("{m} rows, {channels} channels, by {stride}, {dilation} apart");
+        compare([a, b], [m, k, n, windows], want, &what, &mut scratch);
     }
 }

@@ -136,6 +136,21 @@ pub(in crate::run) fn transposed(
     with_packed(|packed| unsafe { work.run(placed, planes, packed, &mut hand) });
 }
 
+/// Sums of transposed convolutions of several planes, for some groups and planes of the result in each; see [`contract::Phases::run`].
+pub(in crate::run) fn phases(
+    work: &contract::Phases<'_>,
+    [x, weight]: [Address; 2],
+    groups_and_planes: (Range<usize>, Range<usize>),
+    hand: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+) {
+    let mut hand = |planes: Range<usize>, rows: Range<usize>, sums: *const u8| {
+        hand(planes, rows, Address(sums.cast_mut()))
+    };
+    let operands = [x.0.cast_const(), weight.0.cast_const()];
+    // SAFETY: as for `contract`, for these groups.
+    with_packed(|packed| unsafe { work.run(operands, groups_and_planes, packed, &mut hand) });
+}
+
 /// Sums of a contraction over positions, for some rows and channels; see [`contract::Positions::run`].
 pub(in crate::run) fn over_positions(
     work: &contract::Positions<'_>,

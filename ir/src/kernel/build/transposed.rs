@@ -1,10 +1,10 @@
-//! Transposed depthwise convolutions: operands as they lie in memory.
+//! Transposed convolutions: operands as they lie in memory.
 
 use super::{Built, Context, Group, finish, value_of};
 use crate::Size;
 use crate::kernel::emit::Collected;
 use crate::kernel::{Form, Transposed};
-use crate::ops::conv::depthwise::moves;
+use crate::ops::conv::transpose::{LEAD, groups_of, moves};
 
 /// The kernel of one node.
 pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built, String> {
@@ -20,16 +20,16 @@ pub(in crate::kernel) fn build(cx: &Context<'_>, group: &Group) -> Result<Built,
     let (x, y) = (&cx.graph.ty(args[0]).shape, &cx.graph.node(node).results[0].shape);
     let weight = &cx.graph.ty(args[1]).shape;
     let moves = moves(weight, &cx.graph.node(node).attrs)?;
-    let axes = weight.rank() - 2;
-    let lead = x.rank() - axes;
+    let groups = Size::from(groups_of(&cx.graph.node(node).attrs));
     // Of a single axis there is one row.
-    let plane = |sizes: &[Size]| match sizes[lead..] {
+    let plane = |sizes: &[Size]| match sizes[LEAD..] {
         [rows, columns] => [rows, columns],
-        _ => [Size::from(1), sizes[lead]],
+        _ => [Size::from(1), sizes[LEAD]],
     };
     let form = Transposed {
-        planes: x[..lead].iter().product(),
-        channels: weight[0],
+        groups: x[0] * groups,
+        period: groups,
+        planes: [x[1] / groups, weight[1]],
         from: plane(x),
         to: plane(y),
         moves,

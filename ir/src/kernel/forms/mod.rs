@@ -39,7 +39,7 @@ pub enum Form {
     Lines(Lines),
     /// Attention.
     Attention(Attention),
-    /// Transposed depthwise convolutions.
+    /// Transposed convolutions.
     Transposed(Transposed),
 }
 
@@ -94,7 +94,7 @@ pub enum FormKind {
     Lines,
     /// Attention.
     Attention,
-    /// Transposed depthwise convolutions.
+    /// Transposed convolutions.
     Transposed,
 }
 

@@ -1,12 +1,12 @@
-//! Transposed depthwise convolutions, as the gradient of a depthwise convolution's operand is one: each plane is multiplied with a window of its own, and sums
-//! are evenly apart.
+//! Transposed convolutions, as the gradient of a convolution's operand is one: sums are over what windows see that are evenly apart.
 
 use super::{Grouping, Joins, Loops, Operands};
-use crate::Size;
 use crate::kernel::cost::Reads;
 use crate::kernel::interpret::scalar::{Bits, read, write};
 use crate::kernel::interpret::{Failed, Stopped, malformed, room};
+use crate::kernel::math::CONTRACT_BLOCK;
 use crate::kernel::{Body, Kernel, Scalar, build};
+use crate::{DType, Size};
 use std::fmt::{self, Formatter};
 
 pub(super) const GROUPING: Grouping = Grouping {
@@ -16,16 +16,20 @@ pub(super) const GROUPING: Grouping = Grouping {
     build: build::transposed,
 };
 
-/// `out[p, h] = Σ_k in0[p, o] * in1[p % channels, k]` over the positions `k` of a window, in row-major order, for which there is a whole number `o` along both axes with
-/// `h = o * stride + k - low`; where `o` is outside of `in0`, zero is multiplied. A sum is a chain of fused multiply-adds from zero, of 16-bit floats in f32.
+/// `out[g, p, h] = Σ_c Σ_k in0[g, c, o] * in1[g % period, c, p, k]` over the planes `c` of a group, and in each over the positions `k` of a window, in row-major order, for
+/// which there is a whole number `o` along both axes with `h = o * stride + k - low`; where `o` is outside of `in0`, zero is multiplied. An even number of planes of
+/// bf16 is gone through two at a time, at each position the one and then the other. Sums are those of a [contraction](super::Contract): chains of fused multiply-adds
+/// from zero over blocks of steps, of 16-bit floats in f32.
 ///
 /// If there is one input, it is both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Transposed {
-    /// Planes of the operand and of the result.
-    pub planes: Size,
-    /// After how many of them windows come again.
-    pub channels: Size,
+    /// Groups of planes, through all examples.
+    pub groups: Size,
+    /// After how many of them weights come again.
+    pub period: Size,
+    /// Planes of a group of the operand, and of the result.
+    pub planes: [Size; 2],
     /// Rows and columns of a plane of the operand.
     pub from: [Size; 2],
     /// The same of the result.
@@ -58,33 +62,66 @@ impl Moves {
     }
 }
 
+/// What a sum goes through: the elements of a group, its weights, and the plane and the place of the result.
+struct Sum<'a> {
+    x: &'a [Bits],
+    weight: &'a [Bits],
+    plane: usize,
+    at: [usize; 2],
+}
+
 impl Transposed {
-    /// The sum for an element of a plane, whose operand and whose window these are.
-    fn sum<T: Copy>(
-        &self,
-        [row, column]: [usize; 2],
-        (plane, window): (&[T], &[T]),
-        zero: T,
-        term: impl Fn(T, T, T) -> T,
-    ) -> T {
+    /// Calls `each` for the steps of a sum, with both factors.
+    fn each_step(&self, sum: &Sum<'_>, together: usize, mut each: impl FnMut(Bits, Bits)) {
+        let Sum { x, weight, plane, at: [row, column] } = *sum;
         let [down, across] = self.moves;
         let [rows, columns] = self.from.map(Size::get);
+        let [of_x, of_result] = self.planes.map(Size::get);
+        let window = down.positions * across.positions;
         let (first_down, below, count_down) = down.met(row);
         let (first_across, beside, count_across) = across.met(column);
-        let mut sum = zero;
-        for i in 0..count_down {
-            for j in 0..count_across {
-                let at = (below.checked_sub(i), beside.checked_sub(j));
-                let x = match at {
-                    (Some(y), Some(x)) if y < rows && x < columns => plane[y * columns + x],
-                    _ => zero,
-                };
-                let position = (first_down + i * down.stride) * across.positions;
-                sum = term(x, window[position + first_across + j * across.stride], sum);
+        for first in (0..of_x).step_by(together) {
+            for i in 0..count_down {
+                for j in 0..count_across {
+                    let position = (first_down + i * down.stride) * across.positions;
+                    let position = position + first_across + j * across.stride;
+                    for c in first..first + together {
+                        let x = match (below.checked_sub(i), beside.checked_sub(j)) {
+                            (Some(b), Some(a)) if b < rows && a < columns => {
+                                x[(c * rows + b) * columns + a]
+                            }
+                            _ => 0,
+                        };
+                        each(x, weight[(c * of_result + plane) * window + position]);
+                    }
+                }
             }
         }
-        sum
     }
+}
+
+macro_rules! chains {
+    ($name:ident, $ty:ident, $word:ident) => {
+        /// The sum, in blocks.
+        fn $name(&self, sum: &Sum<'_>, together: usize) -> Bits {
+            let of = |bits: Bits| $ty::from_bits(bits as $word);
+            let (mut total, mut chain, mut steps) = (None, 0.0, 0);
+            self.each_step(sum, together, |x, w| {
+                if steps == CONTRACT_BLOCK {
+                    total = Some(total.map_or(chain, |total: $ty| total + chain));
+                    (chain, steps) = (0.0, 0);
+                }
+                chain = of(w).mul_add(of(x), chain);
+                steps += 1;
+            });
+            Bits::from(total.map_or(chain, |total| total + chain).to_bits())
+        }
+    };
+}
+
+impl Transposed {
+    chains!(sum_f32, f32, u32);
+    chains!(sum_f64, f64, u64);
 }
 
 impl Loops for Transposed {
@@ -115,27 +152,25 @@ impl Loops for Transposed {
         let (x, weight) = (all(inputs[0])?, all(inputs[inputs.len() - 1])?);
         let [plane, result] = [self.from, self.to].map(|sizes| sizes[0].get() * sizes[1].get());
         let window: usize = self.moves.iter().map(|moves| moves.positions).product();
+        let [of_x, of_result] = self.planes.map(Size::get);
         let columns = self.to[1].get();
-        let part = |all: &[Bits], at: usize, count: usize| {
-            let part = all.get(at * count..(at + 1) * count);
-            part.map(<[Bits]>::to_vec).ok_or_else(|| malformed("an operand is too small"))
-        };
-        for p in 0..self.planes.get() {
-            let x = part(&x, p, plane)?;
-            let weight = part(&weight, p % self.channels.get(), window)?;
-            for i in 0..result {
-                let at = [i / columns, i % columns];
+        let together = if ty.dtype == DType::BF16 && of_x % 2 == 0 { 2 } else { 1 };
+        for g in 0..self.groups.get() {
+            let part = |all: &[Bits], at: usize, count: usize| {
+                let part = all.get(at * count..(at + 1) * count);
+                part.map(<[Bits]>::to_vec).ok_or_else(|| malformed("an operand is too small"))
+            };
+            let x = part(&x, g, of_x * plane)?;
+            let weight = part(&weight, g % self.period.get(), of_x * of_result * window)?;
+            for i in 0..of_result * result {
+                let (plane, at) = (i / result, i % result);
+                let at = [at / columns, at % columns];
+                let sum = Sum { x: &x, weight: &weight, plane, at };
                 let sum = match scalar {
-                    Scalar::F32 => self.sum(at, (&x, &weight), 0, |x, w, sum| {
-                        let of = |bits: Bits| f32::from_bits(bits as u32);
-                        Bits::from(of(w).mul_add(of(x), of(sum)).to_bits())
-                    }),
-                    _ => self.sum(at, (&x, &weight), 0, |x, w, sum| {
-                        let of = f64::from_bits;
-                        of(w).mul_add(of(x), of(sum)).to_bits()
-                    }),
+                    Scalar::F32 => self.sum_f32(&sum, together),
+                    _ => self.sum_f64(&sum, together),
                 };
-                write(output, ty.dtype, (p * result + i) as i64, scalar, sum)
+                write(output, ty.dtype, (g * of_result * result + i) as i64, scalar, sum)
                     .ok_or_else(|| malformed("an output is too small"))?;
             }
         }
@@ -145,16 +180,18 @@ impl Loops for Transposed {
     fn cost(&self, kernel: &Kernel, reads: &mut Reads) -> u64 {
         kernel.inputs.iter().for_each(|input| reads.add_whole(input.bytes().get()));
         let window: usize = self.moves.iter().map(|moves| moves.positions).product();
-        let sizes = [self.planes, self.from[0], self.from[1]].map(Size::get);
+        let [of_x, of_result] = self.planes;
+        let sizes = [self.groups, of_x, of_result, self.from[0], self.from[1]].map(Size::get);
         sizes.into_iter().fold(2 * window as u64, |all, n| all.saturating_mul(n as u64))
     }
 
     fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Transposed { planes, channels, from, to, moves: [down, across] } = self;
-        let [[rows, columns], [height, width]] = [from, to];
+        let Transposed { groups, period, planes, from, to, moves: [down, across] } = self;
+        let [[of_x, rows, columns], [of_result, height, width]] =
+            [[planes[0], from[0], from[1]], [planes[1], to[0], to[1]]];
         writeln!(
             f,
-            "  planes {planes} of {channels} channels, {rows} x {columns} to {height} x {width}"
+            "  groups {groups} of {period}, {of_x} x {rows} x {columns} to {of_result} x {height} x {width}"
         )?;
         writeln!(
             f,
@@ -169,8 +206,13 @@ impl Loops for Transposed {
     }
 
     fn each_size(&mut self, each: &mut dyn FnMut(&mut Size)) {
-        let planes = [&mut self.planes, &mut self.channels];
-        planes.into_iter().chain(&mut self.from).chain(&mut self.to).for_each(each);
+        let groups = [&mut self.groups, &mut self.period];
+        groups
+            .into_iter()
+            .chain(&mut self.planes)
+            .chain(&mut self.from)
+            .chain(&mut self.to)
+            .for_each(each);
     }
 
     fn each_body(&mut self, _: &mut dyn FnMut(&mut Body)) {}

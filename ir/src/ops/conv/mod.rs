@@ -3,9 +3,9 @@
 //! `geometry` says what a convolution is over, `parts` what it is made of. No window is copied to memory: a contraction reads the operand through windows
 //! while it packs it.
 
-pub mod depthwise;
 mod geometry;
 mod parts;
+pub mod transpose;
 
 use super::infer;
 use super::reduce::Reductions;

@@ -4,12 +4,15 @@
 //! memory. An even number of channels of bf16 is gone through two at a time: at each position the one and then the other.
 //! Values are `[batch, group, channel, position..]`, weights `[group, channel for, channel seen, position in the window..]`.
 
-use super::depthwise::Depthwise;
+use super::transpose::ConvolutionTranspose;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::linalg::{Products, product};
 use crate::ops::view::{Views, cat};
 use crate::ops::windows::Windowed;
 use crate::{DType, Shape, Size, TensorType, Var};
+
+/// So many planes of a group's result are worth vectors across them.
+const SOME_PLANES: i64 = 16;
 
 /// How windows move.
 #[derive(Clone, Debug)]
@@ -131,23 +134,31 @@ pub(super) fn input_gradient<'t>(
     dx
 }
 
-/// True if a kernel computes all phases in one: of depthwise convolutions whose windows are two apart along the last axis, and no more along the other.
+/// True if a kernel computes all phases in one: of windows that are two apart along the last axis, and no more along the other. Left to phases are convolutions of a few
+/// planes, but several, since the kernel goes across planes of the result in vectors, and those of one position, most of whose phases are zeros.
 fn is_in_one(dy: Var<'_>, weight: Var<'_>, moves: &Moves<'_>, wide: bool) -> bool {
     let axes = moves.stride.len();
     let is_depthwise = dy.size(2) == 1 && weight.size(2) == 1;
+    let is_wide = weight.shape()[3..].iter().any(|n| *n != 1);
+    let has_planes = weight.size(2).number().is_some_and(|planes| planes >= SOME_PLANES);
     let by_two = moves.stride[axes - 1] == 2 && moves.stride[0] <= 2 && axes <= 2;
     let is_as_wide = dy.dtype().is_float() && !(wide && dy.dtype().is_low());
-    is_depthwise && by_two && is_as_wide && moves.dilation.iter().all(|n| *n == 1)
+    let fits = is_depthwise || has_planes && is_wide;
+    fits && by_two && is_as_wide && moves.dilation.iter().all(|n| *n == 1)
 }
 
-/// All phases of a depthwise convolution.
+/// All phases. Groups lie in memory as they do in the operands of convolutions, so that none is copied.
 fn in_one<'t>(dy: Var<'t>, weight: Var<'t>, moves: &Moves<'_>, sizes: &[Size]) -> Var<'t> {
     let (from, kernel) = (dy.shape(), weight.shape());
-    let planes: Shape = from[..2].iter().chain(&from[3..]).copied().collect();
-    let windows: Shape = kernel[..1].iter().chain(&kernel[2..]).copied().collect();
-    let (x, weight) = (dy.reshape_to(&planes), weight.reshape_to(&windows));
-    let dx = x.depthwise_transpose(weight, sizes, moves.stride, moves.low);
-    dx.reshape_to(&from[..3].iter().chain(sizes).copied().collect())
+    let groups = kernel[0].number().expect("the sizes of a weight are numbers");
+    let merged = |shape: &Shape, axis: usize| -> Shape {
+        let lead = shape[..axis].iter().copied().chain([shape[axis] * shape[axis + 1]]);
+        lead.chain(shape[axis + 2..].iter().copied()).collect()
+    };
+    let (x, windows) = (dy.reshape_to(&merged(&from, 1)), weight.reshape_to(&merged(&kernel, 0)));
+    let dx = x.convolution_transpose(windows, groups, sizes, moves.stride, moves.low);
+    let lead = [from[0], kernel[0], kernel[2]];
+    dx.reshape_to(&lead.into_iter().chain(sizes.iter().copied()).collect())
 }
 
 /// What the positions of an axis see that are a stride apart.

@@ -1,0 +1,143 @@
+//! Contractions over images of many rows: vectors go across rows, and the number of a column is read where the image has it.
+//!
+//! Places of an image lie in order, whatever windows begin at them: windows may be some places apart, and no column is summed in vain where lines end. What
+//! is summed lies column by column, and is turned before it is handed on.
+
+use super::correlate::{Correlation, Hand};
+use super::groups;
+use super::image::{Beside, Image, Places};
+use super::micro::Engine;
+use super::micro::spots::Spots;
+use super::operand::{Operand, Scratch};
+use super::pack::{Lines, Wider, room, strips};
+use super::rooms::Rooms;
+use super::span::may_be_subnormal;
+use super::windows::Seen;
+use std::ops::Range;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+const BEHIND: usize = 16;
+
+impl Correlation<'_> {
+    /// What some windows see, or all, place by place.
+    fn place_by_place(&self, image: &Image) -> Image {
+        let places = image.place_by_place();
+        if self.pairs { places.in_pairs() } else { places }
+    }
+
+    /// The most windows along the first axis whose image and sums stay in the second-level cache.
+    fn most_across<E: Engine>(&self, whole: &Image) -> usize {
+        let [all, each] = whole.windows();
+        let numbers = self.place_by_place(whole).room() / all + 2 * E::LANES * each;
+        (self.cpu.caches.l2 / 2 / (numbers * size_of::<E::Num>()).max(1)).clamp(1, all)
+    }
+
+    /// What [`Correlation::run_across`] takes for so many batches and windows.
+    pub(super) fn rooms_across<E: Engine>(
+        &self,
+        seen: &Seen,
+        whole: &Image,
+        [rows, batches, windows]: [usize; 3],
+    ) -> Rooms {
+        let count = windows.min(self.most_across::<E>(whole));
+        let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
+        let image = self.place_by_place(&image);
+        let [_, each] = whole.windows();
+        let columns = count.saturating_mul(each);
+        let (a, width) = (Operand { source: self.a, columns: false }, 2 * E::LANES);
+        let block = self.k.min(CONTRACT_BLOCK);
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let packed = room::<E>(rows, 1, self.k);
+        Rooms {
+            left: bytes(packed.saturating_mul(self.period.min(batches))),
+            right: bytes(image.most_room()),
+            filled: bytes(a.filled(rows, block).max(image.line())),
+            chains: bytes(columns.saturating_mul(width).saturating_add(BEHIND)),
+            sums: bytes(columns.saturating_mul(width)),
+            listed: a.listed(rows, block),
+            steps: self.k.saturating_add(columns),
+        }
+    }
+
+    /// Sums for some rows, whole pairs of vectors, and some batches, band by band of some windows.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::run`], and the CPU must be the engine's.
+    pub(super) unsafe fn run_across<E: Engine>(
+        &self,
+        (rows, batches, windows): (Range<usize>, Range<usize>, Range<usize>),
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (seen, from) = self.windows().expect("is seen through windows");
+        let whole = Image::of(seen, None).expect("windows of a convolution");
+        let [_, each] = whole.windows();
+        let (m, width) = (rows.len(), 2 * E::LANES);
+        let slots = self.period.min(batches.len());
+        let size = room::<E>(m, 1, self.k);
+        let packed = scratch.left.room::<E::Num>(size * slots);
+        let mut least = u16::MAX;
+        for (nth, windows) in groups(&windows, self.most_across::<E>(&whole)).enumerate() {
+            let of = Image::of(seen, Some(windows.clone())).expect("as the whole");
+            let image = self.place_by_place(&of);
+            let columns = windows.start * each..windows.end * each;
+            let n = columns.len();
+            let numbers = self.k / E::DEPTH;
+            image.offsets(numbers, &mut scratch.steps);
+            image.each_window(&of, |at| scratch.steps.push(at as isize));
+            let to = scratch.right.room::<E::Num>(image.room());
+            // SAFETY: the room of the image; all bits zero are the number zero.
+            unsafe { to.write_bytes(0, image.room()) };
+            for (i, batch) in batches.clone().enumerate() {
+                let [left, right] = at(batch);
+                let own = packed.wrapping_add(i % self.period * size);
+                if nth == 0 && i < slots {
+                    // SAFETY: the caller's contract; there is room for so many.
+                    least = least
+                        .min(unsafe { self.pack::<E>(left, rows.clone(), width, own, scratch) });
+                }
+                let line = scratch.filled.room::<E::Num>(image.line());
+                let places = Places { image: to, line, beside: Beside::ALONE };
+                // SAFETY: the caller's contract, and the rooms of the image and of a line.
+                let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
+                let tiny = may_be_subnormal(least, least_right);
+                let sums = scratch.sums.room::<E::Num>(n * width);
+                let dense = scratch.chains.room::<E::Num>(n * width + BEHIND);
+                let (at, places) = scratch.steps.split_at(numbers);
+                for row in (0..m).step_by(width) {
+                    let mut before = 0;
+                    for block in at.chunks(CONTRACT_BLOCK / E::DEPTH) {
+                        let strip_of_rows = own.wrapping_add(before * m + row * block.len());
+                        for strip in strips(n, E::SPOTS) {
+                            let spots = Spots {
+                                image: to,
+                                columns: &places[strip.start..strip.start + strip.count],
+                                at: block,
+                                rows: strip_of_rows,
+                                step: width,
+                                from: std::ptr::null(),
+                                out: sums.wrapping_add(strip.start * width),
+                                ld: width,
+                                add: before > 0,
+                                tiny,
+                            };
+                            // SAFETY: operands are ready, and there is room for the sums of all columns.
+                            unsafe { E::spots(strip.count, 2, &spots) };
+                        }
+                        before += block.len();
+                    }
+                    let base = sums.cast_const().cast();
+                    let (across, along) = (width as isize, 1);
+                    let lines = Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
+                    // SAFETY: the sums of these rows, and room for them.
+                    unsafe { E::Singly::pack(&lines, n, width, dense, n) };
+                    let first = batch * self.rows + rows.start + row;
+                    hand(first, width, columns.clone(), dense.cast_const().cast());
+                }
+            }
+        }
+    }
+}
