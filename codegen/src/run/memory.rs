@@ -10,7 +10,8 @@
 mod products;
 
 pub(super) use products::{
-    Block, Finish, Operand, contract, correlate, keep, over_positions, prefetched, transposed,
+    Block, Finish, Operand, contract, correlate, keep, merge_positions, over_positions, prefetched,
+    share_positions, transposed,
 };
 
 use super::scratch::Need;
