@@ -395,15 +395,16 @@ impl Positions<'_> {
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
         let (mut least, examples) = (u16::MAX, stretch.examples.len());
-        let runs = self.channels.runs(stretch).filter(|(_, _, along)| [1, 2].contains(along));
+        let runs = self.channels.runs(stretch);
         let each = |channel: usize, nth: usize| {
             let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
             elements.moved(first + from)
         };
+        let is_even = part.each.is_multiple_of(E::DEPTH);
         for some in groups(&part.channels, TOGETHER) {
             let own =
                 |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
-            if let Some(([1, count], _, 1)) = runs.filter(|_| part.each.is_multiple_of(E::DEPTH)) {
+            if let Some(([1, count], _, 1)) = runs.filter(|_| is_even) {
                 for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
                     let own = own(channel).wrapping_add(nth * count / E::DEPTH);
                     // SAFETY: the steps of an example, and room for them.
@@ -411,26 +412,22 @@ impl Positions<'_> {
                 }
                 continue;
             }
-            if let Some((runs @ [count, length], apart, 2)) = runs {
+            if let Some((runs @ [count, length], apart, 2)) =
+                runs.filter(|_| E::brings_seconds(elements.dtype))
+            {
                 let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
-                let is_done = some.clone().all(|channel| {
-                    let is_done = (0..examples).all(|nth| {
+                for channel in some {
+                    for nth in 0..examples {
                         let done = nth * count * length * elements.dtype.bytes();
                         let to = line.cast::<u8>().wrapping_add(done).cast();
                         // SAFETY: the steps of an example, and room for them.
-                        unsafe { E::every_second(&each(channel, nth), runs, apart, to) }
-                    });
-                    let line = Elements { base: line.cast_const().cast(), ..elements };
-                    let (count, own) = (steps.len(), own(channel));
-                    if is_done {
-                        // SAFETY: the steps that were brought together, and room for them.
-                        least = least.min(unsafe { E::pack_line(&line, count, own) });
+                        unsafe { E::every_second(&each(channel, nth), runs, apart, to) };
                     }
-                    is_done
-                });
-                if is_done {
-                    continue;
+                    let line = Elements { base: line.cast_const().cast(), ..elements };
+                    // SAFETY: the steps that were brought together, and room for them.
+                    least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
                 }
+                continue;
             }
             let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
             let (first, count) = (some.start, steps.len());

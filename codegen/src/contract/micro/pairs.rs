@@ -155,13 +155,12 @@ impl Engine for PairsF32 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         is_bf16.then(|| unsafe { pairs_crossed(from, row, matrices, steps, count, dst.cast()) })
     }
-    unsafe fn every_second(from: &Elements, runs: [usize; 2], apart: isize, to: *mut f32) -> bool {
-        if from.dtype != DType::BF16 {
-            return false;
-        }
+    fn brings_seconds(dtype: DType) -> bool {
+        dtype == DType::BF16
+    }
+    unsafe fn every_second(from: &Elements, runs: [usize; 2], apart: isize, to: *mut f32) {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { every_second(from.base.cast(), runs, apart, to.cast()) };
-        true
+        unsafe { every_second(from.base.cast(), runs, apart, to.cast()) }
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
