@@ -8,7 +8,7 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 20] = [
+const SHAPES: [[usize; 10]; 23] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
@@ -20,6 +20,9 @@ const SHAPES: [[usize; 10]; 20] = [
     [2, 4, 112, 37, 4, 3, 2, 1, 1, 4],
     [1, 6, 23, 41, 6, 4, 3, 5, 1, 6],
     [3, 4, 6, 15, 4, 2, 1, 4, 3, 4],
+    // More lines than a block of steps.
+    [6, 3, 100, 18, 3, 3, 1, 1, 1, 3],
+    [3, 5, 70, 40, 5, 5, 2, 0, 1, 5],
     // Windows that are far apart.
     [1, 17, 70, 65, 17, 3, 32, 1, 1, 17],
     // Two results for each channel, and dilated.
@@ -31,6 +34,8 @@ const SHAPES: [[usize; 10]; 20] = [
     [1, 64, 9, 10, 20, 3, 1, 1, 1, 1],
     [2, 16, 9, 12, 24, 3, 2, 1, 1, 1],
     [2, 16, 8, 8, 24, 1, 2, 0, 1, 1],
+    // Many steps for few channels.
+    [3, 3, 75, 60, 12, 3, 1, 1, 1, 1],
     [2, 8, 9, 9, 40, 3, 1, 0, 1, 1],
     // Phases that see every second or third position of a weight, for more steps than a block; in groups, dilated.
     [1, 24, 8, 9, 150, 3, 2, 1, 1, 1],

@@ -1,6 +1,7 @@
 //! How the right operand of a contraction over positions is seen: channel by channel.
 
 use super::image::Image;
+use super::stretch::Stretch;
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use tracecast_ir::DType;
 
@@ -75,13 +76,50 @@ impl Channels {
         self.is_whole && dtype == acc && round.is_none()
     }
 
-    /// What so many examples see.
-    pub(super) fn group(&self, examples: usize) -> Seen {
+    /// The axis that lines of places follow one another along, among those of steps.
+    fn down(&self) -> usize {
+        usize::from(self.examples > 1)
+    }
+
+    /// How many lines the places of an example are in, and how many steps each of them is.
+    pub(super) fn lines(&self) -> [usize; 2] {
+        let Some((down, within)) = self.seen.rows[self.down()..].split_first() else {
+            return [1, 1];
+        };
+        [down.extent, within.iter().map(|axis| axis.extent).product()]
+    }
+
+    /// What a stretch sees.
+    pub(super) fn seen_by(&self, stretch: &Stretch) -> Seen {
         let mut seen = self.seen.clone();
-        if self.examples > 1 {
-            seen.rows[0] = Axis { extent: examples, ..seen.rows[0] };
+        let at = self.down();
+        if at > 0 {
+            seen.rows[0].extent = stretch.examples.len();
+        }
+        if let Some(down) = seen.rows.get_mut(at) {
+            down.extent = stretch.lines.len();
+            for (bound, step) in seen.bounds.iter_mut().zip(down.bounded) {
+                bound.offset += stretch.lines.start as isize * step;
+            }
         }
         seen
+    }
+
+    /// The runs that the steps of a stretch are in, of so many each in every example: how many these are and from one to the next, and from a step to the next, in elements.
+    /// `None` if there are none longer than a step.
+    pub(super) fn runs(&self, stretch: &Stretch) -> Option<([usize; 2], isize, isize)> {
+        let lines = stretch.lines.len();
+        match self.seen.rows[self.down()..] {
+            [all] => Some(([1, lines], 0, all.stride)),
+            [down, along] => Some(([lines, along.extent], down.stride, along.stride)),
+            _ => None,
+        }
+    }
+
+    /// Where a stretch begins in the first channel, in elements from its first.
+    pub(super) fn first_of(&self, stretch: &Stretch) -> isize {
+        let down = self.seen.rows.get(self.down()).map_or(0, |axis| axis.stride);
+        stretch.examples.start as isize * self.next + stretch.lines.start as isize * down
     }
 }
 

@@ -32,7 +32,9 @@ mod phases;
 mod positions;
 mod prefetch;
 mod rooms;
+mod shared;
 mod span;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod transposed;
@@ -51,6 +53,7 @@ pub(crate) use phases::Phases;
 pub(crate) use positions::Positions;
 pub(crate) use prefetch::Prefetch;
 pub(crate) use rooms::{Rooms, rooms, rooms_to_keep};
+pub(crate) use shared::{Kept, can_be_shared, shared_bytes};
 pub(crate) use transposed::{Placed, Transposed};
 pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 

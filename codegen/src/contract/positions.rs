@@ -16,8 +16,10 @@ use super::micro::spots::Spots;
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, Wider, panels, room, strips};
 use super::rooms::Rooms;
+use super::shared::Kept;
 use super::span::may_be_subnormal;
-use super::windows::{Axis, brought, place};
+use super::stretch::{Cut, Stretch};
+use super::windows::{Seen, brought};
 use super::{groups, with_engine};
 
 use crate::machine::InstructionSet;
@@ -25,10 +27,6 @@ use std::ops::Range;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
-/// Rows that are summed together, at most.
-const MOST_ROWS: usize = 128;
-/// Examples whose images lie one behind the other have so many positions together, if there are as many.
-const POSITIONS: usize = 1024;
 /// The sums of so many columns and rows are moved at once.
 const MOVED: usize = 64;
 
@@ -51,38 +49,6 @@ pub(crate) struct Positions<'a> {
     pub(crate) channels: &'a Channels,
 }
 
-/// How the work of a thread is cut.
-struct Cut {
-    /// Rows that are summed together, and channels.
-    rows: usize,
-    channels: usize,
-    /// Examples whose images are there at a time.
-    examples: usize,
-    /// Steps of a panel that stay in the first-level cache.
-    steps: usize,
-    /// From a column of the sums to the next.
-    ld: usize,
-}
-
-impl Cut {
-    /// For some rows and channels of steps so many for each example.
-    fn of<E: Engine>(work: &Positions<'_>, [rows, channels]: [usize; 2], each: usize) -> Cut {
-        let size = size_of::<E::Num>();
-        let Channels { taps, examples, .. } = *work.channels;
-        let caches = &work.cpu.caches;
-        let rows = rows.div_ceil(rows.div_ceil(MOST_ROWS)).next_multiple_of(E::WIDTH).min(rows);
-        let ld = rows.next_multiple_of(E::WIDTH);
-        // Chains and sums stay in the second-level cache.
-        let channels = (caches.l2 / 4 / (2 * taps * ld * size)).clamp(1, channels);
-        // No pair is of two groups.
-        let together = if each.is_multiple_of(E::DEPTH) { 1 } else { E::DEPTH };
-        let some = (POSITIONS / each).max(1).next_multiple_of(together);
-        let examples = some.min(examples);
-        let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
-        Cut { rows, channels, examples, steps, ld }
-    }
-}
-
 impl Positions<'_> {
     /// Sums for some rows and channels. `k` is all of it.
     ///
@@ -91,12 +57,12 @@ impl Positions<'_> {
     /// `cpu` must be this CPU. Operands must be readable for these rows and channels, and for all of `k`.
     pub(crate) unsafe fn run(
         &self,
-        (rows, channels): (Range<usize>, Range<usize>),
+        part: (Range<usize>, Range<usize>),
         k: usize,
         scratch: &mut Scratch,
         hand: &mut Hand<'_>,
     ) {
-        let counts = [rows.len(), channels.len()];
+        let counts = [part.0.len(), part.1.len()];
         if counts.contains(&0) {
             return;
         }
@@ -104,7 +70,7 @@ impl Positions<'_> {
         scratch.held_to(rooms, |scratch| {
             with_engine!(self.cpu, self.acc, self.in_pairs(), E => {
                 // SAFETY: the caller's contract.
-                unsafe { self.run_with::<E>((rows, channels), k, scratch, hand) }
+                unsafe { self.run_with::<E>(part, k, scratch, hand) }
             });
         });
     }
@@ -115,7 +81,7 @@ impl Positions<'_> {
     }
 
     /// True if the operands are multiplied in pairs.
-    fn in_pairs(&self) -> bool {
+    pub(super) fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
         let Channels { pair, is_whole, .. } = self.channels;
         self.cpu.pairs && all_bf16 && (pair.is_some() || *is_whole)
@@ -130,22 +96,25 @@ impl Positions<'_> {
         let Channels { taps, examples, .. } = *self.channels;
         let each = k / examples;
         let cut = Cut::of::<E>(self, counts, each);
-        let Some(image) = Image::of(&self.channels.group(cut.examples), None) else {
+        let [lines, line] = self.channels.lines();
+        let most = Stretch::of(cut.examples, lines);
+        let Some(image) = Image::of(&self.channels.seen_by(&most), None) else {
             return Rooms::default();
         };
-        let (columns, steps) = (cut.channels * taps, cut.examples * each);
+        let (columns, steps) = (cut.channels * taps, most.steps(each, line).len());
         let together = cut.channels.min(TOGETHER);
         let [of_images, of_line] = if self.is_read_in_place() {
             [0; 2]
         } else if self.are_packed::<E>() {
-            [packed_line::<E>(steps).saturating_mul(cut.channels), brought(together, steps)]
+            let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
+            [packed_line::<E>(steps).saturating_mul(cut.channels), line]
         } else {
             [image.room().saturating_mul(cut.channels), image.line()]
         };
         let a = Operand { source: self.a, columns: false };
         let b = Operand { source: self.b, columns: true };
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
-        let block = CONTRACT_BLOCK.min(steps);
+        let block = cut.packed.min(steps);
         let (of_left, listed) = match self.lines_of::<E>(0, each) {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
@@ -153,7 +122,7 @@ impl Positions<'_> {
         let of_right = if self.are_packed::<E>() { b.listed(together, steps) } else { [0; 2] };
         let listed = [0, 1].map(|i| listed[i].max(of_right[i]));
         Rooms {
-            left: bytes(room::<E>(cut.ld, E::WIDTH, steps)),
+            left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
             right: bytes(of_images),
             filled: bytes(of_left.max(of_line).max(moved_room(columns))),
             chains: bytes(columns * cut.ld),
@@ -174,25 +143,58 @@ impl Positions<'_> {
         hand: &mut Hand<'_>,
     ) {
         let Channels { taps, examples, .. } = *self.channels;
-        let each = k / examples;
-        let cut = Cut::of::<E>(self, [rows.len(), channels.len()], each);
-        // What steps and columns were listed for: examples and channels.
-        let mut listed = [0; 2];
+        let cut = Cut::of::<E>(self, [rows.len(), channels.len()], k / examples);
+        let mut ready = None;
         for channels in groups(&channels, cut.channels) {
+            let columns = channels.start * taps..channels.end * taps;
             for rows in groups(&rows, cut.rows) {
-                for examples in groups(&(0..examples), cut.examples) {
-                    let now = [examples.len(), channels.len()];
-                    if now != std::mem::replace(&mut listed, now) {
-                        self.list::<E>(now, each, scratch);
-                    }
-                    let part = Part { rows: rows.clone(), channels: channels.clone(), each, k };
-                    // SAFETY: the caller's contract.
-                    unsafe { self.sum::<E>(&part, examples, &cut, scratch) };
-                }
-                let columns = channels.start * taps..channels.end * taps;
+                let sums = scratch.sums.room::<E::Num>(columns.len() * cut.ld);
+                let part = Part::of(self, (rows.clone(), channels.clone()), k);
+                let kept = Kept { sums, first: usize::MAX };
+                // SAFETY: the caller's contract.
+                unsafe { self.sum_all::<E>(part, 0..k, &cut, kept, &mut ready, scratch) };
                 // SAFETY: the sums are there.
-                unsafe { hand_on::<E>(rows, columns, cut.ld, scratch, hand) };
+                unsafe { hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, hand) };
             }
+        }
+    }
+
+    /// Sums of a part over some steps, whole blocks of `k`. What is ready from before is used again.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    pub(super) unsafe fn sum_all<E: Engine>(
+        &self,
+        mut part: Part,
+        steps: Range<usize>,
+        cut: &Cut,
+        kept: Kept<E::Num>,
+        ready: &mut Option<Ready<E::Num>>,
+        scratch: &mut Scratch,
+    ) {
+        let [_, line] = self.channels.lines();
+        let mut left = steps;
+        while !left.is_empty() {
+            let stretch = cut.stretch(self.channels, &left, E::DEPTH, part.each);
+            let all = stretch.steps(part.each, line);
+            let is_ready =
+                |ready: &Ready<E::Num>| ready.stretch == stretch && ready.channels == part.channels;
+            let before = ready.take();
+            let counts = [stretch.examples.len(), stretch.lines.len(), part.channels.len()];
+            if before.as_ref().is_none_or(|before| before.counts() != counts) {
+                self.list::<E>(&stretch, part.channels.len(), all.len(), scratch);
+            }
+            let right = match before.filter(is_ready) {
+                Some(right) => right,
+                // SAFETY: the caller's contract.
+                None => unsafe { self.right::<E>(&part, stretch, scratch) },
+            };
+            let now = left.start..left.end.min(all.end);
+            left.start = now.end;
+            // SAFETY: the caller's contract.
+            unsafe { self.sum::<E>(&mut part, (now, all), &right, cut, kept, scratch) };
+            *ready = Some(right);
         }
     }
 
@@ -202,33 +204,39 @@ impl Positions<'_> {
         self.channels.are_read_in_place(dtype, round, self.acc)
     }
 
-    /// Lists where the numbers of steps of so many examples, of so many each, are in an image or the operand, and behind them where the columns of so many
-    /// channels are.
+    /// Lists where the numbers of the steps of a stretch, so many, are in an image or the operand, and behind them where the columns of so many channels are.
     fn list<E: Engine>(
         &self,
-        [examples, channels]: [usize; 2],
-        each: usize,
+        stretch: &Stretch,
+        channels: usize,
+        steps: usize,
         scratch: &mut Scratch,
     ) {
-        let seen = self.channels.group(examples);
+        let seen = self.channels.seen_by(stretch);
         if self.is_read_in_place() {
             scratch.steps.clear();
-            let steps = (0..examples * each).map(|step| place(&seen.rows, step).offset);
-            scratch.steps.extend(steps);
+            scratch.steps.push(0);
+            for axis in seen.rows.iter().rev() {
+                let within = scratch.steps.len();
+                for at in 1..axis.extent {
+                    scratch.steps.extend_from_within(..within);
+                    let more = at as isize * axis.stride;
+                    scratch.steps[at * within..].iter_mut().for_each(|place| *place += more);
+                }
+            }
             let columns = (0..channels).map(|channel| channel as isize * self.channels.stride);
             scratch.steps.extend(columns);
             return;
         }
         if self.are_packed::<E>() {
-            let numbers = (examples * each).div_ceil(E::DEPTH);
-            let line = packed_line::<E>(examples * each);
+            let line = packed_line::<E>(steps);
             scratch.steps.clear();
-            scratch.steps.extend(0..numbers as isize);
+            scratch.steps.extend(0..steps.div_ceil(E::DEPTH) as isize);
             scratch.steps.extend((0..channels).map(|channel| (channel * line) as isize));
             return;
         }
         let image = Image::of(&seen, None).expect("as the whole");
-        image.offsets(examples * each, &mut scratch.steps);
+        image.offsets(steps, &mut scratch.steps);
         let mut step = 0;
         scratch.steps.retain(|_| {
             step += 1;
@@ -244,77 +252,101 @@ impl Positions<'_> {
         }
     }
 
-    /// Goes on with the sums of a part by some examples.
+    /// Makes the right operand ready for the channels of a part and a stretch.
+    ///
+    /// # Safety
+    ///
+    /// As [`Positions::run_with`].
+    unsafe fn right<E: Engine>(
+        &self,
+        part: &Part,
+        stretch: Stretch,
+        scratch: &mut Scratch,
+    ) -> Ready<E::Num> {
+        let first = self.channels.first_of(&stretch);
+        let (base, least) = if self.is_read_in_place() {
+            let first = first + part.channels.start as isize * self.channels.stride;
+            (self.elements().moved(first).base.cast(), u16::MAX)
+        } else if self.are_packed::<E>() {
+            // SAFETY: the caller's contract.
+            unsafe { self.pack_channels::<E>(part, &stretch, scratch) }
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { self.fill::<E>(part, first, &self.channels.seen_by(&stretch), scratch) }
+        };
+        Ready { base, least, stretch, channels: part.channels.clone() }
+    }
+
+    /// Goes on with the sums of a part by some steps, of all those whose right operand is ready.
     ///
     /// # Safety
     ///
     /// As [`Positions::run_with`].
     unsafe fn sum<E: Engine>(
         &self,
-        part: &Part,
-        examples: Range<usize>,
+        part: &mut Part,
+        (steps, all): (Range<usize>, Range<usize>),
+        right: &Ready<E::Num>,
         cut: &Cut,
+        kept: Kept<E::Num>,
         scratch: &mut Scratch,
     ) {
-        let Channels { stride, taps, next, .. } = *self.channels;
-        let columns = part.channels.len() * taps;
-        let steps = examples.start * part.each..examples.end * part.each;
-        let first = examples.start as isize * next;
-        let (right, least_right) = if self.is_read_in_place() {
-            let first = first + part.channels.start as isize * stride;
-            (self.elements().moved(first).base.cast(), u16::MAX)
-        } else if self.are_packed::<E>() {
-            // SAFETY: the caller's contract.
-            unsafe { self.pack_channels::<E>(part, &steps, first, scratch) }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { self.fill::<E>(part, first, examples.len(), scratch) }
-        };
-        // SAFETY: the caller's contract.
-        let (packed, least) = unsafe { self.pack::<E>(part, &steps, cut, scratch) };
-        let tiny = may_be_subnormal(least, least_right);
+        let columns = part.channels.len() * self.channels.taps;
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
-        let sums = scratch.sums.room::<E::Num>(columns * cut.ld);
-        let numbers = steps.len().div_ceil(E::DEPTH);
-        let (at, spots) = scratch.steps.split_at(numbers);
-        let mut done = 0;
-        while done < steps.len() {
-            let now = steps.start + done;
-            let left_of_block = CONTRACT_BLOCK - now % CONTRACT_BLOCK;
-            let count = cut.steps.min(left_of_block).min(steps.len() - done);
-            let ends = (now + count).is_multiple_of(CONTRACT_BLOCK) || now + count == part.k;
-            let begins = now.is_multiple_of(CONTRACT_BLOCK);
-            let widest = 2 * E::LANES;
+        let mut now = steps.start;
+        while now < steps.end {
+            let some = now..steps.end.min((now / CONTRACT_BLOCK * CONTRACT_BLOCK) + cut.packed);
+            // Sums go on from those of steps before.
+            part.tiny &= !now.is_multiple_of(CONTRACT_BLOCK);
             for panel in panels(part.rows.len(), E::WIDTH) {
-                let first = panel.start * numbers + done / E::DEPTH * E::WIDTH;
-                let base = packed.wrapping_add(first);
-                for strip in strips(columns, E::SPOTS) {
-                    let place = strip.start * cut.ld + panel.start;
-                    for start in (0..panel.count).step_by(widest) {
-                        let vectors = widest.min(panel.count - start).div_ceil(E::LANES);
-                        let chain = chains.wrapping_add(place + start);
-                        let spots = Spots {
-                            image: right,
-                            columns: &spots[strip.start..strip.start + strip.count],
-                            at: &at[done / E::DEPTH..(done + count).div_ceil(E::DEPTH)],
-                            rows: base.wrapping_add(start),
-                            step: E::WIDTH,
-                            from: if begins { std::ptr::null() } else { chain },
-                            out: if ends { sums.wrapping_add(place + start) } else { chain },
-                            ld: cut.ld,
-                            add: ends && now >= CONTRACT_BLOCK,
-                            tiny,
-                        };
-                        // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
-                        unsafe { E::spots(strip.count, vectors, &spots) };
+                let width = panel.count.next_multiple_of(E::LANES);
+                let first = part.rows.start + panel.start;
+                let rows = first..first + panel.count;
+                // SAFETY: the caller's contract.
+                let (packed, least) =
+                    unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
+                part.tiny |= may_be_subnormal(least, right.least);
+                let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
+                let mut from = now;
+                while from < some.end {
+                    let block = from / CONTRACT_BLOCK;
+                    let end = some.end.min((block + 1) * CONTRACT_BLOCK);
+                    let to = end.min(from + cut.steps);
+                    let begins = from.is_multiple_of(CONTRACT_BLOCK);
+                    let ends = to.is_multiple_of(CONTRACT_BLOCK) || to == part.k;
+                    let apart = (block + 1).saturating_sub(kept.first);
+                    let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
+                    let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
+                    let base = packed.wrapping_add((from - now) / E::DEPTH * width);
+                    for strip in strips(columns, E::SPOTS) {
+                        let place = strip.start * cut.ld + panel.start;
+                        for start in (0..panel.count).step_by(2 * E::LANES) {
+                            let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
+                            let chain = chains.wrapping_add(place + start);
+                            let spots = Spots {
+                                image: right.base,
+                                columns: &spots[strip.start..strip.start + strip.count],
+                                at: &at[number(from)..number(to)],
+                                rows: base.wrapping_add(start),
+                                step: width,
+                                from: if begins { std::ptr::null() } else { chain },
+                                out: if ends { sums.wrapping_add(place + start) } else { chain },
+                                ld: cut.ld,
+                                add: ends && block > 0 && apart == 0,
+                                tiny: part.tiny,
+                            };
+                            // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
+                            unsafe { E::spots(strip.count, vectors, &spots) };
+                        }
                     }
+                    from = to;
                 }
             }
-            done += count;
+            now = some.end;
         }
     }
 
-    /// Fills an image for each channel of a part, for so many examples from that element on. Returns what [`Engine::join`] does as well.
+    /// Fills an image of what is seen so for each channel of a part, from that element on. Returns what [`Engine::join`] does as well.
     ///
     /// # Safety
     ///
@@ -323,10 +355,10 @@ impl Positions<'_> {
         &self,
         part: &Part,
         first: isize,
-        examples: usize,
+        seen: &Seen,
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
-        let image = Image::of(&self.channels.group(examples), None).expect("as the whole");
+        let image = Image::of(seen, None).expect("as the whole");
         let room_of_one = image.room();
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         // SAFETY: the room of all images; all bits zero are the number zero.
@@ -346,7 +378,7 @@ impl Positions<'_> {
         (to.cast_const(), least)
     }
 
-    /// Packs the channels of a part for these steps, whose example is the first from that element on. Returns what [`Engine::pack`] does as well.
+    /// Packs the channels of a part for a stretch. Returns what [`Engine::pack`] does as well.
     ///
     /// # Safety
     ///
@@ -354,40 +386,57 @@ impl Positions<'_> {
     unsafe fn pack_channels<E: Engine>(
         &self,
         part: &Part,
-        steps: &Range<usize>,
-        first: isize,
+        stretch: &Stretch,
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
+        let [_, line] = self.channels.lines();
+        let (steps, first) = (stretch.steps(part.each, line), self.channels.first_of(stretch));
         let room_of_one = packed_line::<E>(steps.len());
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
         let (elements, operand) = (self.elements(), Operand { source: self.b, columns: true });
-        let side_by_side = |axis: &Axis| axis.stride == 1 && axis.extent == part.each;
-        let lies = part.each.is_multiple_of(E::DEPTH)
-            && self.channels.seen.rows.last().is_some_and(side_by_side);
-        let (mut least, examples) = (u16::MAX, steps.len() / part.each);
+        let (mut least, examples) = (u16::MAX, stretch.examples.len());
+        let runs = self.channels.runs(stretch);
+        let each = |channel: usize, nth: usize| {
+            let from = channel as isize * self.channels.stride + nth as isize * self.channels.next;
+            elements.moved(first + from)
+        };
+        let is_even = part.each.is_multiple_of(E::DEPTH);
         for some in groups(&part.channels, TOGETHER) {
             let own =
                 |channel: usize| to.wrapping_add((channel - part.channels.start) * room_of_one);
-            if !lies {
-                let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-                let (first, count) = (some.start, steps.len());
-                // SAFETY: the caller's contract.
-                let all =
-                    unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
-                for channel in some {
-                    let line = Elements { base: all.from(channel - first, 0).base, ..elements };
-                    // SAFETY: the steps that were brought together, and room for them.
-                    least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
+            if let Some(([1, count], _, 1)) = runs.filter(|_| is_even) {
+                for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
+                    let own = own(channel).wrapping_add(nth * count / E::DEPTH);
+                    // SAFETY: the steps of an example, and room for them.
+                    least = least.min(unsafe { E::pack_line(&each(channel, nth), count, own) });
                 }
                 continue;
             }
-            for (channel, nth) in some.flat_map(|c| (0..examples).map(move |nth| (c, nth))) {
-                let from =
-                    channel as isize * self.channels.stride + nth as isize * self.channels.next;
-                let (line, own) = (elements.moved(first + from), own(channel));
-                let own = own.wrapping_add(nth * part.each / E::DEPTH);
-                // SAFETY: the steps of an example, and room for them.
-                least = least.min(unsafe { E::pack_line(&line, part.each, own) });
+            if let Some((runs @ [count, length], apart, 2)) =
+                runs.filter(|_| E::brings_seconds(elements.dtype))
+            {
+                let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
+                for channel in some {
+                    for nth in 0..examples {
+                        let done = nth * count * length * elements.dtype.bytes();
+                        let to = line.cast::<u8>().wrapping_add(done).cast();
+                        // SAFETY: the steps of an example, and room for them.
+                        unsafe { E::every_second(&each(channel, nth), runs, apart, to) };
+                    }
+                    let line = Elements { base: line.cast_const().cast(), ..elements };
+                    // SAFETY: the steps that were brought together, and room for them.
+                    least = least.min(unsafe { E::pack_line(&line, steps.len(), own(channel)) });
+                }
+                continue;
+            }
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            let (first, count) = (some.start, steps.len());
+            // SAFETY: the caller's contract.
+            let all = unsafe { operand.lines::<E::Num>(some.clone(), steps.clone(), filled, runs) };
+            for channel in some {
+                let line = Elements { base: all.from(channel - first, 0).base, ..elements };
+                // SAFETY: the steps that were brought together, and room for them.
+                least = least.min(unsafe { E::pack_line(&line, count, own(channel)) });
             }
         }
         (to.cast_const(), least)
@@ -412,53 +461,77 @@ impl Positions<'_> {
             .then(|| (all.from(row, 0), examples.stride))
     }
 
-    /// Packs the left operand for the rows of a part and these steps: panels one behind the other. Returns what [`Engine::pack`] does as well.
+    /// Packs some rows of the left operand, of a panel, for these steps, where an example has so many: steps are so many numbers apart, and there are no more of them
+    /// than that. Returns what [`Engine::pack`] does as well.
     ///
     /// # Safety
     ///
     /// As [`Positions::run_with`].
     unsafe fn pack<E: Engine>(
         &self,
-        part: &Part,
+        rows: Range<usize>,
         steps: &Range<usize>,
-        cut: &Cut,
+        (each, width, most): (usize, usize, usize),
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
-        let (numbers, mut least) = (steps.len().div_ceil(E::DEPTH), u16::MAX);
-        let to = scratch.left.room::<E::Num>(room::<E>(cut.ld, E::WIDTH, steps.len()));
-        let operand = Operand { source: self.a, columns: false };
-        for panel in panels(part.rows.len(), E::WIDTH) {
-            let first = part.rows.start + panel.start;
-            let lies = self.lines_of::<E>(first, part.each);
-            let length = lies.map_or(CONTRACT_BLOCK, |_| part.each);
-            for some in groups(steps, length) {
-                let done = (some.start - steps.start) / E::DEPTH;
-                let at = panel.start * numbers + done * E::WIDTH;
-                let (rows, count) = (first..first + panel.count, some.len());
-                let lines = match lies {
-                    Some((lines, next)) => lines.moved((some.start / part.each) as isize * next),
-                    None => {
-                        let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-                        // SAFETY: the caller's contract.
-                        unsafe { operand.lines::<E::Num>(rows, some, filled, runs) }
-                    }
-                };
-                let to = to.wrapping_add(at);
-                // SAFETY: the lines are readable, or brought together; the room is that of all panels.
-                least = least.min(unsafe { E::pack(&lines, panel.count, count, to, E::WIDTH) });
-            }
+        let (mut least, count) = (u16::MAX, rows.len());
+        let to = scratch.left.room::<E::Num>(room::<E>(E::WIDTH, E::WIDTH, most));
+        let Some((all, next)) = self.lines_of::<E>(rows.start, each) else {
+            let operand = Operand { source: self.a, columns: false };
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract.
+            let lines = unsafe { operand.lines::<E::Num>(rows, steps.clone(), filled, runs) };
+            // SAFETY: the lines are readable, or brought together; the room is that of a panel.
+            let least = unsafe { E::pack(&lines, count, steps.len(), to, width) };
+            return (to.cast_const(), least);
+        };
+        let mut now = steps.start;
+        while now < steps.end {
+            let (example, place) = (now / each, now % each);
+            let some = (each - place).min(steps.end - now);
+            let lines = all.moved(example as isize * next).from(0, place);
+            let to = to.wrapping_add((now - steps.start) / E::DEPTH * width);
+            // SAFETY: as above.
+            least = least.min(unsafe { E::pack(&lines, count, some, to, width) });
+            now += some;
         }
         (to.cast_const(), least)
     }
 }
 
 /// What is summed together.
-struct Part {
+pub(super) struct Part {
     rows: Range<usize>,
     channels: Range<usize>,
     /// Steps of an example, and all.
     each: usize,
     k: usize,
+    /// Sums of the block so far may be subnormal.
+    tiny: bool,
+}
+
+impl Part {
+    /// Some rows and channels.
+    pub(super) fn of(work: &Positions<'_>, part: (Range<usize>, Range<usize>), k: usize) -> Part {
+        let (rows, channels) = part;
+        Part { rows, channels, each: k / work.channels.examples, k, tiny: false }
+    }
+}
+
+/// A right operand that is ready for some channels and steps: where it begins, and what [`Engine::pack`] returns.
+pub(super) struct Ready<T> {
+    base: *const T,
+    least: u16,
+    stretch: Stretch,
+    channels: Range<usize>,
+}
+
+impl<T> Ready<T> {
+    /// The examples, lines and channels: what is listed is the same for as many.
+    fn counts(&self) -> [usize; 3] {
+        let Stretch { examples, lines } = &self.stretch;
+        [examples.len(), lines.len(), self.channels.len()]
+    }
 }
 
 /// Numbers of a channel that is packed, for so many steps: channels share few cache sets.
@@ -471,19 +544,18 @@ fn moved_room(columns: usize) -> usize {
     columns.saturating_mul(MOVED).saturating_add(MOVED)
 }
 
-/// Hands the sums on, row by row.
+/// Hands the sums on, row by row; columns of them are so far apart.
 ///
 /// # Safety
 ///
 /// They must be there.
-unsafe fn hand_on<E: Engine>(
+pub(super) unsafe fn hand_on<E: Engine>(
     rows: Range<usize>,
     columns: Range<usize>,
-    ld: usize,
+    (sums, ld): (*const E::Num, usize),
     scratch: &mut Scratch,
     hand: &mut Hand<'_>,
 ) {
-    let sums = scratch.sums.room::<E::Num>(0).cast_const();
     let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
     for some in groups(&rows, MOVED) {
         let base = sums.wrapping_add(some.start - rows.start).cast();

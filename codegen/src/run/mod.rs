@@ -91,7 +91,9 @@ fn room_bytes(dispatch: &BoundDispatch, team: &Team) -> usize {
             let row = nest.split_row.as_ref().map_or(0, split_row::bytes);
             row.max(columns::bytes(&nest.columns))
         }
-        Dispatch::Contract(contract) => columns::bytes(&contract.columns),
+        Dispatch::Contract(contract) => {
+            columns::bytes(&contract.columns).max(positions::bytes(contract, team))
+        }
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
         Dispatch::Lines(lines) => lines::bytes_of(lines, team),
         Dispatch::Attention(_) | Dispatch::Transposed(_) => 0,

@@ -1,17 +1,19 @@
-//! Runs contractions over positions, as those that the gradients of weights are: threads share channels, or rows where these are few.
+//! Runs contractions over positions, as those that the gradients of weights are: threads share channels, rows,
+//! or steps where sums are few.
 
 use super::Invocation;
 use super::contract::{grid, parts, source};
 use super::images::{from_first, operand};
 use super::max_abs::with_places;
-use super::memory::{self, Address};
+use super::memory::{self, Address, with_room};
 use super::sums::Sums;
 use super::together::seen;
-use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source};
+use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source, can_be_shared, shared_bytes};
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::{Team, part};
 use std::ops::Range;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 type FactorSource = contract::FactorSource<i64>;
 type Windows = contract::Windows<i64>;
@@ -22,6 +24,10 @@ const LANES: usize = 16;
 /// What packing a number of the left operand costs, in products of a step, and filling one of an image.
 const PACKING: f64 = 10.0;
 const FILLING: f64 = 8.0;
+
+/// Threads share steps if each has so many blocks of them at least, and the sums of all of these take no more bytes than that.
+const SOME_BLOCKS: usize = 4;
+const FEW_BYTES: usize = 1 << 20;
 
 /// A contraction over positions.
 pub(super) struct OverPositions {
@@ -54,6 +60,59 @@ impl OverPositions {
     /// What contractions are, for operands whose first elements lie there.
     fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> Positions<'a> {
         Positions { cpu, acc, a, b, channels: &self.channels }
+    }
+
+    /// The blocks of the first part and the parts in all, if threads share steps: then none of them makes operands ready that another one does as well. The sums of
+    /// blocks behind the first part are kept until they are added up in order.
+    fn shares(&self, contract: &BoundContract, team: &Team) -> Option<(usize, usize)> {
+        let (parts, blocks) = (parts(contract, team), contract.k.div_ceil(CONTRACT_BLOCK));
+        let is_one = contract.batch.iter().product::<usize>() == 1;
+        let first = part(blocks, 1, parts, 0).len();
+        let few = can_be_shared([contract.m, contract.n], contract.acc);
+        let fits = parts > 1 && is_one && few && blocks >= SOME_BLOCKS * parts;
+        let few = fits && self.shared_bytes(contract, blocks - first) <= FEW_BYTES;
+        few.then_some((first, parts))
+    }
+
+    /// What the sums take of so many blocks behind the first part.
+    fn shared_bytes(&self, contract: &BoundContract, blocks: usize) -> usize {
+        shared_bytes([contract.m, contract.n], contract.acc, blocks)
+    }
+
+    /// Runs it where threads share steps.
+    fn run_shared(
+        &self,
+        contract: &BoundContract,
+        invocation: &Invocation<'_>,
+        (first, parts): (usize, usize),
+    ) {
+        let BoundContract { m, k, .. } = *contract;
+        let operands = invocation.operands;
+        let cpu = Cpu::with(invocation.target.instructions);
+        let [left, right] = &contract.factors;
+        let a = operand(left, self.left.as_ref(), operands);
+        let b = operand(right, Some(&self.right), operands);
+        let blocks = k.div_ceil(CONTRACT_BLOCK);
+        let bytes = self.shared_bytes(contract, blocks - first);
+        with_room(invocation.room, bytes, |kept| {
+            invocation.team.each(parts, |task| {
+                let own = part(blocks, 1, parts, task);
+                let steps = own.start * CONTRACT_BLOCK..k.min(own.end * CONTRACT_BLOCK);
+                let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+                memory::share_positions(&work, [m, k], steps, (kept, first));
+            });
+            let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+            let sums = Sums::of(contract, invocation);
+            with_places(&contract.largest, 1, std::slice::from_ref(operands), |largest| {
+                let mut slots = operands.clone();
+                slots.push(operands.get(0));
+                largest.push(&mut slots, 0, 0);
+                let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
+                    sums.finish(&mut slots, rows, columns, block);
+                };
+                memory::merge_positions(&work, [m, k], (kept, first), &mut call);
+            });
+        });
     }
 
     /// Into how many parts batches, channels and rows are cut.
@@ -90,10 +149,13 @@ impl OverPositions {
 
     /// In how many parts, at most, and what any of them takes.
     pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
-        let cut = self.cut(contract, team);
         let [left, right] = &contract.factors;
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
         let work = self.work(contract.acc, cpu, sources);
+        if let Some((_, parts)) = self.shares(contract, team) {
+            return (parts, work.rooms([contract.m, self.channels.count], contract.k));
+        }
+        let cut = self.cut(contract, team);
         let of = |task: usize| {
             let [_, channels, rows] = self.task(contract, cut, task);
             work.rooms([rows.len(), channels.len()], contract.k)
@@ -104,6 +166,9 @@ impl OverPositions {
 
     /// Runs it.
     pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
+        if let Some(shares) = self.shares(contract, invocation.team) {
+            return self.run_shared(contract, invocation, shares);
+        }
         let operands = invocation.operands;
         let cpu = Cpu::with(invocation.target.instructions);
         let cut = self.cut(contract, invocation.team);
@@ -132,4 +197,11 @@ impl OverPositions {
             });
         });
     }
+}
+
+/// The bytes that threads share during a run.
+pub(super) fn bytes(contract: &BoundContract, team: &Team) -> usize {
+    let Some(positions) = OverPositions::of(contract) else { return 0 };
+    let Some((first, _)) = positions.shares(contract, team) else { return 0 };
+    positions.shared_bytes(contract, contract.k.div_ceil(CONTRACT_BLOCK) - first)
 }

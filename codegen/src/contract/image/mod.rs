@@ -505,39 +505,41 @@ impl Image {
         }
     }
 
-    /// As [`Image::offsets`], step by step.
+    /// As [`Image::offsets`]: what each axis of steps adds to where a step begins is the same whatever the others are at.
     fn first_offsets(&self, count: usize, to: &mut Vec<isize>) {
         let lines = self.lines();
-        let mut at: SmallVec<[usize; 4]> = smallvec![0; self.steps.len()];
+        let (mut plane, mut first) = (self.plane(), 0);
         to.clear();
-        for _ in 0..count {
-            let (mut phase, mut sum, mut plane) = ([0; AXES], 0, 0);
-            for (step, at) in self.steps.iter().zip(&at) {
-                match step {
-                    Step::Planes(extent, _) => plane = plane * extent + at,
-                    Step::Taps(axis) => {
-                        let along = &self.along[*axis];
-                        let [own, first] = along.tap(*at);
-                        phase[*axis] =
-                            along.phases.iter().position(|phase| *phase == own).unwrap_or(0);
-                        sum += first * lines[*axis];
-                    }
-                }
+        to.push(0);
+        for step in self.steps.iter().rev() {
+            let from_plane = plane;
+            let extent = match step {
+                Step::Planes(extent, _) => *extent,
+                Step::Taps(axis) => self.along[*axis].taps,
+            };
+            if let Step::Planes(extent, _) = step {
+                plane *= extent;
             }
-            let own = self.phase(phase) * self.block();
-            to.push((plane * self.plane() + own + sum) as isize);
-            for (step, at) in self.steps.iter().zip(&mut at).rev() {
-                *at += 1;
-                let extent = match step {
-                    Step::Planes(extent, _) => *extent,
-                    Step::Taps(axis) => self.along[*axis].taps,
-                };
-                if *at < extent {
-                    break;
+            let adds = |at: usize| match step {
+                Step::Planes(..) => (at * from_plane) as isize,
+                Step::Taps(axis) => {
+                    let along = &self.along[*axis];
+                    let [own, first] = along.tap(at);
+                    let mut phase = [0; AXES];
+                    phase[*axis] = along.phases.iter().position(|p| *p == own).unwrap_or(0);
+                    (self.phase(phase) * self.block() + first * lines[*axis]) as isize
                 }
-                *at = 0;
+            };
+            let (within, of_first) = (to.len(), adds(0));
+            first += of_first;
+            for at in (1..extent).take_while(|at| at * within < count) {
+                let more = adds(at) - of_first;
+                to.extend_from_within(..within.min(count - at * within));
+                to[at * within..].iter_mut().for_each(|place| *place += more);
             }
         }
+        to.truncate(count);
+        to.iter_mut().for_each(|place| *place += first);
     }
 
     /// Which block of a plane it is.

@@ -1,9 +1,12 @@
 //! Contractions over positions, as those of gradients of weights, have the bits of their definition.
 
-use super::super::{Axis, Bound, Channels, Cpu, Positions, Scratch, Seen, Source};
+use super::super::{
+    Axis, Bound, Channels, Cpu, Kept, Positions, Scratch, Seen, Source, can_be_shared, shared_bytes,
+};
 use super::{Tensor, sum};
 use std::ops::Range;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// What a convolution of so many channels sees of examples, with `k` over examples and places of windows: `[examples, height, width]`, `[kernel]`, and how
 /// windows move.
@@ -71,6 +74,16 @@ fn example_by_example(left: &Tensor, [rows, each, examples]: [usize; 3]) -> (Ten
     (apart, Seen::new(&[axis(rows, each)], &columns, [Bound::default(); 3]))
 }
 
+/// Takes sums of some rows and columns that are handed on, where a row has so many.
+fn taken(found: &mut [Option<u32>], n: usize, [rows, columns]: [Range<usize>; 2], sums: *const u8) {
+    for i in 0..rows.len() * columns.len() {
+        // SAFETY: so many sums are handed on.
+        let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+        let place = (rows.start + i / columns.len()) * n + columns.start + i % columns.len();
+        assert!(found[place].replace(sum.to_bits()).is_none(), "comes twice");
+    }
+}
+
 #[test]
 fn gradients_of_weights_have_the_sums_of_windows() {
     let mut scratch = Scratch::default();
@@ -118,14 +131,14 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                     let acc = DType::F32;
                     let work = Positions { cpu, acc, a, b, channels: &channels };
                     let mut found = vec![None; m * n];
-                    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
-                        for i in 0..rows.len() * columns.len() {
-                            // SAFETY: so many sums are handed on.
-                            let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
-                            let row = rows.start + i / columns.len();
-                            let place = &mut found[row * n + columns.start + i % columns.len()];
-                            assert!(place.replace(sum.to_bits()).is_none(), "comes twice");
+                    let check = |found: &mut Vec<Option<u32>>| {
+                        for (at, want) in want.iter().enumerate() {
+                            let found = found[at].take().map(u64::from);
+                            assert_eq!(found, Some(*want), "{sizes:?} {dtype} {m} {at} {cpu:?}");
                         }
+                    };
+                    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+                        taken(&mut found, n, [rows, columns], sums)
                     };
                     let (rows, middle) = (m / 3, channels.count / 2);
                     for (rows, of) in [
@@ -136,10 +149,26 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                         // SAFETY: the tests' tensors hold what their strides span.
                         unsafe { work.run((rows, of), k, &mut scratch, &mut hand) };
                     }
-                    let found: Vec<Option<u64>> =
-                        found.into_iter().map(|bits| bits.map(u64::from)).collect();
-                    for (at, want) in want.iter().enumerate() {
-                        assert_eq!(found[at], Some(*want), "{sizes:?} {dtype} {m} {at} {cpu:?}");
+                    check(&mut found);
+                    let blocks = k.div_ceil(CONTRACT_BLOCK);
+                    let can_be_shared = can_be_shared([m, n], acc);
+                    for first in (1..blocks).filter(|_| can_be_shared) {
+                        let bytes = shared_bytes([m, n], acc, blocks - first);
+                        let mut sums = vec![f32::NAN; bytes / size_of::<f32>()];
+                        let kept = Kept { sums: sums.as_mut_ptr().cast(), first };
+                        for part in [first..blocks, 0..first] {
+                            let steps =
+                                part.start * CONTRACT_BLOCK..k.min(part.end * CONTRACT_BLOCK);
+                            // SAFETY: as above; there is room for the sums.
+                            unsafe { work.share([m, k], steps, kept, &mut scratch) };
+                        }
+                        let mut hand =
+                            |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+                                taken(&mut found, n, [rows, columns], sums)
+                            };
+                        // SAFETY: the sums of all steps are there.
+                        unsafe { work.merge([m, k], kept, &mut scratch, &mut hand) };
+                        check(&mut found);
                     }
                 }
             }

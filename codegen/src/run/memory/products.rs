@@ -165,6 +165,34 @@ pub(in crate::run) fn over_positions(
     with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
 }
 
+/// Sums over some steps of a contraction over positions, of all its rows, so many, and columns; see [`contract::Positions::share`]. Those of so many blocks are added
+/// up at that address.
+pub(in crate::run) fn share_positions(
+    work: &contract::Positions<'_>,
+    rows_and_k: [usize; 2],
+    steps: Range<usize>,
+    (sums, first): (Address, usize),
+) {
+    let kept = contract::Kept { sums: sums.0, first };
+    // SAFETY: as for `contract`; there is room for the sums.
+    with_packed(|packed| unsafe { work.share(rows_and_k, steps, kept, packed) });
+}
+
+/// Hands on what all of [`share_positions`] have summed.
+pub(in crate::run) fn merge_positions(
+    work: &contract::Positions<'_>,
+    rows_and_k: [usize; 2],
+    (sums, first): (Address, usize),
+    epilogue: &mut dyn FnMut(Range<usize>, Range<usize>, Address),
+) {
+    let mut hand = |rows: Range<usize>, columns: Range<usize>, sums: *const u8| {
+        epilogue(rows, columns, Address(sums.cast_mut()))
+    };
+    let kept = contract::Kept { sums: sums.0, first };
+    // SAFETY: the sums of all steps are there.
+    with_packed(|packed| unsafe { work.merge(rows_and_k, kept, packed, &mut hand) });
+}
+
 /// What becomes of the sums of a block: `epilogue(row, rows, column, columns, sums)` gets each once, or they are stored from that address on, rows so
 /// many of them apart.
 pub(in crate::run) enum Finish<'a> {

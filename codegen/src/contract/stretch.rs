@@ -1,0 +1,95 @@
+//! How contractions over positions are cut: rows and channels that are summed together, and the steps whose images are there at a time.
+
+use super::channels::Channels;
+use super::micro::Engine;
+use super::positions::Positions;
+use std::ops::Range;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Rows that are summed together, at most.
+pub(super) const MOST_ROWS: usize = 128;
+/// Examples whose images lie one behind the other have so many positions together, if there are as many.
+const POSITIONS: usize = 1024;
+/// Sums and chains of so many bytes are not cut further.
+pub(super) const FEW_SUMS: usize = 128 << 10;
+
+/// How the work of a thread is cut.
+pub(super) struct Cut {
+    /// Rows that are summed together, and channels.
+    pub(super) rows: usize,
+    pub(super) channels: usize,
+    /// Examples whose images are there at a time, all of a number's steps among them.
+    pub(super) examples: usize,
+    apart: usize,
+    /// Steps of a panel that stay in the first-level cache, and those that are packed at once, whole blocks.
+    pub(super) steps: usize,
+    pub(super) packed: usize,
+    /// From a column of the sums to the next.
+    pub(super) ld: usize,
+}
+
+impl Cut {
+    /// For some rows and channels of steps so many for each example.
+    pub(super) fn of<E: Engine>(
+        work: &Positions<'_>,
+        [rows, channels]: [usize; 2],
+        each: usize,
+    ) -> Cut {
+        let size = size_of::<E::Num>();
+        let Channels { taps, examples, .. } = *work.channels;
+        let caches = &work.cpu.caches;
+        let rows = rows.div_ceil(rows.div_ceil(MOST_ROWS)).next_multiple_of(E::WIDTH).min(rows);
+        let ld = rows.next_multiple_of(E::WIDTH);
+        // Chains and sums stay in the second-level cache.
+        let channels = (FEW_SUMS.max(caches.l2 / 4) / (2 * taps * ld * size)).clamp(1, channels);
+        // No pair is of two groups.
+        let apart = if each.is_multiple_of(E::DEPTH) { 1 } else { E::DEPTH };
+        let some = (POSITIONS / each).max(1).next_multiple_of(apart);
+        let examples = some.min(examples);
+        let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
+        let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
+        let packed = blocks.max(1) * CONTRACT_BLOCK;
+        Cut { rows, channels, examples, apart, steps, packed, ld }
+    }
+
+    /// The stretch that a step is in, if there are more up to an end. Numbers hold so many steps.
+    pub(super) fn stretch(
+        &self,
+        channels: &Channels,
+        steps: &Range<usize>,
+        depth: usize,
+        each: usize,
+    ) -> Stretch {
+        let [lines, line] = channels.lines();
+        let first = steps.start / each;
+        if self.examples > 1 {
+            let first = first / self.apart * self.apart;
+            let end = steps.end.div_ceil(each).next_multiple_of(self.apart).min(channels.examples);
+            return Stretch { examples: first..end.min(first + self.examples), lines: 0..lines };
+        }
+        let place = |step: usize| (step - first * each).min(each);
+        let start = place(steps.start) / line / depth * depth;
+        let end = place(steps.end).div_ceil(line).next_multiple_of(depth).min(lines);
+        Stretch { examples: first..first + 1, lines: start..end }
+    }
+}
+
+/// Steps one after another whose image is there at a time: those of some examples, or of some lines of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) examples: Range<usize>,
+    pub(super) lines: Range<usize>,
+}
+
+impl Stretch {
+    /// So many examples from the first on, or lines.
+    pub(super) fn of(examples: usize, lines: usize) -> Stretch {
+        Stretch { examples: 0..examples, lines: 0..lines }
+    }
+
+    /// Its steps, if an example has so many, and a line has so many of these.
+    pub(super) fn steps(&self, each: usize, line: usize) -> Range<usize> {
+        let last = self.examples.end.saturating_sub(1);
+        self.examples.start * each + self.lines.start * line..last * each + self.lines.end * line
+    }
+}
