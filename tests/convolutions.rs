@@ -8,7 +8,7 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 23] = [
+const SHAPES: [[usize; 10]; 27] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
@@ -41,6 +41,11 @@ const SHAPES: [[usize; 10]; 23] = [
     [1, 24, 8, 9, 150, 3, 2, 1, 1, 1],
     [2, 10, 7, 8, 140, 5, 3, 2, 1, 1],
     [2, 26, 5, 9, 20, 3, 2, 1, 2, 2],
+    // Vectors across channels of the result, and of the operand: one, two apart, in groups, an odd number of channels.
+    [2, 34, 9, 10, 32, 3, 1, 1, 1, 1],
+    [3, 32, 9, 11, 64, 3, 2, 1, 1, 1],
+    [2, 64, 7, 7, 64, 3, 2, 1, 1, 2],
+    [1, 15, 14, 14, 96, 3, 1, 1, 2, 1],
 ];
 
 /// The convolution of `x` and both of its gradients.

@@ -4,7 +4,7 @@
 //! reductions a *rows* kernel, with [`Sink::Column`] it accumulates down the rows as well. A [`Contract`] multiplies and sums
 //! over an inner axis, and may accumulate its results down the rows. A [`Scatter`] combines values with what is at computed places. [`Lines`] scans operands
 //! along an axis, or puts their elements in order. An [`Attention`] weighs values by how queries meet keys. A [`Transposed`]
-//! multiplies planes with windows whose sums are evenly apart.
+//! sums over windows that are evenly apart.
 //!
 //! Views cost nothing: they are the strides of an [`Access`]. Inside a kernel scalars are f32, f64, i32, i64 or bool; 16-bit
 //! floats exist at loads, at stores and at [`ScalarOp::Round`].
