@@ -1,5 +1,6 @@
 //! Loads and stores of operands, one element or sixteen.
 
+use super::low_precision::bits_type;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::Place;
 use cranelift::codegen::ir::BlockArg;
@@ -260,6 +261,17 @@ impl Emitter<'_> {
         self.fb.ins().jump(after, &[BlockArg::from(value)]);
         self.fb.switch_to_block(after);
         result
+    }
+
+    /// One element that no guard keeps, as it lies in memory: an integer of its size.
+    pub(super) fn load_as_it_lies(
+        &mut self,
+        base: &Base,
+        position: Value,
+        index: &[Value],
+    ) -> Value {
+        let address = self.address(base, Some(position), index);
+        self.fb.ins().load(bits_type(base.dtype), MEMORY, address, 0)
     }
 
     /// Sixteen neighbours, or the fill if the row's guard fails.

@@ -435,7 +435,10 @@ impl<'p> Row<'p> {
                 let base = &self.bases[&v];
                 let index: Vec<Value> =
                     base.varying.iter().map(|(i, _)| self.arg_one(em, at, inst.args[*i])).collect();
-                em.load_one(base, Some(at.position), &index)
+                match self.cut.moved[v as usize] {
+                    true => em.load_as_it_lies(base, at.position, &index),
+                    false => em.load_one(base, Some(at.position), &index),
+                }
             }
             ScalarOp::Index(i) => {
                 let step =
