@@ -1,8 +1,8 @@
-//! Scalar phases that do nothing but put 16-bit elements of two rows in memory in turn: vectors of eight.
+//! Scalar phases that do nothing but put elements of two rows in memory in turn: vectors of 16 bytes.
 //!
 //! ```text
 //! s0 = load x[r]; s1 = load y[r]; store z[2*r], s0; store z[2*r + 1], s1
-//!   x[r..r+8], y[r..r+8]  ->  x0 y0 x1 y1 x2 y2 x3 y3, x4 y4 x5 y5 x6 y6 x7 y7
+//!   16 bits: x[r..r+8], y[r..r+8]  ->  x0 y0 x1 y1 x2 y2 x3 y3, x4 y4 x5 y5 x6 y6 x7 y7
 //! ```
 
 use super::row::Row;
@@ -14,21 +14,40 @@ use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use std::collections::HashMap;
 use tracecast_ir::kernel::{Access, ScalarOp, Val};
 
-/// Positions of a vector.
-pub(super) const POSITIONS: i64 = 8;
+/// Bytes of a vector.
+const VECTOR: usize = 16;
 
-/// Which bytes of two vectors make the one that begins with the elements of that number.
-fn in_turn(first: u8) -> ConstantData {
-    let element = |n: u8| first + n / 2 + if n % 2 == 0 { 0 } else { POSITIONS as u8 };
-    let bytes: Vec<u8> = (0..8).flat_map(|n| [2 * element(n), 2 * element(n) + 1]).collect();
-    ConstantData::from(&bytes[..])
+/// The stores of a phase in which rows alternate.
+pub(super) struct Turns {
+    /// Two whose elements lie next to each other.
+    pairs: Vec<[usize; 2]>,
+    /// Bytes of an element.
+    bytes: usize,
 }
 
-/// True for stores of 16-bit elements, two apart along the row, of which the second lies behind the first.
+impl Turns {
+    /// Positions of a vector.
+    pub(super) fn positions(&self) -> i64 {
+        (VECTOR / self.bytes) as i64
+    }
+
+    /// Which bytes of two vectors make the lower or the upper half of their elements in turn.
+    fn half(&self, upper: bool) -> ConstantData {
+        let first = if upper { VECTOR / 2 } else { 0 };
+        let byte = |n: usize| {
+            let (element, within) = (n / self.bytes, n % self.bytes);
+            (first + element / 2 * self.bytes + within + VECTOR * (element % 2)) as u8
+        };
+        let bytes: Vec<u8> = (0..VECTOR).map(byte).collect();
+        ConstantData::from(&bytes[..])
+    }
+}
+
+/// True for stores of elements that are two apart along the row, of which the second lies behind the first.
 fn follows(first: &Sink, second: &Sink) -> bool {
     let of = |sink: &Sink| match sink {
         Sink::Store { slot, dtype, place: place @ Place::At(access), .. }
-            if dtype.bytes() == 2 && place.row_stride() == 2 =>
+            if place.row_stride() == 2 =>
         {
             Some((*slot, *dtype, access.clone()))
         }
@@ -40,7 +59,7 @@ fn follows(first: &Sink, second: &Sink) -> bool {
 
 impl Row<'_> {
     /// The stores of a phase in pairs, if it only moves elements of rows to them, or puts down what is the same along the row.
-    pub(super) fn alternating(&self, em: &Emitter<'_>, phase: &Phase) -> Option<Vec<[usize; 2]>> {
+    pub(super) fn alternating(&self, em: &Emitter<'_>, phase: &Phase) -> Option<Turns> {
         let moves = |v: &Val| match self.inst(*v).op {
             ScalarOp::Load(l) => {
                 let source = &em.plan.loads[l as usize];
@@ -60,24 +79,26 @@ impl Row<'_> {
             self.bits.contains_key(i) || value.is_some_and(|v| self.cut.moved[v as usize])
         };
         let all = 2 * pairs.len() == phase.sinks.len() && phase.sinks.iter().all(lie);
-        let long = em.plan.may_reach(POSITIONS);
-        (long && all && phase.insts.iter().all(moves)).then_some(pairs)
+        let bytes = self.targets[&pairs.first()?[0]].dtype().bytes();
+        let alike = pairs.iter().all(|[i, _]| self.targets[i].dtype().bytes() == bytes);
+        let turns = Turns { pairs, bytes };
+        let long = em.plan.may_reach(turns.positions());
+        (long && all && alike && phase.insts.iter().all(moves)).then_some(turns)
     }
 
-    /// A loop over groups of eight positions, of which there is at least one.
+    /// A loop over vectors of positions, of which there is at least one.
     pub(super) fn alternate(
         &self,
         em: &mut Emitter<'_>,
         phase: &Phase,
-        pairs: &[[usize; 2]],
+        turns: &Turns,
         (low, high): (Value, Value),
     ) {
-        let masks =
-            [0, POSITIONS as u8 / 2].map(|first| em.fb.func.dfg.immediates.push(in_turn(first)));
+        let masks = [false, true].map(|upper| em.fb.func.dfg.immediates.push(turns.half(upper)));
         let mut same = HashMap::new();
-        for i in pairs.iter().flatten() {
+        for i in turns.pairs.iter().flatten() {
             if let Some(bits) = self.bits.get(i) {
-                let vector = em.fb.ins().splat(types::I16X8, *bits);
+                let vector = em.repeated(*bits)[0];
                 same.insert(*i, em.bitcast(types::I8X16, vector));
             }
         }
@@ -94,14 +115,14 @@ impl Row<'_> {
             Some(vector) => *vector,
             None => loaded[&self.stage.sinks[i].values()[0]],
         };
-        for [first, second] in pairs {
+        for [first, second] in &turns.pairs {
             let address = em.address(&self.targets[first], Some(position), &[]);
-            for (mask, at) in masks.into_iter().zip([0, 16]) {
+            for (mask, at) in masks.into_iter().zip([0, VECTOR as i32]) {
                 let both = em.fb.ins().shuffle(vector(*first), vector(*second), mask);
                 em.fb.ins().store(MEMORY, both, address, at);
             }
         }
-        let next = em.fb.ins().iadd_imm_s(position, POSITIONS);
+        let next = em.fb.ins().iadd_imm_s(position, turns.positions());
         let more = em.fb.ins().icmp(IntCC::SignedLessThan, next, high);
         em.fb.ins().brif(more, head, &[BlockArg::from(next)], exit, &[] as &[BlockArg]);
         em.fb.switch_to_block(exit);

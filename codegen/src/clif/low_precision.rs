@@ -2,14 +2,9 @@
 
 use super::{Emitter, MEMORY};
 use crate::routines::{NarrowFloat, Precision, Routine};
-use cranelift::prelude::{FloatCC, InstBuilder, Type, Value, types};
+use cranelift::prelude::{FloatCC, InstBuilder, Value, types};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Scalar;
-
-/// The integer of the size of a low-precision float.
-pub(super) fn bits_type(dtype: DType) -> Type {
-    if dtype.bytes() == 1 { types::I8 } else { types::I16 }
-}
 
 impl Emitter<'_> {
     /// The f32 whose high half is in the low half of 32-bit integers with nothing above.
@@ -68,6 +63,7 @@ impl Emitter<'_> {
             }
             _ => self.fail(format!("narrowing {} to {dtype}", from.name()), types::I32),
         };
-        self.fb.ins().ireduce(bits_type(dtype), bits)
+        let size = if dtype.bytes() == 1 { types::I8 } else { types::I16 };
+        self.fb.ins().ireduce(size, bits)
     }
 }

@@ -1,6 +1,5 @@
 //! Loads and stores of operands, one element or sixteen.
 
-use super::low_precision::bits_type;
 use super::{Emitter, MEMORY, scalar_type, vector_type};
 use crate::plan::Place;
 use cranelift::codegen::ir::BlockArg;
@@ -271,7 +270,10 @@ impl Emitter<'_> {
         index: &[Value],
     ) -> Value {
         let address = self.address(base, Some(position), index);
-        self.fb.ins().load(bits_type(base.dtype), MEMORY, address, 0)
+        match Type::int_with_byte_size(base.dtype.bytes() as u16) {
+            Some(size) => self.fb.ins().load(size, MEMORY, address, 0),
+            None => self.fail(format!("moving {}", base.dtype), types::I64),
+        }
     }
 
     /// Sixteen neighbours, or the fill if the row's guard fails.

@@ -2,7 +2,7 @@
 
 use super::memory::{Base, Group};
 use super::reduce::{LANE_BYTES, Reduce};
-use super::{Cut, Emitter, Values, alternate, scalar_type, vector_type};
+use super::{Cut, Emitter, Values, scalar_type, vector_type};
 use crate::plan::phases::{Class, Kind, Lanes, Phase, scratch_bytes};
 use crate::plan::{Sink, Stage};
 use cranelift::codegen::ir::BlockArg;
@@ -200,9 +200,9 @@ impl<'p> Row<'p> {
             }
             Kind::Tile => self.tiles(em, phase, low, high),
             Kind::Scalar => match self.alternating(em, phase) {
-                Some(pairs) => {
-                    self.grouped(em, phase, (low, high), alternate::POSITIONS, |em, middle| {
-                        self.alternate(em, phase, &pairs, (low, middle));
+                Some(turns) => {
+                    self.grouped(em, phase, (low, high), turns.positions(), |em, middle| {
+                        self.alternate(em, phase, &turns, (low, middle));
                     })
                 }
                 None => self.ones(em, phase, low, low, high),

@@ -81,7 +81,8 @@ fn is_for_tiles(
         && !is_stored
 }
 
-/// True for a load of low-precision floats that only stores of the same dtype take: its elements are moved as they lie in memory.
+/// True for a load that only stores of the same dtype take: its elements are moved as they lie in memory. Truth values are not, of which
+/// memory may hold any byte.
 pub(super) fn is_moved(plan: &Plan, stage: &Stage, at: usize) -> bool {
     let body = &stage.body;
     let ScalarOp::Load(l) = body.insts[at].op else { return false };
@@ -91,7 +92,7 @@ pub(super) fn is_moved(plan: &Plan, stage: &Stage, at: usize) -> bool {
         Sink::Store { dtype, .. } => *dtype == source.dtype,
         _ => false,
     };
-    source.dtype.is_low()
+    source.dtype != DType::Bool
         && !is_guarded(source)
         && !body.insts.iter().any(|inst| inst.args.contains(&value))
         && stage.sinks.iter().filter(|sink| sink.values().contains(&value)).all(moves)

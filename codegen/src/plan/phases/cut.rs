@@ -82,8 +82,8 @@ impl<'a> Cut<'a> {
         let goes = |c: &Self, at: usize| {
             let takes = |sink: &&Sink| sink.values().contains(&(at as Val));
             let mut stores = c.stage.sinks.iter().filter(takes);
-            let is_alone = matches!(c.class[at], Class::Vector | Class::Tile);
-            c.moved[at] && is_alone && stores.all(|sink| c.sink_kind(sink) == Kind::Scalar)
+            let varies = c.class[at] != Class::Uniform;
+            c.moved[at] && varies && stores.all(|sink| c.sink_kind(sink) == Kind::Scalar)
         };
         let moved: Vec<usize> = (0..self.class.len()).filter(|at| goes(self, *at)).collect();
         moved.into_iter().for_each(|at| self.class[at] = Class::Scalar);
