@@ -262,6 +262,20 @@ impl Emitter<'_> {
         result
     }
 
+    /// One element that no guard keeps, as it lies in memory: an integer of its size.
+    pub(super) fn load_as_it_lies(
+        &mut self,
+        base: &Base,
+        position: Value,
+        index: &[Value],
+    ) -> Value {
+        let address = self.address(base, Some(position), index);
+        match Type::int_with_byte_size(base.dtype.bytes() as u16) {
+            Some(size) => self.fb.ins().load(size, MEMORY, address, 0),
+            None => self.fail(format!("moving {}", base.dtype), types::I64),
+        }
+    }
+
     /// Sixteen neighbours, or the fill if the row's guard fails.
     pub(super) fn load_group(&mut self, base: &Base, position: Value) -> Group {
         let address = self.address(base, Some(position), &[]);

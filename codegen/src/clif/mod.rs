@@ -1,12 +1,13 @@
 //! From a [`Plan`] to a function of Cranelift's IR.
 //!
 //! Here is the outside: the function, its rows, and the stages of a row. `row` emits the phases of a stage, `memory` loads and stores,
-//! `reduce` the accumulators, `scalar` the instructions, `low_precision` the 16-bit floats.
+//! `reduce` the accumulators, `scalar` the instructions, `low_precision` the 16-bit floats, `alternate` rows that alternate in memory.
 //!
 //! The function is `fn(slots, begin, end, from, to, scratch, status)`: for the rows from `begin` to `end`, counted row-major over the
 //! outer axes, it does the positions from `from` to `to`. Values of a row are plain SSA values; loops carry what changes as block
 //! parameters.
 
+mod alternate;
 mod choices;
 mod low_precision;
 mod memory;

@@ -199,28 +199,47 @@ impl<'p> Row<'p> {
                 }
             }
             Kind::Tile => self.tiles(em, phase, low, high),
-            Kind::Scalar => self.ones(em, phase, low, low, high),
+            Kind::Scalar => match self.alternating(em, phase) {
+                Some(turns) => {
+                    self.grouped(em, phase, (low, high), turns.positions(), |em, middle| {
+                        self.alternate(em, phase, &turns, (low, middle));
+                    })
+                }
+                None => self.ones(em, phase, low, low, high),
+            },
             Kind::Vector if em.plan.aligned => self.groups(em, phase, low, high),
             Kind::Vector if !em.plan.may_reach(16) => self.ones(em, phase, low, low, high),
-            Kind::Vector => {
-                let length = em.fb.ins().isub(high, low);
-                let whole = em.fb.ins().band_imm_s(length, -16);
-                let middle = em.fb.ins().iadd(low, whole);
-                let (grouped, rest) = (em.fb.create_block(), em.fb.create_block());
-                let (single, done) = (em.fb.create_block(), em.fb.create_block());
-                em.fb.ins().brif(whole, grouped, &[], rest, &[] as &[BlockArg]);
-                em.fb.switch_to_block(grouped);
+            Kind::Vector => self.grouped(em, phase, (low, high), 16, |em, middle| {
                 self.groups(em, phase, low, middle);
-                em.fb.ins().jump(rest, &[]);
-                em.fb.switch_to_block(rest);
-                let more = em.fb.ins().icmp(IntCC::SignedLessThan, middle, high);
-                em.fb.ins().brif(more, single, &[], done, &[] as &[BlockArg]);
-                em.fb.switch_to_block(single);
-                self.ones(em, phase, low, middle, high);
-                em.fb.ins().jump(done, &[]);
-                em.fb.switch_to_block(done);
-            }
+            }),
         }
+    }
+
+    /// Groups of so many positions up to one that `groups` is given, and single positions from there on.
+    fn grouped<'a>(
+        &self,
+        em: &mut Emitter<'a>,
+        phase: &Phase,
+        (low, high): (Value, Value),
+        size: i64,
+        groups: impl FnOnce(&mut Emitter<'a>, Value),
+    ) {
+        let length = em.fb.ins().isub(high, low);
+        let whole = em.fb.ins().band_imm_s(length, -size);
+        let middle = em.fb.ins().iadd(low, whole);
+        let (grouped, rest) = (em.fb.create_block(), em.fb.create_block());
+        let (single, done) = (em.fb.create_block(), em.fb.create_block());
+        em.fb.ins().brif(whole, grouped, &[], rest, &[] as &[BlockArg]);
+        em.fb.switch_to_block(grouped);
+        groups(em, middle);
+        em.fb.ins().jump(rest, &[]);
+        em.fb.switch_to_block(rest);
+        let more = em.fb.ins().icmp(IntCC::SignedLessThan, middle, high);
+        em.fb.ins().brif(more, single, &[], done, &[] as &[BlockArg]);
+        em.fb.switch_to_block(single);
+        self.ones(em, phase, low, middle, high);
+        em.fb.ins().jump(done, &[]);
+        em.fb.switch_to_block(done);
     }
 
     /// A loop over groups of sixteen, of which there is at least one. Reductions are carried in registers, those lanes first that the next
@@ -435,7 +454,10 @@ impl<'p> Row<'p> {
                 let base = &self.bases[&v];
                 let index: Vec<Value> =
                     base.varying.iter().map(|(i, _)| self.arg_one(em, at, inst.args[*i])).collect();
-                em.load_one(base, Some(at.position), &index)
+                match self.cut.moved[v as usize] {
+                    true => em.load_as_it_lies(base, at.position, &index),
+                    false => em.load_one(base, Some(at.position), &index),
+                }
             }
             ScalarOp::Index(i) => {
                 let step =

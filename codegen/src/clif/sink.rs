@@ -8,8 +8,8 @@ use crate::plan::{Place, Sink, Stage};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use smallvec::smallvec;
 use std::collections::HashMap;
-use tracecast_ir::Size;
-use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Scalar};
+use tracecast_ir::kernel::{Access, COLUMN_CHUNK, Scalar, Val};
+use tracecast_ir::{DType, Size};
 
 impl Row<'_> {
     /// What is the same along the row of a sink.
@@ -128,18 +128,30 @@ impl Row<'_> {
         }
     }
 
+    /// What a store of one position puts in memory, as it lies there.
+    fn stored(
+        &self,
+        em: &mut Emitter<'_>,
+        at: &mut At,
+        (i, dtype, value): (usize, DType, Val),
+    ) -> Value {
+        if let Some(bits) = self.bits.get(&i) {
+            return *bits;
+        }
+        let one = self.arg_one(em, at, value);
+        if self.cut.moved[value as usize] {
+            return one;
+        }
+        em.narrowed(dtype, self.stage.body.ty(value), one)
+    }
+
     /// One position.
     pub(super) fn sink_one(&self, em: &mut Emitter<'_>, at: &mut At, i: usize) {
         match &self.stage.sinks[i] {
             Sink::Store { dtype, value, .. } => {
+                let bits = self.stored(em, at, (i, *dtype, *value));
                 let address = em.address(&self.targets[&i], Some(at.position), &[]);
-                if let Some(bits) = self.bits.get(&i) {
-                    em.fb.ins().store(MEMORY, *bits, address, 0);
-                } else {
-                    let from = self.stage.body.ty(*value);
-                    let value = self.arg_one(em, at, *value);
-                    em.write_one(*dtype, from, value, address);
-                }
+                em.fb.ins().store(MEMORY, bits, address, 0);
             }
             Sink::Reduce { value, .. } => {
                 let value = self.arg_one(em, at, *value);
@@ -192,6 +204,7 @@ impl<'a> Emitter<'a> {
         let cut = Phases {
             class: vec![Class::Uniform; count],
             needed: vec![true; count],
+            moved: vec![false; count],
             phases: Vec::new(),
             temporaries: vec![None; count],
             tile: 0,

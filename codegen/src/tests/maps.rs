@@ -5,8 +5,8 @@ use super::{
 };
 use smallvec::smallvec;
 use tracecast_ir::kernel::{
-    Body, Cmp, Form, Function, Guard, Kernel, Nest, Over, Scalar, ScalarOp, Segment, Sink, Stage,
-    Val,
+    Body, Cmp, Form, Function, Guard, Kernel, Nest, Output, Over, Scalar, ScalarOp, Segment, Sink,
+    Stage, Val,
 };
 use tracecast_ir::{DType, Size, TensorType};
 use tracecast_runtime::Device;
@@ -432,6 +432,64 @@ fn empty_and_scalar_maps() {
             vec![b.unary(ScalarOp::Call(Function::Exp), x[0])]
         });
         check(&k, &inputs(&k, 11, true));
+    }
+}
+
+/// `count` operands whose elements alternate in one output, and behind them in `zeros` more places zeros.
+fn alternate(dtype: DType, n: usize, count: usize, zeros: usize) -> Kernel {
+    let all = (count + zeros) as i64;
+    let mut body = Body::default();
+    let ty = Scalar::of(dtype).unwrap();
+    let mut sinks = Vec::new();
+    for at in 0..count + zeros {
+        let value = match at < count {
+            true => body.push(ScalarOp::Load(at as u32), &[], ty),
+            false => body.constant(ty, 0.0),
+        };
+        let mut sink = store(0, dtype, &[n as i64 * all, all], value);
+        if let Sink::Store { access, .. } = &mut sink {
+            access.offset = Size::from(at as i64);
+        }
+        sinks.push(sink);
+    }
+    let form = Nest {
+        loads: (0..count).map(|i| load(i, dtype, &[n as i64, 1])).collect(),
+        stages: vec![Stage { over: Over::Row, body, sinks }],
+        ..no_loops()
+    };
+    let part = TensorType::new(dtype, [3, n]);
+    let outputs = vec![TensorType::new(dtype, [3, n, count + zeros])];
+    nest(vec![part; count], outputs, &[3, n], form)
+}
+
+#[test]
+fn elements_that_are_moved() {
+    let all = DType::ALL.into_iter().filter(|dtype| dtype.is_computable() || dtype.is_low());
+    for dtype in all.filter(|dtype| Scalar::of(*dtype).is_some()) {
+        for (count, zeros) in [(1, 1), (2, 0), (3, 0), (4, 0), (3, 4), (9, 0)] {
+            let k = alternate(dtype, 37, count, zeros);
+            check(&k, &inputs(&k, 21, true));
+        }
+    }
+}
+
+#[test]
+fn elements_that_are_moved_and_computed_with() {
+    // The first operand is stored as it is, once dense and once two apart; next to it lies what it becomes.
+    for dtype in [DType::F16, DType::BF16, DType::U8] {
+        let mut k = alternate(dtype, 50, 2, 0);
+        let Form::Nest(form) = &mut k.form else { unreachable!() };
+        let Stage { body, sinks, .. } = &mut form.stages[0];
+        let sum = body.binary(ScalarOp::Add, 0, 1);
+        let sum = body.as_dtype(sum, dtype);
+        if let Sink::Store { value, .. } = &mut sinks[1] {
+            *value = sum;
+        }
+        sinks.push(store(1, dtype, &[50, 1], 1));
+        form.segments[0].outputs.push(1);
+        let ty = TensorType::new(dtype, [3, 50]);
+        k.outputs.push(Output { ty, update: None });
+        check(&k, &inputs(&k, 22, true));
     }
 }
 

@@ -81,6 +81,23 @@ fn is_for_tiles(
         && !is_stored
 }
 
+/// True for a load that only stores of the same dtype take: its elements are moved as they lie in memory. Truth values are not, of which
+/// memory may hold any byte.
+pub(super) fn is_moved(plan: &Plan, stage: &Stage, at: usize) -> bool {
+    let body = &stage.body;
+    let ScalarOp::Load(l) = body.insts[at].op else { return false };
+    let source = &plan.loads[l as usize];
+    let value = at as Val;
+    let moves = |sink: &Sink| match sink {
+        Sink::Store { dtype, .. } => *dtype == source.dtype,
+        _ => false,
+    };
+    source.dtype != DType::Bool
+        && !is_guarded(source)
+        && !body.insts.iter().any(|inst| inst.args.contains(&value))
+        && stage.sinks.iter().filter(|sink| sink.values().contains(&value)).all(moves)
+}
+
 /// From a position to the next, of a position of the plan.
 fn step_of(plan: &Plan, position: u32) -> Option<Size> {
     plan.positions[position as usize].strides.last().copied()

@@ -1,7 +1,7 @@
 //! Gives the instructions and sinks of a stage to phases: each follows its operands in the first phase of its kind that can have it.
 //! What kind an instruction is of, `classify` says; where values wait between phases, `scratch`.
 
-use super::classify::{Classified, classify};
+use super::classify::{Classified, classify, is_moved};
 use super::{Capability, Class, Kind, Lanes, Phase, Phases, VectorLoops};
 use crate::plan::{Plan, Sink, Stage};
 use std::collections::BTreeSet;
@@ -15,6 +15,8 @@ pub(super) struct Cut<'a> {
     can: Capability,
     class: Vec<Class>,
     needed: Vec<bool>,
+    /// The loads whose elements are stored as they lie in memory, if the loop is scalar.
+    moved: Vec<bool>,
     /// The phase of every instruction that has one.
     pub(super) home: Vec<usize>,
     kinds: Vec<Kind>,
@@ -32,6 +34,7 @@ impl<'a> Cut<'a> {
             can: Capability { loops, lanes },
             class,
             needed: vec![false; count],
+            moved: (0..count).map(|at| is_moved(plan, stage, at)).collect(),
             home: vec![usize::MAX; count],
             kinds: Vec::new(),
             sink_phase: Vec::new(),
@@ -72,6 +75,18 @@ impl<'a> Cut<'a> {
             Class::Scalar => Some(Kind::Scalar),
             Class::Tile => Some(Kind::Tile),
         }
+    }
+
+    /// Elements that are only moved are loaded in scalar loops if all their stores are there.
+    pub(super) fn move_with_stores(&mut self) {
+        let goes = |c: &Self, at: usize| {
+            let takes = |sink: &&Sink| sink.values().contains(&(at as Val));
+            let mut stores = c.stage.sinks.iter().filter(takes);
+            let varies = c.class[at] != Class::Uniform;
+            c.moved[at] && varies && stores.all(|sink| c.sink_kind(sink) == Kind::Scalar)
+        };
+        let moved: Vec<usize> = (0..self.class.len()).filter(|at| goes(self, *at)).collect();
+        moved.into_iter().for_each(|at| self.class[at] = Class::Scalar);
     }
 
     /// A scalar loop that does a little more is better than two loops with a tile between them, unless it would widen f16 one by one.
@@ -215,9 +230,13 @@ impl<'a> Cut<'a> {
         }
         let tile = if self.has_half_tiles() { 256 } else { 128 };
         let (temporaries, bytes) = self.allot(&crosses, &last_use, tile);
+        let stays =
+            |(at, moved): (usize, &bool)| *moved && self.class[at] == Class::Scalar && !crosses[at];
+        let moved = self.moved.iter().enumerate().map(stays).collect();
         Phases {
             class: self.class,
             needed: self.needed,
+            moved,
             phases,
             temporaries,
             tile: i64::from(tile),

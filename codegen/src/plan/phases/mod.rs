@@ -68,6 +68,8 @@ pub(crate) struct Phases {
     pub(crate) class: Vec<Class>,
     /// True for the instructions that anything needs.
     pub(crate) needed: Vec<bool>,
+    /// True for the loads of a scalar loop whose elements are stored as they lie in memory.
+    pub(crate) moved: Vec<bool>,
     /// In order.
     pub(crate) phases: Vec<Phase>,
     /// Where in the scratch a value waits between phases.
@@ -83,6 +85,7 @@ pub(crate) struct Phases {
 /// Cuts a row stage for a target with such vector loops.
 pub(crate) fn cut(plan: &Plan, stage: &Stage, loops: VectorLoops) -> Phases {
     let mut cut = cut::Cut::new(plan, stage, loops);
+    cut.move_with_stores();
     cut.prefer_scalar();
     cut.assign();
     cut.finish()

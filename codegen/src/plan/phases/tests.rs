@@ -258,6 +258,7 @@ fn sample(
     let cut = Phases {
         class: vec![Class::Vector; count],
         needed: vec![true; count],
+        moved: vec![false; count],
         phases: vec![phase],
         temporaries: vec![None; count],
         tile: 128,
