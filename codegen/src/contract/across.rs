@@ -9,7 +9,7 @@ use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::spots::Spots;
 use super::operand::{Operand, Scratch};
-use super::pack::{Lines, Wider, room, strips};
+use super::pack::{room, strips, turn_sums};
 use super::rooms::Rooms;
 use super::span::may_be_subnormal;
 use super::windows::Seen;
@@ -129,11 +129,8 @@ impl Correlation<'_> {
                         }
                         before += block.len();
                     }
-                    let base = sums.cast_const().cast();
-                    let (across, along) = (width as isize, 1);
-                    let lines = Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
                     // SAFETY: the sums of these rows, and room for them.
-                    unsafe { E::Singly::pack(&lines, n, width, dense, n) };
+                    unsafe { turn_sums::<E>((sums, width), [width, n], dense) };
                     let first = batch * self.rows + rows.start + row;
                     hand(first, width, columns.clone(), dense.cast_const().cast());
                 }

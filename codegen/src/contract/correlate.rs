@@ -29,7 +29,7 @@ pub(super) const SOME: usize = 4;
 /// What so many steps read of an image stays in the first-level cache for all rows.
 const PIECE: usize = 192;
 /// Lines of sums are moved so many numbers at a time.
-const MOVED: usize = 16;
+pub(super) const MOVED: usize = 16;
 
 /// What takes the sums: first row and rows, counted through all batches, the columns, and the sums, row by row without gaps.
 pub(super) type Hand<'a> = dyn FnMut(usize, usize, Range<usize>, *const u8) + 'a;
@@ -558,7 +558,7 @@ unsafe fn sum_by_line<E: Engine>(
 ///
 /// All must be readable and writable.
 #[inline(always)]
-unsafe fn move_line<T: Number>(from: *const T, to: *mut T, count: usize) {
+pub(super) unsafe fn move_line<T: Number>(from: *const T, to: *mut T, count: usize) {
     for i in (0..count).step_by(MOVED) {
         // SAFETY: the caller's contract.
         let piece = unsafe { from.wrapping_add(i).cast::<[T; MOVED]>().read_unaligned() };

@@ -5,10 +5,11 @@
 //! phases lie in the order of the result, and are turned before they are handed on.
 
 use super::blocking::Cpu;
-use super::micro::Engine;
+use super::correlate::{MOVED, move_line};
 use super::micro::spots::Spots;
+use super::micro::{Engine, Number};
 use super::operand::Scratch;
-use super::pack::{Elements, Lines, Matrices, Wider, strips};
+use super::pack::{Elements, Lines, Matrices, strips, turn_sums};
 use super::prefetch::{LINE, ask};
 use super::rooms::Rooms;
 use super::span::may_be_subnormal;
@@ -84,8 +85,9 @@ impl Phases<'_> {
         self.planes[0].saturating_mul(self.window()) / E::DEPTH
     }
 
-    /// Numbers of an image of so many rows of the operand.
-    fn image<E: Engine>(&self, framed: &Framed) -> usize {
+    /// Numbers of an image.
+    fn image<E: Engine>(&self) -> usize {
+        let framed = self.framed();
         (self.planes[0] / E::DEPTH)
             .saturating_sub(1)
             .saturating_mul(framed.plane())
@@ -106,8 +108,7 @@ impl Phases<'_> {
     /// The most rows of the result whose sums and image stay in the second-level cache: whole strides of them.
     fn most<E: Engine>(&self) -> usize {
         let [down, _] = self.moves;
-        let whole = self.framed();
-        let each = self.image::<E>(&whole) / self.to[0].max(1) + 2 * E::LANES * self.to[1];
+        let each = self.image::<E>() / self.to[0].max(1) + 2 * E::LANES * self.to[1];
         let rows = self.cpu.caches.l2 / 2 / (each * size_of::<E::Num>()).max(1);
         (rows / down.stride * down.stride).max(down.stride)
     }
@@ -122,10 +123,9 @@ impl Phases<'_> {
         let [height, width] = self.to;
         let rows = self.most::<E>().min(height);
         let sums = rows.saturating_mul(width).saturating_mul(2 * E::LANES);
-        let framed = self.framed();
         Rooms {
             left: bytes(self.packed::<E>()),
-            right: bytes(self.image::<E>(&framed)),
+            right: bytes(self.image::<E>()),
             filled: bytes(self.turned::<E>()),
             sums: bytes(sums.saturating_add(BEHIND)),
             chains: bytes(sums.saturating_add(BEHIND)),
@@ -200,10 +200,10 @@ impl Phases<'_> {
         let (phases, width) = (self.phases::<E>(), 2 * E::LANES);
         let framed = self.framed();
         let packed = scratch.left.room::<E::Num>(self.packed::<E>());
-        let image = scratch.right.room::<E::Num>(self.image::<E>(&framed));
+        let image = scratch.right.room::<E::Num>(self.image::<E>());
         let turned = scratch.filled.room::<E::Num>(self.turned::<E>());
         // SAFETY: the room of the image; all bits zero are the number zero.
-        unsafe { image.write_bytes(0, self.image::<E>(&framed)) };
+        unsafe { image.write_bytes(0, self.image::<E>()) };
         self.list::<E>(&phases, &framed, &mut scratch.steps);
         let of_group = self.planes[0] * self.planes[1] * self.window();
         let (mut filled, mut least_right) = (None, u16::MAX);
@@ -235,12 +235,8 @@ impl Phases<'_> {
                             // SAFETY: operands are ready, and the sums have room.
                             unsafe { self.sum::<E>(phase, &part, places, &scratch.steps, sums) };
                         }
-                        let base = sums.cast_const().cast();
-                        let (across, along) = (width as isize, 1);
-                        let lines =
-                            Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
                         // SAFETY: the sums of these planes, and room for them.
-                        unsafe { E::Singly::pack(&lines, n, strip.len(), dense, n) };
+                        unsafe { turn_sums::<E>((sums, width), [strip.len(), n], dense) };
                         let first = group * self.planes[1];
                         let planes = first + strip.start..first + strip.end;
                         hand(planes, rows, dense.cast_const().cast());
@@ -435,23 +431,19 @@ unsafe fn turn<E: Engine>(
     found.expect("an engine of pairs packs bf16 so")
 }
 
-/// Copies so many numbers, whole pieces of them at once.
+/// Copies so many numbers.
 ///
 /// # Safety
 ///
 /// They must be readable, and `to` writable for them.
 #[inline(always)]
-unsafe fn move_row<T: Copy>(from: *const T, to: *mut T, count: usize) {
-    const PIECE: usize = 16;
-    if !count.is_multiple_of(PIECE) {
+unsafe fn move_row<T: Number>(from: *const T, to: *mut T, count: usize) {
+    if count.is_multiple_of(MOVED) {
+        // SAFETY: the caller's contract: no number beyond these is moved.
+        unsafe { move_line(from, to, count) };
+    } else {
         // SAFETY: the caller's contract.
-        return unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
-    }
-    for at in (0..count).step_by(PIECE) {
-        // SAFETY: the caller's contract.
-        let piece = unsafe { from.wrapping_add(at).cast::<[T; PIECE]>().read_unaligned() };
-        // SAFETY: as above.
-        unsafe { to.wrapping_add(at).cast::<[T; PIECE]>().write_unaligned(piece) };
+        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
     }
 }
 

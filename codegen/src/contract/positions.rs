@@ -14,7 +14,7 @@ use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::spots::Spots;
 use super::operand::{Operand, Scratch, Source};
-use super::pack::{Elements, Lines, Wider, panels, room, strips};
+use super::pack::{Elements, Lines, panels, room, strips, turn_sums};
 use super::rooms::Rooms;
 use super::shared::Kept;
 use super::span::may_be_subnormal;
@@ -558,11 +558,9 @@ pub(super) unsafe fn hand_on<E: Engine>(
 ) {
     let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
     for some in groups(&rows, MOVED) {
-        let base = sums.wrapping_add(some.start - rows.start).cast();
-        let (across, along) = (ld as isize, 1);
-        let lines = Lines { base, dtype: E::Num::DTYPE, round: None, across, along };
+        let own = sums.wrapping_add(some.start - rows.start);
         // SAFETY: the sums of these rows, and room for them.
-        unsafe { E::Singly::pack(&lines, columns.len(), some.len(), dense, columns.len()) };
+        unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
         hand(some, columns.clone(), dense.cast_const().cast());
     }
 }

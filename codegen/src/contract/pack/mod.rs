@@ -289,6 +289,22 @@ pub(super) unsafe fn pack_apart<E: Engine>(
     least
 }
 
+/// Turns sums that lie column by column, `ld` numbers apart, to so many rows of so many columns without gaps.
+///
+/// # Safety
+///
+/// The CPU must be the engine's. The sums must be readable; `to` must be writable for them and what packing writes behind.
+pub(super) unsafe fn turn_sums<E: Engine>(
+    (sums, ld): (*const E::Num, usize),
+    [rows, columns]: [usize; 2],
+    to: *mut E::Num,
+) {
+    let (base, dtype) = (sums.cast(), E::Num::DTYPE);
+    let lines = Lines { base, dtype, round: None, across: ld as isize, along: 1 };
+    // SAFETY: the caller's contract.
+    unsafe { E::Singly::pack(&lines, columns, rows, to, columns) };
+}
+
 /// [`Engine::pack_apart`], number by number.
 ///
 /// # Safety

@@ -90,7 +90,7 @@ impl Display for DraftText<'_> {
                 f.write_str("  threads share positions before the axis\n")?
             }
             Some(Dispatch::Attention(_)) => f.write_str("  threads share heads and queries\n")?,
-            Some(Dispatch::Transposed(_)) => f.write_str("  threads share planes\n")?,
+            Some(Dispatch::Transposed(_)) => f.write_str("  threads share groups or planes\n")?,
             Some(Dispatch::Contract(_)) | None => {}
         }
         for answer in draft.facts.asked() {
