@@ -5,6 +5,7 @@
 //! after a period are packed once.
 
 use super::blocking::Cpu;
+use super::direct::Direct;
 use super::image::{Beside, Distances, Image, Places};
 use super::micro::field::{Field, MOST_VECTORS, most_lines};
 use super::micro::taps::Taps;
@@ -27,7 +28,7 @@ const TOGETHER_BY_LINE: usize = 2048;
 /// So many windows along the first axis are summed together at least: what lies around a band is copied for each of its neighbours.
 pub(super) const SOME: usize = 4;
 /// What so many steps read of an image stays in the first-level cache for all rows.
-const PIECE: usize = 192;
+pub(super) const PIECE: usize = 192;
 /// Lines of sums are moved so many numbers at a time.
 pub(super) const MOVED: usize = 16;
 
@@ -67,7 +68,7 @@ pub(crate) struct Stored {
     pub(crate) first: *mut u8,
     /// From a row to the next through all batches, in numbers.
     pub(crate) ld: usize,
-    /// Of what dtype they are there: that of the sums, or bf16, to which those of depthwise convolutions are rounded.
+    /// Of what dtype they are there: that of the sums, or a 16-bit float, to which those that are stored line by line are rounded. Others are handed on.
     pub(crate) dtype: DType,
 }
 
@@ -84,17 +85,17 @@ pub(crate) struct SideBySide {
 
 /// A left operand that is ready: the first number, from a step to the next, and if it is packed in strips.
 #[derive(Clone, Copy)]
-struct Ready<T> {
-    base: *const T,
-    step: Option<isize>,
+pub(super) struct Ready<T> {
+    pub(super) base: *const T,
+    pub(super) step: Option<isize>,
     /// Sums may be subnormal.
-    tiny: bool,
+    pub(super) tiny: bool,
 }
 
 /// What a band of windows takes.
-struct Band<'a> {
-    image: &'a Image,
-    columns: Range<usize>,
+pub(super) struct Band<'a> {
+    pub(super) image: &'a Image,
+    pub(super) columns: Range<usize>,
     /// Vectors of columns.
     vectors: usize,
     /// From a row of sums to the next.
@@ -301,6 +302,7 @@ impl Correlation<'_> {
             None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
         };
         let (mut listed, mut least) = (None, u16::MAX);
+        let direct = self.stored.filter(|_| self.is_direct::<E>(&whole));
         let all = windows;
         for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
             let image = self.image(seen, Some(windows.clone())).expect("as the whole");
@@ -363,6 +365,13 @@ impl Correlation<'_> {
                 }
                 let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
                 let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
+                if let Some(stored) = direct {
+                    let (widest, steps) = (self.widest::<E>(), scratch.steps.as_slice());
+                    let of = Direct { left: ready, image: to, at: steps, widest, line: sums };
+                    // SAFETY: the image and the left operand are ready, and the caller's contract.
+                    unsafe { self.store_lines::<E>(batch, &band, stored, of) };
+                    continue;
+                }
                 // SAFETY: the image and the left operand are ready, and the sums have room.
                 unsafe { self.sum::<E>(ready, to, &band, &scratch.steps, sums) };
                 // SAFETY: the sums are there.
@@ -482,9 +491,14 @@ impl Correlation<'_> {
         self.wait::<E>(batch, band, waiting, scratch, hand);
     }
 
+    /// Where sums are stored, if they are so as they are.
+    pub(super) fn stored_as_they_are(&self) -> Option<Stored> {
+        self.stored.filter(|stored| stored.dtype == self.acc)
+    }
+
     /// Where the first sum of a band in a batch is stored, if sums are stored as they are.
     fn stored<T>(&self, batch: usize, band: &Band<'_>) -> Option<*mut T> {
-        let Stored { first, ld, .. } = self.stored?;
+        let Stored { first, ld, .. } = self.stored_as_they_are()?;
         Some(first.cast::<T>().wrapping_add(batch * self.rows * ld + band.columns.start))
     }
 

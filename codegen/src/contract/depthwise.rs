@@ -70,6 +70,7 @@ impl Correlation<'_> {
         };
         let first = [down.first + (line * down.step) as isize, across.first];
         // Some batches, and so many that come a period later each.
+        let stored = self.stored.filter(|to| [DType::F32, DType::BF16].contains(&to.dtype));
         let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, hand: &mut Hand<'_>| {
             let members = |batch: usize| {
                 std::array::from_fn::<_, MOST_PLANES, _>(|i| {
@@ -90,7 +91,7 @@ impl Correlation<'_> {
                     // SAFETY: the caller's contract; there is room for so many.
                     unsafe { self.pack::<Avx512F32>(left, 0..1, 1, weights, scratch) };
                 }
-                let (sums, dtype) = match self.stored {
+                let (sums, dtype) = match stored {
                     Some(Stored { first, ld, dtype }) => {
                         let place = |batch: usize| {
                             first.wrapping_add((batch * ld + columns.start) * dtype.bytes())
@@ -126,7 +127,7 @@ impl Correlation<'_> {
                 unsafe { sum(&planes, [across.taps, across.step], is_bf16) };
                 waiting.end = batch + 1;
                 let is_full = waiting.len() == together || waiting.end == some.end;
-                if is_full && self.stored.is_none() {
+                if is_full && stored.is_none() {
                     let dense = scratch.chains.room::<f32>(0).cast_const();
                     for (i, first) in members(waiting.start).into_iter().enumerate().take(count) {
                         let dense = dense.wrapping_add(i * together * columns.len()).cast();

@@ -110,7 +110,8 @@ impl Correlation<'_> {
                 // What packing writes behind the sums of these batches is written again with the next ones.
                 let (next, each) = (batch + count, columns.len());
                 let is_followed = (batches.end - next) * each >= BEHIND;
-                let stored = self.stored.filter(|stored| stored.ld == each && is_followed);
+                let stored =
+                    self.stored_as_they_are().filter(|stored| stored.ld == each && is_followed);
                 let dense = match stored {
                     Some(Stored { first, .. }) => first.cast::<E::Num>().wrapping_add(batch * each),
                     None => scratch.chains.room::<E::Num>((each + 1) * E::LANES),

@@ -21,6 +21,7 @@ mod channels;
 mod correlate;
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
+mod direct;
 mod image;
 mod left;
 mod lines;

@@ -50,8 +50,6 @@ pub(super) struct Images {
     across: Option<usize>,
     /// True if packing rows takes longer than filling images: threads share rows.
     by_rows: bool,
-    /// True if planes are read where they lie.
-    depthwise: bool,
 }
 
 impl Images {
@@ -120,7 +118,7 @@ impl Images {
         let images = batch.iter().product::<usize>();
         let by_rows = across.as_ref().is_some_and(|across| m * k > images * across.room);
         let across = across.map(|across| across.unit);
-        Some(Images { right, left, period, windows, beside, pairs, across, by_rows, depthwise })
+        Some(Images { right, left, period, windows, beside, pairs, across, by_rows })
     }
 
     /// What contractions are, for operands whose first elements lie there.
@@ -209,8 +207,6 @@ impl Images {
                 let (rows, batches, windows) = self.task(contract, cut, task);
                 let work = self.correlation(contract, &cpu, [a.source(), b.source()], rows);
                 let stored = sums.all_stored().map(|(first, dtype)| (first, contract.n, dtype));
-                let rounded = |dtype: DType| dtype == DType::BF16 && self.depthwise;
-                let stored = stored.filter(|(.., dtype)| *dtype == contract.acc || rounded(*dtype));
                 let mut slots = operands.clone();
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);

@@ -290,6 +290,11 @@ impl Image {
         inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
     }
 
+    /// True if vectors of so many numbers fill lines of columns.
+    pub(super) fn has_whole_vectors(&self, lanes: usize) -> bool {
+        self.along[2].count.is_multiple_of(lanes)
+    }
+
     /// The axes down and across, if windows are those of a depthwise convolution: of a single plane whose elements lie side by side, three or five positions high and
     /// wide, and no more than two apart.
     pub(super) fn depthwise(&self) -> Option<[&Along; 2]> {

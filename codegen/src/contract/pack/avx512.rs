@@ -199,23 +199,30 @@ unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>
     let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     let odd = x86::_mm512_add_epi32(even, x86::_mm512_set1_epi32(1));
     let most = to[0].count.max(to[1].count);
+    // Both halves of so many are there.
+    let whole = (rows.elements / 32).min(to[0].count / 16).min(to[1].count / 16) * 16;
     for row in 0..rows.count {
         let base = base.wrapping_offset(row as isize * rows.along * N::BYTES as isize);
-        for i in (0..most).step_by(16) {
-            let half = |at: usize| {
-                let mask = first(rows.elements.saturating_sub(at).min(16)) as u16;
+        let part = |i: usize, [low, high]: [u16; 2], masks: [u16; 2]| {
+            let half = |at: usize, mask: u16| {
                 let from = base.wrapping_add(at * N::BYTES);
                 // SAFETY: elements of the row.
                 unsafe { N::across::<1>(from, mask, from, 0) }
             };
-            let (low, high) = (half(2 * i), half(2 * i + 16));
-            for (order, Alternate { to, count }) in [even, odd].into_iter().zip(to) {
-                let mask = first(count.saturating_sub(i).min(16)) as u16;
+            let (low, high) = (half(2 * i, low), half(2 * i + 16, high));
+            for ((order, Alternate { to, .. }), mask) in [even, odd].into_iter().zip(to).zip(masks)
+            {
                 let numbers = x86::_mm512_permutex2var_epi32(low, order, high);
                 let to = to.wrapping_add(row * rows.pitch + i);
                 // SAFETY: the numbers' places.
                 unsafe { store(to.cast(), mask, numbers) };
             }
+        };
+        (0..whole).step_by(16).for_each(|i| part(i, [u16::MAX; 2], [u16::MAX; 2]));
+        for i in (whole..most).step_by(16) {
+            let there = |at: usize| first(rows.elements.saturating_sub(at).min(16)) as u16;
+            let masks = to.map(|to| first(to.count.saturating_sub(i).min(16)) as u16);
+            part(i, [there(2 * i), there(2 * i + 16)], masks);
         }
     }
 }

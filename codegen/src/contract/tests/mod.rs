@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod depthwise;
+mod direct;
 mod few_steps;
 mod images;
 mod pairs;

@@ -1,0 +1,97 @@
+//! Contractions over images whose sums are stored where they belong, line by line of columns, where vectors fill lines: no sum is moved, and none is computed in
+//! vain at the end of a line.
+
+use super::correlate::{Band, Correlation, PIECE, Ready, Stored};
+use super::image::Image;
+use super::micro::Engine;
+use super::micro::taps::Taps;
+use super::pack::strips;
+use super::prefetch::{LINE, ask};
+use crate::routines::{NarrowFloat, Tiles};
+use std::ops::Range;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// What it takes to store sums directly.
+#[derive(Clone, Copy)]
+pub(super) struct Direct<'a, T> {
+    pub(super) left: Ready<T>,
+    pub(super) image: *const T,
+    /// Where each step begins in the image.
+    pub(super) at: &'a [isize],
+    /// Vectors that are summed together.
+    pub(super) widest: usize,
+    /// Room for the sums of a line in all rows, where they are rounded.
+    pub(super) line: *mut T,
+}
+
+impl Correlation<'_> {
+    /// True if sums that nothing else becomes of are stored directly: vectors fill lines, and all steps are summed at once.
+    pub(super) fn is_direct<E: Engine>(&self, image: &Image) -> bool {
+        let fits = self.k <= CONTRACT_BLOCK && self.k / E::DEPTH <= PIECE;
+        let fits = fits && self.rows > 1 && self.beside.is_none() && self.across.is_none();
+        fits && image.has_whole_vectors(E::LANES)
+    }
+
+    /// Sums all rows of a batch by the columns of a band, and stores them.
+    ///
+    /// # Safety
+    ///
+    /// As [`Correlation::sum`](Correlation); what sums are stored to must be writable for these.
+    pub(super) unsafe fn store_lines<E: Engine>(
+        &self,
+        batch: usize,
+        band: &Band<'_>,
+        to: Stored,
+        of: Direct<'_, E::Num>,
+    ) {
+        let Direct { left, image, at, widest, line } = of;
+        let Stored { first, ld, dtype } = to;
+        let bytes = dtype.bytes();
+        let narrow = NarrowFloat::of(dtype);
+        let narrow = narrow.map(|narrow| Tiles::of(self.cpu.instructions).narrow(narrow));
+        let (near, lines, [count, across]) = band.image.lines_of_columns();
+        let starts = lines.flat_map(|first| (0..count).map(move |i| first + i * near));
+        for (i, start) in starts.enumerate() {
+            let column = band.columns.start + i * across;
+            let place =
+                |row: usize| first.wrapping_add(((batch * self.rows + row) * ld + column) * bytes);
+            for part in strips(self.rows, E::ROWS) {
+                let rows: Range<usize> = part.start..part.start + part.count;
+                // A store reads its line first, and lines of a large result are far.
+                for row in rows.clone() {
+                    (0..across * bytes)
+                        .step_by(LINE)
+                        .for_each(|at| ask(place(row).wrapping_add(at)));
+                }
+                let a = left.base.wrapping_add(part.start * at.len());
+                let (out, ld) = match narrow {
+                    Some(_) => (line, across),
+                    None => (place(part.start).cast::<E::Num>(), ld),
+                };
+                for vectors in strips(across / E::LANES, widest) {
+                    let first = vectors.start * E::LANES;
+                    let taps = Taps {
+                        a,
+                        step: part.count as isize,
+                        b: image.wrapping_add(start + first),
+                        at,
+                        from: std::ptr::null(),
+                        from_ld: 0,
+                        out: out.wrapping_add(first),
+                        ld,
+                        add: false,
+                        tiny: left.tiny,
+                    };
+                    // SAFETY: the caller's contract: lines hold whole vectors.
+                    unsafe { E::taps(part.count, vectors.count, &taps) };
+                }
+                let Some(narrow) = narrow else { continue };
+                for (i, row) in rows.enumerate() {
+                    let sums = line.wrapping_add(i * across).cast_const().cast();
+                    // SAFETY: the sums of a line, and the places for them.
+                    unsafe { narrow(sums, place(row), across) };
+                }
+            }
+        }
+    }
+}

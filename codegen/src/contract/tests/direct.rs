@@ -1,0 +1,72 @@
+//! Convolutions whose lines vectors fill: sums are stored line by line, as they are or rounded.
+
+use super::super::{Axis, Bound, Correlation, Cpu, Image, Scratch, Seen, Source};
+use super::{Tensor, images};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
+
+const EXAMPLES: usize = 3;
+const HEIGHT: usize = 7;
+/// Of f32 in the widest vectors.
+const MOST_LANES: usize = 16;
+
+#[test]
+fn sums_stored_line_by_line_are_those_handed_on() {
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        for (channels, step) in [(3, 1), (4, 1), (3, 2)] {
+            // Some of these are whole vectors of each CPU, of one of them, or of none.
+            for width in [16, 24, 48, 21] {
+                [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], step));
+            }
+        }
+    }
+}
+
+fn lines(dtype: DType, [m, channels, width]: [usize; 3], step: isize) {
+    let width = width * step as usize;
+    let plane = (HEIGHT * width) as isize;
+    let counts = [HEIGHT.div_ceil(step as usize), width / step as usize];
+    let axis = |extent: usize, stride: isize, bounded: [isize; 3]| Axis { extent, stride, bounded };
+    let w = width as isize;
+    let rows = [axis(channels, plane, [0; 3]), axis(3, w, [1, 0, 0]), axis(3, 1, [0, 1, 0])];
+    let columns = [axis(counts[0], step * w, [step, 0, 0]), axis(counts[1], step, [0, step, 0])];
+    let bound = |extent: usize| Bound { offset: -1, extent: extent as isize };
+    let seen = Seen::new(&rows, &columns, [bound(HEIGHT), bound(width), Bound::default()]);
+    let (k, n) = (channels * 9, counts[0] * counts[1]);
+    let size = channels * HEIGHT * width;
+    let x = Tensor::new(dtype, EXAMPLES * size, 21, (w, 1));
+    let left = Tensor::new(dtype, m * k, 22, (k as isize, 1));
+    let base = x.bytes.as_ptr().wrapping_offset(-(w + 1) * dtype.bytes() as isize);
+    let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
+    let at = |batch: usize| [0, (batch * size) as isize];
+    let image = Image::of(&seen, None).expect("windows of a convolution");
+    let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.distances(k).is_some();
+    let mut scratch = Scratch::default();
+    for cpu in &Cpu::all() {
+        let work = Correlation {
+            cpu,
+            acc: DType::F32,
+            rows: m,
+            k,
+            a,
+            b,
+            period: 1,
+            beside: None,
+            across: None,
+            pairs: cpu.pairs && has_pairs,
+            stored: None,
+        };
+        let parts = || [0..2, 2..counts[0]];
+        let each = parts().map(|part| (0..EXAMPLES, part));
+        let found = images::handed_on(&work, each, &at, [EXAMPLES * m, n], &mut scratch);
+        let stored = images::stored(&work, (0..EXAMPLES, parts()), &at, n, &mut scratch);
+        assert_eq!(found, stored, "{m} rows, {width} wide, by {cpu:?}");
+        if counts[1].is_multiple_of(MOST_LANES) {
+            let all = (0..EXAMPLES, 0..counts[0]);
+            let rounded = images::rounded(&work, all, &at, n, &mut scratch);
+            let want =
+                found.iter().map(|bits| half::f32_to_bf16(f32::from_bits(bits.expect("a sum"))));
+            assert_eq!(rounded, want.collect::<Vec<_>>(), "{m} rows, {width} wide, by {cpu:?}");
+        }
+    }
+}
