@@ -80,6 +80,9 @@ const FAR_APART: usize = 1024;
 const LONG: usize = 32;
 /// Panels of no more steps than this are small enough to be packed together.
 const LONG_CHAIN: usize = 128;
+/// So many rows use columns that are read as they lie in pairs.
+#[cfg(target_arch = "x86_64")]
+const ROWS_OF_PAIRS: usize = 8;
 /// Results of fewer columns are handed to the epilogue in one piece.
 const NARROW: usize = 64;
 
@@ -94,6 +97,8 @@ pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) 
 pub(crate) enum Finish<'a> {
     /// To an epilogue. What it is going to write and read may be asked for ahead of time.
     Epilogue(&'a mut Epilogue<'a>),
+    /// To an epilogue that rounds them to bf16 and stores these to such a matrix as below, or there at once.
+    Rounded(&'a mut Epilogue<'a>, *mut u8, usize),
     /// As they are to a matrix whose first element is there, rows so many elements apart.
     Store(*mut u8, usize),
 }
@@ -273,9 +278,10 @@ impl Work<'_> {
                 .then(|| unsafe { self.right::<E>(cols.clone(), all.clone(), scratch) });
             for rows in groups(&self.rows, blocking.rows) {
                 let stored = self.stored_at_once::<E>(&rows, &cols, finish);
-                let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld)| ld);
+                let ld = stored.map_or(leading::<E>(cols.len()), |(_, ld, _)| ld);
                 let room = || scratch.sums.room::<E::Num>(rows.len() * ld);
-                let sums = stored.map_or_else(room, |(to, _)| to);
+                let sums = stored.map_or_else(room, |(to, ..)| to);
+                let rounded = stored.is_some_and(|(.., rounded)| rounded);
                 if self.k == 0 {
                     for i in 0..rows.len() * ld {
                         // SAFETY: within the room of the sums.
@@ -289,13 +295,14 @@ impl Work<'_> {
                         unsafe { self.left::<E>(rows.clone(), k.clone(), scratch) }
                     });
                     let right =
-                        right.map(|right| right.from(from / E::DEPTH)).unwrap_or_else(|| {
+                        right.map(|right| right.from::<E>(from / E::DEPTH)).unwrap_or_else(|| {
                             // SAFETY: the caller's contract.
                             unsafe { self.right::<E>(cols.clone(), k.clone(), scratch) }
                         });
                     let begins = from % CONTRACT_BLOCK == 0;
                     let ends = k.end % CONTRACT_BLOCK == 0 || k.end == self.k;
                     let out = Out::new(sums, ld, from >= CONTRACT_BLOCK, begins, ends);
+                    let out = if rounded { out.rounding() } else { out };
                     let next =
                         if k.end == self.k && k.len() >= LONG { self.prefetched } else { &[] };
                     let out = out.asking(next, [rows.start, cols.start]);
@@ -317,18 +324,23 @@ impl Work<'_> {
         columns >= E::LANES && self.k <= CONTRACT_BLOCK && self.as_it_lies::<E>().is_some()
     }
 
-    /// Where the sums of a group are stored as they come out of registers: whole vectors of a single block of `k`.
+    /// Where the sums of a group are stored as they come out of registers, and whether they are rounded to bf16: whole vectors of a single block of `k`.
     fn stored_at_once<E: Engine>(
         &self,
         rows: &Range<usize>,
         cols: &Range<usize>,
         finish: &Finish<'_>,
-    ) -> Option<(*mut E::Num, usize)> {
-        let Finish::Store(base, ld) = *finish else { return None };
+    ) -> Option<(*mut E::Num, usize, bool)> {
+        let (base, ld, rounded) = match *finish {
+            Finish::Store(base, ld) => (base, ld, false),
+            Finish::Rounded(_, base, ld) if E::ROUNDS => (base, ld, true),
+            Finish::Rounded(..) | Finish::Epilogue(_) => return None,
+        };
         let is_whole = cols.len().is_multiple_of(E::LANES) || self.reads_again::<E>(cols.len());
         let fits = !self.traded && (1..=CONTRACT_BLOCK).contains(&self.k) && is_whole;
-        let first = base.cast::<E::Num>().wrapping_add(rows.start * ld + cols.start);
-        fits.then_some((first, ld))
+        let bytes = if rounded { DType::BF16.bytes() } else { size_of::<E::Num>() };
+        let first = base.wrapping_add((rows.start * ld + cols.start) * bytes);
+        fits.then_some((first.cast(), ld, rounded))
     }
 
     /// The left operand, if it is read as it lies.
@@ -413,11 +425,14 @@ impl Work<'_> {
         }
     }
 
-    /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise.
+    /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise, and are too few for these to be read in pairs.
     #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.source.is_bf16() && self.b.source.is_bf16();
-        self.cpu.pairs && all_bf16 && self.as_it_lies::<micro::avx512::Avx512F32>().is_none()
+        let pays = self.rows.len() >= ROWS_OF_PAIRS;
+        let pays = pays && self.as_it_lies::<micro::pairs::PairsF32>().is_some();
+        let pays = pays || self.as_it_lies::<micro::avx512::Avx512F32>().is_none();
+        self.cpu.pairs && all_bf16 && pays
     }
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector; see [`Work::reads_again`].
@@ -430,7 +445,8 @@ impl Work<'_> {
             let apart = b.along.unsigned_abs() * size;
             is_near && b.dtype == E::Num::DTYPE && !apart.is_multiple_of(FAR_APART)
         };
-        let fits = |b: &Lines| b.across == 1 && b.round.is_none() && E::reads(b.dtype);
+        let is_whole = self.k.is_multiple_of(E::DEPTH);
+        let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);
         self.b.in_memory().filter(|b| (few_rows || stays(b)) && fits(b))
     }
 
@@ -495,7 +511,7 @@ impl Work<'_> {
         let sums = scratch.sums.room::<E::Num>(0);
         let (m, n) = (rows.len(), cols.len());
         let epilogue = match finish {
-            Finish::Epilogue(epilogue) => epilogue,
+            Finish::Epilogue(epilogue) | Finish::Rounded(epilogue, ..) => epilogue,
             Finish::Store(base, to) => {
                 let [row, col] = if self.traded { [1, *to] } else { [*to, 1] };
                 let to = base.cast::<E::Num>();

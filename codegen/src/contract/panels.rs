@@ -43,7 +43,7 @@ impl Panels {
     ) -> Panels {
         let pairs = cpu.pairs && acc == DType::F32 && [left, right] == [DType::BF16; 2];
         let (unit, reads) = with_engine!(cpu, acc, pairs, E => (E::WIDTH, E::reads(right)));
-        let cell = if reads { right } else { acc };
+        let cell = if reads && !pairs { right } else { acc };
         Panels { pairs, cell, width: columns.next_multiple_of(unit), acc, k }
     }
 

@@ -25,6 +25,9 @@ use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 /// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
 const BEHIND: usize = 64;
 
+/// Rows of fewer numbers are packed with all of their plane before they go to their places.
+const SHORT: usize = 16;
+
 /// Weights are asked for so many planes ahead.
 const AHEAD: usize = 4;
 
@@ -139,9 +142,10 @@ impl Phases<'_> {
         self.numbers::<E>().saturating_mul(2 * E::LANES).saturating_add(BEHIND)
     }
 
-    /// Numbers of the windows of a strip.
+    /// Numbers of the windows of a strip, or of a plane of the operand.
     fn turned<E: Engine>(&self) -> usize {
-        self.window().saturating_mul(2 * E::LANES).saturating_add(BEHIND)
+        let windows = self.window().saturating_mul(2 * E::LANES);
+        windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
     }
 
     /// The phases there are.
@@ -220,7 +224,7 @@ impl Phases<'_> {
                         let of_group = self.planes[0] * self.from[0] * self.from[1];
                         let from = self.elements(x, group * of_group);
                         // SAFETY: the caller's contract, and the room of the image.
-                        least_right = unsafe { self.fill::<E>(from, &framed, image) };
+                        least_right = unsafe { self.fill::<E>(from, &framed, [turned, image]) };
                         filled = Some(group);
                     }
                     let tiny = may_be_subnormal(least, least_right);
@@ -325,8 +329,13 @@ impl Phases<'_> {
     ///
     /// # Safety
     ///
-    /// They must be readable, and the image be writable.
-    unsafe fn fill<E: Engine>(&self, from: Elements, framed: &Framed, image: *mut E::Num) -> u16 {
+    /// They must be readable, and the image be writable, as must be the room of [`Phases::turned`].
+    unsafe fn fill<E: Engine>(
+        &self,
+        from: Elements,
+        framed: &Framed,
+        [line, image]: [*mut E::Num; 2],
+    ) -> u16 {
         let ([rows, columns], mut least) = (self.from, u16::MAX);
         let plane = rows * columns;
         let Elements { dtype, round, .. } = from;
@@ -338,6 +347,15 @@ impl Phases<'_> {
                 let lines = Lines { base, dtype, round, across: 1, along: columns as isize };
                 // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
                 unsafe { E::pack(&lines, columns, rows, to, framed.pitch) };
+                continue;
+            }
+            if columns < SHORT {
+                let base = from.moved((first * plane) as isize).base;
+                let lines = Lines { base, dtype, round, across: 1, along: plane as isize };
+                // SAFETY: the caller's contract, and the room of a plane.
+                least = least.min(unsafe { E::pack(&lines, plane, E::DEPTH, line, plane) });
+                // SAFETY: the numbers of a plane, and their places.
+                unsafe { place_rows(line, to, self.from, framed.pitch) };
                 continue;
             }
             for row in 0..rows {
@@ -429,6 +447,34 @@ unsafe fn turn<E: Engine>(
     // SAFETY: the caller's contract.
     let found = unsafe { E::pack_crossed(from, window as isize, matrices, steps, count, to) };
     found.expect("an engine of pairs packs bf16 so")
+}
+
+/// Copies the rows of a plane to where they are `pitch` numbers apart, with zeros between them.
+///
+/// # Safety
+///
+/// All must be readable, with [`MOVED`] behind them, and `to` writable.
+#[inline(always)]
+unsafe fn place_rows<T: Number>(
+    from: *const T,
+    to: *mut T,
+    [rows, columns]: [usize; 2],
+    pitch: usize,
+) {
+    for row in 0..rows {
+        let (from, to) = (from.wrapping_add(row * columns), to.wrapping_add(row * pitch));
+        if (rows - 1 - row) * pitch + columns < columns.next_multiple_of(MOVED) {
+            // SAFETY: the caller's contract.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, columns) };
+            continue;
+        }
+        // SAFETY: as above. What is moved beyond these is written again.
+        unsafe { move_line(from, to, columns) };
+        for i in columns..pitch {
+            // SAFETY: between this row and the next one.
+            unsafe { to.wrapping_add(i).write(T::ZERO) };
+        }
+    }
 }
 
 /// Copies so many numbers.

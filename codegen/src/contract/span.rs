@@ -63,9 +63,9 @@ pub(super) fn may_be_subnormal(a: u16, b: u16) -> bool {
 
 impl Right {
     /// The part from a number on.
-    pub(super) fn from(self, step: usize) -> Self {
+    pub(super) fn from<E: Engine>(self, step: usize) -> Self {
         Right {
-            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step), n)),
+            in_place: self.in_place.map(|(lines, n)| (lines.from(0, step * E::DEPTH), n)),
             packed: self.packed.wrapping_add(step * self.width * self.cell.bytes()),
             ..self
         }
@@ -76,7 +76,7 @@ impl Right {
 #[derive(Clone, Copy)]
 struct Columns {
     base: *const u8,
-    /// From a step to the next, in bytes.
+    /// From a number to the next, in bytes.
     step: isize,
     cell: DType,
     count: usize,
@@ -101,12 +101,35 @@ pub(super) struct Out<'a, T> {
     at: [usize; 2],
     /// Sums may be subnormal.
     tiny: bool,
+    /// Sums are rounded to bf16 where they are stored: they begin chains and end them.
+    rounded: bool,
 }
 
 impl<T> Out<'_, T> {
     /// Sums of a part of `k` that begins chains, ends them, both or neither, added to others if `add`.
     pub(super) fn new(sums: *mut T, ld: usize, add: bool, begins: bool, ends: bool) -> Self {
-        Out { sums, ld, add, begins, ends, prefetched: &[], at: [0; 2], tiny: false }
+        Out {
+            sums,
+            ld,
+            add,
+            begins,
+            ends,
+            prefetched: &[],
+            at: [0; 2],
+            tiny: false,
+            rounded: false,
+        }
+    }
+
+    /// The same, rounded to bf16 where they are stored.
+    pub(super) fn rounding(self) -> Self {
+        Out { rounded: true, ..self }
+    }
+
+    /// Where a sum goes so many behind the first.
+    fn place(&self, sums: usize) -> *mut T {
+        let bytes = if self.rounded { DType::BF16.bytes() } else { size_of::<T>() };
+        self.sums.wrapping_byte_add(sums * bytes)
     }
 
     /// The same, and memory that is asked for where sums go whose first one is of that row and column.
@@ -145,15 +168,19 @@ pub(super) unsafe fn block<E: Engine>(
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
     let span = |start: usize, columns: Columns| {
         let at = [out.at[0], out.at[1] + start];
-        let out = Out { sums: out.sums.wrapping_add(start), at, ..out };
+        let out = Out { sums: out.place(start), at, ..out };
         // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
-        unsafe { span::<E>(m, k, left, columns, out, chains) };
+        let least = unsafe { span::<E>(m, k, left, columns, out, chains) };
+        if !out.tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
+            // SAFETY: as above. Such sums begin at zero and are not added to others.
+            unsafe { span::<E>(m, k, left, columns, Out { tiny: true, ..out }, chains) };
+        }
     };
     if let Some((lines, whole)) = right.in_place {
         let bytes = lines.dtype.bytes() as isize;
         for (start, count) in vectors_of::<E>(whole, widest) {
             let base = lines.from(start, 0).base;
-            let (step, ahead) = (lines.along * bytes, count as isize * bytes);
+            let (step, ahead) = (lines.along * bytes * E::DEPTH as isize, count as isize * bytes);
             span(start, Columns { base, step, cell: lines.dtype, count, ahead });
         }
     }
@@ -172,7 +199,7 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
     spans.chain((whole < columns).then(|| (columns - E::LANES, E::LANES)))
 }
 
-/// All rows of a block by some columns.
+/// All rows of a block by some columns. Returns what [`Engine::strip`] does.
 ///
 /// # Safety
 ///
@@ -184,7 +211,8 @@ unsafe fn span<E: Engine>(
     columns: Columns,
     out: Out<'_, E::Num>,
     chains: *mut E::Num,
-) {
+) -> u16 {
+    let mut least = u16::MAX;
     let vectors = columns.count.div_ceil(E::LANES);
     let width = vectors * E::LANES;
     for Part { start, count: rows, .. } in strips(m, E::ROWS) {
@@ -195,8 +223,9 @@ unsafe fn span<E: Engine>(
             }
         };
         let chain = chains.wrapping_add(start * width);
+        let rounded = out.rounded && out.ends;
         let (to, ld) =
-            if out.ends { (out.sums.wrapping_add(start * out.ld), out.ld) } else { (chain, width) };
+            if out.ends && !rounded { (out.place(start * out.ld), out.ld) } else { (chain, width) };
         let strip = Strip {
             k,
             a,
@@ -219,6 +248,12 @@ unsafe fn span<E: Engine>(
             prefetched.ask(row..row + rows, col..col + columns.count);
         }
         // SAFETY: the caller's contract.
-        unsafe { E::strip(rows, vectors, &strip) };
+        least = least.min(unsafe { E::strip(rows, vectors, &strip) });
+        if rounded {
+            let to = out.place(start * out.ld).cast();
+            // SAFETY: the sums of the strip, and the places for them.
+            unsafe { E::round((chain, width), [rows, vectors], (to, out.ld), out.tiny) };
+        }
     }
+    least
 }

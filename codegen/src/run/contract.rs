@@ -305,10 +305,13 @@ impl ContractRun<'_> {
         let cpu = Cpu::with(self.invocation.target.instructions);
         let prefetched =
             if self.together.count == 1 { self.prefetched(&cpu, batch) } else { SmallVec::new() };
-        let stored = sums.stored(batch * contract.m).filter(|_| self.together.count == 1);
-        let finish = match stored {
-            Some(to) => Finish::Store(to, contract.n),
-            None => Finish::Epilogue(&mut finish),
+        let is_single = self.together.count == 1;
+        let stored = sums.stored(batch * contract.m).filter(|_| is_single);
+        let rounded = sums.rounded(batch * contract.m).filter(|_| is_single);
+        let finish = match (stored, rounded) {
+            (Some(to), _) => Finish::Store(to, contract.n),
+            (None, Some(to)) => Finish::Rounded(&mut finish, to, contract.n),
+            (None, None) => Finish::Epilogue(&mut finish),
         };
         self.with_factors(batch, |factors| {
             memory::contract(&cpu, contract.acc, block, factors, &prefetched, finish);

@@ -103,7 +103,7 @@ impl Interleave for x86::__m256d {
 impl Cell<x86::__m256> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
+    unsafe fn load(p: *const u8, _: isize) -> x86::__m256 {
         // SAFETY: the caller vouches for eight elements.
         let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
         // SAFETY: the CPU has AVX2, as for all of this module.
@@ -118,7 +118,7 @@ impl Cell<x86::__m256> for Bf16 {
 impl Cell<x86::__m256> for F16 {
     const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> x86::__m256 {
+    unsafe fn load(p: *const u8, _: isize) -> x86::__m256 {
         // SAFETY: the caller vouches for eight elements.
         let x = unsafe { x86::_mm_loadu_si128(p.cast()) };
         // SAFETY: the CPU has F16C, as for all of this module.
@@ -143,7 +143,7 @@ impl Engine for Avx2F32 {
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
         match strip.cell {
             // SAFETY: the caller's contract.
             DType::BF16 => unsafe { strip_f32::<Bf16>(rows, vectors, strip) },
@@ -218,7 +218,7 @@ impl Engine for Avx2F64 {
     fn reads(cell: DType) -> bool {
         cell == DType::F64
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { strip_f64(rows, vectors, strip) }
     }
@@ -249,12 +249,12 @@ impl Engine for Avx2F64 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn strip_f32<C: Cell<x86::__m256>>(rows: usize, vectors: usize, strip: &Strip<f32>) {
+unsafe fn strip_f32<C: Cell<x86::__m256>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
     sizes!(x86::__m256, C, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
+unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
     sizes!(x86::__m256d, Same, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 

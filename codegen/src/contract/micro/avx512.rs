@@ -68,7 +68,7 @@ impl Interleave for x86::__m512d {
 impl Cell<x86::__m512> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> x86::__m512 {
+    unsafe fn load(p: *const u8, _: isize) -> x86::__m512 {
         // SAFETY: the caller vouches for sixteen elements.
         let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
         // SAFETY: the CPU has AVX-512F, as for all of this module.
@@ -83,7 +83,7 @@ impl Cell<x86::__m512> for Bf16 {
 impl Cell<x86::__m512> for F16 {
     const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> x86::__m512 {
+    unsafe fn load(p: *const u8, _: isize) -> x86::__m512 {
         // SAFETY: the caller vouches for sixteen elements.
         let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
         // SAFETY: the CPU has AVX-512F, as for all of this module.
@@ -113,7 +113,7 @@ impl Engine for Avx512F32 {
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
         match strip.cell {
             // SAFETY: the caller's contract.
             DType::BF16 => unsafe { strip_f32::<Bf16>(rows, vectors, strip) },
@@ -194,7 +194,7 @@ impl Engine for Avx512F64 {
     fn reads(cell: DType) -> bool {
         cell == DType::F64
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { strip_f64(rows, vectors, strip) }
     }
@@ -225,12 +225,12 @@ impl Engine for Avx512F64 {
 }
 
 #[target_feature(enable = "avx512f")]
-unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &Strip<f32>) {
+unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
     sizes!(x86::__m512, C, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]
-unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) {
+unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
     sizes!(x86::__m512d, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 

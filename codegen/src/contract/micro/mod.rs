@@ -54,7 +54,7 @@ pub(super) struct Strip<T> {
     pub(super) a: *const T,
     pub(super) row: isize,
     pub(super) step: isize,
-    /// The first step's first column, of dtype `cell`; columns are side by side, steps along `k` are `b_step` bytes apart.
+    /// The first step's first column, of dtype `cell`; columns are side by side, numbers along `k` are `b_step` bytes apart.
     pub(super) b: *const u8,
     pub(super) b_step: isize,
     pub(super) cell: DType,
@@ -90,6 +90,8 @@ pub(super) trait Engine {
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
     /// apart from what is packed.
     const DEPTH: usize = 1;
+    /// True if there is [`Engine::round`].
+    const ROUNDS: bool = false;
 
     /// The most columns of a strip with so few rows: enough chains to keep the CPU busy.
     fn columns(rows: usize) -> usize;
@@ -97,13 +99,28 @@ pub(super) trait Engine {
     /// True if a strip can read right operands of that dtype.
     fn reads(cell: DType) -> bool;
 
-    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them).
+    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them). Returns what [`Engine::pack`] does, of columns of which it
+    /// was not asked when they were packed, since they are read as they lie.
     ///
     /// # Safety
     ///
     /// The CPU must be the engine's. Everything the strip spans must be readable, and its sums writable. The engine must read
     /// the strip's `cell`.
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>);
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>) -> u16;
+
+    /// Rounds so many rows and vectors of sums, rows so far apart, to bf16, rows of which are so far apart. Some may be subnormal if `tiny`.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's; the sums must be readable, and their places writable.
+    unsafe fn round(
+        _: (*const Self::Num, usize),
+        [_rows, _vectors]: [usize; 2],
+        _: (*mut u16, usize),
+        _tiny: bool,
+    ) {
+        unreachable!("the engine does not round")
+    }
 
     /// As [`Engine::strip`], of columns that lie in an image, in numbers of one step.
     ///
@@ -296,10 +313,20 @@ trait Vector: Copy {
 /// How elements in memory become a vector.
 trait Cell<T: Vector> {
     const BYTES: usize;
+    /// The columns of a number; those of the next one lie `step` bytes on.
+    ///
     /// # Safety
     ///
-    /// `p` must be readable for as many elements as the vector has lanes.
-    unsafe fn load(p: *const u8) -> T;
+    /// `p` must be readable for as many elements as the vector has lanes, in each step of a number.
+    unsafe fn load(p: *const u8, step: isize) -> T;
+    /// What is known of the magnitudes of all numbers so far, from zero on; only of cells that are to be known.
+    fn smaller(least: T, _: T) -> T {
+        least
+    }
+    /// What [`Engine::pack`] would have returned.
+    fn least(_: T) -> u16 {
+        u16::MAX
+    }
 }
 
 /// Elements that are numbers already.
@@ -308,7 +335,7 @@ struct Same;
 impl<T: Vector> Cell<T> for Same {
     const BYTES: usize = size_of::<T::Num>();
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> T {
+    unsafe fn load(p: *const u8, _: isize) -> T {
         // SAFETY: the caller's contract.
         unsafe { T::load(p.cast()) }
     }
@@ -324,7 +351,8 @@ struct F16;
 ///
 /// As [`Engine::strip`], for `R` rows and `V` vectors.
 #[inline(always)]
-unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Strip<T::Num>) {
+unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Strip<T::Num>) -> u16 {
+    let mut least = T::splat(T::Num::ZERO);
     let mut acc = [[T::splat(T::Num::ZERO); V]; R];
     if !s.from.is_null() {
         for (i, row) in acc.iter_mut().enumerate() {
@@ -339,7 +367,9 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
         let mut b = s.b;
         for _ in 0..s.k {
             // SAFETY: this step's row of the panel and of the strip, for which the caller vouches.
-            unsafe { step::<T, C, R, V>(b, |i| a.wrapping_add(i), &mut acc) };
+            unsafe {
+                step::<T, C, R, V>((b, s.b_step), |i| a.wrapping_add(i), &mut acc, &mut least)
+            };
             ask(b.wrapping_offset(s.ahead));
             a = a.wrapping_offset(s.step);
             b = b.wrapping_offset(s.b_step);
@@ -353,7 +383,14 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
         let mut at = 0isize;
         for _ in 0..s.k {
             // SAFETY: as above.
-            unsafe { step::<T, C, R, V>(b, |i| rows[i].wrapping_offset(at), &mut acc) };
+            unsafe {
+                step::<T, C, R, V>(
+                    (b, s.b_step),
+                    |i| rows[i].wrapping_offset(at),
+                    &mut acc,
+                    &mut least,
+                )
+            };
             ask(b.wrapping_offset(s.ahead));
             at += s.step;
             b = b.wrapping_offset(s.b_step);
@@ -371,6 +408,7 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
             unsafe { total.store(out) };
         }
     }
+    C::least(least)
 }
 
 /// One step along `k`.
@@ -380,14 +418,16 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
 /// `b` must be readable for `V` vectors of cells, `a` must give addresses of numbers.
 #[inline(always)]
 unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
-    b: *const u8,
+    (b, step): (*const u8, isize),
     a: impl Fn(usize) -> *const T::Num,
     acc: &mut [[T; V]; R],
+    least: &mut T,
 ) {
     let mut right = [T::splat(T::Num::ZERO); V];
     for (v, right) in right.iter_mut().enumerate() {
         // SAFETY: the caller's contract.
-        *right = unsafe { C::load(b.wrapping_add(v * T::LANES * C::BYTES)) };
+        *right = unsafe { C::load(b.wrapping_add(v * T::LANES * C::BYTES), step) };
+        *least = C::smaller(*least, *right);
     }
     for (i, row) in acc.iter_mut().enumerate() {
         // SAFETY: the caller's contract.

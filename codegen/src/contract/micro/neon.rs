@@ -81,7 +81,7 @@ vector!(
 impl Cell<arm::float32x4_t> for Bf16 {
     const BYTES: usize = 2;
     #[inline(always)]
-    unsafe fn load(p: *const u8) -> arm::float32x4_t {
+    unsafe fn load(p: *const u8, _: isize) -> arm::float32x4_t {
         // SAFETY: the caller vouches for four elements.
         let x = unsafe { arm::vld1_u16(p.cast()) };
         // SAFETY: every 64-bit Arm CPU has NEON.
@@ -108,7 +108,7 @@ impl Engine for NeonF32 {
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16)
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
         type V = arm::float32x4_t;
         if strip.cell == DType::BF16 {
             sizes!(V, Bf16, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
@@ -155,7 +155,7 @@ impl Engine for NeonF64 {
     fn reads(cell: DType) -> bool {
         cell == DType::F64
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
         type V = arm::float64x2_t;
         sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }

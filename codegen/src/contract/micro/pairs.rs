@@ -17,7 +17,8 @@ use super::lanes::Lanes;
 use super::line::Line;
 use super::spots::{self, Spots, spots};
 use super::taps::{self, Taps, taps};
-use super::{Engine, Same, Strip, Vector, product, sizes};
+use super::{Cell, Engine, Same, Strip, Vector, product, sizes};
+use crate::routines::to_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -88,6 +89,77 @@ fn multiply_slowly(a: x86::__m512, b: x86::__m512, acc: x86::__m512) -> x86::__m
     x86::_mm512_fmadd_ps(c, d, x86::_mm512_fmadd_ps(a, b, acc))
 }
 
+/// Columns of bf16 whose two steps lie apart in memory, as rows of a matrix do.
+struct Apart;
+
+impl Cell<Pairs> for Apart {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8, step: isize) -> Pairs {
+        let widened = |p: *const u8| {
+            // SAFETY: the caller vouches for sixteen elements of both steps.
+            let x = unsafe { x86::_mm256_loadu_si256(p.cast()) };
+            // SAFETY: as for `splat`.
+            unsafe { x86::_mm512_cvtepu16_epi32(x) }
+        };
+        let (first, second) = (widened(p), widened(p.wrapping_offset(step / 2)));
+        // SAFETY: as for `splat`.
+        let first = unsafe { x86::_mm512_slli_epi32::<16>(first) };
+        // SAFETY: as above.
+        let both = unsafe { x86::_mm512_or_si512(first, second) };
+        // SAFETY: as above.
+        Pairs(unsafe { x86::_mm512_castsi512_ps(both) })
+    }
+    #[inline(always)]
+    fn smaller(least: Pairs, numbers: Pairs) -> Pairs {
+        // SAFETY: as for `splat`, and this engine's CPUs have AVX-512BW.
+        Pairs(unsafe { larger_negated(least.0, numbers.0) })
+    }
+    #[inline(always)]
+    fn least(Pairs(least): Pairs) -> u16 {
+        // SAFETY: as for `smaller`; these CPUs have SSE4.1 as well.
+        unsafe { least_magnitude(least) }
+    }
+}
+
+/// The larger of both in each half of a lane: of what is known, and of the magnitude's negative, of which that of zero is the least.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn larger_negated(known: x86::__m512, numbers: x86::__m512) -> x86::__m512 {
+    let [known, numbers] = [known, numbers].map(|x| x86::_mm512_castps_si512(x));
+    let magnitudes = x86::_mm512_and_si512(numbers, x86::_mm512_set1_epi16(i16::MAX));
+    let negated = x86::_mm512_sub_epi16(x86::_mm512_setzero_si512(), magnitudes);
+    x86::_mm512_castsi512_ps(x86::_mm512_max_epu16(known, negated))
+}
+
+impl Cell<Slowly> for Apart {
+    const BYTES: usize = 2;
+    #[inline(always)]
+    unsafe fn load(p: *const u8, step: isize) -> Slowly {
+        // SAFETY: the caller's contract.
+        let Pairs(both) = unsafe { <Apart as Cell<Pairs>>::load(p, step) };
+        Slowly(both)
+    }
+}
+
+/// The magnitude whose negative is the largest of those that [`larger_negated`] left.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn least_magnitude(negated: x86::__m512) -> u16 {
+    // Less one, so that zero is the largest.
+    let less = x86::_mm512_xor_si512(x86::_mm512_castps_si512(negated), x86::_mm512_set1_epi16(-1));
+    let half = x86::_mm256_min_epu16(
+        x86::_mm512_castsi512_si256(less),
+        x86::_mm512_extracti64x4_epi64::<1>(less),
+    );
+    let quarter = x86::_mm_min_epu16(
+        x86::_mm256_castsi256_si128(half),
+        x86::_mm256_extracti128_si256::<1>(half),
+    );
+    let least = x86::_mm_cvtsi128_si32(x86::_mm_minpos_epu16(quarter)) as u16;
+    least.saturating_add(1)
+}
+
 /// bf16 in pairs, summed in f32.
 pub(in crate::contract) struct PairsF32;
 
@@ -100,20 +172,33 @@ impl Engine for PairsF32 {
     const SPOTS: usize = Avx512F32::SPOTS;
     const LINE: usize = Avx512F32::LINE;
     const DEPTH: usize = 2;
+    const ROUNDS: bool = true;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
     }
-    fn reads(_: DType) -> bool {
-        false
+    fn reads(cell: DType) -> bool {
+        cell == DType::BF16
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) {
-        if strip.tiny {
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
+        match (strip.cell, strip.tiny) {
             // SAFETY: the caller's contract.
-            unsafe { strip_slowly(rows, vectors, strip) }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { strip_pairs(rows, vectors, strip) }
+            (DType::BF16, true) => unsafe { strip_slowly::<Apart>(rows, vectors, strip) },
+            // SAFETY: as above.
+            (DType::BF16, false) => unsafe { strip_pairs::<Apart>(rows, vectors, strip) },
+            // SAFETY: as above.
+            (_, true) => unsafe { strip_slowly::<Same>(rows, vectors, strip) },
+            // SAFETY: as above.
+            (_, false) => unsafe { strip_pairs::<Same>(rows, vectors, strip) },
         }
+    }
+    unsafe fn round(
+        sums: (*const f32, usize),
+        [rows, vectors]: [usize; 2],
+        to: (*mut u16, usize),
+        tiny: bool,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { round(sums, [rows, vectors], to, tiny) }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
         if taps.tiny {
@@ -205,9 +290,40 @@ impl Engine for PairsF32 {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn strip_pairs(rows: usize, vectors: usize, strip: &Strip<f32>) {
-    sizes!(Pairs, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn strip_pairs<C: Cell<Pairs>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
+    sizes!(Pairs, C, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+}
+
+/// # Safety
+///
+/// As [`Engine::round`].
+#[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
+unsafe fn round(
+    (sums, from_ld): (*const f32, usize),
+    [rows, vectors]: [usize; 2],
+    (to, ld): (*mut u16, usize),
+    tiny: bool,
+) {
+    for row in 0..rows {
+        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
+            // SAFETY: the caller's contract.
+            let sum = unsafe { x86::_mm512_loadu_ps(sums.wrapping_add(row * from_ld + at)) };
+            let rounded = if tiny { to_bf16(sum) } else { nearest(sum) };
+            let to = to.wrapping_add(row * ld + at);
+            // SAFETY: as above.
+            unsafe { x86::_mm256_storeu_si256(to.cast(), rounded) };
+        }
+    }
+}
+
+/// As [`to_bf16`], of numbers that are not subnormal: for the instruction, these are zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl,avx512bf16")]
+fn nearest(x: x86::__m512) -> x86::__m256i {
+    let rounded = x86::_mm512_cvtneps_pbh(x);
+    // SAFETY: all 256 bits are numbers in either type.
+    unsafe { std::mem::transmute::<x86::__m256bh, x86::__m256i>(rounded) }
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -225,21 +341,22 @@ unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
 /// # Safety
 ///
 /// As [`Engine::strip`].
-#[target_feature(enable = "avx512f")]
-unsafe fn strip_slowly(rows: usize, vectors: usize, of: &Strip<f32>) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn strip_slowly<C: Cell<Slowly>>(rows: usize, vectors: usize, of: &Strip<f32>) -> u16 {
     for i in 0..rows {
         for at in (0..vectors).map(|v| v * PairsF32::LANES) {
             let strip = Strip {
                 a: of.a.wrapping_offset(i as isize * of.row),
-                b: of.b.wrapping_add(at * size_of::<f32>()),
+                b: of.b.wrapping_add(at * C::BYTES),
                 from: from(of.from, i * of.from_ld + at),
                 out: of.out.wrapping_add(i * of.ld + at),
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a row.
-            unsafe { product::<Slowly, Same, 1, 1>(&strip) };
+            unsafe { product::<Slowly, C, 1, 1>(&strip) };
         }
     }
+    u16::MAX
 }
 
 /// As [`strip_slowly`].
@@ -291,7 +408,7 @@ fn from(chains: *const f32, by: usize) -> *const f32 {
     if chains.is_null() { chains } else { chains.wrapping_add(by) }
 }
 
-/// True if the CPU has the instructions and they round as chains do.
+/// True if the CPU has the instructions, and they round as chains do and to the nearest bf16.
 pub(in crate::contract) fn available() -> bool {
     static AVAILABLE: LazyLock<bool> = LazyLock::new(|| {
         let has_all = is_x86_feature_detected!("avx512f")
@@ -299,12 +416,31 @@ pub(in crate::contract) fn available() -> bool {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bf16");
         // SAFETY: the CPU has AVX512-BF16.
-        has_all && unsafe { is_a_chain() }
+        has_all && unsafe { is_as_promised() }
     });
     *AVAILABLE
 }
 
-/// Compares the instruction with two fused multiply-adds on numbers that round in all ways.
+#[target_feature(enable = "avx,avx2,avx512f,avx512vl,avx512bf16")]
+fn is_as_promised() -> bool {
+    is_a_chain() && rounds_to_nearest()
+}
+
+/// Compares the instruction that rounds with what rounds all f32.
+#[target_feature(enable = "avx,avx2,avx512f,avx512vl,avx512bf16")]
+fn rounds_to_nearest() -> bool {
+    // All signs and exponents but those of subnormals, with fractions around those that round to even.
+    let fractions = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x1_7fff, 0x1_8000, 0x1_8001, 0x7f_ffff];
+    let all = (1u32..512).filter(|high| high % 256 != 0);
+    let mut all = all.flat_map(|high| fractions.map(|low| f32::from_bits(high << 23 | low)));
+    all.all(|x| {
+        let x = x86::_mm512_set1_ps(x);
+        let differ = x86::_mm256_xor_si256(nearest(x), to_bf16(x));
+        x86::_mm256_testz_si256(differ, differ) == 1
+    })
+}
+
+/// Compares the instruction that multiplies with two fused multiply-adds on numbers that round in all ways.
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn is_a_chain() -> bool {
     let mut state = 1u32;

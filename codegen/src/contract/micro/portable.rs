@@ -77,7 +77,7 @@ macro_rules! portable_engine {
             fn reads(cell: DType) -> bool {
                 cell == <$num as super::Wider>::DTYPE
             }
-            unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) {
+            unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) -> u16 {
                 sizes!([$num; 4], Same, rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {

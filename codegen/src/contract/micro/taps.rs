@@ -41,7 +41,14 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps
     for at in s.at {
         let b = s.b.wrapping_offset(*at).cast();
         // SAFETY: this step's columns and its row of the strip, for which the caller vouches.
-        unsafe { step::<T, Same, R, V>(b, |i| a.wrapping_add(i), &mut acc) };
+        unsafe {
+            step::<T, Same, R, V>(
+                (b, 0),
+                |i| a.wrapping_add(i),
+                &mut acc,
+                &mut T::splat(<T::Num as super::Number>::ZERO),
+            )
+        };
         a = a.wrapping_offset(s.step);
     }
     for (i, row) in acc.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! Sums that are stored as they are.
+//! Sums that are stored as they are, or rounded.
 
 use super::super::{Cpu, Finish, Scratch, Source, contract};
 use std::ops::Range;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::half;
 
 /// Elements between rows of the matrix that sums are stored to, which stay as they are.
 const BETWEEN: usize = 3;
@@ -31,4 +32,33 @@ pub(super) fn bits(
     let between = all.chunks(ld).flat_map(|row| &row[n..]);
     assert!(between.copied().all(|bits| bits == untouched), "elements between rows are written");
     all.chunks(ld).flat_map(|row| row[..n].to_vec()).collect()
+}
+
+/// The bits of f32 sums rounded to bf16, row by row: by the epilogue, or where they are stored.
+pub(super) fn rounded(
+    cpu: &Cpu,
+    (rows, cols, k): (Range<usize>, Range<usize>, usize),
+    (a, b): (&Source<'_>, &Source<'_>),
+    scratch: &mut Scratch,
+) -> Vec<u16> {
+    const UNTOUCHED: u16 = 0x1234;
+    let (ld, n) = (cols.len() + BETWEEN, cols.len());
+    let mut stored = vec![UNTOUCHED; rows.len() * ld];
+    let first: *mut u16 = stored.as_mut_ptr();
+    let first = first.wrapping_sub(rows.start * ld + cols.start);
+    let mut epilogue = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+        for i in 0..rows * cols {
+            // SAFETY: so many sums are handed on.
+            let sum = unsafe { sums.cast::<f32>().wrapping_add(i).read() };
+            let place = first.wrapping_add((row + i / cols) * ld + col + i % cols);
+            // SAFETY: each has its place.
+            unsafe { place.write(half::f32_to_bf16(sum)) };
+        }
+    };
+    let finish = Finish::Rounded(&mut epilogue, first.cast(), ld);
+    // SAFETY: the tests' tensors hold what their ranges and strides span, and there is room for rows that are so far apart.
+    unsafe { contract(cpu, DType::F32, rows, cols, k, a, b, scratch, &[], finish) };
+    let between = stored.chunks(ld).flat_map(|row| &row[n..]);
+    assert!(between.copied().all(|bits| bits == UNTOUCHED), "elements between rows are written");
+    stored.chunks(ld).flat_map(|row| row[..n].to_vec()).collect()
 }

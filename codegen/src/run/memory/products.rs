@@ -195,8 +195,13 @@ pub(in crate::run) fn merge_positions(
 
 /// What becomes of the sums of a block: `epilogue(row, rows, column, columns, sums)` gets each once, or they are stored from that address on, rows so
 /// many of them apart.
+pub(in crate::run) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, Address) + 'a;
+
+/// See [`Epilogue`].
 pub(in crate::run) enum Finish<'a> {
-    Epilogue(&'a mut dyn FnMut(usize, usize, usize, usize, Address)),
+    Epilogue(&'a mut Epilogue<'a>),
+    /// They are rounded to bf16 and stored by the epilogue, or from that address on.
+    Rounded(&'a mut Epilogue<'a>, Address, usize),
     Store(Address, usize),
 }
 
@@ -218,12 +223,16 @@ pub(in crate::run) fn contract(
             contract::contract(cpu, acc, rows, cols, k, &a, &b, packed, prefetched, finish)
         });
     };
-    match finish {
-        Finish::Store(to, row) => run(contract::Finish::Store(to.0, row)),
-        Finish::Epilogue(epilogue) => run(contract::Finish::Epilogue(
-            &mut |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
-                epilogue(row, rows, col, cols, Address(sums.cast_mut()))
-            },
-        )),
+    let (epilogue, rounded) = match finish {
+        Finish::Store(to, row) => return run(contract::Finish::Store(to.0, row)),
+        Finish::Rounded(epilogue, to, row) => (epilogue, Some((to, row))),
+        Finish::Epilogue(epilogue) => (epilogue, None),
+    };
+    let mut epilogue = |row: usize, rows: usize, col: usize, cols: usize, sums: *const u8| {
+        epilogue(row, rows, col, cols, Address(sums.cast_mut()))
+    };
+    match rounded {
+        Some((to, row)) => run(contract::Finish::Rounded(&mut epilogue, to.0, row)),
+        None => run(contract::Finish::Epilogue(&mut epilogue)),
     }
 }
