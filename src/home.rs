@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use tracecast_ir::DType;
+use tracecast_ir::kernel::FormKind;
 use tracecast_ir::policy::{Accepted, DeviceType, PolicySet, Region, Site};
 use tracecast_runtime::{Device, DeviceId, Error, Kind, Registry, Result, ScalerRecorder};
 
@@ -14,12 +15,15 @@ pub(crate) struct Home {
     pub(crate) device: Site,
     /// What is registered, and the kind of this device.
     kinds: Vec<Kind>,
+    /// The forms of kernels that it has code for.
+    pub(crate) forms: Vec<FormKind>,
 }
 
 impl Home {
     /// That of a device which every process has: the CPU and the interpreter.
     pub(crate) fn built_in(name: &str, registry: &Registry) -> Self {
-        Home { name: name.to_owned(), device: DeviceType::Cpu.into(), kinds: registry.kinds() }
+        let (device, kinds) = (DeviceType::Cpu.into(), registry.kinds());
+        Home { name: name.to_owned(), device, kinds, forms: FormKind::ALL.to_vec() }
     }
 
     /// That of a device at hand, whether it is registered or not.
@@ -28,10 +32,10 @@ impl Home {
     /// If its name is none, four other kinds from outside are registered, or the default dtype of its regions is none that they take.
     pub(crate) fn of(device: &dyn Device, registry: &Registry) -> Result<Self> {
         let id: DeviceId = device.name().parse()?;
-        let mut kinds = registry.kinds();
+        let (mut kinds, forms) = (registry.kinds(), device.capabilities().forms);
         if let Some(own) = kinds.iter().find(|kind| *kind.name == *id.name()) {
             let device = Site { kind: own.device_type, ordinal: id.ordinal() };
-            return Ok(Home { name: id.name().to_owned(), device, kinds });
+            return Ok(Home { name: id.name().to_owned(), device, kinds, forms });
         }
         let is_free = |ty: &DeviceType| kinds.iter().all(|kind| kind.device_type != *ty);
         let ty = device.serves().or_else(|| DeviceType::OUTSIDE.into_iter().find(is_free));
@@ -42,7 +46,7 @@ impl Home {
         amp.as_ref().map_or(Ok(()), |amp| amp.check(&name))?;
         let device = Site { kind: device_type, ordinal: id.ordinal() };
         kinds.push(Kind { name: name.as_str().into(), device_type, amp, devices: vec![id] });
-        Ok(Home { name, device, kinds })
+        Ok(Home { name, device, kinds, forms })
     }
 
     /// PyTorch's policies, with what the kinds of devices add to them.

@@ -446,7 +446,13 @@ impl Options {
 
     /// What the passes are told.
     pub fn passes(&self) -> PassOptions {
-        PassOptions { policies: Some(self.policies()), precision: self.precision, fold: self.fold }
+        PassOptions {
+            policies: Some(self.policies()),
+            precision: self.precision,
+            fold: self.fold,
+            // A trace says that there is no such device.
+            forms: self.known().map(|(home, _)| home.forms.clone()).unwrap_or_default(),
+        }
     }
 
     pub(crate) fn observe(&self, pass: &str, graph: &Verified) {

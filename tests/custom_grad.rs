@@ -343,6 +343,6 @@ fn text_that_does_not_fit_is_refused() {
     }
     let fine = text::parse(&graph("%0 = custom_grad [%x], [%w], [%x], [%w] : f32[2]")).unwrap();
     let fine = verify(fine, Stage::Traced).unwrap().into_graph();
-    let out = Pipeline::new().then(passes::Decompose).run(fine, |_, _, _| ()).unwrap();
+    let out = Pipeline::new().then(passes::Decompose::default()).run(fine, |_, _, _| ()).unwrap();
     assert_eq!(out.len(), 2, "only the ports are left");
 }

@@ -172,9 +172,9 @@ impl Dump {
 
     fn pipeline(&self) -> Pipeline {
         tracecast_passes::standard(&tracecast_passes::PassOptions {
+            policies: None,
             fold: !self.no_fold,
-            precision: self.target.precision(),
-            ..Default::default()
+            ..self.target.options().passes()
         })
     }
 }

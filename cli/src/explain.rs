@@ -50,10 +50,13 @@ pub(crate) struct Explain {
 impl Explain {
     /// Explains each program of the file.
     pub(crate) fn execute(&self, out: &mut impl Write) -> Result<(), Failure> {
+        let on = devices::options();
+        let on = self.device.iter().fold(on, |on, device| on.device(device));
         let options = PassOptions {
             policies: Some(self.program.policies()?),
             fold: !self.no_fold,
             precision: self.precision,
+            forms: on.passes().forms,
         };
         let device = self.device.as_deref().map(devices::site).transpose();
         let device = device.map_err(Failure::Usage)?.unwrap_or_default();

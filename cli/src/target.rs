@@ -58,11 +58,6 @@ impl Target {
         }
     }
 
-    /// Which roundings are kept.
-    pub(crate) fn precision(&self) -> Precision {
-        self.precision
-    }
-
     /// Compiles a program that was read under these policies; shows how far it is, and what is odd about it.
     pub(crate) fn compile(
         &self,

@@ -10,10 +10,13 @@
 //! A composite that computes in f32 gets its 16-bit operands widened, and each result is rounded once, to the type that its rule
 //! of types gave. Composites inside composites are replaced in turn. Results that nobody uses go with what made them. A concatenation of many operands
 //! becomes one of concatenations of few.
+//!
+//! An op whose kernels are of a form that the device has no code for is replaced in the same way, if it can be made of others.
 
 use crate::pass::{Pass, need_decided, swept};
 use smallvec::smallvec;
-use tracecast_ir::op::{Body, ExpandCx, Inside, Lower};
+use tracecast_ir::kernel::FormKind;
+use tracecast_ir::op::{ExpandCx, Inside, Lower};
 use tracecast_ir::ops::cast::Cast;
 use tracecast_ir::{
     Args, Attrs, Graph, Node, OpRef, Reason, Results, Stage, TensorType, TraceError, Tracer, Var,
@@ -26,13 +29,38 @@ pub(crate) const DEEPEST: usize = 32;
 /// So many operands of a concatenation are told apart in one kernel.
 pub(crate) const MOST_OPERANDS: usize = 32;
 
-/// Expands composites.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Decompose;
+/// Expands composites, and ops of forms that the device has no code for.
+#[derive(Clone, Debug)]
+pub struct Decompose {
+    /// The forms that the device has code for.
+    pub forms: Vec<FormKind>,
+}
+
+impl Default for Decompose {
+    fn default() -> Self {
+        Decompose { forms: FormKind::ALL.to_vec() }
+    }
+}
 
 impl Decompose {
     /// The name of the pass.
     pub const NAME: &'static str = "decompose";
+
+    /// True for a composite, and for what can be made of other ops and has to be.
+    fn replaces(&self, node: &Node) -> bool {
+        let op = node.op.def();
+        let form = op.lowering().and_then(FormKind::begun_by);
+        op.parts().is_some() && form.is_none_or(|form| !self.forms.contains(&form))
+    }
+
+    /// Every op that is replaced by what its own expansion records.
+    fn one_layer(&self, graph: &Graph) -> Result<Graph, TraceError> {
+        graph.retrace(|t, id, node, args| match self.replaces(node) {
+            true => record_parts(t, &node.op, &args, &node.attrs, &node.results),
+            false if is_wide_cat(node, &args) => record_cat(t, node, args),
+            false => t.carry(graph, id, args),
+        })
+    }
 }
 
 impl Pass for Decompose {
@@ -46,28 +74,15 @@ impl Pass for Decompose {
 
     fn run(&self, graph: &Verified) -> Result<Graph, TraceError> {
         need_decided(graph)?;
-        let mut current = one_layer(graph)?;
+        let mut current = self.one_layer(graph)?;
         for _ in 0..DEEPEST {
-            if !current.nodes().any(|id| is_composite(current.node(id))) {
+            if !current.nodes().any(|id| self.replaces(current.node(id))) {
                 return swept(current);
             }
-            current = one_layer(&current)?;
+            current = self.one_layer(&current)?;
         }
         Ok(current)
     }
-}
-
-fn is_composite(node: &Node) -> bool {
-    matches!(node.op.def().body, Body::Composite { .. })
-}
-
-/// Every composite replaced by what its own expansion records.
-fn one_layer(graph: &Graph) -> Result<Graph, TraceError> {
-    graph.retrace(|t, id, node, args| match is_composite(node) {
-        true => record_parts(t, &node.op, &args, &node.attrs, &node.results),
-        false if is_wide_cat(node, &args) => record_cat(t, node, args),
-        false => t.carry(graph, id, args),
-    })
 }
 
 /// True for a concatenation of more operands than a kernel takes.
@@ -92,7 +107,7 @@ fn record_cat<'t>(t: &'t Tracer, node: &Node, args: Args<'t>) -> Results<'t> {
     parts.into_iter().next().map_or_else(|| t.again(node, Args::new()), |whole| smallvec![whole])
 }
 
-/// Records what a composite is made of, under the rule for its inside; the results have the types it was recorded with.
+/// Records what an op is made of, under the rule for its inside; the results have the types it was recorded with.
 pub(crate) fn record_parts<'t>(
     t: &'t Tracer,
     op: &OpRef,
@@ -104,14 +119,14 @@ pub(crate) fn record_parts<'t>(
         let failed = t.fail(op.name(), message);
         types.iter().map(|_| failed).collect()
     };
-    let Body::Composite { expand, inside, .. } = &op.def().body else {
+    let Some((expand, inside)) = op.def().parts() else {
         return refuse("is not made of other ops".to_owned());
     };
     let own = |cast: &mut dyn FnMut() -> Var<'t>| t.because(Reason::Inside(op.name()), cast);
     let inner: Vec<Var<'t>> = args
         .vars
         .iter()
-        .map(|&x| if *inside == Inside::F32 { own(&mut || widen(x)) } else { x })
+        .map(|&x| if inside == Inside::F32 { own(&mut || widen(x)) } else { x })
         .collect();
     let cx = ExpandCx { tracer: t, args: &inner, groups: &args.groups, attrs, results: types };
     let parts = t.part_of(op.name(), || expand(&cx));

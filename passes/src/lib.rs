@@ -42,6 +42,7 @@ pub use scaler::Scaler;
 pub use simplify::Simplify;
 
 use std::sync::Arc;
+use tracecast_ir::kernel::FormKind;
 use tracecast_ir::policy::PolicySet;
 
 /// What a user can choose about the passes.
@@ -53,11 +54,14 @@ pub struct PassOptions {
     pub fold: bool,
     /// Which results moving casts may change.
     pub precision: Precision,
+    /// The forms of kernels that the device has code for; see [`Decompose`].
+    pub forms: Vec<FormKind>,
 }
 
 impl Default for PassOptions {
     fn default() -> Self {
-        PassOptions { policies: None, fold: true, precision: Precision::Exact }
+        let forms = FormKind::ALL.to_vec();
+        PassOptions { policies: None, fold: true, precision: Precision::Exact, forms }
     }
 }
 
@@ -85,8 +89,8 @@ fn passes(options: &PassOptions) -> Vec<Box<dyn Pass>> {
         Box::new(Autodiff),
         // Gradients exist now. Before `decompose`, because it speaks about the ops of the scaler family as they were recorded.
         Box::new(Scaler { fold: options.fold }),
-        // All that remain are composites, with their own gradients used: f32 inside, one rounding at each result.
-        Box::new(Decompose),
+        // All that remain are composites, with their own gradients used: f32 inside, one rounding at each result. What the device has no code for goes with them.
+        Box::new(Decompose { forms: options.forms.clone() }),
         // Share equal values, drop the dead and what cancels exactly; optional.
         Box::new(Simplify),
         // Move casts to where they cost least; optional.

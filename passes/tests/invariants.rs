@@ -77,7 +77,7 @@ fn again<'t>(t: &'t Tracer, _: &Graph, _: NodeId, node: &Node, args: Args<'t>) -
 }
 
 fn core() -> Pipeline {
-    Pipeline::new().then(Autocast::new()).then(Autodiff).then(Decompose)
+    Pipeline::new().then(Autocast::new()).then(Autodiff).then(Decompose::default())
 }
 
 #[test]

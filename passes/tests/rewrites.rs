@@ -122,7 +122,7 @@ fn other_passes_refuse_open_decisions() {
     let traced = || with_param(|t, x| t.in_region(&bf16_region(), || x.reshape([1, 3]).matmul(x)));
     for message in [
         refusal(Autodiff, traced()),
-        refusal(Decompose, traced()),
+        refusal(Decompose::default(), traced()),
         refusal(Scaler::default(), traced()),
     ] {
         assert!(message.contains("matmul: its autocast decision is still open"), "{message}");
@@ -148,11 +148,12 @@ fn wrong_gradient_rules_are_named_with_op_and_line() {
 #[test]
 fn wrong_expansions_are_named() {
     let graph = || with_param(|_, x| x.misshapen());
-    for message in [refusal(Decompose, graph()), refusal(Autodiff, gradient_of(|x| x.misshapen()))]
+    for message in
+        [refusal(Decompose::default(), graph()), refusal(Autodiff, gradient_of(|x| x.misshapen()))]
     {
         assert!(message.contains("misshapen: expands to f32[], expected f32[3]"), "{message}");
     }
-    let message = refusal(Decompose, with_param(|_, x| x.endless()));
+    let message = refusal(Decompose::default(), with_param(|_, x| x.endless()));
     assert!(
         message.contains("after pass `decompose`") && message.contains("endless: is composite"),
         "{message}"
@@ -333,7 +334,7 @@ fn the_pipeline_names_its_passes_and_shows_each_stage() {
     assert_eq!(seen, expected.map(|(name, stage)| (name.to_owned(), stage)));
     verify(last.into_graph(), Stage::Core).unwrap();
     assert!(matches!(
-        Pipeline::new().then(Decompose).run(scaled_step(), |_, _, _| ()),
+        Pipeline::new().then(Decompose::default()).run(scaled_step(), |_, _, _| ()),
         Err(Error::AfterPass { pass: Decompose::NAME, .. })
     ));
 }

@@ -93,10 +93,10 @@ fn check(file: &TestFile, case: &Case) -> Result<String, String> {
     })
 }
 
-/// `test PASS [after=PASS,PASS] [no-fold] [optimised] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
-/// with `error`, why this one refuses it.
+/// `test PASS [after=PASS,PASS] [no-fold] [no-forms] [optimised] [show=…] [error]`: the graph, read as it is printed after other passes, behind this one;
+/// with `error`, why this one refuses it; with `no-forms`, for a device that has code for none that there is a choice about.
 fn pass(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["after", "no-fold", "optimised", "show", "error"])?;
+    file.knows(&["after", "no-fold", "no-forms", "optimised", "show", "error"])?;
     let graph = parse_with(&case.text, &options(true)).map_err(|e| e.to_string())?;
     let graph = stage_of(graph)?;
     match run_passes(file, graph, Some(&file.command)) {
@@ -176,10 +176,10 @@ fn policies(file: &TestFile) -> Result<PolicySet, String> {
     Ok(set)
 }
 
-/// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold]`: the values that the interpreter gives for the `; input` lines,
+/// `test eval [until=PASS,PASS] [device=cuda dtype=bf16] [no-fold] [no-forms]`: the values that the interpreter gives for the `; input` lines,
 /// for the traced graph or behind each of these passes, which must not change a bit.
 fn eval(file: &TestFile, case: &Case) -> Result<String, String> {
-    file.knows(&["until", "device", "dtype", "no-fold"])?;
+    file.knows(&["until", "device", "dtype", "no-fold", "no-forms"])?;
     let graph = traced(file, case, None)?;
     let mut graphs = Vec::new();
     for until in file.option("until").into_iter().flat_map(|u| u.split(',')) {
@@ -279,7 +279,12 @@ fn up_to(file: &TestFile, pass: &str) -> Result<Pipeline, String> {
 
 pub(crate) fn pipeline_options(file: &TestFile) -> PassOptions {
     let precision = if file.flag("optimised") { Precision::Optimised } else { Precision::Exact };
-    PassOptions { fold: !file.flag("no-fold"), precision, ..PassOptions::default() }
+    let mut options =
+        PassOptions { fold: !file.flag("no-fold"), precision, ..PassOptions::default() };
+    if file.flag("no-forms") {
+        options.forms.clear();
+    }
+    options
 }
 
 fn options(explicit: bool) -> ParseOptions {

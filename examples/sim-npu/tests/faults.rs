@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tracecast::ir::Verified;
-use tracecast::passes::{PassOptions, standard};
+use tracecast::passes::standard;
 use tracecast::prelude::*;
 use tracecast::runtime::{Error, Fault, FaultKind, Input, Program, Submitted};
 use tracecast::{Executable, Graph, trace_with};
@@ -90,7 +90,7 @@ impl Case {
             interpreted.run(&mut known, &[("x", &x), ("labels", &labels)]).unwrap();
             after.push(contents(&known));
         }
-        let passes = standard(&PassOptions::default());
+        let passes = standard(&options.passes());
         let fused = passes.run(program(options, outputs), |_, _, _| ()).unwrap();
         let mut case = Case { fused, outputs, after, issued: Vec::new() };
         let (executable, mut store) = (case.load(chip), store());

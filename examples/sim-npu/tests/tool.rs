@@ -4,10 +4,15 @@
 
 use std::process::Command;
 
-/// What the tool writes, and whether all went well.
+/// What the tool writes about a classifier, and whether all went well.
 fn tool(arguments: &[&str]) -> (String, bool) {
+    tool_on("../mlp.tc", arguments)
+}
+
+/// The same about another program.
+fn tool_on(program: &str, arguments: &[&str]) -> (String, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sim-npu"));
-    let done = command.args(arguments).arg("../mlp.tc").output().unwrap();
+    let done = command.args(arguments).arg(program).output().unwrap();
     let written = [done.stdout, done.stderr].concat();
     (String::from_utf8(written).unwrap(), done.status.success())
 }
@@ -22,6 +27,25 @@ fn programs_are_explained_and_shown_for_a_chip() {
     }
     let (shown, ok) = tool(&["dump", "--device", "npu:1", "--emit", "clif"]);
     assert!(ok && shown.contains("on npu:1") && shown.contains("= dot 64 of"), "{shown}");
+}
+
+#[test]
+fn what_a_chip_has_no_code_for_is_made_of_what_it_has() {
+    let on = |device: &str, arguments: [&str; 3]| {
+        let (said, ok) =
+            tool_on("tests/convolution.tc", &[&arguments[..], &["--device", device]].concat());
+        assert!(ok, "{device}: {said}");
+        said
+    };
+    for (device, is_whole) in [("npu:1", false), ("reference", true)] {
+        let fused = on(device, ["dump", "--after", "fuse"]);
+        assert_eq!(fused.contains("transposed convolution("), is_whole, "{device}: {fused}");
+        assert_eq!(fused.contains("contraction("), !is_whole, "{device}: {fused}");
+        let explained = on(device, ["explain", "--precision", "exact"]);
+        assert_eq!(explained.contains("@convolution_transpose"), is_whole, "{device}: {explained}");
+    }
+    let code = on("npu:1", ["dump", "--emit", "clif"]);
+    assert!(code.contains("= dot"), "{code}");
 }
 
 #[test]

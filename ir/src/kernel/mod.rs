@@ -22,7 +22,7 @@
 //! * **A contraction** is summed in blocks of [`math::CONTRACT_BLOCK`]: fused multiply-adds in order from zero within a block, block sums
 //!   added in order.
 //! * **A scatter** takes sources in row-major order: each is added to what the base has at its place, multiplied with it, compared, or put there.
-//! * **A transposed convolution** is summed by fused multiply-adds in row-major order of the positions in a window.
+//! * **A transposed convolution** is summed as a contraction, over the channels of a group and the positions of a window that an element meets, in row-major order.
 //! * **Attention** takes keys in blocks, and rescales what is summed so far for each ([`attention`]).
 //! * **A scan** takes the positions of a line one after another, without lanes or chunks ([`mod@line`]).
 //!
@@ -102,6 +102,9 @@ pub struct Kernel {
 pub struct Capabilities {
     /// The forms that may have names in their sizes: one kernel then serves all sizes.
     pub sizes: Vec<FormKind>,
+    /// The forms that there is code for. An op of another form is compiled as the ops that it can be made of ([`OpDef::parts`](crate::op::OpDef::parts)). If it can be
+    /// made of none, its kernel is loaded all the same, so that only a form for which there is such a choice need be in the list.
+    pub forms: Vec<FormKind>,
 }
 
 /// A buffer that a kernel writes.

@@ -107,6 +107,15 @@ impl OpDef {
             Body::Composite { .. } | Body::Symbolic(_) => None,
         }
     }
+
+    /// What records the ops that it can be made of, and in which precision these are computed; `None` if it can be made of none.
+    pub fn parts(&self) -> Option<(&ExpandFn, Inside)> {
+        match &self.body {
+            Body::Composite { expand, inside, .. } => Some((&**expand, *inside)),
+            Body::Core { kernel: Lower::Transposed(parts), .. } => Some((&**parts, Inside::Own)),
+            Body::Source(_) | Body::Core { .. } | Body::Symbolic(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for OpDef {
@@ -407,8 +416,8 @@ pub enum Lower {
     Lines(Along),
     /// Weighs values by how queries meet keys, or gives the gradients of that.
     Attention(Pass),
-    /// The transpose of a depthwise convolution: attributes `size`, `stride`, `low`.
-    Transposed,
+    /// The transpose of a convolution: attributes `groups`, `size`, `stride`, `low`. For a device without code for the form, the ops that give the same bits.
+    Transposed(Func<ExpandFn>),
     /// A port.
     Port,
     /// Numbers that lie in memory before a program runs: attribute `data`. No op is lowered so by itself; a constant of many numbers is, see

@@ -231,7 +231,9 @@ fn kernel(lower: &Lower) -> &'static str {
         Lower::Scatter(_) | Lower::PutSlice => "a scatter",
         Lower::Lines(_) => "lines taken as wholes",
         Lower::Attention(_) => "attention",
-        Lower::Transposed => "a transposed convolution",
+        Lower::Transposed(_) => {
+            "a transposed convolution; other ops on a device without code for it"
+        }
         Lower::Port => "a port of the graph",
         Lower::Data => "numbers in memory",
         Lower::Fused => "a kernel",

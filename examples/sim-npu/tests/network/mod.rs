@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tracecast::ir::kernel::Kernel;
 use tracecast::nn::{Context, LayerNorm, Linear};
 use tracecast::prelude::*;
-use tracecast::runtime::{AmpSupport, Device, Launch, Memory, ReferenceDevice, Registry, Result};
+use tracecast::runtime::{
+    AmpSupport, Capabilities, Device, Launch, Memory, ReferenceDevice, Registry, Result,
+};
 
 /// No wait may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -35,7 +37,7 @@ pub(crate) fn on(registry: &Arc<Registry>, name: &str) -> Options {
     Options::new().registry(registry).device(name)
 }
 
-/// What calls itself a chip, has its autocast, and interprets.
+/// What calls itself a chip, has its autocast, and interprets kernels of all forms.
 #[derive(Debug)]
 pub(crate) struct Twin;
 
@@ -46,6 +48,10 @@ impl Device for Twin {
 
     fn amp(&self) -> Option<AmpSupport> {
         Some(amp())
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        ReferenceDevice.capabilities()
     }
 
     fn load(&self, kernel: &Kernel) -> Result<Box<dyn Launch>> {

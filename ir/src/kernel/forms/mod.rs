@@ -124,7 +124,7 @@ impl FormKind {
             Lower::Scatter(_) | Lower::PutSlice => Some(FormKind::Scatter),
             Lower::Lines(_) => Some(FormKind::Lines),
             Lower::Attention(_) => Some(FormKind::Attention),
-            Lower::Transposed => Some(FormKind::Transposed),
+            Lower::Transposed(_) => Some(FormKind::Transposed),
             Lower::Port | Lower::Data | Lower::Fused | Lower::Exchange(_) => None,
         }
     }

@@ -101,10 +101,22 @@ pub(super) fn weight_gradient<'t>(
 }
 
 /// The gradient of the operand of a convolution, whose axes have these sizes, for the gradient `dy` of its result; in f32 for 16-bit floats if `wide`.
-///
-/// Positions of the operand whose numbers differ by a stride see the same positions of a window. Each such *phase* is a convolution of `dy` with that
-/// part of the weight, so nothing is multiplied by a zero between elements.
 pub(super) fn input_gradient<'t>(
+    dy: Var<'t>,
+    weight: Var<'t>,
+    moves: &Moves<'_>,
+    sizes: &[Size],
+    wide: bool,
+) -> Var<'t> {
+    if is_in_one(dy, weight, moves, wide) {
+        return in_one(dy, weight, moves, sizes);
+    }
+    in_phases(dy, weight, moves, sizes, wide)
+}
+
+/// The same, phase by phase: positions of the operand whose numbers differ by a stride see the same positions of a window. Each such *phase* is a convolution of `dy`
+/// with that part of the weight, so nothing is multiplied by a zero between elements.
+pub(super) fn in_phases<'t>(
     dy: Var<'t>,
     weight: Var<'t>,
     moves: &Moves<'_>,
@@ -113,9 +125,6 @@ pub(super) fn input_gradient<'t>(
 ) -> Var<'t> {
     let kernel = kernel_of(weight);
     let axes = kernel.len();
-    if is_in_one(dy, weight, moves, wide) {
-        return in_one(dy, weight, moves, sizes);
-    }
     let phases: Vec<Vec<Phase>> = (0..axes)
         .map(|i| {
             let [stride, dilation, low] = [moves.stride[i], moves.dilation[i], moves.low[i]];
@@ -267,7 +276,7 @@ fn one_phase<'t>(
 }
 
 /// The sizes of the windows of a weight.
-fn kernel_of(weight: Var<'_>) -> Vec<i64> {
+pub(super) fn kernel_of(weight: Var<'_>) -> Vec<i64> {
     let sizes = weight.shape();
     sizes[3..].iter().map(|n| n.number().expect("the sizes of a weight are numbers")).collect()
 }

@@ -1,14 +1,15 @@
 //! The transpose of a convolution whose windows are two apart, as the gradient of its operand is one: a kernel that reads planes once and writes lines whole.
 
 use super::geometry::numbers;
-use super::parts::{Moves, correlated, weight_gradient};
+use super::parts::{Moves, correlated, in_phases, kernel_of, weight_gradient};
 use crate::kernel;
 use crate::op::{
-    Dispatch, Domain, FLOATS, GradCx, Grads, InferCx, Inferred, Lower, Rounding, core, rule,
+    Dispatch, Domain, ExpandCx, FLOATS, Func, GradCx, Grads, InferCx, Inferred, Lower, Rounding,
+    core, rule,
 };
 use crate::ops::infer;
 use crate::{Attrs, Shape, Size, TensorType, Var};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 /// Axes of an operand in front of those that windows move over: examples and channels, or channels of both sides.
 pub(crate) const LEAD: usize = 2;
@@ -22,7 +23,7 @@ crate::ops! { trait ConvolutionTranspose;
 CONVOLUTION_TRANSPOSE = convolution_transpose(x, weight; groups: Int, size: Sizes, stride: Ints, low: Ints) -> (y) {
     dispatch: Dispatch::Internal,
     infer:    &inferred,
-    body:     core(rule(&gradients), Lower::Transposed),
+    body:     core(rule(&gradients), Lower::Transposed(Func::Static(&phases))),
     rounding: Rounding::result("each sum; each gradient"),
     domain:   Domain { dtypes: FLOATS, samples: &[
         "T[2, 3, 4, 3], T[3, 1, 3, 3] {groups = 3, size = [7, 5], stride = [2, 2], low = [1, 1]}",
@@ -96,22 +97,33 @@ fn inferred(cx: &InferCx<'_>) -> infer::Answer {
     Ok(Inferred::one(TensorType { dtype: x.dtype, shape }))
 }
 
+/// An operand with its channels, which are this axis, as those of groups.
+fn grouped<'t>(x: Var<'t>, axis: usize, groups: Size) -> Var<'t> {
+    let all = x.shape();
+    let apart = [groups, all[axis] / groups];
+    let lead = all[..axis].iter().copied().chain(apart);
+    x.reshape_to(&lead.chain(all[axis + 1..].iter().copied()).collect())
+}
+
 fn gradients<'t>(cx: &GradCx<'_, 't>) -> Grads<'t> {
-    let (x, weight, dy) = (cx.args[0], cx.args[1], cx.dy());
+    let (x, weight) = (cx.args[0], cx.args[1]);
     let (x_shape, shape, groups) = (x.shape(), weight.shape(), Size::from(groups_of(cx.attrs)));
-    let kernel: Vec<i64> = shape[LEAD..].iter().map(|n| n.number().expect("a number")).collect();
+    let (dy, windows) = (grouped(cx.dy(), 1, groups), grouped(weight, 0, groups));
+    let kernel = kernel_of(windows);
     let ones = vec![1; kernel.len()];
     let (stride, low) = (cx.attrs.ints("stride"), cx.attrs.ints("low"));
     let moves = Moves { stride, dilation: &ones, low };
-    // Channels are those of groups.
-    let grouped = |value: Var<'t>, axis: usize| {
-        let all = value.shape();
-        let apart = [groups, all[axis] / groups];
-        let lead = all[..axis].iter().copied().chain(apart);
-        value.reshape_to(&lead.chain(all[axis + 1..].iter().copied()).collect())
-    };
-    let (dy, windows) = (grouped(dy, 1), grouped(weight, 0));
     let dx = correlated(dy, windows, &moves, &x_shape[LEAD..], false, None);
-    let dweight = weight_gradient(dy, grouped(x, 1), &kernel, &moves);
+    let dweight = weight_gradient(dy, grouped(x, 1, groups), &kernel, &moves);
     smallvec![Some(dx.reshape_to(&x_shape)), Some(dweight.reshape_to(&shape))]
+}
+
+/// A convolution for each phase of the stride: the same sums, step by step.
+fn phases<'t>(cx: &ExpandCx<'_, 't>) -> SmallVec<[Var<'t>; 1]> {
+    let (result, groups) = (&cx.results[0].shape, Size::from(groups_of(cx.attrs)));
+    let (x, weight) = (grouped(cx.args[0], 1, groups), grouped(cx.args[1], 0, groups));
+    let ones = vec![1; result.rank() - LEAD];
+    let (stride, low) = (cx.attrs.ints("stride"), cx.attrs.ints("low"));
+    let moves = Moves { stride, dilation: &ones, low };
+    smallvec![in_phases(x, weight, &moves, &result[LEAD..], false).reshape_to(result)]
 }
