@@ -349,24 +349,6 @@ fn few_rows_by_columns_along_k() {
 
 /// Products and sums of bf16 that are subnormal, and operands that are.
 #[test]
-fn tiny_numbers_of_bf16() {
-    for (scale_a, scale_b) in [(-120, 0), (-60, -70), (-45, -40), (-63, -63), (-130, 3)] {
-        let scaled = |seed, scale: i32, strides| {
-            Tensor::new(DType::BF16, 40 * 70, seed, strides).scaled(scale)
-        };
-        check(
-            DType::F32,
-            (40, 40, 70),
-            &scaled(24, scale_a, (70, 1)),
-            &scaled(25, scale_b, (1, 70)),
-        );
-        // Few rows, which read columns as they lie.
-        let rows = scaled(24, scale_a, (70, 1));
-        check(DType::F32, (20, 40, 70), &rows, &scaled(25, scale_b, (40, 1)));
-    }
-}
-
-#[test]
 fn f64_accumulators() {
     for (m, n, k) in SHAPES {
         let a = Tensor::new(DType::F64, m * k, 13, (k as isize, 1));

@@ -2,7 +2,7 @@
 
 use super::super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use super::super::{Correlation, Cpu, Image, Scratch, Source};
-use super::{Tensor, images, sum, through_windows, windows_over};
+use super::{Tensor, check, images, sum, through_windows, windows_over};
 use tracecast_ir::DType;
 
 /// Rows of the left operands, and such that are vectors across rows.
@@ -102,5 +102,23 @@ fn pairs_of_channels_are_one_image() {
         };
         let what = format!("{m} rows, {channels} channels, by {stride}, {dilation} apart");
         compare([a, b], [m, k, n, windows], want, &what, &mut scratch);
+    }
+}
+
+#[test]
+fn tiny_numbers_of_bf16() {
+    for (scale_a, scale_b) in [(-120, 0), (-60, -70), (-45, -40), (-63, -63), (-130, 3)] {
+        let scaled = |seed, scale: i32, strides| {
+            Tensor::new(DType::BF16, 40 * 70, seed, strides).scaled(scale)
+        };
+        check(
+            DType::F32,
+            (40, 40, 70),
+            &scaled(24, scale_a, (70, 1)),
+            &scaled(25, scale_b, (1, 70)),
+        );
+        // Few rows, which read columns as they lie.
+        let rows = scaled(24, scale_a, (70, 1));
+        check(DType::F32, (20, 40, 70), &rows, &scaled(25, scale_b, (40, 1)));
     }
 }
