@@ -437,7 +437,9 @@ impl Work<'_> {
 
     /// The right operand, if it is read as it lies, apart from columns that fill no vector; see [`Work::reads_again`].
     fn as_it_lies<E: Engine>(&self) -> Option<Lines> {
-        let few_rows = self.rows.len() <= 2 * E::ROWS;
+        // Two steps of them are brought together for each strip of rows, beside their products.
+        let most = if E::DEPTH == 1 { 2 } else { 3 };
+        let few_rows = self.rows.len() <= most * E::ROWS;
         let size = size_of::<E::Num>();
         let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 2;
         // Lines of a panel that share no sets of the first-level cache.
