@@ -4,6 +4,7 @@
 mod depthwise;
 mod few_steps;
 mod images;
+mod over_lines;
 mod pairs;
 mod positions;
 mod stored;
