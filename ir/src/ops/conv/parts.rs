@@ -82,7 +82,7 @@ pub(super) fn weight_gradient<'t>(
     moves: &Moves<'_>,
 ) -> Var<'t> {
     if is_by_line(x, dy, kernel, moves) {
-        return weight_gradient_by_line(x, dy, kernel, moves);
+        return by_line(x, dy, kernel, moves);
     }
     let (x_shape, dy_shape) = (x.shape(), dy.shape());
     let axes = kernel.len() as i64;
@@ -118,12 +118,7 @@ fn is_by_line(x: Var<'_>, dy: Var<'_>, kernel: &[i64], moves: &Moves<'_>) -> boo
 
 /// As [`weight_gradient`], where the sums of a window in a line go through examples and lines, and those of all windows in a line are added up. So vectors go along lines,
 /// which need not be turned.
-fn weight_gradient_by_line<'t>(
-    x: Var<'t>,
-    dy: Var<'t>,
-    kernel: &[i64],
-    moves: &Moves<'_>,
-) -> Var<'t> {
+fn by_line<'t>(x: Var<'t>, dy: Var<'t>, kernel: &[i64], moves: &Moves<'_>) -> Var<'t> {
     let (shape, groups) = (dy.shape(), dy.size(1));
     let (lines, windows) = (shape[0] * shape[3], shape[4]);
     let taps = kernel.iter().map(|n| Size::from(*n));
