@@ -131,6 +131,30 @@ fn every_path_has_the_bits_of_the_interpreter() {
     }
 }
 
+/// What becomes of a convolution is rounded to 16 bits where its sums are stored.
+#[test]
+fn results_may_be_narrower_than_operands() {
+    for shape in [SHAPES[0], SHAPES[1], SHAPES[3], SHAPES[6], SHAPES[17]] {
+        for (dtype, to) in [DType::F32, DType::BF16, DType::F16]
+            .into_iter()
+            .flat_map(|from| [DType::F32, DType::BF16, DType::F16].map(|to| (from, to)))
+        {
+            let [_, from, height, width, channels, window, stride, padding, dilation, groups] =
+                shape;
+            let program = |t: &Trace| {
+                let x = t.input_of("x", TensorType::new(dtype, [shape[0], from, height, width]));
+                let w = [channels, from / groups, window, window];
+                let w = t.param_of("w", TensorType::new(dtype, w));
+                let [stride, padding, dilation] = [stride, padding, dilation].map(|n| [n as i64]);
+                let y = x.conv2d(w, None, stride, padding, dilation, Some(groups as i64), false);
+                t.output("y", y.to(to));
+            };
+            let what = format!("{shape:?} from {dtype} to {to}");
+            agrees(&what, &program, &|| store(shape, dtype), &input(shape, dtype));
+        }
+    }
+}
+
 /// Size, window, stride, padding and dilation along each axis.
 type Axes<'a> = &'a [[usize; 5]];
 
