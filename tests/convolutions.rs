@@ -8,7 +8,7 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 27] = [
+const SHAPES: [[usize; 10]; 33] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
@@ -23,6 +23,13 @@ const SHAPES: [[usize; 10]; 27] = [
     // More lines than a block of steps.
     [6, 3, 100, 18, 3, 3, 1, 1, 1, 3],
     [3, 5, 70, 40, 5, 5, 2, 0, 1, 5],
+    // Lines of whole vectors, of some windows more, and of a single one more; no zeros around, and more than a vector of them; windows of even positions behind the last column.
+    [3, 5, 28, 28, 5, 3, 1, 1, 1, 5],
+    [2, 3, 56, 56, 3, 3, 2, 1, 1, 3],
+    [2, 3, 8, 33, 3, 3, 1, 1, 1, 3],
+    [1, 4, 19, 66, 4, 3, 2, 0, 1, 4],
+    [2, 3, 3, 18, 3, 3, 1, 5, 1, 3],
+    [1, 2, 2, 32, 2, 3, 2, 19, 1, 2],
     // Windows that are far apart.
     [1, 17, 70, 65, 17, 3, 32, 1, 1, 17],
     // Two results for each channel, and dilated.
@@ -121,6 +128,30 @@ fn every_path_has_the_bits_of_the_interpreter() {
         let program = |t: &Trace| convolution(t, shape, shape[0].into(), dtype);
         let what = format!("{shape:?} in {dtype}");
         agrees(&what, &program, &|| store(shape, dtype), &input(shape, dtype));
+    }
+}
+
+/// What becomes of a convolution is rounded to 16 bits where its sums are stored.
+#[test]
+fn results_may_be_narrower_than_operands() {
+    for shape in [SHAPES[0], SHAPES[1], SHAPES[3], SHAPES[6], SHAPES[17]] {
+        for (dtype, to) in [DType::F32, DType::BF16, DType::F16]
+            .into_iter()
+            .flat_map(|from| [DType::F32, DType::BF16, DType::F16].map(|to| (from, to)))
+        {
+            let [_, from, height, width, channels, window, stride, padding, dilation, groups] =
+                shape;
+            let program = |t: &Trace| {
+                let x = t.input_of("x", TensorType::new(dtype, [shape[0], from, height, width]));
+                let w = [channels, from / groups, window, window];
+                let w = t.param_of("w", TensorType::new(dtype, w));
+                let [stride, padding, dilation] = [stride, padding, dilation].map(|n| [n as i64]);
+                let y = x.conv2d(w, None, stride, padding, dilation, Some(groups as i64), false);
+                t.output("y", y.to(to));
+            };
+            let what = format!("{shape:?} from {dtype} to {to}");
+            agrees(&what, &program, &|| store(shape, dtype), &input(shape, dtype));
+        }
     }
 }
 

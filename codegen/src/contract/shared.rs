@@ -94,7 +94,7 @@ pub(crate) fn shared_bytes([rows, columns]: [usize; 2], acc: DType, blocks: usiz
 /// # Safety
 ///
 /// There must be so many of both.
-unsafe fn add_up<T: Number>(before: *mut T, sums: *const T, count: usize) {
+pub(super) unsafe fn add_up<T: Number>(before: *mut T, sums: *const T, count: usize) {
     for i in 0..count {
         // SAFETY: the caller's contract.
         let so_far = unsafe { before.wrapping_add(i).read() };

@@ -6,6 +6,7 @@ use super::max_abs::{Places, with_places};
 use super::memory::{
     self, Address, Block, Fill, Finish, Operand, block_address, keep, with_scratch,
 };
+use super::over_lines::WindowLines;
 use super::packed_weights::{PackedOperand, Packing, Place};
 use super::positions::OverPositions;
 use super::sums::Sums;
@@ -79,6 +80,9 @@ pub(super) fn run(
     kept: Option<&PackedOperand>,
 ) {
     let operands = invocation.operands;
+    if let Some(lines) = WindowLines::of(contract) {
+        return lines.run(contract, invocation);
+    }
     if let Some(positions) = OverPositions::of(contract) {
         return positions.run(contract, invocation);
     }
@@ -114,6 +118,9 @@ pub(super) fn rooms(
     packing: Option<&Packing>,
 ) -> (usize, Rooms) {
     let cpu = Cpu::with(instructions);
+    if let Some(lines) = WindowLines::of(contract) {
+        return lines.rooms(contract, &cpu, team);
+    }
     if let Some(positions) = OverPositions::of(contract) {
         return positions.rooms(contract, &cpu, team);
     }

@@ -10,8 +10,8 @@
 mod products;
 
 pub(super) use products::{
-    Block, Finish, Operand, contract, correlate, keep, merge_positions, over_positions, phases,
-    prefetched, share_positions, transposed,
+    Block, Finish, Operand, contract, correlate, keep, merge_positions, over_lines, over_positions,
+    phases, prefetched, share_positions, transposed,
 };
 
 use super::scratch::Need;

@@ -11,6 +11,7 @@ mod max_abs;
 mod memory;
 mod merge;
 mod nest;
+mod over_lines;
 mod packed_weights;
 mod positions;
 mod prefetch;

@@ -177,7 +177,7 @@ pub(super) fn seen(windows: &plan::Windows<i64>, first: impl Fn(usize) -> i64) -
 }
 
 /// An axis as packing knows it.
-fn axis(from: &plan::Axis<i64>) -> contract::Axis {
+pub(super) fn axis(from: &plan::Axis<i64>) -> contract::Axis {
     let mut bounded = [0; MOST_BOUNDS];
     for (to, step) in bounded.iter_mut().zip(&from.bounded) {
         *to = *step as isize;

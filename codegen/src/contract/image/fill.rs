@@ -338,7 +338,8 @@ impl Elements {
         Elements { base: self.base.wrapping_offset(by * self.dtype.bytes() as isize), ..self }
     }
 
-    fn lines(self, across: isize, along: isize) -> Lines {
+    /// Lines that lie so many elements apart, as steps of each do.
+    pub(in crate::contract) fn lines(self, across: isize, along: isize) -> Lines {
         let Elements { base, dtype, round } = self;
         Lines { base, dtype, round, across, along }
     }

@@ -295,11 +295,15 @@ impl Image {
         self.along[2].count.is_multiple_of(lanes)
     }
 
-    /// The axes down and across, if windows are those of a depthwise convolution: of a single plane whose elements lie side by side, three or five positions high and
-    /// wide, and no more than two apart.
+    /// The axes down and across, if windows are those of a depthwise convolution whose elements lie side by side.
     pub(super) fn depthwise(&self) -> Option<[&Along; 2]> {
+        self.of_plane().filter(|[_, across]| across.stride == 1)
+    }
+
+    /// The axes down and across, if windows are those of a single plane, three or five positions high and wide, and no more than two apart.
+    pub(super) fn of_plane(&self) -> Option<[&Along; 2]> {
         let [outer, down, across] = &self.along;
-        let is_flat = outer.count == 1 && outer.taps == 1 && down.count > 1 && across.stride == 1;
+        let is_flat = outer.count == 1 && outer.taps == 1 && down.count > 1;
         let in_order = matches!(self.steps[..], [Step::Taps(1), Step::Taps(2)]);
         let is_square = down.taps == across.taps && down.step == across.step;
         let is_near = match across.step {

@@ -7,6 +7,7 @@ use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::sweep::{Sight, Sweep, There, sweep};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -126,6 +127,127 @@ impl Cell<x86::__m256> for F16 {
     }
 }
 
+/// All bits of the lanes that a mask names.
+#[inline(always)]
+fn lanes_of(mask: u32) -> x86::__m256i {
+    // SAFETY: the CPU has AVX2, as for all of this module.
+    let bits = unsafe { x86::_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128) };
+    // SAFETY: as above.
+    let mask = unsafe { x86::_mm256_set1_epi32(mask as i32) };
+    // SAFETY: as above.
+    let named = unsafe { x86::_mm256_and_si256(mask, bits) };
+    // SAFETY: as above.
+    unsafe { x86::_mm256_cmpeq_epi32(named, bits) }
+}
+
+/// Eight numbers, zeros for those that a mask does not name.
+///
+/// # Safety
+///
+/// `from` must be readable for those that it names.
+#[inline(always)]
+unsafe fn some(from: *const u8, mask: u32) -> x86::__m256 {
+    // SAFETY: the caller's contract; the CPU has AVX.
+    unsafe { x86::_mm256_maskload_ps(from.cast(), lanes_of(mask)) }
+}
+
+impl Sight<x86::__m256> for Same {
+    #[inline(always)]
+    unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        unsafe { some(from, there.mask) }
+    }
+    #[inline(always)]
+    unsafe fn apart(from: *const u8, there: There) -> [x86::__m256; 2] {
+        // SAFETY: the caller's contract.
+        let low = unsafe { some(from, there.mask) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { some(from.wrapping_add(32), there.mask >> 8) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let even = unsafe { x86::_mm256_shuffle_ps::<0x88>(low, high) };
+        // SAFETY: as above.
+        let odd = unsafe { x86::_mm256_shuffle_ps::<0xdd>(low, high) };
+        [even, odd].map(|of_halves| {
+            // SAFETY: as above.
+            let pairs = unsafe { x86::_mm256_castps_pd(of_halves) };
+            // SAFETY: as above.
+            let pairs = unsafe { x86::_mm256_permute4x64_pd::<0xd8>(pairs) };
+            // SAFETY: as above.
+            unsafe { x86::_mm256_castpd_ps(pairs) }
+        })
+    }
+    #[inline(always)]
+    unsafe fn even(from: *const u8, there: There, next: x86::__m256) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let first = unsafe { some(from, there.mask & 1) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let order = unsafe { x86::_mm256_setr_epi32(0, 0, 1, 2, 3, 4, 5, 6) };
+        // SAFETY: as above.
+        let next = unsafe { x86::_mm256_permutevar8x32_ps(next, order) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_blend_ps::<1>(next, first) }
+    }
+}
+
+impl Sight<x86::__m256> for Bf16 {
+    #[inline(always)]
+    unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m256 {
+        // SAFETY: the caller's contract.
+        let eight = unsafe { eight_by(from, there.by[0]) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let x = unsafe { x86::_mm256_cvtepu16_epi32(eight) };
+        // SAFETY: as above.
+        let x = unsafe { x86::_mm256_slli_epi32::<16>(x) };
+        // SAFETY: as above.
+        unsafe { x86::_mm256_castsi256_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn apart(from: *const u8, there: There) -> [x86::__m256; 2] {
+        // SAFETY: the caller's contract.
+        let low = unsafe { eight_by(from, there.by[0]) };
+        // SAFETY: the caller's contract.
+        let high = unsafe { eight_by(from.wrapping_add(16), there.by[1]) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let both = unsafe { x86::_mm256_set_m128i(high, low) };
+        // SAFETY: as above.
+        let even = unsafe { x86::_mm256_slli_epi32::<16>(both) };
+        // SAFETY: as above.
+        let high_halves = unsafe { x86::_mm256_set1_epi32(0xffff << 16) };
+        // SAFETY: as above.
+        let odd = unsafe { x86::_mm256_and_si256(both, high_halves) };
+        // SAFETY: as above.
+        [even, odd].map(|bits| unsafe { x86::_mm256_castsi256_ps(bits) })
+    }
+}
+
+/// Eight elements of 16 bits, read so many elements later, where all of them are there: zeros for the others.
+///
+/// # Safety
+///
+/// Eight elements must be readable there.
+#[inline(always)]
+unsafe fn eight_by(from: *const u8, by: isize) -> x86::__m128i {
+    /// Places of bytes, with places of no byte on both sides.
+    static PLACES: [u8; 48] = {
+        let mut places = [0x80; 48];
+        let mut i = 0;
+        while i < 16 {
+            places[16 + i] = i as u8;
+            i += 1;
+        }
+        places
+    };
+    // SAFETY: the caller's contract.
+    let there = unsafe { x86::_mm_loadu_si128(from.wrapping_offset(2 * by).cast()) };
+    let places = PLACES.as_ptr().wrapping_offset(16 - 2 * by.clamp(-8, 8));
+    // SAFETY: sixteen of the bytes.
+    let places = unsafe { x86::_mm_loadu_si128(places.cast()) };
+    // SAFETY: the CPU has SSSE3, as it has AVX2.
+    unsafe { x86::_mm_shuffle_epi8(there, places) }
+}
+
+impl Sight<x86::__m256d> for Same {}
+
 /// f32 with AVX2 and FMA.
 pub(in crate::contract) struct Avx2F32;
 
@@ -172,6 +294,17 @@ impl Engine for Avx2F32 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { field_f32(lines, vectors, of) }
+    }
+    fn sweeps(dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::BF16)
+    }
+    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
+        match dtype {
+            // SAFETY: the caller's contract.
+            DType::BF16 => unsafe { sweep_f32::<Bf16>(step, of) },
+            // SAFETY: the caller's contract.
+            _ => unsafe { sweep_f32::<Same>(step, of) },
+        }
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         // SAFETY: the caller's contract.
@@ -241,6 +374,10 @@ impl Engine for Avx2F64 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
         // SAFETY: the caller's contract.
         unsafe { field_f64(lines, vectors, of) }
+    }
+    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { sweep_f64(step, of) }
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
         // SAFETY: the caller's contract.
@@ -316,4 +453,14 @@ unsafe fn alternating_f32(vectors: usize, of: &Alternating<f32>) {
 #[target_feature(enable = "avx2,fma")]
 unsafe fn alternating_f64(vectors: usize, of: &Alternating<f64>) {
     alternating!(x86::__m256d, vectors, of, [1])
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn sweep_f32<C: Sight<x86::__m256>>(step: usize, of: &Sweep<'_, f32>) {
+    sweep!(x86::__m256, C, step, of, has_many: false)
+}
+
+#[target_feature(enable = "avx2,fma")]
+unsafe fn sweep_f64(step: usize, of: &Sweep<'_, f64>) {
+    sweep!(x86::__m256d, Same, step, of, has_many: false)
 }

@@ -1,13 +1,15 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, through, x86 as avx2};
+use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, loads, through, x86 as avx2};
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::avx2::vector;
+use super::depthwise::Loads;
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::sweep::{Sight, Sweep, There, sweep};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
 use core::arch::x86_64 as x86;
@@ -91,6 +93,34 @@ impl Cell<x86::__m512> for F16 {
     }
 }
 
+/// Elements of depthwise convolutions, of one plane.
+macro_rules! sight {
+    ($cell:ty, $loads:ty) => {
+        impl Sight<x86::__m512> for $cell {
+            #[inline(always)]
+            unsafe fn side_by_side(from: *const u8, there: There) -> x86::__m512 {
+                // SAFETY: the caller's contract; engines of AVX-512 have BW and VL.
+                unsafe { <$loads>::side_by_side([from; 2], false, there.mask as u16) }
+            }
+            #[inline(always)]
+            unsafe fn apart(from: *const u8, there: There) -> [x86::__m512; 2] {
+                // SAFETY: as above.
+                unsafe { <$loads>::apart([from; 2], false, there.mask) }
+            }
+            #[inline(always)]
+            unsafe fn even(from: *const u8, there: There, next: x86::__m512) -> x86::__m512 {
+                // SAFETY: as above.
+                unsafe { <$loads>::even([from; 2], false, there.mask, next) }
+            }
+        }
+    };
+}
+
+sight!(Same, loads::F32);
+sight!(Bf16, loads::Bf16);
+
+impl Sight<x86::__m512d> for Same {}
+
 /// Up to so many steps, eight lines at a time are packed,
 const SHORT: usize = 128;
 /// unless there are so few that what eight at a time leave over weighs.
@@ -142,6 +172,17 @@ impl Engine for Avx512F32 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { field_f32(lines, vectors, of) }
+    }
+    fn sweeps(dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::BF16)
+    }
+    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
+        match dtype {
+            // SAFETY: the caller's contract.
+            DType::BF16 => unsafe { sweep_f32::<Bf16>(step, of) },
+            // SAFETY: the caller's contract.
+            _ => unsafe { sweep_f32::<Same>(step, of) },
+        }
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         // SAFETY: the caller's contract.
@@ -218,6 +259,10 @@ impl Engine for Avx512F64 {
         // SAFETY: the caller's contract.
         unsafe { field_f64(lines, vectors, of) }
     }
+    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
+        // SAFETY: the caller's contract.
+        unsafe { sweep_f64(step, of) }
+    }
     unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
         // SAFETY: the caller's contract.
         unsafe { alternating_f64(vectors, of) }
@@ -292,4 +337,14 @@ unsafe fn alternating_f32(vectors: usize, of: &Alternating<f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn alternating_f64(vectors: usize, of: &Alternating<f64>) {
     alternating!(x86::__m512d, vectors, of, [1])
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn sweep_f32<C: Sight<x86::__m512>>(step: usize, of: &Sweep<'_, f32>) {
+    sweep!(x86::__m512, C, step, of, has_many: true)
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn sweep_f64(step: usize, of: &Sweep<'_, f64>) {
+    sweep!(x86::__m512d, Same, step, of, has_many: true)
 }

@@ -212,11 +212,11 @@ impl Stores for Bf16 {
     }
 }
 
-/// Sums all lines of windows that are `taps` positions wide and high, 3 or 5, and `step` apart, 1 or 2, of f32 or of bf16; so are the elements that sums become.
+/// Sums all lines of windows that are `taps` positions wide and high, 3 or 5, and `step` apart, 1 or 2, of f32 or of bf16, and so are the elements that sums become.
 ///
 /// # Safety
 ///
-/// The CPU must have AVX-512F, BW and VL. What is there of planes must be readable, and sums writable. Only bf16 become bf16.
+/// The CPU must have AVX-512F, BW and VL. What is there of planes must be readable, and sums writable.
 pub(in crate::contract) unsafe fn sum(
     planes: &Planes<'_>,
     [taps, step]: [usize; 2],
@@ -224,7 +224,9 @@ pub(in crate::contract) unsafe fn sum(
 ) {
     match (is_bf16, to_bf16) {
         // SAFETY: the caller's contract.
-        (false, _) => unsafe { of::<F32, F32>(planes, [taps, step]) },
+        (false, false) => unsafe { of::<F32, F32>(planes, [taps, step]) },
+        // SAFETY: the caller's contract.
+        (false, true) => unsafe { of::<F32, Bf16>(planes, [taps, step]) },
         // SAFETY: the caller's contract.
         (true, false) => unsafe { of::<Bf16, F32>(planes, [taps, step]) },
         // SAFETY: the caller's contract.

@@ -20,6 +20,7 @@ pub(super) mod neon;
 pub(super) mod pairs;
 pub(super) mod portable;
 pub(super) mod spots;
+pub(super) mod sweep;
 pub(super) mod taps;
 
 use super::pack::{Alternate, Elements, Lines, Matrices, Rows, Wider, apart_singly, pack_singly};
@@ -31,6 +32,7 @@ use lanes::Lanes;
 use line::Line;
 use spots::Spots;
 use std::ops::Range;
+use sweep::Sweep;
 use taps::Taps;
 use tracecast_ir::DType;
 
@@ -244,6 +246,18 @@ pub(super) trait Engine {
     ///
     /// As there.
     unsafe fn alternating(vectors: usize, of: &Alternating<Self::Num>);
+
+    /// True if [`Engine::sweep`] reads elements of that dtype.
+    fn sweeps(dtype: DType) -> bool {
+        dtype == Self::Num::DTYPE
+    }
+
+    /// Goes on with the chains of all windows, which are so many places apart, over some lines of a plane of such elements.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, which must read these elements. What is there must be readable, and chains writable.
+    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, Self::Num>);
 
     /// Packs `count` lines of `k` elements: number `p` of line `j` goes to `dst[p * ld + j]`. What follows in a row up to `ld` is
     /// not defined.

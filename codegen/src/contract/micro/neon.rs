@@ -5,6 +5,7 @@ use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::sweep::{Sight, Sweep, sweep};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, Same, Strip, Vector, product, sizes};
 use core::arch::aarch64 as arm;
@@ -91,6 +92,10 @@ impl Cell<arm::float32x4_t> for Bf16 {
     }
 }
 
+impl Sight<arm::float32x4_t> for Same {}
+impl Sight<arm::float32x4_t> for Bf16 {}
+impl Sight<arm::float64x2_t> for Same {}
+
 /// f32 with NEON.
 pub(in crate::contract) struct NeonF32;
 
@@ -132,6 +137,17 @@ impl Engine for NeonF32 {
     }
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         field!(arm::float32x4_t, lines, vectors, of)
+    }
+    fn sweeps(dtype: DType) -> bool {
+        matches!(dtype, DType::F32 | DType::BF16)
+    }
+    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
+        type V = arm::float32x4_t;
+        if dtype == DType::BF16 {
+            sweep!(V, Bf16, step, of, has_many: true)
+        } else {
+            sweep!(V, Same, step, of, has_many: true)
+        }
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         alternating!(arm::float32x4_t, vectors, of, [1 2 3 4])
@@ -175,6 +191,9 @@ impl Engine for NeonF64 {
     }
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f64>) {
         field!(arm::float64x2_t, lines, vectors, of)
+    }
+    unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, f64>) {
+        sweep!(arm::float64x2_t, Same, step, of, has_many: true)
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f64>) {
         alternating!(arm::float64x2_t, vectors, of, [1])

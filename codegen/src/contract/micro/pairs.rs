@@ -16,6 +16,7 @@ use super::field::Field;
 use super::lanes::Lanes;
 use super::line::Line;
 use super::spots::{self, Spots, spots};
+use super::sweep::Sweep;
 use super::taps::{self, Taps, taps};
 use super::{Cell, Engine, Same, Strip, Vector, product, sizes};
 use crate::routines::to_bf16;
@@ -266,6 +267,10 @@ impl Engine for PairsF32 {
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { Avx512F32::field(lines, vectors, of) }
+    }
+    unsafe fn sweep(step: usize, dtype: DType, of: &Sweep<'_, f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { Avx512F32::sweep(step, dtype, of) }
     }
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         // SAFETY: the caller's contract.

@@ -5,6 +5,7 @@ use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
 use super::spots::{Spots, spots};
+use super::sweep::{Sight, Sweep, sweep};
 use super::taps::{Taps, taps};
 use super::{Engine, Same, Strip, Vector, product, sizes};
 use tracecast_ir::DType;
@@ -55,6 +56,9 @@ macro_rules! array_vector {
     };
 }
 
+impl Sight<[f32; 4]> for Same {}
+impl Sight<[f64; 4]> for Same {}
+
 array_vector!(f32, 4);
 array_vector!(f64, 4);
 
@@ -98,6 +102,9 @@ macro_rules! portable_engine {
                     let (b, sums) = (b.wrapping_add(4 * v), sums.wrapping_add(4 * v));
                     field!([$num; 4], 1, 1, &Field { b, sums, ..*of }, [1 1])
                 }
+            }
+            unsafe fn sweep(step: usize, _: DType, of: &Sweep<'_, $num>) {
+                sweep!([$num; 4], Same, step, of, has_many: true)
             }
             unsafe fn alternating(vectors: usize, of: &Alternating<$num>) {
                 alternating!([$num; 4], vectors, of, [1])

@@ -5,6 +5,7 @@ mod depthwise;
 mod direct;
 mod few_steps;
 mod images;
+mod over_lines;
 mod pairs;
 mod positions;
 mod stored;

@@ -165,6 +165,18 @@ pub(in crate::run) fn over_positions(
     with_packed(|packed| unsafe { work.run(rows_and_channels, k, packed, &mut hand) });
 }
 
+/// Sums of a contraction over lines of windows, for some lines of batches; see [`contract::OverLines::run`].
+pub(in crate::run) fn over_lines(
+    work: &contract::OverLines<'_>,
+    lines: Range<usize>,
+    at: &dyn Fn(usize) -> [isize; 2],
+    epilogue: &mut dyn FnMut(usize, Address),
+) {
+    let mut hand = |window: usize, sums: *const u8| epilogue(window, Address(sums.cast_mut()));
+    // SAFETY: as for `contract`, for these lines.
+    with_packed(|packed| unsafe { work.run(lines, at, packed, &mut hand) });
+}
+
 /// Sums over some steps of a contraction over positions, of all its rows, so many, and columns; see [`contract::Positions::share`]. Those of so many blocks are added
 /// up at that address.
 pub(in crate::run) fn share_positions(

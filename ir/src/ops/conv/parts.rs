@@ -7,12 +7,16 @@
 use super::transpose::ConvolutionTranspose;
 use crate::ops::elementwise::Elementwise;
 use crate::ops::linalg::{Products, product};
+use crate::ops::reduce::Reductions;
 use crate::ops::view::{Views, cat};
 use crate::ops::windows::Windowed;
 use crate::{DType, Shape, Size, TensorType, Var};
 
 /// So many planes of a group's result are worth vectors across them.
 const SOME_PLANES: i64 = 16;
+
+/// Lines of so many windows fill vectors.
+const SOME_WINDOWS: i64 = 16;
 
 /// How windows move.
 #[derive(Clone, Debug)]
@@ -77,6 +81,9 @@ pub(super) fn weight_gradient<'t>(
     kernel: &[i64],
     moves: &Moves<'_>,
 ) -> Var<'t> {
+    if is_by_line(x, dy, kernel, moves) {
+        return by_line(x, dy, kernel, moves);
+    }
     let (x_shape, dy_shape) = (x.shape(), dy.shape());
     let axes = kernel.len() as i64;
     // Windows of one position are seen as others are, so that neither factor is copied to have batches and windows along one axis. A single window needs no copy.
@@ -98,6 +105,33 @@ pub(super) fn weight_gradient<'t>(
     let dw = multiplied(dy, seen, false);
     let lead = [x_shape[1], dy_shape[2], x_shape[2]];
     dw.reshape_to(&lead.into_iter().chain(sizes).collect())
+}
+
+/// True if each window of a line has sums of its own in the gradient of a weight: of depthwise convolutions whose windows are three by three positions, no more than two
+/// apart, and enough of them in a line.
+fn is_by_line(x: Var<'_>, dy: Var<'_>, kernel: &[i64], moves: &Moves<'_>) -> bool {
+    let is_depthwise = x.size(1) != 1 && x.size(2) == 1 && dy.size(2) == 1;
+    let is_near = matches!(moves.stride, [1, 1] | [2, 2]) && moves.dilation == [1, 1];
+    let is_long = || dy.size(4).number().is_some_and(|windows| windows >= SOME_WINDOWS);
+    is_depthwise && kernel == [3, 3] && is_near && is_long() && dy.dtype().is_float()
+}
+
+/// As [`weight_gradient`], where the sums of a window in a line go through examples and lines, and those of all windows in a line are added up. So vectors go along lines,
+/// which need not be turned.
+fn by_line<'t>(x: Var<'t>, dy: Var<'t>, kernel: &[i64], moves: &Moves<'_>) -> Var<'t> {
+    let (shape, groups) = (dy.shape(), dy.size(1));
+    let (lines, windows) = (shape[0] * shape[3], shape[4]);
+    let taps = kernel.iter().map(|n| Size::from(*n));
+    let (all, one) = (taps.clone().product::<Size>(), Size::from(1));
+    // Window of a line, group, then example and line, then position in a window: what is added up lies far apart, and vectors go through what lies between.
+    let seen = x.windows(kernel, &shape[3..], moves.stride, moves.dilation, moves.low);
+    let seen = seen.permute([6, 1, 0, 5, 2, 3, 4].as_slice());
+    let seen = seen.reshape_to(&Shape::new(&[windows, groups, lines, all]));
+    let numbers = dy.permute([4, 1, 2, 0, 3].as_slice());
+    let numbers = numbers.reshape_to(&Shape::new(&[windows, groups, one, lines]));
+    let sums = multiplied(numbers, seen, true).reshape_to(&Shape::new(&[windows, groups * all]));
+    let dw = sums.sum([0].as_slice()).to(dy.dtype());
+    dw.reshape_to(&[groups, one, one].into_iter().chain(taps).collect())
 }
 
 /// The gradient of the operand of a convolution, whose axes have these sizes, for the gradient `dy` of its result; in f32 for 16-bit floats if `wide`.

@@ -1,0 +1,278 @@
+//! Contractions over lines of windows, as the gradients of depthwise weights are made of: of one row, with a batch for each window of a line, and a step for each line. A *line of batches* is those of all windows.
+//!
+//! Vectors go along windows. Planes of both operands are read where they lie, or packed as they are if they have other elements than an engine reads.
+
+use super::blocking::Cpu;
+use super::image::Image;
+use super::micro::Engine;
+use super::micro::sweep::{Strip, Sweep, TAPS};
+use super::operand::{Scratch, Source};
+use super::pack::{Elements, Wider};
+use super::rooms::Rooms;
+use super::shared::add_up;
+use super::windows::{Axis, MOST_BOUNDS, Seen};
+use super::with_engine;
+use crate::machine::InstructionSet;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Positions of a window, which are columns.
+const COLUMNS: usize = TAPS * TAPS;
+
+/// Packing may write so many numbers behind what it packs.
+const BEHIND: usize = 8;
+
+/// Lines of windows and of the plane fill the widest vectors.
+const SOME: usize = 16;
+
+/// What takes the sums: the window, and those of all lines, one after another without gaps.
+pub(super) type Hand<'a> = dyn FnMut(usize, *const u8) + 'a;
+
+/// How operands are seen whose first axis of batches are the windows of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinesOfWindows {
+    /// What the windows of a plane see of the right operand.
+    seen: Seen,
+    /// Lines of a plane, and windows of each.
+    counts: [usize; 2],
+    /// Planes whose lines follow one another, and from one to the next in elements of both operands.
+    planes: usize,
+    next: [isize; 2],
+    /// From a line of the left operand to the next.
+    along: isize,
+    /// From an element of a line to the next of both operands.
+    apart: [isize; 2],
+}
+
+impl LinesOfWindows {
+    /// Of operands that are seen so in the first of the batches, for so many steps, where windows of a line are that axis of the right operand, and so far apart in the left
+    /// one; `None` if they are seen in another way.
+    pub(crate) fn of(
+        left: &Source<'_>,
+        right: &Seen,
+        k: usize,
+        (across, apart): (Axis, isize),
+    ) -> Option<LinesOfWindows> {
+        let left: SmallVec<[Axis; 4]> = match left {
+            Source::Matrix { col, .. } => {
+                smallvec![Axis { extent: k, stride: *col, ..Axis::default() }]
+            }
+            Source::Windows { seen, .. } => seen.columns.clone(),
+            Source::Fill { .. } | Source::Packed { .. } => return None,
+        };
+        let (planes, next, down) = match right.rows[..] {
+            [down] => (1, 0, down),
+            [planes, down] if planes.bounded == [0; MOST_BOUNDS] => {
+                (planes.extent, planes.stride, down)
+            }
+            _ => return None,
+        };
+        let (along, next_left) = match left[..] {
+            [all] if all.extent == planes * down.extent => {
+                (all.stride, all.stride * down.extent as isize)
+            }
+            [all, lines] if [all.extent, lines.extent] == [planes, down.extent] => {
+                (lines.stride, all.stride)
+            }
+            _ => return None,
+        };
+        let seen = Seen::new(&right.columns, &[down, across], right.bounds);
+        let image = Image::of(&seen, None)?;
+        let [high, wide] = image.of_plane()?;
+        let counts = [high.count, wide.count];
+        let is_whole = counts == [down.extent, across.extent] && wide.taps == TAPS;
+        let is_wide = wide.count >= SOME && wide.places().len() >= SOME;
+        let is_forward = high.dilation == 1 && wide.dilation == 1;
+        let (next, apart) = ([next_left, next], [apart, wide.stride]);
+        (is_whole && is_wide && is_forward).then_some(LinesOfWindows {
+            seen,
+            counts,
+            planes,
+            next,
+            along,
+            apart,
+        })
+    }
+}
+
+/// Contractions over lines of windows.
+#[derive(Clone, Copy)]
+pub(crate) struct OverLines<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// f32 or f64.
+    pub(crate) acc: DType,
+    /// The operands of the first batch: the left one is a matrix, or seen without bounds, the right one is seen through windows.
+    pub(crate) a: Source<'a>,
+    pub(crate) b: Source<'a>,
+    pub(crate) lines: &'a LinesOfWindows,
+}
+
+/// A plane of an operand: place zero, and from a row to the next in bytes.
+type Plane = (*const u8, isize);
+
+impl OverLines<'_> {
+    /// Sums for some lines of batches. `at` is where operands of the first batch of a line begin, in elements from those of the first line.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands must be readable for these batches.
+    pub(crate) unsafe fn run(
+        &self,
+        lines: Range<usize>,
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let count = lines.len();
+        let rooms = || self.rooms(count);
+        scratch.held_to(rooms, |scratch| {
+            with_engine!(self.cpu, self.acc, false, E => {
+                // SAFETY: the caller's contract.
+                unsafe { self.run_with::<E>(lines, at, scratch, hand) }
+            });
+        });
+    }
+
+    /// What it takes for so many lines of batches.
+    pub(crate) fn rooms(&self, count: usize) -> Rooms {
+        with_engine!(self.cpu, self.acc, false, E => self.rooms_with::<E>(count))
+    }
+
+    fn rooms_with<E: Engine>(&self, count: usize) -> Rooms {
+        let LinesOfWindows { counts: [lines, windows], .. } = *self.lines;
+        let image = Image::of(&self.lines.seen, None).expect("as it was");
+        let [down, across] = image.of_plane().expect("as it was").map(|along| along.places());
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let plane = |rows: usize, columns: usize| match self.is_read_in_place::<E>() {
+            true => 0,
+            false => bytes(rows.saturating_mul(columns).saturating_add(BEHIND)),
+        };
+        let sums = bytes(COLUMNS.saturating_mul(windows.next_multiple_of(E::LANES)));
+        Rooms {
+            left: plane(lines, windows),
+            right: plane(down.len(), across.len()),
+            filled: bytes(windows.saturating_mul(COLUMNS * (1 + count)).saturating_add(BEHIND)),
+            chains: sums,
+            sums,
+            ..Rooms::default()
+        }
+    }
+
+    fn operands(&self) -> [Elements; 2] {
+        [self.a, self.b].map(|source| match source {
+            Source::Matrix { base, dtype, round, .. }
+            | Source::Windows { base, dtype, round, .. } => Elements { base, dtype, round },
+            Source::Fill { .. } | Source::Packed { .. } => unreachable!("operands lie in memory"),
+        })
+    }
+
+    /// True if planes are read where they lie: neighbours of the same dtype, one that the engine reads.
+    fn is_read_in_place<E: Engine>(&self) -> bool {
+        let [a, b] = self.operands();
+        let is_read = a.dtype == b.dtype && [a.round, b.round] == [None; 2] && E::sweeps(a.dtype);
+        is_read && self.lines.apart == [1; 2]
+    }
+
+    /// # Safety
+    ///
+    /// As [`OverLines::run`], and the CPU must be the engine's.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        all: Range<usize>,
+        at: &dyn Fn(usize) -> [isize; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let LinesOfWindows { ref seen, counts: [lines, windows], planes, next, along, apart } =
+            *self.lines;
+        let image = Image::of(seen, None).expect("as it was");
+        let [down, across] = image.of_plane().expect("as it was");
+        let there = [down.places(), across.places()];
+        let operands = self.operands();
+        let is_read = self.is_read_in_place::<E>();
+        let dtype = if is_read { operands[0].dtype } else { <E::Num as Wider>::DTYPE };
+        let bytes = dtype.bytes() as isize;
+        let ld = windows.next_multiple_of(E::LANES);
+        let strips = Strip::all(across.first, &there[1], [windows, across.step, E::LANES]);
+        let sums = scratch.sums.room::<E::Num>(COLUMNS * ld);
+        let chains = scratch.chains.room::<E::Num>(COLUMNS * ld);
+        let count = windows * COLUMNS;
+        let dense = scratch.filled.room::<E::Num>(count * (1 + all.len()) + BEHIND);
+        let all_sums = dense.wrapping_add(count + BEHIND);
+        for line in all.clone() {
+            let first = at(line);
+            // SAFETY: within the room.
+            unsafe { chains.write_bytes(0, COLUMNS * ld) };
+            for plane in 0..planes {
+                let [a, b] = [0, 1].map(|i| operands[i].moved(first[i] + plane as isize * next[i]));
+                let b = b.moved(image.origin);
+                let ((from, line), (base, row)): (Plane, Plane) = if is_read {
+                    ((a.base, along * bytes), (b.base, down.stride * bytes))
+                } else {
+                    let a = a.lines(apart[0], along);
+                    let b = b.lines(apart[1], down.stride);
+                    let [y, x] = [&there[0], &there[1]].map(|there| there.start);
+                    let b = b.moved(y * down.stride + x * apart[1]);
+                    let sizes = [there[0].len(), there[1].len()];
+                    let to = scratch.right.room::<E::Num>(sizes[0] * sizes[1] + BEHIND);
+                    // SAFETY: the rows that are there, and room for them.
+                    unsafe { E::Singly::pack(&b, sizes[1], sizes[0], to, sizes[1]) };
+                    let row = sizes[1] as isize * bytes;
+                    let base = to.cast::<u8>().wrapping_offset(-(y * row + x * bytes));
+                    let to = scratch.left.room::<E::Num>(lines * windows + BEHIND);
+                    // SAFETY: the lines, and room for them.
+                    unsafe { E::Singly::pack(&a, windows, lines, to, windows) };
+                    ((to.cast_const().cast(), windows as isize * bytes), (base.cast_const(), row))
+                };
+                let steps = plane * lines..(plane + 1) * lines;
+                let mut now = steps.start;
+                while now < steps.end {
+                    let end = steps.end.min((now / CONTRACT_BLOCK + 1) * CONTRACT_BLOCK);
+                    let done = (now - steps.start) as isize;
+                    let of = Sweep {
+                        plane: base,
+                        row,
+                        there: there[0].clone(),
+                        first: down.first + done * down.step as isize,
+                        line: from.wrapping_offset(done * line),
+                        down: line,
+                        lines: end - now,
+                        strips: &strips,
+                        ahead: if is_read { [next[1] * bytes, next[0] * bytes] } else { [0; 2] },
+                        chains,
+                        ld,
+                    };
+                    // SAFETY: operands are ready, and chains are there for whole vectors.
+                    unsafe { E::sweep(down.step, dtype, &of) };
+                    if end.is_multiple_of(CONTRACT_BLOCK) || end == planes * lines {
+                        if now < CONTRACT_BLOCK {
+                            // SAFETY: so many of both.
+                            unsafe { sums.copy_from_nonoverlapping(chains, COLUMNS * ld) };
+                        } else {
+                            // SAFETY: as above.
+                            unsafe { add_up(sums, chains, COLUMNS * ld) };
+                        }
+                        // SAFETY: within the room.
+                        unsafe { chains.write_bytes(0, COLUMNS * ld) };
+                    }
+                    now = end;
+                }
+            }
+            let sums = Elements { base: sums.cast_const().cast(), dtype: self.acc, round: None };
+            let sums = sums.lines(ld as isize, 1);
+            // SAFETY: the sums, and room for them.
+            unsafe { E::Singly::pack(&sums, COLUMNS, windows, dense, COLUMNS) };
+            for window in 0..windows {
+                let to = all_sums.wrapping_add((window * all.len() + line - all.start) * COLUMNS);
+                let from = dense.wrapping_add(window * COLUMNS).cast_const();
+                // SAFETY: the sums of a window, and their place.
+                unsafe { to.copy_from_nonoverlapping(from, COLUMNS) };
+            }
+        }
+        for window in 0..windows {
+            hand(window, all_sums.wrapping_add(window * all.len() * COLUMNS).cast_const().cast());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Runs contractions of one row whose first axis of batches are the windows of a line, as the gradients of depthwise weights are made of: threads share lines of batches.
+
+use super::Invocation;
+use super::contract::{parts, source};
+use super::images::{from_first, operand};
+use super::max_abs::with_places;
+use super::memory::{self, Address};
+use super::sums::Sums;
+use super::together::{axis, seen};
+use crate::contract::{Axis, Cpu, LinesOfWindows, OverLines, Rooms, Seen, Source};
+use crate::plan::contract::{self, BoundContract};
+use crate::threads::{Team, part};
+use tracecast_ir::DType;
+
+type FactorSource = contract::FactorSource<i64>;
+
+/// A contraction over lines of windows.
+pub(super) struct WindowLines {
+    lines: LinesOfWindows,
+    /// How the right operand is seen in the first batch, and the left one if that is seen as well.
+    right: Seen,
+    left: Option<Seen>,
+}
+
+impl WindowLines {
+    /// Of a contraction, if it is one.
+    pub(super) fn of(contract: &BoundContract) -> Option<WindowLines> {
+        let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
+        let [left, FactorSource::Seen(right)] = factors else { return None };
+        let windows = *batch.first()?;
+        if m != 1 || n * k == 0 || !columns.is_empty() {
+            return None;
+        }
+        let (across, others) = right.batch.split_first()?;
+        if others.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0)) {
+            return None;
+        }
+        let (stride, seen_left) = match left {
+            FactorSource::Plain { batch, .. } => (*batch.first()?, None),
+            FactorSource::Seen(left) if left.bounds.is_empty() => {
+                (left.batch.first()?.stride, Some(seen(left, |_| 0)))
+            }
+            FactorSource::Seen(_) | FactorSource::Computed { .. } => return None,
+        };
+        let right = seen(right, |bound| right.bounds[bound][0]);
+        let across = Axis { extent: windows, ..axis(across) };
+        let left = source(left, seen_left.as_ref());
+        let lines = LinesOfWindows::of(&left, &right, k, (across, stride as isize))?;
+        Some(WindowLines { lines, right, left: seen_left })
+    }
+
+    /// What contractions are, for operands whose first elements lie there.
+    fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> OverLines<'a> {
+        OverLines { cpu, acc, a, b, lines: &self.lines }
+    }
+
+    /// How many lines of batches there are, and into how many parts they are cut.
+    fn cut(contract: &BoundContract, team: &Team) -> [usize; 2] {
+        let lines = contract.batch[1..].iter().product();
+        [lines, parts(contract, team).min(lines)]
+    }
+
+    /// In how many parts, at most, and what any of them takes.
+    pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
+        let [lines, parts] = WindowLines::cut(contract, team);
+        let [left, right] = &contract.factors;
+        let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
+        (parts, self.work(contract.acc, cpu, sources).rooms(lines.div_ceil(parts.max(1))))
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self, contract: &BoundContract, invocation: &Invocation<'_>) {
+        let operands = invocation.operands;
+        let cpu = Cpu::with(invocation.target.instructions);
+        let [lines, parts] = WindowLines::cut(contract, invocation.team);
+        let [left, right] = &contract.factors;
+        let a = operand(left, self.left.as_ref(), operands);
+        let b = operand(right, Some(&self.right), operands);
+        let at =
+            |batch: usize| [left, right].map(|factor| from_first(factor, &contract.batch, batch));
+        let sums = Sums::of(contract, invocation);
+        with_places(&contract.largest, parts, std::slice::from_ref(operands), |largest| {
+            invocation.team.each(parts, |task| {
+                let mut slots = operands.clone();
+                slots.push(operands.get(0));
+                largest.push(&mut slots, task, 0);
+                let own = part(lines, 1, parts, task);
+                let mut call = |window: usize, block: Address| {
+                    let batches = window * lines + own.start..window * lines + own.end;
+                    sums.finish(&mut slots, batches, 0..contract.n, block);
+                };
+                let work = self.work(contract.acc, &cpu, [a.source(), b.source()]);
+                memory::over_lines(&work, own.clone(), &at, &mut call);
+            });
+        });
+    }
+}
