@@ -463,14 +463,15 @@ unsafe fn place_rows<T: Number>(
 ) {
     for row in 0..rows {
         let (from, to) = (from.wrapping_add(row * columns), to.wrapping_add(row * pitch));
+        // What is moved beyond a row is written again, if it is not behind the last one.
         if (rows - 1 - row) * pitch + columns < columns.next_multiple_of(MOVED) {
             // SAFETY: the caller's contract.
             unsafe { std::ptr::copy_nonoverlapping(from, to, columns) };
-            continue;
+        } else {
+            // SAFETY: as above.
+            unsafe { move_line(from, to, columns) };
         }
-        // SAFETY: as above. What is moved beyond these is written again.
-        unsafe { move_line(from, to, columns) };
-        for i in columns..pitch {
+        for i in columns..if row + 1 < rows { pitch } else { columns } {
             // SAFETY: between this row and the next one.
             unsafe { to.wrapping_add(i).write(T::ZERO) };
         }
