@@ -262,7 +262,7 @@ impl Correlation<'_> {
     }
 
     /// Vectors of columns that are summed together.
-    fn widest<E: Engine>(&self) -> usize {
+    pub(super) fn widest<E: Engine>(&self) -> usize {
         let most = self.rows.div_ceil(self.rows.div_ceil(E::ROWS));
         E::columns(most) / E::LANES
     }
@@ -366,8 +366,7 @@ impl Correlation<'_> {
                 let sums = scratch.sums.room::<E::Num>(self.room_of_sums::<E>(&band));
                 let ready = Ready { tiny: may_be_subnormal(least, least_right), ..ready };
                 if let Some(stored) = direct {
-                    let (widest, steps) = (self.widest::<E>(), scratch.steps.as_slice());
-                    let of = Direct { left: ready, image: to, at: steps, widest, line: sums };
+                    let of = Direct { left: ready, image: to, at: &scratch.steps, line: sums };
                     // SAFETY: the image and the left operand are ready, and the caller's contract.
                     unsafe { self.store_lines::<E>(batch, &band, stored, of) };
                     continue;

@@ -8,7 +8,6 @@ use super::micro::taps::Taps;
 use super::pack::strips;
 use super::prefetch::{LINE, ask};
 use crate::routines::{NarrowFloat, Tiles};
-use std::ops::Range;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// What it takes to store sums directly.
@@ -18,8 +17,6 @@ pub(super) struct Direct<'a, T> {
     pub(super) image: *const T,
     /// Where each step begins in the image.
     pub(super) at: &'a [isize],
-    /// Vectors that are summed together.
-    pub(super) widest: usize,
     /// Room for the sums of a line in all rows, where they are rounded.
     pub(super) line: *mut T,
 }
@@ -36,7 +33,7 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::sum`](Correlation); what sums are stored to must be writable for these.
+    /// As `Correlation::sum`; what sums are stored to must be writable for these.
     pub(super) unsafe fn store_lines<E: Engine>(
         &self,
         batch: usize,
@@ -44,7 +41,7 @@ impl Correlation<'_> {
         to: Stored,
         of: Direct<'_, E::Num>,
     ) {
-        let Direct { left, image, at, widest, line } = of;
+        let Direct { left, image, at, line } = of;
         let Stored { first, ld, dtype } = to;
         let bytes = dtype.bytes();
         let narrow = NarrowFloat::of(dtype);
@@ -56,7 +53,7 @@ impl Correlation<'_> {
             let place =
                 |row: usize| first.wrapping_add(((batch * self.rows + row) * ld + column) * bytes);
             for part in strips(self.rows, E::ROWS) {
-                let rows: Range<usize> = part.start..part.start + part.count;
+                let rows = part.start..part.start + part.count;
                 // A store reads its line first, and lines of a large result are far.
                 for row in rows.clone() {
                     (0..across * bytes)
@@ -68,7 +65,7 @@ impl Correlation<'_> {
                     Some(_) => (line, across),
                     None => (place(part.start).cast::<E::Num>(), ld),
                 };
-                for vectors in strips(across / E::LANES, widest) {
+                for vectors in strips(across / E::LANES, self.widest::<E>()) {
                     let first = vectors.start * E::LANES;
                     let taps = Taps {
                         a,

@@ -101,8 +101,8 @@ pub(super) trait Engine {
     /// True if a strip can read right operands of that dtype.
     fn reads(cell: DType) -> bool;
 
-    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them). Returns what [`Engine::pack`] does, of columns of which it
-    /// was not asked when they were packed, since they are read as they lie.
+    /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them). Of columns that are
+    /// read as they lie, returns what [`Engine::pack`] does of those that are packed.
     ///
     /// # Safety
     ///
@@ -333,11 +333,11 @@ trait Cell<T: Vector> {
     ///
     /// `p` must be readable for as many elements as the vector has lanes, in each step of a number.
     unsafe fn load(p: *const u8, step: isize) -> T;
-    /// What is known of the magnitudes of all numbers so far, from zero on; only of cells that are to be known.
+    /// Takes numbers into what is known of the least magnitude so far, zeros at first. Only two steps of bf16 keep it.
     fn smaller(least: T, _: T) -> T {
         least
     }
-    /// What [`Engine::pack`] would have returned.
+    /// That magnitude, as [`Engine::pack`] returns it.
     fn least(_: T) -> u16 {
         u16::MAX
     }

@@ -205,11 +205,10 @@ pub(in crate::run) fn merge_positions(
     with_packed(|packed| unsafe { work.merge(rows_and_k, kept, packed, &mut hand) });
 }
 
-/// What becomes of the sums of a block: `epilogue(row, rows, column, columns, sums)` gets each once, or they are stored from that address on, rows so
-/// many of them apart.
+/// What takes the sums of a block, each once: the first row, how many, the first column, how many, and where they are.
 pub(in crate::run) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, Address) + 'a;
 
-/// See [`Epilogue`].
+/// What becomes of the sums of a block: an epilogue gets them, or they are stored from that address on, rows so many of them apart.
 pub(in crate::run) enum Finish<'a> {
     Epilogue(&'a mut Epilogue<'a>),
     /// They are rounded to bf16 and stored by the epilogue, or from that address on.
