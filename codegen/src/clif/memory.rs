@@ -1,7 +1,7 @@
 //! Loads and stores of operands, one element or sixteen.
 
 use super::{Emitter, MEMORY, scalar_type, vector_type};
-use crate::plan::Place;
+use crate::plan::{Neighbours, Place};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Type, Value, types};
 use smallvec::{SmallVec, smallvec};
@@ -95,13 +95,16 @@ impl Emitter<'_> {
                 }
                 element
             }
-            Place::Gathered(number) => {
-                let strided = &self.plan.strided[*number];
-                let row = self.gathered_row(strided);
+            Place::Gathered { rows, row } => {
+                let strided = &self.plan.strided[*rows];
+                let row = match strided.neighbours {
+                    Neighbours::Positions => self.gathered_row(strided),
+                    Neighbours::Loads => self.fb.ins().iconst(types::I64, *row),
+                };
                 let length = self.fb.ins().isub(self.to, self.from);
                 let pitch = self.fb.ins().iadd_imm_s(length, strided.pitch(0));
                 base.start =
-                    self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.strided_at[*number]));
+                    self.fb.ins().iadd_imm_s(self.scratch, i64::from(self.strided_at[*rows]));
                 let element = self.fb.ins().imul(row, pitch);
                 self.fb.ins().isub(element, self.from)
             }

@@ -1,7 +1,7 @@
 //! Calls of the routine that gathers strided rows (`plan::strided`), before the first of the rows that it gathers.
 
 use super::Emitter;
-use crate::plan::StridedRows;
+use crate::plan::{Neighbours, StridedRows};
 use crate::routines::{ElementSize, Routine};
 use cranelift::codegen::ir::BlockArg;
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
@@ -21,10 +21,10 @@ impl Emitter<'_> {
             self.gather_within(number, strided);
             return;
         }
-        if strided.rows == 1 {
-            let one = self.fb.ins().iconst(types::I64, 1);
+        if strided.neighbours == Neighbours::Loads {
+            let rows = self.fb.ins().iconst(types::I64, strided.rows);
             let row = self.fb.ins().iconst(types::I64, 0);
-            self.gather_rows(number, strided, row, one);
+            self.gather_rows(number, strided, row, rows);
             return;
         }
         let row = self.gathered_row(strided);

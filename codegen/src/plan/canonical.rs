@@ -187,7 +187,7 @@ fn is_uniform_source(inst: &Inst, loads: &[Source], index: &impl Fn(u32) -> bool
                 let still = |strides: &Strides| strides.last().is_none_or(|stride| *stride == 0);
                 still(&access.strides) && access.guards.iter().all(|g| still(&g.strides))
             }
-            Place::Stream | Place::Gathered(_) => false,
+            Place::Stream | Place::Gathered { .. } => false,
         },
         ScalarOp::Index(i) => index(i),
         ScalarOp::Row(_) | ScalarOp::Acc => false,

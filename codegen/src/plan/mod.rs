@@ -347,8 +347,8 @@ pub(crate) enum Place {
     At(Access),
     /// One after another: element `(row - begin) * (to - from) + (position - from)` of the call.
     Stream,
-    /// In the scratch, where the rows of that number of [`Plan::strided`] are.
-    Gathered(usize),
+    /// In the scratch: that row of those that number `rows` of [`Plan::strided`] brings; of the axis around the row, the one of its position.
+    Gathered { rows: usize, row: i64 },
 }
 
 /// Rows whose elements lie apart.
@@ -360,11 +360,21 @@ pub(crate) struct StridedRows {
     pub(crate) size: i64,
     /// The element; never indirect. Where its guards fail the row has the fill.
     pub(crate) access: Access,
-    /// How many rows are brought at a time, from a multiple of that number along the last outer axis on: neighbours in memory. A power
-    /// of two.
+    /// How many rows are brought at a time, neighbours in memory.
     pub(crate) rows: i64,
+    /// What those rows are.
+    pub(crate) neighbours: Neighbours,
     /// The most positions of a call.
     pub(crate) positions: i64,
+}
+
+/// Rows that lie side by side in memory, a step of one element apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    /// Those of positions of the last outer axis, from a multiple of their number on, which is a power of two.
+    Positions,
+    /// Those of loads: the elements of windows that step along the row.
+    Loads,
 }
 
 impl StridedRows {
@@ -390,7 +400,7 @@ impl Place {
     pub(crate) fn row_stride(&self) -> Size {
         match self {
             Place::At(access) => access.strides.last().copied().unwrap_or_default(),
-            Place::Stream | Place::Gathered(_) => Size::from(1),
+            Place::Stream | Place::Gathered { .. } => Size::from(1),
         }
     }
 }

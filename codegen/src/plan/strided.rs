@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! y[i, j] = x[j, i] + b[i, j]     rows 16 k to 16 k + 15 of x transposed are gathered together: they share lines of the cache
+//! y[j] = x[3 j] + x[3 j + 1] + ..  the three loads are gathered together for the same reason
 //! ```
 
 use super::facts::Facts;
 use super::nest::positions_independent;
-use super::{Draft, Place, Plan, Source, StridedRows};
+use super::{Draft, Neighbours, Place, Plan, Source, StridedRows};
 use tracecast_ir::kernel::Access;
 use tracecast_ir::{DType, Size};
 
@@ -53,8 +54,16 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
         let Some(rows) = strided_rows(source, outer) else { continue };
         let Some(positions) = positions() else { return };
         let rows = StridedRows { positions, ..rows };
-        source.place = Place::Gathered(plan.strided.len());
-        plan.strided.push(rows);
+        let first = plan.strided.iter().position(|first| follows(first, &rows));
+        let (number, row) = match first {
+            Some(first) => (first, plan.strided[first].rows),
+            None => (plan.strided.len(), 0),
+        };
+        source.place = Place::Gathered { rows: number, row };
+        match first {
+            Some(first) => plan.strided[first].rows += 1,
+            None => plan.strided.push(rows),
+        }
     }
 }
 
@@ -65,10 +74,12 @@ fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<Strided
         return None;
     }
     let size = source.dtype.bytes() as i64;
+    let of = |rows, neighbours| {
+        let access = access.clone();
+        StridedRows { slot: source.slot, size, access, rows, neighbours, positions: 0 }
+    };
     if !access.guards.is_empty() {
-        let rows =
-            StridedRows { slot: source.slot, size, access: access.clone(), rows: 1, positions: 0 };
-        return is_within(source, access).then_some(rows);
+        return is_within(source, access).then(|| of(1, Neighbours::Loads));
     }
     if source.place.row_stride() == 1 {
         return None;
@@ -77,8 +88,22 @@ fn strided_rows(source: &Source, outer: Option<(usize, Size)>) -> Option<Strided
     let several = |extent: Size| extent.number().is_none_or(|extent| extent > 1);
     let neighbours =
         outer.is_some_and(|(axis, extent)| access.strides[axis] == 1 && several(extent));
-    let rows = if neighbours { 64 / size } else { 1 };
-    Some(StridedRows { slot: source.slot, size, access: access.clone(), rows, positions: 0 })
+    Some(match neighbours {
+        true => of(64 / size, Neighbours::Positions),
+        false => of(1, Neighbours::Loads),
+    })
+}
+
+/// True if a load's row is the neighbour of those of the loads that are brought already.
+fn follows(first: &StridedRows, next: &StridedRows) -> bool {
+    let loads = [first, next].map(|rows| rows.neighbours) == [Neighbours::Loads; 2];
+    let (a, b) = (&first.access, &next.access);
+    let plain = a.guards.is_empty() && b.guards.is_empty();
+    loads
+        && plain
+        && (first.slot, first.size, first.positions) == (next.slot, next.size, next.positions)
+        && a.strides == b.strides
+        && a.offset + Size::from(first.rows) == b.offset
 }
 
 /// True for a load whose guards let it leave the operand at the ends of a row, or that steps along it, and is filled by bits that are those of an element.

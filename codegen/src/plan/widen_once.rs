@@ -105,7 +105,7 @@ fn takes(stage: &Stage, load: u32) -> bool {
 fn is_plain(source: &Source) -> bool {
     let dense = match &source.place {
         Place::At(access) => access.guards.is_empty() && access.indirect.is_empty(),
-        Place::Stream | Place::Gathered(_) => false,
+        Place::Stream | Place::Gathered { .. } => false,
     };
     source.dtype.is_low() && source.place.row_stride() == 1 && dense
 }

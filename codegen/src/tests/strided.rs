@@ -124,6 +124,50 @@ fn an_operand_that_is_replaced_is_read_where_it_is() {
     check(&k, &inputs(&k, 3, false));
 }
 
+/// `b + x[s r + 0] + x[s r + 1] + …` of the row's position `r`: loads at these places of each window of `s` elements.
+fn windows(extents: &[usize], dtype: DType, size: usize, at: &[i64]) -> Kernel {
+    let dense = strides(extents);
+    let apart: Vec<i64> = dense.iter().map(|stride| size as i64 * stride).collect();
+    let mut loads = vec![load(1, dtype, &dense)];
+    let mut body = Body::default();
+    let scalar = Scalar::of(dtype).unwrap();
+    let mut value = body.push(ScalarOp::Load(0), &[], scalar);
+    for offset in at {
+        let mut x = load(0, dtype, &apart);
+        x.access.offset = Size::from(*offset);
+        let one = body.push(ScalarOp::Load(loads.len() as u32), &[], scalar);
+        loads.push(x);
+        value = body.binary(ScalarOp::Add, value, one);
+    }
+    let sinks = vec![store(0, dtype, &dense, value)];
+    let form = Nest { loads, stages: vec![Stage { over: Over::Row, body, sinks }], ..no_loops() };
+    let count = size * extents.iter().product::<usize>();
+    let types = vec![TensorType::new(dtype, [count]), TensorType::new(dtype, extents)];
+    nest(types, vec![TensorType::new(dtype, extents)], extents, form)
+}
+
+#[test]
+fn loads_that_lie_side_by_side() {
+    let whole: Vec<i64> = (0..11).collect();
+    let shapes: [(usize, &[i64]); 7] = [
+        (2, &[0, 1]),
+        (3, &[0, 1, 2]),
+        (8, &whole[..8]),
+        (11, &whole),
+        (4, &[0, 1, 3]),
+        (4, &[2, 1, 0]),
+        (9, &[4, 5, 4, 6, 0]),
+    ];
+    for extents in SHAPES {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F64, DType::I64, DType::U8] {
+            for (size, at) in shapes {
+                let k = windows(extents, dtype, size, at);
+                check(&k, &inputs(&k, 5, true));
+            }
+        }
+    }
+}
+
 /// `x + b`, where `x` is read from two positions behind on, or `step` apart, and has the fill where that leaves its row, or its first outer row.
 fn seen_from_afar(extents: &[usize], step: i64, dtype: DType, fill: u64) -> Kernel {
     let mut k = sum(extents, Lie::Transposed, dtype, false);

@@ -483,7 +483,7 @@ fn rounds_nan_safely(task: &Task<'_>) -> bool {
     use tracecast_ir::DType::{BF16, Bool, I32, I64, U8};
     let plain = |l: &crate::plan::Source| match &l.place {
         crate::plan::Place::At(access) => !f32::from_bits(access.fill as u32).is_nan(),
-        crate::plan::Place::Stream | crate::plan::Place::Gathered(_) => true,
+        crate::plan::Place::Stream | crate::plan::Place::Gathered { .. } => true,
     };
     let loads = &task.plan.loads;
     let loads = loads.iter().all(|l| matches!(l.dtype, BF16 | Bool | I32 | I64 | U8) && plain(l));

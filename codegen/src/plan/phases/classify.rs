@@ -154,7 +154,7 @@ fn load_class(
         Place::At(access) => {
             access.guards.iter().all(|g| g.strides.last().is_none_or(|stride| *stride == 0))
         }
-        Place::Stream | Place::Gathered(_) => true,
+        Place::Stream | Place::Gathered { .. } => true,
     };
     if !by_row || !is_dense(source, inst, is_uniform) {
         return Class::Scalar;

@@ -14,7 +14,7 @@
 
 use crate::plan::phases::text::PhasesText;
 use crate::plan::phases::{self, VectorLoops};
-use crate::plan::{Place, Plan, Sink, Source, Stage};
+use crate::plan::{Neighbours, Place, Plan, Sink, Source, Stage};
 use std::fmt::{self, Display, Formatter, Write};
 use tracecast_ir::kernel::{COLUMN_CHUNK, Combiner, Inst, Scalar, Val};
 use tracecast_ir::text::{Loops, ScalarText};
@@ -56,7 +56,11 @@ impl Display for PlanText<'_> {
         for (number, strided) in plan.strided.iter().enumerate() {
             write!(f, "  gather t{number} = slot{}", strided.slot)?;
             code.scalars.access(f, &strided.access, &[], Scalar::I64)?;
-            let rows = if strided.rows == 1 { "row" } else { "rows" };
+            let rows = match (strided.neighbours, strided.rows) {
+                (_, 1) => "row",
+                (Neighbours::Positions, _) => "rows",
+                (Neighbours::Loads, _) => "rows of loads",
+            };
             writeln!(f, ", {} {rows} of at most {} positions", strided.rows, strided.positions)?;
         }
         for (number, scalar) in plan.buffers.iter().enumerate() {
@@ -84,7 +88,7 @@ fn show_slot(f: &mut Formatter<'_>, plan: &Plan, slot: usize) -> fmt::Result {
         }
     };
     for (number, source) in plan.loads.iter().enumerate().filter(|(_, s)| s.slot == slot) {
-        let gathered = matches!(source.place, Place::Gathered(_));
+        let gathered = matches!(source.place, Place::Gathered { .. });
         if gathered || plan.stages.iter().any(|s| s.loads(number as u32)) {
             // Several loads of an operand know the same of it.
             elements = if elements == 0 { source.elements } else { elements };
@@ -206,7 +210,12 @@ impl Code<'_> {
                 self.scalars.access(f, access, index, fill)
             }
             Place::Stream => write!(f, "slot{slot}[next]"),
-            Place::Gathered(number) => write!(f, "t{number}[r]"),
+            Place::Gathered { rows, row } => {
+                match (self.plan.strided[*rows].neighbours, self.plan.strided[*rows].rows) {
+                    (Neighbours::Loads, 2..) => write!(f, "t{rows}[{row}, r]"),
+                    _ => write!(f, "t{rows}[r]"),
+                }
+            }
         }
     }
 
