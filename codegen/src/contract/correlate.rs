@@ -302,13 +302,13 @@ impl Correlation<'_> {
             None => scratch.left.room::<E::Num>(size.saturating_mul(slots)),
         };
         let (mut listed, mut least) = (None, u16::MAX);
-        let direct = self.stored.filter(|_| self.is_direct::<E>(&whole));
         let all = windows;
         for (nth, windows) in groups(&all, self.most::<E>(&whole)).enumerate() {
             let image = self.image(seen, Some(windows.clone())).expect("as the whole");
             let columns = windows.start * each..windows.end * each;
             let band = self.band::<E>([&whole, &image], columns);
             let distances = self.distances(&image);
+            let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
             let to = scratch.right.room::<E::Num>(image.room() * (1 + distances.len()));
             // SAFETY: the room of the image; all bits zero are the number zero.
             unsafe { to.write_bytes(0, image.room()) };

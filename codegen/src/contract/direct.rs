@@ -8,6 +8,7 @@ use super::micro::taps::Taps;
 use super::pack::strips;
 use super::prefetch::{LINE, ask};
 use crate::routines::{NarrowFloat, Tiles};
+use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// What it takes to store sums directly.
@@ -42,17 +43,22 @@ impl Correlation<'_> {
         of: Direct<'_, E::Num>,
     ) {
         let Direct { left, image, at, line } = of;
-        let Stored { first, ld, dtype } = to;
+        let stored @ Stored { first, ld, dtype } = to;
         let bytes = dtype.bytes();
-        let narrow = NarrowFloat::of(dtype);
+        // Sums of pairs are rounded as they come, others a line at a time.
+        let rounds = E::DEPTH == 2 && dtype == DType::BF16;
+        let narrow = NarrowFloat::of(dtype).filter(|_| !rounds);
         let narrow = narrow.map(|narrow| Tiles::of(self.cpu.instructions).narrow(narrow));
-        let (near, lines, [count, across]) = band.image.lines_of_columns();
-        let starts = lines.flat_map(|first| (0..count).map(move |i| first + i * near));
-        for (i, start) in starts.enumerate() {
-            let column = band.columns.start + i * across;
-            let place =
-                |row: usize| first.wrapping_add(((batch * self.rows + row) * ld + column) * bytes);
-            for part in strips(self.rows, E::ROWS) {
+        // What all steps read of a piece is read again by each strip of rows, and stays in half of the first-level cache.
+        let numbers = self.cpu.caches.l1 / 2 / size_of::<E::Num>();
+        let vectors = (numbers / at.len() / E::LANES).max(self.widest::<E>());
+        let parts = strips(self.rows, E::ROWS);
+        let mut column = band.columns.start;
+        band.image.each_piece(vectors * E::LANES, |start, across| {
+            let columns = strips(across / E::LANES, self.widest::<E>());
+            let first = first.wrapping_add((batch * self.rows * ld + column) * bytes);
+            let place = |row: usize| first.wrapping_add(row * ld * bytes);
+            for part in parts.clone() {
                 let rows = part.start..part.start + part.count;
                 // A store reads its line first, and lines of a large result are far.
                 for row in rows.clone() {
@@ -61,11 +67,11 @@ impl Correlation<'_> {
                         .for_each(|at| ask(place(row).wrapping_add(at)));
                 }
                 let a = left.base.wrapping_add(part.start * at.len());
-                let (out, ld) = match narrow {
-                    Some(_) => (line, across),
-                    None => (place(part.start).cast::<E::Num>(), ld),
+                let (out, ld) = match rounds || narrow.is_some() {
+                    true => (line, across),
+                    false => (place(part.start).cast::<E::Num>(), ld),
                 };
-                for vectors in strips(across / E::LANES, self.widest::<E>()) {
+                for vectors in columns.clone() {
                     let first = vectors.start * E::LANES;
                     let taps = Taps {
                         a,
@@ -81,6 +87,13 @@ impl Correlation<'_> {
                     };
                     // SAFETY: the caller's contract: lines hold whole vectors.
                     unsafe { E::taps(part.count, vectors.count, &taps) };
+                    if rounds {
+                        let sizes = [part.count, vectors.count];
+                        let to = place(part.start).cast::<u16>().wrapping_add(first);
+                        let sums = (taps.out.cast_const(), taps.ld);
+                        // SAFETY: the sums, and the places for them.
+                        unsafe { E::round(sums, sizes, (to, stored.ld), left.tiny) };
+                    }
                 }
                 let Some(narrow) = narrow else { continue };
                 for (i, row) in rows.enumerate() {
@@ -89,6 +102,7 @@ impl Correlation<'_> {
                     unsafe { narrow(sums, place(row), across) };
                 }
             }
-        }
+            column += across;
+        });
     }
 }

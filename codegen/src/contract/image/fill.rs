@@ -84,6 +84,11 @@ impl Image {
         to: Places<E::Num>,
     ) -> u16 {
         let [.., inner] = &self.along;
+        if inner.step as isize * inner.stride == 2 {
+            // SAFETY: the caller's contract.
+            let least = unsafe { self.alternate::<E>(from, Some(second), (rows, along), to) };
+            return least.expect("an engine of pairs tells them apart");
+        }
         let there = inner.there(0);
         let (first, count) = (from.moved(inner.place(0, there.start)), there.len());
         let mut least = u16::MAX;
@@ -245,22 +250,12 @@ impl Image {
     ) {
         let Places { line, .. } = to;
         let [.., inner] = &self.along;
-        let [low, high] = inner.reach();
-        let places = match inner.extent {
-            Some(extent) => low.max(0)..(high + 1).min(extent as isize),
-            None => low..high + 1,
-        };
-        let Some(stride) = inner.near().filter(|_| places.start < places.end) else { return };
-        let count = (places.len() - 1) * stride + 1;
-        let first = from.moved(places.start * inner.stride);
-        if inner.step * stride == 2 {
-            let sizes = [rows, count];
-            // SAFETY: the caller's contract.
-            let done = unsafe { self.alternate::<E>(first, places.start, sizes, along, to) };
-            if done {
-                return;
-            }
+        let Some((places, stride)) = inner.read() else { return };
+        // SAFETY: the caller's contract.
+        if unsafe { self.alternate::<E>(from, None, (rows, along), to) }.is_some() {
+            return;
         }
+        let count = (places.len() - 1) * stride + 1;
         for row in 0..rows {
             let base = from.moved(row as isize * along + places.start * inner.stride);
             // SAFETY: these elements lie between those that are there, and there is room for as many numbers.
@@ -281,32 +276,37 @@ impl Image {
 }
 
 impl Image {
-    /// As [`Image::split_rows`], for two phases; false if the engine has no way to. Rows begin at that place, and have so many elements.
+    /// As [`Image::split_rows`], for two phases, or as [`Image::join_rows`]; `None` if the engine has no way to.
     ///
     /// # Safety
     ///
-    /// As [`Image::fill_rows`].
+    /// As there.
     unsafe fn alternate<E: Engine>(
         &self,
         from: Elements,
-        start: isize,
-        [rows, elements]: [usize; 2],
-        along: isize,
+        second: Option<isize>,
+        (rows, along): (usize, isize),
         to: Places<E::Num>,
-    ) -> bool {
+    ) -> Option<u16> {
         let [.., inner] = &self.along;
+        let Some((places, stride)) = inner.read() else { return Some(u16::MAX) };
+        if inner.step * stride != 2 {
+            return None;
+        }
         let mut parts = [Alternate { to: to.image, count: 0 }; 2];
         for (p, phase) in inner.phases.iter().enumerate() {
             let there = inner.there(*phase);
             if there.is_empty() {
                 continue;
             }
-            let first = (inner.place(*phase, there.start) - start) as usize;
-            let Some(part) = parts.get_mut(first) else { return false };
+            let first = (inner.place(*phase, there.start) - places.start) as usize;
+            let part = parts.get_mut(first)?;
             let to = to.from(p * self.block() + there.start).image;
             *part = Alternate { to, count: there.len() };
         }
-        let rows = Rows { count: rows, along, elements, pitch: self.pitch };
+        let elements = (places.len() - 1) * stride + 1;
+        let rows = Rows { count: rows, along, second, elements, pitch: self.pitch };
+        let from = from.moved(places.start * inner.stride);
         // SAFETY: the caller's contract: these numbers are there, and the image has their places.
         unsafe { E::alternate(&from, rows, parts) }
     }

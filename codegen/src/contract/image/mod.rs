@@ -163,6 +163,16 @@ impl Along {
         (1..=NEAR / self.step).contains(&stride).then_some(stride)
     }
 
+    /// The places that are read where all of a line are, and from one to the next in elements; `None` if there are none, or they are far apart.
+    fn read(&self) -> Option<(Range<isize>, usize)> {
+        let [low, high] = self.reach();
+        let places = match self.extent {
+            Some(extent) => low.max(0)..(high + 1).min(extent as isize),
+            None => low..high + 1,
+        };
+        self.near().filter(|_| places.start < places.end).map(|stride| (places, stride))
+    }
+
     /// With its phases.
     fn found(mut self) -> Along {
         for tap in 0..self.taps {
@@ -290,9 +300,10 @@ impl Image {
         inner.stride == 1 && inner.count.next_multiple_of(lanes) <= 2 * inner.count
     }
 
-    /// True if vectors of so many numbers fill lines of columns.
+    /// True if vectors of so many numbers fill lines of columns, or all columns, which lie side by side.
     pub(super) fn has_whole_vectors(&self, lanes: usize) -> bool {
-        self.along[2].count.is_multiple_of(lanes)
+        let whole = |columns: usize| columns.is_multiple_of(lanes);
+        whole(self.along[2].count) || self.is_dense() && whole(self.span())
     }
 
     /// The axes down and across, if windows are those of a depthwise convolution whose elements lie side by side.
@@ -330,14 +341,28 @@ impl Image {
         engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
-    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of two planes, whose windows see them alike, these are one plane of pairs.
-    /// Not where lines are told apart by phases.
+    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two
+    /// are one plane of pairs. Not where what windows see of a line is more than two elements apart.
     pub(crate) fn in_pairs(mut self) -> Image {
         let [.., inner] = &self.along;
-        if let (Some(Step::Planes(2, second)), 1, 1) = (self.steps.last(), inner.step, inner.stride)
-        {
-            self.second = Some(*second);
-            self.steps.pop();
+        if !(1..=2).contains(&(inner.step as isize * inner.stride)) {
+            return self;
+        }
+        // Windows of one position along an axis have no step there.
+        let is_single =
+            |step: &Step| matches!(step, Step::Taps(axis) if self.along[*axis].taps == 1);
+        let count = self.steps.iter().rposition(|step| !is_single(step)).map_or(0, |at| at + 1);
+        self.steps.truncate(count);
+        match self.steps.last_mut() {
+            Some(Step::Planes(2, second)) => {
+                self.second = Some(*second);
+                self.steps.pop();
+            }
+            Some(Step::Planes(planes, stride)) if planes.is_multiple_of(2) => {
+                self.second = Some(*stride);
+                (*planes, *stride) = (*planes / 2, *stride * 2);
+            }
+            _ => {}
         }
         self
     }
@@ -466,6 +491,15 @@ impl Image {
                 each(i * far + j * near, inner.count);
             }
         }
+    }
+
+    /// As [`Image::each_line`]; columns that all lie side by side are cut into pieces of no more than so many.
+    pub(super) fn each_piece(&self, most: usize, mut each: impl FnMut(usize, usize)) {
+        if self.is_dense() {
+            let all = self.span();
+            return (0..all).step_by(most).for_each(|first| each(first, most.min(all - first)));
+        }
+        self.each_line(each)
     }
 
     /// Calls `each` for each window of an image whose places this one has in order, with where it begins.

@@ -315,7 +315,7 @@ impl Engine for Avx2F32 {
         unsafe { pack_f32(lines, count, k, dst, ld) };
         u16::MAX
     }
-    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> bool {
+    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
         unsafe { alternate::alternate_f32(from, rows, to) }
     }

@@ -199,7 +199,7 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
     }
-    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> bool {
+    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
         unsafe { avx512::alternate_f32(from, rows, to) }
     }

@@ -274,14 +274,18 @@ pub(super) trait Engine {
         u16::MAX
     }
 
-    /// Tells the numbers of rows apart that alternate: every second one, from the first or the second on, goes to a place of its own. False, and nothing
-    /// is done, if the engine has no way to.
+    /// Tells the numbers of rows apart that alternate: every second one, from the first or the second on, goes to a place of its own. Returns what
+    /// [`Engine::pack`] does; `None`, and nothing is done, if the engine has no way to.
     ///
     /// # Safety
     ///
     /// The CPU must be the engine's. Rows must be readable, and places writable for so many numbers of each.
-    unsafe fn alternate(_from: &Elements, _rows: Rows, _to: [Alternate<Self::Num>; 2]) -> bool {
-        false
+    unsafe fn alternate(
+        _from: &Elements,
+        _rows: Rows,
+        _to: [Alternate<Self::Num>; 2],
+    ) -> Option<u16> {
+        None
     }
 
     /// True if [`Engine::pack_through`] packs such columns; otherwise they are brought together first.

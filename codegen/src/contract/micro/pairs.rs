@@ -6,9 +6,10 @@
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
 use super::super::pack::avx512::{
-    every_second, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
+    alternate_pairs, every_second, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart,
+    pairs_crossed,
 };
-use super::super::pack::{Elements, Lines, Matrices, through};
+use super::super::pack::{Alternate, Elements, Lines, Matrices, Rows, through};
 use super::super::windows::{Runs, Seen};
 use super::alternating::Alternating;
 use super::avx512::Avx512F32;
@@ -255,6 +256,11 @@ impl Engine for PairsF32 {
     unsafe fn join(from: *const f32, to: *mut f32, count: usize, apart: isize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { join_pairs(from.cast(), to.cast(), count, apart) }
+    }
+    unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
+        let to = to.map(|Alternate { to, count }| Alternate { to: to.cast(), count });
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        unsafe { alternate_pairs(from, rows, to) }
     }
     unsafe fn lanes(lines: usize, columns: usize, lanes: &Lanes<'_, f32>) {
         // SAFETY: the caller's contract.

@@ -14,11 +14,11 @@ pub(in crate::contract) unsafe fn alternate_f32(
     from: &Elements,
     rows: Rows,
     to: [Alternate<f32>; 2],
-) -> bool {
+) -> Option<u16> {
     // All of a kind, or none.
     let fits = |kind: usize| [0, (rows.elements + 1 - kind) / 2].contains(&to[kind].count);
     if rows.elements < 8 || !(fits(0) && fits(1)) {
-        return false;
+        return None;
     }
     match (from.dtype, from.round) {
         // SAFETY: the caller's contract.
@@ -27,9 +27,9 @@ pub(in crate::contract) unsafe fn alternate_f32(
         (DType::BF16, None) => unsafe { alternate::<Bf16>(from.base, rows, to) },
         // SAFETY: the caller's contract.
         (DType::F16, None) => unsafe { alternate::<F16>(from.base, rows, to) },
-        _ => return false,
+        _ => return None,
     }
-    true
+    Some(u16::MAX)
 }
 
 /// # Safety
@@ -37,7 +37,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
 /// As [`alternate_f32`], for eight elements at least of the octets' dtype, and all of a kind or none.
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
-    let Rows { count, along, elements, pitch } = rows;
+    let Rows { count, along, elements, pitch, .. } = rows;
     let order = x86::_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
     // The last eight begin at an even element, and may leave one.
     let last = (elements - 8) / 2 * 2;

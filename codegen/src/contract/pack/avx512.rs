@@ -178,7 +178,7 @@ pub(in crate::contract) unsafe fn alternate_f32(
     from: &Elements,
     rows: Rows,
     to: [Alternate<f32>; 2],
-) -> bool {
+) -> Option<u16> {
     match (from.dtype, from.round) {
         // SAFETY: the caller's contract.
         (DType::F32, None) => unsafe { alternate::<One<F32>>(from.base, rows, to) },
@@ -186,9 +186,9 @@ pub(in crate::contract) unsafe fn alternate_f32(
         (DType::BF16, None) => unsafe { alternate::<One<Bf16>>(from.base, rows, to) },
         // SAFETY: the caller's contract.
         (DType::F16, None) => unsafe { alternate::<One<F16>>(from.base, rows, to) },
-        _ => return false,
+        _ => return None,
     }
-    true
+    Some(u16::MAX)
 }
 
 /// # Safety
@@ -198,33 +198,93 @@ pub(in crate::contract) unsafe fn alternate_f32(
 unsafe fn alternate<N: Numbers>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
     let even = x86::_mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     let odd = x86::_mm512_add_epi32(even, x86::_mm512_set1_epi32(1));
-    let most = to[0].count.max(to[1].count);
-    // Both halves of so many are there.
-    let whole = (rows.elements / 32).min(to[0].count / 16).min(to[1].count / 16) * 16;
+    let counts = to.map(|to| to.count);
+    // Both halves of so many are there, of the kinds that go anywhere.
+    let least = counts.into_iter().filter(|count| *count > 0).min().unwrap_or(0);
+    let whole = (rows.elements / 32).min(least / LANES) * LANES;
     for row in 0..rows.count {
         let base = base.wrapping_offset(row as isize * rows.along * N::BYTES as isize);
-        let part = |i: usize, [low, high]: [u16; 2], masks: [u16; 2]| {
+        let part = |i: usize, halves: [u16; 2], masks: [u16; 2]| {
             let half = |at: usize, mask: u16| {
                 let from = base.wrapping_add(at * N::BYTES);
                 // SAFETY: elements of the row.
                 unsafe { N::across::<1>(from, mask, from, 0) }
             };
-            let (low, high) = (half(2 * i, low), half(2 * i + 16, high));
-            for ((order, Alternate { to, .. }), mask) in [even, odd].into_iter().zip(to).zip(masks)
+            let (low, high) = (half(2 * i, halves[0]), half(2 * i + LANES, halves[1]));
+            for ((order, Alternate { to, count }), mask) in
+                [even, odd].into_iter().zip(to).zip(masks)
             {
-                let numbers = x86::_mm512_permutex2var_epi32(low, order, high);
-                let to = to.wrapping_add(row * rows.pitch + i);
-                // SAFETY: the numbers' places.
-                unsafe { store(to.cast(), mask, numbers) };
+                if count > i {
+                    let numbers = x86::_mm512_permutex2var_epi32(low, order, high);
+                    let to = to.wrapping_add(row * rows.pitch + i);
+                    // SAFETY: the numbers' places.
+                    unsafe { store(to.cast(), mask, numbers) };
+                }
             }
         };
-        (0..whole).step_by(16).for_each(|i| part(i, [u16::MAX; 2], [u16::MAX; 2]));
-        for i in (whole..most).step_by(16) {
-            let there = |at: usize| first(rows.elements.saturating_sub(at).min(16)) as u16;
-            let masks = to.map(|to| first(to.count.saturating_sub(i).min(16)) as u16);
-            part(i, [there(2 * i), there(2 * i + 16)], masks);
+        (0..whole).step_by(LANES).for_each(|i| part(i, [u16::MAX; 2], [u16::MAX; 2]));
+        for i in (whole..counts[0].max(counts[1])).step_by(LANES) {
+            let some = |count: usize| first(count.min(LANES)) as u16;
+            let halves = [2 * i, 2 * i + LANES].map(|at| some(rows.elements.saturating_sub(at)));
+            part(i, halves, counts.map(|count| some(count.saturating_sub(i))));
         }
     }
+}
+
+/// [`Engine::alternate`](super::super::micro::Engine::alternate) into pairs, as [`pack_pairs`].
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn alternate_pairs(
+    from: &Elements,
+    rows: Rows,
+    to: [Alternate<u32>; 2],
+) -> Option<u16> {
+    let second = rows.second?;
+    Some(if from.dtype == DType::BF16 {
+        // SAFETY: the caller's contract.
+        unsafe { alternate_with::<Two<Bf16>>(from.base, second, rows, to) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { alternate_with::<Two<RoundedToBf16>>(from.base, second, rows, to) }
+    })
+}
+
+/// # Safety
+///
+/// As [`alternate_pairs`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn alternate_with<N: Numbers>(
+    base: *const u8,
+    second: isize,
+    rows: Rows,
+    to: [Alternate<u32>; 2],
+) -> u16 {
+    let bytes = N::BYTES as isize;
+    let mut least = x86::_mm512_set1_epi16(-1);
+    for (kind, Alternate { to, count }) in to.into_iter().enumerate() {
+        let whole = count / LANES * LANES;
+        let rest = first(count - whole) as u16;
+        for row in 0..if count > 0 { rows.count } else { 0 } {
+            let base = base.wrapping_offset(row as isize * rows.along * bytes);
+            let mut part = |i: usize, mask: u16| {
+                let step = base.wrapping_add((2 * i + kind) * N::BYTES);
+                let after = step.wrapping_offset(second * bytes);
+                // SAFETY: elements of two rows.
+                let numbers = unsafe { N::across::<2>(step, mask, after, mask) };
+                least = N::smaller(least, numbers);
+                let to = to.wrapping_add(row * rows.pitch + i);
+                // SAFETY: the numbers' places.
+                unsafe { x86::_mm512_mask_storeu_epi32(to.cast(), mask, numbers) };
+            };
+            (0..whole).step_by(LANES).for_each(|i| part(i, u16::MAX));
+            if rest != 0 {
+                part(whole, rest);
+            }
+        }
+    }
+    least_of(least)
 }
 
 /// Packs lines that are neighbours or whose steps are.

@@ -57,11 +57,13 @@ impl Elements {
     }
 }
 
-/// Rows of elements that alternate: how many, from one to the next in elements, the elements of each, and from a row of numbers to the next.
+/// Rows of elements that alternate: how many, from one to the next in elements, from one to the row whose elements are the other steps of its pairs, if numbers
+/// are pairs, the elements of each, and from a row of numbers to the next.
 #[derive(Clone, Copy)]
 pub(in crate::contract) struct Rows {
     pub(in crate::contract) count: usize,
     pub(in crate::contract) along: isize,
+    pub(in crate::contract) second: Option<isize>,
     pub(in crate::contract) elements: usize,
     pub(in crate::contract) pitch: usize,
 }

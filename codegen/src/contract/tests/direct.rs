@@ -16,30 +16,42 @@ fn sums_stored_line_by_line_are_those_handed_on() {
         for (channels, step) in [(3, 1), (4, 1), (3, 2)] {
             // Some of these are whole vectors of each CPU, of one of them, or of none.
             for width in [16, 24, 48, 21] {
-                [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], step));
+                [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], (3, step)));
+            }
+            // Lines of single positions follow one another without gaps: all columns of a band are whole vectors, or not.
+            for width in [8, 12, 9] {
+                [2, 17].into_iter().for_each(|m| lines(dtype, [m, channels, width], (1, step)));
             }
         }
     }
 }
 
-fn lines(dtype: DType, [m, channels, width]: [usize; 3], step: isize) {
+fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, isize)) {
     let width = width * step as usize;
     let plane = (HEIGHT * width) as isize;
     let counts = [HEIGHT.div_ceil(step as usize), width / step as usize];
     let axis = |extent: usize, stride: isize, bounded: [isize; 3]| Axis { extent, stride, bounded };
     let w = width as isize;
+    let (is_single, edge) = (taps == 1, taps as isize / 2);
+    let moves = |bounded: [isize; 3]| if is_single { [0; 3] } else { bounded };
     let rows = [axis(channels, plane, [0; 3]), axis(3, w, [1, 0, 0]), axis(3, 1, [0, 1, 0])];
-    let columns = [axis(counts[0], step * w, [step, 0, 0]), axis(counts[1], step, [0, step, 0])];
-    let bound = |extent: usize| Bound { offset: -1, extent: extent as isize };
-    let seen = Seen::new(&rows, &columns, [bound(HEIGHT), bound(width), Bound::default()]);
-    let (k, n) = (channels * 9, counts[0] * counts[1]);
+    let rows = if is_single { &rows[..1] } else { &rows[..] };
+    let down = axis(counts[0], step * w, moves([step, 0, 0]));
+    let across = axis(counts[1], step, moves([0, step, 0]));
+    let bound = |extent: usize| match is_single {
+        true => Bound::default(),
+        false => Bound { offset: -1, extent: extent as isize },
+    };
+    let seen = Seen::new(rows, &[down, across], [bound(HEIGHT), bound(width), Bound::default()]);
+    let (k, n) = (channels * taps * taps, counts[0] * counts[1]);
     let size = channels * HEIGHT * width;
     let x = Tensor::new(dtype, EXAMPLES * size, 21, (w, 1));
     let left = Tensor::new(dtype, m * k, 22, (k as isize, 1));
-    let base = x.bytes.as_ptr().wrapping_offset(-(w + 1) * dtype.bytes() as isize);
+    let base = x.bytes.as_ptr().wrapping_offset(-(w + 1) * edge * dtype.bytes() as isize);
     let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
     let at = |batch: usize| [0, (batch * size) as isize];
     let image = Image::of(&seen, None).expect("windows of a convolution");
+    let [windows, _] = image.windows();
     let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.distances(k).is_some();
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
@@ -56,13 +68,14 @@ fn lines(dtype: DType, [m, channels, width]: [usize; 3], step: isize) {
             pairs: cpu.pairs && has_pairs,
             stored: None,
         };
-        let parts = || [0..2, 2..counts[0]];
+        let parts = || [0..2, 2..windows];
         let each = parts().map(|part| (0..EXAMPLES, part));
         let found = images::handed_on(&work, each, &at, [EXAMPLES * m, n], &mut scratch);
         let stored = images::stored(&work, (0..EXAMPLES, parts()), &at, n, &mut scratch);
         assert_eq!(found, stored, "{m} rows, {width} wide, by {cpu:?}");
-        if counts[1].is_multiple_of(MOST_LANES) {
-            let all = (0..EXAMPLES, 0..counts[0]);
+        let columns = if is_single { n } else { counts[1] };
+        if columns.is_multiple_of(MOST_LANES) {
+            let all = (0..EXAMPLES, 0..windows);
             let rounded = images::rounded(&work, all, &at, n, &mut scratch);
             let want =
                 found.iter().map(|bits| half::f32_to_bf16(f32::from_bits(bits.expect("a sum"))));
