@@ -1,6 +1,8 @@
 //! Engines for AVX2, FMA and F16C.
 
-use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, eights, x86::pack_f32};
+use super::super::pack::{
+    Alternate, Elements, Lines, Rows, alternate, apart, eights, x86::pack_f32,
+};
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
@@ -309,6 +311,17 @@ impl Engine for Avx2F32 {
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         // SAFETY: the caller's contract.
         unsafe { alternating_f32(vectors, of) }
+    }
+    unsafe fn pack_apart(
+        from: &Elements,
+        row: isize,
+        offsets: &[isize],
+        count: usize,
+        dst: *mut f32,
+    ) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { apart::by_eights(from, row, offsets, count, dst) };
+        u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.

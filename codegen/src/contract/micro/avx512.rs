@@ -1,6 +1,8 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
-use super::super::pack::{Alternate, Elements, Lines, Rows, avx512, loads, through, x86 as avx2};
+use super::super::pack::{
+    Alternate, Elements, Lines, Rows, apart, avx512, loads, through, x86 as avx2,
+};
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::avx2::vector;
@@ -187,6 +189,17 @@ impl Engine for Avx512F32 {
     unsafe fn alternating(vectors: usize, of: &Alternating<f32>) {
         // SAFETY: the caller's contract.
         unsafe { alternating_f32(vectors, of) }
+    }
+    unsafe fn pack_apart(
+        from: &Elements,
+        row: isize,
+        offsets: &[isize],
+        count: usize,
+        dst: *mut f32,
+    ) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { apart::by_sixteens(from, row, offsets, count, dst) };
+        u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.

@@ -452,7 +452,7 @@ pub(in crate::contract) unsafe fn pairs_crossed(
 /// `to` must be writable for them.
 #[inline]
 #[target_feature(enable = "avx512f")]
-unsafe fn store(to: *mut u32, mask: u16, numbers: x86::__m512i) {
+pub(super) unsafe fn store(to: *mut u32, mask: u16, numbers: x86::__m512i) {
     if mask == u16::MAX {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm512_storeu_si512(to.cast(), numbers) }

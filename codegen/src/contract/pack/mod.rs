@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 pub(super) mod alternate;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod apart;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod eights;
@@ -279,14 +281,11 @@ pub(super) unsafe fn pack_apart<E: Engine>(
     dst: *mut E::Num,
 ) -> u16 {
     let mut least = u16::MAX;
-    for (chunk, steps) in offsets.chunks(CHUNK).enumerate() {
-        for Part { start, count, ld } in strips(rows, most) {
-            let before = start * offsets.len().div_ceil(E::DEPTH);
-            let to = dst.wrapping_add(before + chunk * CHUNK / E::DEPTH * ld);
-            let first = from.moved(start as isize * row);
-            // SAFETY: the caller's contract, for these rows and steps.
-            least = least.min(unsafe { E::pack_apart(&first, row, steps, count, to) });
-        }
+    for Part { start, count, .. } in strips(rows, most) {
+        let to = dst.wrapping_add(start * offsets.len().div_ceil(E::DEPTH));
+        let first = from.moved(start as isize * row);
+        // SAFETY: the caller's contract, for these rows.
+        least = least.min(unsafe { E::pack_apart(&first, row, offsets, count, to) });
     }
     least
 }

@@ -1,6 +1,8 @@
 //! Contractions have the bits of their definition, for every shape, stride, dtype, CPU and cut.
 
 #[cfg(target_arch = "x86_64")]
+mod apart;
+#[cfg(target_arch = "x86_64")]
 mod depthwise;
 mod direct;
 mod few_steps;

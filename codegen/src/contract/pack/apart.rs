@@ -1,0 +1,175 @@
+//! Rows that lie close together, of which steps are some elements apart: those of a few steps that are near each other are read as vectors, row by row, and turned.
+//!
+//! Weights of a convolution whose rows are the channels that its gradient is of are such: elements of a window lie side by side, or between others of it, and the next
+//! row's behind them.
+
+use super::super::prefetch::ask;
+use super::avx512::{store, transpose};
+use super::loads::{self, Numbers, One, first};
+use super::x86::{self as octets, Octet};
+use super::{Elements, apart_singly};
+use crate::routines;
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// How many rows before it is needed a row's memory is asked for.
+const AHEAD: isize = 64;
+
+/// Fewer steps are not worth turning what lies around them.
+const FEW: usize = 3;
+
+/// Steps whose elements are among so many side by side, and the first of these elements.
+fn near(offsets: &[isize], from: usize, most: usize) -> (Range<usize>, isize, usize) {
+    let (mut low, mut high, mut end) = (offsets[from], offsets[from], from + 1);
+    while let Some(offset) = offsets.get(end) {
+        let [lower, higher] = [low.min(*offset), high.max(*offset)];
+        if higher - lower >= most as isize {
+            break;
+        }
+        (low, high, end) = (lower, higher, end + 1);
+    }
+    (from..end, low, (high - low) as usize + 1)
+}
+
+/// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, sixteen rows at a time.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn by_sixteens(
+    from: &Elements,
+    row: isize,
+    offsets: &[isize],
+    count: usize,
+    dst: *mut f32,
+) {
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe {
+            sixteens::<One<loads::F32>>(from, row, offsets, count, dst)
+        },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe {
+            sixteens::<One<loads::Bf16>>(from, row, offsets, count, dst)
+        },
+        // SAFETY: the caller's contract.
+        _ => unsafe { apart_singly(from, row, offsets, count, dst) },
+    }
+}
+
+/// # Safety
+///
+/// As [`by_sixteens`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn sixteens<N: Numbers>(
+    from: &Elements,
+    row: isize,
+    offsets: &[isize],
+    count: usize,
+    dst: *mut f32,
+) {
+    let mut next = 0;
+    while next < offsets.len() {
+        let (steps, low, span) = near(offsets, next, 16);
+        next = steps.end;
+        let to = dst.wrapping_add(steps.start * count);
+        let offsets = &offsets[steps];
+        if offsets.len() < FEW {
+            // SAFETY: the caller's contract.
+            unsafe { apart_singly(from, row, offsets, count, to) };
+            continue;
+        }
+        let base = from.moved(low);
+        for j in (0..count).step_by(16) {
+            let n = 16.min(count - j);
+            let mut rows = [x86::_mm512_setzero_si512(); 16];
+            for (l, numbers) in rows.iter_mut().enumerate().take(n) {
+                let line = base.moved((j + l) as isize * row).base;
+                ask(line.wrapping_offset(AHEAD * row * N::BYTES as isize));
+                // SAFETY: elements of a row, and those between them.
+                *numbers = unsafe { N::along(line, span) };
+            }
+            let turned = transpose(rows);
+            for (p, offset) in offsets.iter().enumerate() {
+                let numbers = turned[(offset - low) as usize];
+                let to = to.wrapping_add(p * count + j);
+                // SAFETY: the numbers' places.
+                unsafe { store(to.cast(), first(n) as u16, numbers) };
+            }
+        }
+    }
+}
+
+/// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, eight rows at a time.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX2 and F16C.
+pub(in crate::contract) unsafe fn by_eights(
+    from: &Elements,
+    row: isize,
+    offsets: &[isize],
+    count: usize,
+    dst: *mut f32,
+) {
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { eights::<octets::F32>(from, row, offsets, count, dst) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { eights::<octets::Bf16>(from, row, offsets, count, dst) },
+        // SAFETY: the caller's contract.
+        _ => unsafe { apart_singly(from, row, offsets, count, dst) },
+    }
+}
+
+/// # Safety
+///
+/// As [`by_eights`], for elements of the octets' dtype.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn eights<O: Octet>(
+    from: &Elements,
+    row: isize,
+    offsets: &[isize],
+    count: usize,
+    dst: *mut f32,
+) {
+    let mut next = 0;
+    while next < offsets.len() {
+        let (steps, low, span) = near(offsets, next, 8);
+        next = steps.end;
+        let to = dst.wrapping_add(steps.start * count);
+        let offsets = &offsets[steps];
+        let whole = if offsets.len() < FEW { 0 } else { count / 8 * 8 };
+        let base = from.moved(low);
+        for j in (0..whole).step_by(8) {
+            let mut rows = [x86::_mm256_setzero_ps(); 8];
+            for (l, numbers) in rows.iter_mut().enumerate() {
+                let line = base.moved((j + l) as isize * row).base;
+                ask(line.wrapping_offset(AHEAD * row * O::BYTES as isize));
+                *numbers = if span == 8 {
+                    // SAFETY: elements of a row, and those between them.
+                    unsafe { O::load(line) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { O::some::<1>(line, first(span) as u8) }
+                };
+            }
+            let turned = routines::transpose(rows);
+            for (p, offset) in offsets.iter().enumerate() {
+                let to = to.wrapping_add(p * count + j);
+                // SAFETY: the numbers' places.
+                unsafe { x86::_mm256_storeu_ps(to, turned[(offset - low) as usize]) };
+            }
+        }
+        for (p, offset) in offsets.iter().enumerate() {
+            for j in whole..count {
+                let at = from.moved(offset + j as isize * row).base;
+                // SAFETY: an element of the operand.
+                let number = unsafe { O::one(at) };
+                // SAFETY: its place.
+                unsafe { to.wrapping_add(p * count + j).write(number) };
+            }
+        }
+    }
+}
