@@ -12,6 +12,8 @@ pub(super) use fill::{Beside, Places};
 pub(crate) use pairs::Distances;
 
 use super::micro::Engine;
+#[cfg(target_arch = "x86_64")]
+use super::micro::depthwise::avx2;
 use super::windows::Seen;
 use super::{Cpu, with_engine};
 use crate::machine::InstructionSet;
@@ -325,9 +327,18 @@ impl Image {
         is_one_of_several: bool,
     ) -> bool {
         let is_read = [DType::F32, DType::BF16].contains(&dtype) && round.is_none();
-        let engine = cpu.instructions == InstructionSet::Avx512 && acc == DType::F32;
-        let is_long = |across: &Along| across.count > SHORT || across.step > 1 && is_one_of_several;
-        engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
+        let is_long = |across: &Along| match cpu.instructions {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => across.count > SHORT || across.step > 1 && is_one_of_several,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => {
+                let least = avx2::windows(dtype == DType::BF16, across.step);
+                across.taps == 3 && across.count >= least && across.places().len() >= SHORT
+            }
+            _ => false,
+        };
+        let is_read = is_read && acc == DType::F32;
+        is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
     /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of two planes, whose windows see them alike, these are one plane of pairs.
