@@ -1,4 +1,4 @@
-//! Depthwise convolutions with AVX-512: contractions of one row over windows of one plane each, which is read where it lies.
+//! Depthwise convolutions with AVX-512 and AVX2: contractions of one row over windows of one plane each, which is read where it lies.
 //!
 //! What an image would take, a copy of the plane with zeros around it, costs more than these few products.
 
@@ -54,7 +54,7 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must have AVX-512.
+    /// As [`Correlation::run`], and the CPU must have AVX-512 or AVX2.
     pub(super) unsafe fn run_depthwise(
         &self,
         (batches, lines): (Range<usize>, Range<usize>),
@@ -139,15 +139,14 @@ impl Correlation<'_> {
                     line: step * to_line as isize,
                 };
                 let is_bf16 = [from.dtype, dtype].map(|dtype| dtype == DType::BF16);
-                // SAFETY: the caller's contract, and the room for sums.
-                unsafe {
-                    match self.cpu.instructions {
-                        InstructionSet::Avx512 => {
-                            avx512::sum(&planes, [across.taps, across.step], is_bf16)
-                        }
-                        _ => avx2::sum(&planes, across.step, is_bf16),
-                    }
-                };
+                match self.cpu.instructions {
+                    // SAFETY: the caller's contract, and the room for sums.
+                    InstructionSet::Avx512 => unsafe {
+                        avx512::sum(&planes, [across.taps, across.step], is_bf16)
+                    },
+                    // SAFETY: as above.
+                    _ => unsafe { avx2::sum(&planes, across.step, is_bf16) },
+                }
                 waiting.end = batch + 1;
                 let is_full = waiting.len() == together || waiting.end == some.end;
                 if is_full && stored.is_none() {

@@ -317,8 +317,8 @@ impl Image {
         fits.then_some([down, across])
     }
 
-    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. Short lines are so if they
-    /// are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
+    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. With AVX-512 short lines are so if
+    /// they are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
     pub(crate) fn is_depthwise(
         &self,
         cpu: &Cpu,

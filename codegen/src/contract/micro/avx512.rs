@@ -56,10 +56,12 @@ impl Interleave for x86::__m512 {
     }
     #[inline(always)]
     unsafe fn round(self, odd: Self, to: *mut u8) {
-        // SAFETY: the CPU has AVX-512F.
-        let even = unsafe { x86::_mm512_srli_epi32::<16>(nearest_bf16(self)) };
+        // SAFETY: the CPU has AVX-512F, as for all of this module.
+        let [even, odd] = [self, odd].map(|sums| unsafe { nearest_bf16(sums) });
+        // SAFETY: as above.
+        let even = unsafe { x86::_mm512_srli_epi32::<16>(even) };
         // SAFETY: engines of AVX-512 have BW.
-        let both = unsafe { x86::_mm512_mask_blend_epi16(0xaaaa_aaaa, even, nearest_bf16(odd)) };
+        let both = unsafe { x86::_mm512_mask_blend_epi16(0xaaaa_aaaa, even, odd) };
         // SAFETY: the caller's contract.
         unsafe { x86::_mm512_storeu_si512(to.cast(), both) }
     }

@@ -11,9 +11,8 @@ use core::arch::x86_64::{self as x86, __m256 as V};
 /// Numbers of a vector.
 const LANES: usize = 8;
 
-/// The most vectors of windows in a line that are summed together, and the windows of these.
-const MOST_VECTORS: usize = 2;
-type Both = [V; MOST_VECTORS];
+/// Vectors of windows in a line that are summed together, or the only one twice.
+type Both = [V; 2];
 
 /// How windows see elements of rows, and where their sums go: windows `S` apart, whose positions go back along a row if they are `BACK`.
 trait Cells<const S: usize, const BACK: bool>: Sight<V> {
@@ -85,7 +84,7 @@ impl<const BACK: bool> Cells<1, BACK> for Same {
     }
 }
 
-/// The quarters of even and odd elements of two vectors: those of one are before those of the other in each half.
+/// Even elements of two vectors, and odd ones: in each half of a vector those of the first are before those of the second, and sums are put in order at the end.
 impl Cells<2, false> for Same {
     const VECTORS: usize = 1;
 
@@ -144,7 +143,7 @@ unsafe fn apart(from: *const u8, there: There, is_whole: bool) -> Both {
     [even, odd].map(|bits| unsafe { x86::_mm256_castsi256_ps(bits) })
 }
 
-/// Every second window in a vector: what one of them sees is two elements from what the next one does.
+/// Every second window in a vector: even elements of a row and odd ones are what both see.
 impl<const BACK: bool> Cells<1, BACK> for Bf16 {
     const VECTORS: usize = 2;
 
@@ -333,25 +332,25 @@ impl Strip<'_> {
         let lines = self.of.counts[0];
         let before = (TAPS - 1) / S;
         let mut sums = [[V::splat(0.0); 2]; TAPS];
-        let mut to = self.to;
         for y in 0..before {
             // SAFETY: the caller's contract.
             unsafe { self.step::<C, S, BACK, WHOLE>(y, &mut sums, false) };
             shift(&mut sums, before);
         }
+        let mut to = self.to;
         for y in before..lines {
-            // SAFETY: the caller's contract.
+            // SAFETY: the caller's contract; all lines that see these rows are there.
             unsafe { self.step::<C, S, BACK, WHOLE>(y, &mut sums, true) };
             // SAFETY: the caller vouches for the sums of a line.
-            unsafe { if ROUNDS { C::round(to, sums[before]) } else { C::store(to, sums[before]) } };
+            unsafe { put::<C, S, BACK, ROUNDS>(to, sums[before]) };
             to = to.wrapping_offset(self.of.line);
             shift(&mut sums, before);
         }
         for y in before.max(lines)..lines + before {
             // SAFETY: the caller's contract.
             unsafe { self.step::<C, S, BACK, WHOLE>(y, &mut sums, false) };
-            // SAFETY: the caller vouches for the sums of a line.
-            unsafe { if ROUNDS { C::round(to, sums[before]) } else { C::store(to, sums[before]) } };
+            // SAFETY: as above.
+            unsafe { put::<C, S, BACK, ROUNDS>(to, sums[before]) };
             to = to.wrapping_offset(self.of.line);
             shift(&mut sums, before);
         }
@@ -393,6 +392,24 @@ impl Strip<'_> {
                 });
             }
         });
+    }
+}
+
+/// Stores sums, rounded or not.
+///
+/// # Safety
+///
+/// As [`Cells::store`].
+#[inline(always)]
+unsafe fn put<C: Cells<S, BACK>, const S: usize, const BACK: bool, const ROUNDS: bool>(
+    to: *mut u8,
+    sums: Both,
+) {
+    match ROUNDS {
+        // SAFETY: the caller's contract.
+        true => unsafe { C::round(to, sums) },
+        // SAFETY: the caller's contract.
+        false => unsafe { C::store(to, sums) },
     }
 }
 
