@@ -1,14 +1,15 @@
-//! Depthwise convolutions with AVX-512: contractions of one row over windows of one plane each, which is read where it lies.
+//! Depthwise convolutions with AVX-512 and AVX2: contractions of one row over windows of one plane each, which is read where it lies.
 //!
 //! What an image would take, a copy of the plane with zeros around it, costs more than these few products.
 
 use super::correlate::{Correlation, Hand, Stored};
 use super::image::{Image, SHORT};
-use super::micro::avx512::Avx512F32;
-use super::micro::depthwise::{MOST_PLANES, Planes, sum};
-use super::operand::Scratch;
+use super::micro::avx2::Avx2F32;
+use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
+use super::operand::{Scratch, Source};
 use super::pack::room;
 use super::rooms::Rooms;
+use crate::machine::InstructionSet;
 use std::ops::Range;
 use tracecast_ir::DType;
 
@@ -24,11 +25,22 @@ impl Correlation<'_> {
         image.is_some_and(|image| image.is_depthwise(self.cpu, self.acc, of, true))
     }
 
+    /// True if sums are rounded to bf16 as they are stored: with AVX2 only those of bf16.
+    pub(super) fn rounds(&self) -> bool {
+        let is_bf16 = |source: &Source<'_>| match *source {
+            Source::Matrix { dtype, round, .. } | Source::Windows { dtype, round, .. } => {
+                dtype == DType::BF16 && round.is_none()
+            }
+            Source::Fill { .. } | Source::Packed { .. } => false,
+        };
+        self.cpu.instructions == InstructionSet::Avx512 || [self.a, self.b].iter().all(is_bf16)
+    }
+
     /// What [`Correlation::run_depthwise`] takes for so many batches and windows.
     pub(super) fn rooms_depthwise(&self, image: &Image, batches: usize, windows: usize) -> Rooms {
         let [all, each] = image.windows();
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<f32>());
-        let size = room::<Avx512F32>(1, 1, self.k);
+        let size = room::<Avx2F32>(1, 1, self.k);
         let sums = together(all, each, windows).saturating_mul(windows * each);
         Rooms {
             left: bytes(size.saturating_mul(self.period.min(batches))),
@@ -42,7 +54,7 @@ impl Correlation<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run`], and the CPU must have AVX-512.
+    /// As [`Correlation::run`], and the CPU must have AVX-512 or AVX2.
     pub(super) unsafe fn run_depthwise(
         &self,
         (batches, lines): (Range<usize>, Range<usize>),
@@ -61,7 +73,7 @@ impl Correlation<'_> {
         let zeros = scratch.filled.room::<f32>(image.place_by_place().line());
         // SAFETY: the room of a line; all bits zero are the number zero.
         unsafe { zeros.write_bytes(0, image.place_by_place().line()) };
-        let size = room::<Avx512F32>(1, 1, self.k);
+        let size = room::<Avx2F32>(1, 1, self.k);
         let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
         // Positions in a window that go back are those of lines from the last one on.
         let (line, step) = match down.dilation {
@@ -70,7 +82,11 @@ impl Correlation<'_> {
         };
         let first = [down.first + (line * down.step) as isize, across.first];
         // Some batches, and so many that come a period later each.
-        let stored = self.stored.filter(|to| [DType::F32, DType::BF16].contains(&to.dtype));
+        let stored = self.stored.filter(|to| match to.dtype {
+            DType::F32 => true,
+            DType::BF16 => self.rounds(),
+            _ => false,
+        });
         let run = |some: Range<usize>, count: usize, scratch: &mut Scratch, hand: &mut Hand<'_>| {
             let members = |batch: usize| {
                 std::array::from_fn::<_, MOST_PLANES, _>(|i| {
@@ -89,7 +105,7 @@ impl Correlation<'_> {
                 let weights = packed.wrapping_add(i % self.period * size);
                 if i < self.period {
                     // SAFETY: the caller's contract; there is room for so many.
-                    unsafe { self.pack::<Avx512F32>(left, 0..1, 1, weights, scratch) };
+                    unsafe { self.pack::<Avx2F32>(left, 0..1, 1, weights, scratch) };
                 }
                 let (sums, dtype) = match stored {
                     Some(Stored { first, ld, dtype }) => {
@@ -123,8 +139,14 @@ impl Correlation<'_> {
                     line: step * to_line as isize,
                 };
                 let is_bf16 = [from.dtype, dtype].map(|dtype| dtype == DType::BF16);
-                // SAFETY: the caller's contract, and the room for sums.
-                unsafe { sum(&planes, [across.taps, across.step], is_bf16) };
+                match self.cpu.instructions {
+                    // SAFETY: the caller's contract, and the room for sums.
+                    InstructionSet::Avx512 => unsafe {
+                        avx512::sum(&planes, [across.taps, across.step], is_bf16)
+                    },
+                    // SAFETY: as above.
+                    _ => unsafe { avx2::sum(&planes, across.step, is_bf16) },
+                }
                 waiting.end = batch + 1;
                 let is_full = waiting.len() == together || waiting.end == some.end;
                 if is_full && stored.is_none() {

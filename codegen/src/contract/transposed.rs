@@ -107,9 +107,14 @@ impl Transposed<'_> {
         }
     }
 
-    /// True if sums are stored as they are; others go to a [`Hand`].
-    fn is_stored(&self) -> bool {
+    /// True if elements are numbers.
+    fn has_numbers(&self) -> bool {
         self.dtype == self.acc()
+    }
+
+    /// True if sums are stored by an engine, as they are or rounded; others go to a [`Hand`].
+    fn is_stored<E: Engine>(&self) -> bool {
+        self.has_numbers() || E::ALTERNATES_BF16 && self.dtype == DType::BF16
     }
 
     fn framed(&self) -> Framed {
@@ -130,7 +135,7 @@ impl Transposed<'_> {
     fn rooms_with<E: Engine>(&self) -> Rooms {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         let [height, width] = self.to;
-        let sums = match self.is_stored() {
+        let sums = match self.is_stored::<E>() {
             // Of the last lines.
             true => width,
             false => height.saturating_mul(width),
@@ -190,25 +195,25 @@ impl Transposed<'_> {
         let ([rows, columns], [height, width]) = (self.from, self.to);
         let bytes = self.dtype.bytes();
         let whole = 2 * self.columns().next_multiple_of(E::LANES);
-        let lines = self.lines_from(inside.cast_const(), framed.pitch, 0);
+        let lines = self.lines_from::<E>(inside.cast_const(), framed.pitch, 0);
         for plane in planes.clone() {
             let x = placed.x.wrapping_add(plane * rows * columns * bytes);
             // SAFETY: the caller's contract; the image has room for the plane.
             unsafe { self.copy::<E>(x, [rows, columns], (inside, framed.pitch)) };
             let window = placed.weight.wrapping_add(plane % self.channels * window * bytes);
-            let weights = match self.is_stored() {
+            let weights = match self.has_numbers() {
                 true => window.cast(),
                 // SAFETY: the caller's contract.
                 false => unsafe { self.widened::<E>(window, scratch) },
             };
-            if !self.is_stored() {
-                let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND);
+            if !self.is_stored::<E>() {
+                let sums = scratch.sums.room::<E::Num>(height * width + 2 * BEHIND).cast();
                 // SAFETY: what is written behind a line is written again with the next one, or is room.
                 unsafe { sum::<E>(Alternating { weights, sums, ..lines }, self.columns()) };
                 hand(plane, sums.cast_const().cast());
                 continue;
             }
-            let sums = placed.sums.cast::<E::Num>().wrapping_add(plane * height * width);
+            let sums = placed.sums.wrapping_add(plane * height * width * bytes);
             // Lines behind which other sums of these planes come that vectors may write.
             let end = (planes.end - plane) * height * width;
             let followed = (0..height).rev().find(|line| line * width + whole <= end);
@@ -217,14 +222,14 @@ impl Transposed<'_> {
             // SAFETY: what is written behind a line is written again with the next one.
             unsafe { sum::<E>(all, self.columns()) };
             for line in followed..height {
-                let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND);
-                let one = self.lines_from(inside.cast_const(), framed.pitch, line);
+                let room = scratch.sums.room::<E::Num>(width + 2 * BEHIND).cast::<u8>();
+                let one = self.lines_from::<E>(inside.cast_const(), framed.pitch, line);
                 let one = Alternating { weights, sums: room, lines: 1, ..one };
                 // SAFETY: the room of a line.
                 unsafe { sum::<E>(one, self.columns()) };
-                let to = sums.wrapping_add(line * width);
+                let to = sums.wrapping_add(line * width * bytes);
                 // SAFETY: a line of the result.
-                unsafe { std::ptr::copy_nonoverlapping(room, to, width) };
+                unsafe { std::ptr::copy_nonoverlapping(room, to, width * bytes) };
             }
         }
     }
@@ -269,7 +274,12 @@ impl Transposed<'_> {
     }
 
     /// The sums from a line on, of a plane in an image of that pitch; neither weights nor sums have a place yet.
-    fn lines_from<T>(&self, inside: *const T, pitch: usize, line: usize) -> Alternating<T> {
+    fn lines_from<E: Engine>(
+        &self,
+        inside: *const E::Num,
+        pitch: usize,
+        line: usize,
+    ) -> Alternating<E::Num> {
         let [down, across] = self.moves;
         let (_, window, _) = down.met(line);
         let odd_first = across.low % 2 == 1;
@@ -290,6 +300,7 @@ impl Transposed<'_> {
             kinds,
             sums: std::ptr::null_mut(),
             width: self.to[1],
+            rounds: self.is_stored::<E>() && !self.has_numbers(),
         }
     }
 }
@@ -304,7 +315,8 @@ unsafe fn sum<E: Engine>(lines: Alternating<E::Num>, columns: usize) {
     // The last columns come first, so that those before them take the place of what is written behind the line before.
     for first in (0..vectors).step_by(MOST_VECTORS).rev() {
         let at = first * E::LANES;
-        let (from, sums) = (lines.from.wrapping_add(at), lines.sums.wrapping_add(2 * at));
+        let from = lines.from.wrapping_add(at);
+        let sums = lines.sums.wrapping_add(lines.bytes(2 * at));
         let some = (vectors - first).min(MOST_VECTORS);
         // SAFETY: the caller's contract.
         unsafe { E::alternating(some, &Alternating { from, sums, ..lines }) };

@@ -12,6 +12,8 @@ pub(super) use fill::{Beside, Places};
 pub(crate) use pairs::Distances;
 
 use super::micro::Engine;
+#[cfg(target_arch = "x86_64")]
+use super::micro::depthwise::avx2;
 use super::windows::Seen;
 use super::{Cpu, with_engine};
 use crate::machine::InstructionSet;
@@ -326,8 +328,8 @@ impl Image {
         fits.then_some([down, across])
     }
 
-    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. Short lines are so if they
-    /// are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
+    /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. With AVX-512 short lines are so if
+    /// they are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
     pub(crate) fn is_depthwise(
         &self,
         cpu: &Cpu,
@@ -336,9 +338,18 @@ impl Image {
         is_one_of_several: bool,
     ) -> bool {
         let is_read = [DType::F32, DType::BF16].contains(&dtype) && round.is_none();
-        let engine = cpu.instructions == InstructionSet::Avx512 && acc == DType::F32;
-        let is_long = |across: &Along| across.count > SHORT || across.step > 1 && is_one_of_several;
-        engine && is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
+        let is_long = |across: &Along| match cpu.instructions {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => across.count > SHORT || across.step > 1 && is_one_of_several,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => {
+                let least = avx2::windows(dtype == DType::BF16, across.step);
+                across.taps == 3 && across.count >= least && across.places().len() >= SHORT
+            }
+            _ => false,
+        };
+        let is_read = is_read && acc == DType::F32;
+        is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
     /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two

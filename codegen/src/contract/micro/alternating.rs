@@ -1,6 +1,7 @@
 //! The innermost loop of transposed convolutions: sums for columns two apart, and for those between them, of the same numbers. Both are stored in turn.
 
 use super::Vector;
+use tracecast_ir::DType;
 
 /// Sums of lines, whose columns see numbers side by side.
 pub(in crate::contract) struct Alternating<T> {
@@ -16,8 +17,10 @@ pub(in crate::contract) struct Alternating<T> {
     /// What lines are multiplied with, in turn.
     pub(in crate::contract) kinds: [Kind; 2],
     /// Where the sums go, and numbers from a line to the next.
-    pub(in crate::contract) sums: *mut T,
+    pub(in crate::contract) sums: *mut u8,
     pub(in crate::contract) width: usize,
+    /// Sums of products of bf16 are rounded to bf16.
+    pub(in crate::contract) rounds: bool,
 }
 
 /// A kind of lines.
@@ -45,6 +48,22 @@ pub(in crate::contract) struct Places {
 pub(super) trait Interleave: Vector {
     /// The first numbers of both in turn, and the last ones.
     fn interleave(self, odd: Self) -> [Self; 2];
+
+    /// Stores numbers of both in turn, rounded to bf16; those that are not numbers have no bits that are rounded away.
+    ///
+    /// # Safety
+    ///
+    /// `to` must be writable for them.
+    unsafe fn round(self, _odd: Self, _to: *mut u8) {
+        unreachable!("the engine does not alternate bf16")
+    }
+}
+
+impl<T> Alternating<T> {
+    /// Bytes of so many sums.
+    pub(in crate::contract) fn bytes(&self, sums: usize) -> usize {
+        sums * if self.rounds { DType::BF16.bytes() } else { size_of::<T>() }
+    }
 }
 
 /// The most vectors of even columns that are summed together.
@@ -121,12 +140,17 @@ unsafe fn store<T: Interleave, const V: usize>(
     [even, odd]: [[T; V]; 2],
 ) {
     for (v, (even, odd)) in even.into_iter().zip(odd).enumerate() {
-        let to = s.sums.wrapping_add(line * s.width + 2 * v * T::LANES);
+        let to = s.sums.wrapping_add(s.bytes(line * s.width + 2 * v * T::LANES));
+        if s.rounds {
+            // SAFETY: the caller's contract.
+            unsafe { even.round(odd, to) };
+            continue;
+        }
         let [first, last] = even.interleave(odd);
         // SAFETY: the caller's contract.
-        unsafe { first.store(to) };
+        unsafe { first.store(to.cast()) };
         // SAFETY: the caller's contract.
-        unsafe { last.store(to.wrapping_add(T::LANES)) };
+        unsafe { last.store(to.cast::<T::Num>().wrapping_add(T::LANES)) };
     }
 }
 
@@ -205,7 +229,8 @@ fn add<T: Vector, const V: usize, const L: usize>(
 #[inline(always)]
 pub(super) unsafe fn singly<T: Interleave>(vectors: usize, s: &Alternating<T::Num>) {
     for first in (0..vectors).rev().map(|v| v * T::LANES) {
-        let (from, sums) = (s.from.wrapping_add(first), s.sums.wrapping_add(2 * first));
+        let from = s.from.wrapping_add(first);
+        let sums = s.sums.wrapping_add(s.bytes(2 * first));
         // SAFETY: the caller's contract.
         unsafe { product::<T, 1>(&Alternating { from, sums, ..*s }) };
     }

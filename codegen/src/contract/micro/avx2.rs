@@ -86,6 +86,39 @@ impl Interleave for x86::__m256 {
         let last = unsafe { x86::_mm256_permute2f128_ps::<0x31>(low, high) };
         [first, last]
     }
+    #[inline(always)]
+    unsafe fn round(self, odd: Self, to: *mut u8) {
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_storeu_si256(to.cast(), bf16_in_turn(self, odd)) }
+    }
+}
+
+/// Sums of products of bf16 with the nearest bf16 in the high half of each: those that are not numbers have nothing in the low one.
+#[inline(always)]
+pub(super) fn nearest_bf16(sums: x86::__m256) -> x86::__m256i {
+    // SAFETY: the CPU has AVX2, as for all of this module.
+    let bits = unsafe { x86::_mm256_castps_si256(sums) };
+    // SAFETY: as above.
+    let high = unsafe { x86::_mm256_srli_epi32::<16>(bits) };
+    // SAFETY: as above.
+    let one = unsafe { x86::_mm256_set1_epi32(1) };
+    // SAFETY: as above.
+    let odd = unsafe { x86::_mm256_and_si256(high, one) };
+    // SAFETY: as above.
+    let half = unsafe { x86::_mm256_set1_epi32(0x7fff) };
+    // SAFETY: as above.
+    let more = unsafe { x86::_mm256_add_epi32(bits, half) };
+    // SAFETY: as above.
+    unsafe { x86::_mm256_add_epi32(more, odd) }
+}
+
+/// Such sums in turn, rounded.
+#[inline(always)]
+pub(super) fn bf16_in_turn(even: x86::__m256, odd: x86::__m256) -> x86::__m256i {
+    // SAFETY: as above.
+    let even = unsafe { x86::_mm256_srli_epi32::<16>(nearest_bf16(even)) };
+    // SAFETY: as above.
+    unsafe { x86::_mm256_blend_epi16::<0xaa>(even, nearest_bf16(odd)) }
 }
 
 impl Interleave for x86::__m256d {
@@ -261,6 +294,7 @@ impl Engine for Avx2F32 {
     const ROWS: usize = 6;
     const SPOTS: usize = 6;
     const LINE: usize = 14;
+    const ALTERNATES_BF16: bool = true;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 32 } else { 16 }
     }

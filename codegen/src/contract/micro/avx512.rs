@@ -6,7 +6,7 @@ use super::super::pack::{
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::avx2::vector;
-use super::depthwise::Loads;
+use super::depthwise::avx512::Loads;
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
@@ -14,6 +14,7 @@ use super::spots::{Spots, spots};
 use super::sweep::{Sight, Sweep, There, sweep};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
+use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -54,6 +55,17 @@ impl Interleave for x86::__m512 {
             // SAFETY: as above.
             unsafe { x86::_mm512_permutex2var_ps(self, order, odd) }
         })
+    }
+    #[inline(always)]
+    unsafe fn round(self, odd: Self, to: *mut u8) {
+        // SAFETY: the CPU has AVX-512F, as for all of this module.
+        let [even, odd] = [self, odd].map(|sums| unsafe { nearest_bf16(sums) });
+        // SAFETY: as above.
+        let even = unsafe { x86::_mm512_srli_epi32::<16>(even) };
+        // SAFETY: engines of AVX-512 have BW.
+        let both = unsafe { x86::_mm512_mask_blend_epi16(0xaaaa_aaaa, even, odd) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_storeu_si512(to.cast(), both) }
     }
 }
 
@@ -139,6 +151,7 @@ impl Engine for Avx512F32 {
     const ROWS: usize = 14;
     const SPOTS: usize = 9;
     const LINE: usize = 14;
+    const ALTERNATES_BF16: bool = true;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
     }
@@ -342,7 +355,7 @@ unsafe fn field_f64(lines: usize, vectors: usize, of: &Field<'_, f64>) {
     field!(x86::__m512d, lines, vectors, of)
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn alternating_f32(vectors: usize, of: &Alternating<f32>) {
     alternating!(x86::__m512, vectors, of, [1 2 3 4])
 }

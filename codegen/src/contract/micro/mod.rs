@@ -94,6 +94,8 @@ pub(super) trait Engine {
     const DEPTH: usize = 1;
     /// True if there is [`Engine::round`].
     const ROUNDS: bool = false;
+    /// True if [`Engine::alternating`] rounds sums of products of bf16.
+    const ALTERNATES_BF16: bool = false;
 
     /// The most columns of a strip with so few rows: enough chains to keep the CPU busy.
     fn columns(rows: usize) -> usize;

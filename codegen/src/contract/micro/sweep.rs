@@ -44,7 +44,7 @@ pub(in crate::contract) struct There {
 
 impl There {
     /// Of so many elements from a place on those that are there, which are eight at least.
-    fn of(there: &Range<isize>, from: isize, count: usize) -> There {
+    pub(super) fn of(there: &Range<isize>, from: isize, count: usize) -> There {
         let before = |end: isize| ((1u64 << (end - from).clamp(0, count as isize)) - 1) as u32;
         let mask = before(there.end) & !before(there.start);
         There {
