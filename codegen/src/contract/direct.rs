@@ -8,7 +8,6 @@ use super::micro::taps::Taps;
 use super::pack::strips;
 use super::prefetch::{LINE, ask};
 use crate::routines::{NarrowFloat, Tiles};
-use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// What it takes to store sums directly.
@@ -43,11 +42,9 @@ impl Correlation<'_> {
         of: Direct<'_, E::Num>,
     ) {
         let Direct { left, image, at, line } = of;
-        let stored @ Stored { first, ld, dtype } = to;
+        let Stored { first, ld, dtype } = to;
         let bytes = dtype.bytes();
-        // Sums of pairs are rounded as they come, others a line at a time.
-        let rounds = E::DEPTH == 2 && dtype == DType::BF16;
-        let narrow = NarrowFloat::of(dtype).filter(|_| !rounds);
+        let narrow = NarrowFloat::of(dtype);
         let narrow = narrow.map(|narrow| Tiles::of(self.cpu.instructions).narrow(narrow));
         // What all steps read of a piece is read again by each strip of rows, and stays in half of the first-level cache.
         let numbers = self.cpu.caches.l1 / 2 / size_of::<E::Num>();
@@ -67,7 +64,7 @@ impl Correlation<'_> {
                         .for_each(|at| ask(place(row).wrapping_add(at)));
                 }
                 let a = left.base.wrapping_add(part.start * at.len());
-                let (out, ld) = match rounds || narrow.is_some() {
+                let (out, ld) = match narrow.is_some() {
                     true => (line, across),
                     false => (place(part.start).cast::<E::Num>(), ld),
                 };
@@ -87,13 +84,6 @@ impl Correlation<'_> {
                     };
                     // SAFETY: the caller's contract: lines hold whole vectors.
                     unsafe { E::taps(part.count, vectors.count, &taps) };
-                    if rounds {
-                        let sizes = [part.count, vectors.count];
-                        let to = place(part.start).cast::<u16>().wrapping_add(first);
-                        let sums = (taps.out.cast_const(), taps.ld);
-                        // SAFETY: the sums, and the places for them.
-                        unsafe { E::round(sums, sizes, (to, stored.ld), left.tiny) };
-                    }
                 }
                 let Some(narrow) = narrow else { continue };
                 for (i, row) in rows.enumerate() {

@@ -14,6 +14,8 @@
 )]
 
 mod across;
+#[cfg(target_arch = "x86_64")]
+mod along;
 mod attend;
 mod beside;
 mod blocking;
@@ -62,8 +64,6 @@ pub(crate) use windows::{Axis, Bound, MOST_BOUNDS, Seen};
 
 use crate::machine::InstructionSet;
 use blocking::Blocking;
-#[cfg(target_arch = "x86_64")]
-use micro::few;
 use micro::{Engine, Number};
 use operand::Operand;
 use pack::{Lines, Wider, pack, panels as panels_of, room};
@@ -87,10 +87,6 @@ const LONG_CHAIN: usize = 128;
 const ROWS_OF_PAIRS: usize = 8;
 /// Results of fewer columns are handed to the epilogue in one piece.
 const NARROW: usize = 64;
-
-/// So many columns of few rows are summed before the epilogue gets them.
-#[cfg(target_arch = "x86_64")]
-const FEW_TOGETHER: usize = 1024;
 
 /// What takes the sums: first row, rows, first column, columns, and the sums, row by row without gaps.
 pub(crate) type Epilogue<'a> = dyn FnMut(usize, usize, usize, usize, *const u8) + 'a;
@@ -383,50 +379,6 @@ impl Work<'_> {
         Left::Packed { base: packed, rows: rows.len(), least }
     }
 
-    /// The right operand, if few rows use columns that lie along `k`.
-    #[cfg(target_arch = "x86_64")]
-    fn along_k(&self) -> Option<Lines> {
-        let most = if self.in_pairs() { few::ROWS_OF_PAIRS } else { few::ROWS };
-        let few = self.cpu.instructions == InstructionSet::Avx512
-            && self.rows.len() <= most
-            && self.k > 0;
-        let reads = |b: &Lines| b.along == 1 && b.round.is_none() && few::reads(b.dtype);
-        self.b.in_memory().filter(|b| few && reads(b))
-    }
-
-    /// Runs it for few rows and such columns.
-    ///
-    /// # Safety
-    ///
-    /// As [`Work::run`], for f32.
-    #[cfg(target_arch = "x86_64")]
-    unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
-        type E = micro::avx512::Avx512F32;
-        let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
-        let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
-            few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
-        } else {
-            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
-            // SAFETY: the caller's contract.
-            let lines = unsafe { self.a.lines::<f32>(self.rows.clone(), 0..self.k, filled, runs) };
-            let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
-            for row in 0..self.rows.len() {
-                let to = rows.wrapping_add(row * self.k);
-                // SAFETY: the lines are readable by the caller's contract, or filled, and there is room for all of them.
-                unsafe { E::pack(&lines.from(row, 0), 1, self.k, to, 1) };
-            }
-            few::Rows { base: rows, row: self.k as isize }
-        };
-        for cols in groups(&self.cols, FEW_TOGETHER) {
-            let ld = leading::<E>(cols.len());
-            let sums = scratch.sums.room::<f32>(self.rows.len() * ld);
-            let sizes = [self.rows.len(), cols.len(), self.k];
-            // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
-            unsafe { few::product(sizes, a, b.from(cols.start, 0), sums, ld) };
-            self.finish::<E>(self.rows.clone(), cols, scratch, finish);
-        }
-    }
-
     /// True if the operands are to be multiplied in pairs: unless few rows use columns that need no packing otherwise, and are too few for these to be read in pairs.
     #[cfg(target_arch = "x86_64")]
     fn in_pairs(&self) -> bool {
@@ -446,8 +398,8 @@ impl Work<'_> {
         let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 2;
         // Lines of a panel that share no sets of the first-level cache.
         let stays = |b: &Lines| {
-            let apart = b.along.unsigned_abs() * size;
-            is_near && b.dtype == E::Num::DTYPE && !apart.is_multiple_of(FAR_APART)
+            let apart = b.along.unsigned_abs() * b.dtype.bytes();
+            is_near && E::reads_fast(b.dtype) && !apart.is_multiple_of(FAR_APART)
         };
         let is_whole = self.k.is_multiple_of(E::DEPTH);
         let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);

@@ -87,9 +87,9 @@ impl Positions<'_> {
         self.cpu.pairs && all_bf16 && (pair.is_some() || *is_whole)
     }
 
-    /// True if channels are packed: those of a single column, in pairs.
-    fn are_packed<E: Engine>(&self) -> bool {
-        E::DEPTH > 1 && self.channels.is_whole
+    /// True if channels are packed: those of a single column, in pairs or widened.
+    fn are_packed(&self) -> bool {
+        self.channels.is_whole && !self.is_read_in_place()
     }
 
     fn rooms_with<E: Engine>(&self, counts: [usize; 2], k: usize) -> Rooms {
@@ -105,7 +105,7 @@ impl Positions<'_> {
         let together = cut.channels.min(TOGETHER);
         let [of_images, of_line] = if self.is_read_in_place() {
             [0; 2]
-        } else if self.are_packed::<E>() {
+        } else if self.are_packed() {
             let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
             [packed_line::<E>(steps).saturating_mul(cut.channels), line]
         } else {
@@ -119,7 +119,7 @@ impl Positions<'_> {
             Some(_) => (0, [0; 2]),
             None => (a.filled(E::WIDTH, block), a.listed(E::WIDTH, block)),
         };
-        let of_right = if self.are_packed::<E>() { b.listed(together, steps) } else { [0; 2] };
+        let of_right = if self.are_packed() { b.listed(together, steps) } else { [0; 2] };
         let listed = [0, 1].map(|i| listed[i].max(of_right[i]));
         Rooms {
             left: bytes(room::<E>(E::WIDTH, E::WIDTH, cut.packed)),
@@ -228,7 +228,7 @@ impl Positions<'_> {
             scratch.steps.extend(columns);
             return;
         }
-        if self.are_packed::<E>() {
+        if self.are_packed() {
             let line = packed_line::<E>(steps);
             scratch.steps.clear();
             scratch.steps.extend(0..steps.div_ceil(E::DEPTH) as isize);
@@ -267,7 +267,7 @@ impl Positions<'_> {
         let (base, least) = if self.is_read_in_place() {
             let first = first + part.channels.start as isize * self.channels.stride;
             (self.elements().moved(first).base.cast(), u16::MAX)
-        } else if self.are_packed::<E>() {
+        } else if self.are_packed() {
             // SAFETY: the caller's contract.
             unsafe { self.pack_channels::<E>(part, &stretch, scratch) }
         } else {
@@ -295,7 +295,8 @@ impl Positions<'_> {
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
         let mut now = steps.start;
         while now < steps.end {
-            let some = now..steps.end.min((now / CONTRACT_BLOCK * CONTRACT_BLOCK) + cut.packed);
+            let whole = cut.packed.min(CONTRACT_BLOCK);
+            let some = now..steps.end.min(now / whole * whole + cut.packed);
             // Sums go on from those of steps before.
             part.tiny &= !now.is_multiple_of(CONTRACT_BLOCK);
             for panel in panels(part.rows.len(), E::WIDTH) {
@@ -307,6 +308,7 @@ impl Positions<'_> {
                     unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
                 part.tiny |= may_be_subnormal(least, right.least);
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
+                let most = if width == E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
                 let mut from = now;
                 while from < some.end {
                     let block = from / CONTRACT_BLOCK;
@@ -318,7 +320,7 @@ impl Positions<'_> {
                     let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
                     let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
                     let base = packed.wrapping_add((from - now) / E::DEPTH * width);
-                    for strip in strips(columns, E::SPOTS) {
+                    for strip in strips(columns, most) {
                         let place = strip.start * cut.ld + panel.start;
                         for start in (0..panel.count).step_by(2 * E::LANES) {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);

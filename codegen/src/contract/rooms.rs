@@ -1,7 +1,7 @@
 //! [`Rooms`]: how much memory a contraction packs into, so that it is there before the contraction runs.
 
 #[cfg(target_arch = "x86_64")]
-use super::FEW_TOGETHER;
+use super::along::TOGETHER;
 #[cfg(target_arch = "x86_64")]
 use super::micro;
 use super::micro::Engine;
@@ -138,7 +138,7 @@ impl Work<'_> {
     #[cfg(target_arch = "x86_64")]
     fn rooms_of_few(&self) -> Rooms {
         type E = micro::avx512::Avx512F32;
-        let (m, n, k) = (self.rows.len(), self.cols.len().min(FEW_TOGETHER), self.k);
+        let (m, n, k) = (self.rows.len(), self.cols.len().min(TOGETHER), self.k);
         Rooms {
             left: room_of::<E>(m, 1, k),
             filled: self.a.filled(m, k).max(self.dense(m, n)),

@@ -1,7 +1,7 @@
 //! A block of a contraction whose operands are packed or read where they lie: the loop over its strips and panels.
 
-use super::micro::{Engine, Strip};
-use super::pack::{Lines, Part, panels, strips};
+use super::micro::{Engine, Strip, place};
+use super::pack::{Lines, Part, Wider, panels, strips};
 use super::prefetch::Prefetch;
 use tracecast_ir::DType;
 
@@ -128,8 +128,7 @@ impl<T> Out<'_, T> {
 
     /// Where a sum goes so many behind the first.
     fn place(&self, sums: usize) -> *mut T {
-        let bytes = if self.rounded { DType::BF16.bytes() } else { size_of::<T>() };
-        self.sums.wrapping_byte_add(sums * bytes)
+        place(self.sums, sums, self.rounded)
     }
 
     /// The same, and memory that is asked for where sums go whose first one is of that row and column.
@@ -166,14 +165,17 @@ pub(super) unsafe fn block<E: Engine>(
     let out = Out { tiny: may_be_subnormal(left.least(), right.least), ..out };
     let widest = E::columns(m.div_ceil(m.div_ceil(E::ROWS)));
     let whole = right.in_place.map_or(0, |(_, whole)| whole);
+    let strips = strips(m, E::ROWS);
     let span = |start: usize, columns: Columns| {
         let at = [out.at[0], out.at[1] + start];
         let out = Out { sums: out.place(start), at, ..out };
         // SAFETY: the caller's contract; the chains have room for all rows and as many columns.
-        let least = unsafe { span::<E>(m, k, left, columns, out, chains) };
+        let least = unsafe { span::<E>(strips.clone(), k, left, columns, out, chains) };
         if !out.tiny && least < u16::MAX && may_be_subnormal(left.least(), least) {
-            // SAFETY: as above. Such sums begin at zero and are not added to others.
-            unsafe { span::<E>(m, k, left, columns, Out { tiny: true, ..out }, chains) };
+            // Such sums begin at zero and are not added to others.
+            let out = Out { tiny: true, ..out };
+            // SAFETY: as above.
+            unsafe { span::<E>(strips.clone(), k, left, columns, out, chains) };
         }
     };
     if let Some((lines, whole)) = right.in_place {
@@ -199,13 +201,13 @@ fn vectors_of<E: Engine>(columns: usize, widest: usize) -> impl Iterator<Item = 
     spans.chain((whole < columns).then(|| (columns - E::LANES, E::LANES)))
 }
 
-/// All rows of a block by some columns. Returns what [`Engine::strip`] does.
+/// All strips of rows of a block by some columns. Returns what [`Engine::strip`] does.
 ///
 /// # Safety
 ///
 /// As [`block`]; the chains must have room for all rows and columns in whole vectors.
 unsafe fn span<E: Engine>(
-    m: usize,
+    strips: impl Iterator<Item = Part>,
     k: usize,
     left: Left<E::Num>,
     columns: Columns,
@@ -215,7 +217,8 @@ unsafe fn span<E: Engine>(
     let mut least = u16::MAX;
     let vectors = columns.count.div_ceil(E::LANES);
     let width = vectors * E::LANES;
-    for Part { start, count: rows, .. } in strips(m, E::ROWS) {
+    debug_assert!(out.begins || columns.cell == E::Num::DTYPE, "widened columns go on");
+    for Part { start, count: rows, .. } in strips {
         let (a, row, step) = match left {
             Left::Packed { base, .. } => (base.wrapping_add(start * k), 1, rows as isize),
             Left::InPlace { base, row, step } => {
@@ -223,9 +226,7 @@ unsafe fn span<E: Engine>(
             }
         };
         let chain = chains.wrapping_add(start * width);
-        let rounded = out.rounded && out.ends;
-        let (to, ld) =
-            if out.ends && !rounded { (out.place(start * out.ld), out.ld) } else { (chain, width) };
+        let (to, ld) = if out.ends { (out.place(start * out.ld), out.ld) } else { (chain, width) };
         let strip = Strip {
             k,
             a,
@@ -241,6 +242,7 @@ unsafe fn span<E: Engine>(
             out: to,
             ld,
             add: out.ends && out.add,
+            rounded: out.ends && out.rounded,
             tiny: out.tiny,
         };
         for prefetched in out.prefetched {
@@ -249,11 +251,6 @@ unsafe fn span<E: Engine>(
         }
         // SAFETY: the caller's contract.
         least = least.min(unsafe { E::strip(rows, vectors, &strip) });
-        if rounded {
-            let to = out.place(start * out.ld).cast();
-            // SAFETY: the sums of the strip, and the places for them.
-            unsafe { E::round((chain, width), [rows, vectors], (to, out.ld), out.tiny) };
-        }
     }
     least
 }

@@ -21,7 +21,7 @@ pub(super) struct Cut {
     /// Examples whose images are there at a time, all of a number's steps among them.
     pub(super) examples: usize,
     apart: usize,
-    /// Steps of a panel that stay in the first-level cache, and those that are packed at once, whole blocks.
+    /// Steps of a panel that stay in the first-level cache, and those that are packed at once: a part of a block, or whole ones.
     pub(super) steps: usize,
     pub(super) packed: usize,
     /// From a column of the sums to the next.
@@ -49,6 +49,10 @@ impl Cut {
         let steps = E::DEPTH * (caches.l1 / 2 / (E::WIDTH * size)).next_multiple_of(64);
         let blocks = E::DEPTH * (caches.l2 / 4 / (E::WIDTH * size)) / CONTRACT_BLOCK;
         let packed = blocks.max(1) * CONTRACT_BLOCK;
+        // Without windows a panel is used so little that it is multiplied while it is in the first-level cache.
+        let near = 1 << (caches.l1 / 3 / (E::WIDTH * size)).clamp(32, CONTRACT_BLOCK).ilog2();
+        let is_short = work.channels.is_whole && E::DEPTH == 1;
+        let [steps, packed] = if is_short { [near; 2] } else { [steps, packed] };
         Cut { rows, channels, examples, apart, steps, packed, ld }
     }
 

@@ -116,6 +116,13 @@ fn bf16_in_high_half(x: Wide) -> x86::__m256i {
     Wide::select(Wide::unordered(x), Wide::from_bits(quiet), Wide::from_bits(rounded)).bits()
 }
 
+/// The nearest bf16 in the high halves, ties to even; a NaN stays one. What is in the low halves means nothing.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(crate) fn nearest_bf16(x: x86::__m256) -> x86::__m256i {
+    bf16_in_high_half(Wide(x))
+}
+
 #[inline(always)]
 fn to_bf16(x: Wide) -> x86::__m128i {
     let bits = bf16_in_high_half(x);

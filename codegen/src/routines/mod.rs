@@ -29,6 +29,8 @@ mod tests;
 mod weigh;
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::nearest_bf16 as avx2_nearest_bf16;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::{nearest_bf16, to_bf16};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use gather_rows::avx2::transpose;

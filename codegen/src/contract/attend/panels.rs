@@ -100,6 +100,7 @@ pub(super) fn product<E: Engine<Num: Real>>(
                     out: to,
                     ld,
                     add: false,
+                    rounded: false,
                     tiny: false,
                 };
                 // SAFETY: everything is inside of the slices, as it has been asserted; `attend` is called for the CPU of the engine.

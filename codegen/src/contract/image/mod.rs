@@ -352,37 +352,6 @@ impl Image {
         is_read && self.depthwise().is_some_and(|[_, across]| is_long(across))
     }
 
-    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two
-    /// are one plane of pairs. Not where what windows see of a line is more than two elements apart.
-    pub(crate) fn in_pairs(mut self) -> Image {
-        let [.., inner] = &self.along;
-        if !(1..=2).contains(&(inner.step as isize * inner.stride)) {
-            return self;
-        }
-        // Windows of one position along an axis have no step there.
-        let is_single =
-            |step: &Step| matches!(step, Step::Taps(axis) if self.along[*axis].taps == 1);
-        let count = self.steps.iter().rposition(|step| !is_single(step)).map_or(0, |at| at + 1);
-        self.steps.truncate(count);
-        match self.steps.last_mut() {
-            Some(Step::Planes(2, second)) => {
-                self.second = Some(*second);
-                self.steps.pop();
-            }
-            Some(Step::Planes(planes, stride)) if planes.is_multiple_of(2) => {
-                self.second = Some(*stride);
-                (*planes, *stride) = (*planes / 2, *stride * 2);
-            }
-            _ => {}
-        }
-        self
-    }
-
-    /// How many steps a number holds.
-    pub(super) fn depth(&self) -> usize {
-        1 + usize::from(self.second.is_some())
-    }
-
     /// True if it has a single plane.
     pub(super) fn has_one_plane(&self) -> bool {
         self.planes() == 1

@@ -15,6 +15,37 @@ const MOST: usize = 8;
 pub(crate) type Distances = SmallVec<[isize; MOST]>;
 
 impl Image {
+    /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two
+    /// are one plane of pairs. Not where what windows see of a line is more than two elements apart.
+    pub(crate) fn in_pairs(mut self) -> Image {
+        let [.., inner] = &self.along;
+        if !(1..=2).contains(&(inner.step as isize * inner.stride)) {
+            return self;
+        }
+        // Windows of one position along an axis have no step there.
+        let is_single =
+            |step: &Step| matches!(step, Step::Taps(axis) if self.along[*axis].taps == 1);
+        let count = self.steps.iter().rposition(|step| !is_single(step)).map_or(0, |at| at + 1);
+        self.steps.truncate(count);
+        match self.steps.last_mut() {
+            Some(Step::Planes(2, second)) => {
+                self.second = Some(*second);
+                self.steps.pop();
+            }
+            Some(Step::Planes(planes, stride)) if planes.is_multiple_of(2) => {
+                self.second = Some(*stride);
+                (*planes, *stride) = (*planes / 2, *stride * 2);
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// How many steps a number holds.
+    pub(in crate::contract) fn depth(&self) -> usize {
+        1 + usize::from(self.second.is_some())
+    }
+
     /// The distances of the pairs among so many steps, none if its numbers are pairs; `None` if they are too many.
     pub(crate) fn distances(&self, count: usize) -> Option<Distances> {
         if self.second.is_some() {

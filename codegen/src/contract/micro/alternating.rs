@@ -54,7 +54,7 @@ pub(super) trait Interleave: Vector {
     /// # Safety
     ///
     /// `to` must be writable for them.
-    unsafe fn round(self, _odd: Self, _to: *mut u8) {
+    unsafe fn round_in_turn(self, _odd: Self, _to: *mut u8) {
         unreachable!("the engine does not alternate bf16")
     }
 }
@@ -143,7 +143,7 @@ unsafe fn store<T: Interleave, const V: usize>(
         let to = s.sums.wrapping_add(s.bytes(line * s.width + 2 * v * T::LANES));
         if s.rounds {
             // SAFETY: the caller's contract.
-            unsafe { even.round(odd, to) };
+            unsafe { even.round_in_turn(odd, to) };
             continue;
         }
         let [first, last] = even.interleave(odd);

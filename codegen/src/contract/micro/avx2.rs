@@ -1,8 +1,7 @@
 //! Engines for AVX2, FMA and F16C.
 
-use super::super::pack::{
-    Alternate, Elements, Lines, Rows, alternate, apart, eights, x86::pack_f32,
-};
+use super::super::pack::x86::{pack_f32, pack_line_f32};
+use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, apart, eights};
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
@@ -12,12 +11,13 @@ use super::spots::{Spots, spots};
 use super::sweep::{Sight, Sweep, There, sweep};
 use super::taps::{Taps, taps};
 use super::{Bf16, Cell, Engine, F16, Same, Strip, Vector, product, sizes};
+use crate::routines::avx2_nearest_bf16 as nearest_bf16;
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
 
 macro_rules! vector {
-    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident) => {
+    ($ty:ident, $num:ty, $lanes:literal, $set:ident, $load:ident, $store:ident, $fma:ident, $add:ident $(, $round:ident)?) => {
         impl Vector for x86::$ty {
             type Num = $num;
             const LANES: usize = $lanes;
@@ -46,6 +46,13 @@ macro_rules! vector {
                 // SAFETY: as for `splat`.
                 unsafe { x86::$add(self, o) }
             }
+            $(
+                #[inline(always)]
+                unsafe fn round(self, p: *mut u16) {
+                    // SAFETY: as for `load`.
+                    unsafe { $round(self, p) }
+                }
+            )?
         }
     };
 }
@@ -60,7 +67,8 @@ vector!(
     _mm256_loadu_ps,
     _mm256_storeu_ps,
     _mm256_fmadd_ps,
-    _mm256_add_ps
+    _mm256_add_ps,
+    round
 );
 vector!(
     __m256d,
@@ -72,6 +80,22 @@ vector!(
     _mm256_fmadd_pd,
     _mm256_add_pd
 );
+
+/// Stores the nearest bf16.
+///
+/// # Safety
+///
+/// `p` must be writable for eight of them.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn round(x: x86::__m256, p: *mut u16) {
+    let low = x86::_mm256_srli_epi32::<16>(nearest_bf16(x));
+    let packed = x86::_mm256_packus_epi32(low, low);
+    let packed = x86::_mm256_permute4x64_epi64::<0b1000>(packed);
+    let packed = x86::_mm256_castsi256_si128(packed);
+    // SAFETY: the caller's contract.
+    unsafe { x86::_mm_storeu_si128(p.cast(), packed) };
+}
 
 impl Interleave for x86::__m256 {
     #[inline(always)]
@@ -87,7 +111,7 @@ impl Interleave for x86::__m256 {
         [first, last]
     }
     #[inline(always)]
-    unsafe fn round(self, odd: Self, to: *mut u8) {
+    unsafe fn round_in_turn(self, odd: Self, to: *mut u8) {
         // SAFETY: the caller's contract.
         unsafe { x86::_mm256_storeu_si256(to.cast(), bf16_in_turn(self, odd)) }
     }
@@ -95,7 +119,7 @@ impl Interleave for x86::__m256 {
 
 /// Sums of products of bf16 with the nearest bf16 in the high half of each: those that are not numbers have nothing in the low one.
 #[inline(always)]
-pub(super) fn nearest_bf16(sums: x86::__m256) -> x86::__m256i {
+pub(super) fn nearest_without_nan(sums: x86::__m256) -> x86::__m256i {
     // SAFETY: the CPU has AVX2, as for all of this module.
     let bits = unsafe { x86::_mm256_castps_si256(sums) };
     // SAFETY: as above.
@@ -116,9 +140,9 @@ pub(super) fn nearest_bf16(sums: x86::__m256) -> x86::__m256i {
 #[inline(always)]
 pub(super) fn bf16_in_turn(even: x86::__m256, odd: x86::__m256) -> x86::__m256i {
     // SAFETY: as above.
-    let even = unsafe { x86::_mm256_srli_epi32::<16>(nearest_bf16(even)) };
+    let even = unsafe { x86::_mm256_srli_epi32::<16>(nearest_without_nan(even)) };
     // SAFETY: as above.
-    unsafe { x86::_mm256_blend_epi16::<0xaa>(even, nearest_bf16(odd)) }
+    unsafe { x86::_mm256_blend_epi16::<0xaa>(even, nearest_without_nan(odd)) }
 }
 
 impl Interleave for x86::__m256d {
@@ -149,6 +173,46 @@ impl Cell<x86::__m256> for Bf16 {
         // SAFETY: as above.
         unsafe { x86::_mm256_castsi256_ps(x) }
     }
+    /// Even columns, and odd ones.
+    #[inline(always)]
+    unsafe fn load_two(p: *const u8, _: isize) -> [x86::__m256; 2] {
+        // SAFETY: the caller vouches for sixteen elements.
+        let both = unsafe { x86::_mm256_loadu_si256(p.cast()) };
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        unsafe { widened(both) }
+    }
+    #[inline(always)]
+    fn in_order([even, odd]: [x86::__m256; 2]) -> [x86::__m256; 2] {
+        even.interleave(odd)
+    }
+    #[inline(always)]
+    unsafe fn round_two(two: [x86::__m256; 2], p: *mut u16) {
+        // SAFETY: the CPU has AVX2, as for all of this module.
+        let both = unsafe { rounded(two) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm256_storeu_si256(p.cast(), both) };
+    }
+}
+
+/// Sixteen bf16 in f32: even ones, and odd ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn widened(both: x86::__m256i) -> [x86::__m256; 2] {
+    let odd = x86::_mm256_and_si256(both, x86::_mm256_set1_epi32(0xffff << 16));
+    [x86::_mm256_slli_epi32::<16>(both), odd].map(|bits| x86::_mm256_castsi256_ps(bits))
+}
+
+/// What [`widened`] makes f32 of, rounded.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn rounded([even, odd]: [x86::__m256; 2]) -> x86::__m256i {
+    let nan = x86::_mm256_cmp_ps::<{ x86::_CMP_UNORD_Q }>(even, odd);
+    let [even, odd] = if x86::_mm256_movemask_ps(nan) == 0 {
+        [nearest_without_nan(even), nearest_without_nan(odd)]
+    } else {
+        [nearest_bf16(even), nearest_bf16(odd)]
+    };
+    x86::_mm256_blend_epi16::<0b1010_1010>(x86::_mm256_srli_epi32::<16>(even), odd)
 }
 
 impl Cell<x86::__m256> for F16 {
@@ -245,13 +309,7 @@ impl Sight<x86::__m256> for Bf16 {
         // SAFETY: the CPU has AVX2, as for all of this module.
         let both = unsafe { x86::_mm256_set_m128i(high, low) };
         // SAFETY: as above.
-        let even = unsafe { x86::_mm256_slli_epi32::<16>(both) };
-        // SAFETY: as above.
-        let high_halves = unsafe { x86::_mm256_set1_epi32(0xffff << 16) };
-        // SAFETY: as above.
-        let odd = unsafe { x86::_mm256_and_si256(both, high_halves) };
-        // SAFETY: as above.
-        [even, odd].map(|bits| unsafe { x86::_mm256_castsi256_ps(bits) })
+        unsafe { widened(both) }
     }
 }
 
@@ -295,20 +353,31 @@ impl Engine for Avx2F32 {
     const SPOTS: usize = 6;
     const LINE: usize = 14;
     const ALTERNATES_BF16: bool = true;
+    const ROUNDS: bool = true;
     fn columns(rows: usize) -> usize {
         if rows <= 3 { 32 } else { 16 }
     }
     fn reads(cell: DType) -> bool {
         matches!(cell, DType::F32 | DType::BF16 | DType::F16)
     }
+    fn reads_fast(cell: DType) -> bool {
+        matches!(cell, DType::F32 | DType::BF16)
+    }
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
+        macro_rules! strip {
+            ($cell:ty) => {
+                match strip.rounded {
+                    // SAFETY: the caller's contract.
+                    true => unsafe { strip_f32::<$cell, true>(rows, vectors, strip) },
+                    // SAFETY: the caller's contract.
+                    false => unsafe { strip_f32::<$cell, false>(rows, vectors, strip) },
+                }
+            };
+        }
         match strip.cell {
-            // SAFETY: the caller's contract.
-            DType::BF16 => unsafe { strip_f32::<Bf16>(rows, vectors, strip) },
-            // SAFETY: the caller's contract.
-            DType::F16 => unsafe { strip_f32::<F16>(rows, vectors, strip) },
-            // SAFETY: the caller's contract.
-            _ => unsafe { strip_f32::<Same>(rows, vectors, strip) },
+            DType::BF16 => strip!(Bf16),
+            DType::F16 => strip!(F16),
+            _ => strip!(Same),
         }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
@@ -360,6 +429,11 @@ impl Engine for Avx2F32 {
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { pack_f32(lines, count, k, dst, ld) };
+        u16::MAX
+    }
+    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { pack_line_f32(line, k, dst) };
         u16::MAX
     }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
@@ -433,13 +507,17 @@ impl Engine for Avx2F64 {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn strip_f32<C: Cell<x86::__m256>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-    sizes!(x86::__m256, C, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+unsafe fn strip_f32<C: Cell<x86::__m256>, const ROUNDED: bool>(
+    rows: usize,
+    vectors: usize,
+    strip: &Strip<f32>,
+) -> u16 {
+    sizes!(x86::__m256, C, ROUNDED, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
-    sizes!(x86::__m256d, Same, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+    sizes!(x86::__m256d, Same, false, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]

@@ -57,7 +57,7 @@ impl Interleave for x86::__m512 {
         })
     }
     #[inline(always)]
-    unsafe fn round(self, odd: Self, to: *mut u8) {
+    unsafe fn round_in_turn(self, odd: Self, to: *mut u8) {
         // SAFETY: the CPU has AVX-512F, as for all of this module.
         let [even, odd] = [self, odd].map(|sums| unsafe { nearest_bf16(sums) });
         // SAFETY: as above.
@@ -150,6 +150,7 @@ impl Engine for Avx512F32 {
     const WIDTH: usize = 32;
     const ROWS: usize = 14;
     const SPOTS: usize = 9;
+    const SPOTS_ALONE: usize = 16;
     const LINE: usize = 14;
     const ALTERNATES_BF16: bool = true;
     fn columns(rows: usize) -> usize {
@@ -225,6 +226,11 @@ impl Engine for Avx512F32 {
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
     }
+    unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
+        // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
+        unsafe { avx2::pack_line_f32(line, k, dst) };
+        u16::MAX
+    }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         // SAFETY: the caller's contract.
         unsafe { avx512::alternate_f32(from, rows, to) }
@@ -297,12 +303,12 @@ impl Engine for Avx512F64 {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn strip_f32<C: Cell<x86::__m512>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-    sizes!(x86::__m512, C, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    sizes!(x86::__m512, C, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]
 unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
-    sizes!(x86::__m512d, Same, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    sizes!(x86::__m512d, Same, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]
@@ -312,7 +318,7 @@ unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9])
+    spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9], alone: [10 11 12 13 14 15 16])
 }
 
 #[target_feature(enable = "avx512f")]

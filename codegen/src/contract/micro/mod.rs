@@ -10,6 +10,8 @@ pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod depthwise;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod eights;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod few;
 pub(super) mod field;
 pub(super) mod lanes;
@@ -62,16 +64,32 @@ pub(super) struct Strip<T> {
     pub(super) cell: DType,
     /// So many bytes behind what each step reads of the columns is asked for.
     pub(super) ahead: isize,
-    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero.
+    /// The sums that the chains go on from, rows `from_ld` numbers apart; null for chains that begin at zero, as those of columns that are widened do.
     pub(super) from: *const T,
     pub(super) from_ld: usize,
-    /// Where the sums go, rows `ld` numbers apart.
+    /// Where the sums go, rows `ld` of them apart.
     pub(super) out: *mut T,
     pub(super) ld: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(super) add: bool,
+    /// Rounds the sums to bf16: `out` takes these. They are not added to others then.
+    pub(super) rounded: bool,
     /// Sums may be subnormal.
     pub(super) tiny: bool,
+}
+
+impl<T> Strip<T> {
+    /// Where a sum goes so many behind the first.
+    #[cfg(target_arch = "x86_64")]
+    fn place(&self, sums: usize) -> *mut T {
+        place(self.out, sums, self.rounded)
+    }
+}
+
+/// Where a sum goes so many behind the first, which goes there, if they are rounded to bf16 or not.
+pub(super) fn place<T>(first: *mut T, sums: usize, rounded: bool) -> *mut T {
+    let bytes = if rounded { DType::BF16.bytes() } else { size_of::<T>() };
+    first.wrapping_byte_add(sums * bytes)
 }
 
 /// Vectors of one type on one kind of CPU.
@@ -87,12 +105,14 @@ pub(super) trait Engine {
     const ROWS: usize;
     /// The most columns whose numbers lie in an image that are summed together, by two vectors of rows.
     const SPOTS: usize;
+    /// The same by one vector.
+    const SPOTS_ALONE: usize = Self::SPOTS;
     /// The most columns of a line that are summed together, each a vector of batches.
     const LINE: usize;
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
     /// apart from what is packed.
     const DEPTH: usize = 1;
-    /// True if there is [`Engine::round`].
+    /// True if strips round sums to bf16.
     const ROUNDS: bool = false;
     /// True if [`Engine::alternating`] rounds sums of products of bf16.
     const ALTERNATES_BF16: bool = false;
@@ -103,6 +123,11 @@ pub(super) trait Engine {
     /// True if a strip can read right operands of that dtype.
     fn reads(cell: DType) -> bool;
 
+    /// True if it reads them as fast as packed ones.
+    fn reads_fast(cell: DType) -> bool {
+        cell == Self::Num::DTYPE
+    }
+
     /// Computes `rows` (1 to [`Engine::ROWS`]) by `vectors` of columns (1 to [`Engine::columns`] of them). Of columns that are
     /// read as they lie, returns what [`Engine::pack`] does of those that are packed.
     ///
@@ -112,20 +137,6 @@ pub(super) trait Engine {
     /// the strip's `cell`.
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<Self::Num>) -> u16;
 
-    /// Rounds so many rows and vectors of sums, rows so far apart, to bf16, rows of which are so far apart. Some may be subnormal if `tiny`.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's; the sums must be readable, and their places writable.
-    unsafe fn round(
-        _: (*const Self::Num, usize),
-        [_rows, _vectors]: [usize; 2],
-        _: (*mut u16, usize),
-        _tiny: bool,
-    ) {
-        unreachable!("the engine does not round")
-    }
-
     /// As [`Engine::strip`], of columns that lie in an image, in numbers of one step.
     ///
     /// # Safety
@@ -133,7 +144,7 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
 
-    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image, by one vector of rows or two.
+    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image by one vector of rows or two, or up to [`Engine::SPOTS_ALONE`] by one.
     ///
     /// # Safety
     ///
@@ -328,6 +339,14 @@ trait Vector: Copy {
     /// `self * b + acc`, rounded once.
     fn fma(self, b: Self, acc: Self) -> Self;
     fn add(self, o: Self) -> Self;
+    /// Stores the nearest bf16, if the engine rounds.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be writable for `LANES` of them.
+    unsafe fn round(self, _p: *mut u16) {
+        unreachable!("does not round")
+    }
 }
 
 /// How elements in memory become a vector.
@@ -339,6 +358,35 @@ trait Cell<T: Vector> {
     ///
     /// `p` must be readable for as many elements as the vector has lanes, in each step of a number.
     unsafe fn load(p: *const u8, step: isize) -> T;
+    /// Two vectors of columns side by side, in an order of their own.
+    ///
+    /// # Safety
+    ///
+    /// As [`Cell::load`], for both.
+    #[inline(always)]
+    unsafe fn load_two(p: *const u8, step: isize) -> [T; 2] {
+        // SAFETY: the caller's contract.
+        let first = unsafe { Self::load(p, step) };
+        // SAFETY: as above.
+        [first, unsafe { Self::load(p.wrapping_add(T::LANES * Self::BYTES), step) }]
+    }
+    /// What was in the order of [`Cell::load_two`] in that of columns.
+    #[inline(always)]
+    fn in_order(two: [T; 2]) -> [T; 2] {
+        two
+    }
+    /// [`Vector::round`] of two vectors in the order of [`Cell::load_two`].
+    ///
+    /// # Safety
+    ///
+    /// As there, for both.
+    #[inline(always)]
+    unsafe fn round_two(two: [T; 2], p: *mut u16) {
+        for (v, x) in two.into_iter().enumerate() {
+            // SAFETY: the caller's contract.
+            unsafe { x.round(p.wrapping_add(v * T::LANES)) };
+        }
+    }
     /// Takes numbers into what is known of the least magnitude so far, zeros at first. Only two steps of bf16 keep it.
     fn smaller(least: T, _: T) -> T {
         least
@@ -369,9 +417,11 @@ struct F16;
 
 /// # Safety
 ///
-/// As [`Engine::strip`], for `R` rows and `V` vectors.
+/// As [`Engine::strip`], for `R` rows and `V` vectors, whose sums are rounded if they are to be `ROUNDED`.
 #[inline(always)]
-unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Strip<T::Num>) -> u16 {
+unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize, const ROUNDED: bool>(
+    s: &Strip<T::Num>,
+) -> u16 {
     let mut least = T::splat(T::Num::ZERO);
     let mut acc = [[T::splat(T::Num::ZERO); V]; R];
     if !s.from.is_null() {
@@ -416,19 +466,47 @@ unsafe fn product<T: Vector, C: Cell<T>, const R: usize, const V: usize>(s: &Str
             b = b.wrapping_offset(s.b_step);
         }
     }
-    for (i, row) in acc.iter().enumerate() {
-        for (v, sum) in row.iter().enumerate() {
-            let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
-            let mut total = *sum;
-            if s.add {
-                // SAFETY: the caller vouches for the sums' memory.
-                total = unsafe { T::load(out) }.add(total);
-            }
-            // SAFETY: as above.
-            unsafe { total.store(out) };
-        }
+    for (i, row) in acc.into_iter().enumerate() {
+        // SAFETY: the caller vouches for the sums' memory.
+        unsafe { finish::<T, C, V, ROUNDED>(s, row, i * s.ld) };
     }
     C::least(least)
+}
+
+/// Stores the sums of a row, or adds them to others, so many places behind the first.
+///
+/// # Safety
+///
+/// As [`Engine::strip`], for the places of these sums.
+#[inline(always)]
+unsafe fn finish<T: Vector, C: Cell<T>, const V: usize, const ROUNDED: bool>(
+    s: &Strip<T::Num>,
+    mut row: [T; V],
+    place: usize,
+) {
+    if ROUNDED {
+        let out = s.out.cast::<u16>().wrapping_add(place);
+        for v in 0..V / 2 {
+            let to = out.wrapping_add(2 * v * T::LANES);
+            // SAFETY: the caller's contract.
+            unsafe { C::round_two([row[2 * v], row[2 * v + 1]], to) };
+        }
+        if V % 2 == 1 {
+            // SAFETY: as above.
+            unsafe { row[V - 1].round(out.wrapping_add((V - 1) * T::LANES)) };
+        }
+        return;
+    }
+    for v in 0..V / 2 {
+        [row[2 * v], row[2 * v + 1]] = C::in_order([row[2 * v], row[2 * v + 1]]);
+    }
+    for (v, sum) in row.into_iter().enumerate() {
+        let out = s.out.wrapping_add(place + v * T::LANES);
+        // SAFETY: as above.
+        let total = if s.add { unsafe { T::load(out) }.add(sum) } else { sum };
+        // SAFETY: as above.
+        unsafe { total.store(out) };
+    }
 }
 
 /// One step along `k`.
@@ -444,10 +522,17 @@ unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
     least: &mut T,
 ) {
     let mut right = [T::splat(T::Num::ZERO); V];
-    for (v, right) in right.iter_mut().enumerate() {
+    let from = |v: usize| b.wrapping_add(v * T::LANES * C::BYTES);
+    for v in 0..V / 2 {
         // SAFETY: the caller's contract.
-        *right = unsafe { C::load(b.wrapping_add(v * T::LANES * C::BYTES), step) };
-        *least = C::smaller(*least, *right);
+        [right[2 * v], right[2 * v + 1]] = unsafe { C::load_two(from(2 * v), step) };
+    }
+    if V % 2 == 1 {
+        // SAFETY: the caller's contract.
+        right[V - 1] = unsafe { C::load(from(V - 1), step) };
+    }
+    for right in right {
+        *least = C::smaller(*least, right);
     }
     for (i, row) in acc.iter_mut().enumerate() {
         // SAFETY: the caller's contract.
@@ -460,18 +545,18 @@ unsafe fn step<T: Vector, C: Cell<T>, const R: usize, const V: usize>(
 
 /// Calls [`product`] for a strip's number of rows, listed, and of vectors, which few rows have more of.
 macro_rules! sizes {
-    ($vector:ty, $cell:ty, $rows:expr, $vectors:expr, $strip:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
+    ($vector:ty, $cell:ty, $rounded:expr, $rows:expr, $vectors:expr, $strip:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
         match ($rows, $vectors) {
             // SAFETY: the caller vouches for a strip of this size.
-            $(($r, 1) => unsafe { product::<$vector, $cell, $r, 1>($strip) },
+            $(($r, 1) => unsafe { product::<$vector, $cell, $r, 1, { $rounded }>($strip) },
             // SAFETY: as above.
-            ($r, 2) => unsafe { product::<$vector, $cell, $r, 2>($strip) },)*
+            ($r, 2) => unsafe { product::<$vector, $cell, $r, 2, { $rounded }>($strip) },)*
             // SAFETY: as above.
-            $(($few, 3) => unsafe { product::<$vector, $cell, $few, 3>($strip) },
+            $(($few, 3) => unsafe { product::<$vector, $cell, $few, 3, { $rounded }>($strip) },
             // SAFETY: as above.
-            ($few, 4) => unsafe { product::<$vector, $cell, $few, 4>($strip) },)*
+            ($few, 4) => unsafe { product::<$vector, $cell, $few, 4, { $rounded }>($strip) },)*
             // SAFETY: as above.
-            $(($v, 3) => unsafe { product::<$vector, $cell, $v, 3>($strip) },)*
+            $(($v, 3) => unsafe { product::<$vector, $cell, $v, 3, { $rounded }>($strip) },)*
             (rows, vectors) => unreachable!("no strip of {rows} rows by {vectors} vectors"),
         }
     };

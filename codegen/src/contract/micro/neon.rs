@@ -116,9 +116,9 @@ impl Engine for NeonF32 {
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
         type V = arm::float32x4_t;
         if strip.cell == DType::BF16 {
-            sizes!(V, Bf16, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+            sizes!(V, Bf16, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
         } else {
-            sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+            sizes!(V, Same, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
         }
     }
     unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
@@ -173,7 +173,7 @@ impl Engine for NeonF64 {
     }
     unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
         type V = arm::float64x2_t;
-        sizes!(V, Same, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        sizes!(V, Same, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }
     unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
         type V = arm::float64x2_t;

@@ -35,7 +35,7 @@ struct Pairs(x86::__m512);
 struct Slowly(x86::__m512);
 
 macro_rules! pair_vector {
-    ($ty:ident, $fma:ident) => {
+    ($ty:ident, $fma:ident, $round:ident) => {
         impl Vector for $ty {
             type Num = f32;
             const LANES: usize = 16;
@@ -64,12 +64,19 @@ macro_rules! pair_vector {
                 // SAFETY: as for `splat`.
                 $ty(unsafe { x86::_mm512_add_ps(self.0, o.0) })
             }
+            #[inline(always)]
+            unsafe fn round(self, p: *mut u16) {
+                // SAFETY: as for `splat`.
+                let rounded = unsafe { $round(self.0) };
+                // SAFETY: as for `load`.
+                unsafe { x86::_mm256_storeu_si256(p.cast(), rounded) };
+            }
         }
     };
 }
 
-pair_vector!(Pairs, multiply);
-pair_vector!(Slowly, multiply_slowly);
+pair_vector!(Pairs, multiply, nearest);
+pair_vector!(Slowly, multiply_slowly, to_bf16);
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -112,6 +119,37 @@ impl Cell<Pairs> for Apart {
         // SAFETY: as above.
         Pairs(unsafe { x86::_mm512_castsi512_ps(both) })
     }
+    /// In groups of four columns: every second one, and those between.
+    #[inline(always)]
+    unsafe fn load_two(p: *const u8, step: isize) -> [Pairs; 2] {
+        // SAFETY: the caller vouches for 32 elements of both steps.
+        let first = unsafe { x86::_mm512_loadu_si512(p.cast()) };
+        // SAFETY: as above.
+        let second = unsafe { x86::_mm512_loadu_si512(p.wrapping_offset(step / 2).cast()) };
+        // SAFETY: this engine's CPUs have AVX-512BW.
+        let even = unsafe { x86::_mm512_unpacklo_epi16(second, first) };
+        // SAFETY: as above.
+        let odd = unsafe { x86::_mm512_unpackhi_epi16(second, first) };
+        // SAFETY: as above.
+        [even, odd].map(|both| Pairs(unsafe { x86::_mm512_castsi512_ps(both) }))
+    }
+    #[inline(always)]
+    fn in_order([even, odd]: [Pairs; 2]) -> [Pairs; 2] {
+        // SAFETY: as for `splat`.
+        let [first, last] = unsafe { fours_in_turn(even.0, odd.0) };
+        [Pairs(first), Pairs(last)]
+    }
+    #[inline(always)]
+    unsafe fn round_two([even, odd]: [Pairs; 2], p: *mut u16) {
+        // SAFETY: this engine's CPUs have AVX512-BF16.
+        let rounded = unsafe { nearest_of_two(even.0, odd.0) };
+        // SAFETY: as for `splat`.
+        let order = unsafe { x86::_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7) };
+        // SAFETY: as for `splat`.
+        let rounded = unsafe { x86::_mm512_permutexvar_epi64(order, rounded) };
+        // SAFETY: the caller's contract.
+        unsafe { x86::_mm512_storeu_si512(p.cast(), rounded) };
+    }
     #[inline(always)]
     fn smaller(least: Pairs, numbers: Pairs) -> Pairs {
         // SAFETY: as for `splat`, and this engine's CPUs have AVX-512BW.
@@ -122,6 +160,18 @@ impl Cell<Pairs> for Apart {
         // SAFETY: as for `smaller`; these CPUs have SSE4.1 as well.
         unsafe { least_magnitude(least) }
     }
+}
+
+/// Groups of four numbers of two vectors in turn: the first of both, and the last.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn fours_in_turn(even: x86::__m512, odd: x86::__m512) -> [x86::__m512; 2] {
+    let (even, odd) = (x86::_mm512_castps_pd(even), x86::_mm512_castps_pd(odd));
+    let first = x86::_mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    let first = x86::_mm512_permutex2var_pd(even, first, odd);
+    let last = x86::_mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    let last = x86::_mm512_permutex2var_pd(even, last, odd);
+    [x86::_mm512_castpd_ps(first), x86::_mm512_castpd_ps(last)]
 }
 
 /// The larger of both in each half of a lane: of what is known, and of the magnitude's negative, of which that of zero is the least.
@@ -181,26 +231,25 @@ impl Engine for PairsF32 {
     fn reads(cell: DType) -> bool {
         cell == DType::BF16
     }
-    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-        match (strip.cell, strip.tiny) {
-            // SAFETY: the caller's contract.
-            (DType::BF16, true) => unsafe { strip_slowly::<Apart>(rows, vectors, strip) },
-            // SAFETY: as above.
-            (DType::BF16, false) => unsafe { strip_pairs::<Apart>(rows, vectors, strip) },
-            // SAFETY: as above.
-            (_, true) => unsafe { strip_slowly::<Same>(rows, vectors, strip) },
-            // SAFETY: as above.
-            (_, false) => unsafe { strip_pairs::<Same>(rows, vectors, strip) },
-        }
+    fn reads_fast(cell: DType) -> bool {
+        cell == DType::BF16
     }
-    unsafe fn round(
-        sums: (*const f32, usize),
-        [rows, vectors]: [usize; 2],
-        to: (*mut u16, usize),
-        tiny: bool,
-    ) {
-        // SAFETY: the caller's contract.
-        unsafe { round(sums, [rows, vectors], to, tiny) }
+    unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
+        macro_rules! strip {
+            ($cell:ty) => {
+                match (strip.tiny, strip.rounded) {
+                    // SAFETY: the caller's contract.
+                    (false, false) => unsafe { strip_pairs::<$cell, false>(rows, vectors, strip) },
+                    // SAFETY: as above.
+                    (false, true) => unsafe { strip_pairs::<$cell, true>(rows, vectors, strip) },
+                    // SAFETY: as above.
+                    (true, false) => unsafe { strip_slowly::<$cell, false>(rows, vectors, strip) },
+                    // SAFETY: as above.
+                    (true, true) => unsafe { strip_slowly::<$cell, true>(rows, vectors, strip) },
+                }
+            };
+        }
+        if strip.cell == DType::BF16 { strip!(Apart) } else { strip!(Same) }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
         if taps.tiny {
@@ -302,30 +351,12 @@ impl Engine for PairsF32 {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn strip_pairs<C: Cell<Pairs>>(rows: usize, vectors: usize, strip: &Strip<f32>) -> u16 {
-    sizes!(Pairs, C, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
-}
-
-/// # Safety
-///
-/// As [`Engine::round`].
-#[target_feature(enable = "avx512f,avx512bf16,avx512bw,avx512vl")]
-unsafe fn round(
-    (sums, from_ld): (*const f32, usize),
-    [rows, vectors]: [usize; 2],
-    (to, ld): (*mut u16, usize),
-    tiny: bool,
-) {
-    for row in 0..rows {
-        for at in (0..vectors).map(|v| v * PairsF32::LANES) {
-            // SAFETY: the caller's contract.
-            let sum = unsafe { x86::_mm512_loadu_ps(sums.wrapping_add(row * from_ld + at)) };
-            let rounded = if tiny { to_bf16(sum) } else { nearest(sum) };
-            let to = to.wrapping_add(row * ld + at);
-            // SAFETY: as above.
-            unsafe { x86::_mm256_storeu_si256(to.cast(), rounded) };
-        }
-    }
+unsafe fn strip_pairs<C: Cell<Pairs>, const ROUNDED: bool>(
+    rows: usize,
+    vectors: usize,
+    strip: &Strip<f32>,
+) -> u16 {
+    sizes!(Pairs, C, ROUNDED, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 /// As [`to_bf16`], of numbers that are not subnormal: for the instruction, these are zero.
@@ -335,6 +366,15 @@ fn nearest(x: x86::__m512) -> x86::__m256i {
     let rounded = x86::_mm512_cvtneps_pbh(x);
     // SAFETY: all 256 bits are numbers in either type.
     unsafe { std::mem::transmute::<x86::__m256bh, x86::__m256i>(rounded) }
+}
+
+/// The same of two vectors, one behind the other.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn nearest_of_two(first: x86::__m512, last: x86::__m512) -> x86::__m512i {
+    let rounded = x86::_mm512_cvtne2ps_pbh(last, first);
+    // SAFETY: all 512 bits are numbers in either type.
+    unsafe { std::mem::transmute::<x86::__m512bh, x86::__m512i>(rounded) }
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -353,18 +393,22 @@ unsafe fn spots_pairs(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
 ///
 /// As [`Engine::strip`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn strip_slowly<C: Cell<Slowly>>(rows: usize, vectors: usize, of: &Strip<f32>) -> u16 {
+unsafe fn strip_slowly<C: Cell<Slowly>, const ROUNDED: bool>(
+    rows: usize,
+    vectors: usize,
+    of: &Strip<f32>,
+) -> u16 {
     for i in 0..rows {
         for at in (0..vectors).map(|v| v * PairsF32::LANES) {
             let strip = Strip {
                 a: of.a.wrapping_offset(i as isize * of.row),
                 b: of.b.wrapping_add(at * C::BYTES),
                 from: from(of.from, i * of.from_ld + at),
-                out: of.out.wrapping_add(i * of.ld + at),
+                out: of.place(i * of.ld + at),
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a row.
-            unsafe { product::<Slowly, C, 1, 1>(&strip) };
+            unsafe { product::<Slowly, C, 1, 1, ROUNDED>(&strip) };
         }
     }
     u16::MAX
@@ -446,7 +490,12 @@ fn rounds_to_nearest() -> bool {
     let mut all = all.flat_map(|high| fractions.map(|low| f32::from_bits(high << 23 | low)));
     all.all(|x| {
         let x = x86::_mm512_set1_ps(x);
+        let two = nearest_of_two(x86::_mm512_setzero_ps(), x);
+        let (first, last) =
+            (x86::_mm512_castsi512_si256(two), x86::_mm512_extracti64x4_epi64::<1>(two));
         let differ = x86::_mm256_xor_si256(nearest(x), to_bf16(x));
+        let differ = x86::_mm256_or_si256(differ, x86::_mm256_xor_si256(last, to_bf16(x)));
+        let differ = x86::_mm256_or_si256(differ, first);
         x86::_mm256_testz_si256(differ, differ) == 1
     })
 }

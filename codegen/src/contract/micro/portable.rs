@@ -82,7 +82,7 @@ macro_rules! portable_engine {
                 cell == <$num as super::Wider>::DTYPE
             }
             unsafe fn strip(rows: usize, vectors: usize, strip: &Strip<$num>) -> u16 {
-                sizes!([$num; 4], Same, rows, vectors, strip, few: [], all: [1 2], more: [])
+                sizes!([$num; 4], Same, false, rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {
                 taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2], more: [])

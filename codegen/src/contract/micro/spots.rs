@@ -74,12 +74,14 @@ pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spot
 
 /// Calls [`product`] for one of these numbers of columns, and one vector or two.
 macro_rules! spots {
-    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*]) => {
+    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*] $(, alone: [$($one:literal)*])?) => {
         match ($columns, $vectors) {
             // SAFETY: the caller vouches for so many.
             $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1>($spots) },
             // SAFETY: as above.
             ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 2>($spots) },)*
+            // SAFETY: as above.
+            $($(($one, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $one, 1>($spots) },)*)?
             (columns, vectors) => unreachable!("no product of {columns} columns by {vectors} vectors"),
         }
     };

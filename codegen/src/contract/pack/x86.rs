@@ -1,7 +1,7 @@
 //! Packing into f32 with AVX2 and F16C: eight lines by eight steps at a time.
 
-use super::{Lines, pack_singly};
-use crate::routines::transpose;
+use super::{Elements, Lines, Wider, pack_singly};
+use crate::routines::{avx2_nearest_bf16 as nearest_bf16, transpose};
 use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
@@ -189,15 +189,8 @@ impl Octet for RoundedToF16 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn round_to_bf16(x: x86::__m256) -> x86::__m256 {
-    let nan = x86::_mm256_cmp_ps::<{ x86::_CMP_UNORD_Q }>(x, x);
-    let bits = x86::_mm256_castps_si256(x);
-    let odd = x86::_mm256_and_si256(x86::_mm256_srli_epi32::<16>(bits), x86::_mm256_set1_epi32(1));
-    let up = x86::_mm256_add_epi32(odd, x86::_mm256_set1_epi32(0x7fff));
-    let up = x86::_mm256_castsi256_ps(x86::_mm256_add_epi32(bits, up));
-    let quiet = x86::_mm256_or_si256(bits, x86::_mm256_set1_epi32(0x40 << 16));
-    let up = x86::_mm256_blendv_ps(up, x86::_mm256_castsi256_ps(quiet), nan);
-    let high = x86::_mm256_castsi256_ps(x86::_mm256_set1_epi32(0xffff << 16));
-    x86::_mm256_and_ps(up, high)
+    let high = x86::_mm256_set1_epi32(0xffff << 16);
+    x86::_mm256_castsi256_ps(x86::_mm256_and_si256(nearest_bf16(x), high))
 }
 
 #[inline]
@@ -235,6 +228,53 @@ pub(in crate::contract) unsafe fn pack_f32(
         },
         // SAFETY: the caller's contract.
         _ => unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) },
+    }
+}
+
+/// [`Engine::pack_line`](super::super::micro::Engine::pack_line) for f32.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX2 and F16C.
+pub(in crate::contract) unsafe fn pack_line_f32(line: &Elements, k: usize, dst: *mut f32) {
+    match (line.dtype, line.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { pack_line::<F32>(line.base, k, dst) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { pack_line::<Bf16>(line.base, k, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { pack_line::<F16>(line.base, k, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::BF16)) => unsafe { pack_line::<RoundedToBf16>(line.base, k, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F32, Some(DType::F16)) => unsafe { pack_line::<RoundedToF16>(line.base, k, dst) },
+        _ => {
+            for p in 0..k {
+                // SAFETY: an element of the line.
+                let x = unsafe { f32::read(line.dtype, line.moved(p as isize).base) };
+                // SAFETY: its place.
+                unsafe { dst.wrapping_add(p).write(line.round.map_or(x, |to| x.nearest(to))) };
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// As [`pack_line_f32`], for elements of the octets' dtype.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn pack_line<O: Octet>(line: *const u8, k: usize, dst: *mut f32) {
+    for p in eights(k).take_while(|_| k >= 8) {
+        // SAFETY: eight elements.
+        let x = unsafe { O::load(line.wrapping_add(p * O::BYTES)) };
+        // SAFETY: their places.
+        unsafe { x86::_mm256_storeu_ps(dst.wrapping_add(p), x) };
+    }
+    for p in (0..k).take_while(|_| k < 8) {
+        // SAFETY: an element.
+        let x = unsafe { O::one(line.wrapping_add(p * O::BYTES)) };
+        // SAFETY: its place.
+        unsafe { dst.wrapping_add(p).write(x) };
     }
 }
 

@@ -344,6 +344,11 @@ fn few_rows_by_columns_along_k() {
             check(DType::F32, (n, m, k), &a, &b);
         }
     }
+    for (m, right) in (1..5).flat_map(|m| [(m, DType::F32), (m, DType::BF16)]) {
+        let a = Tensor::new(DType::F32, m * 545, 32, (545, 1));
+        let b = Tensor::new(right, 45 * 545, 33, (1, 545));
+        check(DType::F32, (m, 45, 545), &a, &b);
+    }
     // In several groups, handed on in one piece.
     let a = Tensor::new(DType::F16, 2100 * 20, 30, (20, 1));
     let b = Tensor::new(DType::BF16, 20 * 3, 31, (3, 1));

@@ -120,5 +120,10 @@ fn tiny_numbers_of_bf16() {
         // Few rows, which read columns as they lie.
         let rows = scaled(24, scale_a, (70, 1));
         check(DType::F32, (20, 40, 70), &rows, &scaled(25, scale_b, (40, 1)));
+        // The sums of a block are added to those of the one before.
+        let long =
+            |seed, scale, strides| Tensor::new(DType::BF16, 32 * 600, seed, strides).scaled(scale);
+        let rows = long(34, scale_a, (600, 1));
+        check(DType::F32, (20, 32, 600), &rows, &long(35, scale_b, (32, 1)));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::super::prefetch::{LINE, ask};
 use super::super::alternating::Interleave;
-use super::super::avx2::nearest_bf16;
+use super::super::avx2::nearest_without_nan;
 use super::super::sweep::{Sight, TAPS, There};
 use super::super::{Bf16, Cell, Same, Vector};
 use super::{Planes, unrolled};
@@ -175,7 +175,7 @@ impl<const BACK: bool> Cells<1, BACK> for Bf16 {
     #[inline(always)]
     unsafe fn round(to: *mut u8, [even, odd]: Both) {
         // SAFETY: the caller's contract.
-        unsafe { Interleave::round(even, odd, to) }
+        unsafe { even.round_in_turn(odd, to) }
     }
 }
 
@@ -200,7 +200,7 @@ impl Cells<2, false> for Bf16 {
     #[inline(always)]
     unsafe fn round(to: *mut u8, [sums, _]: Both) {
         // SAFETY: the CPU has AVX2.
-        let bits = unsafe { x86::_mm256_srli_epi32::<16>(nearest_bf16(sums)) };
+        let bits = unsafe { x86::_mm256_srli_epi32::<16>(nearest_without_nan(sums)) };
         // SAFETY: as above.
         let low = unsafe { x86::_mm256_castsi256_si128(bits) };
         // SAFETY: as above.

@@ -1,0 +1,88 @@
+//! Contractions of a few rows by columns that lie along `k`, which are not packed: they are turned in registers.
+
+use super::micro::avx2::Avx2F32;
+use super::micro::avx512::Avx512F32;
+use super::micro::{Engine, eights, few};
+use super::operand::Scratch;
+use super::pack::{Lines, room, strips};
+use super::span::leading;
+use super::{Finish, Work};
+use crate::machine::InstructionSet;
+use tracecast_ir::DType;
+
+/// So many columns are summed before the epilogue gets them.
+pub(super) const TOGETHER: usize = 1024;
+
+impl Work<'_> {
+    /// The right operand, if few rows use columns that lie along `k`.
+    pub(super) fn along_k(&self) -> Option<Lines> {
+        let wide = self.has_avx512();
+        let most = match self.cpu.instructions {
+            InstructionSet::Avx512 if self.in_pairs() => few::ROWS_OF_PAIRS,
+            InstructionSet::Avx512 => few::ROWS,
+            InstructionSet::Avx2 if self.cols.len() >= eights::COLUMNS => eights::ROWS,
+            InstructionSet::Avx2 | InstructionSet::Portable => 0,
+        };
+        let few = self.rows.len() <= most && self.k > 0;
+        let is_read = |dtype| if wide { few::reads(dtype) } else { eights::reads(dtype) };
+        let reads = |b: &Lines| b.along == 1 && b.round.is_none() && is_read(b.dtype);
+        self.b.in_memory().filter(|b| few && reads(b))
+    }
+
+    fn has_avx512(&self) -> bool {
+        self.cpu.instructions == InstructionSet::Avx512
+    }
+
+    /// Runs it for few rows and such columns.
+    ///
+    /// # Safety
+    ///
+    /// As [`Work::run`], for f32.
+    pub(super) unsafe fn run_few(&self, b: Lines, scratch: &mut Scratch, finish: &mut Finish<'_>) {
+        if self.has_avx512() {
+            // SAFETY: the caller's contract.
+            unsafe { self.run_along::<Avx512F32>(b, scratch, finish) }
+        } else {
+            // SAFETY: the caller's contract.
+            unsafe { self.run_along::<Avx2F32>(b, scratch, finish) }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Work::run_few`], and the CPU must be the engine's.
+    unsafe fn run_along<E: Engine<Num = f32>>(
+        &self,
+        b: Lines,
+        scratch: &mut Scratch,
+        finish: &mut Finish<'_>,
+    ) {
+        let as_it_lies = |a: &Lines| a.along == 1 && a.dtype == DType::F32 && a.round.is_none();
+        let a = if let Some(lines) = self.a.in_memory().filter(as_it_lies) {
+            few::Rows { base: lines.from(self.rows.start, 0).base.cast(), row: lines.across }
+        } else {
+            let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
+            // SAFETY: the caller's contract.
+            let lines = unsafe { self.a.lines::<f32>(self.rows.clone(), 0..self.k, filled, runs) };
+            let rows = scratch.left.room::<f32>(room::<E>(self.rows.len(), 1, self.k));
+            for row in 0..self.rows.len() {
+                let to = rows.wrapping_add(row * self.k);
+                // SAFETY: the lines are readable by the caller's contract, or filled, and there is room for all of them.
+                unsafe { E::pack(&lines.from(row, 0), 1, self.k, to, 1) };
+            }
+            few::Rows { base: rows, row: self.k as isize }
+        };
+        for part in strips(self.cols.len(), TOGETHER) {
+            let first = self.cols.start + part.start;
+            let cols = first..first + part.count;
+            let ld = leading::<E>(cols.len());
+            let sums = scratch.sums.room::<f32>(self.rows.len() * ld);
+            let sizes = [self.rows.len(), cols.len(), self.k];
+            let b = b.from(cols.start, 0);
+            let product = if self.has_avx512() { few::product } else { eights::product };
+            // SAFETY: the operands are ready and the sums have room; `along_k` says that the CPU and the columns are right.
+            unsafe { product(sizes, a, b, sums, ld) };
+            self.finish::<E>(self.rows.clone(), cols, scratch, finish);
+        }
+    }
+}
