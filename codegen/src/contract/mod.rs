@@ -401,7 +401,9 @@ impl Work<'_> {
             let apart = b.along.unsigned_abs() * b.dtype.bytes();
             is_near && E::reads_fast(b.dtype) && !apart.is_multiple_of(FAR_APART)
         };
+        // Strips of pairs may be done once more, which sums that are added to others are not.
         let is_whole = self.k.is_multiple_of(E::DEPTH);
+        let is_whole = is_whole && (E::DEPTH == 1 || self.k <= CONTRACT_BLOCK);
         let fits = |b: &Lines| is_whole && b.across == 1 && b.round.is_none() && E::reads(b.dtype);
         self.b.in_memory().filter(|b| (few_rows || stays(b)) && fits(b))
     }

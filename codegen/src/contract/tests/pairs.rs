@@ -126,4 +126,7 @@ fn tiny_numbers_of_bf16() {
         let rows = long(34, scale_a, (600, 1));
         check(DType::F32, (20, 32, 600), &rows, &long(35, scale_b, (32, 1)));
     }
+    // A few products are tiny, and no sum is.
+    let some = |seed, strides| Tensor::new(DType::BF16, 32 * 600, seed, strides).scaled(-55);
+    check(DType::F32, (20, 32, 600), &some(36, (600, 1)), &some(37, (32, 1)));
 }
