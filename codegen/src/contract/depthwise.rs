@@ -3,7 +3,7 @@
 //! What an image would take, a copy of the plane with zeros around it, costs more than these few products.
 
 use super::correlate::{Correlation, Hand, Stored};
-use super::image::{Image, SHORT};
+use super::image::{BEHIND, Image, SHORT};
 use super::micro::avx2::Avx2F32;
 use super::micro::depthwise::{MOST_PLANES, Planes, avx2, avx512};
 use super::operand::{Scratch, Source};
@@ -44,7 +44,7 @@ impl Correlation<'_> {
         let sums = together(all, each, windows).saturating_mul(windows * each);
         Rooms {
             left: bytes(size.saturating_mul(self.period.min(batches))),
-            filled: bytes(image.place_by_place().line()),
+            filled: bytes(zeros(image)),
             chains: bytes(sums.saturating_mul(MOST_PLANES)),
             ..Rooms::default()
         }
@@ -70,9 +70,10 @@ impl Correlation<'_> {
         let together = together(all, each, lines.len());
         let there = [down.places(), across.places()];
         let bytes = from.dtype.bytes() as isize;
-        let zeros = scratch.filled.room::<f32>(image.place_by_place().line());
+        let count = zeros(&image);
+        let zeros = scratch.filled.room::<f32>(count);
         // SAFETY: the room of a line; all bits zero are the number zero.
-        unsafe { zeros.write_bytes(0, image.place_by_place().line()) };
+        unsafe { zeros.write_bytes(0, count) };
         let size = room::<Avx2F32>(1, 1, self.k);
         let packed = scratch.left.room::<f32>(size * self.period.min(batches.len()));
         // Positions in a window that go back are those of lines from the last one on.
@@ -170,6 +171,12 @@ impl Correlation<'_> {
             }
         }
     }
+}
+
+/// As many zeros as a row has elements, and those that vectors read behind.
+fn zeros(image: &Image) -> usize {
+    let row = image.depthwise().map_or(0, |[_, across]| across.places().end.max(0) as usize);
+    image.place_by_place().line().max(row + BEHIND)
 }
 
 /// Batches whose sums are handed on together: only those of all windows lie one behind another.

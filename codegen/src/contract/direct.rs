@@ -1,5 +1,5 @@
-//! Contractions over images whose sums are stored where they belong, line by line of columns, where vectors fill lines: no sum is moved, and none is computed in
-//! vain at the end of a line.
+//! Contractions over images whose sums are stored where they belong, where vectors fill lines of columns, or all columns, which lie side by side: no sum is moved,
+//! and none is computed in vain at the end of a line.
 
 use super::correlate::{Band, Correlation, PIECE, Ready, Stored};
 use super::image::Image;
@@ -17,12 +17,12 @@ pub(super) struct Direct<'a, T> {
     pub(super) image: *const T,
     /// Where each step begins in the image.
     pub(super) at: &'a [isize],
-    /// Room for the sums of a line in all rows, where they are rounded.
+    /// Room for the sums of a line, or of a piece of columns side by side, in all rows, where they are rounded.
     pub(super) line: *mut T,
 }
 
 impl Correlation<'_> {
-    /// True if sums that nothing else becomes of are stored directly: vectors fill lines, and all steps are summed at once.
+    /// True if sums that nothing else becomes of are stored directly: vectors fill lines or all columns, and all steps are summed at once.
     pub(super) fn is_direct<E: Engine>(&self, image: &Image) -> bool {
         let fits = self.k <= CONTRACT_BLOCK && self.k / E::DEPTH <= PIECE;
         let fits = fits && self.rows > 1 && self.beside.is_none() && self.across.is_none();

@@ -35,7 +35,7 @@ pub(crate) struct Transposed<'a> {
     pub(crate) moves: [Moves; 2],
 }
 
-/// Where operands lie: the first plane, the window of the first channel, and the sums, if they are stored as they are.
+/// Where operands lie: the first plane, the window of the first channel, and the sums, if they are stored as they are or rounded.
 #[derive(Clone, Copy)]
 pub(crate) struct Placed {
     pub(crate) x: *const u8,

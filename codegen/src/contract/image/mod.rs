@@ -54,7 +54,7 @@ const FILLING: f64 = 4.0;
 const TURNING: f64 = 4.0;
 
 /// Vectors that begin in an image or a line may end so many numbers behind it.
-const BEHIND: usize = 64;
+pub(super) const BEHIND: usize = 64;
 
 /// What a contraction takes whose vectors go across rows.
 pub(crate) struct Across {
@@ -293,7 +293,11 @@ impl Image {
         let [_, _, inner] = &self.along;
         let lanes = with_engine!(cpu, acc, false, E => <E as Engine>::LANES);
         let is_wide = inner.step == 1 && inner.count > 2 * lanes && self.fills_vectors(lanes);
-        is_wide && cpu.instructions != InstructionSet::Avx512
+        match cpu.instructions {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => false,
+            _ => is_wide,
+        }
     }
 
     /// True if columns lie in lines of elements side by side, and vectors of so many numbers along these are half full at least.
@@ -330,6 +334,10 @@ impl Image {
 
     /// True if such elements, which are summed in that dtype, are read where they lie, as windows of depthwise convolutions see them. With AVX-512 short lines are so if
     /// they are summed for several planes at once, and would have to be turned otherwise with all that lies between windows.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_variables, reason = "other CPUs read none so")
+    )]
     pub(crate) fn is_depthwise(
         &self,
         cpu: &Cpu,
@@ -493,9 +501,10 @@ impl Image {
         }
     }
 
-    /// True if no columns are summed in vain.
+    /// True if all columns lie side by side: none is summed in vain.
     pub(super) fn is_dense(&self) -> bool {
-        self.span() == self.windows().iter().product::<usize>()
+        let ([far, near, _], [outer, middle, inner]) = (self.lines(), self.counts());
+        (middle == 1 || near == inner) && (outer == 1 || far == middle * inner)
     }
 
     /// Numbers of a line.

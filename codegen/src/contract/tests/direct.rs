@@ -26,6 +26,59 @@ fn sums_stored_line_by_line_are_those_handed_on() {
     }
 }
 
+#[test]
+fn lines_that_overlap_beside_a_gap() {
+    // Lines of 40 windows are 24 numbers apart, since their ends see zeros alone, and planes 96: as many as if none were summed in vain.
+    let axis = |extent: usize, stride: isize, bounded: [isize; 3]| Axis { extent, stride, bounded };
+    let (channels, m, n) = (16, 17, 2 * 2 * 40);
+    let rows = [axis(channels, 64, [0; 3]), axis(3, 8, [1, 0, 0])];
+    let columns = [axis(2, 32, [0; 3]), axis(2, 8, [1, 0, 0]), axis(40, 1, [0, 1, 0])];
+    let bound = |offset, extent| Bound { offset, extent };
+    let seen = Seen::new(&rows, &columns, [bound(0, 4), bound(-16, 8), Bound::default()]);
+    let k = channels * 3;
+    for dtype in [DType::F32, DType::BF16] {
+        let x = Tensor::new(dtype, channels * 64, 23, (8, 1));
+        let left = Tensor::new(dtype, m * k, 24, (k as isize, 1));
+        let base = x.bytes.as_ptr().wrapping_offset(-16 * dtype.bytes() as isize);
+        let (a, b) = (left.source(), Source::Windows { base, dtype, round: None, seen: &seen });
+        let image = Image::of(&seen, None).expect("windows of a convolution");
+        let [windows, _] = image.windows();
+        let mut scratch = Scratch::default();
+        for cpu in &Cpu::all() {
+            let work = Correlation {
+                cpu,
+                acc: DType::F32,
+                rows: m,
+                k,
+                a,
+                b,
+                period: 1,
+                beside: None,
+                across: None,
+                pairs: false,
+                stored: None,
+            };
+            let found =
+                images::handed_on(&work, [(0..1, 0..windows)], &|_| [0; 2], [m, n], &mut scratch);
+            for (i, found) in found.iter().enumerate() {
+                let (row, column) = (i / n, i % n);
+                let [plane, line, at] = [column / 80, column / 40 % 2, column % 40];
+                let mut want = 0f32;
+                for p in 0..k {
+                    let place = [p / 3 * 64, plane * 32, (line + p % 3) * 8].iter().sum::<usize>();
+                    let is_there = (16..24).contains(&at);
+                    let seen = if is_there { x.get(0, place + at - 16) } else { 0.0 };
+                    want = (left.get(row, p) as f32).mul_add(seen as f32, want);
+                }
+                assert_eq!(*found, Some(want.to_bits()), "row {row}, column {column}, {cpu:?}");
+            }
+            let all = (0..1, [0..windows]);
+            let stored = images::stored(&work, all, &|_| [0; 2], n, &mut scratch);
+            assert_eq!(found, stored, "{dtype} by {cpu:?}");
+        }
+    }
+}
+
 fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, isize)) {
     let width = width * step as usize;
     let plane = (HEIGHT * width) as isize;
