@@ -72,7 +72,7 @@ fn lines_that_overlap_beside_a_gap() {
                 }
                 assert_eq!(*found, Some(want.to_bits()), "row {row}, column {column}, {cpu:?}");
             }
-            let all = (0..1, [0..windows]);
+            let all = (0..1, [0..windows, windows..windows]);
             let stored = images::stored(&work, all, &|_| [0; 2], n, &mut scratch);
             assert_eq!(found, stored, "{dtype} by {cpu:?}");
         }
