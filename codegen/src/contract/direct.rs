@@ -82,7 +82,7 @@ impl Correlation<'_> {
                         add: false,
                         tiny: left.tiny,
                     };
-                    // SAFETY: the caller's contract: lines hold whole vectors.
+                    // SAFETY: the caller's contract: a line or a piece holds whole vectors.
                     unsafe { E::taps(part.count, vectors.count, &taps) };
                 }
                 let Some(narrow) = narrow else { continue };

@@ -55,15 +55,16 @@ fn gather_strided(plan: &mut Plan, cut: bool, facts: &Facts) {
         let Some(positions) = positions() else { return };
         let rows = StridedRows { positions, ..rows };
         let first = plan.strided.iter().position(|first| follows(first, &rows));
-        let (number, row) = match first {
-            Some(first) => (first, plan.strided[first].rows),
-            None => (plan.strided.len(), 0),
+        source.place = match first {
+            Some(first) => {
+                plan.strided[first].rows += 1;
+                Place::Gathered { rows: first, row: plan.strided[first].rows - 1 }
+            }
+            None => {
+                plan.strided.push(rows);
+                Place::Gathered { rows: plan.strided.len() - 1, row: 0 }
+            }
         };
-        source.place = Place::Gathered { rows: number, row };
-        match first {
-            Some(first) => plan.strided[first].rows += 1,
-            None => plan.strided.push(rows),
-        }
     }
 }
 

@@ -114,6 +114,12 @@ unsafe fn all<U: Units, const R: usize, const V: usize>(
     ld: usize,
 ) {
     let across = b.across * b.dtype.bytes() as isize;
+    let place = |first: usize, p: usize| Place {
+        from: b.from(first, p).base,
+        across,
+        x: a.base.wrapping_add(p),
+        row: a.row,
+    };
     for start in (0..columns).step_by(V * SIDE) {
         // What fills no vector is summed with the last of those before it, once more.
         let firsts: [usize; V] = std::array::from_fn(|v| (start + v * SIDE).min(columns - SIDE));
@@ -124,26 +130,14 @@ unsafe fn all<U: Units, const R: usize, const V: usize>(
             let mut acc = [[x86::_mm256_setzero_ps(); R]; V];
             for p in (from..whole).step_by(SIDE * U::STEPS) {
                 for (first, acc) in firsts.iter().zip(&mut acc) {
-                    let place = Place {
-                        from: b.from(*first, p).base,
-                        across,
-                        x: a.base.wrapping_add(p),
-                        row: a.row,
-                    };
                     // SAFETY: these columns and steps.
-                    unsafe { square::<U, R>(place, acc) };
+                    unsafe { square::<U, R>(place(*first, p), acc) };
                 }
             }
             for p in whole..end {
                 for (first, acc) in firsts.iter().zip(&mut acc) {
-                    let place = Place {
-                        from: b.from(*first, p).base,
-                        across,
-                        x: a.base.wrapping_add(p),
-                        row: a.row,
-                    };
                     // SAFETY: these columns and this step.
-                    unsafe { singly::<U, R>(place, acc) };
+                    unsafe { singly::<U, R>(place(*first, p), acc) };
                 }
             }
             for (total, sum) in totals.iter_mut().flatten().zip(acc.iter().flatten()) {

@@ -244,10 +244,10 @@ pub(in crate::contract) unsafe fn alternate_pairs(
     let second = rows.second?;
     Some(if from.dtype == DType::BF16 {
         // SAFETY: the caller's contract.
-        unsafe { alternate_with::<Two<Bf16>>(from.base, second, rows, to) }
+        unsafe { alternate_joined::<Two<Bf16>>(from.base, second, rows, to) }
     } else {
         // SAFETY: the caller's contract.
-        unsafe { alternate_with::<Two<RoundedToBf16>>(from.base, second, rows, to) }
+        unsafe { alternate_joined::<Two<RoundedToBf16>>(from.base, second, rows, to) }
     })
 }
 
@@ -255,7 +255,7 @@ pub(in crate::contract) unsafe fn alternate_pairs(
 ///
 /// As [`alternate_pairs`], for elements of these numbers' dtype.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn alternate_with<N: Numbers>(
+unsafe fn alternate_joined<N: Numbers>(
     base: *const u8,
     second: isize,
     rows: Rows,

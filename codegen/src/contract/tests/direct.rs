@@ -26,6 +26,28 @@ fn sums_stored_line_by_line_are_those_handed_on() {
     }
 }
 
+/// Contractions of so many rows and steps, whose sums are handed on.
+fn rows_by_image<'a>(
+    cpu: &'a Cpu,
+    [rows, k]: [usize; 2],
+    [a, b]: [Source<'a>; 2],
+    pairs: bool,
+) -> Correlation<'a> {
+    Correlation {
+        cpu,
+        acc: DType::F32,
+        rows,
+        k,
+        a,
+        b,
+        period: 1,
+        beside: None,
+        across: None,
+        pairs,
+        stored: None,
+    }
+}
+
 #[test]
 fn lines_that_overlap_beside_a_gap() {
     // Lines of 40 windows are 24 numbers apart, since their ends see zeros alone, and planes 96: as many as if none were summed in vain.
@@ -45,19 +67,7 @@ fn lines_that_overlap_beside_a_gap() {
         let [windows, _] = image.windows();
         let mut scratch = Scratch::default();
         for cpu in &Cpu::all() {
-            let work = Correlation {
-                cpu,
-                acc: DType::F32,
-                rows: m,
-                k,
-                a,
-                b,
-                period: 1,
-                beside: None,
-                across: None,
-                pairs: false,
-                stored: None,
-            };
+            let work = rows_by_image(cpu, [m, k], [a, b], false);
             let found =
                 images::handed_on(&work, [(0..1, 0..windows)], &|_| [0; 2], [m, n], &mut scratch);
             for (i, found) in found.iter().enumerate() {
@@ -108,19 +118,7 @@ fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, i
     let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.distances(k).is_some();
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
-        let work = Correlation {
-            cpu,
-            acc: DType::F32,
-            rows: m,
-            k,
-            a,
-            b,
-            period: 1,
-            beside: None,
-            across: None,
-            pairs: cpu.pairs && has_pairs,
-            stored: None,
-        };
+        let work = rows_by_image(cpu, [m, k], [a, b], cpu.pairs && has_pairs);
         let parts = || [0..2, 2..windows];
         let each = parts().map(|part| (0..EXAMPLES, part));
         let found = images::handed_on(&work, each, &at, [EXAMPLES * m, n], &mut scratch);
