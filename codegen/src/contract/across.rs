@@ -7,7 +7,7 @@ use super::correlate::{Correlation, Hand};
 use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::spots::Spots;
+use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch};
 use super::pack::{room, strips, turn_sums};
 use super::rooms::Rooms;
@@ -77,6 +77,7 @@ impl Correlation<'_> {
         let [_, each] = whole.windows();
         let (m, width) = (rows.len(), 2 * E::LANES);
         let slots = self.period.min(batches.len());
+        let beside: [isize; SPOTS] = std::array::from_fn(|i| (i * width) as isize);
         let size = room::<E>(m, 1, self.k);
         let packed = scratch.left.room::<E::Num>(size * slots);
         let mut least = u16::MAX;
@@ -106,7 +107,7 @@ impl Correlation<'_> {
                 let tiny = may_be_subnormal(least, least_right);
                 let sums = scratch.sums.room::<E::Num>(n * width);
                 let dense = scratch.chains.room::<E::Num>(n * width + BEHIND);
-                let (at, places) = scratch.steps.split_at(numbers);
+                let (at, spots) = scratch.steps.split_at(numbers);
                 for row in (0..m).step_by(width) {
                     let mut before = 0;
                     for block in at.chunks(CONTRACT_BLOCK / E::DEPTH) {
@@ -114,13 +115,13 @@ impl Correlation<'_> {
                         for strip in strips(n, E::SPOTS) {
                             let spots = Spots {
                                 image: to,
-                                columns: &places[strip.start..strip.start + strip.count],
+                                columns: &spots[strip.start..strip.start + strip.count],
                                 at: block,
                                 rows: strip_of_rows,
                                 step: width,
                                 from: std::ptr::null(),
                                 out: sums.wrapping_add(strip.start * width),
-                                ld: width,
+                                places: &beside[..strip.count],
                                 add: before > 0,
                                 tiny,
                             };

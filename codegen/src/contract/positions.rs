@@ -12,7 +12,7 @@ use super::blocking::Cpu;
 use super::channels::Channels;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
-use super::micro::spots::Spots;
+use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch, Source};
 use super::pack::{Elements, Lines, panels, room, strips, turn_sums};
 use super::rooms::Rooms;
@@ -293,6 +293,7 @@ impl Positions<'_> {
     ) {
         let columns = part.channels.len() * self.channels.taps;
         let chains = scratch.chains.room::<E::Num>(columns * cut.ld);
+        let places: [isize; SPOTS] = std::array::from_fn(|i| (i * cut.ld) as isize);
         let mut now = steps.start;
         while now < steps.end {
             let whole = cut.packed.min(CONTRACT_BLOCK);
@@ -333,7 +334,7 @@ impl Positions<'_> {
                                 step: width,
                                 from: if begins { std::ptr::null() } else { chain },
                                 out: if ends { sums.wrapping_add(place + start) } else { chain },
-                                ld: cut.ld,
+                                places: &places[..strip.count],
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
                             };

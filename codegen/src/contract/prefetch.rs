@@ -33,6 +33,38 @@ impl Prefetch {
     }
 }
 
+/// Memory that is asked for in small parts: rows of so many bytes, so many apart.
+#[derive(Clone, Copy)]
+pub(super) struct Later {
+    pub(super) first: *const u8,
+    pub(super) apart: usize,
+    pub(super) length: usize,
+    /// How far it is asked for in the first row.
+    pub(super) at: usize,
+    /// Lines that are asked for at a time.
+    pub(super) each: usize,
+}
+
+impl Default for Later {
+    fn default() -> Later {
+        Later { first: std::ptr::null(), apart: 0, length: 0, at: 0, each: 0 }
+    }
+}
+
+impl Later {
+    /// Asks for some of it.
+    #[inline(always)]
+    pub(super) fn ask(&mut self) {
+        for _ in 0..self.each {
+            ask(self.first.wrapping_add(self.at));
+            self.at += LINE;
+            if self.at >= self.length {
+                (self.first, self.at) = (self.first.wrapping_add(self.apart), 0);
+            }
+        }
+    }
+}
+
 /// Asks for the first-level cache to hold a line. The address need not be one.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]

@@ -1,7 +1,9 @@
 //! Engines for AVX2, FMA and F16C.
 
 use super::super::pack::x86::{pack_f32, pack_line_f32};
-use super::super::pack::{Alternate, Elements, Lines, Rows, alternate, apart, eights};
+use super::super::pack::{
+    Alternate, Elements, Lines, Rows, WindowRows, alternate, apart, eights, window_rows,
+};
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
 use super::field::{Field, field};
@@ -424,6 +426,11 @@ impl Engine for Avx2F32 {
     ) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { apart::by_eights(from, row, offsets, count, dst) };
+        u16::MAX
+    }
+    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { window_rows::by_eights(from, rows, dst) };
         u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {

@@ -1,7 +1,8 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
 use super::super::pack::{
-    Alternate, Elements, Lines, Rows, apart, avx512, loads, through, x86 as avx2,
+    Alternate, Elements, Lines, Rows, WindowRows, apart, avx512, loads, through, window_rows,
+    x86 as avx2,
 };
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
@@ -213,6 +214,11 @@ impl Engine for Avx512F32 {
     ) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { apart::by_sixteens(from, row, offsets, count, dst) };
+        u16::MAX
+    }
+    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { window_rows::by_sixteens(from, rows, dst) };
         u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {

@@ -25,7 +25,10 @@ pub(super) mod spots;
 pub(super) mod sweep;
 pub(super) mod taps;
 
-use super::pack::{Alternate, Elements, Lines, Matrices, Rows, Wider, apart_singly, pack_singly};
+use super::pack::{
+    Alternate, Elements, Lines, Matrices, Rows, Wider, WindowRows, apart_singly, pack_singly,
+    window_rows_singly,
+};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
 use alternating::Alternating;
@@ -182,6 +185,17 @@ pub(super) trait Engine {
     ) -> u16 {
         // SAFETY: the caller's contract.
         unsafe { apart_singly(from, row, offsets, count, dst) };
+        u16::MAX
+    }
+
+    /// Packs rows of windows; returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// As there. Each place must be writable for so many numbers as there are rows.
+    unsafe fn pack_window_rows(from: &Elements, rows: &WindowRows<'_>, dst: *mut Self::Num) -> u16 {
+        // SAFETY: the caller's contract.
+        unsafe { window_rows_singly(from, rows, dst) };
         u16::MAX
     }
 

@@ -448,8 +448,9 @@ unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
             let spots = Spots {
                 columns: &of.columns[i..=i],
                 rows: of.rows.wrapping_add(at),
-                from: from(of.from, i * of.ld + at),
-                out: of.out.wrapping_add(i * of.ld + at),
+                from: from(of.from, at),
+                out: of.out.wrapping_add(at),
+                places: &of.places[i..=i],
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a column.

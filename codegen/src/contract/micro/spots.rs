@@ -6,6 +6,9 @@
 
 use super::Vector;
 
+/// The most columns of all engines.
+pub(in crate::contract) const MOST: usize = 16;
+
 /// Products of a few columns with vectors of rows over some steps.
 pub(in crate::contract) struct Spots<'a, T> {
     /// Where the image begins.
@@ -17,11 +20,12 @@ pub(in crate::contract) struct Spots<'a, T> {
     /// The rows of the first step, side by side; steps are `step` numbers apart.
     pub(in crate::contract) rows: *const T,
     pub(in crate::contract) step: usize,
-    /// The sums that the chains go on from, columns `ld` numbers apart; null for chains that begin at zero.
+    /// The sums that the chains go on from; null for chains that begin at zero.
     pub(in crate::contract) from: *const T,
-    /// Where the sums go, columns as far apart.
+    /// Where the sums go.
     pub(in crate::contract) out: *mut T,
-    pub(in crate::contract) ld: usize,
+    /// Where the sums of each column are from there.
+    pub(in crate::contract) places: &'a [isize],
     /// Adds the sums to what is there instead of replacing it.
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
@@ -38,7 +42,9 @@ pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spot
         for (i, column) in acc.iter_mut().enumerate() {
             for (v, sum) in column.iter_mut().enumerate() {
                 // SAFETY: the caller vouches for the chains' memory.
-                *sum = unsafe { T::load(s.from.wrapping_add(i * s.ld + v * T::LANES)) };
+                *sum = unsafe {
+                    T::load(s.from.wrapping_offset(s.places[i]).wrapping_add(v * T::LANES))
+                };
             }
         }
     }
@@ -60,7 +66,7 @@ pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spot
     }
     for (i, column) in acc.iter().enumerate() {
         for (v, sum) in column.iter().enumerate() {
-            let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
+            let out = s.out.wrapping_offset(s.places[i]).wrapping_add(v * T::LANES);
             let mut total = *sum;
             if s.add {
                 // SAFETY: the caller vouches for the sums' memory.

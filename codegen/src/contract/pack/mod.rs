@@ -17,6 +17,8 @@ pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod through;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod window_rows;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
 
 use super::micro::{Engine, Number};
@@ -304,6 +306,39 @@ pub(super) unsafe fn turn_sums<E: Engine>(
     let lines = Lines { base, dtype, round: None, across: ld as isize, along: 1 };
     // SAFETY: the caller's contract.
     unsafe { E::Singly::pack(&lines, columns, rows, to, columns) };
+}
+
+/// Windows that lie one behind another, a row's each, in some planes.
+pub(super) struct WindowRows<'a> {
+    /// How many rows, and of how many planes, so many elements apart.
+    pub(super) count: usize,
+    pub(super) planes: usize,
+    pub(super) apart: isize,
+    /// Where the numbers of each position of a window go, those of the first plane, and how far from there those of the next plane.
+    pub(super) places: &'a [[usize; 2]],
+    /// Memory is asked for so many elements ahead, unless it is near already.
+    pub(super) ahead: Option<isize>,
+}
+
+/// [`Engine::pack_window_rows`], number by number.
+///
+/// # Safety
+///
+/// As there.
+pub(super) unsafe fn window_rows_singly<T: Wider>(
+    from: &Elements,
+    rows: &WindowRows<'_>,
+    dst: *mut T,
+) {
+    let window = rows.places.len() as isize;
+    for plane in 0..rows.planes {
+        let from = from.moved(plane as isize * rows.apart);
+        for (position, [place, step]) in rows.places.iter().enumerate() {
+            let to = dst.wrapping_add(place + plane * step);
+            // SAFETY: the caller's contract, for a position.
+            unsafe { apart_singly(&from, window, &[position as isize], rows.count, to) };
+        }
+    }
 }
 
 /// [`Engine::pack_apart`], number by number.

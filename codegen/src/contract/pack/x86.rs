@@ -385,6 +385,6 @@ unsafe fn singly<O: Octet>(
 }
 
 /// The beginnings of runs of eight that cover so many; the last run may overlap the one before it.
-fn eights(count: usize) -> impl Iterator<Item = usize> {
+pub(super) fn eights(count: usize) -> impl Iterator<Item = usize> {
     (0..count).step_by(8).map(move |j| if j + 8 > count { count.saturating_sub(8) } else { j })
 }

@@ -9,6 +9,7 @@ mod few_steps;
 mod images;
 mod over_lines;
 mod pairs;
+mod phases;
 mod positions;
 mod stored;
 

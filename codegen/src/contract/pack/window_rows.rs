@@ -1,0 +1,126 @@
+//! Windows that lie one behind another, a row's each, in several planes: positions become numbers of all rows side by side, and go to places of their own.
+//!
+//! Weights of a transposed convolution are such, of which each phase sees other positions.
+
+use super::super::prefetch::ask;
+use super::avx512::{store, transpose};
+use super::loads::{self, Numbers, One, first};
+use super::x86::{self as octets, Octet, eights as eights_of};
+use super::{Elements, WindowRows, window_rows_singly};
+use crate::routines;
+use core::arch::x86_64 as x86;
+use tracecast_ir::DType;
+
+/// [`Engine::pack_window_rows`](super::super::micro::Engine::pack_window_rows), sixteen rows at a time.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn by_sixteens(
+    from: &Elements,
+    rows: &WindowRows<'_>,
+    dst: *mut f32,
+) {
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) => unsafe { sixteens::<One<loads::F32>>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) => unsafe { sixteens::<One<loads::Bf16>>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) => unsafe { sixteens::<One<loads::F16>>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        _ => unsafe { window_rows_singly(from, rows, dst) },
+    }
+}
+
+/// # Safety
+///
+/// As [`by_sixteens`], for elements of these numbers' dtype.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn sixteens<N: Numbers>(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
+    let WindowRows { count, places, .. } = *rows;
+    let window = places.len();
+    for plane in 0..rows.planes {
+        for j in (0..count).step_by(16) {
+            let n = 16.min(count - j);
+            let mask = first(n) as u16;
+            for (part, places) in places.chunks(16).enumerate() {
+                let at = j * window + part * 16;
+                let line = from.moved(plane as isize * rows.apart + at as isize).base;
+                if let Some(ahead) = rows.ahead {
+                    let lines = (0..n * window * N::BYTES).step_by(64);
+                    lines.for_each(|at| {
+                        ask(line.wrapping_offset(ahead * N::BYTES as isize).wrapping_add(at))
+                    });
+                }
+                // SAFETY: positions of a row's window.
+                let row = |l: usize| unsafe {
+                    N::along(line.wrapping_add(l * window * N::BYTES), places.len())
+                };
+                let turned = if n == 16 {
+                    transpose(std::array::from_fn(row))
+                } else {
+                    let mut some = [x86::_mm512_setzero_si512(); 16];
+                    some.iter_mut().enumerate().take(n).for_each(|(l, to)| *to = row(l));
+                    transpose(some)
+                };
+                for ([place, step], numbers) in places.iter().zip(turned) {
+                    let to = dst.wrapping_add(place + plane * step + j);
+                    // SAFETY: the numbers' places.
+                    unsafe { store(to.cast(), mask, numbers) };
+                }
+            }
+        }
+    }
+}
+
+/// [`Engine::pack_window_rows`](super::super::micro::Engine::pack_window_rows), eight rows at a time.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX2 and F16C.
+pub(in crate::contract) unsafe fn by_eights(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
+    let are_many = rows.count >= 8 && rows.places.len() >= 8;
+    match (from.dtype, from.round) {
+        // SAFETY: the caller's contract.
+        (DType::F32, None) if are_many => unsafe { eights::<octets::F32>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, None) if are_many => unsafe { eights::<octets::Bf16>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        (DType::F16, None) if are_many => unsafe { eights::<octets::F16>(from, rows, dst) },
+        // SAFETY: the caller's contract.
+        _ => unsafe { window_rows_singly(from, rows, dst) },
+    }
+}
+
+/// # Safety
+///
+/// As [`by_eights`], for elements of the octets' dtype, of at least eight rows and positions.
+#[target_feature(enable = "avx2,f16c")]
+unsafe fn eights<O: Octet>(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32) {
+    let WindowRows { count, places, .. } = *rows;
+    let window = places.len();
+    for plane in 0..rows.planes {
+        for j in eights_of(count) {
+            let line = from.moved(plane as isize * rows.apart + (j * window) as isize).base;
+            if let Some(ahead) = rows.ahead {
+                let lines = (0..8 * window * O::BYTES).step_by(64);
+                lines.for_each(|at| {
+                    ask(line.wrapping_offset(ahead * O::BYTES as isize).wrapping_add(at))
+                });
+            }
+            for start in eights_of(window) {
+                let row = |l: usize| {
+                    // SAFETY: positions of a row's window.
+                    unsafe { O::load(line.wrapping_add((l * window + start) * O::BYTES)) }
+                };
+                let turned = routines::transpose(std::array::from_fn(row));
+                for ([place, step], numbers) in places[start..].iter().zip(turned) {
+                    let to = dst.wrapping_add(place + plane * step + j);
+                    // SAFETY: the numbers' places.
+                    unsafe { x86::_mm256_storeu_ps(to, numbers) };
+                }
+            }
+        }
+    }
+}

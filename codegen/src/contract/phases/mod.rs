@@ -1,0 +1,426 @@
+//! Transposed convolutions of several planes on one thread, as [`Phases`] defines them. Elements of the result that are a stride apart, a *phase*, see the same positions
+//! of a window, and the operand's elements one beside the other.
+//!
+//! Vectors go across planes of the result, and the number of a column is read from an image of the operand with zeros around it, which all phases share. Sums of all
+//! phases lie in the order of the result, and are turned before they are handed on.
+
+mod pack;
+
+use super::blocking::Cpu;
+use super::micro::Engine;
+use super::micro::spots::Spots;
+use super::operand::Scratch;
+use super::pack::{Elements, strips, turn_sums};
+use super::prefetch::{LINE, Later};
+use super::rooms::Rooms;
+use super::span::may_be_subnormal;
+use super::transposed::Framed;
+use super::with_engine;
+use crate::machine::InstructionSet;
+use smallvec::{SmallVec, smallvec};
+use std::ops::Range;
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Moves;
+use tracecast_ir::kernel::math::CONTRACT_BLOCK;
+
+/// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
+const BEHIND: usize = 64;
+
+/// Transposed convolutions of groups of planes.
+#[derive(Clone, Copy)]
+pub(crate) struct Phases<'a> {
+    pub(crate) cpu: &'a Cpu,
+    /// Of the elements.
+    pub(crate) dtype: DType,
+    /// After how many groups weights come again.
+    pub(crate) period: usize,
+    /// Planes of a group of the operand, and of the result.
+    pub(crate) planes: [usize; 2],
+    /// Rows and columns of a plane of the operand, and of the result.
+    pub(crate) from: [usize; 2],
+    pub(crate) to: [usize; 2],
+    /// How windows move.
+    pub(crate) moves: [Moves; 2],
+}
+
+/// What takes the sums of some planes of the result, counted through all groups, and of some rows: plane by plane without gaps.
+pub(crate) type Hand<'a> = dyn FnMut(Range<usize>, Range<usize>, *const u8) + 'a;
+
+/// Elements of the result that see the same positions of a window.
+struct Phase {
+    /// The first of their rows and columns.
+    first: [usize; 2],
+    /// How many positions they see, and how many those of the phases before see.
+    positions: usize,
+    before: usize,
+    /// How many elements are in a row, and how many those of the phases before are in as many rows as are summed at once.
+    columns: usize,
+    spots: usize,
+}
+
+impl Phases<'_> {
+    fn acc(&self) -> DType {
+        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
+    }
+
+    /// True if bf16 are multiplied in pairs: of two planes.
+    fn in_pairs(&self) -> bool {
+        self.cpu.pairs && self.dtype == DType::BF16 && self.planes[0].is_multiple_of(2)
+    }
+
+    /// How many planes are gone through at a time.
+    fn together(&self) -> usize {
+        if self.dtype == DType::BF16 && self.planes[0].is_multiple_of(2) { 2 } else { 1 }
+    }
+
+    fn framed(&self) -> Framed {
+        Framed::of(self.from, self.to, self.moves)
+    }
+
+    fn window(&self) -> usize {
+        self.moves[0].positions.saturating_mul(self.moves[1].positions)
+    }
+
+    /// Packed numbers of the weights of a plane of the result.
+    fn numbers<E: Engine>(&self) -> usize {
+        self.planes[0].saturating_mul(self.window()) / E::DEPTH
+    }
+
+    /// Numbers of an image.
+    fn image<E: Engine>(&self) -> usize {
+        let framed = self.framed();
+        (self.planes[0] / E::DEPTH)
+            .saturating_sub(1)
+            .saturating_mul(framed.plane())
+            .saturating_add(framed.room())
+    }
+
+    /// True if packing weights for all groups takes longer than making images of them: threads share planes of the result.
+    pub(crate) fn by_planes(&self, all_groups: usize) -> bool {
+        let image = self.planes[0] * self.from[0] * self.from[1];
+        self.planes[0] * self.planes[1] * self.window() * self.period > all_groups * image
+    }
+
+    /// Planes of the result that are summed together.
+    pub(crate) fn unit(&self) -> usize {
+        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => 2 * <E as Engine>::LANES)
+    }
+
+    /// The most rows of the result whose sums and image stay in the second-level cache: whole strides of them.
+    fn most<E: Engine>(&self) -> usize {
+        let [down, _] = self.moves;
+        let each = self.image::<E>() / self.to[0].max(1) + 2 * E::LANES * self.to[1];
+        let rows = self.cpu.caches.l2 / 2 / (each * size_of::<E::Num>()).max(1);
+        (rows / down.stride * down.stride).max(down.stride)
+    }
+
+    /// What it takes.
+    pub(crate) fn rooms(&self) -> Rooms {
+        with_engine!(self.cpu, self.acc(), self.in_pairs(), E => self.rooms_with::<E>())
+    }
+
+    fn rooms_with<E: Engine>(&self) -> Rooms {
+        let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
+        let [height, width] = self.to;
+        let rows = self.most::<E>().min(height);
+        let sums = rows.saturating_mul(width).saturating_mul(2 * E::LANES);
+        Rooms {
+            left: bytes(self.packed::<E>()),
+            right: bytes(self.image::<E>()),
+            filled: bytes(self.turned::<E>()),
+            sums: bytes(sums.saturating_add(BEHIND)),
+            chains: bytes(sums.saturating_add(BEHIND)),
+            steps: rows.saturating_mul(width).saturating_mul(2).saturating_add(self.numbers::<E>()),
+            ..Rooms::default()
+        }
+    }
+
+    /// Numbers of the packed weights of a strip.
+    fn packed<E: Engine>(&self) -> usize {
+        self.numbers::<E>().saturating_mul(2 * E::LANES).saturating_add(BEHIND)
+    }
+
+    /// Numbers of the windows of a strip, or of a plane of the operand.
+    fn turned<E: Engine>(&self) -> usize {
+        let windows = self.window().saturating_mul(2 * E::LANES);
+        windows.max(self.from[0].saturating_mul(self.from[1])).saturating_add(BEHIND)
+    }
+
+    /// The phases there are.
+    fn phases<E: Engine>(&self) -> SmallVec<[Phase; 4]> {
+        let [down, across] = self.moves;
+        let rows = self.most::<E>().min(self.to[0]);
+        let mut all: SmallVec<[Phase; 4]> = smallvec![];
+        let (mut before, mut spots) = (0, 0);
+        for row in 0..down.stride.min(self.to[0]) {
+            for column in 0..across.stride.min(self.to[1]) {
+                let ((.., above), (.., beside)) = (down.met(row), across.met(column));
+                let positions = above * beside;
+                let columns = (self.to[1] - column).div_ceil(across.stride);
+                all.push(Phase { first: [row, column], positions, before, columns, spots });
+                before += positions;
+                spots += (rows - row).div_ceil(down.stride) * columns;
+            }
+        }
+        all
+    }
+
+    /// Sums for some groups and planes of the result in each.
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be this CPU. Operands, whose first elements are those, must be readable for these groups.
+    pub(crate) unsafe fn run(
+        &self,
+        [x, weight]: [*const u8; 2],
+        (groups, planes): (Range<usize>, Range<usize>),
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let counts = [groups.len(), planes.len()];
+        if counts.contains(&0) || self.to.contains(&0) {
+            return;
+        }
+        scratch.held_to(
+            || self.rooms(),
+            |scratch| {
+                with_engine!(self.cpu, self.acc(), self.in_pairs(), E => {
+                    // SAFETY: the caller's contract.
+                    unsafe { self.run_with::<E>([x, weight], (groups, planes), scratch, hand) }
+                });
+            },
+        );
+    }
+
+    /// # Safety
+    ///
+    /// As [`Phases::run`], and the CPU must be the engine's.
+    unsafe fn run_with<E: Engine>(
+        &self,
+        [x, weight]: [*const u8; 2],
+        (all_groups, planes): (Range<usize>, Range<usize>),
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let (phases, width) = (self.phases::<E>(), 2 * E::LANES);
+        let framed = self.framed();
+        let packed = scratch.left.room::<E::Num>(self.packed::<E>());
+        let image = scratch.right.room::<E::Num>(self.image::<E>());
+        let turned = scratch.filled.room::<E::Num>(self.turned::<E>());
+        // SAFETY: the room of the image; all bits zero are the number zero.
+        unsafe { image.write_bytes(0, self.image::<E>()) };
+        self.list::<E>(&phases, &framed, &mut scratch.steps);
+        let of_group = self.planes[0] * self.planes[1] * self.window();
+        let (mut filled, mut least_right) = (None, u16::MAX);
+        for first in all_groups.clone().take(self.period) {
+            let weights = self.elements(weight, first % self.period * of_group);
+            let groups = (first..all_groups.end).step_by(self.period);
+            let block = self.block::<E>(groups.len());
+            for strip in strips(planes.len(), width) {
+                let plane = planes.start + strip.start;
+                let strip = plane..plane + strip.count;
+                let mut part = Part { strip, planes: 0..0, tiny: false, later: Later::default() };
+                let mut least = u16::MAX;
+                while part.planes.end < self.planes[0] {
+                    part.planes = part.planes.end..self.planes[0].min(part.planes.end + block);
+                    if block < self.planes[0] {
+                        part.later = self.after::<E>(weights, &part);
+                    }
+                    // SAFETY: the caller's contract; there is room for the weights of a strip.
+                    let packed_least =
+                        unsafe { self.pack::<E>(weights, &phases, &part, [turned, packed]) };
+                    least = least.min(packed_least);
+                    for group in groups.clone() {
+                        if filled != Some(group) {
+                            let of_group = self.planes[0] * self.from[0] * self.from[1];
+                            let from = self.elements(x, group * of_group);
+                            // SAFETY: the caller's contract, and the room of the image.
+                            least_right = unsafe { self.fill::<E>(from, &framed, [turned, image]) };
+                            filled = Some(group);
+                        }
+                        part.tiny = may_be_subnormal(least, least_right);
+                        let places = [image.cast_const(), packed.cast_const()];
+                        // SAFETY: operands are ready.
+                        unsafe {
+                            self.sum_all::<E>((group, &mut part), &phases, places, scratch, hand)
+                        };
+                    }
+                }
+            }
+        }
+    }
+
+    /// Planes of the operand whose weights are packed at a time: all of them, unless they are multiplied once and would fill the second-level cache; then so many
+    /// that they are still in the first-level cache.
+    fn block<E: Engine>(&self, groups: usize) -> usize {
+        let all = self.planes[0];
+        let bytes = self.packed::<E>() * size_of::<E::Num>();
+        if groups > 1 || self.most::<E>() < self.to[0] || bytes <= self.cpu.caches.l2 / 2 {
+            return all;
+        }
+        (self.cpu.caches.l1 / 2 / bytes.div_ceil(all).max(1) / 2 * 2).max(2)
+    }
+
+    /// The weights that are packed after those of a part.
+    fn after<E: Engine>(&self, weights: Elements, part: &Part) -> Later {
+        let Part { strip, planes, .. } = part;
+        let is_last = planes.end == self.planes[0];
+        let (plane, from) = if is_last { (0, strip.end) } else { (planes.end, strip.start) };
+        let (window, bytes) = (self.window(), self.dtype.bytes());
+        let of_plane = self.planes[1] * window;
+        let first = weights.moved((plane * of_plane + from * window) as isize).base;
+        let length = strip.len() * window * bytes;
+        let calls = (self.to[0] * self.to[1]).div_ceil(E::SPOTS);
+        let each = (planes.len() * length.div_ceil(LINE)).div_ceil(calls);
+        Later { first, apart: of_plane * bytes, length, at: 0, each }
+    }
+
+    /// Elements of an operand, from so many on.
+    fn elements(&self, base: *const u8, at: usize) -> Elements {
+        Elements { base, dtype: self.dtype, round: None }.moved(at as isize)
+    }
+
+    /// Lists where the steps of each phase are in the image from where the first position of a window is; then where these are for the elements of the first rows, and
+    /// then where their sums lie.
+    fn list<E: Engine>(&self, phases: &[Phase], framed: &Framed, to: &mut Vec<isize>) {
+        let [down, across] = self.moves;
+        to.clear();
+        for phase in phases {
+            let [(.., rows), (.., columns)] =
+                [down.met(phase.first[0]), across.met(phase.first[1])];
+            let together = self.together() / E::DEPTH;
+            for first in (0..self.planes[0] / E::DEPTH).step_by(together) {
+                let positions = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j)));
+                to.extend(positions.flat_map(|(i, j)| {
+                    let back = i * framed.pitch + j;
+                    let planes = first..first + together;
+                    planes.map(move |plane| (plane * framed.plane()) as isize - back as isize)
+                }));
+            }
+        }
+        let most = self.most::<E>().min(self.to[0]);
+        let spots = |phase: &Phase| {
+            let [row, column] = phase.first;
+            let columns = (column..self.to[1]).step_by(across.stride);
+            (row..most)
+                .step_by(down.stride)
+                .flat_map(move |row| columns.clone().map(move |column| [row, column]))
+        };
+        let seen =
+            |[row, column]: [usize; 2]| down.met(row).1 * framed.pitch + across.met(column).1;
+        to.extend(phases.iter().flat_map(spots).map(|at| seen(at) as isize));
+        let width = 2 * E::LANES;
+        let place = |[row, column]: [usize; 2]| (row * self.to[1] + column) * width;
+        to.extend(phases.iter().flat_map(spots).map(|at| place(at) as isize));
+    }
+
+    /// Sums all phases by the planes of a part, and hands sums on that are complete.
+    ///
+    /// # Safety
+    ///
+    /// As [`Phases::run_with`]; the image and the part's packed weights must be ready.
+    unsafe fn sum_all<E: Engine>(
+        &self,
+        (group, part): (usize, &mut Part),
+        phases: &[Phase],
+        [image, packed]: [*const E::Num; 2],
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        let width = 2 * E::LANES;
+        let (count, numbers) = (part.strip.len(), part.planes.len() / E::DEPTH);
+        let (all, of_planes) =
+            (self.most::<E>().min(self.to[0]) * self.to[1], self.planes[0] / E::DEPTH);
+        let inside = self.framed().inside(image);
+        for row in (0..self.to[0]).step_by(self.most::<E>()) {
+            let rows = row..self.to[0].min(row + self.most::<E>());
+            let n = rows.len() * self.to[1];
+            let sums = scratch.sums.room::<E::Num>(n * width + BEHIND);
+            let chains = scratch.chains.room::<E::Num>(n * width + BEHIND);
+            let down = self.moves[0];
+            // Rows of each phase are as far below those that are listed.
+            let image = inside.wrapping_add(row / down.stride * self.framed().pitch);
+            for phase in phases {
+                let weights = packed.wrapping_add(phase.before * numbers * count);
+                let lines = (rows.len().saturating_sub(phase.first[0])).div_ceil(down.stride);
+                let listed = |list: usize| {
+                    let at = self.numbers::<E>() + list * all + phase.spots;
+                    &scratch.steps[at..at + lines * phase.columns]
+                };
+                let of = [image, weights];
+                let steps =
+                    &scratch.steps[of_planes * phase.before..][..of_planes * phase.positions];
+                // SAFETY: operands are ready, and sums have room.
+                unsafe {
+                    self.sum::<E>((phase, part), of, steps, [0, 1].map(listed), [sums, chains])
+                };
+            }
+            if part.planes.end == self.planes[0] {
+                // SAFETY: the sums of these planes, and room for them: no chain goes on.
+                unsafe { turn_sums::<E>((sums, width), [count, n], chains) };
+                let first = group * self.planes[1];
+                let planes = first + part.strip.start..first + part.strip.end;
+                hand(planes, rows, chains.cast_const().cast());
+            }
+        }
+    }
+
+    /// Sums a phase by the planes of a part, whose packed weights are those behind the image.
+    ///
+    /// # Safety
+    ///
+    /// As [`Phases::sum_all`]; sums and chains must have room for two vectors for each element of these rows.
+    unsafe fn sum<E: Engine>(
+        &self,
+        (phase, part): (&Phase, &mut Part),
+        [image, weights]: [*const E::Num; 2],
+        steps: &[isize],
+        [seen, places]: [&[isize]; 2],
+        [sums, chains]: [*mut E::Num; 2],
+    ) {
+        let (count, most) = (part.strip.len(), CONTRACT_BLOCK / E::DEPTH);
+        let [start, end] =
+            [part.planes.start, part.planes.end].map(|plane| plane / E::DEPTH * phase.positions);
+        let mut from = start;
+        // A sum without steps is zero.
+        loop {
+            let to = end.min((from / most + 1) * most);
+            let (begins, ends) =
+                (from.is_multiple_of(most), to.is_multiple_of(most) || to == steps.len());
+            for some in strips(seen.len(), E::SPOTS) {
+                let some_of = some.start..some.start + some.count;
+                let spots = Spots {
+                    image,
+                    columns: &seen[some_of.clone()],
+                    at: &steps[from..to],
+                    rows: weights.wrapping_add((from - start) * count),
+                    step: count,
+                    from: if begins { std::ptr::null() } else { chains.cast_const() },
+                    out: if ends { sums } else { chains },
+                    places: &places[some_of],
+                    add: ends && from >= most,
+                    tiny: part.tiny,
+                };
+                part.later.ask();
+                // SAFETY: the caller's contract.
+                unsafe { E::spots(some.count, count.div_ceil(E::LANES), &spots) };
+            }
+            from = to;
+            if from == end {
+                return;
+            }
+        }
+    }
+}
+
+/// What is packed together.
+struct Part {
+    /// Planes of the result.
+    strip: Range<usize>,
+    /// Planes of the operand.
+    planes: Range<usize>,
+    /// Sums may be subnormal.
+    tiny: bool,
+    /// What is asked for while these are multiplied.
+    later: Later,
+}

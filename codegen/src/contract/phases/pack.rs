@@ -1,0 +1,189 @@
+//! Packing for phases: the image of a group, and weights, whose positions go to the phases that see them.
+
+use super::super::correlate::{MOVED, move_line};
+use super::super::micro::{Engine, Number};
+use super::super::pack::{Elements, Lines, Matrices, WindowRows};
+use super::super::prefetch::{LINE, ask};
+use super::super::transposed::Framed;
+use super::{Part, Phase, Phases};
+use smallvec::{SmallVec, smallvec};
+
+/// Rows of fewer numbers are packed with all of their plane before they go to their places.
+const SHORT: usize = 16;
+
+/// Weights are asked for so many planes ahead.
+const AHEAD: usize = 4;
+
+impl Phases<'_> {
+    /// Packs the weights of a part, phase by phase. Returns what [`Engine::pack`] does.
+    ///
+    /// The windows of a strip lie side by side for each plane of the operand: they are turned together, and then go to their phases.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable, and the rooms be those of [`Phases::turned`] and [`Phases::packed`].
+    pub(super) unsafe fn pack<E: Engine>(
+        &self,
+        weights: Elements,
+        phases: &[Phase],
+        part: &Part,
+        [turned, to]: [*mut E::Num; 2],
+    ) -> u16 {
+        let Part { strip, planes, .. } = part;
+        let (window, together, count) = (self.window(), self.together() / E::DEPTH, strip.len());
+        let (of_plane, numbers) = (self.planes[1] * window, planes.len() / E::DEPTH);
+        let ahead = (planes.len() == self.planes[0]).then_some((AHEAD * of_plane) as isize);
+        let from = weights.moved((planes.start * of_plane + strip.start * window) as isize);
+        let spread = self.spread(phases);
+        // Numbers of planes that are gone through together alternate.
+        let of_nth = |nth: usize| -> SmallVec<[[usize; 2]; 9]> {
+            let place = |[before, own, of_phase]: &[usize; 3]| {
+                [before * numbers + own * together + nth, of_phase * together].map(|at| at * count)
+            };
+            spread.iter().map(place).collect()
+        };
+        if E::DEPTH == 1 {
+            for nth in 0..together {
+                let rows = WindowRows {
+                    count,
+                    planes: numbers / together,
+                    apart: (together * of_plane) as isize,
+                    places: &of_nth(nth),
+                    ahead,
+                };
+                // SAFETY: the caller's contract: the windows of a strip.
+                unsafe { E::pack_window_rows(&from.moved((nth * of_plane) as isize), &rows, to) };
+            }
+            return u16::MAX;
+        }
+        let (places, mut least) = (of_nth(0), u16::MAX);
+        for number in 0..numbers {
+            let from = from.moved((number * E::DEPTH * of_plane) as isize);
+            for next in
+                [0, of_plane as isize].into_iter().filter_map(|second| Some(second + ahead?))
+            {
+                let first = from.moved(next).base;
+                let of_strip = count * window * self.dtype.bytes();
+                (0..of_strip).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+            }
+            let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
+            let both = 0..E::DEPTH * window;
+            // SAFETY: as above, of two planes.
+            let found =
+                unsafe { E::pack_crossed(&from, window as isize, matrices, both, count, turned) };
+            least = least.min(found.expect("an engine of pairs packs bf16 so"));
+            for (position, [place, step]) in places.iter().enumerate() {
+                let from = turned.wrapping_add(position * count).cast_const();
+                // SAFETY: numbers of a strip, and their place.
+                unsafe { move_row(from, to.wrapping_add(place + number * step), count) };
+            }
+        }
+        least
+    }
+
+    /// For each position of a window: how many positions phases before its own see, how many of its own are before it, and how many that phase sees.
+    fn spread(&self, phases: &[Phase]) -> SmallVec<[[usize; 3]; 9]> {
+        let [down, across] = self.moves;
+        let mut spread = smallvec![[0; 3]; self.window()];
+        for phase in phases {
+            let [(above, _, rows), (left, _, columns)] =
+                [down.met(phase.first[0]), across.met(phase.first[1])];
+            for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+                let row = (above + i * down.stride) * across.positions;
+                spread[row + left + j * across.stride] =
+                    [phase.before, i * columns + j, phase.positions];
+            }
+        }
+        spread
+    }
+
+    /// Copies the planes of a group to their places in an image. Returns what [`Engine::pack`] does, if numbers are pairs.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable, and the image be writable, as must be the room of [`Phases::turned`].
+    pub(super) unsafe fn fill<E: Engine>(
+        &self,
+        from: Elements,
+        framed: &Framed,
+        [line, image]: [*mut E::Num; 2],
+    ) -> u16 {
+        let ([rows, columns], mut least) = (self.from, u16::MAX);
+        let plane = rows * columns;
+        let Elements { dtype, round, .. } = from;
+        for first in (0..self.planes[0]).step_by(E::DEPTH) {
+            let to =
+                framed.inside(image).cast_mut().wrapping_add(first / E::DEPTH * framed.plane());
+            if E::DEPTH == 1 && columns > 1 {
+                let base = from.moved((first * plane) as isize).base;
+                let lines = Lines { base, dtype, round, across: 1, along: columns as isize };
+                // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+                unsafe { E::pack(&lines, columns, rows, to, framed.pitch) };
+                continue;
+            }
+            if columns < SHORT {
+                let base = from.moved((first * plane) as isize).base;
+                let lines = Lines { base, dtype, round, across: 1, along: plane as isize };
+                // SAFETY: the caller's contract, and the room of a plane.
+                least = least.min(unsafe { E::pack(&lines, plane, E::DEPTH, line, plane) });
+                // SAFETY: the numbers of a plane, and their places.
+                unsafe { place_rows(line, to, self.from, framed.pitch) };
+                continue;
+            }
+            for row in 0..rows {
+                let base = from.moved((first * plane + row * columns) as isize).base;
+                let to = to.wrapping_add(row * framed.pitch);
+                let (across, along) = (1, plane as isize);
+                let lines = Lines { base, dtype, round, across, along };
+                // SAFETY: the caller's contract. What is written behind a row is zero, or comes later.
+                least = least.min(unsafe { E::pack(&lines, columns, E::DEPTH, to, columns) });
+            }
+        }
+        least
+    }
+}
+
+/// Copies the rows of a plane to where they are `pitch` numbers apart, with zeros between them.
+///
+/// # Safety
+///
+/// All must be readable, with [`MOVED`] behind them, and `to` writable.
+#[inline(always)]
+unsafe fn place_rows<T: Number>(
+    from: *const T,
+    to: *mut T,
+    [rows, columns]: [usize; 2],
+    pitch: usize,
+) {
+    for row in 0..rows {
+        let (from, to) = (from.wrapping_add(row * columns), to.wrapping_add(row * pitch));
+        // What is moved beyond a row is written again, if it is not behind the last one.
+        if (rows - 1 - row) * pitch + columns < columns.next_multiple_of(MOVED) {
+            // SAFETY: the caller's contract.
+            unsafe { std::ptr::copy_nonoverlapping(from, to, columns) };
+        } else {
+            // SAFETY: as above.
+            unsafe { move_line(from, to, columns) };
+        }
+        for i in columns..if row + 1 < rows { pitch } else { columns } {
+            // SAFETY: between this row and the next one.
+            unsafe { to.wrapping_add(i).write(T::ZERO) };
+        }
+    }
+}
+
+/// Copies so many numbers.
+///
+/// # Safety
+///
+/// They must be readable, and `to` writable for them.
+#[inline(always)]
+unsafe fn move_row<T: Number>(from: *const T, to: *mut T, count: usize) {
+    if count.is_multiple_of(MOVED) {
+        // SAFETY: the caller's contract: no number beyond these is moved.
+        unsafe { move_line(from, to, count) };
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, count) };
+    }
+}

@@ -1,0 +1,88 @@
+//! Transposed convolutions of several planes have the bits of their definition, in whatever parts weights are packed.
+
+use super::super::{Cpu, Phases, Scratch};
+use super::{Tensor, sum};
+use tracecast_ir::DType;
+use tracecast_ir::kernel::Moves;
+
+const FROM: [usize; 2] = [2, 3];
+const TO: [usize; 2] = [4, 6];
+const WINDOW: usize = 9;
+
+#[test]
+fn weights_in_parts_of_planes() {
+    // Weights fill more than half of a small second-level cache, some sums have more steps than a block, and the last part has fewer planes.
+    for (dtype, planes) in
+        [(DType::F32, [141, 40]), (DType::BF16, [142, 33]), (DType::F64, [30, 17])]
+    {
+        // Only weights that are used once are packed in parts.
+        [1, 2].into_iter().for_each(|groups| transposed(dtype, planes, groups));
+    }
+}
+
+fn transposed(dtype: DType, [of_x, of_result]: [usize; 2], groups: usize) {
+    let moves = [Moves { positions: 3, stride: 2, low: 1 }; 2];
+    let ([rows, columns], [height, width]) = (FROM, TO);
+    let x = Tensor::new(dtype, groups * of_x * rows * columns, 3, (1, 1));
+    let weight = Tensor::new(dtype, of_x * of_result * WINDOW, 5, (1, 1));
+    let acc = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let want = |plane: usize, [row, column]: [usize; 2]| {
+        let ((top, first_row, above), (left, first_column, beside)) =
+            (moves[0].met(row), moves[1].met(column));
+        let seen = above * beside;
+        // Numbers of two planes alternate where they are bf16.
+        let together = if dtype == DType::BF16 { 2 } else { 1 };
+        let step = |p: usize| {
+            let (pair, nth) = (p / (seen * together), p % (seen * together));
+            let position = nth / together;
+            (pair * together + nth % together, position / beside, position % beside)
+        };
+        let left_of = |p: usize| {
+            let (channel, i, j) = step(p);
+            let at = (top + 2 * i) * 3 + left + 2 * j;
+            weight.get((channel * of_result + plane % of_result) * WINDOW + at, 0)
+        };
+        let right_of = |p: usize| {
+            let (channel, i, j) = step(p);
+            let at = [first_row.wrapping_sub(i), first_column.wrapping_sub(j)];
+            if at[0] >= rows || at[1] >= columns {
+                return 0.0;
+            }
+            let plane = plane / of_result * of_x + channel;
+            x.get((plane * rows + at[0]) * columns + at[1], 0)
+        };
+        sum(acc, of_x * seen, left_of, right_of)
+    };
+    for cpu in &Cpu::all() {
+        let work =
+            Phases { cpu, dtype, period: 1, planes: [of_x, of_result], from: FROM, to: TO, moves };
+        let mut found = 0;
+        let mut hand = |planes: std::ops::Range<usize>,
+                        of: std::ops::Range<usize>,
+                        sums: *const u8| {
+            let all = planes.clone().flat_map(|plane| {
+                of.clone().flat_map(move |row| (0..width).map(move |column| (plane, [row, column])))
+            });
+            for (at, (plane, place)) in all.enumerate() {
+                let bits = if acc == DType::F64 {
+                    // SAFETY: the sums that are handed on.
+                    unsafe { sums.cast::<u64>().wrapping_add(at).read() }
+                } else {
+                    // SAFETY: as above.
+                    u64::from(unsafe { sums.cast::<u32>().wrapping_add(at).read() })
+                };
+                assert_eq!(
+                    bits,
+                    want(plane, place),
+                    "{dtype}, {groups} groups, plane {plane} at {place:?}, by {cpu:?}"
+                );
+                found += 1;
+            }
+        };
+        let operands = [x.bytes.as_ptr(), weight.bytes.as_ptr()];
+        let all = (0..groups, 0..of_result);
+        // SAFETY: the CPU is this one, and operands have elements for all groups.
+        unsafe { work.run(operands, all, &mut Scratch::default(), &mut hand) };
+        assert_eq!(found, groups * of_result * height * width);
+    }
+}
