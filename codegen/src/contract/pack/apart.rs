@@ -3,7 +3,7 @@
 //! Weights of a convolution whose rows are the channels that its gradient is of are such: elements of a window lie side by side, or between others of it, and the next
 //! row's behind them.
 
-use super::super::prefetch::ask;
+use super::super::prefetch::{LINE, ask};
 use super::avx512::{store, transpose};
 use super::loads::{self, Numbers, One, first};
 use super::x86::{self as octets, Octet};
@@ -13,8 +13,8 @@ use core::arch::x86_64 as x86;
 use std::ops::Range;
 use tracecast_ir::DType;
 
-/// How many rows before it is needed a row's memory is asked for.
-const AHEAD: isize = 64;
+/// How many steps before they are needed rows' memory is asked for.
+const AHEAD: usize = 32;
 
 /// Fewer steps are not worth turning what lies around them.
 const FEW: usize = 3;
@@ -30,6 +30,15 @@ fn near(offsets: &[isize], from: usize, most: usize) -> (Range<usize>, isize, us
         (low, high, end) = (lower, higher, end + 1);
     }
     (from..end, low, (high - low) as usize + 1)
+}
+
+/// Asks for so many rows of a step that comes later.
+#[inline(always)]
+fn ask_for(from: &Elements, row: isize, offset: Option<&isize>, count: usize) {
+    let Some(offset) = offset else { return };
+    let first = from.moved(*offset).base;
+    let bytes = count as isize * row * from.dtype.bytes() as isize;
+    (0..bytes).step_by(LINE).for_each(|at| ask(first.wrapping_offset(at)));
 }
 
 /// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, sixteen rows at a time.
@@ -74,23 +83,26 @@ unsafe fn sixteens<N: Numbers>(
         let (steps, low, span) = near(offsets, next, 16);
         next = steps.end;
         let to = dst.wrapping_add(steps.start * count);
-        let offsets = &offsets[steps];
+        let (all, offsets) = (offsets, &offsets[steps]);
         if offsets.len() < FEW {
             // SAFETY: the caller's contract.
             unsafe { apart_singly(from, row, offsets, count, to) };
             continue;
         }
+        ask_for(from, row, all.get(next + AHEAD), count);
         let base = from.moved(low);
         for j in (0..count).step_by(16) {
             let n = 16.min(count - j);
-            let mut rows = [x86::_mm512_setzero_si512(); 16];
-            for (l, numbers) in rows.iter_mut().enumerate().take(n) {
-                let line = base.moved((j + l) as isize * row).base;
-                ask(line.wrapping_offset(AHEAD * row * N::BYTES as isize));
-                // SAFETY: elements of a row, and those between them.
-                *numbers = unsafe { N::along(line, span) };
-            }
-            let turned = transpose(rows);
+            // SAFETY: elements of a row, and those between them.
+            let line =
+                |l: usize| unsafe { N::along(base.moved((j + l) as isize * row).base, span) };
+            let turned = if n == 16 {
+                transpose(std::array::from_fn(line))
+            } else {
+                let mut some = [x86::_mm512_setzero_si512(); 16];
+                some.iter_mut().enumerate().take(n).for_each(|(l, numbers)| *numbers = line(l));
+                transpose(some)
+            };
             for (p, offset) in offsets.iter().enumerate() {
                 let numbers = turned[(offset - low) as usize];
                 let to = to.wrapping_add(p * count + j);
@@ -139,23 +151,24 @@ unsafe fn eights<O: Octet>(
         let (steps, low, span) = near(offsets, next, 8);
         next = steps.end;
         let to = dst.wrapping_add(steps.start * count);
-        let offsets = &offsets[steps];
+        let (all, offsets) = (offsets, &offsets[steps]);
         let whole = if offsets.len() < FEW { 0 } else { count / 8 * 8 };
+        if whole > 0 {
+            ask_for(from, row, all.get(next + AHEAD), count);
+        }
         let base = from.moved(low);
         for j in (0..whole).step_by(8) {
-            let mut rows = [x86::_mm256_setzero_ps(); 8];
-            for (l, numbers) in rows.iter_mut().enumerate() {
+            let line = |l: usize| {
                 let line = base.moved((j + l) as isize * row).base;
-                ask(line.wrapping_offset(AHEAD * row * O::BYTES as isize));
-                *numbers = if span == 8 {
+                if span == 8 {
                     // SAFETY: elements of a row, and those between them.
                     unsafe { O::load(line) }
                 } else {
                     // SAFETY: as above.
                     unsafe { O::some::<1>(line, first(span) as u8) }
-                };
-            }
-            let turned = routines::transpose(rows);
+                }
+            };
+            let turned = routines::transpose(std::array::from_fn(line));
             for (p, offset) in offsets.iter().enumerate() {
                 let to = to.wrapping_add(p * count + j);
                 // SAFETY: the numbers' places.
