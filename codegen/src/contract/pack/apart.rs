@@ -10,6 +10,7 @@ use super::x86::{self as octets, Octet};
 use super::{Elements, apart_singly};
 use crate::routines;
 use core::arch::x86_64 as x86;
+use std::iter::StepBy;
 use std::ops::Range;
 use tracecast_ir::DType;
 
@@ -19,17 +20,43 @@ const AHEAD: usize = 32;
 /// Fewer steps are not worth turning what lies around them.
 const FEW: usize = 3;
 
-/// Steps whose elements are among so many side by side, and the first of these elements.
-fn near(offsets: &[isize], from: usize, most: usize) -> (Range<usize>, isize, usize) {
-    let (mut low, mut high, mut end) = (offsets[from], offsets[from], from + 1);
-    while let Some(offset) = offsets.get(end) {
-        let [lower, higher] = [low.min(*offset), high.max(*offset)];
-        if higher - lower >= most as isize {
-            break;
+/// Steps whose elements are among so many side by side.
+struct Near {
+    /// Every first or every second step.
+    steps: StepBy<Range<usize>>,
+    /// The first of these elements, and how many there are.
+    low: isize,
+    span: usize,
+}
+
+/// All steps, those that are near each other together. Steps of two channels may alternate.
+fn near(offsets: &[isize], most: usize) -> impl Iterator<Item = Near> {
+    let are_near = |steps: [usize; 2]| {
+        let [a, b] = steps.map(|step| offsets.get(step));
+        a.zip(b).is_some_and(|(a, b)| a.abs_diff(*b) < most)
+    };
+    let every = if !are_near([0, 1]) && are_near([0, 2]) { 2 } else { 1 };
+    let (mut nth, mut next) = (0, 0);
+    std::iter::from_fn(move || {
+        if next >= offsets.len() {
+            nth += 1;
+            next = nth;
         }
-        (low, high, end) = (lower, higher, end + 1);
-    }
-    (from..end, low, (high - low) as usize + 1)
+        if nth == every || next >= offsets.len() {
+            return None;
+        }
+        let from = next;
+        let (mut low, mut high) = (offsets[from], offsets[from]);
+        while let Some(offset) = offsets.get(next) {
+            let [lower, higher] = [low.min(*offset), high.max(*offset)];
+            if higher - lower >= most as isize {
+                break;
+            }
+            (low, high, next) = (lower, higher, next + every);
+        }
+        let steps = (from..next.min(offsets.len())).step_by(every);
+        Some(Near { steps, low, span: (high - low) as usize + 1 })
+    })
 }
 
 /// Asks for so many rows of a step that comes later.
@@ -78,18 +105,17 @@ unsafe fn sixteens<N: Numbers>(
     count: usize,
     dst: *mut f32,
 ) {
-    let mut next = 0;
-    while next < offsets.len() {
-        let (steps, low, span) = near(offsets, next, 16);
-        next = steps.end;
-        let to = dst.wrapping_add(steps.start * count);
-        let (all, offsets) = (offsets, &offsets[steps]);
-        if offsets.len() < FEW {
-            // SAFETY: the caller's contract.
-            unsafe { apart_singly(from, row, offsets, count, to) };
+    for Near { steps, low, span } in near(offsets, 16) {
+        let later = steps.clone().next().and_then(|first| offsets.get(first + AHEAD));
+        if steps.len() < FEW {
+            for p in steps {
+                let to = dst.wrapping_add(p * count);
+                // SAFETY: the caller's contract, for a step.
+                unsafe { apart_singly(from, row, &offsets[p..=p], count, to) };
+            }
             continue;
         }
-        ask_for(from, row, all.get(next + AHEAD), count);
+        ask_for(from, row, later, count);
         let base = from.moved(low);
         for j in (0..count).step_by(16) {
             let n = 16.min(count - j);
@@ -103,9 +129,9 @@ unsafe fn sixteens<N: Numbers>(
                 some.iter_mut().enumerate().take(n).for_each(|(l, numbers)| *numbers = line(l));
                 transpose(some)
             };
-            for (p, offset) in offsets.iter().enumerate() {
-                let numbers = turned[(offset - low) as usize];
-                let to = to.wrapping_add(p * count + j);
+            for p in steps.clone() {
+                let numbers = turned[(offsets[p] - low) as usize];
+                let to = dst.wrapping_add(p * count + j);
                 // SAFETY: the numbers' places.
                 unsafe { store(to.cast(), first(n) as u16, numbers) };
             }
@@ -146,15 +172,11 @@ unsafe fn eights<O: Octet>(
     count: usize,
     dst: *mut f32,
 ) {
-    let mut next = 0;
-    while next < offsets.len() {
-        let (steps, low, span) = near(offsets, next, 8);
-        next = steps.end;
-        let to = dst.wrapping_add(steps.start * count);
-        let (all, offsets) = (offsets, &offsets[steps]);
-        let whole = if offsets.len() < FEW { 0 } else { count / 8 * 8 };
+    for Near { steps, low, span } in near(offsets, 8) {
+        let later = steps.clone().next().and_then(|first| offsets.get(first + AHEAD));
+        let whole = if steps.len() < FEW { 0 } else { count / 8 * 8 };
         if whole > 0 {
-            ask_for(from, row, all.get(next + AHEAD), count);
+            ask_for(from, row, later, count);
         }
         let base = from.moved(low);
         for j in (0..whole).step_by(8) {
@@ -169,19 +191,19 @@ unsafe fn eights<O: Octet>(
                 }
             };
             let turned = routines::transpose(std::array::from_fn(line));
-            for (p, offset) in offsets.iter().enumerate() {
-                let to = to.wrapping_add(p * count + j);
+            for p in steps.clone() {
+                let to = dst.wrapping_add(p * count + j);
                 // SAFETY: the numbers' places.
-                unsafe { x86::_mm256_storeu_ps(to, turned[(offset - low) as usize]) };
+                unsafe { x86::_mm256_storeu_ps(to, turned[(offsets[p] - low) as usize]) };
             }
         }
-        for (p, offset) in offsets.iter().enumerate() {
+        for p in steps {
             for j in whole..count {
-                let at = from.moved(offset + j as isize * row).base;
+                let at = from.moved(offsets[p] + j as isize * row).base;
                 // SAFETY: an element of the operand.
                 let number = unsafe { O::one(at) };
                 // SAFETY: its place.
-                unsafe { to.wrapping_add(p * count + j).write(number) };
+                unsafe { dst.wrapping_add(p * count + j).write(number) };
             }
         }
     }
