@@ -62,7 +62,7 @@ impl Channels {
         if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
             return None;
         }
-        let distances = whole.distances(k);
+        let distances = whole.distances_in_turn();
         let copies = match distances.as_deref() {
             None => 0,
             Some([apart]) if *apart > 0 && k.is_multiple_of(2) => 0,

@@ -5,8 +5,9 @@
 //! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
 //! chain that [`super::contract`] sums.
 //!
-//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step, which is as many places on in all pairs. A channel
-//! with a single column is packed instead, step after step, where numbers are pairs or it is widened.
+//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step. That is as many places on in all pairs if lines are even; else some
+//! pairs go across the end of a line or an example, and there is a copy of the image for each distance. A channel with a single column is packed instead, step after
+//! step, where numbers are pairs or it is widened.
 
 use super::blocking::Cpu;
 use super::channels::Channels;
