@@ -2,7 +2,7 @@
 //! all are whole and nothing is written beside what is turned.
 
 use super::Lines;
-use super::avx512::{store, transpose};
+use super::avx512::transpose;
 use super::loads::first;
 use crate::routines::nearest_bf16;
 use core::arch::x86_64 as x86;
@@ -70,11 +70,12 @@ unsafe fn turn<const IN_LANE: usize>(
                     unsafe { x86::_mm512_storeu_si512(to.cast(), column) };
                     continue;
                 }
+                let first = x86::_mm512_slli_epi32::<16>(column);
                 // SAFETY: those of the first of two steps.
-                unsafe { store(to, u16::MAX, x86::_mm512_slli_epi32::<16>(column)) };
+                unsafe { x86::_mm512_storeu_si512(to.cast(), first) };
                 let second = x86::_mm512_and_si512(column, high);
                 // SAFETY: those of the second.
-                unsafe { store(to.wrapping_add(ld), u16::MAX, second) };
+                unsafe { x86::_mm512_storeu_si512(to.wrapping_add(ld).cast(), second) };
             }
         }
     }
@@ -99,8 +100,8 @@ pub(in crate::contract) unsafe fn turn_rounded(
         for (i, row) in rows.iter_mut().enumerate().take(some.div_ceil(2)) {
             let column = sums.wrapping_add((c + 2 * i) * SIDE);
             // SAFETY: the sums of a column.
-            let even = nearest_bf16(unsafe { x86::_mm512_loadu_ps(column) });
-            let even = x86::_mm512_srli_epi32::<16>(even);
+            let even = unsafe { x86::_mm512_loadu_ps(column) };
+            let even = x86::_mm512_srli_epi32::<16>(nearest_bf16(even));
             *row = even;
             if 2 * i + 1 < some {
                 // SAFETY: the sums of the next one.
