@@ -75,7 +75,7 @@ const CRATES: [Crate; 9] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 36_900,
+        budget: 37_200,
         most_flat: 8,
     },
     Crate {

@@ -65,8 +65,9 @@ impl Correlation<'_> {
             unsafe { sums.write_bytes(0, 2 * columns * E::LANES) };
             for plane in 0..planes {
                 let all = plane * steps..(plane + 1) * steps;
-                // SAFETY: the caller's contract.
-                let a = unsafe { self.lanes_of::<E>(left, count, all, scratch) };
+                let a = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, steps));
+                // SAFETY: the caller's contract; there is room for all steps.
+                unsafe { self.lanes_of::<E>(left, count, all, a, scratch) };
                 let line = scratch.filled.room::<E::Num>(image.lines_beside(E::LANES));
                 let places = Places { image: to, line, beside };
                 let from = from.moved(right + plane as isize * next);
@@ -77,7 +78,7 @@ impl Correlation<'_> {
                     let k = plane * steps + done;
                     let most = CONTRACT_BLOCK - k % CONTRACT_BLOCK;
                     let part = done..steps.min(done + most);
-                    let a = a.wrapping_add(done * E::LANES);
+                    let a = a.wrapping_add(done * E::LANES).cast_const();
                     let at = &scratch.steps[part.clone()];
                     // SAFETY: the operands are ready and the chains are there.
                     unsafe { columns_of::<E>(&image, a, to, at, chains) };

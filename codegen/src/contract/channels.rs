@@ -1,6 +1,6 @@
 //! How the right operand of a contraction over positions is seen: channel by channel.
 
-use super::image::Image;
+use super::image::{Distances, Image};
 use super::stretch::Stretch;
 use super::windows::{Axis, Bound, MOST_BOUNDS, Seen};
 use tracecast_ir::DType;
@@ -25,8 +25,10 @@ pub(crate) struct Channels {
     pub(super) next: isize,
     /// True if a channel has one column, all of whose elements are there.
     pub(super) is_whole: bool,
-    /// From a step of each pair to the other in places of an image, if it is the same for all pairs.
-    pub(super) pair: Option<usize>,
+    /// From a step of each pair to the other in places of an image, unless there are too many such distances.
+    pub(super) distances: Option<Distances>,
+    /// Copies of an image whose numbers are pairs. A single distance needs none if every step has another: the image is joined in place.
+    pub(super) copies: usize,
 }
 
 impl Channels {
@@ -44,9 +46,8 @@ impl Channels {
             (true, true) => channel.bound_positions(first.stride),
             (false, _) => {}
         }
-        let image = Image::of(&channel, None)?;
-        let pair = image.pair();
-        let (plane, examples, next) = image.plane_by_plane(&channel);
+        let whole = Image::of(&channel, None)?;
+        let (plane, examples, next) = whole.plane_by_plane(&channel);
         let taps: usize = inner.iter().map(|axis| axis.extent).product();
         let steps = k / examples.max(1);
         // Channels that overlap are windows of a convolution, which nothing bounds.
@@ -57,9 +58,17 @@ impl Channels {
             return None;
         }
         let image = Image::of(&plane, None)?;
-        let has_one_plane = image.has_one_plane();
         // Windows see more places than they have positions, or they are those of a convolution itself.
-        (has_one_plane && steps > taps && image.is_mostly_seen(steps)).then(|| Channels {
+        if !image.has_one_plane() || steps <= taps || !image.is_mostly_seen(steps) {
+            return None;
+        }
+        let distances = whole.distances_in_turn();
+        let copies = match distances.as_deref() {
+            None => 0,
+            Some([apart]) if *apart > 0 && k.is_multiple_of(2) => 0,
+            Some(distances) => distances.len(),
+        };
+        Some(Channels {
             count: first.extent,
             stride: first.stride,
             seen: channel,
@@ -67,7 +76,8 @@ impl Channels {
             examples,
             next,
             is_whole: is_unbounded && inner.is_empty(),
-            pair,
+            distances,
+            copies,
         })
     }
 

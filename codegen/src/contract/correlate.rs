@@ -178,7 +178,7 @@ impl Correlation<'_> {
         }
         match self.beside {
             Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
-            Some(_) => return self.rooms_lines::<E>(seen, &whole, windows),
+            Some(side) => return self.rooms_lines::<E>(seen, &whole, (side, batches), windows),
             None => {}
         }
         if let Some([first, end]) = self.across {

@@ -8,11 +8,13 @@ use super::groups;
 use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::line::Line;
+use super::micro::sliding::{self, Sliding};
 use super::operand::{Operand, Scratch};
-use super::pack::{Lines, Wider, room, strips};
+use super::pack::{Lines, Part, Wider, room, strips};
 use super::rooms::Rooms;
 use super::windows::Seen;
 use std::ops::Range;
+use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Packing writes up to so many numbers behind its own; see [`Engine::pack`].
@@ -26,12 +28,20 @@ struct Band {
     steps: [usize; 3],
     /// Columns along each axis.
     counts: [usize; 3],
+    /// Positions along a window each way, if windows slide from place to place of a plane.
+    sliding: Option<usize>,
 }
 
 impl Band {
     fn of(image: &Image) -> Band {
         let places = image.place_by_place();
-        Band { steps: places.window_steps(image), counts: image.counts(), image: places }
+        let sliding = image.of_plane().filter(|[_, across]| across.step == 1);
+        Band {
+            steps: places.window_steps(image),
+            counts: image.counts(),
+            sliding: sliding.map(|[_, across]| across.taps),
+            image: places,
+        }
     }
 }
 
@@ -41,6 +51,7 @@ impl Correlation<'_> {
         &self,
         seen: &Seen,
         whole: &Image,
+        (side, batches): (SideBySide, usize),
         windows: usize,
     ) -> Rooms {
         let count = windows.min(self.most_lines::<E>(whole));
@@ -48,9 +59,10 @@ impl Correlation<'_> {
         let Band { image: places, counts, .. } = Band::of(&image);
         let columns: usize = counts.iter().product();
         let a = Operand { source: self.a, columns: false };
+        let [kept, _] = self.kept::<E>(side, &(0..batches));
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         Rooms {
-            left: bytes(room::<E>(E::LANES, 1, self.k)),
+            left: bytes(room::<E>(E::LANES, 1, self.k).saturating_mul(kept)),
             right: bytes(places.most_room().saturating_mul(E::LANES)),
             filled: bytes(a.filled(E::LANES, self.k).max(places.lines_beside(E::LANES))),
             chains: bytes(columns.saturating_mul(E::LANES).saturating_add(E::LANES)),
@@ -58,6 +70,16 @@ impl Correlation<'_> {
             listed: a.listed(E::LANES, self.k),
             steps: self.k,
         }
+    }
+
+    /// How many vectors of left operands stay packed for some batches, those of a period if they come again, and from which batch on all of them are.
+    fn kept<E: Engine>(&self, side: SideBySide, batches: &Range<usize>) -> [usize; 2] {
+        if side.count != self.period || batches.len() <= self.period {
+            return [1, batches.end];
+        }
+        // Those before the first whole period may be in other vectors.
+        let first = batches.start.next_multiple_of(side.count);
+        [side.count.div_ceil(E::LANES), first + side.count]
     }
 
     /// The most windows along the first axis whose image and sums stay in the first-level cache, for a vector of batches, or some.
@@ -84,6 +106,8 @@ impl Correlation<'_> {
         let (seen, from) = self.windows().expect("is seen through windows");
         let whole = Image::of(seen, None).expect("windows of a convolution");
         let [_, each] = whole.windows();
+        let (size, [kept, packed]) =
+            (room::<E>(E::LANES, 1, self.k), self.kept::<E>(side, &batches));
         for windows in groups(&windows, self.most_lines::<E>(&whole)) {
             let columns = windows.start * each..windows.end * each;
             let band = Band::of(&Image::of(seen, Some(windows)).expect("as the whole"));
@@ -98,8 +122,12 @@ impl Correlation<'_> {
                 let count = rest.min(batches.end - batch).min(E::LANES);
                 let beside = Beside { count, stride: side.stride, width: E::LANES };
                 let [left, right] = at(batch);
-                // SAFETY: the caller's contract.
-                let a = unsafe { self.lanes_of::<E>(left, count, 0..self.k, scratch) };
+                let place = batch % side.count / E::LANES % kept;
+                let a = scratch.left.room::<E::Num>(size * kept).wrapping_add(place * size);
+                if batch < packed {
+                    // SAFETY: the caller's contract; there is room for all steps.
+                    unsafe { self.lanes_of::<E>(left, count, 0..self.k, a, scratch) };
+                }
                 let line = scratch.filled.room::<E::Num>(band.image.lines_beside(E::LANES));
                 let places = Places { image: to, line, beside };
                 // SAFETY: the caller's contract, and the rooms of the image and of lines.
@@ -107,6 +135,15 @@ impl Correlation<'_> {
                 let sums = scratch.sums.room::<E::Num>(columns.len() * E::LANES);
                 // SAFETY: the operands are ready, and there is room for all sums.
                 unsafe { lines::<E>(&band, a, to, &scratch.steps, sums) };
+                if let Some(Stored { first, ld, .. }) =
+                    self.stored.filter(|to| to.dtype == DType::BF16 && E::TURNS_ROUNDED)
+                {
+                    let first = first.cast::<u16>().wrapping_add(batch * ld + columns.start);
+                    // SAFETY: the sums of all columns, and the caller's contract.
+                    unsafe { E::turn_rounded(sums, [columns.len(), count], first, ld) };
+                    batch += count;
+                    continue;
+                }
                 // What packing writes behind the sums of these batches is written again with the next ones.
                 let (next, each) = (batch + count, columns.len());
                 let is_followed = (batches.end - next) * each >= BEHIND;
@@ -129,27 +166,62 @@ impl Correlation<'_> {
         }
     }
 
-    /// The left operands of so many batches, one of them in a lane, for some steps.
+    /// Packs the left operands of so many batches, one of them in a lane, for some steps.
     ///
     /// # Safety
     ///
-    /// As [`Correlation::run_lines`].
+    /// As [`Correlation::run_lines`]; `to` must be writable for the steps, and what packing writes behind them.
     pub(super) unsafe fn lanes_of<E: Engine>(
         &self,
         from: isize,
         count: usize,
         steps: Range<usize>,
+        to: *mut E::Num,
         scratch: &mut Scratch,
-    ) -> *const E::Num {
+    ) {
         let depth = steps.len();
-        let to = scratch.left.room::<E::Num>(room::<E>(E::LANES, 1, depth));
         let operand = Operand { source: self.a.moved(from), columns: false };
         let (filled, runs) = (&mut scratch.filled, &mut scratch.runs);
         // SAFETY: the caller's contract.
         let lines = unsafe { operand.lines::<E::Num>(0..count, steps, filled, runs) };
         // SAFETY: as above; there is room for all steps.
         unsafe { E::pack(&lines, count, depth, to, E::LANES) };
-        to.cast_const()
+    }
+}
+
+/// Sums all columns of a band whose windows slide.
+///
+/// # Safety
+///
+/// As [`Engine::sliding`].
+unsafe fn slide<E: Engine>(
+    band: &Band,
+    taps: usize,
+    (a, image): (*const E::Num, *const E::Num),
+    at: &[isize],
+    sums: *mut E::Num,
+) {
+    let [_, near, _] = band.steps.map(|places| places * E::LANES);
+    let [_, lines, windows] = band.counts;
+    let image = image.wrapping_offset(at[0]);
+    let [down, across] = [at[taps] - at[0], at[1] - at[0]];
+    let first = |part: &Part, is_forward| part.start + if is_forward { 0 } else { part.count - 1 };
+    for some in strips(lines, sliding::LINES) {
+        let line = first(&some, down > 0);
+        for part in strips(windows, sliding::WINDOWS) {
+            let window = first(&part, across > 0);
+            let of = Sliding {
+                a,
+                b: image.wrapping_add(line * near + window * E::LANES),
+                down,
+                across,
+                sums: sums.wrapping_add((line * windows + window) * E::LANES),
+                line: (windows * E::LANES) as isize * down.signum(),
+                column: across,
+            };
+            // SAFETY: the caller's contract, for these windows.
+            unsafe { E::sliding(taps, [some.count, part.count], &of) };
+        }
     }
 }
 
@@ -165,6 +237,10 @@ unsafe fn lines<E: Engine>(
     at: &[isize],
     sums: *mut E::Num,
 ) {
+    if let Some(taps) = band.sliding.filter(|_| E::SLIDES) {
+        // SAFETY: the caller's contract.
+        return unsafe { slide::<E>(band, taps, (a, image), at, sums) };
+    }
     let [far, near, across] = band.steps.map(|places| places * E::LANES);
     let [outer, middle, inner] = band.counts;
     for (i, at) in at.chunks(CONTRACT_BLOCK).enumerate() {

@@ -5,8 +5,9 @@
 //! image, in which a column and a step are an offset each; the left operand is packed across its rows, so vectors go along rows. Each sum is the
 //! chain that [`super::contract`] sums.
 //!
-//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step, which is as many places on in all pairs. A channel
-//! with a single column is packed instead, step after step, where numbers are pairs or it is widened.
+//! Where bf16 are multiplied in pairs, each number of an image is joined with that of the next step. That is as many places on in all pairs if lines are even; else some
+//! pairs go across the end of a line or an example, and there is a copy of the image for each distance. A channel with a single column is packed instead, step after
+//! step, where numbers are pairs or it is widened.
 
 use super::blocking::Cpu;
 use super::channels::Channels;
@@ -83,8 +84,8 @@ impl Positions<'_> {
     /// True if the operands are multiplied in pairs.
     pub(super) fn in_pairs(&self) -> bool {
         let all_bf16 = self.a.is_bf16() && self.b.is_bf16();
-        let Channels { pair, is_whole, .. } = self.channels;
-        self.cpu.pairs && all_bf16 && (pair.is_some() || *is_whole)
+        let Channels { distances, is_whole, .. } = self.channels;
+        self.cpu.pairs && all_bf16 && (distances.is_some() || *is_whole)
     }
 
     /// True if channels are packed: those of a single column, in pairs or widened.
@@ -109,7 +110,7 @@ impl Positions<'_> {
             let line = brought(together, steps).max(brought(1, steps).saturating_add(E::LANES));
             [packed_line::<E>(steps).saturating_mul(cut.channels), line]
         } else {
-            [image.room().saturating_mul(cut.channels), image.line()]
+            [self.room_of_channel::<E>(&image).saturating_mul(cut.channels), image.line()]
         };
         let a = Operand { source: self.a, columns: false };
         let b = Operand { source: self.b, columns: true };
@@ -198,6 +199,17 @@ impl Positions<'_> {
         }
     }
 
+    /// The distances of pairs.
+    fn distances(&self) -> &[isize] {
+        self.channels.distances.as_deref().unwrap_or_default()
+    }
+
+    /// The numbers of a channel's image and of the copies of it whose numbers are pairs.
+    fn room_of_channel<E: Engine>(&self, image: &Image) -> usize {
+        let copies = if E::DEPTH > 1 { self.channels.copies } else { 0 };
+        image.room().saturating_mul(1 + copies)
+    }
+
     /// True if the right operand is read where it lies, without an image.
     fn is_read_in_place(&self) -> bool {
         let Elements { dtype, round, .. } = self.elements();
@@ -237,17 +249,17 @@ impl Positions<'_> {
         }
         let image = Image::of(&seen, None).expect("as the whole");
         image.offsets(steps, &mut scratch.steps);
-        let mut step = 0;
-        scratch.steps.retain(|_| {
-            step += 1;
-            (step - 1) % E::DEPTH == 0
-        });
+        if E::DEPTH > 1 {
+            let room = if self.channels.copies > 0 { image.room() } else { 0 };
+            Image::pair_up(&mut scratch.steps, self.distances(), room);
+        }
+        let room_of_one = self.room_of_channel::<E>(&image);
         for channel in 0..channels {
             let (near, firsts, [lines, across]) = image.lines_of_columns();
             for first in firsts {
                 let of_line = |l| (0..across).map(move |c| first + l * near + c);
                 let all = (0..lines).flat_map(of_line);
-                scratch.steps.extend(all.map(|at| (channel * image.room() + at) as isize));
+                scratch.steps.extend(all.map(|at| (channel * room_of_one + at) as isize));
             }
         }
     }
@@ -362,21 +374,24 @@ impl Positions<'_> {
         scratch: &mut Scratch,
     ) -> (*const E::Num, u16) {
         let image = Image::of(seen, None).expect("as the whole");
-        let room_of_one = image.room();
+        let (room_of_one, room) = (self.room_of_channel::<E>(&image), image.room());
         let to = scratch.right.room::<E::Num>(room_of_one * part.channels.len());
-        // SAFETY: the room of all images; all bits zero are the number zero.
-        unsafe { to.write_bytes(0, room_of_one * part.channels.len()) };
         let line = scratch.filled.room::<E::Num>(image.line());
         let (elements, mut least) = (self.elements(), u16::MAX);
         for (i, channel) in part.channels.clone().enumerate() {
             let from = first + channel as isize * self.channels.stride;
             let own = to.wrapping_add(i * room_of_one);
+            // SAFETY: the room of an image; all bits zero are the number zero.
+            unsafe { own.write_bytes(0, room) };
             let places = Places { image: own, line, beside: Beside::ALONE };
             // SAFETY: the caller's contract, and the rooms of the image and of a line.
             unsafe { image.fill::<E>(elements.moved(from), places) };
-            let apart = self.channels.pair.unwrap_or(1) as isize;
-            // SAFETY: the room of the image, behind whose numbers are more than steps are apart, and a vector.
-            least = least.min(unsafe { E::join(own, own, room_of_one, apart) });
+            let is_copied = self.channels.copies > 0;
+            for (nth, apart) in self.distances().iter().enumerate() {
+                let copy = if is_copied { own.wrapping_add((nth + 1) * room) } else { own };
+                // SAFETY: the rooms of the image and of a copy.
+                least = least.min(unsafe { E::join(own, copy, room, *apart) });
+            }
         }
         (to.cast_const(), least)
     }

@@ -365,27 +365,6 @@ impl Image {
         self.planes() == 1
     }
 
-    /// From a step of each pair of steps to the other in places, if it is the same for all pairs: those of even lines, or of planes in which lines follow one
-    /// another without gaps.
-    pub(super) fn pair(&self) -> Option<usize> {
-        let [outer, middle, inner] = &self.along;
-        let apart = usize::try_from(inner.dilation).ok().filter(|n| (1..=BEHIND / 4).contains(n));
-        let apart = apart.filter(|_| self.along.iter().all(|along| along.step == 1))?;
-        if !matches!(self.steps.last(), Some(Step::Taps(axis)) if *axis == AXES - 1) {
-            return None;
-        }
-        let line = inner.taps * apart;
-        let follows = |along: &Along, line: usize, so_far: usize| {
-            along.taps == 1 || line as isize * along.dilation == so_far as isize
-        };
-        let [far, near, _] = self.lines();
-        let plane = line * middle.taps;
-        let is_dense = follows(middle, near, line)
-            && follows(outer, far, plane)
-            && self.plane() == plane * outer.taps;
-        (inner.taps.is_multiple_of(2) || is_dense).then_some(apart)
-    }
-
     /// The numbers that it takes, with those that are read or written behind it.
     pub(super) fn room(&self) -> usize {
         self.planes().saturating_mul(self.plane()).saturating_add(self.pitch + BEHIND)

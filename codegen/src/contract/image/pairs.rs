@@ -64,6 +64,34 @@ impl Image {
         (1..=MOST).contains(&distances.len()).then_some(distances)
     }
 
+    /// As [`Image::distances`], of all steps of windows whose neighbours are: two in turn are one on along the last axis of steps, or, where lines of it are odd, across the
+    /// end of one and on along the axis before it, and so on.
+    pub(in crate::contract) fn distances_in_turn(&self) -> Option<Distances> {
+        let is_near = self.along.iter().all(|along| along.step == 1);
+        let (lines, mut plane) = (self.lines(), self.plane() as isize);
+        let (mut distances, mut back) = (Distances::new(), 0);
+        for step in self.steps.iter().rev().filter(|_| is_near) {
+            let (extent, next) = match step {
+                Step::Planes(extent, _) => (*extent, plane),
+                Step::Taps(axis) => {
+                    let along = &self.along[*axis];
+                    (along.taps, lines[*axis] as isize * along.dilation)
+                }
+            };
+            if let Step::Planes(..) = step {
+                plane *= extent as isize;
+            }
+            if extent > 1 && !distances.contains(&(next - back)) {
+                distances.push(next - back);
+            }
+            if extent.is_multiple_of(2) {
+                break;
+            }
+            back += (extent as isize - 1) * next;
+        }
+        (1..=MOST).contains(&distances.len()).then_some(distances)
+    }
+
     /// After how many steps the same come again in other planes, if planes are the first axis of steps.
     pub(super) fn window(&self) -> Option<usize> {
         let extent = |step: &Step| match step {

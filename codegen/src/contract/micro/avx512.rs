@@ -1,8 +1,8 @@
 //! Engines for AVX-512: 32 registers of 16 f32.
 
 use super::super::pack::{
-    Alternate, Elements, Lines, Rows, WindowRows, apart, avx512, loads, through, window_rows,
-    x86 as avx2,
+    Alternate, Elements, Lines, Rows, WindowRows, apart, avx512, loads, squares, through,
+    window_rows, x86 as avx2,
 };
 use super::super::windows::{Runs, Seen};
 use super::alternating::{Alternating, Interleave, alternating};
@@ -11,6 +11,7 @@ use super::depthwise::avx512::Loads;
 use super::field::{Field, field};
 use super::lanes::{Lanes, lanes};
 use super::line::{Line, line};
+use super::sliding::{Sliding, sliding};
 use super::spots::{Spots, spots};
 use super::sweep::{Sight, Sweep, There, sweep};
 use super::taps::{Taps, taps};
@@ -153,6 +154,8 @@ impl Engine for Avx512F32 {
     const SPOTS: usize = 9;
     const SPOTS_ALONE: usize = 16;
     const LINE: usize = 14;
+    const SLIDES: bool = true;
+    const TURNS_ROUNDED: bool = true;
     const ALTERNATES_BF16: bool = true;
     fn columns(rows: usize) -> usize {
         if rows <= 6 { 64 } else { 32 }
@@ -185,6 +188,10 @@ impl Engine for Avx512F32 {
     unsafe fn line(columns: usize, of: &Line<'_, f32>) {
         // SAFETY: the caller's contract.
         unsafe { line_f32(columns, of) }
+    }
+    unsafe fn sliding(taps: usize, sizes: [usize; 2], of: &Sliding<f32>) {
+        // SAFETY: the caller's contract.
+        unsafe { sliding_f32(taps, sizes, of) }
     }
     unsafe fn field(lines: usize, vectors: usize, of: &Field<'_, f32>) {
         // SAFETY: the caller's contract.
@@ -222,6 +229,11 @@ impl Engine for Avx512F32 {
         u16::MAX
     }
     unsafe fn pack(lines: &Lines, count: usize, k: usize, dst: *mut f32, ld: usize) -> u16 {
+        if k <= SHORT && squares::are_whole(lines, [count, k]) {
+            // SAFETY: the caller's contract.
+            unsafe { squares::pack(lines, count, k, dst, ld) };
+            return u16::MAX;
+        }
         // Few steps at a time come from near caches, where sixteen lines at once take each other's places.
         let by_eights = k.is_multiple_of(8) || k > LINE;
         if lines.along == 1 && k <= SHORT && by_eights {
@@ -231,6 +243,15 @@ impl Engine for Avx512F32 {
         }
         // SAFETY: the caller's contract.
         unsafe { avx512::pack_f32(lines, count, k, dst, ld) }
+    }
+    unsafe fn turn_rounded(
+        sums: *const f32,
+        [columns, lanes]: [usize; 2],
+        to: *mut u16,
+        ld: usize,
+    ) {
+        // SAFETY: the caller's contract.
+        unsafe { squares::turn_rounded(sums, columns, lanes, to, ld) }
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; AVX-512F implies AVX2 and F16C.
@@ -355,6 +376,11 @@ unsafe fn line_f32(columns: usize, of: &Line<'_, f32>) {
 #[target_feature(enable = "avx512f")]
 unsafe fn line_f64(columns: usize, of: &Line<'_, f64>) {
     line!(x86::__m512d, columns, of, [1 2 3 4 5 6 7 8 9 10 11 12 13 14])
+}
+
+#[target_feature(enable = "avx512f")]
+unsafe fn sliding_f32(taps: usize, [lines, columns]: [usize; 2], of: &Sliding<f32>) {
+    sliding!(x86::__m512, taps, lines, columns, of, [3: [1 2 3 4 5 6 7 8], 5: [1 2 3 4 5 6 7 8]])
 }
 
 #[target_feature(enable = "avx512f")]

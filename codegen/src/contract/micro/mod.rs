@@ -21,6 +21,7 @@ pub(super) mod neon;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod pairs;
 pub(super) mod portable;
+pub(super) mod sliding;
 pub(super) mod spots;
 pub(super) mod sweep;
 pub(super) mod taps;
@@ -35,6 +36,7 @@ use alternating::Alternating;
 use field::Field;
 use lanes::Lanes;
 use line::Line;
+use sliding::Sliding;
 use spots::Spots;
 use std::ops::Range;
 use sweep::Sweep;
@@ -260,6 +262,18 @@ pub(super) trait Engine {
     /// As there, with sums in the place of chains.
     unsafe fn line(columns: usize, line: &Line<'_, Self::Num>);
 
+    /// True if the engine has a way to let windows slide; see [`Engine::sliding`].
+    const SLIDES: bool = false;
+
+    /// Sums up to [`sliding::LINES`] lines of up to [`sliding::WINDOWS`] windows of so many positions each way, three or five, a vector each.
+    ///
+    /// # Safety
+    ///
+    /// As there. The engine must have a way to.
+    unsafe fn sliding(_taps: usize, _sizes: [usize; 2], _of: &Sliding<Self::Num>) {
+        unreachable!("has no way to")
+    }
+
     /// Sums up to [`field::most_lines`] lines of up to [`field::MOST_VECTORS`] vectors of columns that lie in an image, over all steps.
     ///
     /// # Safety
@@ -299,6 +313,18 @@ pub(super) trait Engine {
         // SAFETY: the caller's contract.
         unsafe { pack_singly(lines, 0..count, 0..k, dst, ld) };
         u16::MAX
+    }
+
+    /// True if the engine has a way to round sums as they are turned; see [`Engine::turn_rounded`].
+    const TURNS_ROUNDED: bool = false;
+
+    /// Rounds columns of sums to bf16, a vector each, and turns them: those of each of so many lanes go side by side, lanes `ld` of them apart.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, which must have a way to. Sums must be readable, and their places writable.
+    unsafe fn turn_rounded(_sums: *const Self::Num, _sizes: [usize; 2], _to: *mut u16, _ld: usize) {
+        unreachable!("has no way to")
     }
 
     /// Tells the numbers of rows apart that alternate: every second one, from the first or the second on, goes to a place of its own. Returns what

@@ -15,6 +15,8 @@ pub(super) mod eights;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod squares;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod through;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod window_rows;

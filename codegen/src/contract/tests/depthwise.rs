@@ -1,13 +1,14 @@
 //! Depthwise convolutions, whose planes may be read where they lie.
 
-use super::super::{Axis, Bound, Correlation, Cpu, Scratch, Seen, Source};
+use super::super::{Axis, Bound, Correlation, Cpu, Scratch, Seen, SideBySide, Source};
 use super::{Tensor, images, sum};
+use crate::machine::InstructionSet;
 use tracecast_ir::DType;
 use tracecast_ir::kernel::half;
 
 /// Channels, and examples of each.
-const CHANNELS: usize = 3;
-const EXAMPLES: usize = 5;
+const CHANNELS: usize = 19;
+const EXAMPLES: usize = 3;
 
 #[test]
 fn depthwise_convolutions_have_the_sums_of_windows() {
@@ -43,7 +44,10 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
     let at = |batch: usize| [(batch % CHANNELS * k) as isize, (batch * plane) as isize];
     let (all, lines) = (EXAMPLES * CHANNELS, counts[0]);
     let mut scratch = Scratch::default();
-    for cpu in &Cpu::all() {
+    let side = SideBySide { count: CHANNELS, stride: plane as isize, few: false };
+    let all_cpus = Cpu::all();
+    let ways = all_cpus.iter().flat_map(|cpu| [(cpu, None), (cpu, Some(side))]);
+    for (cpu, beside) in ways {
         let work = Correlation {
             cpu,
             acc: DType::F32,
@@ -52,12 +56,17 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
             a,
             b,
             period: CHANNELS,
-            beside: None,
+            beside,
             across: None,
             pairs: false,
             stored: None,
         };
-        let parts = [(0..4, 0..2), (0..4, 2..lines), (4..all, 0..lines)];
+        let parts = [
+            (0..1, 0..lines),
+            (1..all - 2, 0..2),
+            (1..all - 2, 2..lines),
+            (all - 2..all, 0..lines),
+        ];
         let found = images::handed_on(&work, parts, &at, [all, n], &mut scratch);
         let each = [0..lines / 2, lines / 2..lines];
         let stored = images::stored(&work, (0..all, each), &at, n, &mut scratch);
@@ -81,7 +90,12 @@ fn depthwise(dtype: DType, taps: usize, [step, dilation]: [isize; 2], size: [usi
                 "{dtype} {taps} {step} {dilation} {size:?}, {batch}, {column}, {cpu:?}"
             );
         }
-        if work.is_depthwise() && work.rounds() {
+        let rounds = if work.is_depthwise() {
+            work.rounds()
+        } else {
+            beside.is_some() && cpu.instructions == InstructionSet::Avx512
+        };
+        if rounds {
             let rounded = images::rounded(&work, (0..all, 0..lines), &at, n, &mut scratch);
             let want =
                 found.iter().map(|bits| half::f32_to_bf16(f32::from_bits(bits.expect("a sum"))));

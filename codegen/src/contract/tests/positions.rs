@@ -92,6 +92,8 @@ fn gradients_of_weights_have_the_sums_of_windows() {
         ([2, 40, 7, 7], [3, 3], [2, 1, 1]),
         ([1, 3, 30, 31], [7, 5], [2, 1, 3]),
         ([40, 2, 6, 5], [3, 2], [1, 2, 2]),
+        ([5, 3, 7, 7], [3, 3], [1, 1, 1]),
+        ([30, 2, 7, 7], [3, 3], [1, 1, 1]),
         ([2, 4, 12, 12], [3, 3], [1, 1, 0]),
         ([3, 2, 11, 9], [2, 3], [2, 1, 0]),
         ([3, 20, 7, 9], [1, 1], [1, 1, 0]),
@@ -173,6 +175,20 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn odd_lines_are_multiplied_in_pairs() {
+    let (x, seen, _, [k, _]) = over_positions(DType::BF16, [3, 2, 7, 7], [3, 3], [1, 1, 1]);
+    let channels = Channels::of(&seen, [8, k]).expect("the gradient of a weight");
+    // To the next place, and across the ends of a line and of an example.
+    assert_eq!((channels.distances.as_ref().map(|all| all.len()), channels.copies), (Some(3), 3));
+    let left = Tensor::new(DType::BF16, 8 * k, 44, (k as isize, 1));
+    let b = Source::Windows { base: x.bytes.as_ptr(), dtype: x.dtype, round: None, seen: &seen };
+    for cpu in &Cpu::all() {
+        let work = Positions { cpu, acc: DType::F32, a: left.source(), b, channels: &channels };
+        assert_eq!(work.in_pairs(), cpu.pairs, "{cpu:?}");
     }
 }
 
