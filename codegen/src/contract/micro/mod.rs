@@ -25,7 +25,9 @@ pub(super) mod spots;
 pub(super) mod sweep;
 pub(super) mod taps;
 
-use super::pack::{Alternate, Elements, Lines, Matrices, Rows, Wider, apart_singly, pack_singly};
+use super::pack::{
+    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, apart_singly, pack_singly,
+};
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
 use alternating::Alternating;
@@ -230,6 +232,15 @@ pub(super) trait Engine {
         _apart: isize,
     ) -> u16 {
         u16::MAX
+    }
+
+    /// Makes numbers of two steps of the elements of two halves: rows and columns that are among those of one at least. Returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, whose numbers hold two steps. What is there of both halves must be readable, and `to` writable for all rows and columns.
+    unsafe fn join_halves(_halves: &[Half; 2], _grid: Grid, _to: *mut Self::Num) -> u16 {
+        unreachable!("numbers hold one step")
     }
 
     /// Goes on with the chains of so many lines of so many columns, a vector each.
