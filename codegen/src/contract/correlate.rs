@@ -6,7 +6,7 @@
 
 use super::blocking::Cpu;
 use super::direct::Direct;
-use super::image::{Beside, Distances, Image, Places};
+use super::image::{Beside, Image, Places};
 use super::micro::field::{Field, MOST_VECTORS, most_lines};
 use super::micro::taps::Taps;
 use super::micro::{Engine, Number};
@@ -55,7 +55,7 @@ pub(crate) struct Correlation<'a> {
     /// The rows of each that are summed, from the first of them to behind the last, if vectors go across rows: whole pairs of vectors. Of bf16 in pairs, numbers
     /// of the image are those of two planes.
     pub(crate) across: Option<[usize; 2]>,
-    /// True if bf16 are multiplied in pairs, by a CPU that does, whose distances the image knows: there are several rows.
+    /// True if bf16 are multiplied in pairs, by a CPU that does, where [`Image::joined`] knows how: there are several rows.
     pub(crate) pairs: bool,
     /// Where sums are stored, if nothing else becomes of them.
     pub(crate) stored: Option<Stored>,
@@ -189,7 +189,6 @@ impl Correlation<'_> {
         let count = windows.min(self.most::<E>(&whole));
         let Some(image) = self.image(seen, Some(0..count)) else { return Rooms::default() };
         let band = self.band::<E>([&whole, &image], 0..count * each);
-        let copies = self.distances(&whole).len().max(self.distances(&image).len());
         let (m, k) = (self.rows, self.k);
         let left = if self.in_place::<E>().is_some() {
             0
@@ -203,7 +202,7 @@ impl Correlation<'_> {
         let bytes = |numbers: usize| numbers.saturating_mul(size_of::<E::Num>());
         Rooms {
             left: bytes(left),
-            right: bytes(image.room().saturating_mul(1 + copies)),
+            right: bytes(image.room()),
             filled: bytes(filled.max(image.line())),
             chains: bytes(band.gathered(m)),
             sums: if band.by_line { 0 } else { bytes(self.room_of_sums::<E>(&band)) },
@@ -221,20 +220,13 @@ impl Correlation<'_> {
     /// What windows see, of some of them or all.
     fn image(&self, seen: &Seen, band: Option<Range<usize>>) -> Option<Image> {
         let image = Image::of(seen, band)?;
-        Some(if self.pairs { image.in_pairs() } else { image })
-    }
-
-    /// The distances of pairs, none if numbers hold a step.
-    fn distances(&self, image: &Image) -> Distances {
-        let all = self.pairs.then(|| image.distances(self.k));
-        all.flatten().unwrap_or_default()
+        if self.pairs { image.joined() } else { Some(image) }
     }
 
     /// The most windows along the first axis whose image and sums stay in the second-level cache, or, if vectors go along lines, in the first-level one.
     fn most<E: Engine>(&self, whole: &Image) -> usize {
         let [all, each] = whole.windows();
-        let images = 1 + self.distances(whole).len();
-        let numbers = images * (whole.room() / all) + self.rows * each;
+        let numbers = whole.room() / all + self.rows * each;
         let by_line = self.goes_by_line(whole, E::LANES);
         let (cache, least) =
             if by_line { (self.cpu.caches.l1, SOME) } else { (self.cpu.caches.l2 / 2, 1) };
@@ -307,16 +299,12 @@ impl Correlation<'_> {
             let image = self.image(seen, Some(windows.clone())).expect("as the whole");
             let columns = windows.start * each..windows.end * each;
             let band = self.band::<E>([&whole, &image], columns);
-            let distances = self.distances(&image);
             let direct = self.stored.filter(|_| self.is_direct::<E>(&image));
-            let to = scratch.right.room::<E::Num>(image.room() * (1 + distances.len()));
+            let to = scratch.right.room::<E::Num>(image.room());
             // SAFETY: the room of the image; all bits zero are the number zero.
             unsafe { to.write_bytes(0, image.room()) };
             if listed.replace(image.layout()) != Some(image.layout()) {
-                image.offsets(self.k / image.depth(), &mut scratch.steps);
-                if self.pairs && image.depth() == 1 {
-                    Image::pair_up(&mut scratch.steps, &distances, image.room());
-                }
+                image.offsets(self.k.div_ceil(image.depth()), &mut scratch.steps);
             }
             let mut waiting = batches.start..batches.start;
             for (i, batch) in batches.clone().enumerate() {
@@ -340,13 +328,7 @@ impl Correlation<'_> {
                 // SAFETY: the caller's contract, and the rooms of the image and of a line.
                 let places = Places { image: to, line, beside: Beside::ALONE };
                 // SAFETY: as above.
-                let mut least_right = unsafe { image.fill::<E>(from.moved(right), places) };
-                for (i, apart) in distances.iter().enumerate() {
-                    let copy = to.wrapping_add((i + 1) * image.room());
-                    // SAFETY: the rooms of the image and of a copy.
-                    let found = unsafe { E::join(to, copy, image.room(), *apart) };
-                    least_right = least_right.min(found);
-                }
+                let least_right = unsafe { image.fill::<E>(from.moved(right), places) };
                 if band.by_line {
                     // What is written behind the columns of a band is the next one's, or the next batch's: it must come later, and on this thread.
                     let is_followed =

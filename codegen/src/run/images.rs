@@ -75,10 +75,9 @@ impl Images {
         let all_bf16 = factors.iter().all(|factor| factor.values() == DType::BF16);
         let all_bf16 = all_bf16 && cpu.pairs;
         let sizes = [m, n, k];
-        let joined = image.clone().in_pairs();
-        let distances = (all_bf16 && m > 1).then(|| joined.distances(k)).flatten();
-        let in_pairs = distances.map(|all| joined.cost(sizes, instructions, Some(all.len())));
-        let singly = image.cost(sizes, instructions, None);
+        let joined = (all_bf16 && m > 1).then(|| image.clone().joined()).flatten();
+        let in_pairs = joined.map(|joined| joined.cost(sizes, instructions));
+        let singly = image.cost(sizes, instructions);
         let least = in_pairs.map_or(singly, |cost| cost.min(singly));
         let across = image.across(&cpu, contract.acc, sizes, all_bf16);
         let across = across.filter(|across| across.cost < least);

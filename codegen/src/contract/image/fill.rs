@@ -50,6 +50,10 @@ impl Image {
         to: Places<E::Num>,
     ) -> u16 {
         let from = from.moved(self.origin);
+        if let Some(blocks) = &self.blocks {
+            // SAFETY: the caller's contract.
+            return unsafe { self.fill_blocks::<E>(blocks, from, to) };
+        }
         let is_asked_for = to.beside.width == 1 && self.sees_parts();
         let mut least = u16::MAX;
         for plane in 0..self.planes() {
@@ -102,7 +106,7 @@ impl Image {
     }
 
     /// Where a plane of the operand begins, in elements from the first.
-    fn plane_at(&self, plane: usize) -> isize {
+    pub(super) fn plane_at(&self, plane: usize) -> isize {
         let (mut rest, mut offset) = (plane, 0);
         for step in self.steps.iter().rev() {
             if let Step::Planes(extent, stride) = step {

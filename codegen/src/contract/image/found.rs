@@ -2,7 +2,8 @@
 
 use super::super::MOST_BOUNDS;
 use super::super::windows::{Axis, Seen};
-use super::{AXES, Along, Image, PHASES, Step, pitch, products};
+use super::cost::products;
+use super::{AXES, Along, Image, PHASES, Step, pitch};
 use crate::machine::InstructionSet;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -73,7 +74,7 @@ impl Image {
         }
         let along = all.map(Along::found);
         let pitch = pitch(&along[AXES - 1]);
-        let image = Image { along, steps, pitch, origin, second: None };
+        let image = Image { along, steps, pitch, origin, second: None, blocks: None };
         image.is_small().then_some(image)
     }
 }

@@ -4,12 +4,14 @@
 //! neighbouring windows see in a step lies side by side. Columns are counted through lines of the image: those between the last window of a line
 //! and the first one of the next are summed in vain.
 
+mod cost;
 mod fill;
 mod found;
 mod pairs;
 
 pub(super) use fill::{Beside, Places};
-pub(crate) use pairs::Distances;
+use pairs::Blocks;
+pub(super) use pairs::Distances;
 
 use super::micro::Engine;
 #[cfg(target_arch = "x86_64")]
@@ -45,26 +47,8 @@ const SPREAD: usize = 5;
 /// No image has so many numbers.
 const LARGE: f64 = (1u64 << 36) as f64;
 
-/// About how many cycles joining sixteen numbers takes with those of one distance.
-const JOINING: f64 = 3.0;
-
-/// About how many cycles filling takes for sixteen numbers that lie in order,
-const FILLING: f64 = 4.0;
-/// and turning so many sums.
-const TURNING: f64 = 4.0;
-
 /// Vectors that begin in an image or a line may end so many numbers behind it.
 pub(super) const BEHIND: usize = 64;
-
-/// What a contraction takes whose vectors go across rows.
-pub(crate) struct Across {
-    /// So many rows are summed together.
-    pub(crate) unit: usize,
-    /// Numbers of an image.
-    pub(crate) room: usize,
-    /// As [`Image::cost`].
-    pub(crate) cost: f64,
-}
 
 /// An axis that windows move over. Places along it count from the operand's first element.
 #[derive(Clone, Debug)]
@@ -106,6 +90,8 @@ pub(crate) struct Image {
     pub(super) origin: isize,
     /// From a plane to the one whose numbers its are joined with, in elements, if numbers are pairs: steps are those of such two planes.
     second: Option<isize>,
+    /// The blocks that it has in place of planes, if numbers are pairs of other steps.
+    blocks: Option<Blocks>,
 }
 
 impl Along {
@@ -150,8 +136,13 @@ impl Along {
 
     /// The positions of a phase that are elements.
     fn there(&self, phase: usize) -> Range<usize> {
+        self.there_from(phase, 0)
+    }
+
+    /// The positions of a phase so many places before elements.
+    fn there_from(&self, phase: usize, apart: isize) -> Range<usize> {
         let [low, high] = self.reach();
-        let before = |place: isize| (place - low - phase as isize).max(0) as usize;
+        let before = |place: isize| (place - apart - low - phase as isize).max(0) as usize;
         let steps = |places: usize| self.steps(places + self.step - 1);
         let end = steps(before(high + 1));
         let Some(extent) = self.extent else { return 0..end };
@@ -258,7 +249,14 @@ impl Image {
             ..along
         });
         let pitch = pitch(&along[AXES - 1]);
-        Image { along, steps: self.steps.clone(), pitch, origin: self.origin, second: self.second }
+        Image {
+            along,
+            steps: self.steps.clone(),
+            pitch,
+            origin: self.origin,
+            second: self.second,
+            blocks: None,
+        }
     }
 
     /// True if places in order take little more room: windows are not much further apart than they are wide.
@@ -367,7 +365,11 @@ impl Image {
 
     /// The numbers that it takes, with those that are read or written behind it.
     pub(super) fn room(&self) -> usize {
-        self.planes().saturating_mul(self.plane()).saturating_add(self.pitch + BEHIND)
+        let numbers = match &self.blocks {
+            Some(blocks) => self.room_of(blocks),
+            None => self.planes().saturating_mul(self.plane()),
+        };
+        numbers.saturating_add(self.pitch + BEHIND)
     }
 
     /// Numbers from the first column to behind the last one.
@@ -379,56 +381,6 @@ impl Image {
     /// True if most of its numbers are seen in some of so many steps.
     pub(crate) fn is_mostly_seen(&self, k: usize) -> bool {
         self.room() / MOST_PHASES < k.max(SMALL)
-    }
-
-    /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step; with pairs of so many
-    /// distances, if there are any, for which copies are made.
-    pub(crate) fn cost(
-        &self,
-        [m, n, k]: [usize; 3],
-        instructions: InstructionSet,
-        distances: Option<usize>,
-    ) -> f64 {
-        let vain = self.span() as f64 / n as f64;
-        let filling = self.room() as f64 / (n * k) as f64;
-        let copies = distances.map_or(0.0, |distances| JOINING * distances as f64);
-        vain * products(m, distances.is_some()) + (self.filling(instructions) + copies) * filling
-    }
-
-    /// What a contraction takes whose vectors go across rows: nothing is summed in vain, and windows may be some places apart. `None` if rows are no whole pairs of
-    /// vectors, or the engine sums too few columns of an image at once.
-    pub(crate) fn across(
-        &self,
-        cpu: &Cpu,
-        acc: DType,
-        [m, n, k]: [usize; 3],
-        pairs: bool,
-    ) -> Option<Across> {
-        let (lanes, spots) = with_engine!(cpu, acc, pairs, E => (E::LANES, E::SPOTS));
-        let unit = 2 * lanes;
-        if !m.is_multiple_of(unit) || spots <= 2 || !self.is_near() {
-            return None;
-        }
-        let places = self.place_by_place();
-        let places = if pairs { places.in_pairs() } else { places };
-        if pairs && places.depth() == 1 {
-            return None;
-        }
-        let room = places.room();
-        let filling = FILLING * room as f64 / (n * k) as f64;
-        let cost = products(m, pairs) + filling + TURNING * m as f64 / k as f64;
-        Some(Across { unit, room, cost })
-    }
-
-    /// About how many cycles filling takes for sixteen numbers.
-    fn filling(&self, instructions: InstructionSet) -> f64 {
-        let [.., inner] = &self.along;
-        match instructions {
-            // Of several phases: from when their numbers were told apart one by one, as those of f64 still are; not found anew since.
-            #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx2 if inner.phases.len() > 1 => 40.0,
-            _ => FILLING,
-        }
     }
 
     /// From a line of columns to the next, for each line along the first axis: where they begin, how many they are, and the columns of each.
@@ -492,13 +444,17 @@ impl Image {
         inner.size().saturating_mul(inner.step * inner.near().unwrap_or(0)) + BEHIND
     }
 
-    /// What tells where steps begin from those of other bands of the same windows: numbers from a line along each axis to the next, and from a plane to the next.
+    /// What tells where steps begin from those of other bands of the same windows: numbers from a line along each axis to the next, and from a plane or a block to the next.
     pub(super) fn layout(&self) -> ([usize; AXES], usize) {
-        (self.lines(), self.plane())
+        let next = if self.blocks.is_some() { self.next_block() } else { self.plane() };
+        (self.lines(), next)
     }
 
-    /// Where each step begins.
+    /// Where each number begins, of so many that are a step each or a pair of them.
     pub(super) fn offsets(&self, count: usize, to: &mut Vec<isize>) {
+        if let Some(blocks) = &self.blocks {
+            return self.offsets_of_pairs(blocks, count, to);
+        }
         let window = self.window().unwrap_or(count);
         self.first_offsets(count.min(window), to);
         // The same in each plane.
@@ -558,12 +514,6 @@ impl Image {
         let [_, m, i] = &self.along;
         (outer * m.phases.len() + middle) * i.phases.len() + inner
     }
-}
-
-/// About how many cycles the products of sixteen columns of a step take by so many rows, in pairs or not.
-pub(super) fn products(m: usize, pairs: bool) -> f64 {
-    let products = (m as f64 / 2.0).max(1.0);
-    if pairs { products / 2.0 } else { products }
 }
 
 /// Numbers from a line to the next: windows may see the zeros before the next line behind this one.

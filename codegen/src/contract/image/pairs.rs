@@ -1,25 +1,57 @@
 //! Pairs of steps in an image, for engines whose numbers hold two. Where the two steps are those of two planes, an image has a plane of pairs for both
-//! ([`Image::in_pairs`]); elsewhere there are copies of it in which each number is joined with another one.
+//! ([`Image::in_pairs`]); elsewhere it has blocks of pairs, in which each number is joined with the one some places on ([`Image::in_blocks`]).
 //!
 //! How far apart the places of a pair's steps are depends on where in a window they are, and there are few such distances: for windows of 3 by 3 one along a
-//! line, one to the next line and one to the next plane. There is a copy for each of them. A last step that has no other is read from the image itself, whose
-//! numbers are f32 of which half of the bits are zeros: those of a step that adds nothing.
+//! line, one to the next line and one to the next plane. A block is for one of them and what first steps see of a plane, which is one of its phases; an image
+//! of three planes that windows of 3 by 3 see has 8 blocks, or 11 if they are two apart. A last step that has no other is joined with zeros.
 
-use super::{Image, Step};
+use super::super::micro::Engine;
+use super::super::pack::{Elements, Grid, Half};
+use super::super::prefetch::{LINE, ask};
+use super::fill::Places;
+use super::{AXES, Along, Image, Step};
 use smallvec::SmallVec;
+use std::ops::Range;
 
-/// The most distances: more copies take longer than packing.
-const MOST: usize = 8;
+/// The most blocks of a plane or two: to fill more takes longer than packing.
+const MOST: usize = 32;
+
+/// The most copies of an image: more take longer than packing.
+const MOST_COPIES: usize = 8;
 
 /// From a step of a pair to the other, in places: each that there is.
-pub(crate) type Distances = SmallVec<[isize; MOST]>;
+pub(in crate::contract) type Distances = SmallVec<[isize; MOST_COPIES]>;
+
+/// So many lines of all blocks are filled together: what they are read from stays in the first-level cache.
+const TOGETHER: usize = 16;
+
+/// Blocks of pairs of steps that lie elsewhere than in two planes.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks {
+    /// After so many planes the same blocks come again.
+    planes: usize,
+    all: SmallVec<[Block; 12]>,
+}
+
+/// Places of a phase in a plane, each joined with another one.
+#[derive(Clone, Debug)]
+struct Block {
+    /// The plane, of those before the same blocks come again, and from there to the other one.
+    plane: usize,
+    ahead: isize,
+    /// Which phase of each axis.
+    phases: [usize; AXES],
+    /// From a place to the other one along each axis.
+    apart: [isize; AXES],
+    /// The positions of the phase that windows see.
+    seen: [Range<usize>; AXES],
+}
 
 impl Image {
     /// The image for an engine whose numbers hold two steps: if the last axis of steps is that of an even number of planes, whose windows see them alike, two and two
     /// are one plane of pairs. Not where what windows see of a line is more than two elements apart.
     pub(crate) fn in_pairs(mut self) -> Image {
-        let [.., inner] = &self.along;
-        if !(1..=2).contains(&(inner.step as isize * inner.stride)) {
+        if !self.joins_lines() {
             return self;
         }
         // Windows of one position along an axis have no step there.
@@ -41,31 +73,205 @@ impl Image {
         self
     }
 
+    /// As [`Image::in_pairs`], or with blocks where steps of pairs are not those of two planes; `None` if these are too many.
+    pub(crate) fn joined(self) -> Option<Image> {
+        let mut image = self.in_pairs();
+        if image.second.is_none() {
+            image.blocks = Some(image.in_blocks()?);
+        }
+        Some(image)
+    }
+
+    /// True if what windows see of a line is no more than two elements apart.
+    pub(super) fn joins_lines(&self) -> bool {
+        let [.., inner] = &self.along;
+        (1..=2).contains(&(inner.step as isize * inner.stride))
+    }
+
     /// How many steps a number holds.
     pub(in crate::contract) fn depth(&self) -> usize {
-        1 + usize::from(self.second.is_some())
+        1 + usize::from(self.second.is_some() || self.blocks.is_some())
     }
 
-    /// The distances of the pairs among so many steps, none if its numbers are pairs; `None` if they are too many.
-    pub(crate) fn distances(&self, count: usize) -> Option<Distances> {
-        if self.second.is_some() {
-            return Some(Distances::new());
-        }
-        let window = self.window().unwrap_or(count);
-        let mut steps = Vec::with_capacity(2 * window);
-        self.offsets(count.min(2 * window), &mut steps);
-        let mut distances = Distances::new();
-        for pair in steps.chunks_exact(2) {
-            let apart = pair[1] - pair[0];
-            if !distances.contains(&apart) {
-                distances.push(apart);
+    /// The blocks of pairs.
+    fn in_blocks(&self) -> Option<Blocks> {
+        let (steps, planes) = match self.window() {
+            Some(window) if window % 2 == 0 => (window, self.planes_of_first()),
+            Some(window) => (2 * window, 2 * self.planes_of_first()),
+            None => (self.extents().product(), self.planes()),
+        };
+        let mut blocks = Blocks { planes, all: SmallVec::new() };
+        for step in (0..steps).step_by(2) {
+            let (block, _) = self.block_of(step);
+            match blocks.find(&block) {
+                Some(at) => blocks.all[at].widen(&block),
+                None if blocks.all.len() == MOST => return None,
+                None => blocks.all.push(block),
             }
         }
-        (1..=MOST).contains(&distances.len()).then_some(distances)
+        Some(blocks)
     }
 
-    /// As [`Image::distances`], of all steps of windows whose neighbours are: two in turn are one on along the last axis of steps, or, where lines of it are odd, across the
-    /// end of one and on along the axis before it, and so on.
+    /// The block of the pair that begins with a step, of the windows that see it alone, and where these begin in it.
+    fn block_of(&self, step: usize) -> (Block, usize) {
+        let [(plane, taps), (second, others)] = [step, step + 1].map(|step| self.taken(step));
+        let lines = self.lines();
+        let (mut phases, mut apart) = ([0; AXES], [0; AXES]);
+        let (mut seen, mut first) = ([0..0, 0..0, 0..0], 0);
+        for (axis, along) in self.along.iter().enumerate() {
+            let [own, at] = along.tap(taps[axis]);
+            phases[axis] = along.phases.iter().position(|phase| *phase == own).unwrap_or(0);
+            apart[axis] = (others[axis] as isize - taps[axis] as isize) * along.dilation;
+            seen[axis] = at..at + along.count;
+            first += at * lines[axis];
+        }
+        let ahead = second as isize - plane as isize;
+        (Block { plane, ahead, phases, apart, seen }, first)
+    }
+
+    /// The plane of a step and its positions in a window. Planes go on behind the last step.
+    fn taken(&self, step: usize) -> (usize, [usize; AXES]) {
+        let (mut rest, mut plane, mut planes) = (step, 0, 1);
+        let mut taps = [0; AXES];
+        for (of, extent) in self.steps.iter().zip(self.extents()).rev() {
+            let at = rest % extent;
+            rest /= extent;
+            match of {
+                Step::Planes(..) => {
+                    plane += at * planes;
+                    planes *= extent;
+                }
+                Step::Taps(axis) => taps[*axis] = at,
+            }
+        }
+        (plane + rest * planes, taps)
+    }
+
+    /// The extents of what rows are made of.
+    fn extents(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator {
+        self.steps.iter().map(|step| match step {
+            Step::Planes(extent, _) => *extent,
+            Step::Taps(axis) => self.along[*axis].taps,
+        })
+    }
+
+    /// Numbers of all blocks.
+    pub(super) fn room_of(&self, blocks: &Blocks) -> usize {
+        let planes = self.planes();
+        let rest = blocks.all.iter().filter(|block| block.plane < planes % blocks.planes).count();
+        let count = planes / blocks.planes * blocks.all.len() + rest;
+        count.saturating_mul(self.next_block())
+    }
+
+    /// From a block to the next: what windows see behind its last line is zeros joined with others than those before the first line of the next one.
+    pub(super) fn next_block(&self) -> usize {
+        let [.., inner] = &self.along;
+        self.block() + inner.size().saturating_sub(self.pitch)
+    }
+
+    /// Where each number of so many begins, one of a pair of steps each.
+    pub(super) fn offsets_of_pairs(&self, blocks: &Blocks, count: usize, to: &mut Vec<isize>) {
+        to.clear();
+        let mut again = None;
+        for number in 0..count {
+            let (block, first) = self.block_of(2 * number);
+            if block.plane == blocks.planes {
+                again = Some(number);
+                break;
+            }
+            let at = blocks.find(&block).expect("is a pair's");
+            to.push((at * self.next_block() + first) as isize);
+        }
+        let Some(period) = again else { return };
+        let all = (blocks.all.len() * self.next_block()) as isize;
+        (period..count).for_each(|number| to.push(to[number - period] + all));
+    }
+
+    /// [`Image::fill`] with blocks: some lines of all that come from a plane or two, then the next ones, so that memory is read once.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub(super) unsafe fn fill_blocks<E: Engine>(
+        &self,
+        blocks: &Blocks,
+        from: Elements,
+        to: Places<E::Num>,
+    ) -> u16 {
+        let ([outer, middle, inner], [far, near, _]) = (&self.along, self.lines());
+        let next = |along: &Along| along.step as isize * along.stride;
+        let grid = Grid { along: next(middle), across: next(inner), pitch: near };
+        let (mut least, mut image) = (u16::MAX, to.image);
+        for first in (0..self.planes()).step_by(blocks.planes) {
+            let there = blocks.all.iter().filter(|block| first + block.plane < self.planes());
+            for i in 0..outer.size() {
+                let all = there.clone().map(|block| self.halves(block, (from, first), i));
+                let all: SmallVec<[[Half; 2]; 12]> = all.collect();
+                let planes = first..self.planes().min(first + blocks.planes + 1);
+                self.ask_for_lines(from, planes.clone(), (i, 0..TOGETHER));
+                for row in (0..middle.size()).step_by(TOGETHER) {
+                    let next = row + TOGETHER..row + 2 * TOGETHER;
+                    self.ask_for_lines(from, planes.clone(), (i, next));
+                    let mut to = image.wrapping_add(i * far);
+                    for halves in &all {
+                        let [one, other] = halves;
+                        let halves = [one, other].map(|half| {
+                            let rows = within(&half.rows, &(row..row + TOGETHER));
+                            Half { rows, ..half.clone() }
+                        });
+                        // SAFETY: the caller's contract, for these lines of a block.
+                        least = least.min(unsafe { E::join_halves(&halves, grid, to) });
+                        to = to.wrapping_add(self.next_block());
+                    }
+                }
+            }
+            image = image.wrapping_add(there.count() * self.next_block());
+        }
+        least
+    }
+
+    /// Asks for what is there of some lines of planes.
+    fn ask_for_lines(
+        &self,
+        from: Elements,
+        planes: Range<usize>,
+        (i, rows): (usize, Range<usize>),
+    ) {
+        let [outer, middle, inner] = &self.along;
+        let Some(stride) = inner.near() else { return };
+        let line = inner.size() * inner.step * stride * from.dtype.bytes();
+        for plane in planes {
+            let from = from.moved(self.plane_at(plane) + outer.place(0, i) * outer.stride);
+            for phase in &middle.phases {
+                for row in within(&middle.there(*phase), &rows) {
+                    let first = from.moved(middle.place(*phase, row) * middle.stride).base;
+                    (0..line).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+                }
+            }
+        }
+    }
+
+    /// What the pairs of a block are made of at a position along the first axis, of which planes are counted from so many on.
+    fn halves(&self, block: &Block, (from, first): (Elements, usize), i: usize) -> [Half; 2] {
+        let Block { phases, seen, .. } = block;
+        let plane = first + block.plane;
+        let second = plane.checked_add_signed(block.ahead).filter(|plane| *plane < self.planes());
+        [(Some(plane), [0; AXES]), (second, block.apart)].map(|(plane, shift)| {
+            let mut from = from.moved(plane.map_or(0, |plane| self.plane_at(plane)));
+            let [outers, rows, columns] = [0, 1, 2].map(|axis| {
+                let (along, phase) = (&self.along[axis], self.along[axis].phases[phases[axis]]);
+                from = from.moved((along.place(phase, 0) + shift[axis]) * along.stride);
+                within(&along.there_from(phase, shift[axis]), &seen[axis])
+            });
+            let [outer, ..] = &self.along;
+            let from = from.moved((i * outer.step) as isize * outer.stride);
+            let is_there = plane.is_some() && outers.contains(&i);
+            Half { from, rows: if is_there { rows } else { 0..0 }, columns }
+        })
+    }
+
+    /// The distances of pairs among all steps of windows whose neighbours are one place on, for copies of the image: two steps in turn are one on along the last axis of
+    /// steps, or, where lines of it are odd, across the end of one and on along the axis before it, and so on. `None` if they are too many.
     pub(in crate::contract) fn distances_in_turn(&self) -> Option<Distances> {
         let is_near = self.along.iter().all(|along| along.step == 1);
         let (lines, mut plane) = (self.lines(), self.plane() as isize);
@@ -89,17 +295,7 @@ impl Image {
             }
             back += (extent as isize - 1) * next;
         }
-        (1..=MOST).contains(&distances.len()).then_some(distances)
-    }
-
-    /// After how many steps the same come again in other planes, if planes are the first axis of steps.
-    pub(super) fn window(&self) -> Option<usize> {
-        let extent = |step: &Step| match step {
-            Step::Planes(extent, _) => *extent,
-            Step::Taps(axis) => self.along[*axis].taps,
-        };
-        let (first, others) = self.steps.split_first()?;
-        matches!(first, Step::Planes(..)).then(|| others.iter().map(extent).product())
+        (1..=MOST_COPIES).contains(&distances.len()).then_some(distances)
     }
 
     /// Has the steps of [`Image::offsets`] be those of pairs: each in the copy for its distance. The image comes first and then the copies, so many numbers apart.
@@ -116,4 +312,34 @@ impl Image {
         }
         steps.truncate(pairs);
     }
+
+    /// After how many steps the same come again in other planes, if planes are the first axis of steps.
+    pub(super) fn window(&self) -> Option<usize> {
+        let mut extents = self.extents();
+        extents.next();
+        matches!(self.steps.first(), Some(Step::Planes(..))).then(|| extents.product())
+    }
+}
+
+impl Blocks {
+    /// The block for the same places, joined with the same ones.
+    fn find(&self, of: &Block) -> Option<usize> {
+        let key = |block: &Block| (block.plane, block.ahead, block.phases, block.apart);
+        self.all.iter().position(|block| key(block) == key(of))
+    }
+}
+
+impl Block {
+    /// Has it hold what windows see of another one as well.
+    fn widen(&mut self, by: &Block) {
+        for (seen, by) in self.seen.iter_mut().zip(&by.seen) {
+            *seen = seen.start.min(by.start)..seen.end.max(by.end);
+        }
+    }
+}
+
+/// What two ranges have in common.
+fn within(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    let start = one.start.max(other.start);
+    start..one.end.min(other.end).max(start)
 }

@@ -25,10 +25,11 @@ pub(super) mod sliding;
 pub(super) mod spots;
 pub(super) mod sweep;
 pub(super) mod taps;
+mod vector;
 
 use super::pack::{
-    Alternate, Elements, Lines, Matrices, Rows, Wider, WindowRows, apart_singly, pack_singly,
-    window_rows_singly,
+    Alternate, Elements, Grid, Half, Lines, Matrices, Rows, Wider, WindowRows, apart_singly,
+    pack_singly, window_rows_singly,
 };
 use super::prefetch::ask;
 use super::windows::{Runs, Seen};
@@ -42,19 +43,8 @@ use std::ops::Range;
 use sweep::Sweep;
 use taps::Taps;
 use tracecast_ir::DType;
-
-/// An accumulator type.
-pub(super) trait Number: Copy + std::ops::Add<Output = Self> + 'static {
-    const ZERO: Self;
-}
-
-impl Number for f32 {
-    const ZERO: f32 = 0.0;
-}
-
-impl Number for f64 {
-    const ZERO: f64 = 0.0;
-}
+pub(super) use vector::Number;
+use vector::Vector;
 
 /// A product of a strip of rows with some columns over a part of a block of `k`.
 pub(super) struct Strip<T> {
@@ -248,6 +238,15 @@ pub(super) trait Engine {
         u16::MAX
     }
 
+    /// Makes numbers of two steps of the elements of two halves: rows and columns that are among those of one at least. Returns what [`Engine::pack`] does.
+    ///
+    /// # Safety
+    ///
+    /// The CPU must be the engine's, whose numbers hold two steps. What is there of both halves must be readable, and `to` writable for all rows and columns.
+    unsafe fn join_halves(_halves: &[Half; 2], _grid: Grid, _to: *mut Self::Num) -> u16 {
+        unreachable!("numbers hold one step")
+    }
+
     /// Goes on with the chains of so many lines of so many columns, a vector each.
     ///
     /// # Safety
@@ -360,32 +359,6 @@ pub(super) trait Engine {
         _dst: *mut Self::Num,
     ) -> Option<u16> {
         None
-    }
-}
-
-/// A vector of numbers. The methods may be called only on a CPU that has it.
-trait Vector: Copy {
-    type Num: Number;
-    const LANES: usize;
-    fn splat(x: Self::Num) -> Self;
-    /// # Safety
-    ///
-    /// `p` must be readable for `LANES` numbers.
-    unsafe fn load(p: *const Self::Num) -> Self;
-    /// # Safety
-    ///
-    /// `p` must be writable for `LANES` numbers.
-    unsafe fn store(self, p: *mut Self::Num);
-    /// `self * b + acc`, rounded once.
-    fn fma(self, b: Self, acc: Self) -> Self;
-    fn add(self, o: Self) -> Self;
-    /// Stores the nearest bf16, if the engine rounds.
-    ///
-    /// # Safety
-    ///
-    /// `p` must be writable for `LANES` of them.
-    unsafe fn round(self, _p: *mut u16) {
-        unreachable!("does not round")
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::pack::avx512::{
     alternate_pairs, every_second, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart,
     pairs_crossed,
 };
-use super::super::pack::{Alternate, Elements, Lines, Matrices, Rows, through};
+use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
 use super::alternating::Alternating;
 use super::avx512::Avx512F32;
@@ -305,6 +305,10 @@ impl Engine for PairsF32 {
     unsafe fn join(from: *const f32, to: *mut f32, count: usize, apart: isize) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         unsafe { join_pairs(from.cast(), to.cast(), count, apart) }
+    }
+    unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to: *mut f32) -> u16 {
+        // SAFETY: the caller's contract; the CPU has what `available` asks for.
+        unsafe { halves::join_halves(halves, grid, to.cast()) }
     }
     unsafe fn alternate(from: &Elements, rows: Rows, to: [Alternate<f32>; 2]) -> Option<u16> {
         let to = to.map(|Alternate { to, count }| Alternate { to: to.cast(), count });

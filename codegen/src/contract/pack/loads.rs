@@ -22,6 +22,16 @@ pub(in crate::contract) trait Cells {
     ///
     /// As [`Cells::load`].
     unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512;
+    /// The same of sixteen, behind the last of which there is another element.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be readable for 32 elements.
+    #[inline(always)]
+    unsafe fn load_seconds(p: *const u8) -> x86::__m512 {
+        // SAFETY: the caller's contract.
+        unsafe { Self::load_apart(p, u16::MAX) }
+    }
 }
 
 pub(in crate::contract) struct F32;
@@ -68,6 +78,13 @@ impl Cells for Bf16 {
     unsafe fn load_apart(p: *const u8, mask: u16) -> x86::__m512 {
         // SAFETY: the caller's contract.
         let x = unsafe { x86::_mm512_maskz_loadu_epi16(spread(mask), p.cast()) };
+        x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load_seconds(p: *const u8) -> x86::__m512 {
+        // SAFETY: the caller's contract. A mask would take longer.
+        let x = unsafe { x86::_mm512_loadu_si512(p.cast()) };
         x86::_mm512_castsi512_ps(x86::_mm512_slli_epi32::<16>(x))
     }
 }
@@ -130,7 +147,7 @@ pub(in crate::contract) fn even() -> x86::__m512i {
 
 /// The bits of a mask two apart.
 #[inline(always)]
-fn spread(mask: u16) -> u32 {
+pub(super) fn spread(mask: u16) -> u32 {
     if mask == u16::MAX {
         return 0x5555_5555;
     }
@@ -179,6 +196,12 @@ pub(in crate::contract) trait Numbers {
         after: *const u8,
         mask_after: u16,
     ) -> x86::__m512i;
+    /// [`Numbers::across`] of sixteen lines, behind which there are others.
+    ///
+    /// # Safety
+    ///
+    /// `p`, and `after` if numbers have two steps, must be readable for `16 * S` elements.
+    unsafe fn across_all<const S: usize>(p: *const u8, after: *const u8) -> x86::__m512i;
     /// The least magnitudes so far, less one, in 16-bit lanes: zero is the largest. Only pairs have them.
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i;
 }
@@ -207,6 +230,12 @@ impl<C: Cells> Numbers for One<C> {
     ) -> x86::__m512i {
         // SAFETY: the caller's contract.
         x86::_mm512_castps_si512(unsafe { strided::<C, S>(p, mask) })
+    }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn across_all<const S: usize>(p: *const u8, _: *const u8) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        x86::_mm512_castps_si512(unsafe { all_strided::<C, S>(p) })
     }
     #[inline(always)]
     fn smaller(least: x86::__m512i, _: x86::__m512i) -> x86::__m512i {
@@ -250,6 +279,13 @@ impl<C: Cells> Numbers for Two<C> {
         let y = unsafe { strided::<C, S>(after, mask_after) };
         pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
     }
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn across_all<const S: usize>(p: *const u8, after: *const u8) -> x86::__m512i {
+        // SAFETY: the caller's contract.
+        let [x, y] = [unsafe { all_strided::<C, S>(p) }, unsafe { all_strided::<C, S>(after) }];
+        pair(x86::_mm512_castps_si512(x), x86::_mm512_castps_si512(y))
+    }
     #[inline(always)]
     fn smaller(least: x86::__m512i, numbers: x86::__m512i) -> x86::__m512i {
         // SAFETY: packing is called on CPUs with AVX-512BW only.
@@ -271,6 +307,23 @@ unsafe fn strided<C: Cells, const S: usize>(p: *const u8, mask: u16) -> x86::__m
     } else {
         // SAFETY: the caller's contract.
         unsafe { C::load_apart(p, mask) }
+    }
+}
+
+/// The same of sixteen, behind which there are others.
+///
+/// # Safety
+///
+/// `p` must be readable for `16 * S` elements.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn all_strided<C: Cells, const S: usize>(p: *const u8) -> x86::__m512 {
+    if S == 1 {
+        // SAFETY: the caller's contract.
+        unsafe { C::load(p, u16::MAX) }
+    } else {
+        // SAFETY: the caller's contract.
+        unsafe { C::load_seconds(p) }
     }
 }
 

@@ -13,6 +13,8 @@ pub(super) mod avx512;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod eights;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod halves;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod squares;
@@ -42,7 +44,7 @@ pub(super) struct Lines {
 }
 
 /// Elements in memory, wherever they lie.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
     /// The first one.
     pub(super) base: *const u8,
@@ -71,6 +73,22 @@ pub(in crate::contract) struct Rows {
     pub(in crate::contract) along: isize,
     pub(in crate::contract) second: Option<isize>,
     pub(in crate::contract) elements: usize,
+    pub(in crate::contract) pitch: usize,
+}
+
+/// What pairs are made of: rows and columns of elements, of which some are there, zeros elsewhere. `from` is where the first column of the first row would lie.
+#[derive(Clone, Debug)]
+pub(in crate::contract) struct Half {
+    pub(in crate::contract) from: Elements,
+    pub(in crate::contract) rows: Range<usize>,
+    pub(in crate::contract) columns: Range<usize>,
+}
+
+/// From a row to the next and from a column to the next, in elements, and from a row of pairs to the next.
+#[derive(Clone, Copy)]
+pub(in crate::contract) struct Grid {
+    pub(in crate::contract) along: isize,
+    pub(in crate::contract) across: isize,
     pub(in crate::contract) pitch: usize,
 }
 

@@ -115,7 +115,7 @@ fn lines(dtype: DType, [m, channels, width]: [usize; 3], (taps, step): (usize, i
     let at = |batch: usize| [0, (batch * size) as isize];
     let image = Image::of(&seen, None).expect("windows of a convolution");
     let [windows, _] = image.windows();
-    let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.distances(k).is_some();
+    let has_pairs = m > 1 && a.is_bf16() && b.is_bf16() && image.joined().is_some();
     let mut scratch = Scratch::default();
     for cpu in &Cpu::all() {
         let work = rows_by_image(cpu, [m, k], [a, b], cpu.pairs && has_pairs);

@@ -517,7 +517,7 @@ fn images_have_the_sums_of_windows() {
                 // Two left operands for three batches, one right operand for all.
                 let left = Tensor::new(dtype, 2 * m * k, 41, (k as isize, 1));
                 let a = left.source();
-                let distances = super::Image::of(&seen, None).and_then(|image| image.distances(k));
+                let joined = super::Image::of(&seen, None).and_then(super::Image::joined);
                 let of_bf16 = m > 1 && a.is_bf16() && b.is_bf16();
                 let work = |cpu| Correlation {
                     cpu,
@@ -529,7 +529,7 @@ fn images_have_the_sums_of_windows() {
                     period: 2,
                     beside: None,
                     across,
-                    pairs: cpu.pairs && of_bf16 && distances.is_some() && across.is_none(),
+                    pairs: cpu.pairs && of_bf16 && joined.is_some() && across.is_none(),
                     stored: None,
                 };
                 let at = |batch: usize| [(batch % 2 * m * k) as isize, 0];

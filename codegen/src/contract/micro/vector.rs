@@ -1,0 +1,42 @@
+//! Numbers, and vectors of them.
+
+/// An accumulator type.
+pub(in crate::contract) trait Number:
+    Copy + std::ops::Add<Output = Self> + 'static
+{
+    const ZERO: Self;
+}
+
+impl Number for f32 {
+    const ZERO: f32 = 0.0;
+}
+
+impl Number for f64 {
+    const ZERO: f64 = 0.0;
+}
+
+/// A vector of numbers. The methods may be called only on a CPU that has it.
+pub(super) trait Vector: Copy {
+    type Num: Number;
+    const LANES: usize;
+    fn splat(x: Self::Num) -> Self;
+    /// # Safety
+    ///
+    /// `p` must be readable for `LANES` numbers.
+    unsafe fn load(p: *const Self::Num) -> Self;
+    /// # Safety
+    ///
+    /// `p` must be writable for `LANES` numbers.
+    unsafe fn store(self, p: *mut Self::Num);
+    /// `self * b + acc`, rounded once.
+    fn fma(self, b: Self, acc: Self) -> Self;
+    fn add(self, o: Self) -> Self;
+    /// Stores the nearest bf16, if the engine rounds.
+    ///
+    /// # Safety
+    ///
+    /// `p` must be writable for `LANES` of them.
+    unsafe fn round(self, _p: *mut u16) {
+        unreachable!("does not round")
+    }
+}

@@ -1,0 +1,157 @@
+//! Pairs of bf16 of which both elements lie in rows of their own, with AVX-512: those of a block of an image.
+
+use super::loads::{Bf16, Numbers, RoundedToBf16, Two, first, least_of, spread};
+use super::{Grid, Half};
+use core::arch::x86_64 as x86;
+use std::ops::Range;
+use tracecast_ir::DType;
+
+/// Numbers of a vector.
+const LANES: usize = 16;
+
+/// The widest elements have so many bytes.
+const MOST_BYTES: usize = 4;
+
+/// [`Engine::join_halves`](super::super::micro::Engine::join_halves), of bf16 and of f32 that is rounded to it.
+///
+/// # Safety
+///
+/// As there; the CPU must have AVX-512F, BW and VL.
+pub(in crate::contract) unsafe fn join_halves(halves: &[Half; 2], grid: Grid, to: *mut u32) -> u16 {
+    let [half, _] = halves;
+    match (half.from.dtype, grid.across) {
+        // SAFETY: the caller's contract.
+        (DType::BF16, 1) => unsafe { join::<Two<Bf16>, 1>(halves, grid, to) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, 2) => unsafe { join::<Two<Bf16>, 2>(halves, grid, to) },
+        // SAFETY: the caller's contract.
+        (DType::BF16, _) => unsafe { join::<Two<Bf16>, 0>(halves, grid, to) },
+        // SAFETY: the caller's contract.
+        (_, 1) => unsafe { join::<Two<RoundedToBf16>, 1>(halves, grid, to) },
+        // SAFETY: the caller's contract.
+        (_, 2) => unsafe { join::<Two<RoundedToBf16>, 2>(halves, grid, to) },
+        // SAFETY: the caller's contract.
+        (_, _) => unsafe { join::<Two<RoundedToBf16>, 0>(halves, grid, to) },
+    }
+}
+
+/// The lanes of sixteen columns from one on that are among these.
+#[inline(always)]
+fn lanes(columns: &Range<usize>, from: usize) -> u16 {
+    let before = |column: usize| first(column.saturating_sub(from).min(LANES)) as u16;
+    before(columns.end) & !before(columns.start)
+}
+
+/// # Safety
+///
+/// As [`join_halves`], for elements of these numbers' dtype whose columns are `S` elements apart, or any number if that is zero.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *mut u32) -> u16 {
+    let [one, other] = halves;
+    let mut least = x86::_mm512_set1_epi16(-1);
+    let mut ends = [one.rows.start, one.rows.end, other.rows.start, other.rows.end];
+    ends.sort_unstable();
+    // Rows in which the same elements are there.
+    for rows in ends.windows(2).map(|ends| ends[0]..ends[1]) {
+        let columns = |half: &Half| match half.rows.contains(&rows.start) {
+            true => half.columns.clone(),
+            false => 0..0,
+        };
+        let (columns, others) = (columns(one), columns(other));
+        let all = match [columns.is_empty(), others.is_empty()] {
+            [false, false] => columns.start.min(others.start)..columns.end.max(others.end),
+            [true, _] => others.clone(),
+            [false, true] => columns.clone(),
+        };
+        let inner = columns.start.max(others.start)..columns.end.min(others.end);
+        // Vectors of columns that are all there, behind which there are others; in front of them whole vectors of which some are.
+        let missing = (inner.start - all.start.min(inner.start)).next_multiple_of(LANES);
+        let first = all.start + missing;
+        let count = if S == 0 { 0 } else { inner.end.saturating_sub(first + 1) / LANES };
+        let first = if count == 0 { all.start } else { first };
+        let edges = [all.start..first, first + count * LANES..all.end];
+        // The halves of the first vector of an edge that are there.
+        let halves_of = |edge: &Range<usize>| {
+            let [one, other] = [&columns, &others].map(|of| lanes(of, edge.start));
+            let some = lanes(edge, edge.start);
+            spread(one & some) << 1 | spread(other & some)
+        };
+        let [left, right] = [halves_of(&edges[0]), halves_of(&edges[1])];
+        // Both halves are in these rows, which are no nearer than what edges may be read with, a vector at each side.
+        let are_both = !columns.is_empty() && !others.is_empty();
+        let is_far = S > 0 && are_both && edges.iter().all(|edge| edge.len() <= LANES);
+        let is_far = is_far && grid.along.unsigned_abs() >= LANES * S;
+        for row in rows.clone() {
+            let from = |half: &Half, column: usize| {
+                let at = row as isize * grid.along + column as isize * grid.across;
+                half.from.moved(at).base
+            };
+            let to = to.wrapping_add(row * grid.pitch);
+            let ([mut p, mut q], mut own) =
+                ([from(one, first), from(other, first)], to.wrapping_add(first));
+            for _ in 0..count {
+                // SAFETY: elements of a row each, and others behind them.
+                let numbers = unsafe { N::across_all::<S>(p, q) };
+                least = N::smaller(least, numbers);
+                // SAFETY: the numbers' places.
+                unsafe { x86::_mm512_storeu_si512(own.cast(), numbers) };
+                [p, q] = [p, q].map(|p| p.wrapping_add(LANES * S * N::BYTES));
+                own = own.wrapping_add(LANES);
+            }
+            // Between two other rows there are elements on both sides, and zeros behind the last number are where the next row goes.
+            let is_inside = row > rows.start && row + 1 < rows.end && is_far;
+            for (edge, there) in edges.iter().zip([left, right]) {
+                if is_inside && !edge.is_empty() {
+                    let i = edge.start;
+                    // SAFETY: elements of a row each, and of those before and behind.
+                    let numbers = unsafe { N::across_all::<S>(from(one, i), from(other, i)) };
+                    let numbers = x86::_mm512_maskz_mov_epi16(there, numbers);
+                    least = N::smaller(least, numbers);
+                    // SAFETY: the numbers' places, and some of the next row's.
+                    unsafe { x86::_mm512_storeu_si512(to.wrapping_add(i).cast(), numbers) };
+                    continue;
+                }
+                for i in edge.clone().step_by(LANES) {
+                    let (p, q, some) = (from(one, i), from(other, i), lanes(edge, i));
+                    let (mask, mask_after) = (lanes(&columns, i) & some, lanes(&others, i) & some);
+                    let numbers = if S == 0 {
+                        // SAFETY: the elements that masks name.
+                        unsafe { apart::<N>([p, q], [mask, mask_after], grid.across) }
+                    } else {
+                        // SAFETY: the elements that masks name, `S` apart.
+                        unsafe { N::across::<S>(p, mask, q, mask_after) }
+                    };
+                    least = N::smaller(least, numbers);
+                    // SAFETY: the numbers' places.
+                    unsafe {
+                        x86::_mm512_mask_storeu_epi32(to.wrapping_add(i).cast(), some, numbers)
+                    };
+                }
+            }
+        }
+    }
+    least_of(least)
+}
+
+/// [`Numbers::across`] of elements that lie so far apart.
+///
+/// # Safety
+///
+/// As there.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn apart<N: Numbers>(from: [*const u8; 2], masks: [u16; 2], across: isize) -> x86::__m512i {
+    let mut lines = [[0u8; LANES * MOST_BYTES]; 2];
+    for ((line, from), mask) in lines.iter_mut().zip(from).zip(masks) {
+        for (lane, to) in line.chunks_exact_mut(N::BYTES).enumerate().take(LANES) {
+            if mask >> lane & 1 == 1 {
+                let element = from.wrapping_offset(lane as isize * across * N::BYTES as isize);
+                // SAFETY: an element that the mask names.
+                unsafe { std::ptr::copy_nonoverlapping(element, to.as_mut_ptr(), N::BYTES) };
+            }
+        }
+    }
+    let [from, after] = lines.each_ref().map(|line| line.as_ptr());
+    // SAFETY: sixteen elements each.
+    unsafe { N::across::<1>(from, u16::MAX, after, u16::MAX) }
+}
