@@ -37,10 +37,10 @@ impl Correlation<'_> {
     pub(super) fn rooms_across<E: Engine>(
         &self,
         seen: &Seen,
-        whole: &Image,
         [rows, batches, windows]: [usize; 3],
     ) -> Rooms {
-        let count = windows.min(self.most_across::<E>(whole));
+        let Some(whole) = Image::of(seen, None) else { return Rooms::default() };
+        let count = windows.min(self.most_across::<E>(&whole));
         let Some(image) = Image::of(seen, Some(0..count)) else { return Rooms::default() };
         let image = self.place_by_place(&image);
         let [_, each] = whole.windows();

@@ -171,6 +171,10 @@ impl Correlation<'_> {
 
     fn rooms_with<E: Engine>(&self, batches: usize, windows: usize) -> Rooms {
         let Some((seen, _)) = self.windows() else { return Rooms::default() };
+        if let Some([first, end]) = self.across {
+            let counts = [end - first, batches, windows];
+            return self.rooms_across::<E>(seen, counts);
+        }
         let Some(whole) = self.image(seen, None) else { return Rooms::default() };
         #[cfg(target_arch = "x86_64")]
         if self.is_depthwise() {
@@ -180,10 +184,6 @@ impl Correlation<'_> {
             Some(side) if side.few => return self.rooms_beside::<E>(seen, &whole),
             Some(side) => return self.rooms_lines::<E>(seen, &whole, (side, batches), windows),
             None => {}
-        }
-        if let Some([first, end]) = self.across {
-            let counts = [end - first, batches, windows];
-            return self.rooms_across::<E>(seen, &whole, counts);
         }
         let [_, each] = whole.windows();
         let count = windows.min(self.most::<E>(&whole));

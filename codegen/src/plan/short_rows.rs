@@ -9,18 +9,22 @@
 //! ```
 //!
 //! Beginning a row costs more than a few positions do, and no vector holds them. What is put together from parts along such a row, by `cat` or a
-//! permutation, is then known part by part: guards of loads and comparisons of positions are decided here.
+//! permutation, is then known part by part: guards of loads and comparisons of positions are decided here. So it is with what is put together along
+//! the axis around the row, if that has a few positions.
 
 use super::{Draft, Place, Plan, Sink, Source, Stage};
 use smallvec::SmallVec;
 use tracecast_ir::Size;
-use tracecast_ir::kernel::{Access, Body, Cmp, Inst, Scalar, ScalarOp, Val};
+use tracecast_ir::kernel::{Access, Body, Cmp, Guard, Inst, Scalar, ScalarOp, Val};
 
 /// The longest rows that are short.
 const SHORT: i64 = 8;
 
 /// The shortest rows that are made of them.
 const LEAST: i64 = 4;
+
+/// Longer rows cost so much more than their beginnings that parts around them are not told apart.
+const LONG: i64 = 128;
 
 /// No more instructions than this become of a body.
 const MOST: usize = 160;
@@ -32,15 +36,15 @@ pub(super) fn unroll(draft: &mut Draft<'_>) {
         return;
     }
     let [plan] = &mut draft.plans[..] else { return };
-    let Some(count) = short_row(plan) else { return };
-    let row = plan.row_axis();
+    let of_row = short_row(plan).map(|count| (plan.row_axis(), count));
+    let Some((axis, count)) = of_row.or_else(|| parts(plan)) else { return };
     let [stage] = &plan.stages[..] else { return };
     let (mut body, mut sinks, mut loads) = (Body::default(), Vec::new(), Vec::new());
     for at in 0..count {
         let first = loads.len() as u32;
-        loads.extend(plan.loads.iter().map(|load| moved_load(load, at)));
-        let values = copied(&mut body, &stage.body, (row, at), &loads, first);
-        sinks.extend(stage.sinks.iter().map(|sink| moved_sink(sink, at, &values)));
+        loads.extend(plan.loads.iter().map(|load| moved_load(load, axis, at)));
+        let values = copied(&mut body, &stage.body, (axis, at), &loads, first);
+        sinks.extend(stage.sinks.iter().map(|sink| moved_sink(sink, (axis, at), &values)));
     }
     // A store waits for the loads of its position; those of all positions are these.
     let written = (0..loads.len() as u32).filter(|load| !loads[*load as usize].read_only);
@@ -50,10 +54,38 @@ pub(super) fn unroll(draft: &mut Draft<'_>) {
             *after = written.clone();
         }
     }
-    plan.extents.pop();
+    plan.extents.remove(axis);
     plan.loads = loads;
     plan.stages = vec![Stage::along_row(body, sinks)];
     plan.aligned = false;
+}
+
+/// The axis around a row that is not long and its positions, if there are few, more along an axis around it, and guards of loads tell them apart.
+fn parts(plan: &Plan) -> Option<(usize, i64)> {
+    let axis = (0..plan.row_axis()).rev().find(|axis| plan.extents[*axis] != 1)?;
+    let count = plan.extents[axis].number().filter(|count| (2..=SHORT).contains(count))?;
+    let [stage] = &plan.stages[..] else { return None };
+    let is_long = |extent: &Size| extent.number().is_some_and(|extent| extent >= LEAST);
+    let are_many = plan.extents[..axis].iter().any(is_long)
+        && plan.row().number().is_some_and(|row| row <= LONG);
+    let is_guard = |guard: &Guard| {
+        let mut others = guard.strides.iter().enumerate().filter(|(at, _)| *at != axis);
+        guard.strides[axis] != 0 && others.all(|(_, stride)| *stride == 0)
+    };
+    let mut are_apart = false;
+    for load in &plan.loads {
+        let Place::At(place) = &load.place else { return None };
+        are_apart |= place.guards.iter().any(is_guard);
+    }
+    let are_stores = |sink: &Sink| matches!(sink, Sink::Store { place: Place::At(_), .. });
+    (are_many && are_apart && is_plain(plan, stage, count) && stage.sinks.iter().all(are_stores))
+        .then_some((axis, count))
+}
+
+/// True if all a plan does is this stage along the row, and so many copies of it are small.
+fn is_plain(plan: &Plan, stage: &Stage, count: i64) -> bool {
+    let is_small = stage.body.insts.len() * count as usize <= MOST;
+    is_small && !stage.once && plan.buffers.is_empty() && plan.strided.is_empty()
 }
 
 /// The positions of a row, if there are few, more along the axis around it, along which loads lie side by side, and the two are no one axis.
@@ -62,9 +94,7 @@ fn short_row(plan: &Plan) -> Option<i64> {
     let [stage] = &plan.stages[..] else { return None };
     let outer = (0..plan.row_axis()).rev().find(|axis| plan.extents[*axis] != 1)?;
     let long = plan.extents[outer].number().is_some_and(|extent| extent >= LEAST);
-    let small = stage.body.insts.len() * count as usize <= MOST;
-    let plain = !stage.once && plan.buffers.is_empty() && plan.strided.is_empty();
-    if !long || !small || !plain {
+    if !long || !is_plain(plan, stage, count) {
         return None;
     }
     let row = plan.row_axis();
@@ -88,12 +118,12 @@ fn short_row(plan: &Plan) -> Option<i64> {
     (!one).then_some(count)
 }
 
-/// The access of that position of a row, over the axes that are left.
-fn moved(access: &Access, at: i64) -> Access {
+/// The access of that position of an axis, over the axes that are left.
+fn moved(access: &Access, axis: usize, at: i64) -> Access {
     let mut access = access.clone();
-    access.offset += access.strides.pop().unwrap_or_default() * at;
+    access.offset += access.strides.remove(axis) * at;
     for guard in &mut access.guards {
-        guard.offset += guard.strides.pop().unwrap_or_default() * at;
+        guard.offset += guard.strides.remove(axis) * at;
     }
     let holds = |size: Size| size.number().is_some_and(|number| number >= 0);
     access.guards.retain(|guard| {
@@ -112,28 +142,28 @@ fn is_never(access: &Access) -> bool {
     })
 }
 
-fn moved_load(load: &Source, at: i64) -> Source {
+fn moved_load(load: &Source, axis: usize, at: i64) -> Source {
     let place = match &load.place {
-        Place::At(access) => Place::At(moved(access, at)),
+        Place::At(access) => Place::At(moved(access, axis, at)),
         other => other.clone(),
     };
     Source { place, ..load.clone() }
 }
 
-fn moved_sink(sink: &Sink, at: i64, values: &[Val]) -> Sink {
+fn moved_sink(sink: &Sink, (axis, at): (usize, i64), values: &[Val]) -> Sink {
     let mut sink = sink.clone();
     if let Sink::Store { place: Place::At(access), value, .. } = &mut sink {
-        *access = moved(access, at);
+        *access = moved(access, axis, at);
         *value = values[*value as usize];
     }
     sink
 }
 
-/// Appends a body for one position of the row: the values of its instructions. The position is a number, and so is what follows from it.
+/// Appends a body for one position of an axis: the values of its instructions. The position is a number, and so is what follows from it.
 fn copied(
     body: &mut Body,
     from: &Body,
-    (row, at): (usize, i64),
+    (axis, at): (usize, i64),
     loads: &[Source],
     first: u32,
 ) -> Vec<Val> {
@@ -141,8 +171,11 @@ fn copied(
     for inst in &from.insts {
         let args: SmallVec<[Val; 3]> = inst.args.iter().map(|arg| values[*arg as usize]).collect();
         let value = match inst.op {
-            ScalarOp::Index(axis) if axis as usize == row => {
+            ScalarOp::Index(of) if of as usize == axis => {
                 body.push(ScalarOp::Const(at as u64), &[], Scalar::I64)
+            }
+            ScalarOp::Index(of) if of as usize > axis => {
+                body.push(ScalarOp::Index(of - 1), &[], inst.ty)
             }
             ScalarOp::Load(load) => {
                 let load = first + load;

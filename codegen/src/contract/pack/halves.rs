@@ -77,9 +77,11 @@ unsafe fn join<N: Numbers, const S: usize>(halves: &[Half; 2], grid: Grid, to: *
             spread(one & some) << 1 | spread(other & some)
         };
         let [left, right] = [halves_of(&edges[0]), halves_of(&edges[1])];
-        // Both halves are in these rows, which are no nearer than what edges may be read with, a vector at each side.
+        // Both halves are in these rows, which are no nearer than what edges may be read with, a vector at each side, and what is written ends with the next row.
         let are_both = !columns.is_empty() && !others.is_empty();
-        let is_far = S > 0 && are_both && edges.iter().all(|edge| edge.len() <= LANES);
+        let fits =
+            |edge: &Range<usize>| edge.len() <= LANES && edge.start + LANES <= 2 * grid.pitch;
+        let is_far = S > 0 && are_both && edges.iter().all(fits);
         let is_far = is_far && grid.along.unsigned_abs() >= LANES * S;
         for row in rows.clone() {
             let from = |half: &Half, column: usize| {

@@ -221,7 +221,8 @@ impl Phases<'_> {
                 let strip = plane..plane + strip.count;
                 let mut part = Part { strip, planes: 0..0, tiny: false, later: Later::default() };
                 let mut least = u16::MAX;
-                while part.planes.end < self.planes[0] {
+                // Without planes all sums are zero.
+                loop {
                     part.planes = part.planes.end..self.planes[0].min(part.planes.end + block);
                     if block < self.planes[0] {
                         part.later = self.after::<E>(weights, &part);
@@ -244,6 +245,9 @@ impl Phases<'_> {
                         unsafe {
                             self.sum_all::<E>((group, &mut part), &phases, places, scratch, hand)
                         };
+                    }
+                    if part.planes.end == self.planes[0] {
+                        break;
                     }
                 }
             }
@@ -280,7 +284,7 @@ impl Phases<'_> {
         Elements { base, dtype: self.dtype, round: None }.moved(at as isize)
     }
 
-    /// Lists where the steps of each phase are in the image from where the first position of a window is; then where these are for the elements of the first rows, and
+    /// Lists where the steps of each phase there is are in the image from where the first position of a window is; then where these are for the elements of the first rows, and
     /// then where their sums lie.
     fn list<E: Engine>(&self, phases: &[Phase], framed: &Framed, to: &mut Vec<isize>) {
         let [down, across] = self.moves;
@@ -331,6 +335,7 @@ impl Phases<'_> {
         let (count, numbers) = (part.strip.len(), part.planes.len() / E::DEPTH);
         let (all, of_planes) =
             (self.most::<E>().min(self.to[0]) * self.to[1], self.planes[0] / E::DEPTH);
+        let all_steps = seen_by(phases) * of_planes;
         let inside = self.framed().inside(image);
         for row in (0..self.to[0]).step_by(self.most::<E>()) {
             let rows = row..self.to[0].min(row + self.most::<E>());
@@ -344,7 +349,7 @@ impl Phases<'_> {
                 let weights = packed.wrapping_add(phase.before * numbers * count);
                 let lines = (rows.len().saturating_sub(phase.first[0])).div_ceil(down.stride);
                 let listed = |list: usize| {
-                    let at = self.numbers::<E>() + list * all + phase.spots;
+                    let at = all_steps + list * all + phase.spots;
                     &scratch.steps[at..at + lines * phase.columns]
                 };
                 let of = [image, weights];
@@ -382,6 +387,9 @@ impl Phases<'_> {
         let [start, end] =
             [part.planes.start, part.planes.end].map(|plane| plane / E::DEPTH * phase.positions);
         let mut from = start;
+        if seen.is_empty() {
+            return;
+        }
         // A sum without steps is zero.
         loop {
             let to = end.min((from / most + 1) * most);
@@ -411,6 +419,11 @@ impl Phases<'_> {
             }
         }
     }
+}
+
+/// How many positions of a window all phases see. Where the result is smaller than a stride, not all are seen.
+fn seen_by(phases: &[Phase]) -> usize {
+    phases.last().map_or(0, |last| last.before + last.positions)
 }
 
 /// What is packed together.

@@ -5,7 +5,7 @@ use super::super::micro::{Engine, Number};
 use super::super::pack::{Elements, Lines, Matrices, WindowRows};
 use super::super::prefetch::{LINE, ask};
 use super::super::transposed::Framed;
-use super::{Part, Phase, Phases};
+use super::{Part, Phase, Phases, seen_by};
 use smallvec::{SmallVec, smallvec};
 
 /// Rows of fewer numbers are packed with all of their plane before they go to their places.
@@ -84,17 +84,24 @@ impl Phases<'_> {
     /// For each position of a window: how many positions phases before its own see, how many of its own are before it, and how many that phase sees.
     fn spread(&self, phases: &[Phase]) -> SmallVec<[[usize; 3]; 9]> {
         let [down, across] = self.moves;
-        let mut spread = smallvec![[0; 3]; self.window()];
+        let seen = seen_by(phases);
+        let unseen = self.window() - seen;
+        // Positions that no phase sees go behind all others.
+        let mut spread: SmallVec<[Option<[usize; 3]>; 9]> = smallvec![None; self.window()];
         for phase in phases {
             let [(above, _, rows), (left, _, columns)] =
                 [down.met(phase.first[0]), across.met(phase.first[1])];
             for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
                 let row = (above + i * down.stride) * across.positions;
                 spread[row + left + j * across.stride] =
-                    [phase.before, i * columns + j, phase.positions];
+                    Some([phase.before, i * columns + j, phase.positions]);
             }
         }
-        spread
+        let mut rest = 0..unseen;
+        let mut place = |of: Option<[usize; 3]>| {
+            of.unwrap_or_else(|| [seen, rest.next().expect("is one of them"), unseen])
+        };
+        spread.into_iter().map(&mut place).collect()
     }
 
     /// Copies the planes of a group to their places in an image. Returns what [`Engine::pack`] does, if numbers are pairs.

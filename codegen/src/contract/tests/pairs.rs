@@ -65,6 +65,45 @@ fn pairs_in_images_have_the_sums_of_windows() {
     }
 }
 
+/// Lines of blocks that are narrower than a vector: nothing is written into the next block.
+#[test]
+fn narrow_blocks_of_pairs() {
+    let mut scratch = Scratch::default();
+    let axis =
+        |extent: usize, stride: usize| Axis { extent, stride: stride as isize, ..Axis::default() };
+    for ([height, width], [down, across]) in
+        [([40, 16], [2, 2]), ([60, 8], [2, 1]), ([37, 21], [1, 2])]
+    {
+        let (planes, plane) = (3, height * width);
+        let [lines, columns] = [(height - 3) / down + 1, (width - 3) / across + 1];
+        let (k, n) = (planes * 9, lines * columns);
+        let rows = [axis(planes, plane), axis(3, width), axis(3, 1)];
+        let of_columns = [axis(lines, down * width), axis(columns, across)];
+        let seen = Seen::new(&rows, &of_columns, [Bound::default(); MOST_BOUNDS]);
+        let x = Tensor::new(DType::BF16, planes * plane, 47, (1, 1));
+        let b = Source::Windows {
+            base: x.bytes.as_ptr(),
+            dtype: DType::BF16,
+            round: None,
+            seen: &seen,
+        };
+        let left = Tensor::new(DType::BF16, M * k, 48, (k as isize, 1));
+        let image = Image::of(&seen, None).expect("windows of a convolution");
+        let windows = image.windows()[0];
+        assert_eq!(image.joined().map(|image| image.depth()), Some(2), "has few blocks");
+        let want = |i: usize| {
+            let right = |p: usize| {
+                let (row, column) =
+                    (i % n / columns * down + p % 9 / 3, i % columns * across + p % 3);
+                x.get(p / 9 * plane + row * width + column, 0)
+            };
+            sum(DType::F32, k, |p| left.get(i / n, p), right)
+        };
+        let what = format!("planes of {height} by {width}, by {down} and {across}");
+        compare([left.source(), b], [M, k, n, windows], want, &what, &mut scratch);
+    }
+}
+
 #[test]
 fn pairs_of_channels_are_one_image() {
     let mut scratch = Scratch::default();

@@ -5,8 +5,6 @@ use super::{Tensor, sum};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::Moves;
 
-const FROM: [usize; 2] = [2, 3];
-const TO: [usize; 2] = [4, 6];
 const WINDOW: usize = 9;
 
 #[test]
@@ -16,13 +14,30 @@ fn weights_in_parts_of_planes() {
         [(DType::F32, [141, 40]), (DType::BF16, [142, 33]), (DType::F64, [30, 17])]
     {
         // Only weights that are used once are packed in parts.
-        [1, 2].into_iter().for_each(|groups| transposed(dtype, planes, groups));
+        [1, 2].into_iter().for_each(|groups| transposed(dtype, planes, groups, [[2, 3], [4, 6]]));
     }
 }
 
-fn transposed(dtype: DType, [of_x, of_result]: [usize; 2], groups: usize) {
+#[test]
+fn results_smaller_than_a_stride_and_bands_of_one_row() {
+    for dtype in [DType::F32, DType::BF16, DType::F64] {
+        for (from, to) in [([1, 3], [1, 6]), ([3, 1], [6, 1]), ([1, 1], [1, 1])] {
+            transposed(dtype, [6, 20], 2, [from, to]);
+        }
+        // Caches are small enough for bands, of which the last one is of one row.
+        transposed(dtype, [140, 40], 1, [[3, 6], [5, 12]]);
+        (5..9).for_each(|rows| transposed(dtype, [16, 33], 2, [[rows, 9], [2 * rows - 1, 17]]));
+    }
+}
+
+fn transposed(
+    dtype: DType,
+    [of_x, of_result]: [usize; 2],
+    groups: usize,
+    [from, to]: [[usize; 2]; 2],
+) {
     let moves = [Moves { positions: 3, stride: 2, low: 1 }; 2];
-    let ([rows, columns], [height, width]) = (FROM, TO);
+    let ([rows, columns], [height, width]) = (from, to);
     let x = Tensor::new(dtype, groups * of_x * rows * columns, 3, (1, 1));
     let weight = Tensor::new(dtype, of_x * of_result * WINDOW, 5, (1, 1));
     let acc = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -54,8 +69,7 @@ fn transposed(dtype: DType, [of_x, of_result]: [usize; 2], groups: usize) {
         sum(acc, of_x * seen, left_of, right_of)
     };
     for cpu in &Cpu::all() {
-        let work =
-            Phases { cpu, dtype, period: 1, planes: [of_x, of_result], from: FROM, to: TO, moves };
+        let work = Phases { cpu, dtype, period: 1, planes: [of_x, of_result], from, to, moves };
         let mut found = 0;
         let mut hand = |planes: std::ops::Range<usize>,
                         of: std::ops::Range<usize>,

@@ -77,13 +77,23 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Elements that are only moved are loaded in scalar loops if all their stores are there.
+    /// True if vector loops go through elements of a row one by one: those of 256 bits, if the row has fewer than sixteen elements of 16 bits.
+    fn go_singly(&self, dtype: DType) -> bool {
+        self.can.loops == VectorLoops::Avx2 && dtype.bytes() == 2 && !self.plan.may_reach(16)
+    }
+
+    /// Elements that are only moved are loaded in scalar loops if all their stores are there, or if vector loops would go through them one by one, and convert them.
     pub(super) fn move_with_stores(&mut self) {
+        let is_moved_singly = |at: usize| match self.stage.body.insts[at].op {
+            ScalarOp::Load(l) => self.go_singly(self.plan.loads[l as usize].dtype),
+            _ => false,
+        };
         let goes = |c: &Self, at: usize| {
             let takes = |sink: &&Sink| sink.values().contains(&(at as Val));
             let mut stores = c.stage.sinks.iter().filter(takes);
             let varies = c.class[at] != Class::Uniform;
-            c.moved[at] && varies && stores.all(|sink| c.sink_kind(sink) == Kind::Scalar)
+            let are_there = stores.all(|sink| c.sink_kind(sink) == Kind::Scalar);
+            c.moved[at] && varies && (are_there || is_moved_singly(at))
         };
         let moved: Vec<usize> = (0..self.class.len()).filter(|at| goes(self, *at)).collect();
         moved.into_iter().for_each(|at| self.class[at] = Class::Scalar);
@@ -132,10 +142,12 @@ impl<'a> Cut<'a> {
                 true
             }
         };
-        if !dense || class(value) == Class::Scalar {
+        let is_one = class(value) == Class::Uniform;
+        let singly = |sink: &Sink| matches!(sink, Sink::Store { dtype, .. } if is_one && self.go_singly(*dtype));
+        if !dense || class(value) == Class::Scalar || singly(sink) {
             return Kind::Scalar;
         }
-        match self.can.takes(sink, body.ty(value), class(value) == Class::Uniform) {
+        match self.can.takes(sink, body.ty(value), is_one) {
             Class::Vector | Class::Free | Class::Uniform => Kind::Vector,
             Class::Tile => Kind::Tile,
             Class::Scalar => Kind::Scalar,
