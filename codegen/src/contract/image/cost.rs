@@ -24,7 +24,8 @@ pub(crate) struct Across {
 impl Image {
     /// About how many cycles a contraction of that many rows, columns and steps takes with the image for sixteen columns of a step.
     pub(crate) fn cost(&self, [m, n, k]: [usize; 3], instructions: InstructionSet) -> f64 {
-        let vain = self.span() as f64 / n as f64;
+        let lanes = if instructions == InstructionSet::Avx512 { 16 } else { 8 };
+        let vain = self.span().next_multiple_of(lanes) as f64 / n as f64;
         let filling = self.room() as f64 / (n * k) as f64;
         vain * products(m, self.depth() == 2) + self.filling(instructions) * filling
     }
