@@ -45,12 +45,6 @@ pub(super) struct Later {
     pub(super) each: usize,
 }
 
-impl Default for Later {
-    fn default() -> Later {
-        Later { first: std::ptr::null(), apart: 0, length: 0, at: 0, each: 0 }
-    }
-}
-
 impl Later {
     /// Asks for some of it.
     #[inline(always)]
@@ -77,6 +71,12 @@ pub(super) fn ask(at: *const u8) {
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(super) fn ask(_: *const u8) {}
+
+/// Asks for the first-level cache to hold so many bytes from an address on, as [`ask`].
+#[inline(always)]
+pub(super) fn ask_bytes(first: *const u8, bytes: usize) {
+    (0..bytes).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+}
 
 /// Asks for a line. The address need not be one.
 #[cfg(target_arch = "x86_64")]

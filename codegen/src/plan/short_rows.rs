@@ -41,9 +41,7 @@ pub(super) fn unroll(draft: &mut Draft<'_>) {
     let [stage] = &plan.stages[..] else { return };
     let (mut body, mut sinks, mut loads) = (Body::default(), Vec::new(), Vec::new());
     for at in 0..count {
-        let first = loads.len() as u32;
-        loads.extend(plan.loads.iter().map(|load| moved_load(load, axis, at)));
-        let values = copied(&mut body, &stage.body, (axis, at), &loads, first);
+        let values = copied(&mut body, &stage.body, (axis, at), &plan.loads, &mut loads);
         sinks.extend(stage.sinks.iter().map(|sink| moved_sink(sink, (axis, at), &values)));
     }
     // A store waits for the loads of its position; those of all positions are these.
@@ -159,14 +157,16 @@ fn moved_sink(sink: &Sink, (axis, at): (usize, i64), values: &[Val]) -> Sink {
     sink
 }
 
-/// Appends a body for one position of an axis: the values of its instructions. The position is a number, and so is what follows from it.
+/// Appends a body for one position of an axis, and the loads of which something is there: the values of its instructions. The position is a number, and so is what
+/// follows from it.
 fn copied(
     body: &mut Body,
     from: &Body,
     (axis, at): (usize, i64),
-    loads: &[Source],
-    first: u32,
+    sources: &[Source],
+    loads: &mut Vec<Source>,
 ) -> Vec<Val> {
+    let mut numbers = vec![None; sources.len()];
     let mut values: Vec<Val> = Vec::with_capacity(from.insts.len());
     for inst in &from.insts {
         let args: SmallVec<[Val; 3]> = inst.args.iter().map(|arg| values[*arg as usize]).collect();
@@ -178,12 +178,18 @@ fn copied(
                 body.push(ScalarOp::Index(of - 1), &[], inst.ty)
             }
             ScalarOp::Load(load) => {
-                let load = first + load;
-                match &loads[load as usize].place {
+                let source = moved_load(&sources[load as usize], axis, at);
+                match &source.place {
                     Place::At(access) if is_never(access) => {
                         body.push(ScalarOp::Const(access.fill), &[], inst.ty)
                     }
-                    _ => body.push(ScalarOp::Load(load), &args, inst.ty),
+                    _ => {
+                        let number = *numbers[load as usize].get_or_insert_with(|| {
+                            loads.push(source);
+                            loads.len() as u32 - 1
+                        });
+                        body.push(ScalarOp::Load(number), &args, inst.ty)
+                    }
                 }
             }
             _ => decided(body, inst, &args),

@@ -2,7 +2,7 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Alternate, Elements, Lines, Rows};
-use super::super::prefetch::{LINE, ask};
+use super::super::prefetch::ask_bytes;
 use super::{Along, Image, NEAR_LINES, Step};
 
 /// Lines of fewer numbers are too short to be turned one by one.
@@ -135,8 +135,7 @@ impl Image {
         let line = inner.size() * inner.step * stride * from.dtype.bytes();
         self.each_rows(from, |from, (rows, along), _| {
             for row in 0..rows {
-                let first = from.moved(row as isize * along).base;
-                (0..line).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+                ask_bytes(from.moved(row as isize * along).base, line);
             }
         });
     }

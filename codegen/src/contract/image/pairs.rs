@@ -7,7 +7,7 @@
 
 use super::super::micro::Engine;
 use super::super::pack::{Elements, Grid, Half};
-use super::super::prefetch::{LINE, ask};
+use super::super::prefetch::ask_bytes;
 use super::fill::Places;
 use super::{AXES, Along, Image, Step};
 use smallvec::SmallVec;
@@ -245,7 +245,7 @@ impl Image {
             for phase in &middle.phases {
                 for row in within(&middle.there(*phase), &rows) {
                     let first = from.moved(middle.place(*phase, row) * middle.stride).base;
-                    (0..line).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+                    ask_bytes(first, line);
                 }
             }
         }

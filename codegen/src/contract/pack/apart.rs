@@ -3,8 +3,8 @@
 //! Weights of a convolution whose rows are the channels that its gradient is of are such: elements of a window lie side by side, or between others of it, and the next
 //! row's behind them.
 
-use super::super::prefetch::{LINE, ask};
-use super::avx512::{store, transpose};
+use super::super::prefetch::ask_bytes;
+use super::avx512::{store, turn_lines};
 use super::loads::{self, Numbers, One, first};
 use super::x86::{self as octets, Octet};
 use super::{Elements, apart_singly};
@@ -59,13 +59,11 @@ fn near(offsets: &[isize], most: usize) -> impl Iterator<Item = Near> {
     })
 }
 
-/// Asks for so many rows of a step that comes later.
+/// Asks for so many rows of a step that comes later, if they lie one behind another.
 #[inline(always)]
 fn ask_for(from: &Elements, row: isize, offset: Option<&isize>, count: usize) {
-    let Some(offset) = offset else { return };
-    let first = from.moved(*offset).base;
-    let bytes = count as isize * row * from.dtype.bytes() as isize;
-    (0..bytes).step_by(LINE).for_each(|at| ask(first.wrapping_offset(at)));
+    let (Some(offset), Ok(row)) = (offset, usize::try_from(row)) else { return };
+    ask_bytes(from.moved(*offset).base, count * row * from.dtype.bytes());
 }
 
 /// [`Engine::pack_apart`](super::super::micro::Engine::pack_apart) into f32, sixteen rows at a time.
@@ -122,13 +120,7 @@ unsafe fn sixteens<N: Numbers>(
             // SAFETY: elements of a row, and those between them.
             let line =
                 |l: usize| unsafe { N::along(base.moved((j + l) as isize * row).base, span) };
-            let turned = if n == 16 {
-                transpose(std::array::from_fn(line))
-            } else {
-                let mut some = [x86::_mm512_setzero_si512(); 16];
-                some.iter_mut().enumerate().take(n).for_each(|(l, numbers)| *numbers = line(l));
-                transpose(some)
-            };
+            let turned = turn_lines(n, line);
             for p in steps.clone() {
                 let numbers = turned[(offsets[p] - low) as usize];
                 let to = dst.wrapping_add(p * count + j);

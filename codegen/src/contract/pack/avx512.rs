@@ -535,6 +535,18 @@ unsafe fn pairs_singly(lines: &Lines, count: usize, k: usize, dst: *mut u32, ld:
     least.saturating_add(1)
 }
 
+/// The same of so many lines at most.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn turn_lines(count: usize, line: impl Fn(usize) -> x86::__m512i) -> [x86::__m512i; 16] {
+    if count == 16 {
+        return transpose(std::array::from_fn(line));
+    }
+    let mut lines = [x86::_mm512_setzero_si512(); 16];
+    lines.iter_mut().enumerate().take(count).for_each(|(l, numbers)| *numbers = line(l));
+    transpose(lines)
+}
+
 /// Sixteen numbers of sixteen lines the other way round.
 #[inline]
 #[target_feature(enable = "avx512f")]

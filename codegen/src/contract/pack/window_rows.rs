@@ -2,8 +2,8 @@
 //!
 //! Weights of a transposed convolution are such, of which each phase sees other positions.
 
-use super::super::prefetch::ask;
-use super::avx512::{store, transpose};
+use super::super::prefetch::ask_bytes;
+use super::avx512::{store, turn_lines};
 use super::loads::{self, Numbers, One, first};
 use super::x86::{self as octets, Octet, eights as eights_of};
 use super::{Elements, WindowRows, window_rows_singly};
@@ -44,27 +44,17 @@ unsafe fn sixteens<N: Numbers>(from: &Elements, rows: &WindowRows<'_>, dst: *mut
         for j in (0..count).step_by(16) {
             let n = 16.min(count - j);
             let mask = first(n) as u16;
+            let first = from.moved(plane as isize * rows.apart + (j * window) as isize);
+            if let Some(ahead) = rows.ahead {
+                ask_bytes(first.moved(ahead).base, n * window * N::BYTES);
+            }
             for (part, places) in places.chunks(16).enumerate() {
-                let at = j * window + part * 16;
-                let line = from.moved(plane as isize * rows.apart + at as isize).base;
-                if let Some(ahead) = rows.ahead {
-                    let lines = (0..n * window * N::BYTES).step_by(64);
-                    lines.for_each(|at| {
-                        ask(line.wrapping_offset(ahead * N::BYTES as isize).wrapping_add(at))
-                    });
-                }
+                let line = first.moved(part as isize * 16).base;
                 // SAFETY: positions of a row's window.
                 let row = |l: usize| unsafe {
                     N::along(line.wrapping_add(l * window * N::BYTES), places.len())
                 };
-                let turned = if n == 16 {
-                    transpose(std::array::from_fn(row))
-                } else {
-                    let mut some = [x86::_mm512_setzero_si512(); 16];
-                    some.iter_mut().enumerate().take(n).for_each(|(l, to)| *to = row(l));
-                    transpose(some)
-                };
-                for ([place, step], numbers) in places.iter().zip(turned) {
+                for ([place, step], numbers) in places.iter().zip(turn_lines(n, row)) {
                     let to = dst.wrapping_add(place + plane * step + j);
                     // SAFETY: the numbers' places.
                     unsafe { store(to.cast(), mask, numbers) };
@@ -102,17 +92,14 @@ unsafe fn eights<O: Octet>(from: &Elements, rows: &WindowRows<'_>, dst: *mut f32
     let window = places.len();
     for plane in 0..rows.planes {
         for j in eights_of(count) {
-            let line = from.moved(plane as isize * rows.apart + (j * window) as isize).base;
+            let first = from.moved(plane as isize * rows.apart + (j * window) as isize);
             if let Some(ahead) = rows.ahead {
-                let lines = (0..8 * window * O::BYTES).step_by(64);
-                lines.for_each(|at| {
-                    ask(line.wrapping_offset(ahead * O::BYTES as isize).wrapping_add(at))
-                });
+                ask_bytes(first.moved(ahead).base, 8 * window * O::BYTES);
             }
             for start in eights_of(window) {
                 let row = |l: usize| {
                     // SAFETY: positions of a row's window.
-                    unsafe { O::load(line.wrapping_add((l * window + start) * O::BYTES)) }
+                    unsafe { O::load(first.base.wrapping_add((l * window + start) * O::BYTES)) }
                 };
                 let turned = routines::transpose(std::array::from_fn(row));
                 for ([place, step], numbers) in places[start..].iter().zip(turned) {

@@ -219,14 +219,13 @@ impl Phases<'_> {
             for strip in strips(planes.len(), width) {
                 let plane = planes.start + strip.start;
                 let strip = plane..plane + strip.count;
-                let mut part = Part { strip, planes: 0..0, tiny: false, later: Later::default() };
+                let mut part = Part { strip, planes: 0..0, tiny: false, later: None };
                 let mut least = u16::MAX;
                 // Without planes all sums are zero.
                 loop {
                     part.planes = part.planes.end..self.planes[0].min(part.planes.end + block);
-                    if block < self.planes[0] {
-                        part.later = self.after::<E>(weights, &part);
-                    }
+                    let is_part = block < self.planes[0];
+                    part.later = is_part.then(|| self.after::<E>(weights, &part));
                     // SAFETY: the caller's contract; there is room for the weights of a strip.
                     let packed_least =
                         unsafe { self.pack::<E>(weights, &phases, &part, [turned, packed]) };
@@ -386,10 +385,11 @@ impl Phases<'_> {
         let (count, most) = (part.strip.len(), CONTRACT_BLOCK / E::DEPTH);
         let [start, end] =
             [part.planes.start, part.planes.end].map(|plane| plane / E::DEPTH * phase.positions);
-        let mut from = start;
+        // The last band may have no row of the phase.
         if seen.is_empty() {
             return;
         }
+        let mut from = start;
         // A sum without steps is zero.
         loop {
             let to = end.min((from / most + 1) * most);
@@ -409,7 +409,7 @@ impl Phases<'_> {
                     add: ends && from >= most,
                     tiny: part.tiny,
                 };
-                part.later.ask();
+                part.later.iter_mut().for_each(Later::ask);
                 // SAFETY: the caller's contract.
                 unsafe { E::spots(some.count, count.div_ceil(E::LANES), &spots) };
             }
@@ -434,6 +434,6 @@ struct Part {
     planes: Range<usize>,
     /// Sums may be subnormal.
     tiny: bool,
-    /// What is asked for while these are multiplied.
-    later: Later,
+    /// What is asked for while these are multiplied, if more parts follow.
+    later: Option<Later>,
 }

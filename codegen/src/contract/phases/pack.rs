@@ -3,7 +3,7 @@
 use super::super::correlate::{MOVED, move_line};
 use super::super::micro::{Engine, Number};
 use super::super::pack::{Elements, Lines, Matrices, WindowRows};
-use super::super::prefetch::{LINE, ask};
+use super::super::prefetch::ask_bytes;
 use super::super::transposed::Framed;
 use super::{Part, Phase, Phases, seen_by};
 use smallvec::{SmallVec, smallvec};
@@ -62,9 +62,7 @@ impl Phases<'_> {
             for next in
                 [0, of_plane as isize].into_iter().filter_map(|second| Some(second + ahead?))
             {
-                let first = from.moved(next).base;
-                let of_strip = count * window * self.dtype.bytes();
-                (0..of_strip).step_by(LINE).for_each(|at| ask(first.wrapping_add(at)));
+                ask_bytes(from.moved(next).base, count * window * self.dtype.bytes());
             }
             let matrices = Matrices { next: 0, second: of_plane as isize, columns: window };
             let both = 0..E::DEPTH * window;

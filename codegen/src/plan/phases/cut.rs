@@ -143,8 +143,8 @@ impl<'a> Cut<'a> {
             }
         };
         let is_one = class(value) == Class::Uniform;
-        let singly = |sink: &Sink| matches!(sink, Sink::Store { dtype, .. } if is_one && self.go_singly(*dtype));
-        if !dense || class(value) == Class::Scalar || singly(sink) {
+        let singly = matches!(sink, Sink::Store { dtype, .. } if self.go_singly(*dtype));
+        if !dense || class(value) == Class::Scalar || is_one && singly {
             return Kind::Scalar;
         }
         match self.can.takes(sink, body.ty(value), is_one) {
