@@ -405,7 +405,9 @@ impl Correlation<'_> {
                         let from = if begins { std::ptr::null() } else { chain.cast_const() };
                         let add = ends && before > 0;
                         let tiny = left.tiny;
-                        let taps = Taps { a, step, b, at, from, from_ld: tile, out, ld, add, tiny };
+                        let (from_ld, rounded) = (tile, false);
+                        let taps =
+                            Taps { a, step, b, at, from, from_ld, out, ld, add, rounded, tiny };
                         // SAFETY: the caller's contract.
                         unsafe { E::taps(part.count, vectors, &taps) };
                     }

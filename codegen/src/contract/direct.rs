@@ -3,11 +3,12 @@
 
 use super::correlate::{Band, Correlation, PIECE, Ready, Stored};
 use super::image::Image;
-use super::micro::Engine;
 use super::micro::taps::Taps;
+use super::micro::{self, Engine};
 use super::pack::strips;
 use super::prefetch::{LINE, ask};
 use crate::routines::{NarrowFloat, Tiles};
+use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// What it takes to store sums directly.
@@ -17,7 +18,7 @@ pub(super) struct Direct<'a, T> {
     pub(super) image: *const T,
     /// Where each step begins in the image.
     pub(super) at: &'a [isize],
-    /// Room for the sums of a line, or of a piece of columns side by side, in all rows, where they are rounded.
+    /// Room for the sums of a line, or of a piece of columns side by side, in all rows, where they are rounded in a pass of their own.
     pub(super) line: *mut T,
 }
 
@@ -44,7 +45,8 @@ impl Correlation<'_> {
         let Direct { left, image, at, line } = of;
         let Stored { first, ld, dtype } = to;
         let bytes = dtype.bytes();
-        let narrow = NarrowFloat::of(dtype);
+        let rounded = E::ROUNDS && dtype == DType::BF16;
+        let narrow = NarrowFloat::of(dtype).filter(|_| !rounded);
         let narrow = narrow.map(|narrow| Tiles::of(self.cpu.instructions).narrow(narrow));
         // What all steps read of a piece is read again by each strip of rows, and stays in half of the first-level cache.
         let numbers = self.cpu.caches.l1 / 2 / size_of::<E::Num>();
@@ -77,9 +79,10 @@ impl Correlation<'_> {
                         at,
                         from: std::ptr::null(),
                         from_ld: 0,
-                        out: out.wrapping_add(first),
+                        out: micro::place(out, first, rounded),
                         ld,
                         add: false,
+                        rounded,
                         tiny: left.tiny,
                     };
                     // SAFETY: the caller's contract: a line or a piece holds whole vectors.

@@ -321,7 +321,11 @@ impl Positions<'_> {
                     unsafe { self.pack::<E>(rows, &some, (part.each, width, cut.packed), scratch) };
                 part.tiny |= may_be_subnormal(least, right.least);
                 let (at, spots) = scratch.steps.split_at(all.len().div_ceil(E::DEPTH));
-                let most = if width == E::LANES { E::SPOTS_ALONE } else { E::SPOTS };
+                let (unit, most) = match width == E::LANES {
+                    true if E::THREES > 0 && are_threes(spots) => (3, E::THREES),
+                    true => (1, E::SPOTS_ALONE),
+                    false => (1, E::SPOTS),
+                };
                 let mut from = now;
                 while from < some.end {
                     let block = from / CONTRACT_BLOCK;
@@ -333,25 +337,27 @@ impl Positions<'_> {
                     let sums = kept.sums.wrapping_add(apart * columns * cut.ld);
                     let number = |step: usize| (step - all.start).div_ceil(E::DEPTH);
                     let base = packed.wrapping_add((from - now) / E::DEPTH * width);
-                    for strip in strips(columns, most) {
-                        let place = strip.start * cut.ld + panel.start;
+                    for strip in strips(columns / unit, most) {
+                        let (first, count) = (strip.start * unit, strip.count * unit);
+                        let place = first * cut.ld + panel.start;
                         for start in (0..panel.count).step_by(2 * E::LANES) {
                             let vectors = (panel.count - start).div_ceil(E::LANES).min(2);
                             let chain = chains.wrapping_add(place + start);
                             let spots = Spots {
                                 image: right.base,
-                                columns: &spots[strip.start..strip.start + strip.count],
+                                columns: &spots[first..first + count],
                                 at: &at[number(from)..number(to)],
                                 rows: base.wrapping_add(start),
                                 step: width,
                                 from: if begins { std::ptr::null() } else { chain },
                                 out: if ends { sums.wrapping_add(place + start) } else { chain },
-                                places: &places[..strip.count],
+                                places: &places[..count],
+                                beside: cut.ld,
                                 add: ends && block > 0 && apart == 0,
                                 tiny: part.tiny,
                             };
                             // SAFETY: operands are ready, chains and sums are there for all columns and whole vectors of rows.
-                            unsafe { E::spots(strip.count, vectors, &spots) };
+                            unsafe { E::spots(count, vectors, &spots) };
                         }
                     }
                     from = to;
@@ -550,6 +556,12 @@ impl<T> Ready<T> {
         let Stretch { examples, lines } = &self.stretch;
         [examples.len(), lines.len(), self.channels.len()]
     }
+}
+
+/// True if columns are runs of three that lie side by side.
+fn are_threes(columns: &[isize]) -> bool {
+    let (threes, rest) = columns.as_chunks();
+    rest.is_empty() && threes.iter().all(|[a, b, c]| [*b, *c] == [a + 1, a + 2])
 }
 
 /// Numbers of a channel that is packed, for so many steps: channels share few cache sets.

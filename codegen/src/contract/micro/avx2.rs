@@ -383,8 +383,13 @@ impl Engine for Avx2F32 {
         }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        // SAFETY: the caller's contract.
-        unsafe { taps_f32(rows, vectors, taps) }
+        if taps.rounded {
+            // SAFETY: the caller's contract.
+            unsafe { taps_f32::<true>(rows, vectors, taps) }
+        } else {
+            // SAFETY: as above.
+            unsafe { taps_f32::<false>(rows, vectors, taps) }
+        }
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
         // SAFETY: the caller's contract.
@@ -528,8 +533,8 @@ unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
 }
 
 #[target_feature(enable = "avx2,fma")]
-unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
-    taps!(x86::__m256, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+unsafe fn taps_f32<const ROUNDED: bool>(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
+    taps!(x86::__m256, ROUNDED, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]
@@ -539,7 +544,7 @@ unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
 
 #[target_feature(enable = "avx2,fma")]
 unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
-    taps!(x86::__m256d, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
+    taps!(x86::__m256d, false, rows, vectors, strip, few: [1 2 3], all: [1 2 3 4 5 6], more: [])
 }
 
 #[target_feature(enable = "avx2,fma")]

@@ -153,6 +153,7 @@ impl Engine for Avx512F32 {
     const ROWS: usize = 14;
     const SPOTS: usize = 9;
     const SPOTS_ALONE: usize = 16;
+    const THREES: usize = 9;
     const LINE: usize = 14;
     const SLIDES: bool = true;
     const TURNS_ROUNDED: bool = true;
@@ -340,17 +341,17 @@ unsafe fn strip_f64(rows: usize, vectors: usize, strip: &Strip<f64>) -> u16 {
 
 #[target_feature(enable = "avx512f")]
 unsafe fn taps_f32(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
-    taps!(x86::__m512, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    taps!(x86::__m512, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]
 unsafe fn spots_f32(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
-    spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9], alone: [10 11 12 13 14 15 16])
+    spots!(x86::__m512, columns, vectors, of, [1 2 3 4 5 6 7 8 9], alone: [10 11 12 13 14 15 16], threes: [6 7 8 9])
 }
 
 #[target_feature(enable = "avx512f")]
 unsafe fn taps_f64(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
-    taps!(x86::__m512d, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+    taps!(x86::__m512d, false, rows, vectors, strip, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f")]

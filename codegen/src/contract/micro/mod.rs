@@ -102,6 +102,8 @@ pub(super) trait Engine {
     const SPOTS: usize;
     /// The same by one vector.
     const SPOTS_ALONE: usize = Self::SPOTS;
+    /// The most runs of three columns side by side that are summed together by one vector of rows; zero if there is no way to.
+    const THREES: usize = 0;
     /// The most columns of a line that are summed together, each a vector of batches.
     const LINE: usize;
     /// How many steps of `k` a packed number holds. Everything below that is counted in steps along `k` is counted in numbers,
@@ -139,7 +141,8 @@ pub(super) trait Engine {
     /// As there.
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, Self::Num>);
 
-    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image by one vector of rows or two, or up to [`Engine::SPOTS_ALONE`] by one.
+    /// The same for up to [`Engine::SPOTS`] columns whose numbers lie in an image by one vector of rows or two, or up to [`Engine::SPOTS_ALONE`], or three for each of
+    /// [`Engine::THREES`], by one.
     ///
     /// # Safety
     ///

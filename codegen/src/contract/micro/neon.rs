@@ -123,7 +123,7 @@ impl Engine for NeonF32 {
     }
     unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f32>) {
         type V = arm::float32x4_t;
-        taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        taps!(V, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
         type V = arm::float32x4_t;
@@ -177,7 +177,7 @@ impl Engine for NeonF64 {
     }
     unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, f64>) {
         type V = arm::float64x2_t;
-        taps!(V, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
+        taps!(V, false, rows, vectors, strip, few: [1 2 3 4], all: [1 2 3 4 5 6 7 8], more: [5 6 7 8])
     }
     unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, f64>) {
         type V = arm::float64x2_t;

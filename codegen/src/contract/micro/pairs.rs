@@ -252,12 +252,15 @@ impl Engine for PairsF32 {
         if strip.cell == DType::BF16 { strip!(Apart) } else { strip!(Same) }
     }
     unsafe fn taps(rows: usize, vectors: usize, taps: &Taps<'_, f32>) {
-        if taps.tiny {
+        match (taps.tiny, taps.rounded) {
             // SAFETY: the caller's contract.
-            unsafe { taps_slowly(rows, vectors, taps) }
-        } else {
-            // SAFETY: the caller's contract.
-            unsafe { taps_pairs(rows, vectors, taps) }
+            (false, false) => unsafe { taps_pairs::<false>(rows, vectors, taps) },
+            // SAFETY: as above.
+            (false, true) => unsafe { taps_pairs::<true>(rows, vectors, taps) },
+            // SAFETY: as above.
+            (true, false) => unsafe { taps_slowly::<false>(rows, vectors, taps) },
+            // SAFETY: as above.
+            (true, true) => unsafe { taps_slowly::<true>(rows, vectors, taps) },
         }
     }
     unsafe fn spots(columns: usize, vectors: usize, spots: &Spots<'_, f32>) {
@@ -381,9 +384,9 @@ fn nearest_of_two(first: x86::__m512, last: x86::__m512) -> x86::__m512i {
     unsafe { std::mem::transmute::<x86::__m512bh, x86::__m512i>(rounded) }
 }
 
-#[target_feature(enable = "avx512f,avx512bf16")]
-unsafe fn taps_pairs(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
-    taps!(Pairs, rows, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn taps_pairs<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
+    taps!(Pairs, ROUNDED, rows, vectors, of, few: [1 2 3 4 5 6], all: [1 2 3 4 5 6 7 8 9 10 11 12 13 14], more: [])
 }
 
 #[target_feature(enable = "avx512f,avx512bf16")]
@@ -423,19 +426,19 @@ unsafe fn strip_slowly<C: Cell<Slowly>, const ROUNDED: bool>(
 /// # Safety
 ///
 /// As [`Engine::taps`].
-#[target_feature(enable = "avx512f")]
-unsafe fn taps_slowly(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn taps_slowly<const ROUNDED: bool>(rows: usize, vectors: usize, of: &Taps<'_, f32>) {
     for i in 0..rows {
         for at in (0..vectors).map(|v| v * PairsF32::LANES) {
             let taps = Taps {
                 a: of.a.wrapping_add(i),
                 b: of.b.wrapping_add(at),
                 from: from(of.from, i * of.from_ld + at),
-                out: of.out.wrapping_add(i * of.ld + at),
+                out: of.place(i * of.ld + at),
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a row.
-            unsafe { taps::product::<Slowly, 1, 1>(&taps) };
+            unsafe { taps::product::<Slowly, 1, 1, ROUNDED>(&taps) };
         }
     }
 }
@@ -458,7 +461,7 @@ unsafe fn spots_slowly(columns: usize, vectors: usize, of: &Spots<'_, f32>) {
                 ..*of
             };
             // SAFETY: the caller's contract, for a vector of a column.
-            unsafe { spots::product::<Slowly, 1, 1>(&spots) };
+            unsafe { spots::product::<Slowly, 1, 1, 1>(&spots) };
         }
     }
 }

@@ -85,7 +85,7 @@ macro_rules! portable_engine {
                 sizes!([$num; 4], Same, false, rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn taps(rows: usize, vectors: usize, strip: &Taps<'_, $num>) {
-                taps!([$num; 4], rows, vectors, strip, few: [], all: [1 2], more: [])
+                taps!([$num; 4], false, rows, vectors, strip, few: [], all: [1 2], more: [])
             }
             unsafe fn spots(columns: usize, vectors: usize, of: &Spots<'_, $num>) {
                 spots!([$num; 4], columns, vectors, of, [1 2])

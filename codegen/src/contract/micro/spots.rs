@@ -7,7 +7,7 @@
 use super::Vector;
 
 /// The most columns of all engines.
-pub(in crate::contract) const MOST: usize = 16;
+pub(in crate::contract) const MOST: usize = 27;
 
 /// Products of a few columns with vectors of rows over some steps.
 pub(in crate::contract) struct Spots<'a, T> {
@@ -26,68 +26,84 @@ pub(in crate::contract) struct Spots<'a, T> {
     pub(in crate::contract) out: *mut T,
     /// Where the sums of each column are from there.
     pub(in crate::contract) places: &'a [isize],
+    /// From a column's sums to those of the next one of a run.
+    pub(in crate::contract) beside: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(in crate::contract) add: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
 }
 
+/// `R` runs of `W` columns each that lie side by side in the image, by `V` vectors of rows.
+///
 /// # Safety
 ///
-/// The CPU must have the vector; what columns and steps span must be readable, and sums writable, for `C` columns, of which there are as many, and `V` vectors.
+/// The CPU must have the vector; what columns and steps span must be readable, and sums writable, for all columns, of which there are as many, and vectors.
 #[inline(always)]
-pub(super) unsafe fn product<T: Vector, const C: usize, const V: usize>(s: &Spots<'_, T::Num>) {
-    let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; C];
+pub(super) unsafe fn product<T: Vector, const R: usize, const W: usize, const V: usize>(
+    s: &Spots<'_, T::Num>,
+) {
+    let mut acc = [[[T::splat(<T::Num as super::Number>::ZERO); V]; W]; R];
     if !s.from.is_null() {
-        for (i, column) in acc.iter_mut().enumerate() {
-            for (v, sum) in column.iter_mut().enumerate() {
-                // SAFETY: the caller vouches for the chains' memory.
-                *sum = unsafe {
-                    T::load(s.from.wrapping_offset(s.places[i]).wrapping_add(v * T::LANES))
-                };
+        for (i, run) in acc.iter_mut().enumerate() {
+            let from = s.from.wrapping_offset(s.places[i * W]);
+            for (w, column) in run.iter_mut().enumerate() {
+                for (v, sum) in column.iter_mut().enumerate() {
+                    let from = from.wrapping_add(w * s.beside + v * T::LANES);
+                    // SAFETY: the caller vouches for the chains' memory.
+                    *sum = unsafe { T::load(from) };
+                }
             }
         }
     }
-    let columns: [*const T::Num; C] =
-        std::array::from_fn(|i| s.image.wrapping_offset(s.columns[i]));
+    let runs: [*const T::Num; R] =
+        std::array::from_fn(|i| s.image.wrapping_offset(s.columns[i * W]));
     let mut rows = s.rows;
     for at in s.at {
         // SAFETY: this step's rows, for which the caller vouches.
         let right: [T; V] =
             std::array::from_fn(|v| unsafe { T::load(rows.wrapping_add(v * T::LANES)) });
-        for (column, sums) in columns.iter().zip(&mut acc) {
-            // SAFETY: what the column sees in this step.
-            let left = T::splat(unsafe { column.wrapping_offset(*at).read() });
-            for (sum, right) in sums.iter_mut().zip(right) {
-                *sum = left.fma(right, *sum);
+        for (first, run) in runs.iter().zip(&mut acc) {
+            let first = first.wrapping_offset(*at);
+            for (w, sums) in run.iter_mut().enumerate() {
+                // SAFETY: what the column sees in this step.
+                let left = T::splat(unsafe { first.wrapping_add(w).read() });
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum = left.fma(right, *sum);
+                }
             }
         }
         rows = rows.wrapping_add(s.step);
     }
-    for (i, column) in acc.iter().enumerate() {
-        for (v, sum) in column.iter().enumerate() {
-            let out = s.out.wrapping_offset(s.places[i]).wrapping_add(v * T::LANES);
-            let mut total = *sum;
-            if s.add {
-                // SAFETY: the caller vouches for the sums' memory.
-                total = unsafe { T::load(out) }.add(total);
+    for (i, run) in acc.iter().enumerate() {
+        let out = s.out.wrapping_offset(s.places[i * W]);
+        for (w, column) in run.iter().enumerate() {
+            for (v, sum) in column.iter().enumerate() {
+                let out = out.wrapping_add(w * s.beside + v * T::LANES);
+                let mut total = *sum;
+                if s.add {
+                    // SAFETY: the caller vouches for the sums' memory.
+                    total = unsafe { T::load(out) }.add(total);
+                }
+                // SAFETY: as above.
+                unsafe { total.store(out) };
             }
-            // SAFETY: as above.
-            unsafe { total.store(out) };
         }
     }
 }
 
-/// Calls [`product`] for one of these numbers of columns, and one vector or two.
+/// Calls [`product`] for one of these numbers of columns, and one vector or two; for columns by one vector; or for so many runs of three columns by one vector.
 macro_rules! spots {
-    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*] $(, alone: [$($one:literal)*])?) => {
+    ($vector:ty, $columns:expr, $vectors:expr, $spots:expr, [$($c:literal)*] $(, alone: [$($one:literal)*], threes: [$($three:literal)*])?) => {
         match ($columns, $vectors) {
             // SAFETY: the caller vouches for so many.
-            $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1>($spots) },
+            $(($c, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1, 1>($spots) },
             // SAFETY: as above.
-            ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 2>($spots) },)*
+            ($c, 2) => unsafe { $crate::contract::micro::spots::product::<$vector, $c, 1, 2>($spots) },)*
             // SAFETY: as above.
-            $($(($one, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $one, 1>($spots) },)*)?
+            $($(($one, 1) => unsafe { $crate::contract::micro::spots::product::<$vector, $one, 1, 1>($spots) },)*
+            // SAFETY: as above.
+            $((columns, 1) if columns == 3 * $three => unsafe { $crate::contract::micro::spots::product::<$vector, $three, 3, 1>($spots) },)*)?
             (columns, vectors) => unreachable!("no product of {columns} columns by {vectors} vectors"),
         }
     };

@@ -1,6 +1,6 @@
 //! The innermost loop of a contraction whose right operand lies in an image: columns of a step are read in place, from an offset of its own.
 
-use super::{Same, Vector, step};
+use super::{Cell, Same, Vector, place, step};
 
 /// A product of a packed strip of rows with some columns over a block of `k`.
 pub(in crate::contract) struct Taps<'a, T> {
@@ -19,15 +19,26 @@ pub(in crate::contract) struct Taps<'a, T> {
     pub(in crate::contract) ld: usize,
     /// Adds the sums to what is there instead of replacing it.
     pub(in crate::contract) add: bool,
+    /// Rounds the sums to bf16, by an engine that does: `out` takes these. They are not added to others then.
+    pub(in crate::contract) rounded: bool,
     /// Sums may be subnormal.
     pub(in crate::contract) tiny: bool,
+}
+
+impl<T> Taps<'_, T> {
+    /// Where a sum goes so many behind the first.
+    pub(super) fn place(&self, sums: usize) -> *mut T {
+        place(self.out, sums, self.rounded)
+    }
 }
 
 /// # Safety
 ///
 /// The CPU must have the vector; what the strip spans must be readable, and its sums writable, for `R` rows and `V` vectors.
 #[inline(always)]
-pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps<'_, T::Num>) {
+pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize, const ROUNDED: bool>(
+    s: &Taps<'_, T::Num>,
+) {
     let mut acc = [[T::splat(<T::Num as super::Number>::ZERO); V]; R];
     if !s.from.is_null() {
         for (i, row) in acc.iter_mut().enumerate() {
@@ -51,6 +62,21 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps
         };
         a = a.wrapping_offset(s.step);
     }
+    if ROUNDED {
+        for (i, row) in acc.iter().enumerate() {
+            let out = s.place(i * s.ld).cast::<u16>();
+            let (twos, last) = row.as_chunks();
+            for (v, two) in twos.iter().enumerate() {
+                // SAFETY: the caller vouches for the sums' memory.
+                unsafe { Same::round_two(*two, out.wrapping_add(2 * v * T::LANES)) };
+            }
+            for sum in last {
+                // SAFETY: as above.
+                unsafe { sum.round(out.wrapping_add((V - 1) * T::LANES)) };
+            }
+        }
+        return;
+    }
     for (i, row) in acc.iter().enumerate() {
         for (v, sum) in row.iter().enumerate() {
             let out = s.out.wrapping_add(i * s.ld + v * T::LANES);
@@ -67,18 +93,18 @@ pub(super) unsafe fn product<T: Vector, const R: usize, const V: usize>(s: &Taps
 
 /// Calls [`product`] for a strip's number of rows and of vectors: for those rows up to these vectors.
 macro_rules! taps {
-    ($vector:ty, $rows:expr, $vectors:expr, $taps:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
+    ($vector:ty, $rounded:expr, $rows:expr, $vectors:expr, $taps:expr, few: [$($few:literal)*], all: [$($r:literal)*], more: [$($v:literal)*]) => {
         match ($rows, $vectors) {
             // SAFETY: the caller vouches for a strip of this size.
-            $(($r, 1) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 1>($taps) },
+            $(($r, 1) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 1, { $rounded }>($taps) },
             // SAFETY: as above.
-            ($r, 2) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 2>($taps) },)*
+            ($r, 2) => unsafe { $crate::contract::micro::taps::product::<$vector, $r, 2, { $rounded }>($taps) },)*
             // SAFETY: as above.
-            $(($few, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 3>($taps) },
+            $(($few, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 3, { $rounded }>($taps) },
             // SAFETY: as above.
-            ($few, 4) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 4>($taps) },)*
+            ($few, 4) => unsafe { $crate::contract::micro::taps::product::<$vector, $few, 4, { $rounded }>($taps) },)*
             // SAFETY: as above.
-            $(($v, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $v, 3>($taps) },)*
+            $(($v, 3) => unsafe { $crate::contract::micro::taps::product::<$vector, $v, 3, { $rounded }>($taps) },)*
             (rows, vectors) => unreachable!("no strip of {rows} rows by {vectors} vectors"),
         }
     };
