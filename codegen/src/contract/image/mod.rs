@@ -156,6 +156,11 @@ impl Along {
         (1..=NEAR / self.step).contains(&stride).then_some(stride)
     }
 
+    /// True if elements of a line are of two phases in turn, whether windows see both or one.
+    fn alternates(&self) -> bool {
+        self.near().is_some_and(|stride| self.step * stride == 2)
+    }
+
     /// The places that are read where all of a line are, and from one to the next in elements; `None` if there are none, or they are far apart.
     fn read(&self) -> Option<(Range<isize>, usize)> {
         let [low, high] = self.reach();

@@ -1,4 +1,4 @@
-//! Rows of elements that alternate, told apart with AVX2: eight elements become four numbers of each kind.
+//! Rows of elements that alternate, told apart with AVX2: sixteen elements become eight numbers of each kind.
 
 use super::x86::{Bf16, F16, F32, Octet};
 use super::{Alternate, Elements, Rows};
@@ -39,31 +39,50 @@ pub(in crate::contract) unsafe fn alternate_f32(
 unsafe fn alternate<O: Octet>(base: *const u8, rows: Rows, to: [Alternate<f32>; 2]) {
     let Rows { count, along, elements, pitch, .. } = rows;
     let order = x86::_mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
-    // The last eight begin at an even element, and may leave one.
+    let whole = elements / 16 * 16;
+    // What is left of pairs behind these; the last eight may begin before.
     let last = (elements - 8) / 2 * 2;
+    let rest = (whole..last).step_by(8).chain((whole + 1 < elements).then_some(last));
     for row in 0..count {
         let from = base.wrapping_offset(row as isize * along * O::BYTES as isize);
-        let [even, odd] = to.map(|kind| kind.to.wrapping_add(row * pitch));
-        for i in (0..last).step_by(8).chain([last]) {
+        let places = to.map(|kind| kind.to.wrapping_add(row * pitch));
+        for i in (0..whole).step_by(16) {
+            // SAFETY: eight elements of the row.
+            let low = unsafe { O::load(from.wrapping_add(i * O::BYTES)) };
+            // SAFETY: the next eight.
+            let high = unsafe { O::load(from.wrapping_add((i + 8) * O::BYTES)) };
+            let kinds = [
+                x86::_mm256_shuffle_ps::<0x88>(low, high),
+                x86::_mm256_shuffle_ps::<0xdd>(low, high),
+            ];
+            for (kind, halves) in kinds.into_iter().enumerate() {
+                if to[kind].count == 0 {
+                    continue;
+                }
+                let pairs = x86::_mm256_permute4x64_pd::<0xd8>(x86::_mm256_castps_pd(halves));
+                let numbers = x86::_mm256_castpd_ps(pairs);
+                // SAFETY: the places of eight numbers of the kind.
+                unsafe { x86::_mm256_storeu_ps(places[kind].wrapping_add(i / 2), numbers) };
+            }
+        }
+        for i in rest.clone() {
             // SAFETY: eight elements of the row.
             let numbers = unsafe { O::load(from.wrapping_add(i * O::BYTES)) };
             let numbers = x86::_mm256_permutevar8x32_ps(numbers, order);
-            let [first, other] =
+            let kinds =
                 [x86::_mm256_castps256_ps128(numbers), x86::_mm256_extractf128_ps::<1>(numbers)];
-            if to[0].count > 0 {
-                // SAFETY: the places of four numbers of the first kind.
-                unsafe { x86::_mm_storeu_ps(even.wrapping_add(i / 2), first) };
-            }
-            if to[1].count > 0 {
-                // SAFETY: the places of four numbers of the other kind.
-                unsafe { x86::_mm_storeu_ps(odd.wrapping_add(i / 2), other) };
+            for (kind, numbers) in kinds.into_iter().enumerate() {
+                if to[kind].count > 0 {
+                    // SAFETY: the places of four numbers of the kind.
+                    unsafe { x86::_mm_storeu_ps(places[kind].wrapping_add(i / 2), numbers) };
+                }
             }
         }
         if elements % 2 == 1 && to[0].count > 0 {
             // SAFETY: the last element.
             let number = unsafe { O::one(from.wrapping_add((elements - 1) * O::BYTES)) };
             // SAFETY: its place.
-            unsafe { even.wrapping_add(elements / 2).write(number) };
+            unsafe { places[0].wrapping_add(elements / 2).write(number) };
         }
     }
 }
