@@ -76,14 +76,16 @@ unsafe fn by_eights(from: *const u16, length: usize, to: *mut u16) {
     for i in (0..length - HALF).step_by(HALF) {
         // SAFETY: eight elements of the run, not its last one, and those behind each.
         let all = unsafe { x86::_mm256_loadu_si256(from.wrapping_add(2 * i).cast()) };
+        let seconds = x86::_mm256_and_si256(all, low);
         // SAFETY: their places.
-        unsafe { store(to.wrapping_add(i), x86::_mm256_and_si256(all, low)) };
+        unsafe { store(to.wrapping_add(i), seconds) };
     }
     let last = length - HALF;
     // SAFETY: the last eight, and those before each.
     let all = unsafe { x86::_mm256_loadu_si256(from.wrapping_add(2 * last - 1).cast()) };
+    let seconds = x86::_mm256_srli_epi32::<16>(all);
     // SAFETY: their places.
-    unsafe { store(to.wrapping_add(last), x86::_mm256_srli_epi32::<16>(all)) };
+    unsafe { store(to.wrapping_add(last), seconds) };
 }
 
 /// Stores eight elements that are widened by zeros.
@@ -95,6 +97,7 @@ unsafe fn by_eights(from: *const u16, length: usize, to: *mut u16) {
 #[target_feature(enable = "avx2")]
 unsafe fn store(to: *mut u16, wide: x86::__m256i) {
     let [low, high] = [x86::_mm256_castsi256_si128(wide), x86::_mm256_extracti128_si256::<1>(wide)];
+    let narrow = x86::_mm_packus_epi32(low, high);
     // SAFETY: the caller's contract.
-    unsafe { x86::_mm_storeu_si128(to.cast(), x86::_mm_packus_epi32(low, high)) };
+    unsafe { x86::_mm_storeu_si128(to.cast(), narrow) };
 }
