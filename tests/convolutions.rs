@@ -8,7 +8,7 @@ use tracecast::runtime::ReferenceDevice;
 use tracecast::{Vectors, compile, compile_sized};
 
 /// Batch, channels, height, width, channels of the result, window, stride, padding, dilation, groups.
-const SHAPES: [[usize; 10]; 33] = [
+const SHAPES: [[usize; 10]; 37] = [
     // Depthwise: one row, in images; gradients of the weight in lanes.
     [2, 19, 9, 11, 19, 3, 1, 1, 1, 19],
     [1, 20, 14, 14, 20, 5, 1, 2, 1, 20],
@@ -53,6 +53,12 @@ const SHAPES: [[usize; 10]; 33] = [
     [3, 32, 9, 11, 64, 3, 2, 1, 1, 1],
     [2, 64, 7, 7, 64, 3, 2, 1, 1, 2],
     [1, 15, 14, 14, 96, 3, 1, 1, 2, 1],
+    // Windows of one position: gradients of weights with vectors across channels of the operand, of few steps and of many; lines of every second place; as many steps as
+    // nearly fill a cache.
+    [5, 16, 6, 7, 41, 1, 1, 0, 1, 1],
+    [3, 16, 37, 40, 40, 1, 1, 0, 1, 1],
+    [2, 9, 6, 34, 20, 1, 2, 0, 1, 1],
+    [1, 40, 12, 11, 270, 1, 1, 0, 1, 1],
 ];
 
 /// The convolution of `x` and both of its gradients.

@@ -75,7 +75,7 @@ const CRATES: [Crate; 9] = [
         name: "tracecast-codegen",
         folder: "codegen",
         knows: &["tracecast-ir", "tracecast-runtime"],
-        budget: 37_700,
+        budget: 37_740,
         most_flat: 8,
     },
     Crate {

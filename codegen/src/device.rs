@@ -315,7 +315,7 @@ impl Launch for Loaded {
         let code = Arc::as_ptr(&program).addr();
         let Shared { target, team, .. } = &*self.shared;
         let need = Need::of(&program, &dispatch, target, team, packing.as_ref());
-        let room = run::room(&dispatch, team).map(|bytes| self.room(bytes)).transpose()?;
+        let room = run::room(&dispatch, target, team).map(|bytes| self.room(bytes)).transpose()?;
         let kept = packing.map(|packing| self.shared.packed.of(packing, (code, &names), args));
         Ok(Box::new(BoundKernel {
             kernel: self.kernel.clone(),
@@ -333,7 +333,8 @@ impl Launch for Loaded {
     fn kept_bytes(&self, lasting: &[usize], sizes: &[i64]) -> usize {
         let Some((_, dispatch)) = self.at(sizes) else { return 0 };
         let packed = self.packing(&dispatch, lasting).map_or(0, |packing| packing.bytes());
-        packed.saturating_add(run::room(&dispatch, &self.shared.team).unwrap_or(0))
+        let Shared { target, team, .. } = &*self.shared;
+        packed.saturating_add(run::room(&dispatch, target, team).unwrap_or(0))
     }
 
     fn scratch_bytes(&self, sizes: &[i64]) -> usize {

@@ -86,6 +86,11 @@ impl Channels {
         self.is_whole && dtype == acc && round.is_none()
     }
 
+    /// True if the steps of an example lie side by side, and a channel has one column.
+    pub(crate) fn are_side_by_side(&self) -> bool {
+        self.is_whole && matches!(self.seen.rows[self.down()..], [Axis { stride: 1, .. }])
+    }
+
     /// The axis that lines of places follow one another along, among those of steps.
     fn down(&self) -> usize {
         usize::from(self.examples > 1)

@@ -395,7 +395,7 @@ impl Work<'_> {
         let most = if E::DEPTH == 1 { 2 } else { 3 };
         let few_rows = self.rows.len() <= most * E::ROWS;
         let size = size_of::<E::Num>();
-        let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 2;
+        let is_near = self.k * E::WIDTH * size <= self.cpu.caches.l1 / 4 * 3;
         // Lines of a panel that share no sets of the first-level cache.
         let stays = |b: &Lines| {
             let apart = b.along.unsigned_abs() * b.dtype.bytes();

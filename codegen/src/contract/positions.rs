@@ -15,6 +15,8 @@ use super::image::{Beside, Image, Places};
 use super::micro::Engine;
 use super::micro::spots::{MOST as SPOTS, Spots};
 use super::operand::{Operand, Scratch, Source};
+#[cfg(target_arch = "x86_64")]
+use super::pack::seconds::{brings_seconds, every_second};
 use super::pack::{Elements, Lines, panels, room, strips, turn_sums};
 use super::rooms::Rooms;
 use super::shared::Kept;
@@ -48,6 +50,8 @@ pub(crate) struct Positions<'a> {
     /// The right operand, seen through windows.
     pub(crate) b: Source<'a>,
     pub(crate) channels: &'a Channels,
+    /// Rows are columns of the result and the reverse.
+    pub(crate) is_traded: bool,
 }
 
 impl Positions<'_> {
@@ -155,7 +159,7 @@ impl Positions<'_> {
                 // SAFETY: the caller's contract.
                 unsafe { self.sum_all::<E>(part, 0..k, &cut, kept, &mut ready, scratch) };
                 // SAFETY: the sums are there.
-                unsafe { hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, hand) };
+                unsafe { self.hand_on::<E>(rows, columns.clone(), (sums, cut.ld), scratch, hand) };
             }
         }
     }
@@ -436,16 +440,18 @@ impl Positions<'_> {
                 }
                 continue;
             }
+            #[cfg(target_arch = "x86_64")]
             if let Some((runs @ [count, length], apart, 2)) =
-                runs.filter(|_| E::brings_seconds(elements.dtype))
+                runs.filter(|_| brings_seconds(self.cpu.instructions, elements.dtype))
             {
                 let line = scratch.filled.room::<E::Num>(brought(1, steps.len()) + E::LANES);
                 for channel in some {
                     for nth in 0..examples {
                         let done = nth * count * length * elements.dtype.bytes();
                         let to = line.cast::<u8>().wrapping_add(done).cast();
+                        let from = each(channel, nth).base.cast();
                         // SAFETY: the steps of an example, and room for them.
-                        unsafe { E::every_second(&each(channel, nth), runs, apart, to) };
+                        unsafe { every_second(self.cpu.instructions, from, runs, apart, to) };
                     }
                     let line = Elements { base: line.cast_const().cast(), ..elements };
                     // SAFETY: the steps that were brought together, and room for them.
@@ -521,6 +527,34 @@ impl Positions<'_> {
         }
         (to.cast_const(), least)
     }
+
+    /// Hands the sums on, row by row of the result; columns of them are so far apart.
+    ///
+    /// # Safety
+    ///
+    /// They must be there.
+    pub(super) unsafe fn hand_on<E: Engine>(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        (sums, ld): (*const E::Num, usize),
+        scratch: &mut Scratch,
+        hand: &mut Hand<'_>,
+    ) {
+        if self.is_traded {
+            for (i, column) in columns.enumerate() {
+                hand(column..column + 1, rows.clone(), sums.wrapping_add(i * ld).cast());
+            }
+            return;
+        }
+        let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
+        for some in groups(&rows, MOVED) {
+            let own = sums.wrapping_add(some.start - rows.start);
+            // SAFETY: the sums of these rows, and room for them.
+            unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
+            hand(some, columns.clone(), dense.cast_const().cast());
+        }
+    }
 }
 
 /// What is summed together.
@@ -572,25 +606,4 @@ fn packed_line<E: Engine>(steps: usize) -> usize {
 /// The numbers of rows of so many columns that are handed on together.
 fn moved_room(columns: usize) -> usize {
     columns.saturating_mul(MOVED).saturating_add(MOVED)
-}
-
-/// Hands the sums on, row by row; columns of them are so far apart.
-///
-/// # Safety
-///
-/// They must be there.
-pub(super) unsafe fn hand_on<E: Engine>(
-    rows: Range<usize>,
-    columns: Range<usize>,
-    (sums, ld): (*const E::Num, usize),
-    scratch: &mut Scratch,
-    hand: &mut Hand<'_>,
-) {
-    let dense = scratch.filled.room::<E::Num>(moved_room(columns.len()));
-    for some in groups(&rows, MOVED) {
-        let own = sums.wrapping_add(some.start - rows.start);
-        // SAFETY: the sums of these rows, and room for them.
-        unsafe { turn_sums::<E>((own, ld), [some.len(), columns.len()], dense) };
-        hand(some, columns.clone(), dense.cast_const().cast());
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::micro::{Engine, Number};
 use super::operand::Scratch;
-use super::positions::{Hand, Part, Positions, hand_on};
+use super::positions::{Hand, Part, Positions};
 use super::stretch::{Cut, FEW_SUMS, MOST_ROWS};
 use super::with_engine;
 use crate::machine::InstructionSet;
@@ -72,7 +72,7 @@ impl Positions<'_> {
                     unsafe { add_up(sums, own, count) };
                 }
                 // SAFETY: the sums are there.
-                unsafe { hand_on::<E>(0..rows, 0..columns, (sums, cut.ld), scratch, hand) };
+                unsafe { self.hand_on::<E>(0..rows, 0..columns, (sums, cut.ld), scratch, hand) };
             });
         });
     }

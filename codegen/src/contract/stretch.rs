@@ -1,9 +1,13 @@
 //! How contractions over positions are cut: rows and channels that are summed together, and the steps whose images are there at a time.
 
+use super::blocking::Cpu;
 use super::channels::Channels;
 use super::micro::Engine;
 use super::positions::Positions;
+use super::with_engine;
+use crate::machine::InstructionSet;
 use std::ops::Range;
+use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
 /// Rows that are summed together, at most.
@@ -12,6 +16,21 @@ pub(super) const MOST_ROWS: usize = 128;
 const POSITIONS: usize = 1024;
 /// Sums and chains of so many bytes are not cut further.
 pub(super) const FEW_SUMS: usize = 128 << 10;
+
+/// What packing a number of a row costs, in products.
+const PACKING: f64 = 3.0;
+/// So many chains keep the CPU busy.
+const CHAINS: f64 = 8.0;
+
+impl Positions<'_> {
+    /// About how long a step of so many rows and columns takes, in products: those of lanes without a row as well, and of a vector that has too few chains alone.
+    pub(crate) fn cost(cpu: &Cpu, acc: DType, [rows, columns]: [usize; 2]) -> f64 {
+        let [lanes, alone] = with_engine!(cpu, acc, false, E => [E::LANES, E::SPOTS_ALONE]);
+        let vectors = rows.div_ceil(lanes);
+        let waits = (vectors % 2) as f64 * (CHAINS / alone as f64 - 1.0).max(0.0);
+        (vectors as f64 + waits) * (lanes * columns) as f64 + PACKING * rows as f64
+    }
+}
 
 /// How the work of a thread is cut.
 pub(super) struct Cut {

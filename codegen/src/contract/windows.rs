@@ -121,6 +121,11 @@ impl Seen {
         Seen { rows: merged(rows), columns: merged(columns), bounds }
     }
 
+    /// The same with rows as columns and the reverse.
+    pub(crate) fn turned(&self) -> Seen {
+        Seen { rows: self.columns.clone(), columns: self.rows.clone(), bounds: self.bounds }
+    }
+
     /// For a block of so many rows and columns, how many of the ones are listed one by one, and of the others at most run by run.
     pub(super) fn listed(&self, [rows, columns]: [usize; 2]) -> [usize; 2] {
         let listed = |lines: usize, positions: usize, axes: &[Axis]| {

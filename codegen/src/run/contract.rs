@@ -83,7 +83,7 @@ pub(super) fn run(
     if let Some(lines) = WindowLines::of(contract) {
         return lines.run(contract, invocation);
     }
-    if let Some(positions) = OverPositions::of(contract) {
+    if let Some(positions) = OverPositions::of(contract, invocation.target.instructions) {
         return positions.run(contract, invocation);
     }
     if let Some(images) = Images::of(contract, invocation.target.instructions) {
@@ -121,7 +121,7 @@ pub(super) fn rooms(
     if let Some(lines) = WindowLines::of(contract) {
         return lines.rooms(contract, &cpu, team);
     }
-    if let Some(positions) = OverPositions::of(contract) {
+    if let Some(positions) = OverPositions::of(contract, instructions) {
         return positions.rooms(contract, &cpu, team);
     }
     if let Some(images) = Images::of(contract, instructions) {

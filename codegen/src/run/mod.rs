@@ -81,19 +81,20 @@ pub(crate) fn prepare(dispatch: &BoundDispatch, operands: &Slots, prepared: &mut
 
 /// The bytes that threads share during a run, if they are many: a binding has room for them, so that no run fails for want of memory half way
 /// through a step.
-pub(crate) fn room(dispatch: &BoundDispatch, team: &Team) -> Option<usize> {
-    Some(room_bytes(dispatch, team)).filter(|bytes| *bytes >= ROOM_FROM)
+pub(crate) fn room(dispatch: &BoundDispatch, target: &Target, team: &Team) -> Option<usize> {
+    Some(room_bytes(dispatch, target, team)).filter(|bytes| *bytes >= ROOM_FROM)
 }
 
 /// The bytes that threads share during a run.
-fn room_bytes(dispatch: &BoundDispatch, team: &Team) -> usize {
+fn room_bytes(dispatch: &BoundDispatch, target: &Target, team: &Team) -> usize {
     match dispatch {
         Dispatch::Nest(nest) => {
             let row = nest.split_row.as_ref().map_or(0, split_row::bytes);
             row.max(columns::bytes(&nest.columns))
         }
         Dispatch::Contract(contract) => {
-            columns::bytes(&contract.columns).max(positions::bytes(contract, team))
+            let positions = positions::bytes(contract, target.instructions, team);
+            columns::bytes(&contract.columns).max(positions)
         }
         Dispatch::Scatter(scatter) => scatter::bytes(scatter),
         Dispatch::Lines(lines) => lines::bytes_of(lines, team),

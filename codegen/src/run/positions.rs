@@ -9,6 +9,7 @@ use super::memory::{self, Address, with_room};
 use super::sums::Sums;
 use super::together::seen;
 use crate::contract::{Channels, Cpu, Positions, Rooms, Seen, Source, can_be_shared, shared_bytes};
+use crate::machine::InstructionSet;
 use crate::plan::contract::{self, BoundContract};
 use crate::threads::{Team, part};
 use std::ops::Range;
@@ -25,6 +26,9 @@ const LANES: usize = 16;
 const PACKING: f64 = 10.0;
 const FILLING: f64 = 8.0;
 
+/// Factors are traded if that takes no more than so much of the time.
+const WORTH: f64 = 0.97;
+
 /// Threads share steps if each has so many blocks of them at least, and the sums of all of these take no more bytes than that.
 const SOME_BLOCKS: usize = 4;
 const FEW_BYTES: usize = 1 << 20;
@@ -35,11 +39,17 @@ pub(super) struct OverPositions {
     /// How the right operand is seen, and the left one if that is seen as well.
     right: Seen,
     left: Option<Seen>,
+    /// Its rows and columns: those of the result, or the reverse where factors are traded.
+    sizes: [usize; 2],
+    is_traded: bool,
 }
 
 impl OverPositions {
     /// Of a contraction, if it is one.
-    pub(super) fn of(contract: &BoundContract) -> Option<OverPositions> {
+    pub(super) fn of(
+        contract: &BoundContract,
+        instructions: InstructionSet,
+    ) -> Option<OverPositions> {
         let BoundContract { m, n, k, ref batch, ref factors, ref columns, .. } = *contract;
         let [left, FactorSource::Seen(windows)] = factors else { return None };
         let moves = windows.batch.iter().any(|axis| axis.bounded.iter().any(|step| *step != 0));
@@ -54,12 +64,45 @@ impl OverPositions {
         };
         let right = seen(windows, |bound| windows.bounds[bound][0]);
         let channels = Channels::of(&right, [m, k])?;
-        Some(OverPositions { channels, left, right })
+        let own = OverPositions { channels, right, left, sizes: [m, n], is_traded: false };
+        Some(own.traded(contract, instructions).unwrap_or(own))
+    }
+
+    /// The same with its factors traded, if that is worth it: of two factors that are read where they lie, either may be packed instead.
+    fn traded(
+        &self,
+        contract: &BoundContract,
+        instructions: InstructionSet,
+    ) -> Option<OverPositions> {
+        let cpu = Cpu::with(instructions);
+        let [m, n] = self.sizes;
+        let cost = |sizes: [usize; 2]| Positions::cost(&cpu, contract.acc, sizes);
+        if cost([n, m]) > WORTH * cost([m, n]) {
+            return None;
+        }
+        let right = self.left.as_ref()?.turned();
+        let channels = Channels::of(&right, [n, contract.k])?;
+        let is_read = |(channels, factor): (&Channels, &FactorSource)| match factor {
+            FactorSource::Seen(Windows { dtype, round, .. }) => {
+                channels.are_read_in_place(*dtype, *round, contract.acc)
+                    && channels.are_side_by_side()
+            }
+            FactorSource::Plain { .. } | FactorSource::Computed { .. } => false,
+        };
+        let left = Some(self.right.turned());
+        let both = [&channels, &self.channels].into_iter().zip(&contract.factors).all(is_read);
+        both.then(|| OverPositions { channels, right, left, sizes: [n, m], is_traded: true })
+    }
+
+    /// The left factor and the right one.
+    fn factors<'a>(&self, contract: &'a BoundContract) -> [&'a FactorSource; 2] {
+        let [left, right] = &contract.factors;
+        if self.is_traded { [right, left] } else { [left, right] }
     }
 
     /// What contractions are, for operands whose first elements lie there.
     fn work<'a>(&'a self, acc: DType, cpu: &'a Cpu, [a, b]: [Source<'a>; 2]) -> Positions<'a> {
-        Positions { cpu, acc, a, b, channels: &self.channels }
+        Positions { cpu, acc, a, b, channels: &self.channels, is_traded: self.is_traded }
     }
 
     /// The blocks of the first part and the parts in all, if threads share steps: then none of them makes operands ready that another one does as well. The sums of
@@ -68,7 +111,7 @@ impl OverPositions {
         let (parts, blocks) = (parts(contract, team), contract.k.div_ceil(CONTRACT_BLOCK));
         let is_one = contract.batch.iter().product::<usize>() == 1;
         let first = part(blocks, 1, parts, 0).len();
-        let few = can_be_shared([contract.m, contract.n], contract.acc);
+        let few = can_be_shared(self.sizes, contract.acc);
         let fits = parts > 1 && is_one && few && blocks >= SOME_BLOCKS * parts;
         let few = fits && self.shared_bytes(contract, blocks - first) <= FEW_BYTES;
         few.then_some((first, parts))
@@ -76,7 +119,7 @@ impl OverPositions {
 
     /// What the sums take of so many blocks behind the first part.
     fn shared_bytes(&self, contract: &BoundContract, blocks: usize) -> usize {
-        shared_bytes([contract.m, contract.n], contract.acc, blocks)
+        shared_bytes(self.sizes, contract.acc, blocks)
     }
 
     /// Runs it where threads share steps.
@@ -86,10 +129,10 @@ impl OverPositions {
         invocation: &Invocation<'_>,
         (first, parts): (usize, usize),
     ) {
-        let BoundContract { m, k, .. } = *contract;
+        let ([m, _], k) = (self.sizes, contract.k);
         let operands = invocation.operands;
         let cpu = Cpu::with(invocation.target.instructions);
-        let [left, right] = &contract.factors;
+        let [left, right] = self.factors(contract);
         let a = operand(left, self.left.as_ref(), operands);
         let b = operand(right, Some(&self.right), operands);
         let blocks = k.div_ceil(CONTRACT_BLOCK);
@@ -120,14 +163,14 @@ impl OverPositions {
         let batches = contract.batch.iter().product::<usize>();
         let parts = parts(contract, team);
         let groups = parts.min(batches);
-        let FactorSource::Seen(Windows { dtype, round, .. }) = contract.factors[1] else {
+        let FactorSource::Seen(Windows { dtype, round, .. }) = *self.factors(contract)[1] else {
             unreachable!("is seen through windows")
         };
         let Channels { count, taps, .. } = self.channels;
         let is_read = self.channels.are_read_in_place(dtype, round, contract.acc);
         // Rows of a part share the images of its channels, which are as much as a column each.
         let costs = [PACKING, if is_read { 0.0 } else { FILLING }].map(|cost| cost / taps as f64);
-        let grid = grid([contract.m, count], [LANES, 1], costs, parts / groups);
+        let grid = grid([self.sizes[0], count], [LANES, 1], costs, parts / groups);
         [groups, grid[1], grid[0]]
     }
 
@@ -143,17 +186,17 @@ impl OverPositions {
         [
             part(batches, 1, groups, task / each),
             part(self.channels.count, 1, of_channels, task % each / of_rows),
-            part(contract.m, LANES, of_rows, task % of_rows),
+            part(self.sizes[0], LANES, of_rows, task % of_rows),
         ]
     }
 
     /// In how many parts, at most, and what any of them takes.
     pub(super) fn rooms(&self, contract: &BoundContract, cpu: &Cpu, team: &Team) -> (usize, Rooms) {
-        let [left, right] = &contract.factors;
+        let [left, right] = self.factors(contract);
         let sources = [source(left, self.left.as_ref()), source(right, Some(&self.right))];
         let work = self.work(contract.acc, cpu, sources);
         if let Some((_, parts)) = self.shares(contract, team) {
-            return (parts, work.rooms([contract.m, self.channels.count], contract.k));
+            return (parts, work.rooms([self.sizes[0], self.channels.count], contract.k));
         }
         let cut = self.cut(contract, team);
         let of = |task: usize| {
@@ -173,9 +216,9 @@ impl OverPositions {
         let cpu = Cpu::with(invocation.target.instructions);
         let cut = self.cut(contract, invocation.team);
         let tasks = cut.iter().product();
-        let factors = &contract.factors;
-        let a = operand(&factors[0], self.left.as_ref(), operands);
-        let b = operand(&factors[1], Some(&self.right), operands);
+        let factors = self.factors(contract);
+        let a = operand(factors[0], self.left.as_ref(), operands);
+        let b = operand(factors[1], Some(&self.right), operands);
         let sums = Sums::of(contract, invocation);
         with_places(&contract.largest, tasks, std::slice::from_ref(operands), |largest| {
             invocation.team.each(tasks, |task| {
@@ -184,7 +227,7 @@ impl OverPositions {
                 slots.push(operands.get(0));
                 largest.push(&mut slots, task, 0);
                 for batch in batches {
-                    let at = [0, 1].map(|i| from_first(&factors[i], &contract.batch, batch));
+                    let at = [0, 1].map(|i| from_first(factors[i], &contract.batch, batch));
                     let sources = [a.source().moved(at[0]), b.source().moved(at[1])];
                     let work = self.work(contract.acc, &cpu, sources);
                     let mut call = |rows: Range<usize>, columns: Range<usize>, block: Address| {
@@ -200,8 +243,8 @@ impl OverPositions {
 }
 
 /// The bytes that threads share during a run.
-pub(super) fn bytes(contract: &BoundContract, team: &Team) -> usize {
-    let Some(positions) = OverPositions::of(contract) else { return 0 };
+pub(super) fn bytes(contract: &BoundContract, instructions: InstructionSet, team: &Team) -> usize {
+    let Some(positions) = OverPositions::of(contract, instructions) else { return 0 };
     let Some((first, _)) = positions.shares(contract, team) else { return 0 };
     positions.shared_bytes(contract, contract.k.div_ceil(CONTRACT_BLOCK) - first)
 }

@@ -31,7 +31,7 @@ impl Need {
         packing: Option<&Packing>,
     ) -> Need {
         let functions = program.code.iter().map(|code| code.scratch()).max().unwrap_or(0);
-        let room = room_bytes(dispatch, team);
+        let room = room_bytes(dispatch, target, team);
         let room = if room < ROOM_FROM { room } else { 0 };
         let (places, rooms) = match dispatch {
             Dispatch::Nest(nest) => {

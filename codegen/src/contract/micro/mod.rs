@@ -206,26 +206,6 @@ pub(super) trait Engine {
         unsafe { Self::pack(&lines, 1, k, dst, 1) }
     }
 
-    /// True if the engine has a way to bring every second element of that dtype together; see [`Engine::every_second`].
-    fn brings_seconds(_dtype: DType) -> bool {
-        false
-    }
-
-    /// Brings every second element of some runs together without gaps: so many runs of so many elements each, `apart` elements from one to the next.
-    ///
-    /// # Safety
-    ///
-    /// The CPU must be the engine's, which must have a way to. The elements of runs, and those between, must be readable, and `to` writable for as many elements and
-    /// a vector more.
-    unsafe fn every_second(
-        _from: &Elements,
-        _runs: [usize; 2],
-        _apart: isize,
-        _to: *mut Self::Num,
-    ) {
-        unreachable!("has no way to")
-    }
-
     /// Makes numbers of two steps of those of an image: each with the one so many places on, where both are among `count`. Returns what [`Engine::pack`] does.
     /// Engines whose numbers hold one step do nothing.
     ///

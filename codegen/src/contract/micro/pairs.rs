@@ -6,8 +6,7 @@
 //! numbers. Intel's reference describes the two steps, but the bits depend on it, so [`available`] tries it out.
 
 use super::super::pack::avx512::{
-    alternate_pairs, every_second, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart,
-    pairs_crossed,
+    alternate_pairs, join_pairs, pack_line_of_pairs, pack_pairs, pairs_apart, pairs_crossed,
 };
 use super::super::pack::{Alternate, Elements, Grid, Half, Lines, Matrices, Rows, halves, through};
 use super::super::windows::{Runs, Seen};
@@ -293,13 +292,6 @@ impl Engine for PairsF32 {
         let is_bf16 = from.dtype == DType::BF16;
         // SAFETY: the caller's contract; the CPU has what `available` asks for.
         is_bf16.then(|| unsafe { pairs_crossed(from, row, matrices, steps, count, dst.cast()) })
-    }
-    fn brings_seconds(dtype: DType) -> bool {
-        dtype == DType::BF16
-    }
-    unsafe fn every_second(from: &Elements, runs: [usize; 2], apart: isize, to: *mut f32) {
-        // SAFETY: the caller's contract; the CPU has what `available` asks for.
-        unsafe { every_second(from.base.cast(), runs, apart, to.cast()) }
     }
     unsafe fn pack_line(line: &Elements, k: usize, dst: *mut f32) -> u16 {
         // SAFETY: the caller's contract; the CPU has what `available` asks for.

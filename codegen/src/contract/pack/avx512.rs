@@ -114,32 +114,6 @@ unsafe fn pack_line<N: Numbers>(line: *const u8, k: usize, dst: *mut u32) -> u16
     least_of(least)
 }
 
-/// [`Engine::every_second`](super::super::micro::Engine::every_second) of bf16.
-///
-/// # Safety
-///
-/// As there; the CPU must have AVX-512F and BW.
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(in crate::contract) unsafe fn every_second(
-    from: *const i16,
-    [runs, length]: [usize; 2],
-    apart: isize,
-    to: *mut i16,
-) {
-    for run in 0..runs {
-        let (from, to) =
-            (from.wrapping_offset(run as isize * apart), to.wrapping_add(run * length));
-        for i in (0..length).step_by(LANES) {
-            let there = first((2 * (length - i) - 1).min(2 * LANES)) as u32;
-            // SAFETY: elements of the run, and those between.
-            let all = unsafe { x86::_mm512_maskz_loadu_epi16(there, from.wrapping_add(2 * i)) };
-            let seconds = x86::_mm512_cvtepi32_epi16(all);
-            // SAFETY: their places, and those of later runs or a vector more.
-            unsafe { x86::_mm256_storeu_si256(to.wrapping_add(i).cast(), seconds) };
-        }
-    }
-}
-
 /// [`Engine::join`](super::super::micro::Engine::join) of f32 whose values are those of bf16.
 ///
 /// # Safety

@@ -17,6 +17,8 @@ pub(super) mod halves;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod loads;
 #[cfg(target_arch = "x86_64")]
+pub(super) mod seconds;
+#[cfg(target_arch = "x86_64")]
 pub(super) mod squares;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod through;

@@ -102,6 +102,7 @@ fn gradients_of_weights_have_the_sums_of_windows() {
         ([40, 3, 7, 7], [1, 1], [1, 1, 0]),
         ([2, 9, 17, 11], [1, 1], [2, 1, 0]),
         ([1, 9, 17, 11], [1, 1], [2, 1, 0]),
+        ([2, 3, 5, 33], [1, 1], [2, 1, 0]),
     ];
     for (sizes, kernel, moves) in shapes {
         for (dtype, exponent) in
@@ -131,7 +132,7 @@ fn gradients_of_weights_have_the_sums_of_windows() {
                     Cpu::all().iter().flat_map(|cpu| [(cpu, left.source()), (cpu, apart)])
                 {
                     let acc = DType::F32;
-                    let work = Positions { cpu, acc, a, b, channels: &channels };
+                    let work = Positions { cpu, acc, a, b, channels: &channels, is_traded: false };
                     let mut found = vec![None; m * n];
                     let check = |found: &mut Vec<Option<u32>>| {
                         for (at, want) in want.iter().enumerate() {
@@ -187,7 +188,14 @@ fn odd_lines_are_multiplied_in_pairs() {
     let left = Tensor::new(DType::BF16, 8 * k, 44, (k as isize, 1));
     let b = Source::Windows { base: x.bytes.as_ptr(), dtype: x.dtype, round: None, seen: &seen };
     for cpu in &Cpu::all() {
-        let work = Positions { cpu, acc: DType::F32, a: left.source(), b, channels: &channels };
+        let work = Positions {
+            cpu,
+            acc: DType::F32,
+            a: left.source(),
+            b,
+            channels: &channels,
+            is_traded: false,
+        };
         assert_eq!(work.in_pairs(), cpu.pairs, "{cpu:?}");
     }
 }
