@@ -11,6 +11,9 @@ use crate::routines::{NarrowFloat, Tiles};
 use tracecast_ir::DType;
 use tracecast_ir::kernel::math::CONTRACT_BLOCK;
 
+/// Rows of a result that the CPU foresees by itself: asking for where their sums go takes longer than it saves.
+const FEW_ROWS: usize = 16;
+
 /// What it takes to store sums directly.
 #[derive(Clone, Copy)]
 pub(super) struct Direct<'a, T> {
@@ -59,8 +62,8 @@ impl Correlation<'_> {
             let place = |row: usize| first.wrapping_add(row * ld * bytes);
             for part in parts.clone() {
                 let rows = part.start..part.start + part.count;
-                // A store reads its line first, and lines of a large result are far.
-                for row in rows.clone() {
+                // A store reads its line first, and lines of a large result of many rows are far.
+                for row in rows.clone().filter(|_| self.rows > FEW_ROWS) {
                     (0..across * bytes)
                         .step_by(LINE)
                         .for_each(|at| ask(place(row).wrapping_add(at)));
